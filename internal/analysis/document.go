@@ -1,0 +1,218 @@
+// Package analysis turns stored trials into numbers with intervals, grades
+// and comparisons. It is pure: no files, no network, no clock, no unseeded
+// randomness, and the same input gives the same document.
+package analysis
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Document is everything that is shown of a run: the output of show --json,
+// and all that the report is drawn from. Nothing that prints recomputes.
+type Document struct {
+	Format      string               `json:"format"` // record.Format
+	Run         RunHead              `json:"run"`
+	Summary     []string             `json:"summary"` // in words, most important first
+	Environment []record.Environment `json:"environment"`
+	Conditions  map[string]string    `json:"conditions,omitempty"`
+	Topologies  []record.Topology    `json:"topologies"`
+	Metrics     []record.Metric      `json:"metrics"` // declarations of every metric that occurs
+	Cells       []Cell               `json:"cells"`
+	Comparisons []Comparison         `json:"comparisons,omitempty"`
+	Thresholds  []Threshold          `json:"thresholds,omitempty"`
+	Trials      []TrialView          `json:"trials"`
+	Skipped     []record.Skipped     `json:"skipped"`
+	Tester      []record.Ceiling     `json:"tester,omitempty"` // what the tester alone can do
+	Observing   Observing            `json:"observing"`
+	Caveats     []record.Caveat      `json:"caveats,omitempty"` // of the whole run
+}
+
+// RunHead identifies a run.
+type RunHead struct {
+	ID          string        `json:"id"`
+	Started     time.Time     `json:"started"`
+	Ended       time.Time     `json:"ended,omitzero"`
+	Plan        string        `json:"plan"`
+	Description string        `json:"description,omitempty"`
+	Lab         string        `json:"lab"`
+	LabNote     string        `json:"lab_note,omitempty"`
+	Seed        uint64        `json:"seed,string"`
+	Status      string        `json:"status"`
+	Reason      string        `json:"reason,omitempty"`
+	Command     string        `json:"command"` // the exact command that made it, seed included
+	Version     string        `json:"version"`
+	Method      record.Method `json:"method"`
+	Set         []string      `json:"set,omitempty"`
+	Cuts        []string      `json:"cuts,omitempty"`
+}
+
+// Grades of a cell or trial.
+const (
+	GradeValid   = "valid"
+	GradeSuspect = "suspect" // has numbers, with reasons to doubt them
+	GradeFailed  = "failed"  // has none
+)
+
+// Reason is why a cell or trial is not plainly valid. Kind is one of the
+// stable words that docs/method.md lists.
+type Reason struct {
+	Kind  string `json:"kind"`
+	Text  string `json:"text"`
+	Trial string `json:"trial,omitempty"`
+}
+
+// Reason kinds: the validity gate of ARCHITECTURE 2.7.
+const (
+	ReasonTesterLimited  = "tester-limited"
+	ReasonNotInTunnel    = "not-in-tunnel"
+	ReasonAboveCeiling   = "above-ceiling"
+	ReasonThrottled      = "throttled"
+	ReasonBackgroundLoad = "background-load"
+	ReasonSamplerStalled = "sampler-stalled"
+	ReasonKernelLog      = "kernel-log-error"
+	ReasonLinkFlap       = "link-flap"
+	ReasonWrongMTU       = "wrong-path-mtu"
+	ReasonCorrupt        = "corrupt-content"
+	ReasonAccounting     = "accounting" // sent ≠ received + lost
+	ReasonDrift          = "drift"
+	ReasonFailedTrials   = "failed-trials"
+	ReasonLateProbe      = "late-probe" // the latency probe's own timer error is large
+)
+
+// Cell is the summary of all trials of one combination of factors.
+type Cell struct {
+	Factors     record.Factors    `json:"factors"`
+	Label       string            `json:"label"` // short, of the factors that vary
+	Grade       string            `json:"grade"`
+	Reasons     []Reason          `json:"reasons"`
+	Metrics     map[string]Value  `json:"metrics"`
+	Missing     map[string]string `json:"missing,omitempty"` // metric → why there is none
+	Ceiling     CellCeiling       `json:"ceiling"`
+	Consistency *Consistency      `json:"consistency,omitempty"`
+	Findings    []Finding         `json:"findings"`
+	Caveats     []record.Caveat   `json:"caveats,omitempty"`
+	Resolved    map[string]string `json:"resolved,omitempty"`
+	Runs        int               `json:"runs"`   // trials with numbers
+	Failed      int               `json:"failed"` // trials without
+}
+
+// Value is a median with its interval over the cell's trials.
+type Value struct {
+	Median   float64   `json:"median"`
+	Low      float64   `json:"low"`
+	High     float64   `json:"high"`
+	N        int       `json:"n"`
+	Values   []float64 `json:"values"`   // per trial, in run order
+	Interval string    `json:"interval"` // "range" or "order-statistic" or "single"
+	Level    float64   `json:"level"`    // achieved confidence, 0…1; 0 for a range
+}
+
+// Value intervals.
+const (
+	IntervalSingle = "single"          // n = 1: no interval at all
+	IntervalRange  = "range"           // 2 ≤ n < 6: smallest and largest value
+	IntervalOrder  = "order-statistic" // n ≥ 6: distribution-free interval of the median
+	IntervalPooled = "pooled"          // percentile over all probes of all trials
+)
+
+// CellCeiling is what the result can be compared with.
+type CellCeiling struct {
+	Kind             string  `json:"kind"`                   // "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
+	Bps              float64 `json:"bps,omitempty"`          // goodput ceiling; 0 = none
+	Ratio            float64 `json:"ratio,omitempty"`        // median ÷ ceiling
+	HeaderEfficiency float64 `json:"header_efficiency"`      // payload ÷ wire bytes at this MTU and encapsulation
+	TesterRatio      float64 `json:"tester_ratio,omitempty"` // median ÷ tester's own ceiling
+	TesterKind       string  `json:"tester_kind,omitempty"`
+}
+
+// Consistency says how even the throughput was inside the windows.
+type Consistency struct {
+	Word  string  `json:"word"`  // "Very good", "Good", "Fair", "Poor"
+	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method.md
+}
+
+// Finding is a named observation about a cell, with its evidence.
+type Finding struct {
+	Kind       string   `json:"kind"`
+	Text       string   `json:"text"`
+	Confidence float64  `json:"confidence,omitempty"`
+	Evidence   []string `json:"evidence,omitempty"`
+}
+
+// Comparison is a cell against another one, on paired blocks.
+type Comparison struct {
+	Metric      string         `json:"metric"`
+	Factors     record.Factors `json:"factors"`
+	Against     record.Factors `json:"against"`
+	Name        string         `json:"name"` // "of the same without tunnel"
+	Ratio       float64        `json:"ratio"`
+	Low         float64        `json:"low"`
+	High        float64        `json:"high"`
+	N           int            `json:"n"`
+	Interval    string         `json:"interval"`
+	Level       float64        `json:"level"`
+	PValue      float64        `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
+	Test        string         `json:"test,omitempty"`
+	Verdict     string         `json:"verdict"` // "different", "same within ±x %", "cannot tell", "confounded"
+	Confounders []string       `json:"confounders,omitempty"`
+}
+
+// Threshold is the outcome of one requirement in one cell.
+type Threshold struct {
+	Requirement string         `json:"requirement"`
+	Factors     record.Factors `json:"factors,omitempty"`
+	Met         bool           `json:"met"`
+	Reason      string         `json:"reason,omitempty"` // e.g. "the cell failed", "no cell matches"
+	Value       float64        `json:"value,omitempty"`
+}
+
+// TrialView is one trial as shown.
+type TrialView struct {
+	ID       string               `json:"id"`
+	Row      string               `json:"row"`
+	Block    int                  `json:"block"`
+	Index    int                  `json:"index"`
+	Kind     string               `json:"kind"`
+	Factors  record.Factors       `json:"factors"`
+	Started  time.Time            `json:"started"`
+	Seconds  float64              `json:"seconds"` // whole trial
+	Grade    string               `json:"grade"`
+	Reasons  []Reason             `json:"reasons"`
+	Failure  *record.Failure      `json:"failure,omitempty"`
+	Metrics  map[string]float64   `json:"metrics,omitempty"`
+	Missing  map[string]string    `json:"missing,omitempty"`
+	Resolved map[string]string    `json:"resolved,omitempty"`
+	Path     *record.PathEvidence `json:"path,omitempty"`
+	Phases   []record.Phase       `json:"phases"` // relative to the trial's start
+	Series   *Series              `json:"series,omitempty"`
+	Caveats  []record.Caveat      `json:"caveats,omitempty"`
+}
+
+// Series is what charts of one trial need. Times are seconds since the
+// window's start; a null has no value.
+type Series struct {
+	T        []float64             `json:"t_s"`
+	Goodput  []float64             `json:"goodput_bps,omitempty"`
+	Cores    map[string][]*float64 `json:"cores,omitempty"` // "host/cpu0" → busy ratio at T
+	RTT      []RTTPoint            `json:"rtt,omitempty"`
+	Quantile map[string][]float64  `json:"quantiles_ns,omitempty"` // "idle", "loaded": at the levels of QuantileLevels
+}
+
+// RTTPoint is a thinned latency sample for a chart.
+type RTTPoint struct {
+	T  float64 `json:"t_s"`
+	NS float64 `json:"ns"`
+}
+
+// QuantileLevels are the levels of Series.Quantile; levels beyond what the
+// number of probes carries are left out at the end.
+var QuantileLevels = []float64{0, .01, .05, .1, .25, .5, .75, .9, .95, .99, .999, .9999}
+
+// Observing is what watching cost, by the program's own accounting.
+type Observing struct {
+	CoreRatio float64            `json:"core_ratio"` // all probes of all nodes, share of one core
+	FastRatio float64            `json:"fast_ratio"` // the five fast sources alone, costliest node
+	Probes    map[string]float64 `json:"probes"`     // probe → share of one core
+}

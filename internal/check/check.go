@@ -1,0 +1,75 @@
+// Package check answers "can this be done here?" with three values: yes,
+// conclusively no, and could not tell. It performs no checks itself.
+package check
+
+import "fmt"
+
+// State is one of the three answers. The zero value is Unknown, so that an
+// answer nobody filled in is never read as a "no".
+type State int
+
+const (
+	Unknown State = iota // could not tell; never remembered, never shown as "no"
+	Yes                  // works here
+	No                   // conclusively impossible here; may be remembered
+)
+
+// String returns "yes", "no" or "could not tell".
+func (s State) String() string {
+	switch s {
+	case Yes:
+		return "yes"
+	case No:
+		return "no"
+	}
+	return "could not tell"
+}
+
+// MarshalText encodes the state as its words, for JSON documents.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText decodes what MarshalText wrote.
+func (s *State) UnmarshalText(b []byte) error {
+	switch string(b) {
+	case "yes":
+		*s = Yes
+	case "no":
+		*s = No
+	case "could not tell":
+		*s = Unknown
+	default:
+		return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
+	}
+	return nil
+}
+
+// Answer is a state with its reason and, where one is known, the next step.
+type Answer struct {
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"` // why; empty only for a plain yes
+	Hint   string `json:"hint,omitempty"`   // what the user can do about it
+}
+
+// OK is a plain yes.
+func OK() Answer { return Answer{State: Yes} }
+
+// OKBecause is a yes with a remark, such as "userspace implementation".
+func OKBecause(format string, args ...any) Answer {
+	return Answer{State: Yes, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Not is a conclusive no with its reason.
+func Not(format string, args ...any) Answer {
+	return Answer{State: No, Reason: fmt.Sprintf(format, args...)}
+}
+
+// CouldNotTell is the third answer.
+func CouldNotTell(format string, args ...any) Answer {
+	return Answer{State: Unknown, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Hinted returns a copy of a with the next step added.
+func (a Answer) Hinted(format string, args ...any) Answer {
+	a.Hint = fmt.Sprintf(format, args...)
+	return a
+}

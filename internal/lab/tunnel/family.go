@@ -1,0 +1,57 @@
+// Package tunnel lays ways to carry traffic between two nodes: one file per
+// kind. Keys are made on the nodes and never leave them, except public ones;
+// what both must share travels as host.Secret.
+package tunnel
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// End is one end of a tunnel.
+type End struct {
+	Node   string
+	Agent  host.Agent
+	Outer  netip.Addr     // underlay address
+	Inner  []netip.Prefix // addresses of the tunnel device
+	Routes []netip.Prefix // what lies behind the other end
+}
+
+// Spec says what is wanted of a tunnel.
+type Spec struct {
+	Device string // name of the device on both ends
+	MTU    int    // inner; 0 = the kind's default
+	Port   int    // outer UDP port of both ends
+}
+
+// Tunnel is a kind of tunnel.
+type Tunnel interface {
+	Name() string
+	Check(ctx context.Context, near, far End) check.Answer
+	// Up lays the tunnel and returns once it carries packets. The path is
+	// taken down by Down, or by the end of either agent.
+	Up(ctx context.Context, near, far End, s Spec) (Path, error)
+	// Serve is the node half: it holds one end of the tunnel until its
+	// session ends.
+	Serve(ctx context.Context, s host.Session) error
+}
+
+// Path is a tunnel that is up.
+type Path interface {
+	MTU() int
+	// Devices are the tunnel's devices: near's and far's.
+	Devices() []string
+	Counters(ctx context.Context) (Counters, error)
+	// Down is idempotent.
+	Down(ctx context.Context) error
+}
+
+// Counters are the tunnel's own, at the near end.
+type Counters struct {
+	Sent, Received uint64 // bytes of carried packets
+	Handshake      int64  // age of the last handshake in ns, -1 = none
+	Implementation string // "kernel", "userspace"
+}

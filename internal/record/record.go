@@ -1,0 +1,514 @@
+// Package record holds what a run leaves behind: the design, its rows and
+// trials, samples and the words that several stages speak. It computes
+// nothing and touches no machine, and no type in it can hold a secret.
+//
+// Times inside a trial are nanoseconds of the controller's monotonic clock
+// (CLOCK_MONOTONIC); Trial.Origin is the zero to subtract and Trial.Started
+// relates it to wall time.
+package record
+
+import (
+	"encoding/json"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Format is the version of the stored and printed documents.
+const Format = "chokepoint/1"
+
+// Factors are the settings of one cell: canonical name → canonical text.
+// Every base factor is present, also where it has its default.
+type Factors map[string]string
+
+// Key is the stable identity of a cell: "name=value" pairs sorted by name.
+func (f Factors) Key() string {
+	names := make([]string, 0, len(f))
+	for n := range f {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	var b strings.Builder
+	for i, n := range names {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(n + "=" + f[n])
+	}
+	return b.String()
+}
+
+// Clone returns an independent copy.
+func (f Factors) Clone() Factors {
+	c := make(Factors, len(f))
+	for k, v := range f {
+		c[k] = v
+	}
+	return c
+}
+
+// Method says how each row is measured and how often.
+type Method struct {
+	Duration time.Duration `json:"duration_ns"` // measured window
+	Warmup   time.Duration `json:"warmup_ns"`   // load before it, excluded
+	Cooldown time.Duration `json:"cooldown_ns"` // pause after the load has stopped
+	Runs     int           `json:"runs"`        // blocks; with Adaptive: the maximum
+	Adaptive *Adaptive     `json:"adaptive,omitempty"`
+	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
+	Seed     uint64        `json:"seed,string"`       // drawn, stored and printed unless given
+	Idle     time.Duration `json:"idle_ns,omitempty"` // length of an idle-latency measurement
+}
+
+// Adaptive stops a cell once the interval of its goodput median is narrow.
+type Adaptive struct {
+	Min   int     `json:"min"`
+	Max   int     `json:"max"`
+	Width float64 `json:"width"` // full interval width ÷ median, 0.02 = 2 %
+}
+
+// Measure says what is watched beside the load.
+type Measure struct {
+	LatencyIdle   string        `json:"latency_idle"`   // "block" (once per path and block), "trial" (before each) or "off"
+	LatencyLoaded bool          `json:"latency_loaded"` // probe beside the load
+	ProbeInterval time.Duration `json:"probe_interval_ns"`
+	Verify        bool          `json:"verify"`    // one short verified-content trial per run and path
+	Telemetry     bool          `json:"telemetry"` // probes on the nodes
+}
+
+// Requirement is a threshold: Metric Op Value, in cells that match Where.
+type Requirement struct {
+	Text   string            `json:"text"` // as written
+	Metric string            `json:"metric"`
+	Op     string            `json:"op"` // >=, >, <=, <
+	Value  float64           `json:"value"`
+	Where  map[string]string `json:"where,omitempty"`
+}
+
+// Step is something a human must do; When is "start", "block" or "end".
+type Step struct {
+	When   string `json:"when"`
+	Prompt string `json:"prompt"`
+}
+
+// Design is a parsed plan: everything that analysis needs to know about what
+// was compared, so that an old run needs no re-parsing.
+type Design struct {
+	Name         string            `json:"name"`
+	Description  string            `json:"description"`
+	Source       string            `json:"source"` // file name or "built-in"
+	Text         string            `json:"text"`   // the plan as read
+	Set          []string          `json:"set,omitempty"`
+	Method       Method            `json:"method"`
+	Measure      Measure           `json:"measure"`
+	Factors      []FactorLevels    `json:"factors"`  // in the order written
+	Baseline     Factors           `json:"baseline"` // the named baseline: factors that identify it
+	Requirements []Requirement     `json:"require,omitempty"`
+	Conditions   map[string]string `json:"conditions,omitempty"` // typed-in facts
+	Steps        []Step            `json:"steps,omitempty"`
+	Skipped      []Skipped         `json:"skipped,omitempty"` // by the plan's own rules
+	Cuts         []string          `json:"cuts,omitempty"`    // what --budget cut, in words
+}
+
+// FactorLevels is one factor of the matrix with its levels.
+type FactorLevels struct {
+	Name   string   `json:"name"`
+	Levels []string `json:"levels"`
+}
+
+// Skipped is a cell that is not run, with the reason.
+type Skipped struct {
+	Factors Factors `json:"factors"`
+	Reason  string  `json:"reason"`
+}
+
+// Row kinds.
+const (
+	RowLoad   = "load"   // traffic of a cell
+	RowIdle   = "idle"   // latency of an idle path, once per block
+	RowVerify = "verify" // short trial that checks every byte
+)
+
+// Row is one line of the ordered list that a plan expands to.
+type Row struct {
+	ID      string  `json:"id"`    // "b2-r07", unique in a run
+	Block   int     `json:"block"` // from 1
+	Index   int     `json:"index"` // position in the run, from 1
+	Kind    string  `json:"kind"`
+	Factors Factors `json:"factors"`
+}
+
+// Cell is the identity under which the row's trials are summarised.
+func (r Row) Cell() string { return r.Factors.Key() }
+
+// Setting is one factor that a knob applies, at a place.
+type Setting struct {
+	Knob  string `json:"knob"`
+	Node  string `json:"node"`
+	Port  string `json:"port,omitempty"` // device of the node
+	Value string `json:"value"`
+}
+
+// Topology is the shape of a lab: nodes and links, with roles by name. Near
+// and Far name the nodes between which traffic runs.
+type Topology struct {
+	Name    string     `json:"name"`
+	Nodes   []TopoNode `json:"nodes"`
+	Links   []TopoLink `json:"links"`
+	Near    string     `json:"near"`
+	Far     string     `json:"far"`
+	Tunnel  [2]string  `json:"tunnel"`  // the nodes between which a tunnel is laid
+	Routers []string   `json:"routers"` // devices under test, near to far
+}
+
+// TopoNode is a machine of the lab.
+type TopoNode struct {
+	Name   string `json:"name"`
+	Router bool   `json:"router"` // forwards packets; a device under test
+}
+
+// TopoLink joins two ports.
+type TopoLink struct {
+	Name string      `json:"name"` // "lan", "wan", …
+	Ends [2]TopoPort `json:"ends"`
+}
+
+// TopoPort is an interface of a node; Port is also the device's name there.
+type TopoPort struct {
+	Node string `json:"node"`
+	Port string `json:"port"`
+}
+
+// Caveat qualifies the thing it is attached to and must reach the page.
+type Caveat struct {
+	Kind string `json:"kind"` // stable word, such as "few-runs"
+	Text string `json:"text"`
+}
+
+// Scope of a metric.
+const (
+	ScopeFlow = "flow" // one traffic flow
+	ScopePath = "path" // near to far
+	ScopeNode = "node" // one node's own: its namespace or machine
+	ScopeHost = "host" // the machine that carries all nodes, shared by all roles
+)
+
+// Metric declares a quantity once: unit in the name, direction, scope.
+type Metric struct {
+	Name    string `json:"name"` // goodput_bps, rtt_idle_p50_ns …
+	Unit    string `json:"unit"` // bit/s, pps, ns, ratio, count, bytes, Hz, W, °C
+	Better  string `json:"better,omitempty"`
+	Scope   string `json:"scope"`
+	Counter bool   `json:"counter,omitempty"` // only ever grows; show its rate
+	Doc     string `json:"doc,omitempty"`     // what it means, with source
+}
+
+// Better directions of a Metric.
+const (
+	Higher = "higher"
+	Lower  = "lower"
+)
+
+// Trial states.
+const (
+	TrialOK     = "ok"
+	TrialFailed = "failed"
+)
+
+// Trial is everything one execution of a row left behind, as received.
+type Trial struct {
+	ID       string              `json:"id"` // "<row>.<attempt>"
+	Run      string              `json:"run"`
+	Row      Row                 `json:"row"`
+	Attempt  int                 `json:"attempt"`
+	Started  time.Time           `json:"started"`
+	Origin   int64               `json:"origin_ns"` // controller's monotonic clock at Started
+	Ended    int64               `json:"ended_ns"`
+	Status   string              `json:"status"`
+	Failure  *Failure            `json:"failure,omitempty"`
+	Phases   []Phase             `json:"phases"`
+	Window   Window              `json:"window"`
+	Resolved map[string]string   `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace
+	Path     *PathEvidence       `json:"path,omitempty"`
+	Traffic  *Traffic            `json:"traffic,omitempty"`
+	Idle     *Latency            `json:"idle,omitempty"`
+	Loaded   *Latency            `json:"loaded,omitempty"`
+	Nodes    map[string]NodeData `json:"nodes,omitempty"`
+	Caveats  []Caveat            `json:"caveats,omitempty"`
+}
+
+// Failure says in which phase a trial failed and why.
+type Failure struct {
+	Phase string `json:"phase"`
+	Error string `json:"error"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// Phase names, in order.
+const (
+	PhaseSetup   = "set-up"
+	PhaseVerify  = "verify-path"
+	PhaseIdle    = "idle-latency"
+	PhaseWarmup  = "warm-up"
+	PhaseWindow  = "window"
+	PhaseDrain   = "drain"
+	PhaseCollect = "collect"
+)
+
+// Phase is one stretch of a trial.
+type Phase struct {
+	Name  string `json:"name"`
+	Start int64  `json:"start_ns"`
+	End   int64  `json:"end_ns"`
+}
+
+// Window is the planned timeline of the load: it starts at Begin, counts from
+// Start to End, and has stopped by Stop.
+type Window struct {
+	Begin int64 `json:"begin_ns"`
+	Start int64 `json:"start_ns"`
+	End   int64 `json:"end_ns"`
+	Stop  int64 `json:"stop_ns"`
+}
+
+// Seconds is the length of the measured window.
+func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
+
+// PathEvidence is the proof that traffic took the intended way.
+type PathEvidence struct {
+	Tunnel       string            `json:"tunnel"`
+	PathMTU      int               `json:"path_mtu"`
+	WantMTU      int               `json:"want_mtu"`
+	BytesOffered int64             `json:"bytes_offered"` // payload bytes sent by the check
+	Counters     []CounterMove     `json:"counters"`
+	Details      map[string]string `json:"details,omitempty"`
+}
+
+// CounterMove is a counter before and after the path check or the window.
+type CounterMove struct {
+	Node    string `json:"node"`
+	Device  string `json:"device"`
+	Counter string `json:"counter"`
+	Before  uint64 `json:"before"`
+	After   uint64 `json:"after"`
+	When    string `json:"when"` // "check" or "window"
+}
+
+// Traffic directions: where the data goes. Up is near to far.
+const (
+	Up   = "up"
+	Down = "down"
+	Both = "both"
+)
+
+// Load is what an engine is asked to offer. It is plain data.
+type Load struct {
+	Protocol   string        `json:"protocol"` // "tcp", "udp" or "echo" (latency probe)
+	Direction  string        `json:"direction"`
+	Streams    int           `json:"streams"`
+	IP         int           `json:"ip"`                    // 4 or 6
+	PacketSize int           `json:"packet_size,omitempty"` // IP length, UDP and echo
+	RateBps    float64       `json:"rate_bps,omitempty"`    // all streams together, UDP payload bits; 0 = flat out
+	Congestion string        `json:"congestion,omitempty"`
+	MSS        int           `json:"mss,omitempty"`
+	Opener     string        `json:"opener"` // "near" or "far": who connects
+	Port       int           `json:"port"`   // first port of the listening side
+	Verify     bool          `json:"verify,omitempty"`
+	Warmup     time.Duration `json:"warmup_ns"`
+	Duration   time.Duration `json:"duration_ns"`
+	Interval   time.Duration `json:"interval_ns"` // of the series; for echo: between probes
+	Tag        string        `json:"tag"`         // random text that tells this trial's packets apart
+}
+
+// Traffic is what an engine reported of one trial.
+type Traffic struct {
+	Engine  string              `json:"engine"`
+	Version string              `json:"version,omitempty"`
+	Load    Load                `json:"load"`
+	Flows   []Flow              `json:"flows"`
+	Ends    map[string]EndUsage `json:"ends"` // "near", "far"
+	Raw     []byte              `json:"raw,omitempty"`
+	Details map[string]string   `json:"details,omitempty"` // what was really used: cc, buffers, mode
+	Caveats []Caveat            `json:"caveats,omitempty"`
+}
+
+// Flow is one stream in one direction. Byte counts are application payload;
+// window counts cover Window, the others the flow's whole life.
+type Flow struct {
+	Stream        int      `json:"stream"`
+	Direction     string   `json:"direction"`
+	Local         string   `json:"local"`  // sender's address and port
+	Remote        string   `json:"remote"` // receiver's
+	SentBytes     int64    `json:"sent_bytes"`
+	ReceivedBytes int64    `json:"received_bytes"`
+	SenderNs      int64    `json:"sender_ns"`   // exact length of the window at the sender
+	ReceiverNs    int64    `json:"receiver_ns"` // and at the receiver
+	Packets       *Packets `json:"packets,omitempty"`
+	TCP           *TCP     `json:"tcp,omitempty"`
+	Sent          *Table   `json:"sent,omitempty"`     // column bytes (cumulative), packets
+	Received      *Table   `json:"received,omitempty"` // column bytes (cumulative), packets
+	Verified      int64    `json:"verified_bytes,omitempty"`
+	Corrupt       int64    `json:"corrupt_bytes,omitempty"`
+}
+
+// Packets counts the datagrams of the measured window; each carries its
+// sequence number and whether it belongs to the window, so the counts are
+// exact: Sent = Received + Lost.
+type Packets struct {
+	Sent       int64 `json:"sent"`
+	Unsent     int64 `json:"unsent"`   // intended by the rate but not sent
+	Received   int64 `json:"received"` // without duplicates
+	Lost       int64 `json:"lost"`     // counted from gaps and the missing tail
+	Duplicates int64 `json:"duplicates"`
+	Reordered  int64 `json:"reordered"` // arrived after a higher number (RFC 4737)
+	Size       int   `json:"size"`      // IP length of each
+}
+
+// TCP is the sender's TCP_INFO over the window, and its series.
+type TCP struct {
+	Congestion    string `json:"congestion"`
+	MSS           int    `json:"mss"`
+	Retransmits   int64  `json:"retransmits"` // segments, in the window
+	BusyNs        int64  `json:"busy_ns"`     // METHODS: chronographs, in the window
+	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
+	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`
+	MinRTTNs      int64  `json:"min_rtt_ns"`
+	Series        *Table `json:"series,omitempty"` // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
+}
+
+// EndUsage is what an engine's own process cost in the window.
+type EndUsage struct {
+	Node      string  `json:"node"`
+	UserNs    int64   `json:"user_ns"`
+	SystemNs  int64   `json:"system_ns"`
+	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system of each stream's thread
+	CPUs      []int   `json:"cpus,omitempty"`       // allowed cores
+}
+
+// Latency is what a probe of one path saw. RTT holds one entry per probe sent
+// in the window, in order: nanoseconds, or -1 for a lost one.
+type Latency struct {
+	IntervalNs   int64   `json:"interval_ns"`
+	Size         int     `json:"size"`    // IP length
+	Stamps       string  `json:"stamps"`  // "kernel" (server residence subtracted) or "user" (includes tester)
+	RTT          []int64 `json:"rtt_ns"`  // see Stamps
+	UserRTT      []int64 `json:"user_ns"` // as seen by the process, for comparison
+	SentAt       []int64 `json:"sent_at_ns"`
+	Late         []int64 `json:"late_ns"` // send time - scheduled time: the probe's own timer error
+	Duplicates   int64   `json:"duplicates"`
+	EchoNs       []int64 `json:"echo_ns,omitempty"` // residence in the echo process
+	SkippedSlots int64   `json:"skipped_slots"`     // slots the probe was too late for
+}
+
+// NodeData is what the probes of one node saw in one trial.
+type NodeData struct {
+	Clock   Clock     `json:"clock"`
+	Samples []Samples `json:"samples"`
+	Cost    []Cost    `json:"cost"`
+	Log     []LogLine `json:"log,omitempty"` // kernel log lines during the trial
+	Stalls  []Stall   `json:"stalls,omitempty"`
+}
+
+// Clock relates a node's monotonic clock to the controller's: node =
+// controller + Offset, within ±Bound, before and after the trial.
+type Clock struct {
+	OffsetBefore int64 `json:"offset_before_ns"`
+	BoundBefore  int64 `json:"bound_before_ns"`
+	OffsetAfter  int64 `json:"offset_after_ns"`
+	BoundAfter   int64 `json:"bound_after_ns"`
+}
+
+// Samples is the series of one probe: fast sources at 10 Hz, slow at 1 Hz,
+// plus one sample at each edge of the window.
+type Samples struct {
+	Probe       string   `json:"probe"`
+	Scope       string   `json:"scope"`
+	Unavailable string   `json:"unavailable,omitempty"` // reason; then Table is nil
+	Metrics     []Metric `json:"metrics,omitempty"`     // declarations of the columns' stems
+	Table       *Table   `json:"table,omitempty"`
+}
+
+// Cost is what observing cost, by the program's own accounting.
+type Cost struct {
+	Probe  string `json:"probe"`
+	Reads  int64  `json:"reads"`
+	CPUNs  int64  `json:"cpu_ns"`  // thread CPU time of the reads
+	OverNs int64  `json:"over_ns"` // length of the time it was watched
+}
+
+// Stall is a sampler that came late: a finding, not an error.
+type Stall struct {
+	At     int64 `json:"at_ns"`
+	LateNs int64 `json:"late_ns"`
+}
+
+// LogLine is a kernel log record.
+type LogLine struct {
+	At       int64  `json:"at_ns"`
+	Severity int    `json:"severity"` // syslog level, 0…7
+	Text     string `json:"text"`
+}
+
+// Environment is a node's fingerprint, stored once per run.
+type Environment struct {
+	Node    string            `json:"node"`
+	Facts   map[string]string `json:"facts"`             // kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
+	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
+}
+
+// Ceiling is what the tester alone can do, without a router between.
+type Ceiling struct {
+	Kind  string  `json:"kind"` // "tcp loopback", "udp loopback 64 B" …
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	Note  string  `json:"note,omitempty"`
+}
+
+// Run states. Running is what a run without an end record has.
+const (
+	RunRunning     = "running"
+	RunDone        = "done"
+	RunInterrupted = "interrupted"
+	RunFailed      = "failed"
+)
+
+// Run is the head of a campaign, stored before its first trial.
+type Run struct {
+	ID           string        `json:"id"`
+	Started      time.Time     `json:"started"`
+	Ended        time.Time     `json:"ended,omitzero"`
+	Status       string        `json:"status"`
+	Reason       string        `json:"reason,omitempty"`   // of an interruption or failure
+	Lab          string        `json:"lab"`                // "local", …
+	LabNote      string        `json:"lab_note,omitempty"` // e.g. what an ordinary user loses
+	Command      string        `json:"command"`            // exact command line
+	Version      string        `json:"version"`            // of the program
+	BinaryHash   string        `json:"binary_hash"`        // sha256 of the executable, for resume
+	Kernel       string        `json:"kernel"`             // of the machine that carries the lab
+	Design       Design        `json:"design"`
+	Topologies   []Topology    `json:"topologies"`
+	Environments []Environment `json:"environments"`
+	Ceilings     []Ceiling     `json:"ceilings"` // the tester's own
+	Metrics      []Metric      `json:"metrics"`
+	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
+	Caveats      []Caveat      `json:"caveats,omitempty"`
+}
+
+// Event is one line of a run's story, as printed by run --json.
+type Event struct {
+	Time   time.Time       `json:"time"`
+	Event  string          `json:"event"` // run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
+	Run    string          `json:"run,omitempty"`
+	Row    string          `json:"row,omitempty"`
+	Cell   Factors         `json:"factors,omitempty"`
+	Phase  string          `json:"phase,omitempty"`
+	Text   string          `json:"text,omitempty"`
+	Index  int             `json:"index,omitempty"` // row index
+	Total  int             `json:"total,omitempty"`
+	Rate   float64         `json:"rate_bps,omitempty"`
+	PPS    float64         `json:"rate_pps,omitempty"`
+	RTT    int64           `json:"rtt_ns,omitempty"`
+	Cores  []float64       `json:"cores,omitempty"` // busy share per core of node host, 0…1
+	Left   time.Duration   `json:"left_ns,omitempty"`
+	Status string          `json:"status,omitempty"`
+	Data   json.RawMessage `json:"data,omitempty"`
+}

@@ -1,0 +1,63 @@
+// Package traffic offers load and counts what arrives: load generators and
+// latency probes, one file each. It never computes a rate or a percentile;
+// it hands on counts, times and series as they were seen.
+package traffic
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// End is one end of the path under test.
+type End struct {
+	Node   string
+	Agent  host.Agent
+	Addr   netip.Addr // bind here
+	Target netip.Addr // the other end reaches this one here; differs from Addr behind a port forward
+	Offset int64      // ns: the node's monotonic clock minus the controller's
+	CPUs   []int      // allowed cores of the engine's processes; nil = all
+}
+
+// Conductor keeps the ends of one trial in step.
+type Conductor interface {
+	// Ready says that both ends are connected and waiting. It returns the
+	// timeline, in the controller's monotonic clock, once all engines of the
+	// trial are ready; Begin lies far enough ahead for messages to arrive.
+	Ready(ctx context.Context) (record.Window, error)
+	// Progress reports what was received lately, for the live view; it may
+	// be called a few times per second and never blocks.
+	Progress(p Progress)
+}
+
+// Progress is a glimpse of a running load.
+type Progress struct {
+	At          int64   // ns, controller's monotonic clock
+	ReceivedBps float64 // payload bits per second, all streams, both directions
+	ReceivedPPS float64 // UDP only
+	RTT         int64   // ns, latency probes only; 0 = nothing to say
+}
+
+// Engine is a way to offer load between two ends.
+type Engine interface {
+	Name() string
+	// Check asks whether the engine can offer load between the ends; it may
+	// be called before they have addresses.
+	Check(ctx context.Context, near, far End, load record.Load) check.Answer
+	// Offer runs the load to its end and joins what both ends saw. It
+	// returns with ctx's error soon after ctx is cancelled, leaving no
+	// process. Times of the result are in the controller's clock.
+	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
+	// Serve is the node half. It runs in a process of its own.
+	Serve(ctx context.Context, s host.Session) error
+}
+
+// Prober is an engine that measures latency instead of offering load.
+type Prober interface {
+	Name() string
+	Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency, error)
+	Serve(ctx context.Context, s host.Session) error
+}
