@@ -1,0 +1,223 @@
+package overhead
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func wireguard(outer IP, mtu int) Tunnel { return Tunnel{Kind: WireGuard, OuterIP: outer, MTU: mtu} }
+
+func esp(s Suite, outer IP, natt bool) Tunnel {
+	return Tunnel{Kind: ESP, OuterIP: outer, Suite: s, NATT: natt}
+}
+
+// The table of goodput shares: TCP with time stamps over an underlay of 1500
+// bytes unless said otherwise. A zero v6 is a field that the table leaves out.
+func TestGoodputShare(t *testing.T) {
+	eth := Link{MTU: 1500}
+	pppoe := Link{MTU: 1492, PPPoE: true}
+	tests := []struct {
+		name       string
+		link       Link
+		tunnel     Tunnel
+		mtu, outer int
+		v4, v6     float64
+	}{
+		{"none", eth, Tunnel{}, 1500, 1500, 94.15, 92.85},
+		{"jumbo", Link{MTU: 9000}, Tunnel{}, 9000, 9000, 99.00, 0},
+		{"vlan", Link{MTU: 1500, VLANs: 1}, Tunnel{}, 1500, 1500, 93.90, 0},
+		{"pppoe", pppoe, Tunnel{}, 1492, 1492, 93.63, 0},
+		{"wireguard v4 default", eth, wireguard(V4, 1420), 1420, 1480, 90.12, 88.80},
+		{"wireguard v4 fit", eth, wireguard(V4, 1440), 1440, 1500, 90.25, 88.95},
+		{"wireguard v6 default", eth, wireguard(V6, 1420), 1420, 1500, 88.95, 87.65},
+		{"wireguard v4 too large", eth, wireguard(V4, 1500), 1500, 1560, 87.44, 0},
+		{"esp gcm v4", eth, esp(ESPAEAD, V4, false), 1446, 1500, 90.64, 89.34},
+		{"esp gcm v4 nat-t", eth, esp(ESPAEAD, V4, true), 1438, 1500, 90.12, 88.82},
+		{"esp gcm v6", eth, esp(ESPAEAD, V6, false), 1426, 1500, 89.34, 88.04},
+		{"esp gcm v6 nat-t", eth, esp(ESPAEAD, V6, true), 1418, 1500, 88.82, 87.52},
+		{"esp cbc sha256 v4", eth, esp(ESPCBCSHA256, V4, false), 1438, 1500, 90.12, 88.82},
+		{"esp cbc sha256 v4 nat-t", eth, esp(ESPCBCSHA256, V4, true), 1422, 1492, 89.54, 88.24},
+		{"openvpn udp v4", eth, Tunnel{Kind: OpenVPNUDP}, 1448, 1500, 90.77, 89.47},
+		{"openvpn udp v6", eth, Tunnel{Kind: OpenVPNUDP, OuterIP: V6}, 1428, 1500, 89.47, 88.17},
+		{"openvpn tcp v4", eth, Tunnel{Kind: OpenVPNTCP}, 1422, 1500, 89.08, 87.78},
+		{"openvpn 1500 fragmented", eth, Tunnel{Kind: OpenVPNUDP, MTU: 1500}, 1500, 1552, 87.86, 0},
+		{"openvpn 6000 fragmented", eth, Tunnel{Kind: OpenVPNUDP, MTU: 6000}, 6000, 6052, 94.08, 0},
+		{"pppoe wireguard v4", pppoe, wireguard(V4, 1432), 1432, 1492, 89.73, 0},
+		{"pppoe wireguard v6", pppoe, wireguard(V6, 1412), 1412, 1492, 88.43, 0},
+		{"pppoe esp gcm v4", pppoe, esp(ESPAEAD, V4, false), 1438, 1492, 90.12, 0},
+		{"pppoe openvpn udp v4", pppoe, Tunnel{Kind: OpenVPNUDP}, 1440, 1492, 90.25, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := Path{Link: test.link, Tunnel: test.tunnel}
+			if got := p.MTU(); got != test.mtu {
+				t.Errorf("MTU = %d, want %d", got, test.mtu)
+			}
+			if got := p.Tunnel.Outer(test.mtu); got != test.outer {
+				t.Errorf("Outer(%d) = %d, want %d", test.mtu, got, test.outer)
+			}
+			percent(t, "inner v4", p.TCP(true, LayerWire), test.v4)
+			if p.Inner = V6; test.v6 != 0 {
+				percent(t, "inner v6", p.TCP(true, LayerWire), test.v6)
+			}
+		})
+	}
+	percent(t, "no time stamps", Path{Link: eth}.TCP(false, LayerWire), 94.93)
+}
+
+func percent(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if g, w := fmt.Sprintf("%.2f", got*100), fmt.Sprintf("%.2f", want); g != w {
+		t.Errorf("%s = %s %%, want %s %%", what, g, w)
+	}
+}
+
+func TestFitMTU(t *testing.T) {
+	tests := []struct {
+		name     string
+		tunnel   Tunnel
+		underlay int
+		want     int
+	}{
+		{"wireguard v4", Tunnel{Kind: WireGuard}, 1500, 1440},
+		{"wireguard v6", Tunnel{Kind: WireGuard, OuterIP: V6}, 1500, 1420},
+		{"wireguard v4 pppoe", Tunnel{Kind: WireGuard}, 1492, 1432},
+		{"wireguard v6 pppoe", Tunnel{Kind: WireGuard, OuterIP: V6}, 1492, 1412},
+		{"esp sha1", esp(ESPCBCSHA1, V4, false), 1500, 1438},
+		{"esp sha384", esp(ESPCBCSHA384, V4, false), 1500, 1422},
+		{"esp sha512", esp(ESPCBCSHA512, V4, false), 1500, 1422},
+		{"plain", Tunnel{}, 1500, 1500},
+		{"no room", Tunnel{Kind: WireGuard, OuterIP: V6}, 60, 0},
+	}
+	for _, test := range tests {
+		if got := test.tunnel.FitMTU(test.underlay); got != test.want {
+			t.Errorf("%s: FitMTU(%d) = %d, want %d", test.name, test.underlay, got, test.want)
+		}
+	}
+}
+
+// An acknowledgement of 52 bytes: padded to 64, 124 outside, 162 on the wire.
+func TestInnerAck(t *testing.T) {
+	p := Path{Tunnel: wireguard(V4, 1420)}
+	if got := p.Tunnel.Outer(52); got != 124 {
+		t.Errorf("Outer(52) = %d, want 124", got)
+	}
+	if got := p.Bytes(52, LayerWire); got != 162 {
+		t.Errorf("Bytes(52) = %d, want 162", got)
+	}
+}
+
+func TestPaddingBeyondMTU(t *testing.T) {
+	tests := []struct{ mtu, m, want int }{
+		{1420, 1420, 1480}, {1420, 1419, 1480}, {1420, 1400, 1468}, {1420, 1, 76},
+		{1420, 2841, 1420*2 + 16 + 60}, // larger than the MTU: only the last unit is padded
+		{0, 1420, 1424 + 60},
+	}
+	for _, test := range tests {
+		if got := wireguard(V4, test.mtu).Outer(test.m); got != test.want {
+			t.Errorf("mtu %d: Outer(%d) = %d, want %d", test.mtu, test.m, got, test.want)
+		}
+	}
+}
+
+func TestFragments(t *testing.T) {
+	tests := []struct {
+		name    string
+		v       IP
+		l3, mtu int
+		want    []int
+	}{
+		{"fits", V4, 1500, 1500, []int{1500}},
+		{"one too many", V4, 1501, 1500, []int{1500, 21}},
+		{"openvpn 1500", V4, 1552, 1500, []int{1500, 72}},
+		{"openvpn 6000", V4, 6052, 1500, []int{1500, 1500, 1500, 1500, 132}},
+		{"not a multiple of 8", V4, 1600, 1499, []int{1492, 128}},
+		{"v6", V6, 1580, 1500, []int{1496, 140}},
+		{"no room", V4, 100, 24, nil},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, Fragments(test.v, test.l3, test.mtu)); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestLineRate(t *testing.T) {
+	tests := []struct {
+		rate  float64
+		frame int
+		want  float64
+	}{
+		{1e9, 64, 1488095}, {1e9, 128, 844595}, {1e9, 256, 452899}, {1e9, 512, 234962},
+		{1e9, 1024, 119732}, {1e9, 1280, 96154}, {1e9, 1518, 81274},
+		{2.5e9, 64, 3720238}, {10e9, 64, 14880952}, {25e9, 64, 37202381}, {100e9, 64, 148809524},
+	}
+	for _, test := range tests {
+		if got := math.Round(LineRate(test.rate, test.frame)); got != test.want {
+			t.Errorf("LineRate(%g, %d) = %.0f, want %.0f", test.rate, test.frame, got, test.want)
+		}
+	}
+}
+
+func TestShaperLayer(t *testing.T) {
+	p := Path{Link: Link{MTU: 1500}}
+	// tbf counts 1514 bytes for a full segment with 1448 bytes of payload.
+	if got, want := p.TCP(true, LayerFrame), 1448.0/1514; got != want {
+		t.Errorf("TCP at the frame layer = %v, want %v", got, want)
+	}
+	if got, want := p.TCP(true, LayerIP), 1448.0/1500; got != want {
+		t.Errorf("TCP at the IP layer = %v, want %v", got, want)
+	}
+	if got, want := (Link{PPPoE: true, VLANs: 1}).Frame(1492), 1514; got != want {
+		t.Errorf("Frame = %d, want %d", got, want)
+	}
+	// Small packets are padded on the wire but not in a queue.
+	if got, want := p.Bytes(28, LayerFrame), 42; got != want {
+		t.Errorf("Bytes at the frame layer = %d, want %d", got, want)
+	}
+	if got, want := p.Bytes(28, LayerWire), 84; got != want {
+		t.Errorf("Bytes on the wire = %d, want %d", got, want)
+	}
+	if got, want := p.UDP(64, LayerWire), 36.0/102; got != want {
+		t.Errorf("UDP(64) = %v, want %v", got, want)
+	}
+	if got, want := p.PacketRate(1e9, 46, LayerWire), LineRate(1e9, 64); got != want {
+		t.Errorf("PacketRate = %v, want %v", got, want)
+	}
+}
+
+// Whatever the sizes, fragments carry exactly the payload and fit the link.
+func FuzzFragments(f *testing.F) {
+	f.Add(4, 1552, 1500)
+	f.Add(6, 65535, 1280)
+	f.Fuzz(func(t *testing.T, version, l3, mtu int) {
+		v := V4
+		if version%2 == 0 && version != 4 {
+			v = V6
+		}
+		l3, mtu = l3&0xffff, mtu&0xffff
+		if l3 < v.Header() {
+			return
+		}
+		parts := Fragments(v, l3, mtu)
+		if len(parts) < 2 {
+			return
+		}
+		each, sum := v.Header(), 0
+		if v == V6 {
+			each += IPv6Fragment
+		}
+		for i, n := range parts {
+			if n > mtu || n <= each || (i < len(parts)-1 && (n-each)%8 != 0) {
+				t.Fatalf("Fragments(%d, %d, %d): part %d is %d bytes", v, l3, mtu, i, n)
+			}
+			sum += n - each
+		}
+		if sum != l3-v.Header() {
+			t.Fatalf("Fragments(%d, %d, %d) carry %d bytes, want %d", v, l3, mtu, sum, l3-v.Header())
+		}
+	})
+}

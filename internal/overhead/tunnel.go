@@ -1,0 +1,98 @@
+package overhead
+
+// Encapsulation is a way of putting IP packets into IP packets.
+type Encapsulation int
+
+// The encapsulations.
+const (
+	Plain      Encapsulation = iota // no tunnel
+	WireGuard                       // whitepaper §5.4.6
+	ESP                             // RFC 4303 tunnel mode, see Tunnel.ESP
+	OpenVPNUDP                      // AEAD, DATA_V2
+	OpenVPNTCP                      // the same over TCP, one record per segment
+)
+
+// Suite is what an ESP transform adds: initialisation vector, integrity check
+// value and the block that payload and trailer are padded to.
+type Suite struct{ IV, Block, ICV int }
+
+// Suites of ESP in use. GCM, CCM and ChaCha20-Poly1305 are alike on the wire:
+// RFC 4106, RFC 4309, RFC 7634. CBC is RFC 3602 with RFC 2404 or RFC 4868.
+var (
+	ESPAEAD      = Suite{IV: 8, Block: 1, ICV: 16}
+	ESPCBCSHA1   = Suite{IV: 16, Block: 16, ICV: 12}
+	ESPCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 16}
+	ESPCBCSHA384 = Suite{IV: 16, Block: 16, ICV: 24}
+	ESPCBCSHA512 = Suite{IV: 16, Block: 16, ICV: 32}
+)
+
+// Fixed lengths of the encapsulations.
+const (
+	wireGuardHeader = 16 // type and reserved 4, receiver 4, counter 8
+	wireGuardTag    = 16 // Poly1305
+	wireGuardPad    = 16 // drivers/net/wireguard/messages.h MESSAGE_PADDING_MULTIPLE
+	espHeader       = 8  // SPI and sequence number
+	espTrailer      = 2  // pad length and next header
+	openVPNOpcode   = 4  // opcode and 24-bit peer id: drivers/net/ovpn/proto.h
+	openVPNPacketID = 4
+	openVPNTag      = 16
+	openVPNLength   = 2 // record length on TCP
+)
+
+// Tunnel is one encapsulation with its parameters. The zero value is plain IP.
+type Tunnel struct {
+	Kind    Encapsulation
+	OuterIP IP    // of the packets outside; 0 = 4
+	MTU     int   // inner MTU; WireGuard never pads beyond it, 0 = unlimited
+	Suite   Suite // of ESP
+	NATT    bool  // ESP inside UDP, RFC 3948
+}
+
+// Outer is the L3 length of the packet that carries an inner packet of m
+// bytes, before any fragmentation.
+func (t Tunnel) Outer(m int) int {
+	ip := t.OuterIP.Header()
+	switch t.Kind {
+	case WireGuard:
+		return t.padded(m) + wireGuardHeader + wireGuardTag + UDPHeader + ip
+	case ESP:
+		n := ip + espHeader + t.Suite.IV + roundUp(m+espTrailer, max(4, t.Suite.Block)) + t.Suite.ICV
+		if t.NATT {
+			n += UDPHeader
+		}
+		return n
+	case OpenVPNUDP:
+		return m + openVPNOpcode + openVPNPacketID + openVPNTag + UDPHeader + ip
+	case OpenVPNTCP:
+		return m + openVPNOpcode + openVPNPacketID + openVPNTag + openVPNLength + TCPHeader + TCPTimestamps + ip
+	}
+	return m
+}
+
+// padded follows calculate_skb_padding of drivers/net/wireguard/send.c.
+func (t Tunnel) padded(m int) int {
+	p := roundUp(m, wireGuardPad)
+	if t.MTU <= 0 {
+		return p
+	}
+	if m > t.MTU {
+		last := m % t.MTU
+		return m - last + min(t.MTU, roundUp(last, wireGuardPad))
+	}
+	return min(t.MTU, p)
+}
+
+// FitMTU is the largest inner MTU whose packets cross an underlay without
+// being fragmented; 0 if there is none.
+func (t Tunnel) FitMTU(underlay int) int {
+	for m := underlay; m > 0; m-- {
+		// The tunnel's MTU bounds its padding, so it is part of the question.
+		t.MTU = m
+		if t.Outer(m) <= underlay {
+			return m
+		}
+	}
+	return 0
+}
+
+func roundUp(x, n int) int { return (x + n - 1) / n * n }
