@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"errors"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Counters reads a device's counters.
+func Counters(dev string) (LinkCounters, error) {
+	l, err := find(dev)
+	if err != nil {
+		return LinkCounters{}, explain(err, "read counters of %s", dev)
+	}
+	if l.Attrs().Statistics == nil {
+		return LinkCounters{}, explain(ErrUnsupported, "read counters of %s", dev)
+	}
+	return counters((*netlink.LinkStatistics64)(l.Attrs().Statistics)), nil
+}
+
+func counters(s *netlink.LinkStatistics64) LinkCounters {
+	return LinkCounters{
+		RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxErrors: s.RxErrors, RxDropped: s.RxDropped,
+		TxBytes: s.TxBytes, TxPackets: s.TxPackets, TxErrors: s.TxErrors, TxDropped: s.TxDropped,
+		Multicast: s.Multicast, Collisions: s.Collisions,
+		RxOverErrors: s.RxOverErrors, RxCRCErrors: s.RxCrcErrors, RxFrameErrors: s.RxFrameErrors,
+		RxFIFOErrors: s.RxFifoErrors, RxMissedErrors: s.RxMissedErrors, TxFIFOErrors: s.TxFifoErrors,
+		TxAbortedErrors: s.TxAbortedErrors, TxCarrierErrors: s.TxCarrierErrors,
+	}
+}
+
+// NICStats reads the driver's own counters by the driver's names.
+func NICStats(dev string) (map[string]uint64, error) {
+	var stats map[string]uint64
+	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
+		stats, err = e.Stats(dev)
+		return err
+	})
+	return stats, explain(err, "read driver counters of %s", dev)
+}
+
+// PauseFrames reads what a device has agreed on about pause frames; virtual
+// devices answer ErrUnsupported.
+func PauseFrames(dev string) (Pause, error) {
+	var p ethtool.Pause
+	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
+		p, err = e.GetPause(dev)
+		return err
+	})
+	return Pause{p.Autoneg != 0, p.RxPause != 0, p.TxPause != 0}, explain(err, "read pause frames of %s", dev)
+}
+
+func withEthtool(do func(*ethtool.Ethtool) error) error {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err = do(e); errors.Is(err, unix.ENODEV) {
+		return ErrAbsent
+	}
+	return err
+}

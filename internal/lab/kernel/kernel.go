@@ -1,0 +1,63 @@
+// Package kernel speaks to the kernel of the process' own network namespace:
+// links, addresses, routes, queues, offloads, packet filter, settings. It is
+// the only home of netlink, ethtool, nftables and wgctrl. It keeps nothing
+// and undoes nothing; where an operating system or a kernel lacks something,
+// the error matches ErrUnsupported.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrUnsupported means conclusively impossible on this kernel.
+var ErrUnsupported = errors.New("not supported by this kernel")
+
+// ErrAbsent means that the thing named does not exist.
+var ErrAbsent = errors.New("does not exist")
+
+// VethEnd is one end of a virtual Ethernet link. PID names the network
+// namespace by a process in it; 0 is the caller's own. MTU 0 is the kernel's
+// default.
+type VethEnd struct {
+	Name string
+	PID  int
+	MTU  int
+}
+
+// LinkCounters are a device's counters since it was made, from
+// struct rtnl_link_stats64.
+type LinkCounters struct {
+	RxBytes, RxPackets, RxErrors, RxDropped uint64
+	TxBytes, TxPackets, TxErrors, TxDropped uint64
+
+	Multicast, Collisions                      uint64
+	RxOverErrors, RxCRCErrors, RxFrameErrors   uint64
+	RxFIFOErrors, RxMissedErrors, TxFIFOErrors uint64
+	TxAbortedErrors, TxCarrierErrors           uint64
+}
+
+// QdiscStat is one queueing discipline with its counters since it was made.
+// Handle and Parent are "major:minor" in hexadecimal, as tc(8) prints them.
+type QdiscStat struct {
+	Kind, Handle, Parent        string
+	Bytes, Packets              uint64
+	Drops, Requeues, Overlimits uint64
+	Queue, Backlog              uint64 // packets and bytes waiting now
+}
+
+// Pause is what a device has agreed on about pause frames (IEEE 802.3x).
+type Pause struct{ Autoneg, Receive, Transmit bool }
+
+func handle(h uint32) string {
+	switch h {
+	case 0xffffffff:
+		return "root"
+	case 0:
+		return "0:"
+	}
+	if minor := h & 0xffff; minor != 0 {
+		return fmt.Sprintf("%x:%x", h>>16, minor)
+	}
+	return fmt.Sprintf("%x:", h>>16)
+}

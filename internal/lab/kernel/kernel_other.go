@@ -1,0 +1,39 @@
+//go:build !linux
+
+package kernel
+
+import (
+	"net"
+	"net/netip"
+)
+
+func AddVeth(a, b VethEnd, queues int) error                            { return ErrUnsupported }
+func Up(dev string) error                                               { return ErrUnsupported }
+func Down(dev string) error                                             { return ErrUnsupported }
+func LoopbackUp() error                                                 { return ErrUnsupported }
+func DeleteLink(dev string) error                                       { return ErrUnsupported }
+func SetMTU(dev string, mtu int) error                                  { return ErrUnsupported }
+func MTU(dev string) (int, error)                                       { return 0, ErrUnsupported }
+func SetTxQueueLen(dev string, packets int) error                       { return ErrUnsupported }
+func TxQueueLen(dev string) (int, error)                                { return 0, ErrUnsupported }
+func HardwareAddr(dev string) (net.HardwareAddr, error)                 { return nil, ErrUnsupported }
+func Exists(dev string) (bool, error)                                   { return false, ErrUnsupported }
+func Devices() ([]string, error)                                        { return nil, ErrUnsupported }
+func Parent(dev string) (string, error)                                 { return "", ErrUnsupported }
+func AddAddress(dev string, p netip.Prefix) error                       { return ErrUnsupported }
+func DelAddress(dev string, p netip.Prefix) error                       { return ErrUnsupported }
+func Addresses(dev string) ([]netip.Prefix, error)                      { return nil, ErrUnsupported }
+func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error       { return ErrUnsupported }
+func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error       { return ErrUnsupported }
+func RouteDevice(to netip.Addr) (string, error)                         { return "", ErrUnsupported }
+func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error { return ErrUnsupported }
+func ReadSysctl(name string) (string, error)                            { return "", ErrUnsupported }
+func WriteSysctl(name, value string) error                              { return ErrUnsupported }
+func SysctlWritable(name string) error                                  { return ErrUnsupported }
+func Counters(dev string) (LinkCounters, error)                         { return LinkCounters{}, ErrUnsupported }
+func QdiscStats(dev string) ([]QdiscStat, error)                        { return nil, ErrUnsupported }
+func NICStats(dev string) (map[string]uint64, error)                    { return nil, ErrUnsupported }
+func PauseFrames(dev string) (Pause, error)                             { return Pause{}, ErrUnsupported }
+func Features(dev string) (map[string]bool, error)                      { return nil, ErrUnsupported }
+func FixedFeatures(dev string) (map[string]bool, error)                 { return nil, ErrUnsupported }
+func SetFeatures(dev string, want map[string]bool) error                { return ErrUnsupported }

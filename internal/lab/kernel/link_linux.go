@@ -1,0 +1,151 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// AddVeth makes a virtual link whose ends lie in the named namespaces from
+// the first moment on: no third namespace ever sees them. queues is the
+// number of transmit and receive queues of each end; below 1 means 1.
+func AddVeth(a, b VethEnd, queues int) error {
+	reportDetails()
+	// A namespace of our own is named by this very thread: it need not be
+	// the process' main one, and /proc may not be there.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	queues = max(queues, 1)
+	at := netlink.NewLinkAttrs()
+	at.Name, at.MTU = a.Name, a.MTU
+	at.NumTxQueues, at.NumRxQueues = queues, queues
+	at.Namespace = namespace(a.PID)
+	v := netlink.NewVeth(at)
+	v.PeerName, v.PeerMTU = b.Name, uint32(b.MTU)
+	v.PeerNumTxQueues, v.PeerNumRxQueues = uint32(queues), uint32(queues)
+	v.PeerNamespace = namespace(b.PID)
+	return explain(netlink.LinkAdd(v), "add virtual link %s – %s", a.Name, b.Name)
+}
+
+func namespace(pid int) netlink.NsPid {
+	if pid == 0 {
+		return netlink.NsPid(unix.Gettid())
+	}
+	return netlink.NsPid(pid)
+}
+
+// Up sets a device up.
+func Up(dev string) error {
+	return withLink(dev, "set up", netlink.LinkSetUp)
+}
+
+// Down sets a device down.
+func Down(dev string) error {
+	return withLink(dev, "set down", netlink.LinkSetDown)
+}
+
+// LoopbackUp sets the loopback device up.
+func LoopbackUp() error { return Up("lo") }
+
+// DeleteLink deletes a device; one that is already gone is no error.
+func DeleteLink(dev string) error {
+	err := withLink(dev, "delete", netlink.LinkDel)
+	if errors.Is(err, ErrAbsent) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// SetMTU sets the largest packet of a device, in bytes of layer 3.
+func SetMTU(dev string, mtu int) error {
+	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
+		return netlink.LinkSetMTU(l, mtu)
+	})
+}
+
+// MTU is the largest packet of a device, in bytes of layer 3.
+func MTU(dev string) (int, error) {
+	l, err := find(dev)
+	if err != nil {
+		return 0, explain(err, "read mtu of %s", dev)
+	}
+	return l.Attrs().MTU, nil
+}
+
+// SetTxQueueLen sets the length that queueing disciplines take as default,
+// in packets.
+func SetTxQueueLen(dev string, packets int) error {
+	return withLink(dev, fmt.Sprintf("set txqueuelen %d of", packets), func(l netlink.Link) error {
+		return netlink.LinkSetTxQLen(l, packets)
+	})
+}
+
+// TxQueueLen is what SetTxQueueLen sets.
+func TxQueueLen(dev string) (int, error) {
+	l, err := find(dev)
+	if err != nil {
+		return 0, explain(err, "read txqueuelen of %s", dev)
+	}
+	return l.Attrs().TxQLen, nil
+}
+
+// HardwareAddr is a device's layer-2 address.
+func HardwareAddr(dev string) (net.HardwareAddr, error) {
+	l, err := find(dev)
+	if err != nil {
+		return nil, explain(err, "read hardware address of %s", dev)
+	}
+	return l.Attrs().HardwareAddr, nil
+}
+
+// Exists reports whether there is a device of that name.
+func Exists(dev string) (bool, error) {
+	_, err := find(dev)
+	if errors.Is(err, ErrAbsent) {
+		return false, nil
+	}
+	return err == nil, explain(err, "look for device %s", dev)
+}
+
+// Devices lists the names of all devices in the order of their making.
+func Devices() ([]string, error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, explain(err, "list devices")
+	}
+	names := make([]string, len(links))
+	for i, l := range links {
+		names[i] = l.Attrs().Name
+	}
+	return names, nil
+}
+
+// Parent is the device that dev is made on top of (a VLAN's port), or "".
+// For a virtual link's end, whose other end has an index in another
+// namespace, it is "".
+func Parent(dev string) (string, error) {
+	l, err := find(dev)
+	if err != nil {
+		return "", explain(err, "read parent of %s", dev)
+	}
+	if l.Attrs().ParentIndex == 0 || l.Type() == "veth" {
+		return "", nil
+	}
+	p, err := netlink.LinkByIndex(l.Attrs().ParentIndex)
+	if err != nil {
+		return "", explain(err, "read parent of %s", dev)
+	}
+	return p.Attrs().Name, nil
+}
+
+func withLink(dev, verb string, do func(netlink.Link) error) error {
+	l, err := find(dev)
+	if err == nil {
+		err = do(l)
+	}
+	return explain(err, "%s %s", verb, dev)
+}

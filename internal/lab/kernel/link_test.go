@@ -1,0 +1,160 @@
+//go:build linux
+
+package kernel
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+func TestVethAndItsSettings(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		names, err := Devices()
+		must(t, err)
+		if want := []string{"lo", "a0", "b0"}; !sameSet(names, want) {
+			t.Errorf("devices are %v, want %v", names, want)
+		}
+		if mtu, err := MTU("a0"); err != nil || mtu != 1400 {
+			t.Errorf("mtu is %d (%v), want 1400", mtu, err)
+		}
+		must(t, SetMTU("a0", 1280))
+		if mtu, _ := MTU("a0"); mtu != 1280 {
+			t.Errorf("mtu after setting is %d, want 1280", mtu)
+		}
+		must(t, SetTxQueueLen("a0", 77))
+		if n, _ := TxQueueLen("a0"); n != 77 {
+			t.Errorf("txqueuelen is %d, want 77", n)
+		}
+		if mac, err := HardwareAddr("a0"); err != nil || len(mac) != 6 {
+			t.Errorf("hardware address is %v (%v), want 6 bytes", mac, err)
+		}
+		must(t, DeleteLink("a0"))
+		must(t, DeleteLink("a0")) // gone already
+		if there, err := Exists("b0"); err != nil || there {
+			t.Errorf("other end exists is %v (%v), want gone with the first", there, err)
+		}
+		if _, err := MTU("a0"); !errors.Is(err, ErrAbsent) {
+			t.Errorf("mtu of a deleted device gives %v, want ErrAbsent", err)
+		}
+	})
+}
+
+func TestVethIntoAnotherNamespace(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		other := exec.Command("/bin/sleep", "20")
+		other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		must(t, other.Start())
+		defer func() {
+			_ = other.Process.Kill()
+			_ = other.Wait()
+		}()
+		must(t, AddVeth(VethEnd{Name: "here"}, VethEnd{Name: "there", PID: other.Process.Pid}, 1))
+		names, err := Devices()
+		must(t, err)
+		if want := []string{"lo", "here"}; !sameSet(names, want) {
+			t.Errorf("devices are %v, want %v", names, want)
+		}
+	})
+}
+
+func TestAddressesAndRoutes(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		must(t, LoopbackUp())
+		for _, p := range []string{"198.18.0.1/24", "2001:2:0:1::1/64"} {
+			must(t, AddAddress("a0", prefix(p)))
+			must(t, AddAddress("a0", prefix(p))) // there already
+		}
+		if got, err := Addresses("a0"); err != nil || len(got) != 2 || got[0] != prefix("198.18.0.1/24") {
+			t.Errorf("addresses are %v (%v), want the two added", got, err)
+		}
+		for dst, via := range map[string]string{"198.19.0.0/16": "198.18.0.2", "2001:2:0:9::/64": "2001:2:0:1::2"} {
+			must(t, AddRoute(prefix(dst), addr(via), "a0"))
+			to := prefix(dst).Addr().Next()
+			if dev, err := RouteDevice(to); err != nil || dev != "a0" {
+				t.Errorf("route to %s leaves by %q (%v), want a0", to, dev, err)
+			}
+			must(t, DelRoute(prefix(dst), addr(via), "a0"))
+			must(t, DelRoute(prefix(dst), addr(via), "a0")) // gone already
+			if dev, err := RouteDevice(to); err == nil {
+				t.Errorf("route to %s leaves by %q after its deletion, want none", to, dev)
+			}
+		}
+		must(t, DelAddress("a0", prefix("198.18.0.1/24")))
+		must(t, DelAddress("a0", prefix("198.18.0.1/24")))
+	})
+}
+
+func TestCountersMoveWithTraffic(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		before, err := Counters("a0")
+		must(t, err)
+		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
+		mac, err := HardwareAddr("b0")
+		must(t, err)
+		must(t, AddNeighbor("a0", addr("198.18.0.2"), mac))
+		send(t, "198.18.0.2:9", 10)
+		after, err := Counters("a0")
+		must(t, err)
+		if moved := after.TxPackets - before.TxPackets; moved < 10 {
+			t.Errorf("%d packets counted, want at least the 10 sent", moved)
+		}
+		if stats, err := NICStats("a0"); err != nil || len(stats) == 0 {
+			t.Errorf("driver counters are %v (%v), want some", stats, err)
+		}
+		if _, err := PauseFrames("a0"); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("pause frames of a virtual link give %v, want ErrUnsupported", err)
+		}
+	})
+}
+
+func TestFeaturesAreReadBack(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		must(t, SetFeatures("a0", map[string]bool{"tx-tcp-segmentation": false, "rx-gro": true}))
+		f, err := Features("a0")
+		must(t, err)
+		if f["tx-tcp-segmentation"] || !f["rx-gro"] {
+			t.Errorf("tso is %v and gro %v, want off and on", f["tx-tcp-segmentation"], f["rx-gro"])
+		}
+		fixed, err := FixedFeatures("a0")
+		must(t, err)
+		if len(fixed) == 0 || fixed["rx-gro"] {
+			t.Errorf("fixed offloads are %v, want some, rx-gro not among them", fixed)
+		}
+		for name := range fixed {
+			err := SetFeatures("a0", map[string]bool{name: !f[name]})
+			if !errors.Is(err, ErrUnsupported) {
+				t.Errorf("changing the fixed offload %s gives %v, want ErrUnsupported", name, err)
+			}
+		}
+		if err := SetFeatures("a0", map[string]bool{"no-such": true}); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("an unknown offload gives %v, want ErrUnsupported", err)
+		}
+	})
+}
+
+func TestSysctl(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		must(t, WriteSysctl("net.ipv4.ip_forward", "1"))
+		if v, err := ReadSysctl("net/ipv4/ip_forward"); err != nil || v != "1" {
+			t.Errorf("ip_forward reads %q (%v), want 1", v, err)
+		}
+		if _, err := ReadSysctl("net.ipv4.no_such_setting"); !errors.Is(err, ErrAbsent) {
+			t.Errorf("an unknown setting gives %v, want ErrAbsent", err)
+		}
+		if _, err := ReadSysctl("net/../../etc/passwd"); err == nil {
+			t.Error("a name that leaves /proc/sys is read, want an error")
+		}
+	})
+}
+
+func sameSet(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(a, b)
+}

@@ -1,0 +1,57 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+// reportDetails makes the library ask for the kernel's own words in errors.
+// It is a switch of the library, set once and never changed.
+var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
+
+// dumps is how often a listing is repeated when the kernel says that what it
+// lists changed meanwhile (NLM_F_DUMP_INTR).
+const dumps = 5
+
+func dump[T any](list func() (T, error)) (T, error) {
+	reportDetails()
+	var got T
+	var err error
+	for range dumps {
+		if got, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return got, err
+		}
+	}
+	return got, err
+}
+
+// explain adds the operation, and turns the kernel's ways of saying "I have
+// no such thing" into ErrUnsupported.
+func explain(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrAbsent) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT) ||
+		errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENOSYS) {
+		return fmt.Errorf("%s: %w (%w)", what, ErrUnsupported, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func find(dev string) (netlink.Link, error) {
+	l, err := dump(func() (netlink.Link, error) { return netlink.LinkByName(dev) })
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return nil, fmt.Errorf("device %s %w", dev, ErrAbsent)
+	}
+	return l, err
+}

@@ -1,0 +1,68 @@
+//go:build linux
+
+package kernel
+
+import (
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// inNamespace runs f on a thread of its own in a fresh network namespace;
+// the thread ends with f, and the namespace with it.
+func inNamespace(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("skip: needs root to make a network namespace")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread is thrown away
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Errorf("unshare network namespace: %v", err)
+			return
+		}
+		f(t)
+	}()
+	<-done
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+		runtime.Goexit()
+	}
+}
+
+func pair(t *testing.T) {
+	t.Helper()
+	must(t, AddVeth(VethEnd{Name: "a0", MTU: 1400}, VethEnd{Name: "b0", MTU: 1400}, 2))
+	must(t, Up("a0"))
+	must(t, Up("b0"))
+}
+
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// send sends n datagrams of 100 bytes from this thread's namespace.
+func send(t *testing.T, to string, n int) {
+	t.Helper()
+	ap := netip.MustParseAddrPort(to)
+	family, sa := unix.AF_INET, unix.Sockaddr(nil)
+	if ap.Addr().Is4() {
+		sa = &unix.SockaddrInet4{Port: int(ap.Port()), Addr: ap.Addr().As4()}
+	} else {
+		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(ap.Port()), Addr: ap.Addr().As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	for range n {
+		must(t, unix.Sendto(fd, make([]byte, 100), 0, sa))
+	}
+}

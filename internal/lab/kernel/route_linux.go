@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// AddAddress gives a device an address; an IPv6 one is usable at once,
+// without duplicate address detection. An address that is there already is
+// no error.
+func AddAddress(dev string, p netip.Prefix) error {
+	return withLink(dev, "add address "+p.String()+" to", func(l netlink.Link) error {
+		a := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		return ignore(netlink.AddrAdd(l, a), unix.EEXIST)
+	})
+}
+
+// DelAddress takes an address from a device; one that is gone is no error.
+func DelAddress(dev string, p netip.Prefix) error {
+	return withLink(dev, "delete address "+p.String()+" of", func(l netlink.Link) error {
+		return ignore(netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(p)}), unix.EADDRNOTAVAIL)
+	})
+}
+
+// Addresses lists a device's addresses without link-local ones.
+func Addresses(dev string) ([]netip.Prefix, error) {
+	l, err := find(dev)
+	if err != nil {
+		return nil, explain(err, "list addresses of %s", dev)
+	}
+	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, explain(err, "list addresses of %s", dev)
+	}
+	var out []netip.Prefix
+	for _, a := range list {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if bits, _ := a.Mask.Size(); ok && !ip.Unmap().IsLinkLocalUnicast() {
+			out = append(out, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return out, nil
+}
+
+// AddRoute adds a route to dst by way of via, a neighbour on dev. An invalid
+// via means that dst is on the link itself; an empty dev lets the kernel
+// choose the one that via is on. A route that is there is replaced.
+func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
+	r, err := route(dst, via, dev)
+	if err == nil {
+		err = netlink.RouteReplace(r)
+	}
+	return explain(err, "add route to %s via %s dev %s", dst, word(via), dev)
+}
+
+// DelRoute deletes what AddRoute added; one that is gone is no error, nor is
+// a device that is gone.
+func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
+	r, err := route(dst, via, dev)
+	if err == nil {
+		err = ignore(netlink.RouteDel(r), unix.ESRCH)
+	}
+	if errors.Is(err, ErrAbsent) {
+		return nil
+	}
+	return explain(err, "delete route to %s via %s dev %s", dst, word(via), dev)
+}
+
+// RouteDevice is the device by which packets to an address leave.
+func RouteDevice(to netip.Addr) (string, error) {
+	reportDetails()
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return "", explain(err, "look up route to %s", to)
+	}
+	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return "", explain(err, "look up route to %s", to)
+	}
+	return l.Attrs().Name, nil
+}
+
+// AddNeighbor fixes the layer-2 address of a neighbour, so that no packet
+// waits for address resolution.
+func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error {
+	return withLink(dev, "add neighbour "+ip.String()+" on", func(l netlink.Link) error {
+		return netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: l.Attrs().Index, IP: ip.AsSlice(), HardwareAddr: mac,
+			State: netlink.NUD_PERMANENT,
+		})
+	})
+}
+
+func route(dst netip.Prefix, via netip.Addr, dev string) (*netlink.Route, error) {
+	r := &netlink.Route{Dst: ipNet(dst.Masked())}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+	} else if dst.Addr().Is4() {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if dev == "" {
+		reportDetails()
+		return r, nil
+	}
+	l, err := find(dev)
+	if err != nil {
+		return nil, err
+	}
+	r.LinkIndex = l.Attrs().Index
+	return r, nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func word(a netip.Addr) string {
+	if !a.IsValid() {
+		return "link"
+	}
+	return a.String()
+}
+
+func ignore(err, harmless error) error {
+	if errors.Is(err, harmless) {
+		return nil
+	}
+	return err
+}
