@@ -1,0 +1,214 @@
+package progress
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Columns of the words in front of each line.
+const margin = 9
+
+// frame draws the view as of now: one entry per line of the terminal, most
+// important first, so that a low terminal loses the least.
+func (v *view) frame(now time.Time, k look) []line {
+	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k)}
+	if l := v.coreLine(k); l != nil {
+		lines = append(lines, l)
+	}
+	lines = append(lines, v.latencyLine())
+	if l := v.warningLine(); l != nil {
+		lines = append(lines, l)
+	}
+	for i := len(v.last) - 1; i >= 0; i-- {
+		lines = append(lines, v.resultLine(v.last[i], i == len(v.last)-1))
+	}
+	if most := max(1, k.height-1); len(lines) > most {
+		lines = lines[:most]
+	}
+	return lines
+}
+
+func word(text string) line { return line{{pad(text, margin), faint}} }
+
+func (v *view) headLine(now time.Time, k look) line {
+	l := line{}.add(bold, v.run)
+	if v.plan != "" {
+		l = l.add(plain, k.separator()+v.plan)
+	}
+	if v.block != "" {
+		l = l.add(plain, k.separator()+"block "+v.block)
+	}
+	if v.total > 0 {
+		l = l.add(plain, k.separator()).add(bold, fmt.Sprintf("%d/%d", v.index, v.total))
+		l = l.add(plain, " "+k.bar(float64(v.done())/float64(v.total), 10))
+	}
+	if left := v.left(now); left > 0 {
+		l = l.add(plain, k.separator()+unit.Seconds(left.Round(time.Second))+" left")
+	}
+	return l
+}
+
+func (v *view) nowLine(now time.Time, k look) line {
+	l := word("now")
+	if !v.running {
+		switch {
+		case v.labText != "":
+			return l.add(plain, v.labText)
+		case v.ended != "":
+			return l.add(plain, v.ended)
+		}
+		return l.add(faint, "between trials")
+	}
+	l = l.add(bold, v.label)
+	if v.phase != "" {
+		l = l.add(plain, k.separator()+v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
+	}
+	if before := earlierText(v.earlier[v.cell]); before != "" {
+		l = l.add(faint, k.separator()+before)
+	}
+	return l
+}
+
+// earlierText tells what the cell's trials gave so far: each value while they
+// are few, then the range.
+func earlierText(results []result) string {
+	if len(results) == 0 {
+		return ""
+	}
+	if len(results) <= 3 {
+		var each []string
+		for _, r := range results {
+			each = append(each, r.short())
+		}
+		return "before: " + strings.Join(each, ", ")
+	}
+	low, high := results[0], results[0]
+	for _, r := range results {
+		if r.size() < low.size() {
+			low = r
+		}
+		if r.size() > high.size() {
+			high = r
+		}
+	}
+	return fmt.Sprintf("before: %s to %s in %d runs", low.short(), high.short(), len(results))
+}
+
+// short is the result's leading number.
+func (r result) short() string {
+	if n := r.numbers(); len(n) > 0 {
+		return n[0]
+	}
+	return r.status
+}
+
+// size orders results of one cell by the number that short shows.
+func (r result) size() float64 {
+	switch {
+	case r.rate > 0:
+		return r.rate
+	case r.pps > 0:
+		return r.pps
+	}
+	return float64(r.rtt)
+}
+
+func (v *view) rateLine(k look) line {
+	l := word("rate")
+	text := "–"
+	switch {
+	case v.rate > 0 && v.pps > 0:
+		text = unit.Bitrate(v.rate).String() + k.separator() + unit.PacketRate(v.pps).String()
+	case v.rate > 0:
+		text = unit.Bitrate(v.rate).String()
+	case v.pps > 0:
+		text = unit.PacketRate(v.pps).String()
+	}
+	text = pad(text, 14)
+	l = l.add(bold, text)
+	if room := min(k.width-margin-columns(text)-2, 60); room > 0 && len(v.rates) > 1 {
+		l = l.add(green, " "+k.spark(v.rates, 0, room))
+	}
+	return l
+}
+
+// barCores is up to how many cores each gets a bar and its percentage.
+const barCores = 4
+
+func (v *view) coreLine(k look) line {
+	if len(v.cores) == 0 {
+		return nil
+	}
+	l := word("cores")
+	if len(v.cores) <= barCores {
+		for i, share := range v.cores {
+			if i > 0 {
+				l = l.add(plain, "  ")
+			}
+			l = l.add(plain, fmt.Sprintf("%d ", i)).add(heat(share), k.bar(share, 6)).
+				add(plain, fmt.Sprintf(" %3.0f %%", percent(share)))
+		}
+		return l
+	}
+	busiest := 0
+	for i, share := range v.cores {
+		if share > v.cores[busiest] {
+			busiest = i
+		}
+	}
+	l = l.add(heat(v.cores[busiest]), k.spark(v.cores, 1, len(v.cores)))
+	return l.add(plain, fmt.Sprintf(" busiest %d: %.0f %%", busiest, percent(v.cores[busiest])))
+}
+
+func percent(share float64) float64 {
+	if math.IsNaN(share) {
+		return 0
+	}
+	return 100 * min(max(share, 0), 1)
+}
+
+// heat colours a core's busy share: one that is nearly full is what a reader
+// looks for.
+func heat(share float64) style {
+	switch {
+	case share >= 0.95:
+		return red
+	case share >= 0.75:
+		return yellow
+	}
+	return green
+}
+
+func (v *view) latencyLine() line {
+	l := word("latency")
+	if v.rtt <= 0 {
+		return l.add(plain, "–")
+	}
+	l = l.add(plain, unit.Nanoseconds(float64(v.rtt)))
+	if v.rttKind != "" {
+		l = l.add(faint, " "+v.rttKind)
+	}
+	return l
+}
+
+func (v *view) warningLine() line {
+	if v.warnings == 0 {
+		return nil
+	}
+	return word("warnings").add(yellow, fmt.Sprintf("%d", v.warnings)).add(plain, "  last: "+v.warned)
+}
+
+func (v *view) resultLine(r result, newest bool) line {
+	l := word("")
+	if newest {
+		l = word("done")
+	}
+	if r.failed {
+		return l.add(red, "failed  ").add(plain, r.label+": "+r.outcome())
+	}
+	return l.add(green, pad(r.status, 6)+"  ").add(plain, pad(r.label, 30)+"  "+r.outcome())
+}

@@ -1,0 +1,165 @@
+package progress
+
+import (
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// repaint is the time between two pictures: at most 8 a second, however fast
+// events come, because the machine that draws is also measured.
+const repaint = 125 * time.Millisecond
+
+// Live repaints a few lines at the bottom of a terminal. The terminal stays
+// in its ordinary mode: Ctrl-C is a signal, scrollback is kept, and a killed
+// program leaves nothing to repair. Warnings, steps and failures scroll by
+// above the picture and stay. Off a terminal, or with TERM=dumb, Live is
+// Plain. NO_COLOR is respected (https://no-color.org).
+func Live(w *os.File) Sink {
+	fd := int(w.Fd())
+	if !term.IsTerminal(fd) || dumb(os.Getenv("TERM")) {
+		return Plain(w)
+	}
+	base := look{
+		colour:  os.Getenv("NO_COLOR") == "",
+		unicode: utf8Locale(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")),
+	}
+	size := func() (int, int) {
+		width, height, err := term.GetSize(fd)
+		if err != nil || width <= 0 || height <= 0 {
+			return 80, 24
+		}
+		return width, height
+	}
+	ticker := time.NewTicker(repaint)
+	s := newLive(w, base, size, time.Now)
+	s.start(ticker.C, ticker.Stop)
+	return s
+}
+
+func dumb(name string) bool { return name == "" || name == "dumb" }
+
+// utf8Locale says whether the first of the given settings that is not empty
+// names UTF-8, which is the order in which POSIX reads them.
+func utf8Locale(settings ...string) bool {
+	for _, s := range settings {
+		if s != "" {
+			s = strings.ToLower(s)
+			return strings.Contains(s, "utf-8") || strings.Contains(s, "utf8")
+		}
+	}
+	return false
+}
+
+type live struct {
+	w    io.Writer
+	base look
+	size func() (width, height int)
+	now  func() time.Time
+	stop chan struct{}
+	done chan struct{}
+
+	mu     sync.Mutex
+	view   view   // under mu
+	above  []line // under mu: lines that scroll by and stay
+	closed bool   // under mu
+
+	paintMu sync.Mutex
+	painted []int  // under paintMu: columns of each line of the last picture
+	last    string // under paintMu: the last picture, to skip equal ones
+	err     error  // under paintMu: the first that occurred
+}
+
+func newLive(w io.Writer, base look, size func() (int, int), now func() time.Time) *live {
+	return &live{
+		w: w, base: base, size: size, now: now,
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// start repaints at every tick until Close.
+func (s *live) start(ticks <-chan time.Time, stopTicks func()) {
+	go func() {
+		defer close(s.done)
+		defer stopTicks()
+		for {
+			select {
+			case <-ticks:
+				s.paint(keepPicture)
+			case <-s.stop:
+				return
+			}
+		}
+	}()
+}
+
+func (s *live) Event(e record.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.view.take(e)
+	if l := permanent(e, &s.view); l != nil {
+		s.above = append(s.above, l)
+	}
+}
+
+// permanent is the line of an event that must not be painted over, or nil.
+func permanent(e record.Event, v *view) line {
+	switch e.Event {
+	case Warning:
+		return line{}.add(yellow, "warning: ").add(plain, clean(e.Text))
+	case Step:
+		return line{}.add(bold, "step: ").add(plain, clean(e.Text))
+	case TrialEnded:
+		if r := v.last[len(v.last)-1]; r.failed {
+			return line{}.add(red, "failed: ").add(plain, r.label+": "+r.why)
+		}
+	}
+	return nil
+}
+
+// Close draws the last picture, removes it, and leaves one line that says
+// how the run ended below the lines that stay.
+func (s *live) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return s.failure()
+	}
+	s.closed = true
+	if s.view.ended != "" {
+		s.above = append(s.above, s.view.endLine(s.now()))
+	}
+	s.mu.Unlock()
+
+	close(s.stop)
+	<-s.done
+	s.paint(dropPicture)
+	return s.failure()
+}
+
+func (s *live) failure() error {
+	s.paintMu.Lock()
+	defer s.paintMu.Unlock()
+	return s.err
+}
+
+// endLine tells how the run went, in one line.
+func (v *view) endLine(now time.Time) line {
+	l := line{}.add(bold, v.run+" "+v.ended)
+	if v.total > 0 {
+		l = l.add(plain, sentence(v.done(), v.total))
+	}
+	if took := since(v.started, now); took > 0 {
+		l = l.add(plain, " in "+took.Round(time.Second).String())
+	}
+	return l
+}

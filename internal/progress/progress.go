@@ -1,0 +1,43 @@
+// Package progress shows a run as it happens: it draws a stream of events as
+// a repainted view on a terminal, as plain lines, or as JSON lines. It
+// measures nothing, computes no result and never decides anything.
+//
+// What the renderers read of an event, by kind:
+//
+//	run-started    Run, Text (plan), Total (rows), Left
+//	lab            Text (what is being set up, checked or undone)
+//	step           Text (what a human must do now)
+//	trial-started  Row, Index, Total, Cell, Text (label), Left
+//	phase          Phase
+//	rate           Rate and PPS, Cores
+//	latency        RTT, Text ("idle" or "loaded")
+//	trial-ended    as trial-started, and Status, Rate, PPS, RTT; Text: why it failed
+//	warning        Text
+//	run-ended      Status, Text
+//
+// Cores, Left and Total are taken from any event that carries them.
+package progress
+
+import "github.com/chokepoint-lab/chokepoint/internal/record"
+
+// Sink takes the events of a run. Event is safe for concurrent use and never
+// waits for a terminal; after Close it does nothing. Close draws what is left,
+// gives the terminal back and reports the first write that went wrong.
+type Sink interface {
+	Event(record.Event)
+	Close() error
+}
+
+// Event kinds.
+const (
+	RunStarted   = "run-started"
+	Lab          = "lab"
+	Step         = "step"
+	TrialStarted = "trial-started"
+	Phase        = "phase"
+	Rate         = "rate"
+	Latency      = "latency"
+	TrialEnded   = "trial-ended"
+	Warning      = "warning"
+	RunEnded     = "run-ended"
+)

@@ -1,0 +1,332 @@
+package progress
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func at(seconds float64) time.Time {
+	return began.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func cell(tunnel, streams string) record.Factors {
+	return record.Factors{
+		"tunnel": tunnel, "streams": streams, "protocol": "tcp", "direction": "up",
+		"topology": "forward", "nat": "off", "ip": "4",
+	}
+}
+
+// story is a run of four rows: one good, one failed, one under way.
+func story() []record.Event {
+	return []record.Event{
+		{Time: at(0), Event: RunStarted, Run: "r1", Text: "quick", Total: 4, Left: 40 * time.Second},
+		{Time: at(0.5), Event: Lab, Text: "forward: nodes client, router, server"},
+		{Time: at(1), Event: TrialStarted, Row: "b1-r01", Index: 1, Cell: cell("none", "1")},
+		{Time: at(1), Event: Phase, Phase: record.PhaseWindow},
+		{Time: at(2), Event: Rate, Rate: 900e6, Cores: []float64{0.5, 0.97}},
+		{Time: at(3), Event: TrialEnded, Row: "b1-r01", Index: 1, Cell: cell("none", "1"), Status: "ok", Rate: 912e6, RTT: 1.25e6, Left: 30 * time.Second},
+		{Time: at(4), Event: TrialStarted, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4")},
+		{Time: at(5), Event: Warning, Text: "clock source is not\n stable\x1b[2J"},
+		{Time: at(6), Event: TrialEnded, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4"), Status: "failed", Rate: 5, Text: "tunnel counters did not move", Left: 20 * time.Second},
+		{Time: at(7), Event: TrialStarted, Row: "b2-r01", Index: 3, Cell: cell("none", "1")},
+		{Time: at(8), Event: Phase, Phase: record.PhaseWarmup},
+		{Time: at(9), Event: Rate, Rate: 450e6, Cores: []float64{0.5, 0.97}},
+		{Time: at(9.5), Event: Rate, Rate: 900e6},
+		{Time: at(9.6), Event: Latency, RTT: 850e3, Text: "loaded"},
+	}
+}
+
+func TestPlain(t *testing.T) {
+	var out bytes.Buffer
+	s := Plain(&out)
+	for _, e := range story() {
+		s.Event(e)
+	}
+	s.Event(record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted, Text: "interrupted by the user"})
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: got %v, want nil", err)
+	}
+	s.Event(record.Event{Event: Warning, Text: "late"})
+	want := `run r1, plan quick, 4 trials, about 40s
+lab: forward: nodes client, router, server
+[1/4] no tunnel tcp 1 stream up: 912 Mbit/s, rtt 1.25 ms, 30s left
+warning: clock source is not  stable[2J
+[2/4] wireguard tcp 4 streams up: failed: tunnel counters did not move, 20s left
+run r1 interrupted: interrupted by the user
+`
+	if d := cmp.Diff(out.String(), want); d != "" {
+		t.Errorf("plain lines (-got +want):\n%s", d)
+	}
+}
+
+func TestJSONWritesOneEventPerLine(t *testing.T) {
+	var out bytes.Buffer
+	s := JSON(&out)
+	for _, e := range story() {
+		s.Event(e)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: got %v, want nil", err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != len(story()) {
+		t.Fatalf("lines: got %d, want %d", len(lines), len(story()))
+	}
+	for i, l := range lines {
+		var got record.Event
+		if err := json.Unmarshal([]byte(l), &got); err != nil {
+			t.Fatalf("line %d: got error %v, want an event", i, err)
+		}
+		if d := cmp.Diff(got, story()[i]); d != "" {
+			t.Errorf("event %d (-got +want):\n%s", i, d)
+		}
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
+
+func TestCloseReportsTheFirstWriteError(t *testing.T) {
+	broken := errors.New("pipe is gone")
+	size := func() (int, int) { return 80, 24 }
+	l := newLive(brokenWriter{broken}, look{}, size, time.Now)
+	l.start(nil, func() {})
+	sinks := map[string]Sink{"plain": Plain(brokenWriter{broken}), "json": JSON(brokenWriter{broken}), "live": l}
+	for name, s := range sinks {
+		t.Run(name, func(t *testing.T) {
+			s.Event(story()[0])
+			s.Event(record.Event{Event: Warning, Text: "x"})
+			if err := s.Close(); !errors.Is(err, broken) {
+				t.Errorf("Close: got %v, want %v", err, broken)
+			}
+			if err := s.Close(); !errors.Is(err, broken) {
+				t.Errorf("second Close: got %v, want %v", err, broken)
+			}
+		})
+	}
+}
+
+func TestLiveFrames(t *testing.T) {
+	tests := []struct {
+		name string
+		look look
+		w, h int
+		want string
+	}{
+		{"wide", look{unicode: true}, 100, 24, `warning: clock source is not  stable[2J
+failed: wireguard tcp 4 streams up: tunnel counters did not move
+r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
+now      no tunnel tcp 1 stream up · warm-up 2s · before: 912 Mbit/s
+rate     900 Mbit/s     ▅█
+cores    0 ███░░░  50 %  1 ██████  97 %
+latency  850 µs loaded
+warnings 1  last: clock source is not  stable[2J
+done     failed  wireguard tcp 4 streams up: failed: tunnel counters did not move
+         ok      no tunnel tcp 1 stream up       912 Mbit/s, rtt 1.25 ms
+`},
+		{"narrow, ASCII", look{}, 40, 24, `warning: clock source is not  stable[2J
+failed: wireguard tcp 4 streams up: tunn
+el counters did not move
+r1, quick, block 2, 3/4 #####....., 16s
+now      no tunnel tcp 1 stream up, war
+rate     900 Mbit/s     +@
+cores    0 ###...  50 %  1 ######  97 %
+latency  850 us loaded
+warnings 1  last: clock source is not
+done     failed  wireguard tcp 4 stream
+         ok      no tunnel tcp 1 stream
+`},
+		{"low", look{unicode: true, colour: true}, 60, 4, `warning: clock source is not  stable[2J
+failed: wireguard tcp 4 streams up: tunnel counters did not
+move
+r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
+now      no tunnel tcp 1 stream up · warm-up 2s · before: 9
+rate     900 Mbit/s     ▅█
+`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			scr := newScreen(tt.w, tt.h)
+			now := at(0)
+			s := newLive(scr, tt.look, func() (int, int) { return tt.w, tt.h }, func() time.Time { return now })
+			for _, e := range story() {
+				now = e.Time
+				s.Event(e)
+				s.paint(keepPicture)
+			}
+			now = at(10)
+			s.paint(keepPicture)
+			if d := cmp.Diff(scr.text(), tt.want); d != "" {
+				t.Errorf("screen (-got +want):\n%s", d)
+			}
+			if len(scr.faults) > 0 {
+				t.Errorf("terminal faults: got %q, want none", scr.faults)
+			}
+			if scr.colours != tt.look.colour {
+				t.Errorf("colours used: got %v, want %v", scr.colours, tt.look.colour)
+			}
+			writes := scr.writes
+			s.paint(keepPicture)
+			if scr.writes != writes {
+				t.Error("an unchanged picture was written again")
+			}
+		})
+	}
+}
+
+func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
+	scr := newScreen(100, 24)
+	s := newLive(scr, look{unicode: true}, func() (int, int) { return 100, 24 }, func() time.Time { return at(72) })
+	ticks := make(chan time.Time)
+	stopped := false
+	s.start(ticks, func() { stopped = true })
+	for _, e := range story() {
+		s.Event(e)
+		ticks <- e.Time
+	}
+	s.Event(record.Event{Time: at(72), Event: RunEnded, Status: record.RunDone})
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: got %v, want nil", err)
+	}
+	want := `warning: clock source is not  stable[2J
+failed: wireguard tcp 4 streams up: tunnel counters did not move
+r1 done: 2 of 4 trials in 1m12s
+`
+	if d := cmp.Diff(scr.text(), want); d != "" {
+		t.Errorf("screen (-got +want):\n%s", d)
+	}
+	if scr.col != 0 || !stopped {
+		t.Errorf("after Close: got column %d, ticker stopped %v, want 0, true", scr.col, stopped)
+	}
+}
+
+func TestLiveStepsAsideForAHuman(t *testing.T) {
+	scr := newScreen(80, 24)
+	s := newLive(scr, look{}, func() (int, int) { return 80, 24 }, func() time.Time { return at(1) })
+	s.Event(story()[0])
+	s.paint(keepPicture)
+	s.Event(record.Event{Time: at(1), Event: Step, Text: "press reset, then Enter"})
+	s.paint(keepPicture)
+	if got, want := scr.text(), "step: press reset, then Enter\n"; got != want {
+		t.Fatalf("screen while waiting: got %q, want %q", got, want)
+	}
+	scr.put('\n') // the human's Enter, echoed by the terminal
+	s.Event(story()[2])
+	s.paint(keepPicture)
+	if got, want := scr.text(), "step: press reset, then Enter\n\nr1, quick"; !strings.HasPrefix(got, want) {
+		t.Errorf("screen afterwards: got %q, want prefix %q", got, want)
+	}
+}
+
+func TestLiveAfterTheTerminalBecameNarrower(t *testing.T) {
+	if got, want := rewind([]int{79, 10, 0}, 40), "\r\x1b[4A"; got != want {
+		t.Errorf("rewind: got %q, want %q", got, want)
+	}
+}
+
+func TestLiveOffATerminalIsPlain(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := Live(f)
+	s.Event(story()[0])
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: got %v, want nil", err)
+	}
+	got, err := os.ReadFile(f.Name())
+	if want := "run r1, plan quick, 4 trials, about 40s\n"; err != nil || string(got) != want {
+		t.Errorf("file: got %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestEventsFromManyGoroutines(t *testing.T) {
+	scr := newScreen(80, 24)
+	s := newLive(scr, look{}, func() (int, int) { return 80, 24 }, time.Now)
+	ticks := make(chan time.Time)
+	s.start(ticks, func() {})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				s.Event(record.Event{Time: time.Now(), Event: Warning, Text: "w", Run: "r"})
+			}
+		})
+	}
+	ticks <- time.Now()
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(scr.text(), "warning: w\n"); got != 200 {
+		t.Errorf("warnings shown: got %d, want 200", got)
+	}
+}
+
+func TestTimeLeftWithoutAnEstimate(t *testing.T) {
+	var v view
+	for _, e := range story()[:6] {
+		e.Left = 0
+		v.take(e)
+	}
+	if got, want := v.left(at(3)), 9*time.Second; got != want {
+		t.Errorf("left: got %v, want %v: three more at the pace of the first", got, want)
+	}
+}
+
+func TestManyCoresShareOneLine(t *testing.T) {
+	v := view{cores: make([]float64, 16)}
+	v.cores[9] = 1
+	text, _ := look{unicode: true, width: 80}.draw(v.coreLine(look{unicode: true, width: 80}))
+	if want := "cores    ▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁ busiest 9: 100 %"; text != want {
+		t.Errorf("cores: got %q, want %q", text, want)
+	}
+}
+
+func TestUTF8Locale(t *testing.T) {
+	tests := []struct {
+		name string
+		vars []string
+		want bool
+	}{
+		{"nothing set", []string{"", "", ""}, false},
+		{"language", []string{"", "", "C.UTF-8"}, true},
+		{"all wins", []string{"C", "", "de_DE.UTF-8"}, false},
+		{"old spelling", []string{"", "en_US.utf8", "C"}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := utf8Locale(tt.vars...); got != tt.want {
+				t.Errorf("utf8Locale(%q): got %v, want %v", tt.vars, got, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzDraw(f *testing.F) {
+	f.Add("no tunnel tcp\x1b[2J", 20)
+	f.Add("速い\u202eабв\xff", 3)
+	f.Fuzz(func(t *testing.T, text string, width int) {
+		width = max(1, min(width, 300))
+		scr := newScreen(width+1, 24)
+		k := look{width: width, height: 24, unicode: true}
+		drawn, n := k.draw(line{{clean(text), plain}})
+		if _, err := scr.Write([]byte(drawn)); err != nil || len(scr.faults) > 0 || scr.row > 0 || n > width {
+			t.Errorf("draw %q in %d columns: got %d columns, row %d, faults %q", text, width, n, scr.row, scr.faults)
+		}
+	})
+}

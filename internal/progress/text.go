@@ -1,0 +1,164 @@
+package progress
+
+import (
+	"math"
+	"strings"
+	"unicode"
+)
+
+// style is an SGR code; the empty one is plain text.
+type style string
+
+const (
+	plain  style = ""
+	bold   style = "1"
+	faint  style = "2"
+	red    style = "31"
+	green  style = "32"
+	yellow style = "33"
+)
+
+// span is a stretch of text in one style; a line is several.
+type span struct {
+	text  string
+	style style
+}
+
+type line []span
+
+// add returns the line with one more span.
+func (l line) add(s style, text string) line { return append(l, span{text, s}) }
+
+// look says what a terminal can show.
+type look struct {
+	colour  bool
+	unicode bool // block characters; else ASCII
+	width   int  // columns
+	height  int  // lines
+}
+
+// draw renders a line within width columns and tells how many it took.
+func (k look) draw(l line) (text string, columns int) {
+	var b strings.Builder
+	for _, s := range l {
+		whole := s.text
+		if !k.unicode {
+			whole = toASCII(whole)
+		}
+		t, n := cut(whole, k.width-columns)
+		if n == 0 {
+			continue
+		}
+		columns += n
+		if k.colour && s.style != plain {
+			b.WriteString("\x1b[" + string(s.style) + "m" + t + "\x1b[0m")
+		} else {
+			b.WriteString(t)
+		}
+	}
+	return b.String(), columns
+}
+
+// toASCII replaces what a terminal without UTF-8 would garble.
+func toASCII(text string) string {
+	text = strings.NewReplacer("µ", "u", "–", "-", "°", " ", "±", "+-", "·", ",").Replace(text)
+	return strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// cut shortens text to at most width columns.
+func cut(text string, width int) (string, int) {
+	n := 0
+	for i, r := range text {
+		w := runeWidth(r)
+		if n+w > width {
+			return text[:i], n
+		}
+		n += w
+	}
+	return text, n
+}
+
+// columns is the number of terminal columns of a text.
+func columns(text string) int {
+	_, n := cut(text, math.MaxInt)
+	return n
+}
+
+// pad fills a text with blanks up to width columns.
+func pad(text string, width int) string {
+	if n := columns(text); n < width {
+		return text + strings.Repeat(" ", width-n)
+	}
+	return text
+}
+
+// runeWidth is how many columns a terminal gives a character. The ranges are
+// the wide blocks of Unicode's East Asian Width table; near misses only cost
+// a column at the right edge.
+func runeWidth(r rune) int {
+	switch {
+	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):
+		return 0
+	case r >= 0x1100 && r <= 0x115f, r >= 0x2e80 && r <= 0xa4cf, r >= 0xac00 && r <= 0xd7a3,
+		r >= 0xf900 && r <= 0xfaff, r >= 0xfe30 && r <= 0xfe6f, r >= 0xff00 && r <= 0xff60,
+		r >= 0xffe0 && r <= 0xffe6, r >= 0x1f300 && r <= 0x1faff, r >= 0x20000 && r <= 0x3fffd:
+		return 2
+	}
+	return 1
+}
+
+// Levels of a sparkline, from empty to full.
+var (
+	blocks = []rune("▁▂▃▄▅▆▇█")
+	ascii  = []rune("_.-=+*#@")
+)
+
+// spark draws values as one character each, from 0 to the largest of them
+// and of top; only the last width values are shown.
+func (k look) spark(values []float64, top float64, width int) string {
+	if over := len(values) - width; over > 0 {
+		values = values[over:]
+	}
+	for _, v := range values {
+		top = max(top, v)
+	}
+	levels := blocks
+	if !k.unicode {
+		levels = ascii
+	}
+	var b strings.Builder
+	for _, v := range values {
+		level := 0
+		if top > 0 && v > 0 {
+			level = min(int(v/top*float64(len(levels))), len(levels)-1)
+		}
+		b.WriteRune(levels[level])
+	}
+	return b.String()
+}
+
+// bar draws a share of 1 as a bar of width characters.
+func (k look) bar(share float64, width int) string {
+	if !(share > 0) {
+		share = 0
+	}
+	full := int(math.Round(min(share, 1) * float64(width)))
+	on, off := "█", "░"
+	if !k.unicode {
+		on, off = "#", "."
+	}
+	return strings.Repeat(on, full) + strings.Repeat(off, width-full)
+}
+
+// separator stands between two facts on a line.
+func (k look) separator() string {
+	if k.unicode {
+		return " · "
+	}
+	return ", "
+}

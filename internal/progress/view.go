@@ -1,0 +1,197 @@
+package progress
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// How much of the past the view keeps.
+const (
+	keepRates   = 240 // points of the sparkline, more than a line is wide
+	keepResults = 4   // lines of the list of last results
+)
+
+// view is what is known of a run from the events so far. It is folded from
+// events alone, so the same events give the same picture.
+type view struct {
+	run, plan string
+	started   time.Time
+	at        time.Time // of the newest event
+	total     int       // rows of the run
+
+	index     int    // of the current row, from 1; 0 before the first
+	block     string // of the current row, "" when its name does not say
+	label     string // of the current cell
+	cell      string // its identity
+	running   bool   // a trial is under way
+	phase     string
+	phaseFrom time.Time
+
+	rate, pps float64
+	rates     []float64 // since the trial began
+	rtt       int64
+	rttKind   string
+	cores     []float64
+
+	leftAt  time.Time // when the last estimate came
+	leftFor time.Duration
+
+	labText  string
+	step     string // a human is being waited for
+	warnings int
+	warned   string // the last warning
+	last     []result
+	earlier  map[string][]result // cell → finished trials with numbers
+	ended    string              // status, once the run has ended
+}
+
+// result is a finished trial.
+type result struct {
+	index     int
+	label     string
+	status    string
+	failed    bool
+	why       string
+	rate, pps float64
+	rtt       int64
+}
+
+// take folds one event into the view.
+func (v *view) take(e record.Event) {
+	v.general(e)
+	switch e.Event {
+	case RunStarted:
+		v.run, v.plan, v.started = clean(e.Run), clean(e.Text), e.Time
+	case Lab:
+		v.labText = clean(e.Text)
+	case Step:
+		v.step = clean(e.Text)
+	case Warning:
+		v.warnings++
+		v.warned = clean(e.Text)
+	case TrialStarted:
+		v.begin(e)
+	case Phase:
+		v.phase, v.phaseFrom = clean(e.Phase), e.Time
+	case Rate:
+		v.rate, v.pps = e.Rate, e.PPS
+		v.rates = appendLast(v.rates, max(e.Rate, e.PPS), keepRates)
+	case Latency:
+		v.rtt, v.rttKind = e.RTT, clean(e.Text)
+	case TrialEnded:
+		v.end(e)
+	case RunEnded:
+		if v.running { // its trial was cut short
+			v.index--
+		}
+		v.ended, v.running, v.labText = clean(e.Status), false, ""
+	}
+}
+
+// general takes what any event may carry.
+func (v *view) general(e record.Event) {
+	v.at = e.Time
+	if e.Event != Step && e.Event != Rate && e.Event != Latency {
+		v.step = "" // whatever else happens, the human has answered
+	}
+	if e.Run != "" {
+		v.run = clean(e.Run)
+	}
+	if e.Total > 0 {
+		v.total = e.Total
+	}
+	if e.Left > 0 {
+		v.leftAt, v.leftFor = e.Time, e.Left
+	}
+	if len(e.Cores) > 0 {
+		v.cores = append(v.cores[:0], e.Cores...)
+	}
+}
+
+func (v *view) begin(e record.Event) {
+	v.running, v.labText = true, ""
+	v.index, v.block = e.Index, blockOf(e.Row)
+	v.label, v.cell = labelOf(e), e.Cell.Key()
+	v.phase, v.phaseFrom = "", e.Time
+	v.rate, v.pps, v.rates = 0, 0, v.rates[:0]
+	v.rtt, v.rttKind = 0, ""
+}
+
+func (v *view) end(e record.Event) {
+	r := result{
+		index: e.Index, label: v.label, status: clean(e.Status),
+		rate: e.Rate, pps: e.PPS, rtt: e.RTT,
+	}
+	if r.index == 0 {
+		r.index = v.index
+	}
+	if len(e.Cell) > 0 && (e.Cell.Key() != v.cell || !v.running) {
+		r.label = labelOf(record.Event{Cell: e.Cell})
+	}
+	// A failed trial has no number, whatever the event carries.
+	if r.status == record.TrialFailed {
+		r.failed, r.why = true, clean(e.Text)
+		r.rate, r.pps, r.rtt = 0, 0, 0
+	} else {
+		v.remember(e.Cell.Key(), r)
+	}
+	v.last = appendLast(v.last, r, keepResults)
+	v.index = max(v.index, r.index)
+	v.running, v.phase = false, ""
+}
+
+func (v *view) remember(cell string, r result) {
+	if cell == "" {
+		return
+	}
+	if v.earlier == nil {
+		v.earlier = map[string][]result{}
+	}
+	v.earlier[cell] = append(v.earlier[cell], r)
+}
+
+// left is the time that remains as of now: the sender's estimate, counted
+// down; without one, from the pace so far. 0 means not known.
+func (v *view) left(now time.Time) time.Duration {
+	if v.ended != "" {
+		return 0
+	}
+	if v.leftFor > 0 {
+		return max(0, v.leftFor-since(v.leftAt, now))
+	}
+	done := v.done()
+	if done == 0 || v.total == 0 {
+		return 0
+	}
+	pace := since(v.started, now) / time.Duration(done)
+	return pace * time.Duration(v.total-done)
+}
+
+// done is the number of finished rows.
+func (v *view) done() int {
+	if v.running {
+		return max(0, v.index-1)
+	}
+	return v.index
+}
+
+func appendLast[T any](list []T, x T, keep int) []T {
+	list = append(list, x)
+	if over := len(list) - keep; over > 0 {
+		list = append(list[:0], list[over:]...)
+	}
+	return list
+}
+
+// blockOf reads the block from a row's name, "b2-r07".
+func blockOf(row string) string {
+	head, _, ok := strings.Cut(row, "-")
+	n, isBlock := strings.CutPrefix(head, "b")
+	if _, err := strconv.ParseUint(n, 10, 31); !ok || !isBlock || err != nil {
+		return ""
+	}
+	return n
+}
