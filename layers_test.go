@@ -1,0 +1,205 @@
+package chokepoint_test
+
+import (
+	"fmt"
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// layers is the law: a package imports only packages of lower layers, never
+// of its own, never above. A package that is missing here fails, so a new one
+// is a decision, written down. docs/architecture.md shows the same table.
+var layers = [][]string{
+	0: {"unit", "check"},
+	1: {"overhead"},
+	2: {"record", "lab/host", "lab/kernel"},
+	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/tunnel", "trial/probe", "trial/traffic"},
+	4: {"analysis/method", "analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
+	5: {"lab", "registry/node"},
+	6: {"trial", "report"},
+	7: {"labtest"},
+	8: {"registry"},
+	9: {"cmd/*", "bench/*"},
+}
+
+// later are the packages that the table reserves for work that is still to
+// come; unusedEntries refuses every other name without a package.
+var later = []string{"analysis/method", "analysis/diagnosis", "lab/router", "lab/vm"}
+
+// layerOf returns the layer of a package, or -1.
+func layerOf(pkg string) int {
+	for n, names := range layers {
+		for _, name := range names {
+			if name == pkg {
+				return n
+			}
+			dir, wild := strings.CutSuffix(name, "/*")
+			if rest, below := strings.CutPrefix(pkg, dir+"/"); wild && below && !strings.Contains(rest, "/") {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// projectPackage returns the table's name of an imported project package.
+func projectPackage(imported string) (string, bool) {
+	rest, ok := strings.CutPrefix(imported, module+"/")
+	return strings.TrimPrefix(rest, "internal/"), ok
+}
+
+func unlisted(t *tree) []string {
+	var found []string
+	for _, pkg := range t.packages() {
+		if layerOf(pkg) < 0 {
+			found = append(found, fmt.Sprintf("package %s is missing from the layer table", pkg))
+		}
+	}
+	return found
+}
+
+func unusedEntries(t *tree) []string {
+	var found []string
+	have := t.packages()
+	for _, names := range layers {
+		for _, name := range names {
+			reserved := slices.Contains(later, name)
+			exists := slices.ContainsFunc(have, func(pkg string) bool {
+				dir, wild := strings.CutSuffix(name, "/*")
+				return pkg == name || wild && strings.HasPrefix(pkg, dir+"/")
+			})
+			switch {
+			case !exists && !reserved:
+				found = append(found, fmt.Sprintf("layer table names %s, which does not exist", name))
+			case exists && reserved:
+				found = append(found, fmt.Sprintf("package %s exists but is listed as still to come", name))
+			}
+		}
+	}
+	return found
+}
+
+func upwardImports(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		from := layerOf(f.pkg)
+		f.imports(func(spec *ast.ImportSpec, _, imported string) {
+			pkg, ours := projectPackage(imported)
+			to := layerOf(pkg)
+			if ours && from >= 0 && to >= from {
+				found = append(found, fmt.Sprintf("%s: %s (layer %d) imports %s (layer %d)", t.at(spec), f.pkg, from, pkg, to))
+			}
+			if ours && to < 0 {
+				found = append(found, fmt.Sprintf("%s: %s imports %s, which has no layer", t.at(spec), f.pkg, pkg))
+			}
+		})
+	}
+	return found
+}
+
+// home says where a sensitive dependency may be imported: path is a prefix
+// that ends at a path element.
+type home struct {
+	path  string
+	homes []string
+}
+
+var homes = []home{
+	{"github.com/vishvananda/netlink", []string{"lab/kernel"}},
+	{"github.com/vishvananda/netns", []string{"lab/kernel"}},
+	{"github.com/mdlayher", []string{"lab/kernel"}},
+	{"github.com/safchain/ethtool", []string{"lab/kernel"}},
+	{"github.com/google/nftables", []string{"lab/kernel"}},
+	{"golang.zx2c4.com/wireguard/wgctrl", []string{"lab/kernel"}},
+	// The userspace implementation is a library that runs in the tunnel's
+	// own child process.
+	{"golang.zx2c4.com/wireguard", []string{"lab/kernel", "lab/tunnel"}},
+	// Programs of bench/ drive the built binary and the peers from outside,
+	// as a user does.
+	{"os/exec", []string{"lab/host", "bench/*"}},
+	{"database/sql", []string{"record/store"}},
+	{"modernc.org", []string{"record/store"}},
+	{"github.com/klauspost/compress", []string{"record/store"}},
+	{"html/template", []string{"report"}},
+	{"text/template", []string{"report"}},
+	{"go.yaml.in/yaml", []string{"plan"}},
+	{"github.com/spf13", []string{"cmd/chokepoint"}},
+	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
+	{"os/signal", []string{"cmd/*", "bench/*"}},
+	{"golang.org/x/perf", nil}, // an oracle, for tests only
+	{"github.com/google/go-cmp", nil},
+	{"github.com/rogpeppe/go-internal", nil},
+	{"testing", []string{"labtest"}},
+	{"net/http", nil}, // nothing here speaks to a network service
+	{"unsafe", []string{"lab/kernel", "lab/host", "trial/traffic"}},
+	{"C", nil}, // CGO_ENABLED=0
+}
+
+func strayDependencies(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		f.imports(func(spec *ast.ImportSpec, _, imported string) {
+			h, ok := homeOf(imported)
+			if ok && !slices.ContainsFunc(h.homes, func(name string) bool {
+				dir, wild := strings.CutSuffix(name, "/*")
+				return f.pkg == name || wild && strings.HasPrefix(f.pkg, dir+"/")
+			}) {
+				found = append(found, fmt.Sprintf("%s: %s imports %s, whose home is %v", t.at(spec), f.pkg, imported, h.homes))
+			}
+		})
+	}
+	return found
+}
+
+// homeOf returns the first entry whose path is, or contains, the import.
+func homeOf(imported string) (home, bool) {
+	for _, h := range homes {
+		if imported == h.path || strings.HasPrefix(imported, h.path+"/") {
+			return h, true
+		}
+	}
+	return home{}, false
+}
+
+// pure packages compute: no files, no network, no clock, no output, and no
+// randomness that a seed does not decide.
+var pure = []string{"unit", "check", "overhead", "record", "plan", "analysis", "analysis/method", "analysis/diagnosis"}
+
+var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil", "plugin"}
+
+// impureMembers are functions that a pure package may not call; types and
+// constants of the same packages are fine.
+var impureMembers = map[string][]string{
+	"time": {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+	"fmt":  {"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"},
+}
+
+// seededRandom are the members of math/rand that take or carry a seed.
+var seededRandom = []string{"New", "NewPCG", "NewChaCha8", "NewSource", "NewZipf", "Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf"}
+
+func impure(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		if !slices.Contains(pure, f.pkg) {
+			continue
+		}
+		f.imports(func(spec *ast.ImportSpec, _, imported string) {
+			pkg, ours := projectPackage(imported)
+			stray := ours && !slices.Contains(pure, pkg)
+			for _, p := range impureImports {
+				stray = stray || imported == p || strings.HasPrefix(imported, p+"/")
+			}
+			if stray && imported != "net/netip" {
+				found = append(found, fmt.Sprintf("%s: pure package %s imports %s", t.at(spec), f.pkg, imported))
+			}
+		})
+		f.selections(func(n ast.Node, imported, member string) {
+			random := (imported == "math/rand" || imported == "math/rand/v2") && !slices.Contains(seededRandom, member)
+			if random || slices.Contains(impureMembers[imported], member) {
+				found = append(found, fmt.Sprintf("%s: pure package %s uses %s.%s", t.at(n), f.pkg, imported, member))
+			}
+		})
+	}
+	return found
+}

@@ -1,0 +1,452 @@
+package chokepoint_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// mayStartGoroutines: whoever starts one waits for it, so few packages may.
+var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/probe", "lab", "lab/host", "lab/agent", "progress"}
+
+func isProgram(pkg string) bool {
+	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/")
+}
+
+func strayGoroutines(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		if slices.Contains(mayStartGoroutines, f.pkg) || isProgram(f.pkg) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			starts := false
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				starts = true
+			case *ast.CallExpr: // sync.WaitGroup.Go, errgroup.Group.Go, time.AfterFunc
+				sel, ok := n.Fun.(*ast.SelectorExpr)
+				starts = ok && (sel.Sel.Name == "Go" || sel.Sel.Name == "AfterFunc")
+			}
+			if starts {
+				found = append(found, fmt.Sprintf("%s: package %s starts a goroutine", t.at(n), f.pkg))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// strayExits: only the main function of a program ends the process.
+func strayExits(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		var main *ast.FuncDecl
+		if f.ast.Name.Name == "main" {
+			for _, d := range f.ast.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "main" {
+					main = fn
+				}
+			}
+		}
+		f.selections(func(n ast.Node, imported, member string) {
+			exits := member == "Exit" && (imported == "os" || imported == "syscall" || imported == "golang.org/x/sys/unix") ||
+				imported == "log" && (strings.HasPrefix(member, "Fatal") || strings.HasPrefix(member, "Panic"))
+			inMain := main != nil && main.Pos() <= n.Pos() && n.End() <= main.End()
+			if exits && !inMain {
+				found = append(found, fmt.Sprintf("%s: %s.%s outside of a main function", t.at(n), imported, member))
+			}
+		})
+	}
+	return found
+}
+
+func initFunctions(t *tree) []string {
+	var found []string
+	for _, f := range t.sources {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				found = append(found, fmt.Sprintf("%s: init function", t.at(fn)))
+			}
+		}
+		f.imports(func(spec *ast.ImportSpec, name, imported string) {
+			// The SQL driver can only be had by its side effect.
+			if name == "_" && imported != "embed" && f.pkg != "record/store" {
+				found = append(found, fmt.Sprintf("%s: import of %s for its side effect", t.at(spec), imported))
+			}
+		})
+	}
+	return found
+}
+
+func packageComments(t *tree) []string {
+	docs := map[string][]string{}
+	for _, f := range t.production() {
+		if f.ast.Doc != nil {
+			docs[f.pkg] = append(docs[f.pkg], f.path)
+		}
+	}
+	var found []string
+	for _, pkg := range t.packages() {
+		if n := len(docs[pkg]); n != 1 {
+			found = append(found, fmt.Sprintf("package %s has %d package comments %v, want exactly one", pkg, n, docs[pkg]))
+		}
+	}
+	return found
+}
+
+var emptyNames = []string{"util", "utils", "common", "helpers", "helper", "types", "models", "core", "pkg", "misc", "base"}
+
+func packageNames(t *tree) []string {
+	var found []string
+	for _, pkg := range t.packages() {
+		if last := pkg[strings.LastIndex(pkg, "/")+1:]; slices.Contains(emptyNames, last) {
+			found = append(found, fmt.Sprintf("package %s: %q is not a noun of the field", pkg, last))
+		}
+	}
+	return found
+}
+
+// mutableState finds package variables that something assigns to, or that
+// can only be there to be changed (locks, atomics).
+func mutableState(t *tree) []string {
+	var found []string
+	vars := map[string]map[string]bool{} // package → its variables
+	for _, f := range t.production() {
+		if vars[f.pkg] == nil {
+			vars[f.pkg] = map[string]bool{}
+		}
+		for _, spec := range packageVars(f.ast) {
+			for _, name := range spec.Names {
+				vars[f.pkg][name.Name] = true
+			}
+			if typ, ok := spec.Type.(*ast.SelectorExpr); ok {
+				if id, ok := typ.X.(*ast.Ident); ok && (id.Name == "sync" || id.Name == "atomic") {
+					found = append(found, fmt.Sprintf("%s: package variable of type %s.%s", t.at(spec), id.Name, typ.Sel.Name))
+				}
+			}
+		}
+	}
+	for _, f := range t.production() {
+		for _, n := range assigned(f.ast) {
+			id := root(n)
+			if id != nil && vars[f.pkg][id.Name] && !declaredLocally(f.ast, id) {
+				found = append(found, fmt.Sprintf("%s: package variable %s is changed", t.at(n), id.Name))
+			}
+		}
+	}
+	sort.Strings(found)
+	return found
+}
+
+func packageVars(f *ast.File) []*ast.ValueSpec {
+	var specs []*ast.ValueSpec
+	for _, d := range f.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR {
+			for _, s := range g.Specs {
+				specs = append(specs, s.(*ast.ValueSpec))
+			}
+		}
+	}
+	return specs
+}
+
+// assigned returns what the functions of a file assign to, delete from or
+// count up.
+func assigned(f *ast.File) []ast.Expr {
+	var targets []ast.Expr
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok != token.DEFINE {
+				targets = append(targets, n.Lhs...)
+			}
+		case *ast.IncDecStmt:
+			targets = append(targets, n.X)
+		case *ast.CallExpr:
+			if id, ok := n.Fun.(*ast.Ident); ok && (id.Name == "delete" || id.Name == "clear") && len(n.Args) > 0 {
+				targets = append(targets, n.Args[0])
+			}
+		}
+		return true
+	})
+	return targets
+}
+
+// root is the variable at the left end of x.f[i] and the like.
+func root(e ast.Expr) *ast.Ident {
+	for {
+		switch x := e.(type) {
+		case *ast.Ident:
+			return x
+		case *ast.SelectorExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		case *ast.ParenExpr:
+			e = x.X
+		default:
+			return nil
+		}
+	}
+}
+
+// declaredLocally tells a local variable from a package's of the same name:
+// the parser resolves names within a file, and leaves those of the package's
+// other files unresolved.
+func declaredLocally(f *ast.File, id *ast.Ident) bool {
+	if id.Obj == nil {
+		return false
+	}
+	spec, ok := id.Obj.Decl.(*ast.ValueSpec)
+	return !ok || !slices.Contains(packageVars(f), spec)
+}
+
+// misplacedContext: ctx comes first and is never kept in a struct.
+func misplacedContext(t *tree) []string {
+	isContext := func(e ast.Expr) bool {
+		sel, ok := e.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		id, ok := sel.X.(*ast.Ident)
+		return ok && id.Name == "context" && sel.Sel.Name == "Context"
+	}
+	var found []string
+	for _, f := range t.production() {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.StructType:
+				for _, field := range n.Fields.List {
+					if isContext(field.Type) {
+						found = append(found, fmt.Sprintf("%s: context kept in a struct", t.at(field)))
+					}
+				}
+			case *ast.FuncType:
+				for i, field := range n.Params.List {
+					if i > 0 && isContext(field.Type) {
+						found = append(found, fmt.Sprintf("%s: context is not the first parameter", t.at(field)))
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func wideInterfaces(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if i, ok := spec.Type.(*ast.InterfaceType); ok && i.Methods.NumFields() > 4 {
+				found = append(found, fmt.Sprintf("%s: interface %s has %d methods, at most 4 are allowed", t.at(spec), spec.Name.Name, i.Methods.NumFields()))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+const (
+	maxFileLines     = 600
+	maxFunctionLines = 60
+)
+
+// oversizeAllowed is a list that may only shrink: "package.function" or a
+// file's path, with the reason.
+var oversizeAllowed = map[string]string{}
+
+func oversize(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		lines := bytes.Count(t.files[f.path], []byte("\n"))
+		if lines > maxFileLines && oversizeAllowed[f.path] == "" {
+			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", f.path, lines, maxFileLines))
+		}
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			n := t.fset.Position(fn.Body.Rbrace).Line - t.fset.Position(fn.Pos()).Line + 1
+			if n > maxFunctionLines && oversizeAllowed[f.pkg+"."+fn.Name.Name] == "" {
+				found = append(found, fmt.Sprintf("%s: function %s has %d lines, at most %d are allowed", t.at(fn), fn.Name.Name, n, maxFunctionLines))
+			}
+		}
+	}
+	return found
+}
+
+// errorMakers are the functions whose first string is the text of an error
+// or of an answer.
+var errorMakers = map[string]bool{
+	"errors.New": true, "fmt.Errorf": true, "check.Not": true, "check.CouldNotTell": true,
+}
+
+// "could not tell" is the third answer of package check, not an excuse.
+var excuses = regexp.MustCompile(`(?i)\b(failed to|failure to|unable to|error while|could not( [^t]| t[^e]|$))`)
+
+func errorTexts(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			id, ok := sel.X.(*ast.Ident)
+			if !ok || !errorMakers[id.Name+"."+sel.Sel.Name] {
+				return true
+			}
+			text, ok := firstText(call.Args[0])
+			if why := errorTextFault(text); ok && why != "" {
+				found = append(found, fmt.Sprintf("%s: error text %q %s", t.at(call), text, why))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func errorTextFault(text string) string {
+	first, _, _ := strings.Cut(text, " ")
+	runes := []rune(first)
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "is empty"
+	case excuses.MatchString(text):
+		return "says that something failed instead of naming operation, object and place"
+	case strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "..."), strings.HasSuffix(text, "!"), strings.HasSuffix(text, "\n"):
+		return "ends like a sentence"
+	case unicode.IsUpper(runes[0]) && strings.ToLower(string(runes[1:])) == string(runes[1:]) && len(runes) > 1 && unicode.IsLetter(runes[1]):
+		return "does not begin in lower case"
+	}
+	return ""
+}
+
+// firstText is the leading string literal of an expression.
+func firstText(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		s, err := strconv.Unquote(e.Value)
+		return s, err == nil && e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		return firstText(e.X)
+	}
+	return "", false
+}
+
+// untypedSkips: a skip says why in a text that begins with "skip: ", and
+// .ci/allowed-skips lists the ones that may happen.
+func untypedSkips(t *tree) []string {
+	var found []string
+	for _, f := range t.sources {
+		if !f.test && f.pkg != "labtest" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {
+				return true
+			}
+			text := ""
+			if len(call.Args) > 0 {
+				text, _ = firstText(call.Args[0])
+			}
+			if !strings.HasPrefix(text, "skip: ") {
+				found = append(found, fmt.Sprintf("%s: skip without a reason that begins with %q", t.at(call), "skip: "))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+var disabledName = regexp.MustCompile(`^(_|x|X|disabled|Disabled|no|skip)_?(Test|Benchmark|Fuzz)[A-Z]`)
+
+func disabledTests(t *tree) []string {
+	var found []string
+	for _, f := range t.sources {
+		if !f.test {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && disabledName.MatchString(fn.Name.Name) {
+				found = append(found, fmt.Sprintf("%s: %s looks like a disabled test", t.at(fn), fn.Name.Name))
+			}
+		}
+		for _, c := range f.ast.Comments {
+			if strings.Contains(c.Text(), "func Test") {
+				found = append(found, fmt.Sprintf("%s: a test in a comment", t.at(c)))
+			}
+		}
+	}
+	return found
+}
+
+// The words are put together here so that this file does not contain them.
+var marks = []string{"keep in " + "sync", "kept in " + "sync with", "TO" + "DO", "FIX" + "ME"}
+
+func forbiddenMarks(t *tree) []string {
+	return t.grep(func(line []byte) string {
+		for _, m := range marks {
+			if bytes.Contains(line, []byte(m)) || bytes.Contains(bytes.ToLower(line), []byte(m)) {
+				return fmt.Sprintf("contains %q: write the test, or do the work", m)
+			}
+		}
+		return ""
+	})
+}
+
+// A path of somebody's machine in the tree, also inside of binary samples.
+var developerPath = regexp.MustCompile(`/(home|Users)/[A-Za-z][A-Za-z0-9._-]*/|/work/(main|shared|notes)\b|/root/[A-Za-z.]|[A-Z]:\\Users\\`)
+
+func developerPaths(t *tree) []string {
+	return t.grep(func(line []byte) string {
+		if m := developerPath.Find(line); m != nil {
+			return fmt.Sprintf("holds a path of a developer's machine, %q", m)
+		}
+		return ""
+	})
+}
+
+// grep calls f with every line of every file except the rules' own, and
+// returns what it has to say, with the place.
+func (t *tree) grep(f func(line []byte) string) []string {
+	var names, found []string
+	for name := range t.files {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if name == "style_test.go" {
+			continue
+		}
+		for i, line := range bytes.Split(t.files[name], []byte("\n")) {
+			if why := f(line); why != "" {
+				found = append(found, fmt.Sprintf("%s:%d: %s", name, i+1, why))
+			}
+		}
+	}
+	return found
+}
