@@ -1,0 +1,261 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Head is a run with the number of its stored trials.
+type Head struct {
+	record.Run
+	Trials int // stored, of all kinds and attempts
+	Failed int // of them without a number
+}
+
+// Note is what is learnt about a run after its head was stored. Reading a
+// run adds its notes to the head, in the order in which they were written.
+type Note struct {
+	Caveats      []record.Caveat      `json:"caveats,omitempty"`
+	Skipped      []record.Skipped     `json:"skipped,omitempty"`
+	Environments []record.Environment `json:"environments,omitempty"`
+	Ceilings     []record.Ceiling     `json:"ceilings,omitempty"`
+	Topologies   []record.Topology    `json:"topologies,omitempty"`
+	Metrics      []record.Metric      `json:"metrics,omitempty"`
+}
+
+// DuplicateError says that the same run or trial is already stored.
+type DuplicateError struct{ What string }
+
+func (e *DuplicateError) Error() string { return "store " + e.What + ": it is already stored" }
+
+// NotFoundError says that no run has this id or prefix.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string { return fmt.Sprintf("find run %q: no such run", e.Name) }
+
+// Hint says where ids come from.
+func (e *NotFoundError) Hint() string {
+	return "chokepoint list shows the runs; RUN is an id, a unique prefix or latest"
+}
+
+// AmbiguousError says that several runs begin with this prefix.
+type AmbiguousError struct {
+	Prefix     string
+	Candidates []string // newest first
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("find run %q: %d runs begin so", e.Prefix, len(e.Candidates))
+}
+
+// Hint lists the candidates, the newest eight at most.
+func (e *AmbiguousError) Hint() string {
+	list, more := e.Candidates, ""
+	if len(list) > 8 {
+		list, more = list[:8], " …"
+	}
+	return "one of: " + strings.Join(list, ", ") + more
+}
+
+// NewID names a run: its time in UTC, to sort by, and four hex digits of
+// random so that two runs of one second differ.
+func NewID(now time.Time, random uint16) string {
+	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
+}
+
+// CreateRun stores the head of a run. An id that exists is a *DuplicateError.
+func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
+	body, err := s.packJSON(run)
+	if err != nil {
+		return fmt.Errorf("store run %s: %v", run.ID, err)
+	}
+	res, err := s.db.ExecContext(ctx,
+		`INSERT INTO runs (id, started_ns, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+		run.ID, run.Started.UnixNano(), body)
+	return s.added(res, err, "run "+run.ID)
+}
+
+// added turns the result of an insertion into an error.
+func (s *Store) added(res sql.Result, err error, what string) error {
+	if err != nil {
+		return fmt.Errorf("store %s in %s: %w", what, s.path, err)
+	}
+	if n, err := res.RowsAffected(); err == nil && n == 0 {
+		return &DuplicateError{What: what}
+	}
+	return nil
+}
+
+// AddNote appends what was learnt about a run.
+func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
+	body, err := s.packJSON(note)
+	if err != nil {
+		return fmt.Errorf("store note on run %s: %v", runID, err)
+	}
+	res, err := s.db.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES (?, ?)`, runID, body)
+	return s.added(res, err, "note on run "+runID)
+}
+
+// EndRun appends how the run ended. The last end counts: a resumed run may
+// have record.RunRunning and then another end.
+func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
+	res, err := s.db.ExecContext(ctx,
+		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES (?, ?, ?, ?)`,
+		runID, status, reason, when.UnixNano())
+	return s.added(res, err, "end of run "+runID)
+}
+
+// Runs lists all runs, newest first.
+func (s *Store) Runs(ctx context.Context) ([]Head, error) {
+	ids, err := s.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	heads := make([]Head, 0, len(ids))
+	for _, id := range ids {
+		run, err := s.run(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		h := Head{Run: run}
+		err = s.db.QueryRowContext(ctx,
+			`SELECT count(*), count(*) FILTER (WHERE status <> ?) FROM trials WHERE run = ?`,
+			record.TrialOK, id).Scan(&h.Trials, &h.Failed)
+		if err != nil {
+			return nil, fmt.Errorf("count trials of run %s in %s: %w", id, s.path, err)
+		}
+		heads = append(heads, h)
+	}
+	return heads, nil
+}
+
+// Find returns the run with this id, with this unique prefix, or the newest
+// ("latest"). The error is a *NotFoundError or an *AmbiguousError.
+func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
+	ids, err := s.ids(ctx)
+	if err != nil {
+		return record.Run{}, err
+	}
+	var match []string
+	for _, id := range ids {
+		if id == name {
+			return s.run(ctx, id)
+		}
+		if name == "latest" || name != "" && strings.HasPrefix(id, name) {
+			match = append(match, id)
+		}
+	}
+	switch {
+	case len(match) == 0:
+		return record.Run{}, &NotFoundError{Name: name}
+	case len(match) > 1 && name != "latest":
+		return record.Run{}, &AmbiguousError{Prefix: name, Candidates: match}
+	}
+	return s.run(ctx, match[0])
+}
+
+// ids lists the runs' ids, newest first.
+func (s *Store) ids(ctx context.Context) (ids []string, err error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT id FROM runs ORDER BY started_ns DESC, id DESC`)
+	if err != nil {
+		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// run reads a head and adds its notes and its end.
+func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
+	var body []byte
+	if err := s.db.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = ?`, id).Scan(&body); err != nil {
+		return record.Run{}, fmt.Errorf("read run %s in %s: %w", id, s.path, err)
+	}
+	var run record.Run
+	if err := s.unpackJSON(body, &run); err != nil {
+		return record.Run{}, fmt.Errorf("read run %s in %s: %v", id, s.path, err)
+	}
+	notes, err := s.notes(ctx, id)
+	if err != nil {
+		return record.Run{}, err
+	}
+	for _, n := range notes {
+		run.Caveats = append(run.Caveats, n.Caveats...)
+		run.Skipped = append(run.Skipped, n.Skipped...)
+		run.Environments = append(run.Environments, n.Environments...)
+		run.Ceilings = append(run.Ceilings, n.Ceilings...)
+		run.Topologies = append(run.Topologies, n.Topologies...)
+		run.Metrics = append(run.Metrics, n.Metrics...)
+	}
+	return s.withEnd(ctx, run)
+}
+
+// withEnd sets the state from the last end; without one the run is running,
+// or was killed: only the caller can tell, by asking whether its owner lives.
+func (s *Store) withEnd(ctx context.Context, run record.Run) (record.Run, error) {
+	var ended int64
+	err := s.db.QueryRowContext(ctx,
+		`SELECT status, reason, ended_ns FROM run_ends WHERE run = ? ORDER BY seq DESC LIMIT 1`,
+		run.ID).Scan(&run.Status, &run.Reason, &ended)
+	if errors.Is(err, sql.ErrNoRows) {
+		run.Status, run.Reason, run.Ended = record.RunRunning, "", time.Time{}
+		return run, nil
+	}
+	if err != nil {
+		return record.Run{}, fmt.Errorf("read end of run %s in %s: %w", run.ID, s.path, err)
+	}
+	run.Ended = time.Time{}
+	if run.Status != record.RunRunning {
+		run.Ended = time.Unix(0, ended).UTC()
+	}
+	return run, nil
+}
+
+func (s *Store) notes(ctx context.Context, id string) (notes []Note, err error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
+	if err != nil {
+		return nil, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var body []byte
+		if err := rows.Scan(&body); err != nil {
+			return nil, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
+		}
+		var n Note
+		if err := s.unpackJSON(body, &n); err != nil {
+			return nil, fmt.Errorf("read notes of run %s in %s: %v", id, s.path, err)
+		}
+		notes = append(notes, n)
+	}
+	return notes, rows.Err()
+}
+
+func (s *Store) packJSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return s.enc.EncodeAll(b, nil), nil
+}
+
+func (s *Store) unpackJSON(body []byte, v any) error {
+	b, err := s.dec.DecodeAll(body, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}

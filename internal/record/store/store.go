@@ -1,0 +1,152 @@
+// Package store keeps runs and their finished trials in one SQLite file. It
+// answers what was recorded, exactly as it was received, and refuses to
+// change or remove anything: rows are only ever added, and triggers in the
+// file hold everyone else to the same rule. Nothing derived is kept here.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+)
+
+// ErrNone says that there is no store yet: nothing has ever been recorded.
+var ErrNone = errors.New("no run has been recorded yet")
+
+// Store is an open store. It is safe for concurrent use; writes of several
+// processes to one file wait for each other.
+type Store struct {
+	path string
+	db   *sql.DB
+	enc  *zstd.Encoder
+	dec  *zstd.Decoder
+}
+
+// Open opens the store at path for writing, creates it (and its directories,
+// mode 0700) where it is missing, and brings an older schema forward.
+// A schema from a newer program is a *NewerError, and the file is left alone.
+func Open(ctx context.Context, path string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %v", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
+	}
+	// SQLite would create the file readable by everyone; the files that it
+	// puts beside it take the mode of this one.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("open store %s: %v", path, err)
+	}
+	s, err := open(ctx, path, "rwc")
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, s.db, path, migrations); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// OpenReadOnly opens an existing store for reading. A store that does not
+// exist, or that no run was ever written to, is ErrNone.
+func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %v", path, err)
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if info.Size() == 0 {
+		return nil, ErrNone
+	}
+	s, err := open(ctx, path, "ro")
+	if err != nil {
+		return nil, err
+	}
+	if err := checkReadable(ctx, s.db, path); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// open connects and proves that the file is a database.
+func open(ctx context.Context, path, mode string) (*Store, error) {
+	db, err := sql.Open("sqlite", dsn(path, mode))
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %v", path, err)
+	}
+	// One connection: one writer, and no reader that sees half a migration.
+	db.SetMaxOpenConns(1)
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
+	}
+	// Concurrency 1: these hold no goroutine and the same input gives the
+	// same bytes.
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxMemory(maxBlob))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
+	}
+	return &Store{path: path, db: db, enc: enc, dec: dec}, nil
+}
+
+// maxBlob bounds what one damaged blob can make us allocate.
+const maxBlob = 1 << 30
+
+// dsn is the one place of the pragmas. WAL with synchronous FULL loses no
+// committed trial even when the power fails; a kill never tears one.
+func dsn(path, mode string) string {
+	q := url.Values{}
+	q.Set("mode", mode)
+	q.Add("_pragma", "busy_timeout(5000)")
+	q.Add("_pragma", "foreign_keys(1)")
+	if mode != "ro" {
+		q.Add("_pragma", "journal_mode(wal)")
+		q.Add("_pragma", "synchronous(full)")
+		q.Set("_txlock", "immediate")
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+// Path is the file's absolute path.
+func (s *Store) Path() string { return s.path }
+
+// Close releases the file.
+func (s *Store) Close() error {
+	s.dec.Close()
+	return errors.Join(s.enc.Close(), s.db.Close())
+}
+
+// inTx runs f in one transaction, which is durable once inTx returns nil.
+func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}

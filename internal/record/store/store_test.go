@@ -1,0 +1,433 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// same compares what was stored with what was read: nil and empty are the
+// same in JSON, and NaN is a value that tables really hold.
+var same = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateNaNs()}
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "data", "chokepoint", "runs.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	run := sampleRun("20261121-153012-0001")
+	must(t, s.CreateRun(ctx, run))
+	var want []record.Trial
+	for _, i := range []int{3, 1, 2, 12} {
+		must(t, s.AppendTrial(ctx, sampleTrial(run.ID, i)))
+	}
+	for _, i := range []int{1, 2, 3, 12} {
+		want = append(want, sampleTrial(run.ID, i))
+	}
+	gotRun, err := s.Find(ctx, run.ID)
+	must(t, err)
+	if d := cmp.Diff(gotRun, run, same); d != "" {
+		t.Errorf("run differs (-got +want):\n%s", d)
+	}
+	got, err := s.Trials(ctx, run.ID)
+	must(t, err)
+	if d := cmp.Diff(got, want, same); d != "" {
+		t.Errorf("trials differ (-got +want):\n%s", d)
+	}
+	index, err := s.Index(ctx, run.ID)
+	must(t, err)
+	if len(index) != 4 || index[0] != (Entry{Trial: "b1-r01.1", Row: "b1-r01", Attempt: 1, Status: "ok"}) {
+		t.Errorf("index = %+v", index)
+	}
+}
+
+func TestDirectoryAndFileArePrivate(t *testing.T) {
+	s := newStore(t)
+	for path, want := range map[string]os.FileMode{s.Path(): 0o600, filepath.Dir(s.Path()): 0o700,
+		s.Path() + "-wal": 0o600} {
+		info, err := os.Stat(path)
+		must(t, err)
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("mode of %s = %o, want %o", filepath.Base(path), got, want)
+		}
+	}
+}
+
+func TestDuplicatesAreRefused(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
+	again := sampleTrial("r1", 1)
+	again.ID = "another id" // the row and attempt alone make it the same
+	second := sampleTrial("r1", 1)
+	second.ID, second.Attempt = "b1-r01.2", 2
+	for name, err := range map[string]error{
+		"run": s.CreateRun(ctx, sampleRun("r1")), "trial": s.AppendTrial(ctx, sampleTrial("r1", 1)),
+		"row and attempt": s.AppendTrial(ctx, again)} {
+		var dup *DuplicateError
+		if !errors.As(err, &dup) {
+			t.Errorf("%s twice: error %v, want a DuplicateError", name, err)
+		}
+	}
+	must(t, s.AppendTrial(ctx, second))
+	got, err := s.Trials(ctx, "r1")
+	must(t, err)
+	if len(got) != 2 {
+		t.Errorf("%d trials, want 2", len(got))
+	}
+}
+
+func TestTrialOfUnknownRunIsRefused(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	if err := s.AppendTrial(ctx, sampleTrial("nobody", 1)); err == nil {
+		t.Error("a trial of an unknown run was stored")
+	}
+	if err := s.EndRun(ctx, "nobody", record.RunDone, "", sampleStart); err == nil {
+		t.Error("the end of an unknown run was stored")
+	}
+}
+
+func TestNothingCanBeChanged(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
+	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "k", Text: "t"}}}))
+	must(t, s.EndRun(ctx, "r1", record.RunDone, "", sampleStart))
+	for _, table := range []string{"runs", "run_notes", "run_ends", "trials", "blobs"} {
+		column := map[string]string{"runs": "head", "run_ends": "status"}[table]
+		if column == "" {
+			column = "body"
+		}
+		for _, q := range []string{"DELETE FROM " + table, "UPDATE " + table + " SET " + column + " = 'x'"} {
+			if _, err := s.db.ExecContext(ctx, q); err == nil || !strings.Contains(err.Error(), "append-only") {
+				t.Errorf("%s: error %v, want append-only", q, err)
+			}
+		}
+	}
+}
+
+func TestRunStateAndNotes(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	find := func() record.Run {
+		t.Helper()
+		run, err := s.Find(ctx, "r1")
+		must(t, err)
+		return run
+	}
+	if got := find(); got.Status != record.RunRunning || !got.Ended.IsZero() {
+		t.Errorf("new run: %s, ended %v", got.Status, got.Ended)
+	}
+	end := sampleStart.Add(time.Minute)
+	must(t, s.EndRun(ctx, "r1", record.RunInterrupted, "Ctrl-C", end))
+	if got := find(); got.Status != record.RunInterrupted || got.Reason != "Ctrl-C" || !got.Ended.Equal(end) {
+		t.Errorf("interrupted run: %s %q %v", got.Status, got.Reason, got.Ended)
+	}
+	must(t, s.EndRun(ctx, "r1", record.RunRunning, "resumed", end.Add(time.Hour)))
+	if got := find(); got.Status != record.RunRunning || !got.Ended.IsZero() {
+		t.Errorf("resumed run: %s, ended %v", got.Status, got.Ended)
+	}
+	must(t, s.EndRun(ctx, "r1", record.RunDone, "", end.Add(2*time.Hour)))
+	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "a", Text: "1"}},
+		Skipped: []record.Skipped{{Factors: record.Factors{"queue": "cake"}, Reason: "no module"}}}))
+	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "b", Text: "2"}},
+		Environments: []record.Environment{{Node: "router"}}}))
+	got := find()
+	if got.Status != record.RunDone || len(got.Environments) != 2 || len(got.Skipped) != 1 {
+		t.Errorf("noted run: %s, %d environments, %d skipped", got.Status, len(got.Environments), len(got.Skipped))
+	}
+	if d := cmp.Diff(got.Caveats, []record.Caveat{{Kind: "a", Text: "1"}, {Kind: "b", Text: "2"}}); d != "" {
+		t.Errorf("caveats differ (-got +want):\n%s", d)
+	}
+}
+
+func TestFindAndRuns(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	if _, err := s.Find(ctx, "latest"); !errors.As(err, new(*NotFoundError)) {
+		t.Errorf("latest of nothing: %v", err)
+	}
+	for i, id := range []string{"20261121-100000-00aa", "20261121-100000-00ab", "20261122-100000-00aa"} {
+		run := sampleRun(id)
+		run.Started = sampleStart.Add(time.Duration(i) * time.Hour)
+		must(t, s.CreateRun(ctx, run))
+	}
+	failed := sampleTrial("20261121-100000-00ab", 1)
+	failed.Status = record.TrialFailed
+	must(t, s.AppendTrial(ctx, failed))
+	must(t, s.AppendTrial(ctx, sampleTrial("20261121-100000-00ab", 2)))
+
+	for _, c := range []struct{ name, want, candidates string }{
+		{"latest", "20261122-100000-00aa", ""},
+		{"20261121-100000-00ab", "20261121-100000-00ab", ""},
+		{"20261122", "20261122-100000-00aa", ""},
+		{"20261121", "", "20261121-100000-00ab 20261121-100000-00aa"},
+		{"2026%", "", ""}, {"", "", ""}, {"2027", "", ""},
+	} {
+		got, err := s.Find(ctx, c.name)
+		var ambiguous *AmbiguousError
+		switch {
+		case c.want != "" && (err != nil || got.ID != c.want):
+			t.Errorf("find %q = %q, %v, want %q", c.name, got.ID, err, c.want)
+		case c.candidates != "" && (!errors.As(err, &ambiguous) || strings.Join(ambiguous.Candidates, " ") != c.candidates):
+			t.Errorf("find %q: error %v, want candidates %s", c.name, err, c.candidates)
+		case c.want == "" && c.candidates == "" && !errors.As(err, new(*NotFoundError)):
+			t.Errorf("find %q: error %v, want a NotFoundError", c.name, err)
+		}
+	}
+	heads, err := s.Runs(ctx)
+	must(t, err)
+	var ids []string
+	for _, h := range heads {
+		ids = append(ids, h.ID)
+	}
+	if d := cmp.Diff(ids, []string{"20261122-100000-00aa", "20261121-100000-00ab", "20261121-100000-00aa"}); d != "" {
+		t.Errorf("order differs (-got +want):\n%s", d)
+	}
+	if heads[1].Trials != 2 || heads[1].Failed != 1 || heads[0].Trials != 0 {
+		t.Errorf("counts = %d/%d and %d", heads[1].Trials, heads[1].Failed, heads[0].Trials)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	if _, err := OpenReadOnly(ctx, filepath.Join(dir, "none", "runs.db")); !errors.Is(err, ErrNone) {
+		t.Errorf("missing store: %v, want ErrNone", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
+		t.Error("a reader created the directory")
+	}
+	empty := filepath.Join(dir, "empty.db")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	if _, err := OpenReadOnly(ctx, empty); !errors.Is(err, ErrNone) {
+		t.Errorf("empty file: %v, want ErrNone", err)
+	}
+	text := filepath.Join(dir, "text.db")
+	must(t, os.WriteFile(text, []byte(strings.Repeat("not a database\n", 100)), 0o600))
+	if _, err := OpenReadOnly(ctx, text); err == nil || errors.Is(err, ErrNone) {
+		t.Errorf("text file: %v, want an error", err)
+	}
+
+	s := newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	r, err := OpenReadOnly(ctx, s.Path()) // while the writer is open
+	must(t, err)
+	defer r.Close()
+	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
+	got, err := r.Trials(ctx, "r1")
+	must(t, err)
+	if len(got) != 1 {
+		t.Errorf("reader sees %d trials, want 1", len(got))
+	}
+	if err := r.AppendTrial(ctx, sampleTrial("r1", 2)); err == nil {
+		t.Error("a reader could write")
+	}
+}
+
+func TestOddPaths(t *testing.T) {
+	for _, name := range []string{"plain.db", "with space.db", "per%cent?and#hash.db", "ä:b&c=d.db"} {
+		path := filepath.Join(t.TempDir(), name)
+		s, err := Open(t.Context(), path)
+		must(t, err)
+		must(t, s.CreateRun(t.Context(), sampleRun("r1")))
+		must(t, s.Close())
+		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+			t.Errorf("%q: the store is not at its path: %v", name, err)
+		}
+	}
+}
+
+func TestUnusableDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	_, err := Open(t.Context(), filepath.Join(file, "runs.db"))
+	if err == nil || !strings.Contains(err.Error(), "create directory of store") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestMigrations(t *testing.T) {
+	ctx, s := context.Background(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	next := append(append([]string{}, migrations...),
+		`ALTER TABLE runs ADD COLUMN team TEXT NOT NULL DEFAULT ''`)
+	must(t, migrate(ctx, s.db, s.path, next))
+	must(t, migrate(ctx, s.db, s.path, next)) // again changes nothing
+	if v, err := version(ctx, s.db); err != nil || v != len(next) {
+		t.Errorf("version = %d, %v, want %d", v, err, len(next))
+	}
+	if run, err := s.Find(ctx, "r1"); err != nil || run.ID != "r1" {
+		t.Errorf("run after migration = %q, %v", run.ID, err)
+	}
+	for name, open := range map[string]func(context.Context, string) (*Store, error){
+		"write": Open, "read": OpenReadOnly} {
+		_, err := open(ctx, s.Path())
+		var newer *NewerError
+		if !errors.As(err, &newer) || newer.Has != len(next) || newer.Hint() == "" {
+			t.Errorf("open to %s a newer store: %v, want a NewerError", name, err)
+		}
+	}
+}
+
+func TestBrokenMigrationChangesNothing(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	bad := append(append([]string{}, migrations...), `CREATE TABLE extra (a)`, `CREATE NONSENSE`)
+	if err := migrate(ctx, s.db, s.path, bad); err == nil {
+		t.Fatal("a broken migration passed")
+	}
+	if v, err := version(ctx, s.db); err != nil || v != len(migrations) {
+		t.Errorf("version = %d, %v, want %d", v, err, len(migrations))
+	}
+	var n int
+	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM sqlite_master WHERE name = 'extra'`).Scan(&n)
+	if !errors.Is(err, sql.ErrNoRows) {
+		t.Errorf("half a migration stayed: %v", err)
+	}
+}
+
+func TestConcurrentOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runs.db")
+	errs := make(chan error)
+	for range 8 {
+		go func() {
+			s, err := Open(context.Background(), path)
+			if err == nil {
+				err = s.Close()
+			}
+			errs <- err
+		}()
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSplitTakesEveryTable fills every *record.Table that the type Trial can
+// hold and demands that none of them stays in the JSON: a new field of that
+// type in record must be given a place in tables.
+func TestSplitTakesEveryTable(t *testing.T) {
+	var trial record.Trial
+	n := fill(reflect.ValueOf(&trial).Elem())
+	bare, parts, err := split(trial)
+	must(t, err)
+	if n < 4 || len(parts) != n {
+		t.Errorf("%d parts for %d tables", len(parts), n)
+	}
+	if left := count(reflect.ValueOf(bare)); left != 0 {
+		t.Errorf("%d tables stay in the JSON", left)
+	}
+	if kept := count(reflect.ValueOf(trial)); kept != n {
+		t.Errorf("split changed the trial it was given: %d of %d tables left", kept, n)
+	}
+	must(t, join(&bare, parts))
+	if d := cmp.Diff(bare, trial, same); d != "" {
+		t.Errorf("joined trial differs (-got +want):\n%s", d)
+	}
+	if err := join(&bare, []part{{path: "traffic/flows/9/sent", kind: kindTable}}); err == nil {
+		t.Error("a part without a place was accepted")
+	}
+}
+
+var tableType = reflect.TypeFor[*record.Table]()
+
+// fill makes one of everything, down to the tables, and counts these.
+func fill(v reflect.Value) int {
+	switch {
+	case v.Type() == tableType:
+		table := record.NewTable("a")
+		table.Append(1, 2)
+		v.Set(reflect.ValueOf(table))
+		return 1
+	case v.Type() == reflect.TypeFor[time.Time]():
+		return 0
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(v.Elem())
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		return fill(v.Index(0))
+	case v.Kind() == reflect.Map:
+		e := reflect.New(v.Type().Elem()).Elem()
+		n := fill(e)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("x").Convert(v.Type().Key()), e)
+		return n
+	case v.Kind() == reflect.Struct:
+		n := 0
+		for i := range v.NumField() {
+			n += fill(v.Field(i))
+		}
+		return n
+	}
+	return 0
+}
+
+func count(v reflect.Value) int {
+	switch {
+	case v.Type() == tableType:
+		if v.IsNil() {
+			return 0
+		}
+		return 1
+	case v.Type() == reflect.TypeFor[time.Time]():
+		return 0
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		return count(v.Elem())
+	case v.Kind() == reflect.Slice:
+		n := 0
+		for i := range v.Len() {
+			n += count(v.Index(i))
+		}
+		return n
+	case v.Kind() == reflect.Map:
+		n := 0
+		for _, k := range v.MapKeys() {
+			n += count(v.MapIndex(k))
+		}
+		return n
+	case v.Kind() == reflect.Struct:
+		n := 0
+		for i := range v.NumField() {
+			n += count(v.Field(i))
+		}
+		return n
+	}
+	return 0
+}
+
+func TestNewID(t *testing.T) {
+	at := time.Date(2026, 11, 21, 16, 30, 12, 0, time.FixedZone("", 3600))
+	if got, want := NewID(at, 0x4f2a), "20261121-153012-4f2a"; got != want {
+		t.Errorf("NewID = %q, want %q", got, want)
+	}
+	if NewID(at, 0xffff) >= NewID(at.Add(time.Second), 0) {
+		t.Error("ids do not sort by time")
+	}
+}

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// AppendTrial stores a finished trial with everything it left behind, in one
+// transaction: when it returns nil the trial is on disk, and a kill at any
+// moment leaves all of it or nothing. The same row and attempt twice is a
+// *DuplicateError. The trial is not changed.
+func (s *Store) AppendTrial(ctx context.Context, t record.Trial) error {
+	what := "trial " + t.ID + " of run " + t.Run
+	bare, parts, err := split(t)
+	if err != nil {
+		return fmt.Errorf("store %s: %v", what, err)
+	}
+	body, err := s.packJSON(bare)
+	if err != nil {
+		return fmt.Errorf("store %s: %v", what, err)
+	}
+	for i := range parts {
+		parts[i].body = s.enc.EncodeAll(parts[i].body, nil)
+	}
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `INSERT INTO trials
+			(run, id, row, block, row_index, cell, attempt, status, started_ns, body)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			t.Run, t.ID, t.Row.ID, t.Row.Block, t.Row.Index, t.Row.Cell(), t.Attempt,
+			t.Status, t.Started.UnixNano(), body)
+		if err := s.added(res, err, what); err != nil {
+			return err
+		}
+		for _, p := range parts {
+			_, err := tx.ExecContext(ctx,
+				`INSERT INTO blobs (run, trial, path, kind, body) VALUES (?, ?, ?, ?, ?)`,
+				t.Run, t.ID, p.path, p.kind, p.body)
+			if err != nil {
+				return fmt.Errorf("store %s of %s in %s: %w", p.path, what, s.path, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Trials returns all trials of a run, in the order of rows and attempts.
+func (s *Store) Trials(ctx context.Context, runID string) ([]record.Trial, error) {
+	entries, err := s.Index(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	trials := make([]record.Trial, 0, len(entries))
+	for _, e := range entries {
+		t, err := s.trial(ctx, runID, e.Trial)
+		if err != nil {
+			return nil, err
+		}
+		trials = append(trials, t)
+	}
+	return trials, nil
+}
+
+// Entry says which row has been tried, without reading what it left.
+type Entry struct {
+	Trial   string
+	Row     string
+	Attempt int
+	Status  string
+}
+
+// Index lists a run's stored trials, in the order of rows and attempts.
+func (s *Store) Index(ctx context.Context, runID string) (list []Entry, err error) {
+	rows, err := s.db.QueryContext(ctx,
+		`SELECT id, row, attempt, status FROM trials WHERE run = ? ORDER BY row_index, row, attempt`, runID)
+	if err != nil {
+		return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var e Entry
+		if err := rows.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status); err != nil {
+			return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
+		}
+		list = append(list, e)
+	}
+	return list, rows.Err()
+}
+
+func (s *Store) trial(ctx context.Context, runID, id string) (record.Trial, error) {
+	place := fmt.Sprintf("trial %s of run %s in %s", id, runID, s.path)
+	var body []byte
+	err := s.db.QueryRowContext(ctx,
+		`SELECT body FROM trials WHERE run = ? AND id = ?`, runID, id).Scan(&body)
+	if err != nil {
+		return record.Trial{}, fmt.Errorf("read %s: %w", place, err)
+	}
+	var t record.Trial
+	if err := s.unpackJSON(body, &t); err != nil {
+		return record.Trial{}, fmt.Errorf("read %s: %v", place, err)
+	}
+	parts, err := s.parts(ctx, runID, id)
+	if err != nil {
+		return record.Trial{}, fmt.Errorf("read series of %s: %w", place, err)
+	}
+	if err := join(&t, parts); err != nil {
+		return record.Trial{}, fmt.Errorf("read series of %s: %v", place, err)
+	}
+	return t, nil
+}
+
+func (s *Store) parts(ctx context.Context, runID, id string) (parts []part, err error) {
+	rows, err := s.db.QueryContext(ctx,
+		`SELECT path, kind, body FROM blobs WHERE run = ? AND trial = ? ORDER BY path`, runID, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var p part
+		var body []byte
+		if err := rows.Scan(&p.path, &p.kind, &body); err != nil {
+			return nil, err
+		}
+		if p.body, err = s.dec.DecodeAll(body, nil); err != nil {
+			return nil, fmt.Errorf("%s: %v", p.path, err)
+		}
+		parts = append(parts, p)
+	}
+	return parts, rows.Err()
+}
