@@ -37,3 +37,6 @@ func PauseFrames(dev string) (Pause, error)                             { return
 func Features(dev string) (map[string]bool, error)                      { return nil, ErrUnsupported }
 func FixedFeatures(dev string) (map[string]bool, error)                 { return nil, ErrUnsupported }
 func SetFeatures(dev string, want map[string]bool) error                { return ErrUnsupported }
+func RootQueue(dev string) (Queue, error)                               { return Queue{}, ErrUnsupported }
+func SetRootQueue(dev string, want Queue) error                         { return ErrUnsupported }
+func ProbeQueue(q Queue) error                                          { return ErrUnsupported }

@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestRootQueue(t *testing.T) {
+	queues := []Queue{
+		{"pfifo", map[string]uint64{"limit": 123}},
+		{"bfifo", map[string]uint64{"limit": 99999}},
+		{"pfifo_fast", nil},
+		{"tbf", map[string]uint64{"rate": 300e6, "burst": 131072, "limit": 262144}},
+		{"tbf", map[string]uint64{"rate": 40e9, "burst": 1 << 20, "limit": 4 << 20}},
+		{"htb", map[string]uint64{"rate": 300e6, "burst": 131072}},
+		{"mq", nil},
+		{"fq_codel", map[string]uint64{"limit": 777, "target": 5000, "interval": 100000}},
+		{"fq", map[string]uint64{"limit": 777}},
+		{"cake", map[string]uint64{"bandwidth": 300e6, "nat": 1}},
+		{"codel", map[string]uint64{"limit": 777}},
+		{"sfq", map[string]uint64{"limit": 100}},
+		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "loss_ppm": 10000}},
+	}
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		for _, want := range queues {
+			err := SetRootQueue("a0", want)
+			if errors.Is(err, ErrUnsupported) {
+				if must := want.Kind; must == "tbf" || must == "htb" || must == "pfifo" {
+					t.Errorf("%v, want it to be there", err)
+				}
+				t.Logf("not on this kernel: %v", err)
+				continue
+			}
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			got, err := RootQueue("a0")
+			if err != nil || got.Kind != want.Kind {
+				t.Errorf("queue is %v (%v), want %v", got, err, want)
+			}
+			for name, v := range want.Values {
+				if off := float64(got.Values[name]) / float64(v); off < 0.998 || off > 1.001 {
+					t.Errorf("%s %s is %d, want %d", want.Kind, name, got.Values[name], v)
+				}
+			}
+		}
+		must(t, SetRootQueue("a0", Queue{Kind: "noqueue"}))
+		if got, err := RootQueue("a0"); err != nil || got.Kind != "noqueue" {
+			t.Errorf("queue is %v (%v) at the end, want noqueue", got, err)
+		}
+		stats, err := QdiscStats("a0")
+		if err != nil || len(stats) != 1 || stats[0].Handle != "0:" {
+			t.Errorf("queues at the end are %+v (%v), want only the default", stats, err)
+		}
+	})
+}
+
+func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
+		mac, err := HardwareAddr("b0")
+		must(t, err)
+		must(t, AddNeighbor("a0", addr("198.18.0.2"), mac))
+		must(t, SetRootQueue("a0", Queue{"tbf", map[string]uint64{"rate": 80_000, "burst": 2000, "limit": 2000}}))
+		send(t, "198.18.0.2:9", 200)
+		stats, err := QdiscStats("a0")
+		must(t, err)
+		if len(stats) == 0 || stats[0].Kind != "tbf" || stats[0].Drops < 100 || stats[0].Packets == 0 {
+			t.Errorf("queue counts %+v, want most of 200 packets dropped", stats)
+		}
+	})
+}
+
+func TestProbeQueueLeavesNothing(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		must(t, ProbeQueue(Queue{"tbf", map[string]uint64{"rate": 1e6, "burst": 10000, "limit": 10000}}))
+		if err := ProbeQueue(Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("an unknown kind gives %v, want ErrUnsupported", err)
+		}
+		if names, _ := Devices(); len(names) != 1 {
+			t.Errorf("devices are %v after probing, want only lo", names)
+		}
+	})
+}

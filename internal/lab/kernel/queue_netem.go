@@ -1,0 +1,64 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+func netemParameters() []Parameter {
+	return []Parameter{
+		{Name: "limit", Quantity: Packets, Default: 1000},
+		{Name: "delay", Quantity: Microseconds},
+		{Name: "jitter", Quantity: Microseconds},
+		// In packets per million, so that it stays a whole number.
+		{Name: "loss_ppm", Quantity: Count},
+		{Name: "rate", Quantity: BitsPerSecond},
+	}
+}
+
+// encodeNetem writes struct tc_netem_qopt (latency, limit, loss, gap,
+// duplicate, jitter), followed by attributes: 6 RATE (struct
+// tc_netem_rate), 10 LATENCY64 and 11 JITTER64 in ns, which overrule the
+// ticks of the struct.
+func encodeNetem(_ queueKind, v map[string]uint64) []byte {
+	var b []byte
+	loss := min(float64(v["loss_ppm"])/1e6, 1) * math.MaxUint32
+	for _, x := range []uint32{
+		narrow(v["delay"] * 1000 / tick), narrow(v["limit"]), uint32(math.Round(loss)), 0, 0,
+		narrow(v["jitter"] * 1000 / tick),
+	} {
+		b = binary.NativeEndian.AppendUint32(b, x)
+	}
+	b = appendAttribute(b, 10, binary.NativeEndian.AppendUint64(nil, v["delay"]*1000))
+	b = appendAttribute(b, 11, binary.NativeEndian.AppendUint64(nil, v["jitter"]*1000))
+	if rate := v["rate"] / 8; rate > 0 {
+		spec := binary.NativeEndian.AppendUint32(nil, narrow(rate))
+		b = appendAttribute(b, 6, append(spec, make([]byte, 12)...))
+	}
+	return b
+}
+
+func decodeNetem(_ queueKind, b []byte) (map[string]uint64, error) {
+	if len(b) < 24 {
+		return nil, errShort
+	}
+	found, err := attributes(b[24:])
+	if err != nil {
+		return nil, err
+	}
+	word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(b[4*i:])) }
+	v := map[string]uint64{
+		"limit": word(1), "delay": word(0) * tick / 1000, "jitter": word(5) * tick / 1000,
+		"loss_ppm": uint64(math.Round(float64(word(2)) / math.MaxUint32 * 1e6)), "rate": 0,
+	}
+	if wide := found[10]; len(wide) >= 8 {
+		v["delay"] = binary.NativeEndian.Uint64(wide) / 1000
+	}
+	if wide := found[11]; len(wide) >= 8 {
+		v["jitter"] = binary.NativeEndian.Uint64(wide) / 1000
+	}
+	if rate := found[6]; len(rate) >= 4 {
+		v["rate"] = uint64(binary.NativeEndian.Uint32(rate)) * 8
+	}
+	return v, nil
+}
