@@ -1,0 +1,203 @@
+# The stages of .ci/run and .ci/nightly, one function each. Each runs in a
+# shell of its own with -euo pipefail, no standard input, in the top folder.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+PROGRAM="${WORK:-}/bin/chokepoint"
+ASSERT="${WORK:-}/bin/assert"
+
+modules() {
+	go mod download
+	go mod verify
+	chmod -R a+rX "$GOMODCACHE"
+	snapshot "$WORK/machine"
+}
+
+format() {
+	local bad
+	bad=$(git ls-files '*.go' | grep -v /testdata/ | xargs gofmt -l)
+	[[ -z $bad ]] || fail "not formatted by gofmt:" $bad
+}
+
+vet() {
+	go vet ./...
+	local f
+	for f in .ci/run .ci/nightly .ci/*.sh; do bash -n "$f"; done
+}
+
+lint() { go tool staticcheck ./...; }
+
+tidy() { go mod tidy -diff; }
+
+generate() {
+	fresh_clone "$WORK/generated"
+	cd "$WORK/generated"
+	go generate ./...
+	git diff --exit-code || fail "go generate changes the tree"
+	[[ -z $(git status --porcelain) ]] || fail "go generate adds files: $(git status --porcelain)"
+}
+
+build() {
+	mkdir -p "$WORK/bin"
+	go build -trimpath -o "$PROGRAM" ./cmd/chokepoint
+	go build -trimpath -o "$WORK/bin/chokepoint-agent" ./cmd/chokepoint-agent
+	go build -trimpath -o "$ASSERT" ./bench/assert
+}
+
+# The README's first command in a fresh clone, by root.
+run_as_root() {
+	fresh_clone "$WORK/root-clone"
+	private_home "$WORK/root-home" root
+	cd "$WORK/root-clone"
+	first_command as_root
+}
+
+# The same by a user who owns nothing here and cannot write to the folder.
+run_as_user() {
+	fresh_clone "$WORK/user-clone"
+	private_home "$WORK/user-home" user
+	cd "$WORK/user-clone"
+	! as_user touch here 2>/dev/null || ((EUID != 0)) || fail "the clone can be written to, so this proves nothing"
+	as_user unshare --user --map-root-user --net true ||
+		fail "this kernel allows no user namespaces: an ordinary user cannot be tested here"
+	first_command as_user
+}
+
+# first_command AS: builds once, then the command itself must take no more
+# than 90 seconds, show ten cells, and leave the machine as it was.
+first_command() {
+	local as=$1 before="$WORK/$1.machine" began
+	"$as" go build -o /dev/null ./cmd/chokepoint
+	snapshot "$before"
+	began=$SECONDS
+	"$as" go run ./cmd/chokepoint run >"$WORK/$as.out" 2>"$WORK/$as.err" || {
+		cat "$WORK/$as.out" "$WORK/$as.err"
+		fail "go run ./cmd/chokepoint run"
+	}
+	note "go run ./cmd/chokepoint run took $((SECONDS - began)) s"
+	cat "$WORK/$as.err" "$WORK/$as.out"
+	((SECONDS - began <= 90)) || fail "the first command took more than 90 s"
+	"$as" "$PROGRAM" show --json latest >"$WORK/$as.json"
+	"$ASSERT" cells -plan quick "$WORK/$as.json" || fail "the ten cells of quick"
+	"$ASSERT" report -document "$WORK/$as.json" "$(find "$XDG_DATA_HOME" -name report.html | head -n 1)"
+	left_as_found "$before"
+	[[ -z $(find "$TMPDIR" "$XDG_RUNTIME_DIR" -mindepth 1 -not -path "$TMPDIR/go-*" | head) ]] ||
+		fail "files left in temporary folders: $(find "$TMPDIR" "$XDG_RUNTIME_DIR" -mindepth 1)"
+	if find "$XDG_STATE_HOME" -type f -size +0 | grep -q .; then
+		fail "journal left: $(find "$XDG_STATE_HOME" -type f)"
+	fi
+}
+
+install_tools() {
+	install_packages iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2
+	[[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || as_root apt-get install -q -y fonts-dejavu-core
+	command -v gcc iperf3 chromium nft ip
+	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
+}
+
+# judge TESTS… runs go test, counts, and refuses a skip that is not on the list.
+judge() {
+	"$@" -json >"$STAGE_COUNTS.json" || true
+	"$ASSERT" tests -allowed "$TOP/.ci/allowed-skips" -counts "$STAGE_COUNTS" <"$STAGE_COUNTS.json"
+}
+
+# The README's second command, in a fresh clone.
+tests() {
+	fresh_clone "$WORK/tests-clone"
+	cd "$WORK/tests-clone"
+	judge as_root go test ./...
+}
+
+tests_as_user() {
+	local clone="$WORK/user-tests"
+	fresh_clone "$clone"
+	private_home "$WORK/user-home" user
+	((EUID != 0)) || chown -R 65534:65534 "$clone"
+	cd "$clone"
+	judge as_user go test ./...
+}
+
+race() {
+	export CGO_ENABLED=1
+	judge as_root go test -race ./...
+}
+
+# Every fuzz target for a few seconds.
+fuzz() {
+	local pkg name n=0
+	while read -r pkg name; do
+		say "$pkg $name"
+		if go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZ_TIME:-5s}" -fuzzminimizetime 2s -timeout 20m "$pkg"; then
+			count 1 0 0
+		else
+			count 0 1 0
+			say "fail: $pkg $name"
+		fi
+		n=$((n + 1))
+	done < <(fuzz_targets)
+	((n > 0)) || fail "no fuzz target found"
+	note "$n fuzz targets, ${FUZZ_TIME:-5s} each"
+}
+
+fuzz_targets() {
+	local pkg dir
+	while read -r pkg dir; do
+		sed -nE "s|^func (Fuzz[A-Za-z0-9_]+)\(.*|$pkg \1|p" "$dir"/*_test.go
+	done < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./...)
+}
+
+cross_build() {
+	local target os arch variant size
+	for target in linux/amd64 linux/arm64 linux/arm/7 linux/mips/softfloat linux/mipsle/softfloat linux/riscv64 freebsd/amd64; do
+		IFS=/ read -r os arch variant <<<"$target"
+		GOOS=$os GOARCH=$arch GOARM=${variant/softfloat/7} GOMIPS=softfloat \
+			go build -trimpath -ldflags='-s -w' -o "$WORK/agent" ./cmd/chokepoint-agent
+		size=$(stat -c %s "$WORK/agent")
+		note "chokepoint-agent $target: $size bytes"
+		if ((size < 8000000)); then count 1 0 0; else
+			count 0 1 0
+			say "fail: chokepoint-agent $target has $size bytes, 8 MB are allowed"
+		fi
+	done
+	for target in linux/amd64 linux/arm64 linux/riscv64; do
+		GOOS=${target%/*} GOARCH=${target#*/} go build -trimpath -ldflags='-s -w' -o "$WORK/whole" ./cmd/chokepoint
+		note "chokepoint $target: $(stat -c %s "$WORK/whole") bytes"
+		count 1 0 0
+	done
+}
+
+benchmarks() { as_root go test -run '^$' -bench . -benchtime 1x ./...; }
+
+# Every command line of the documents: the blocks marked "sh", as they stand.
+documents() {
+	private_home "$WORK/documents" root
+	local doc
+	export PATH="$WORK/bin:$PATH"
+	# The README's clone is made from this tree.
+	export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0="url.file://$TOP.insteadOf" GIT_CONFIG_KEY_1=safe.directory
+	export GIT_CONFIG_VALUE_0=https://github.com/chokepoint-lab/chokepoint GIT_CONFIG_VALUE_1='*'
+	snapshot "$WORK/documents.machine"
+	for doc in README.md docs/*.md; do
+		mkdir -p "$WORK/documents/$doc"
+		"$ASSERT" commands "$doc" >"$WORK/documents/script"
+		[[ -s $WORK/documents/script ]] || continue
+		say "##### $doc"
+		(cd "$WORK/documents/$doc" && as_root bash -euxo pipefail "$WORK/documents/script") || {
+			count 0 1 0
+			say "fail: the commands of $doc"
+			continue
+		}
+		count 1 0 0
+	done
+	left_as_found "$WORK/documents.machine"
+}
+
+secrets() { .ci/secrets.sh; }
+
+kills() { as_root go run ./bench/kills -program "$PROGRAM" -n "${KILLS:-24}"; }
+
+screenshots() {
+	mkdir -p "$WORK/shots"
+	as_root .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" "$WORK/shots"
+}
+
+everything_left_as_found() { left_as_found "$WORK/machine"; }

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"testing"
+)
+
+func events(t *testing.T, list ...testEvent) io.Reader {
+	t.Helper()
+	var b strings.Builder
+	for _, e := range list {
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(append(line, '\n'))
+	}
+	return strings.NewReader(b.String())
+}
+
+func TestJudge(t *testing.T) {
+	allowed, err := readAllowances(strings.NewReader(
+		"# comment\n\ninternal/lab/kernel | TestQdisc/.* | the kernel has no | depends on the kernel's build\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	skip := func(pkg, test, reason string) []testEvent {
+		return []testEvent{
+			{Action: "pass", Package: pkg, Test: "TestOther"},
+			{Action: "output", Package: pkg, Test: test, Output: "    x_test.go:3: " + reason + "\n"},
+			{Action: "skip", Package: pkg, Test: test},
+		}
+	}
+	tests := []struct {
+		name   string
+		events []testEvent
+		want   string // passed failed skipped
+		fault  string
+	}{
+		{"pass", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p"}}, "1 0 0", ""},
+		{"fail", []testEvent{{Action: "fail", Package: "p", Test: "TestA"}, {Action: "fail", Package: "p"}}, "0 1 0", "p TestA failed"},
+		{"does not build", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "fail", Package: "p"}}, "1 1 0", "p failed"},
+		{"nothing ran", nil, "0 0 0", "no test was run"},
+		{"listed skip", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: the kernel has no cake"), "1 0 1", ""},
+		{"skip for another reason", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: no time"), "1 1 0", "no time"},
+		{"skip of another test", skip("m/internal/lab/kernel", "TestLink", "skip: the kernel has no veth"), "1 1 0", "TestLink"},
+		{"skip in another package", skip("m/internal/lab", "TestQdisc/cake", "skip: the kernel has no cake"), "1 1 0", "m/internal/lab"},
+		{"skip without a type", skip("m/internal/lab/kernel", "TestQdisc/cake", "the kernel has no cake"), "1 1 0", `("")`},
+		{"package without tests", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "skip", Package: "p"}}, "1 0 0", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o, err := judge(events(t, tt.events...), allowed, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(o.passed, o.failed, o.skipped); got != tt.want {
+				t.Errorf("counts: got %s, want %s", got, tt.want)
+			}
+			if text := fmt.Sprint(o.faults.err()); tt.fault == "" && len(o.faults) > 0 || !strings.Contains(text, tt.fault) {
+				t.Errorf("faults: got %v, want %q in it", text, tt.fault)
+			}
+		})
+	}
+}
+
+func TestReadAllowancesRejects(t *testing.T) {
+	for _, line := range []string{"pkg TestA", "pkg | ( | r | w", "| TestA | r | w", "pkg | TestA | | w", "pkg | TestA | r |"} {
+		if got, err := readAllowances(strings.NewReader(line)); err == nil {
+			t.Errorf("allowances of %q: got %v, want an error", line, got)
+		}
+	}
+}
+
+// goodDocument is what a run of quick must come to.
+func goodDocument() document {
+	doc := document{Format: "chokepoint/1"}
+	doc.Run.ID, doc.Run.Plan, doc.Run.Lab, doc.Run.Status = "r1", "quick", "local", "done"
+	doc.Run.Seed, doc.Run.Command = "8472", "chokepoint run"
+	metric := func(x float64) value {
+		return value{Median: 2 * x, Low: x, High: 3 * x, N: 3, Values: []float64{x, 3 * x, 2 * x}, Interval: "range"}
+	}
+	for i, w := range quick {
+		c := cell{Label: fmt.Sprint("cell ", i), Grade: "valid", Runs: 3, Factors: maps.Clone(w), Metrics: map[string]value{
+			"rtt_idle_p50_ns": metric(20e3), "rtt_loaded_p99_ns": metric(900e3),
+		}}
+		maps.Copy(c.Factors, map[string]string{"offload": "wire", "ip": "4", "topology": "forward"})
+		c.Ceiling.Kind, c.Ceiling.HeaderEfficiency = "none: virtual link", .95
+		if w["protocol"] == "udp" {
+			c.Metrics["packet_rate_pps"], c.Metrics["loss_ratio"] = metric(200e3), metric(.01)
+		} else {
+			c.Metrics["goodput_bps"] = metric(3e8)
+		}
+		doc.Cells = append(doc.Cells, c)
+	}
+	return doc
+}
+
+func TestCheckQuick(t *testing.T) {
+	change := func(name string, f func(v *value)) func(*document) {
+		return func(d *document) {
+			v := d.Cells[0].Metrics[name]
+			f(&v)
+			d.Cells[0].Metrics[name] = v
+		}
+	}
+	tests := []struct {
+		name  string
+		spoil func(d *document)
+		want  string
+	}{
+		{"as it must be", func(*document) {}, ""},
+		{"a cell is missing", func(d *document) { d.Cells = d.Cells[1:] }, "cells: got 9, want 10"},
+		{"another cell in its place", func(d *document) { d.Cells[4].Factors["tunnel"] = "none" }, "want exactly one"},
+		{"failed cell", func(d *document) { d.Cells[3].Grade = "failed" }, `grade "failed"`},
+		{"suspect for no reason", func(d *document) { d.Cells[3].Grade = "suspect" }, "without a reason"},
+		{"two runs", func(d *document) { d.Cells[3].Runs = 2 }, "2 runs"},
+		{"no loss", func(d *document) { delete(d.Cells[9].Metrics, "loss_ratio") }, "no loss_ratio"},
+		{"no idle latency", func(d *document) { delete(d.Cells[2].Metrics, "rtt_idle_p50_ns") }, "no rtt_idle_p50_ns"},
+		{"interval of two", change("goodput_bps", func(v *value) { v.N = 2 }), "n=2"},
+		{"another interval", change("goodput_bps", func(v *value) { v.Interval = "order-statistic" }), "order-statistic"},
+		{"median made up", change("goodput_bps", func(v *value) { v.Median++ }), "does not follow"},
+		{"range made up", change("rtt_loaded_p99_ns", func(v *value) { v.High++ }), "does not follow"},
+		{"zero latency", change("rtt_idle_p50_ns", func(v *value) { *v = value{N: 3, Values: []float64{0, 0, 0}, Interval: "range"} }), "outside of"},
+		{"super packets", func(d *document) { d.Cells[1].Factors["offload"] = "super" }, `offload "super"`},
+		{"a ceiling on a virtual link", func(d *document) { d.Cells[1].Ceiling.Kind = "nic 1G" }, "nic 1G"},
+		{"no seed", func(d *document) { d.Run.Seed = "" }, `seed ""`},
+		{"unfinished", func(d *document) { d.Run.Status = "running" }, `status "running"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			doc := goodDocument()
+			tt.spoil(&doc)
+			f := checkQuick(doc)
+			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) && tt.want != "" {
+				t.Errorf("faults: got %v, want %q in it", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCheckReport(t *testing.T) {
+	doc := goodDocument()
+	doc.Cells[0].Reasons = []struct{ Kind, Text string }{{"drift", `rate fell by 5 % & more`}}
+	page := "<p>run r1, seed 8472</p><p>rate fell by 5 % &amp; more</p><a href=\"https://example.org\">x</a>"
+	for _, c := range doc.Cells {
+		page += "<td>" + c.Label + "</td>"
+	}
+	tests := []struct{ name, page, want string }{
+		{"as it must be", page, ""},
+		{"a cell is missing", strings.Replace(page, "<td>cell 5</td>", "", 1), `lacks cell "cell 5"`},
+		{"a reason is missing", strings.Replace(page, "&amp; more", "", 1), "lacks the reason"},
+		{"a script from elsewhere", page + `<script src="https://cdn.example/x.js">`, "from elsewhere"},
+		{"a style from elsewhere", page + `<link rel=stylesheet href=//cdn.example/x.css>`, "from elsewhere"},
+		{"another seed", strings.Replace(page, "seed 8472", "seed", 1), `lacks "8472"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := checkReport(doc, tt.page)
+			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) && tt.want != "" {
+				t.Errorf("faults: got %v, want %q in it", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestShellLines(t *testing.T) {
+	text := "# A\n```sh\nchokepoint list   # what there is\necho 'a # b'\n```\n```text\nchokepoint destroy\n```\n```\nbare\n```\n"
+	got := strings.Join(shellLines(text), "|")
+	if want := "chokepoint list|echo 'a # b'"; got != want {
+		t.Errorf("lines: got %q, want %q", got, want)
+	}
+}
