@@ -40,3 +40,9 @@ func SetFeatures(dev string, want map[string]bool) error                { return
 func RootQueue(dev string) (Queue, error)                               { return Queue{}, ErrUnsupported }
 func SetRootQueue(dev string, want Queue) error                         { return ErrUnsupported }
 func ProbeQueue(q Queue) error                                          { return ErrUnsupported }
+func ReadNAT() (NATMode, error)                                         { return "", ErrUnsupported }
+func SetNAT(n NAT) error                                                { return ErrUnsupported }
+func ReadFirewall() (Firewall, error)                                   { return Firewall{}, ErrUnsupported }
+func SetFirewall(want Firewall) error                                   { return ErrUnsupported }
+func FilterTables() ([]string, error)                                   { return nil, ErrUnsupported }
+func DeleteFilterTables() error                                         { return ErrUnsupported }

@@ -1,0 +1,46 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func TestNATIsReadBackAndRemoved(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		in := []netip.Addr{addr("198.18.0.2"), addr("2001:2::2")}
+		out := []netip.Addr{addr("198.18.1.1"), addr("2001:2:0:1::1")}
+		for _, mode := range []NATMode{NATOff, NATMasquerade, NATForward, NATMasquerade, NATOff} {
+			must(t, SetNAT(NAT{mode, "a0", in, out}))
+			if got, err := ReadNAT(); err != nil || got != mode {
+				t.Errorf("nat is %q (%v), want %q", got, err, mode)
+			}
+		}
+		if tables, err := FilterTables(); err != nil || len(tables) != 0 {
+			t.Errorf("tables at the end are %v (%v), want none", tables, err)
+		}
+		if err := SetNAT(NAT{Mode: NATForward, WAN: "a0"}); err == nil {
+			t.Error("a forward to nowhere is accepted, want an error")
+		}
+	})
+}
+
+func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		for _, want := range []Firewall{
+			{On: true}, {On: true, Rules: 1}, {On: true, Rules: 1000}, {On: true, Stateful: true},
+			{On: true, Rules: 101, Stateful: true}, {},
+		} {
+			start := time.Now()
+			must(t, SetFirewall(want))
+			t.Logf("%+v in %v", want, time.Since(start))
+			if got, err := ReadFirewall(); err != nil || got != want {
+				t.Errorf("firewall is %+v (%v), want %+v", got, err, want)
+			}
+		}
+		if tables, err := FilterTables(); err != nil || len(tables) != 0 {
+			t.Errorf("tables at the end are %v (%v), want none", tables, err)
+		}
+	})
+}

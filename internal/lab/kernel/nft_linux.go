@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/google/nftables"
+)
+
+// batch is how many rules go into one transaction: with the default socket
+// buffers, which an unprivileged process cannot raise, a few hundred already
+// end in ENOBUFS.
+const batch = 100
+
+func families() []nftables.TableFamily {
+	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
+}
+
+// filter is one transaction after the other to the packet filter.
+type filter struct{ conn *nftables.Conn }
+
+func openFilter() (filter, error) {
+	c, err := nftables.New()
+	return filter{c}, filterError(err)
+}
+
+func (f filter) flush() error { return filterError(f.conn.Flush()) }
+
+// table finds one of our tables; nil if there is none.
+func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
+	tables, err := repeatInterrupted(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
+	if err != nil {
+		return nil, filterError(err)
+	}
+	for _, t := range tables {
+		if t.Name == TablePrefix+name && t.Family == family {
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+// remove deletes our table of that name in both IP versions.
+func (f filter) remove(name string) error {
+	for _, family := range families() {
+		t, err := f.table(name, family)
+		if err != nil {
+			return err
+		}
+		if t == nil {
+			continue
+		}
+		f.conn.DelTable(t)
+		if err := f.flush(); err != nil && !errors.Is(err, syscall.ENOENT) {
+			return fmt.Errorf("delete packet filter table %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// rules counts the rules of one chain; -1 if there is no such chain.
+func (f filter) rules(t *nftables.Table, chain string) (int, error) {
+	list, err := repeatInterrupted(func() ([]*nftables.Rule, error) {
+		return f.conn.GetRules(t, &nftables.Chain{Name: chain, Table: t})
+	})
+	if errors.Is(err, syscall.ENOENT) {
+		return -1, nil
+	}
+	return len(list), filterError(err)
+}
+
+// hasChain reports whether one of our tables has a chain of that name.
+func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
+	list, err := repeatInterrupted(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) })
+	if err != nil {
+		return false, filterError(err)
+	}
+	for _, c := range list {
+		if c.Table.Name == t.Name && c.Name == chain {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// FilterTables lists our own tables, as "ip chokepoint_nat": what is left
+// when something was not undone.
+func FilterTables() ([]string, error) {
+	f, err := openFilter()
+	if err != nil {
+		return nil, explain(err, "list packet filter tables")
+	}
+	var names []string
+	for i, family := range families() {
+		tables, err := repeatInterrupted(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
+		if err != nil {
+			return nil, explain(filterError(err), "list packet filter tables")
+		}
+		for _, t := range tables {
+			if strings.HasPrefix(t.Name, TablePrefix) && t.Family == family {
+				names = append(names, []string{"ip ", "ip6 "}[i]+t.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+// DeleteFilterTables deletes every table that FilterTables lists.
+func DeleteFilterTables() error {
+	f, err := openFilter()
+	if err != nil {
+		return explain(err, "delete packet filter tables")
+	}
+	return explain(errors.Join(f.remove(natTable), f.remove(firewallTable)), "delete packet filter tables")
+}
+
+func repeatInterrupted[T any](list func() (T, error)) (T, error) {
+	var got T
+	var err error
+	for range dumps {
+		if got, err = list(); !errors.Is(err, syscall.EINTR) {
+			return got, err
+		}
+	}
+	return got, err
+}
+
+// filterError names the kernels that have no packet filter of this kind.
+func filterError(err error) error {
+	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%w: nf_tables says: %w", ErrUnsupported, err)
+	}
+	return err
+}
