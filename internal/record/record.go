@@ -100,8 +100,10 @@ type Design struct {
 	Set          []string          `json:"set,omitempty"`
 	Method       Method            `json:"method"`
 	Measure      Measure           `json:"measure"`
-	Factors      []FactorLevels    `json:"factors"`  // in the order written
-	Baseline     Factors           `json:"baseline"` // the named baseline: factors that identify it
+	Factors      []FactorLevels    `json:"factors"`         // in the order written
+	Cells        []Factors         `json:"cells,omitempty"` // what is run, in the order listed, after skips and cuts
+	Hard         []string          `json:"hard,omitempty"`  // factors that are hard to change, outermost first
+	Baseline     Factors           `json:"baseline"`        // the named baseline: factors that identify it
 	Requirements []Requirement     `json:"require,omitempty"`
 	Conditions   map[string]string `json:"conditions,omitempty"` // typed-in facts
 	Steps        []Step            `json:"steps,omitempty"`

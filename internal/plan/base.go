@@ -1,0 +1,202 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Header bytes that bound a UDP packet, and what Ethernet adds to it.
+const (
+	ipv4Header  = 20
+	ipv6Header  = 40
+	udpHeader   = 8
+	stampHeader = 16 // our sequence number and flags, in each datagram
+
+	// EthernetBytes is what a frame adds to its IP packet: 14 bytes of
+	// header and 4 of frame check sequence (IEEE 802.3), without a tag.
+	EthernetBytes = 18
+
+	defaultLinkMTU = 1500
+	minIPv4MTU     = 576  // RFC 791: every host accepts packets of this size
+	minIPv6MTU     = 1280 // RFC 8200, section 5
+)
+
+// BaseOptions names the levels that other packages own.
+type BaseOptions struct {
+	Topologies  []string // the first is the default
+	Tunnels     []string // "none" must be one, and is the default
+	Engines     []string // the first is the default
+	Congestions []string // the first is the default
+	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself; nil
+	// leaves 80 bytes for the outer headers, as wg-quick(8) does.
+	TunnelMTU func(tunnel string, linkMTU int) int
+}
+
+// BaseFactors returns the factors that are part of every cell, in the order
+// in which their defaults depend on each other.
+func BaseFactors(o BaseOptions) []Factor {
+	if o.TunnelMTU == nil {
+		o.TunnelMTU = func(_ string, linkMTU int) int { return linkMTU - 80 }
+	}
+	return append(pathFactors(o), trafficFactors(o)...)
+}
+
+func pathFactors(o BaseOptions) []Factor {
+	return []Factor{
+		choice("topology", "shape of the lab", o.Topologies[0], o.Topologies, func(f *Factor) { f.Hard = true }),
+		choice("tunnel", "what carries the traffic", "none", o.Tunnels),
+		{
+			Name: "mtu", Unit: "bytes", Doc: "the tunnel's inner MTU", Base: true,
+			Parse:   Whole(minIPv4MTU, 65535),
+			Applies: onlyWith("tunnel", "there is no tunnel", func(t string) bool { return t != "none" }),
+			Derive: func(c record.Factors) string {
+				return strconv.Itoa(o.TunnelMTU(c["tunnel"], linkMTU(c)))
+			},
+			Conflict: mtuConflict,
+		},
+		choice("ip", "version of the Internet Protocol", "4",
+			[]string{"4", "6"}, func(f *Factor) { f.Conflict = ipConflict }),
+		choice("nat", "address translation on the router", "off",
+			[]string{"off", "masquerade", "forward"}, func(f *Factor) { f.Conflict = natConflict }),
+		choice("offload", "virtual links: packets of up to 64 KiB, or as on a wire", "wire", []string{"wire", "super"}),
+	}
+}
+
+func trafficFactors(o BaseOptions) []Factor {
+	udp := onlyWith("protocol", "protocol is not udp", func(p string) bool { return p == "udp" })
+	tcp := onlyWith("protocol", "protocol is not tcp", func(p string) bool { return p == "tcp" })
+	return []Factor{
+		choice("protocol", "transport protocol", "tcp", []string{"tcp", "udp"}),
+		{
+			Name: "streams", Doc: "parallel flows in each direction", Base: true, Default: "1",
+			Parse: Whole(1, 1024),
+		},
+		choice("direction", "where the data goes; up is client to server", record.Up,
+			[]string{record.Up, record.Down, record.Both}),
+		{
+			Name: "frame_size", Unit: "bytes", Doc: "Ethernet frame with its check sequence, untagged",
+			Parse: Whole(64, 65535), Applies: udp,
+		},
+		{
+			Name: "packet_size", Unit: "bytes", Doc: "length of the IP packet", Base: true,
+			Parse: Whole(1, 65535), Applies: udp,
+			Derive: func(c record.Factors) string {
+				if frame, err := strconv.Atoi(c["frame_size"]); err == nil {
+					return strconv.Itoa(frame - EthernetBytes)
+				}
+				return strconv.Itoa(pathMTU(c))
+			},
+			Conflict: sizeConflict,
+		},
+		{
+			Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Base: true,
+			Default: "flat", Parse: parseRate, Applies: udp,
+		},
+		choice("congestion", "TCP congestion control", o.Congestions[0], o.Congestions,
+			func(f *Factor) { f.Applies = tcp }),
+		choice("engine", "load generator", o.Engines[0], o.Engines),
+	}
+}
+
+func choice(name, doc, def string, levels []string, more ...func(*Factor)) Factor {
+	f := Factor{Name: name, Doc: doc, Default: def, Base: true, Levels: levels, Parse: Choice(levels...)}
+	for _, m := range more {
+		m(&f)
+	}
+	return f
+}
+
+func onlyWith(name, why string, ok func(level string) bool) func(record.Factors) (bool, string) {
+	return func(c record.Factors) (bool, string) {
+		if ok(c[name]) {
+			return true, ""
+		}
+		return false, why
+	}
+}
+
+// linkMTU is the smallest MTU that the cell sets on the underlay.
+func linkMTU(c record.Factors) int {
+	mtu := 0
+	for name, level := range c {
+		if name != "link_mtu" && !strings.HasPrefix(name, "link_mtu@") {
+			continue
+		}
+		if v, err := strconv.Atoi(level); err == nil && (mtu == 0 || v < mtu) {
+			mtu = v
+		}
+	}
+	if _, everywhere := c["link_mtu"]; !everywhere && (mtu == 0 || mtu > defaultLinkMTU) {
+		return defaultLinkMTU // the links that are not named keep their default
+	}
+	return mtu
+}
+
+// pathMTU is the largest packet that the path carries whole.
+func pathMTU(c record.Factors) int {
+	if mtu, err := strconv.Atoi(c["mtu"]); err == nil {
+		return mtu
+	}
+	return linkMTU(c)
+}
+
+// mtuConflict is for an inner MTU that was derived; a written one is judged
+// when it is read.
+func mtuConflict(c record.Factors) string {
+	if mtu := pathMTU(c); mtu < minIPv4MTU {
+		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu, minIPv4MTU)
+	}
+	return ""
+}
+
+func ipConflict(c record.Factors) string {
+	if mtu := min(pathMTU(c), linkMTU(c)); c["ip"] == "6" && mtu < minIPv6MTU {
+		return fmt.Sprintf("IPv6 needs an MTU of %d bytes or more, the path has %d", minIPv6MTU, mtu)
+	}
+	return ""
+}
+
+func natConflict(c record.Factors) string {
+	if c["nat"] == "off" {
+		return ""
+	}
+	tunnelled := c["tunnel"] != "none"
+	switch {
+	case c["ip"] == "6":
+		return "NAT66 is off: addresses are translated with IPv4 only"
+	case c["topology"] != "forward" && c["topology"] != "site-to-site":
+		return fmt.Sprintf("topology %s forwards nothing that could be translated", c["topology"])
+	case tunnelled && c["nat"] == "forward":
+		return "a port forward leads to the client's own address, past the tunnel"
+	case tunnelled && c["topology"] == "site-to-site":
+		return "the tunnel between the routers carries the traffic past the address translation"
+	}
+	return ""
+}
+
+// sizeConflict holds for the cell's packets, however their size was given.
+func sizeConflict(c record.Factors) string {
+	size, err := strconv.Atoi(c["packet_size"])
+	if err != nil {
+		return ""
+	}
+	header := ipv4Header
+	if c["ip"] == "6" {
+		header = ipv6Header
+	}
+	least := header + udpHeader + stampHeader
+	what := fmt.Sprintf("an IPv%s packet of %d bytes", c["ip"], size)
+	if frame, ok := c["frame_size"]; ok {
+		what = fmt.Sprintf("a frame of %s bytes (an IPv%s packet of %d)", frame, c["ip"], size)
+	}
+	if size < least {
+		return fmt.Sprintf("%s is too small: IP, UDP and our own header need %d", what, least)
+	}
+	if mtu := pathMTU(c); size > mtu {
+		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what, mtu)
+	}
+	return ""
+}

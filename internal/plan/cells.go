@@ -1,0 +1,201 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// expansion collects the cells of a plan, each once, in the order listed.
+type expansion struct {
+	v       Vocabulary
+	base    []Factor
+	given   map[string]Factor // every factor that the plan names
+	seen    map[string]bool
+	cells   []record.Factors
+	skipped []record.Skipped
+	reasons []string // of dropped factors, in order of appearance
+	dropped map[string]int
+}
+
+func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
+	if err := r.checkSize(m, root); err != nil {
+		return err
+	}
+	e := &expansion{v: r.v, given: map[string]Factor{}, seen: map[string]bool{}, dropped: map[string]int{}}
+	for _, name := range r.v.Names() {
+		if f, ok := r.v.Factor(name); ok && f.Base {
+			e.base = append(e.base, f)
+		}
+	}
+	for _, c := range m.listed() {
+		for _, a := range c.axes {
+			e.given[a.factor.Name] = a.factor
+			p.Design.Factors = addLevels(p.Design.Factors, a)
+		}
+		c.each(func(given record.Factors) { e.add(given, m.exclude) })
+	}
+	if len(e.cells) == 0 {
+		if len(e.skipped) == 0 {
+			return r.fail(root, "remove an entry of exclude", "no cell is left: all are excluded")
+		}
+		return r.fail(root, "the first reason: "+e.skipped[0].Reason, "no cell is left: none can exist")
+	}
+	d := &p.Design
+	d.Cells, d.Skipped, d.Hard = e.cells, e.skipped, e.hard(d.Factors)
+	d.Baseline = e.cells[0].Clone()
+	for _, reason := range e.reasons {
+		p.notes = append(p.notes, fmt.Sprintf("%s (%s)", reason, plural(e.dropped[reason], "combination")))
+	}
+	return nil
+}
+
+func (m *matrix) listed() []combination {
+	all := make([]combination, 0, len(m.include)+1)
+	if m.full.at != nil {
+		all = append(all, m.full)
+	}
+	return append(all, m.include...)
+}
+
+func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
+	total := 0
+	for _, c := range m.listed() {
+		if total += c.size(); total > maxCells {
+			return r.fail(c.at, "leave out levels, or list single cells under include",
+				"the plan has more than %d cells", maxCells)
+		}
+	}
+	if total == 0 {
+		return r.fail(root, "add matrix or include, such as matrix: {streams: [1, 4]}", "the plan has no cell")
+	}
+	return nil
+}
+
+func addLevels(all []record.FactorLevels, a axis) []record.FactorLevels {
+	for i, f := range all {
+		if f.Name != a.factor.Name {
+			continue
+		}
+		for _, level := range a.levels {
+			if !contains(f.Levels, level) {
+				all[i].Levels = append(all[i].Levels, level)
+			}
+		}
+		return all
+	}
+	return append(all, record.FactorLevels{Name: a.factor.Name, Levels: append([]string(nil), a.levels...)})
+}
+
+// add completes one combination and files it as cell, skip or duplicate.
+func (e *expansion) add(given record.Factors, exclude []combination) {
+	cell := e.complete(given)
+	key := cell.Key()
+	if e.seen[key] {
+		return
+	}
+	e.seen[key] = true
+	for _, x := range exclude {
+		if x.matches(cell) {
+			return
+		}
+	}
+	if reason := e.conflict(cell); reason != "" {
+		e.skipped = append(e.skipped, record.Skipped{Factors: cell, Reason: reason})
+		return
+	}
+	e.cells = append(e.cells, cell)
+}
+
+// complete fills in defaults and drops what means nothing. Fixed defaults come
+// first, because whether a factor means something may hang on another's
+// default; computed ones come last, in the vocabulary's order.
+func (e *expansion) complete(given record.Factors) record.Factors {
+	cell := given.Clone()
+	for _, f := range e.base {
+		if _, ok := cell[f.Name]; !ok && f.Derive == nil {
+			cell[f.Name] = f.Default
+		}
+	}
+	for _, f := range e.of(cell) {
+		if f.Applies == nil {
+			continue
+		}
+		if ok, why := f.Applies(cell); !ok {
+			if _, written := given[f.Name]; written {
+				e.note(f.Name + ": " + why)
+			}
+			delete(cell, f.Name)
+		}
+	}
+	for _, f := range e.base {
+		if _, ok := cell[f.Name]; ok || f.Derive == nil {
+			continue
+		}
+		if f.Applies != nil {
+			if ok, _ := f.Applies(cell); !ok {
+				continue
+			}
+		}
+		if level := f.Derive(cell); level != "" {
+			cell[f.Name] = level
+		}
+	}
+	return cell
+}
+
+func (e *expansion) note(reason string) {
+	if e.dropped[reason] == 0 {
+		e.reasons = append(e.reasons, reason)
+	}
+	e.dropped[reason]++
+}
+
+func (e *expansion) conflict(cell record.Factors) string {
+	for _, f := range e.of(cell) {
+		if f.Conflict == nil {
+			continue
+		}
+		if reason := f.Conflict(cell); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// of returns the factors of a cell in a fixed order: base factors, then the
+// others by name.
+func (e *expansion) of(cell record.Factors) []Factor {
+	out := make([]Factor, 0, len(cell))
+	isBase := make(map[string]bool, len(e.base))
+	for _, f := range e.base {
+		isBase[f.Name] = true
+		if _, ok := cell[f.Name]; ok {
+			out = append(out, f)
+		}
+	}
+	for _, name := range sortedNames(cell) {
+		if f, ok := e.given[name]; ok && !isBase[name] {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// hard lists the hard factors, outermost first: base factors in the
+// vocabulary's order, then the others as written.
+func (e *expansion) hard(written []record.FactorLevels) []string {
+	var names []string
+	for _, f := range e.base {
+		if f.Hard {
+			names = append(names, f.Name)
+		}
+	}
+	for _, w := range written {
+		if f := e.given[w.Name]; f.Hard && !contains(names, w.Name) {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}

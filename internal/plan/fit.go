@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// VerifyLength is the length of the load of a verification row.
+const VerifyLength = 500 * time.Millisecond
+
+// Estimate is how long all rows take, with overhead for setting up, draining
+// and collecting each. With adaptive stopping it is the longest time.
+func (p *Plan) Estimate(overhead time.Duration) time.Duration {
+	return p.EstimateRuns(p.Design.Method.Runs, overhead)
+}
+
+// EstimateRuns is Estimate for a given number of blocks.
+func (p *Plan) EstimateRuns(runs int, overhead time.Duration) time.Duration {
+	return p.estimate(p.Design.Cells, runs, overhead)
+}
+
+func (p *Plan) estimate(cells []record.Factors, runs int, overhead time.Duration) time.Duration {
+	m, w := p.Design.Method, p.Design.Measure
+	load := m.Warmup + m.Duration + m.Cooldown + overhead
+	if w.LatencyIdle == IdleTrial {
+		load += m.Idle
+	}
+	paths := map[string]bool{}
+	for _, c := range cells {
+		paths[c.Path().Key()] = true
+	}
+	block := time.Duration(len(cells)) * load
+	if w.LatencyIdle == IdleBlock {
+		block += time.Duration(len(paths)) * (m.Idle + overhead)
+	}
+	total := time.Duration(runs) * block
+	if w.Verify {
+		total += time.Duration(len(paths)) * (VerifyLength + overhead)
+	}
+	return total
+}
+
+// MinRuns is how far Fit cuts repetitions: to adaptive.min, or to three, the
+// fewest that show a spread.
+func (p *Plan) MinRuns() int {
+	if a := p.Design.Method.Adaptive; a != nil {
+		return a.Min
+	}
+	return min(p.Design.Method.Runs, 3)
+}
+
+// Fit cuts the plan until it is estimated to take no longer than the budget:
+// first repetitions, down to MinRuns, then the cells listed last. It returns
+// what was cut, in words, and notes it in the design; nothing is changed if
+// not even one cell fits.
+func (p *Plan) Fit(budget, overhead time.Duration) (cuts []string, err error) {
+	m := &p.Design.Method
+	cells, runs := p.Design.Cells, m.Runs
+	for runs > p.MinRuns() && p.estimate(cells, runs, overhead) > budget {
+		runs--
+	}
+	for len(cells) > 1 && p.estimate(cells, runs, overhead) > budget {
+		cells = cells[:len(cells)-1]
+	}
+	if need := p.estimate(cells, runs, overhead); need > budget {
+		return nil, &Error{
+			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
+				plural(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
+			HintText: "give a longer --budget, or a shorter method.duration",
+		}
+	}
+	if runs < m.Runs {
+		cuts = append(cuts, fmt.Sprintf("%s instead of %d", plural(runs, "repetition"), m.Runs))
+		p.cutRuns(runs)
+	}
+	if all := p.Design.Cells; len(cells) < len(all) {
+		for _, c := range all[len(cells):] {
+			cuts = append(cuts, "not run, listed last: "+p.label(c))
+		}
+		p.Design.Cells = cells[:len(cells):len(cells)]
+	}
+	p.Design.Cuts = append(p.Design.Cuts[:len(p.Design.Cuts):len(p.Design.Cuts)], cuts...)
+	return cuts, nil
+}
+
+func (p *Plan) cutRuns(runs int) {
+	m := &p.Design.Method
+	m.Runs = runs
+	if m.Adaptive != nil {
+		a := *m.Adaptive
+		a.Max = runs
+		m.Adaptive = &a
+	}
+}
+
+// label names a cell by the factors that the plan varies.
+func (p *Plan) label(cell record.Factors) string {
+	short := record.Factors{}
+	for _, f := range p.Design.Factors {
+		if level, ok := cell[f.Name]; ok && len(f.Levels) > 1 {
+			short[f.Name] = level
+		}
+	}
+	if len(short) == 0 {
+		return cell.Key()
+	}
+	return short.Key()
+}

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// LevelError says that a text is no level of a factor.
+type LevelError struct {
+	Text string // as written
+	Want string // what is allowed
+	Near string // the level that was probably meant; may be empty
+}
+
+func (e *LevelError) Error() string { return fmt.Sprintf("%q is not %s", e.Text, e.Want) }
+
+// Hint names the level that was probably meant.
+func (e *LevelError) Hint() string {
+	if e.Near == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %s?", e.Near)
+}
+
+// wholeForm leaves out signs, leading zeros, underscores and exponents, which
+// YAML dialects read in different ways.
+var wholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
+
+// ParseWhole reads a whole number, written with digits only.
+func ParseWhole(text string, low, high int64) (int64, error) {
+	want := fmt.Sprintf("a whole number from %d to %d", low, high)
+	if !wholeForm.MatchString(text) {
+		return 0, &LevelError{Text: text, Want: want}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, &LevelError{Text: text, Want: want}
+	}
+	return n, nil
+}
+
+// Whole makes a Factor.Parse for whole numbers.
+func Whole(low, high int64) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if _, err := ParseWhole(text, low, high); err != nil {
+			return "", err
+		}
+		return text, nil
+	}
+}
+
+// Choice makes a Factor.Parse for a closed set of levels.
+func Choice(levels ...string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if slices.Contains(levels, text) {
+			return text, nil
+		}
+		return "", &LevelError{Text: text, Want: oneOf(levels), Near: nearest(text, levels)}
+	}
+}
+
+func oneOf(levels []string) string {
+	if len(levels) == 1 {
+		return levels[0]
+	}
+	if len(levels) == 2 {
+		return levels[0] + " or " + levels[1]
+	}
+	return "one of " + strings.Join(levels, ", ")
+}
+
+// maxRate is far above any link; it keeps later sums finite.
+const maxRate = 1e14
+
+func parseRate(text string) (string, error) {
+	if text == "flat" {
+		return text, nil
+	}
+	rate, err := unit.ParseBitrate(text)
+	if err != nil || rate <= 0 || rate > maxRate {
+		return "", &LevelError{
+			Text: text, Want: "flat or a bit rate such as 300M", Near: nearest(text, []string{"flat"}),
+		}
+	}
+	return rateText(float64(rate)), nil
+}
+
+// rateText is the canonical text of a bit rate: the largest prefix that
+// leaves a number of at least one.
+func rateText(v float64) string {
+	for _, s := range []struct {
+		scale float64
+		name  string
+	}{{1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if v >= s.scale {
+			return strconv.FormatFloat(v/s.scale, 'f', -1, 64) + s.name
+		}
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}
+
+// nearest returns the candidate that text was probably meant to be, or "".
+func nearest(text string, candidates []string) string {
+	best, limit := "", min(3, len(text)/2+1)
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(text), c, limit); d < limit {
+			best, limit = c, d
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, deletions, replacements and swaps of
+// neighbours that turn a into b (optimal string alignment), up to limit.
+func distance(a, b string, limit int) int {
+	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	var rows [3][65]int
+	before, above, row := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
+		above[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, above, row = above, row, before
+	}
+	return above[len(b)]
+}

@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// axis is one factor with the levels that a plan gives it.
+type axis struct {
+	factor Factor
+	levels []string
+}
+
+// combination is a map of factors as written: the matrix, or one entry of
+// include or exclude.
+type combination struct {
+	at   *yaml.Node
+	axes []axis
+}
+
+// matrix is what a plan says about its cells.
+type matrix struct {
+	full    combination
+	include []combination
+	exclude []combination
+}
+
+// maxCells bounds what a plan may expand to; more could never be run.
+const maxCells = 10000
+
+func (r *reader) matrix(n *yaml.Node, m *matrix) error {
+	c, err := r.combination(n, "matrix")
+	m.full = c
+	return err
+}
+
+func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {
+	return r.list(n, what, func(_ int, item *yaml.Node) error {
+		c, err := r.combination(item, what)
+		*into = append(*into, c)
+		return err
+	})
+}
+
+func (r *reader) combination(n *yaml.Node, what string) (combination, error) {
+	c := combination{at: n}
+	err := r.pairs(n, what, func(key, value *yaml.Node) error {
+		f, err := r.factor(key)
+		if err != nil {
+			return err
+		}
+		if other, clash := sizeTwin[f.Name]; clash && c.has(other) {
+			return r.fail(key, "give one of them; frame_size is packet_size + 18 bytes of Ethernet",
+				"%s and %s say the same thing", other, f.Name)
+		}
+		a := axis{factor: f}
+		if a.levels, err = r.levels(value, f); err != nil {
+			return err
+		}
+		c.axes = append(c.axes, a)
+		return nil
+	})
+	if err != nil {
+		return combination{}, err
+	}
+	if len(c.axes) == 0 {
+		return combination{}, r.fail(n, "name a factor, such as streams: [1, 4]", "%s names no factor", what)
+	}
+	return c, nil
+}
+
+var sizeTwin = map[string]string{"packet_size": "frame_size", "frame_size": "packet_size"}
+
+func (c combination) has(name string) bool {
+	return slices.ContainsFunc(c.axes, func(a axis) bool { return a.factor.Name == name })
+}
+
+func (r *reader) factor(key *yaml.Node) (Factor, error) {
+	f, ok := r.v.Factor(key.Value)
+	if !ok {
+		return Factor{}, r.fail(key, choiceHint(key.Value, "factors", r.v.Names()), "unknown factor %q", key.Value)
+	}
+	return f, nil
+}
+
+// levels reads one level or a list of them, each once.
+func (r *reader) levels(n *yaml.Node, f Factor) ([]string, error) {
+	if n.Kind != yaml.SequenceNode {
+		level, err := r.level(n, f)
+		return []string{level}, err
+	}
+	var levels []string
+	err := r.list(n, f.Name, func(_ int, item *yaml.Node) error {
+		level, err := r.level(item, f)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(levels, level) {
+			return r.fail(item, "keep one of them", "%s has the level %s twice", f.Name, level)
+		}
+		levels = append(levels, level)
+		return nil
+	})
+	if err == nil && len(levels) == 0 {
+		err = r.fail(n, "give at least one level", "%s has no level", f.Name)
+	}
+	return levels, err
+}
+
+func (r *reader) level(n *yaml.Node, f Factor) (string, error) {
+	text, err := r.scalar(n, f.Name)
+	if err != nil {
+		return "", err
+	}
+	level, err := parseLevel(f, text)
+	if err != nil {
+		return "", r.fail(n, levelHint(f, text, err), "%s: %v", f.Name, err)
+	}
+	return level, nil
+}
+
+func parseLevel(f Factor, text string) (string, error) {
+	level, err := f.Parse(text)
+	if err == nil && level == "" {
+		return "", errors.New("an empty level is not allowed")
+	}
+	return level, err
+}
+
+func levelHint(f Factor, text string, err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) && hinted.Hint() != "" {
+		return hinted.Hint()
+	}
+	if len(f.Levels) > 0 && nearest(text, f.Levels) != "" {
+		return choiceHint(text, "levels", f.Levels)
+	}
+	return ""
+}
+
+// size is the number of combinations, or more than maxCells.
+func (c combination) size() int {
+	n := 1
+	for _, a := range c.axes {
+		if n *= len(a.levels); n > maxCells {
+			return n
+		}
+	}
+	return n
+}
+
+// each calls fn with every combination, the first factor slowest.
+func (c combination) each(fn func(record.Factors)) {
+	if len(c.axes) == 0 {
+		return
+	}
+	place := make([]int, len(c.axes))
+	for {
+		given := make(record.Factors, len(c.axes))
+		for i, a := range c.axes {
+			given[a.factor.Name] = a.levels[place[i]]
+		}
+		fn(given)
+		i := len(place) - 1
+		for ; i >= 0; i-- {
+			if place[i]++; place[i] < len(c.axes[i].levels) {
+				break
+			}
+			place[i] = 0
+		}
+		if i < 0 {
+			return
+		}
+	}
+}
+
+// matches says that a cell has one of the levels of every axis.
+func (c combination) matches(cell record.Factors) bool {
+	for _, a := range c.axes {
+		if !slices.Contains(a.levels, cell[a.factor.Name]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,246 @@
+package plan
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// Orders of rows.
+const (
+	OrderBlocks = "blocks" // randomised complete blocks
+	OrderListed = "listed" // as written, block after block
+)
+
+// When idle latency is measured.
+const (
+	IdleBlock = "block"
+	IdleTrial = "trial"
+	IdleOff   = "off"
+)
+
+const maxRuns = 1000
+
+// defaultMethod has six runs, the fewest for which the interval of a median
+// exists at 95 % (see docs/method.md).
+func defaultMethod() record.Method {
+	return record.Method{
+		Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
+		Idle: 2 * time.Second, Runs: 6, Order: OrderBlocks,
+	}
+}
+
+func defaultMeasure() record.Measure {
+	return record.Measure{
+		LatencyIdle: IdleBlock, LatencyLoaded: true, ProbeInterval: 10 * time.Millisecond,
+		Verify: true, Telemetry: true,
+	}
+}
+
+func (r *reader) method(n *yaml.Node, p *Plan) error {
+	m := &p.Design.Method
+	var runs, adaptive *yaml.Node
+	err := r.object(n, "method", []field{
+		{"duration", r.duration("duration", 100*time.Millisecond, 24*time.Hour, &m.Duration)},
+		{"warmup", r.duration("warmup", 0, time.Hour, &m.Warmup)},
+		{"cooldown", r.duration("cooldown", 0, time.Hour, &m.Cooldown)},
+		{"idle", r.duration("idle", 100*time.Millisecond, time.Hour, &m.Idle)},
+		{"runs", func(n *yaml.Node) error { runs = n; return r.count("runs", 1, maxRuns, &m.Runs)(n) }},
+		{"adaptive", func(n *yaml.Node) error { adaptive = n; return r.adaptive(n, m) }},
+		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},
+		{"seed", func(n *yaml.Node) error { p.SeedGiven = true; return r.seed(n, &m.Seed) }},
+	})
+	if err != nil {
+		return err
+	}
+	if adaptive == nil {
+		return nil
+	}
+	if runs != nil {
+		return r.fail(runs, "keep runs for a fixed number, or adaptive.min and adaptive.max",
+			"runs and adaptive both say how often to measure")
+	}
+	m.Runs = m.Adaptive.Max
+	return nil
+}
+
+func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
+	a := &record.Adaptive{Min: 6, Max: 30, Width: 0.05}
+	var last *yaml.Node
+	err := r.object(n, "adaptive", []field{
+		{"min", func(n *yaml.Node) error { last = n; return r.count("min", 2, maxRuns, &a.Min)(n) }},
+		{"max", func(n *yaml.Node) error { last = n; return r.count("max", 2, maxRuns, &a.Max)(n) }},
+		{"until", func(n *yaml.Node) error { return r.until(n, &a.Width) }},
+	})
+	if err != nil {
+		return err
+	}
+	if a.Max < a.Min {
+		return r.fail(last, "", "adaptive.max is %d and less than adaptive.min, which is %d", a.Max, a.Min)
+	}
+	m.Adaptive = a
+	return nil
+}
+
+var untilForm = regexp.MustCompile(`^interval *<=? *([0-9]+(?:\.[0-9]+)?) *%$`)
+
+func (r *reader) until(n *yaml.Node, width *float64) error {
+	text, err := r.scalar(n, "until")
+	if err != nil {
+		return err
+	}
+	if found := untilForm.FindStringSubmatch(text); found != nil {
+		if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 0.1 && v <= 100 {
+			*width = v / 100
+			return nil
+		}
+	}
+	return r.fail(n, "", "until: %q is not \"interval <= X %%\" with X from 0.1 to 100", text)
+}
+
+func (r *reader) seed(n *yaml.Node, into *uint64) error {
+	text, err := r.scalar(n, "seed")
+	if err != nil {
+		return err
+	}
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || strconv.FormatUint(v, 10) != text {
+		return r.fail(n, "", "seed: %q is not a whole number from 0 to 18446744073709551615", text)
+	}
+	*into = v
+	return nil
+}
+
+func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
+	return r.object(n, "measure", []field{
+		{"latency_idle", r.word("latency_idle", &m.LatencyIdle, IdleBlock, IdleTrial, IdleOff)},
+		{"latency_loaded", r.yesNo("latency_loaded", &m.LatencyLoaded)},
+		{"probe_interval", r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval)},
+		{"verify", r.yesNo("verify", &m.Verify)},
+		{"telemetry", r.yesNo("telemetry", &m.Telemetry)},
+	})
+}
+
+func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
+	d.Conditions = map[string]string{}
+	return r.pairs(n, "conditions", func(key, value *yaml.Node) error {
+		if key.Value == "" || len(key.Value) > 64 || strings.ContainsFunc(key.Value, isControl) {
+			return r.fail(key, "", "%q is not a name for a condition", key.Value)
+		}
+		var text string
+		if err := r.text(value, "condition "+key.Value, 1000, &text); err != nil {
+			return err
+		}
+		d.Conditions[key.Value] = text
+		return nil
+	})
+}
+
+func (r *reader) steps(n *yaml.Node, d *record.Design) error {
+	return r.list(n, "steps", func(_ int, item *yaml.Node) error {
+		var s record.Step
+		err := r.object(item, "a step", []field{
+			{"when", r.word("when", &s.When, "start", "block", "end")},
+			{"prompt", func(n *yaml.Node) error { return r.text(n, "prompt", 1000, &s.Prompt) }},
+		})
+		switch {
+		case err != nil:
+			return err
+		case s.When == "":
+			return r.fail(item, "add when: start, block or end", "the step does not say when")
+		case s.Prompt == "":
+			return r.fail(item, "add prompt: what to do", "the step has no prompt")
+		}
+		d.Steps = append(d.Steps, s)
+		return nil
+	})
+}
+
+func (r *reader) duration(what string, low, high time.Duration, into *time.Duration) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		d, err := parseDuration(text)
+		if err != nil || d < low || d > high {
+			hint := ""
+			if wholeForm.MatchString(text) {
+				hint = "add the unit, such as " + text + "s"
+			}
+			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low), short(high))
+		}
+		*into = d
+		return nil
+	}
+}
+
+func (r *reader) count(what string, low, high int64, into *int) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		v, err := ParseWhole(text, low, high)
+		if err != nil {
+			return r.fail(n, "", "%s: %v", what, err)
+		}
+		*into = int(v)
+		return nil
+	}
+}
+
+func (r *reader) word(what string, into *string, words ...string) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(words, text) {
+			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text, oneOf(words))
+		}
+		*into = text
+		return nil
+	}
+}
+
+func (r *reader) yesNo(what string, into *bool) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		var text string
+		if err := r.word(what, &text, "true", "false")(n); err != nil {
+			return err
+		}
+		*into = text == "true"
+		return nil
+	}
+}
+
+// durationForm is one number with a unit, or several without spaces: 1m30s.
+var durationForm = regexp.MustCompile(`^([0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|m|h))+$`)
+
+func parseDuration(text string) (time.Duration, error) {
+	if text == "0" {
+		return 0, nil
+	}
+	if !durationForm.MatchString(text) {
+		return 0, &LevelError{Text: text, Want: "a duration such as 5s"}
+	}
+	return time.ParseDuration(strings.ReplaceAll(text, " ", ""))
+}
+
+// short prints a duration without empty parts: "1h", not "1h0m0s".
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

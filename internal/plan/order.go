@@ -1,0 +1,168 @@
+package plan
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Block returns the rows of block k, from 1. It depends on the design, its
+// seed and k alone: not on the number of blocks, nor on other blocks.
+//
+// A block holds every cell once. Cells that share the levels of a hard factor
+// stay together, so that the lab changes as seldom as possible. The idle
+// latency of each path comes before the first load of its group, and in block
+// 1 a verification of each path before that.
+func (p *Plan) Block(k int) []record.Row {
+	d := &p.Design
+	seen := map[string]bool{}
+	var rows []record.Row
+	for _, group := range p.groups(k) {
+		var paths []record.Factors
+		for _, cell := range group {
+			path := cell.Path()
+			if key := path.Key(); !seen[key] {
+				seen[key] = true
+				paths = append(paths, path)
+			}
+		}
+		if k == 1 && d.Measure.Verify {
+			for _, path := range paths {
+				rows = append(rows, record.Row{Kind: record.RowVerify, Factors: verifyFactors(path)})
+			}
+		}
+		if d.Measure.LatencyIdle == IdleBlock {
+			for _, path := range paths {
+				rows = append(rows, record.Row{Kind: record.RowIdle, Factors: path})
+			}
+		}
+		for _, cell := range group {
+			rows = append(rows, record.Row{Kind: record.RowLoad, Factors: cell.Clone()})
+		}
+	}
+	before := p.rowsBefore(k, len(seen))
+	for i := range rows {
+		rows[i].ID = fmt.Sprintf("b%d-r%02d", k, i+1)
+		rows[i].Block, rows[i].Index = k, before+i+1
+	}
+	return rows
+}
+
+// Rows returns the rows of all blocks. With adaptive stopping they are the
+// most that can be run.
+func (p *Plan) Rows() []record.Row {
+	var rows []record.Row
+	for k := 1; k <= p.Design.Method.Runs; k++ {
+		rows = append(rows, p.Block(k)...)
+	}
+	return rows
+}
+
+// rowsBefore counts the rows of the blocks before k; paths is the number of
+// different paths, which is the same in each.
+func (p *Plan) rowsBefore(k, paths int) int {
+	d := &p.Design
+	each := len(d.Cells)
+	if d.Measure.LatencyIdle == IdleBlock {
+		each += paths
+	}
+	n := (k - 1) * each
+	if k > 1 && d.Measure.Verify {
+		n += paths
+	}
+	return n
+}
+
+// verifyFactors is the traffic that proves a path's bytes right: one TCP
+// stream each way, by the engine that can check content.
+func verifyFactors(path record.Factors) record.Factors {
+	path = path.Clone()
+	path["protocol"], path["streams"], path["direction"], path["engine"] = "tcp", "1", record.Both, "native"
+	return path
+}
+
+// groups returns the cells of block k in order, cut where a hard factor
+// changes.
+func (p *Plan) groups(k int) [][]record.Factors {
+	d := &p.Design
+	if d.Method.Order == OrderListed {
+		return cut(d.Cells, d.Hard)
+	}
+	return shuffled(d.Cells, d.Hard, stream(d.Method.Seed, "order", k))
+}
+
+// cut splits cells where a hard factor changes, and keeps their order.
+func cut(cells []record.Factors, hard []string) [][]record.Factors {
+	var groups [][]record.Factors
+	for i, cell := range cells {
+		if i == 0 || hardKey(cell, hard) != hardKey(cells[i-1], hard) {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], cell)
+	}
+	return groups
+}
+
+// shuffled groups cells by the first hard factor, shuffles the groups, and
+// does the same inside each with the next one; cells are shuffled last.
+func shuffled(cells []record.Factors, hard []string, rng *rand.Rand) [][]record.Factors {
+	if len(hard) == 0 {
+		group := slices.Clone(cells)
+		rng.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
+		return [][]record.Factors{group}
+	}
+	var levels []string
+	byLevel := map[string][]record.Factors{}
+	for _, cell := range cells {
+		level := cell[hard[0]]
+		if byLevel[level] == nil {
+			levels = append(levels, level)
+		}
+		byLevel[level] = append(byLevel[level], cell)
+	}
+	rng.Shuffle(len(levels), func(i, j int) { levels[i], levels[j] = levels[j], levels[i] })
+	var groups [][]record.Factors
+	for _, level := range levels {
+		groups = append(groups, shuffled(byLevel[level], hard[1:], rng)...)
+	}
+	return groups
+}
+
+func hardKey(cell record.Factors, hard []string) string {
+	var b strings.Builder
+	for _, name := range hard {
+		fmt.Fprintf(&b, "%q ", cell[name])
+	}
+	return b.String()
+}
+
+// stream is the randomness of (seed, label, block): streams of different
+// labels or blocks are independent.
+func stream(seed uint64, label string, block int) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%d", label, block)
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+func sortedNames(f record.Factors) []string {
+	names := make([]string, 0, len(f))
+	for name := range f {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func contains(list []string, text string) bool { return slices.Contains(list, text) }
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

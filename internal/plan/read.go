@@ -1,0 +1,204 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// Read reads a plan and expands it to cells. sets are "path=value" texts that
+// replace values of the file. file is only a name, for messages. Every error
+// is an *Error.
+func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
+	root, err := parseTree(file, data)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{file: file, v: v, origin: map[*yaml.Node]string{}}
+	if root.Kind == yaml.MappingNode { // else the walk says what is wrong
+		if err := r.applySets(root, sets); err != nil {
+			return nil, err
+		}
+	}
+	p := &Plan{Design: record.Design{
+		Name: baseName(file), Source: file, Text: string(data), Set: append([]string(nil), sets...),
+		Method: defaultMethod(), Measure: defaultMeasure(),
+	}}
+	var m matrix
+	if err := r.plan(root, p, &m); err != nil {
+		return nil, err
+	}
+	if err := r.expand(p, &m, root); err != nil {
+		return nil, err
+	}
+	if err := r.checkWhere(p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func baseName(file string) string {
+	name := file[strings.LastIndexByte(file, '/')+1:]
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), ".yml")
+	if !nameForm.MatchString(name) {
+		return "plan"
+	}
+	return name
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// reader walks the tree of one plan. The first error ends the walk.
+type reader struct {
+	file   string
+	v      Vocabulary
+	origin map[*yaml.Node]string // nodes that a --set made
+	where  []placedRequirement
+}
+
+// field is a key that a map may have.
+type field struct {
+	name string
+	read func(*yaml.Node) error
+}
+
+func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
+	d := &p.Design
+	return r.object(root, "the plan", []field{
+		{"name", func(n *yaml.Node) error { return r.name(n, &d.Name) }},
+		{"description", func(n *yaml.Node) error { return r.text(n, "description", 4000, &d.Description) }},
+		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
+		{"matrix", func(n *yaml.Node) error { return r.matrix(n, m) }},
+		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
+		{"exclude", func(n *yaml.Node) error { return r.combinations(n, "exclude", &m.exclude) }},
+		{"measure", func(n *yaml.Node) error { return r.measure(n, &d.Measure) }},
+		{"require", func(n *yaml.Node) error { return r.require(n, d) }},
+		{"conditions", func(n *yaml.Node) error { return r.conditions(n, d) }},
+		{"steps", func(n *yaml.Node) error { return r.steps(n, d) }},
+	})
+}
+
+func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
+	e := &Error{File: r.file, Line: n.Line, Column: n.Column, Text: fmt.Sprintf(format, args...), HintText: hint}
+	if origin, ok := r.origin[n]; ok {
+		e.File, e.Line, e.Column = origin, 0, 0
+	}
+	return e
+}
+
+// object reads a map whose keys are known.
+func (r *reader) object(n *yaml.Node, what string, fields []field) error {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return r.pairs(n, what, func(key, value *yaml.Node) error {
+		for _, f := range fields {
+			if f.name == key.Value {
+				return f.read(value)
+			}
+		}
+		return r.fail(key, choiceHint(key.Value, "keys", names), "%s has no key %q", what, key.Value)
+	})
+}
+
+// pairs reads a map: each key once, and nothing without a value.
+func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return r.fail(n, "write \"key: value\" lines", "%s must be a map of keys, not %s", what, kind(n))
+	}
+	seen := make(map[string]bool, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if seen[key.Value] {
+			return r.fail(key, "keep one of them", "%s has the key %q twice", what, key.Value)
+		}
+		seen[key.Value] = true
+		if isNull(value) {
+			at := value
+			if _, set := r.origin[value]; !set {
+				at = key
+			}
+			return r.fail(at, "give it a value or remove the key", "%s has no value", key.Value)
+		}
+		if err := read(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Node) error) error {
+	if n.Kind != yaml.SequenceNode {
+		return r.fail(n, "start each entry with \"- \"", "%s must be a list, not %s", what, kind(n))
+	}
+	for i, item := range n.Content {
+		if isNull(item) {
+			return r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1, what)
+		}
+		if err := read(i, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scalar returns the text of a single value; what it means is up to its key.
+func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
+	if n.Kind != yaml.ScalarNode {
+		return "", r.fail(n, "", "%s must be a single value, not %s", what, kind(n))
+	}
+	if isNull(n) {
+		return "", r.fail(n, "", "%s has no value", what)
+	}
+	return n.Value, nil
+}
+
+func (r *reader) text(n *yaml.Node, what string, limit int, into *string) error {
+	text, err := r.scalar(n, what)
+	if err != nil {
+		return err
+	}
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return r.fail(n, "give it a value or remove the key", "%s is empty", what)
+	}
+	if len(text) > limit {
+		return r.fail(n, "", "%s has %d bytes, at most %d are allowed", what, len(text), limit)
+	}
+	// A quoted scalar can spell control characters with escapes.
+	if i := strings.IndexFunc(text, isControl); i >= 0 {
+		return r.fail(n, "", "%s holds a control character", what)
+	}
+	*into = text
+	return nil
+}
+
+func (r *reader) name(n *yaml.Node, into *string) error {
+	text, err := r.scalar(n, "name")
+	if err != nil {
+		return err
+	}
+	if !nameForm.MatchString(text) {
+		return r.fail(n, "use letters, digits, dots, dashes and underscores, at most 64",
+			"%q is not a name for a plan", text)
+	}
+	*into = text
+	return nil
+}
+
+func kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a map"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	if isNull(n) {
+		return "nothing"
+	}
+	return "a single value"
+}

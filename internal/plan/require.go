@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// placedRequirement remembers where a threshold is written, until the cells
+// are known.
+type placedRequirement struct {
+	at  *yaml.Node
+	req record.Requirement
+}
+
+// shortMetrics are names that are not just a full name without its unit.
+var shortMetrics = map[string]string{
+	"pps":  "packet_rate_pps",
+	"loss": "loss_ratio",
+}
+
+var (
+	requireForm = regexp.MustCompile(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
+	metricUnits = []string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c"}
+)
+
+const requireHint = "write, for example, goodput >= 300M where nat=masquerade, streams=1"
+
+func (r *reader) require(n *yaml.Node, d *record.Design) error {
+	return r.list(n, "require", func(_ int, item *yaml.Node) error {
+		text, err := r.scalar(item, "a threshold")
+		if err != nil {
+			return err
+		}
+		text = strings.TrimSpace(text)
+		found := requireForm.FindStringSubmatch(text)
+		if found == nil {
+			return r.fail(item, requireHint, "%q is not a threshold", text)
+		}
+		req := record.Requirement{Text: text, Op: found[2]}
+		if req.Metric, err = r.metric(item, found[1]); err != nil {
+			return err
+		}
+		value, ok := parseThreshold(req.Metric, found[3])
+		if !ok {
+			return r.fail(item, thresholdHint(req.Metric), "%q is no value of %s", found[3], req.Metric)
+		}
+		req.Value = value
+		if req.Where, err = r.conditionsOf(item, found[4]); err != nil {
+			return err
+		}
+		d.Requirements = append(d.Requirements, req)
+		r.where = append(r.where, placedRequirement{item, req})
+		return nil
+	})
+}
+
+// metric resolves a short name to the full one.
+func (r *reader) metric(n *yaml.Node, name string) (string, error) {
+	if full, ok := shortMetrics[name]; ok {
+		return full, nil
+	}
+	var known []string
+	if names, ok := r.v.(MetricNames); ok {
+		known = names.MetricNames()
+	}
+	for _, candidate := range append([]string{""}, metricUnits...) {
+		if slices.Contains(known, name+candidate) {
+			return name + candidate, nil
+		}
+	}
+	if known != nil {
+		allowed := append([]string{"goodput", "pps", "loss"}, known...)
+		return "", r.fail(n, choiceHint(name, "metrics", allowed), "unknown metric %q", name)
+	}
+	if full, ok := guessMetric(name); ok {
+		return full, nil
+	}
+	return "", r.fail(n, "use goodput, pps, loss, retransmits, rtt_idle_p50, rtt_loaded_p99, or a metric's full name",
+		"unknown metric %q", name)
+}
+
+// guessMetric works without a list of metrics.
+func guessMetric(name string) (string, bool) {
+	switch {
+	case name == "retransmits":
+		return name, true
+	case name == "goodput":
+		return "goodput_bps", true
+	case metricUnit(name) != "":
+		return name, true
+	case strings.HasPrefix(name, "rtt_"):
+		return name + "_ns", true
+	}
+	return "", false
+}
+
+func metricUnit(metric string) string {
+	for _, u := range metricUnits {
+		if strings.HasSuffix(metric, u) {
+			return u
+		}
+	}
+	return ""
+}
+
+// parseThreshold reads a value in the metric's base unit.
+func parseThreshold(metric, text string) (float64, bool) {
+	switch metricUnit(metric) {
+	case "_bps":
+		v, err := unit.ParseBitrate(text)
+		return float64(v), err == nil && v <= maxRate
+	case "_pps":
+		v, err := unit.ParsePacketRate(text)
+		return float64(v), err == nil && v <= maxRate
+	case "_ns":
+		d, err := parseDuration(text)
+		return float64(d), err == nil
+	case "_ratio":
+		if percent, ok := strings.CutSuffix(text, "%"); ok {
+			v, ok := parseDecimal(strings.TrimSpace(percent))
+			return v / 100, ok
+		}
+	}
+	return parseDecimal(text)
+}
+
+var decimalForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
+
+func parseDecimal(text string) (float64, bool) {
+	if !decimalForm.MatchString(text) {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return v, err == nil
+}
+
+func thresholdHint(metric string) string {
+	switch metricUnit(metric) {
+	case "_bps":
+		return "write a bit rate, such as 300M"
+	case "_pps":
+		return "write a packet rate, such as 250k"
+	case "_ns":
+		return "write a duration, such as 5ms"
+	case "_ratio":
+		return "write a percentage, such as 0.1 %"
+	}
+	return "write a number"
+}
+
+// conditionsOf reads "nat=masquerade, streams=1".
+func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	where := map[string]string{}
+	for _, part := range strings.Split(text, ",") {
+		name, level, ok := strings.Cut(part, "=")
+		name, level = strings.TrimSpace(name), strings.TrimSpace(level)
+		if !ok {
+			return nil, r.fail(n, requireHint, "%q is not factor=level", strings.TrimSpace(part))
+		}
+		f, known := r.v.Factor(name)
+		if !known {
+			return nil, r.fail(n, choiceHint(name, "factors", r.v.Names()), "unknown factor %q", name)
+		}
+		if _, twice := where[name]; twice {
+			return nil, r.fail(n, "", "the threshold names %s twice", name)
+		}
+		canonical, err := parseLevel(f, level)
+		if err != nil {
+			return nil, r.fail(n, levelHint(f, level, err), "%s: %v", name, err)
+		}
+		where[name] = canonical
+	}
+	return where, nil
+}
+
+// checkWhere refuses a threshold that no cell can meet or miss. A cell that
+// is skipped counts: its threshold is missed, and that is shown.
+func (r *reader) checkWhere(p *Plan) error {
+	for _, w := range r.where {
+		match := func(cell record.Factors) bool {
+			for name, level := range w.req.Where {
+				if cell[name] != level {
+					return false
+				}
+			}
+			return true
+		}
+		if !slices.ContainsFunc(p.Design.Cells, match) &&
+			!slices.ContainsFunc(p.Design.Skipped, func(s record.Skipped) bool { return match(s.Factors) }) {
+			return r.fail(w.at, "chokepoint plan expand prints the cells", "no cell matches the threshold %q", w.req.Text)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// applySets writes each "path=value" into the tree, before anything is read
+// from it, so that a value from the command line is judged like one in the
+// file. Nodes that come from there are remembered, for error messages.
+func (r *reader) applySets(root *yaml.Node, sets []string) error {
+	for _, set := range sets {
+		path, value, ok := strings.Cut(set, "=")
+		origin := "--set " + path
+		if !ok || path == "" {
+			return &Error{File: "--set " + set, Text: "there is no path=value",
+				HintText: "write, for example, --set method.duration=5s"}
+		}
+		if err := checkBytes(origin, []byte(set)); err != nil {
+			return &Error{File: origin, Text: err.(*Error).Text}
+		}
+		if err := r.set(root, path, value, origin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) set(n *yaml.Node, path, value, origin string) error {
+	rest, inLevels, done := path, false, ""
+	for depth := 0; ; depth++ {
+		key, tail, more := strings.Cut(rest, ".")
+		free := isFree(done)
+		if n.Kind == yaml.MappingNode && free {
+			// Names of factors and conditions may hold dots themselves.
+			key, tail, more = rest, "", false
+		}
+		if key == "" {
+			return &Error{File: origin, Text: "the path has an empty part"}
+		}
+		inLevels = inLevels || key == "matrix" || key == "include" || key == "exclude"
+		child, err := r.child(n, key, origin, done)
+		if err != nil {
+			return err
+		}
+		if !more {
+			r.replace(child, levelNode(value, inLevels && n.Kind == yaml.MappingNode && free), origin)
+			return nil
+		}
+		if isNull(child) { // new, or left empty in the file
+			r.replace(child, &yaml.Node{Kind: containerKind(key), Tag: "!!map"}, origin)
+		}
+		n, rest, done = child, tail, strings.TrimPrefix(done+"."+key, ".")
+	}
+}
+
+// isFree says that the keys of the map at a path are names, not a fixed set.
+func isFree(path string) bool {
+	list, index, nested := strings.Cut(path, ".")
+	if nested {
+		return (list == "include" || list == "exclude") && index != ""
+	}
+	return path == "matrix" || path == "conditions"
+}
+
+func containerKind(key string) yaml.Kind {
+	switch key {
+	case "include", "exclude", "require", "steps":
+		return yaml.SequenceNode
+	}
+	return yaml.MappingNode
+}
+
+// child finds or adds what key names in n.
+func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, error) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				return n.Content[i+1], nil
+			}
+		}
+		k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
+		v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+		r.origin[k], r.origin[v] = origin, origin
+		n.Content = append(n.Content, k, v)
+		return v, nil
+	case yaml.SequenceNode:
+		i, err := ParseWhole(key, 0, int64(len(n.Content)))
+		if err != nil {
+			return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a list of %d: %q is no place in it", done, len(n.Content), key),
+				HintText: "places count from 0; " + strconv.Itoa(len(n.Content)) + " appends"}
+		}
+		if int(i) == len(n.Content) {
+			v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+			r.origin[v] = origin
+			n.Content = append(n.Content, v)
+		}
+		return n.Content[i], nil
+	}
+	return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a single value and has no part %q", done, key)}
+}
+
+func (r *reader) replace(n, with *yaml.Node, origin string) {
+	*n = *with
+	r.origin[n] = origin
+	for _, c := range n.Content {
+		r.origin[c] = origin
+	}
+}
+
+// levelNode is a scalar, or a list where commas separate levels.
+func levelNode(value string, levels bool) *yaml.Node {
+	scalar := func(text string) *yaml.Node {
+		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}
+		if n.Value == "" {
+			n.Tag = "!!null"
+		}
+		return n
+	}
+	if !levels || !strings.Contains(value, ",") {
+		return scalar(value)
+	}
+	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+	for _, part := range strings.Split(value, ",") {
+		list.Content = append(list.Content, scalar(part))
+	}
+	return list
+}

@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	yaml "go.yaml.in/yaml/v4"
+)
+
+const (
+	maxFile  = 1 << 20
+	maxDepth = 10 // a plan needs five
+)
+
+// parseTree turns bytes into a tree of plain maps, lists and texts. YAML's
+// other abilities are refused: they make a plan mean what it does not show.
+func parseTree(file string, data []byte) (*yaml.Node, error) {
+	if err := checkBytes(file, data); err != nil {
+		return nil, err
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	if err != nil {
+		return nil, &Error{File: file, Text: err.Error()}
+	}
+	var doc, second yaml.Node
+	if err := loader.Load(&doc); err != nil {
+		return nil, yamlError(file, err)
+	}
+	if len(doc.Content) != 1 || isNull(doc.Content[0]) {
+		return nil, emptyError(file)
+	}
+	root := doc.Content[0]
+	switch err := loader.Load(&second); {
+	case err == nil:
+		return nil, &Error{File: file, Line: second.Line, Column: second.Column, Text: "a second document starts here",
+			HintText: "a file holds one plan; remove the line --- or split the file"}
+	case !errors.Is(err, io.EOF):
+		return nil, yamlError(file, err)
+	}
+	return root, inspect(file, root, 1)
+}
+
+func emptyError(file string) error {
+	return &Error{File: file, Line: 1, Column: 1, Text: "the plan is empty",
+		HintText: "print a built-in plan to start from: chokepoint plan show quick"}
+}
+
+// checkBytes refuses what is no text before a parser sees it.
+func checkBytes(file string, data []byte) error {
+	if len(data) > maxFile {
+		return &Error{File: file, Line: 1, Column: 1,
+			Text: fmt.Sprintf("the file has %d bytes, a plan has at most %d", len(data), maxFile)}
+	}
+	line, column := 1, 1
+	for i := 0; i < len(data); {
+		c, size := utf8.DecodeRune(data[i:])
+		switch {
+		case c == utf8.RuneError && size == 1:
+			return &Error{File: file, Line: line, Column: column,
+				Text: fmt.Sprintf("byte 0x%02x is not UTF-8", data[i]), HintText: "save the file as UTF-8"}
+		case isControl(c):
+			return &Error{File: file, Line: line, Column: column,
+				Text: fmt.Sprintf("control character U+%04X", c), HintText: "save the file as plain text in UTF-8"}
+		}
+		if column++; c == '\n' {
+			line, column = line+1, 1
+		}
+		i += size
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return emptyError(file)
+	}
+	return nil
+}
+
+// isControl leaves the characters that YAML 1.2 allows unescaped.
+func isControl(c rune) bool {
+	switch c {
+	case '\t', '\n', '\r', 0x85:
+		return false
+	case 0xFFFE, 0xFFFF:
+		return true
+	}
+	return c < 0x20 || c >= 0x7f && c < 0xa0
+}
+
+func yamlError(file string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return emptyError(file)
+	}
+	var at *yaml.LoadError
+	if !errors.As(err, &at) || at.Mark.Line < 1 {
+		return &Error{File: file, Line: 1, Column: 1, Text: "not YAML: " + err.Error()}
+	}
+	text := at.Message
+	if at.ContextMsg != "" {
+		text = at.ContextMsg + ": " + text
+	}
+	if strings.Contains(text, "unknown anchor") {
+		return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: aliasText, HintText: aliasHint}
+	}
+	return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: "not YAML: " + text}
+}
+
+const (
+	aliasText = "an alias (*) is not allowed"
+	aliasHint = "write the value out; a text that starts with * needs quotes"
+)
+
+// inspect walks the whole tree once, so that what comes after can rely on its
+// form: plain scalars, lists and maps whose keys are scalars.
+func inspect(file string, n *yaml.Node, depth int) error {
+	fail := func(hint, format string, args ...any) error {
+		return &Error{File: file, Line: n.Line, Column: n.Column,
+			Text: fmt.Sprintf(format, args...), HintText: hint}
+	}
+	switch {
+	case depth > maxDepth:
+		return fail("", "nested more than %d levels deep", maxDepth)
+	case n.Kind == yaml.AliasNode:
+		return fail(aliasHint, aliasText)
+	case n.Anchor != "":
+		return fail("write the value out where it is needed", "an anchor (&%s) is not allowed", n.Anchor)
+	case n.Style&yaml.TaggedStyle != 0:
+		return fail("remove it; each value is read by its key", "a tag (%s) is not allowed", n.ShortTag())
+	}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if c.Tag == "!!merge" {
+				return &Error{File: file, Line: c.Line, Column: c.Column,
+					Text: "a merge key (<<) is not allowed", HintText: "write the keys out"}
+			}
+			if c.Kind == yaml.MappingNode || c.Kind == yaml.SequenceNode {
+				return &Error{File: file, Line: c.Line, Column: c.Column, Text: "a key must be one word"}
+			}
+		}
+		if err := inspect(file, c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNull says that nothing is written where a value belongs.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

@@ -1,0 +1,116 @@
+package plan
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Vocabulary is what a plan may speak of. Factor finds a factor by the name
+// written in a plan, which may be placed ("queue@router.wan") or parametrised
+// ("sysctl:net.ipv4.tcp_rmem@client"); the Factor it returns carries that
+// whole name. Names lists the plain names, families with their colon, in the
+// order in which they are shown and in which defaults are filled in.
+type Vocabulary interface {
+	Factor(name string) (Factor, bool)
+	Names() []string
+}
+
+// MetricNames is an optional part of a Vocabulary: the full names of the
+// metrics that a threshold may speak of. Without it any well-formed name that
+// ends in a known unit is taken.
+type MetricNames interface {
+	MetricNames() []string
+}
+
+// Factor is something that a plan may vary.
+type Factor struct {
+	Name string
+	Unit string // for people, such as "bytes"; may be empty
+	Doc  string // one sentence: what a level means
+
+	// Default is the level of a cell that does not name the factor. Derive,
+	// where it is not nil, computes it from the other levels instead; both
+	// are used only for base factors.
+	Default string
+	Derive  func(cell record.Factors) string
+
+	Base bool // present in every cell where it means something
+	Hard bool // hard to change: forms outer blocks
+
+	// Levels are all allowed levels of a closed set, for hints; Parse judges.
+	Levels []string
+	// Parse returns the canonical text of a level, or an error that says
+	// what is allowed; an error may have a Hint() string.
+	Parse func(text string) (string, error)
+	// Applies says whether the factor means something beside the other
+	// levels of the cell, or why not: then it is dropped. nil: always.
+	Applies func(cell record.Factors) (ok bool, why string)
+	// Conflict gives the reason why a complete cell cannot exist, or "".
+	// nil: never.
+	Conflict func(cell record.Factors) string
+
+	// Placed allows "name@node" and "name@node.port".
+	Placed bool
+	// Param makes the factor of a family (a name that ends in a colon) for
+	// what follows the colon.
+	Param func(param string) (Factor, bool)
+}
+
+// List is a Vocabulary made of factors: it resolves placed and parametrised
+// names, so that a caller only lists them. Places, where it is not nil, says
+// whether a place exists in any topology.
+type List struct {
+	Factors []Factor
+	Places  func(place string) bool
+}
+
+var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
+
+// Names implements Vocabulary.
+func (l List) Names() []string {
+	names := make([]string, len(l.Factors))
+	for i, f := range l.Factors {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// Factor implements Vocabulary.
+func (l List) Factor(name string) (Factor, bool) {
+	plain, place, placed := strings.Cut(name, "@")
+	f, ok := l.plain(plain)
+	if !ok {
+		return Factor{}, false
+	}
+	if placed {
+		if !f.Placed || !placeForm.MatchString(place) || l.Places != nil && !l.Places(place) {
+			return Factor{}, false
+		}
+		f.Base = false // a default is never placed
+	}
+	f.Name = name
+	return f, true
+}
+
+func (l List) plain(name string) (Factor, bool) {
+	family, param, parametrised := strings.Cut(name, ":")
+	for _, f := range l.Factors {
+		switch {
+		case !parametrised && f.Name == name && f.Param == nil:
+			return f, true
+		case parametrised && f.Name == family+":" && f.Param != nil && param != "":
+			p, ok := f.Param(param)
+			p.Placed = f.Placed
+			return p, ok
+		}
+	}
+	return Factor{}, false
+}
+
+// Merge returns the vocabulary of both, a's factors first.
+func (l List) Merge(factors ...Factor) List {
+	l.Factors = append(append([]Factor(nil), l.Factors...), factors...)
+	return l
+}

@@ -1,0 +1,99 @@
+package plan_test
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// words is a vocabulary as the registry makes one: the base factors, and
+// settings with a place and a grammar of their own.
+func words() plan.List {
+	base := plan.BaseFactors(plan.BaseOptions{
+		Topologies:  []string{"forward", "to-router", "site-to-site"},
+		Tunnels:     []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace"},
+		Engines:     []string{"native", "iperf3"},
+		Congestions: []string{"cubic", "reno", "bbr"},
+	})
+	form := func(name, pattern, want string) plan.Factor {
+		re := regexp.MustCompile(`^(?:` + pattern + `)$`)
+		return plan.Factor{Name: name, Placed: true, Parse: func(text string) (string, error) {
+			if !re.MatchString(text) {
+				return "", &plan.LevelError{Text: text, Want: want}
+			}
+			return text, nil
+		}}
+	}
+	return plan.List{
+		Factors: []plan.Factor{
+			form("queue", `[a-z_]+( [a-z]+ [0-9]+[kMG]?)*`, "a queue such as pfifo limit 1000"),
+			{Name: "link_mtu", Placed: true, Parse: plan.Whole(68, 65535)},
+			form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
+			{Name: "cpus", Hard: true, Parse: plan.Whole(1, 64)},
+			{Name: "sysctl:", Placed: true, Param: func(param string) (plan.Factor, bool) {
+				return form("", `.+`, "a value"), regexp.MustCompile(`^[a-z0-9_.]+$`).MatchString(param)
+			}},
+			{Name: "broken", Parse: func(string) (string, error) { return "", errors.New("never right") }},
+		},
+		Places: func(p string) bool { return slices.Contains([]string{"client", "router", "router.wan"}, p) },
+	}.Merge(base...)
+}
+
+func TestListResolvesNames(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		want bool
+	}{
+		{"streams", true},
+		{"queue", true},
+		{"queue@router.wan", true},
+		{"queue@nowhere", false},
+		{"queue@", false},
+		{"streams@client", false},
+		{"sysctl:", false},
+		{"sysctl:net.ipv4.tcp_rmem", true},
+		{"sysctl:net.ipv4.tcp_rmem@client", true},
+		{"sysctl:../../etc@client", false},
+		{"queue:x", false},
+		{"", false},
+	} {
+		f, ok := words().Factor(tc.name)
+		if ok != tc.want {
+			t.Errorf("Factor(%q) found: got %v, want %v", tc.name, ok, tc.want)
+		}
+		if ok && f.Name != tc.name {
+			t.Errorf("Factor(%q).Name: got %q, want the name asked for", tc.name, f.Name)
+		}
+	}
+}
+
+func TestBaseLevels(t *testing.T) {
+	for _, tc := range []struct{ factor, text, want string }{
+		{"streams", "4", "4"}, {"streams", "1024", "1024"}, {"streams", "1025", ""}, {"streams", "0", ""},
+		{"streams", "010", ""}, {"streams", "1_000", ""}, {"streams", "2.5", ""}, {"streams", "+4", ""},
+		{"streams", "0x4", ""}, {"streams", "1e2", ""}, {"streams", "", ""}, {"streams", "-1", ""},
+		{"mtu", "576", "576"}, {"mtu", "575", ""}, {"mtu", "65536", ""},
+		{"rate", "flat", "flat"}, {"rate", "300 Mbit/s", "300M"}, {"rate", "1500M", "1.5G"},
+		{"rate", "64000", "64k"}, {"rate", "999", "999"}, {"rate", "0", ""}, {"rate", "1e999", ""},
+		{"rate", "fast", ""}, {"ip", "4", "4"}, {"ip", "5", ""}, {"nat", "off", "off"}, {"nat", "false", ""},
+		{"frame_size", "64", "64"}, {"frame_size", "63", ""},
+	} {
+		f, _ := words().Factor(tc.factor)
+		got, err := f.Parse(tc.text)
+		if got != tc.want || (err == nil) != (tc.want != "") {
+			t.Errorf("%s: Parse(%q): got %q, %v, want %q", tc.factor, tc.text, got, err, tc.want)
+		}
+	}
+}
+
+func factors(pairs ...string) record.Factors {
+	f := record.Factors{}
+	for i := 0; i < len(pairs); i += 2 {
+		f[pairs[i]] = pairs[i+1]
+	}
+	return f
+}

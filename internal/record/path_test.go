@@ -1,0 +1,26 @@
+package record
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPathDropsTrafficOnly(t *testing.T) {
+	cell := Factors{
+		"topology": "forward", "tunnel": "wireguard", "mtu": "1420", "ip": "4", "nat": "off",
+		"queue@router.wan": "pfifo", "streams": "4", "direction": "up", "protocol": "udp",
+		"packet_size": "64", "frame_size": "82", "rate": "flat", "congestion": "cubic", "engine": "native",
+	}
+	before := cell.Clone()
+	want := Factors{
+		"topology": "forward", "tunnel": "wireguard", "mtu": "1420", "ip": "4", "nat": "off",
+		"queue@router.wan": "pfifo",
+	}
+	if diff := cmp.Diff(want, cell.Path()); diff != "" {
+		t.Errorf("Path() (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, cell); diff != "" {
+		t.Errorf("Path() changed its receiver (-want +got):\n%s", diff)
+	}
+}
