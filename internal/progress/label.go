@@ -56,7 +56,11 @@ func plainLevel(name, value string) bool {
 	case "", "off", "none", "default", "auto", "-":
 		return true
 	}
-	return name == "topology" && value == "forward" || name == "ip" && value == "4"
+	switch name + "=" + value {
+	case "topology=forward", "ip=4", "offload=wire", "rate=flat", "engine=native", "congestion=cubic":
+		return true
+	}
+	return false
 }
 
 // clean makes text fit for one line of a terminal: no control characters, so

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// dirs are the program's directories, after the XDG base directory
+// specification 0.8. None is created by finding it.
+type dirs struct {
+	Data    string // the store and the reports
+	State   string // the journal of what was changed
+	Runtime string // sockets; gone after a reboot
+	Note    string // why they are not where they are expected, or ""
+}
+
+// storeFile is the file of all runs.
+func (d dirs) storeFile() string { return filepath.Join(d.Data, "runs.db") }
+
+// reportFile is where the report of a run is put unless told otherwise.
+func (d dirs) reportFile(run string) string {
+	return filepath.Join(d.Data, "runs", run, "report.html")
+}
+
+// findDirs reads the environment. Without a home directory that can be
+// written to, everything is kept below /var/tmp, in a directory of this user.
+func findDirs(getenv func(string) string, uid int) dirs {
+	home := getenv("HOME")
+	if home == "" {
+		if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+			home = u.HomeDir
+		}
+	}
+	spare := filepath.Join("/var/tmp", "chokepoint-"+strconv.Itoa(uid))
+	d := dirs{}
+	place := func(variable, below string) string {
+		// The specification says to ignore a relative path.
+		if dir := getenv(variable); filepath.IsAbs(dir) {
+			return filepath.Join(dir, "chokepoint")
+		}
+		dir := filepath.Join(home, below, "chokepoint")
+		if filepath.IsAbs(home) && canWrite(dir) {
+			return dir
+		}
+		if d.Note == "" {
+			d.Note = spareNote(home, spare)
+		}
+		return filepath.Join(spare, below)
+	}
+	d.Data = place("XDG_DATA_HOME", ".local/share")
+	d.State = place("XDG_STATE_HOME", ".local/state")
+	d.Runtime = runtimeDir(getenv, uid)
+	return d
+}
+
+func spareNote(home, spare string) string {
+	why := "there is no home directory"
+	if home != "" {
+		why = "the home directory " + home + " cannot be written to"
+	}
+	return fmt.Sprintf("%s; results are kept in %s (set XDG_DATA_HOME and XDG_STATE_HOME to choose)", why, spare)
+}
+
+// runtimeDir is the session's own directory where there is one.
+func runtimeDir(getenv func(string) string, uid int) string {
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && canWrite(dir) {
+		return filepath.Join(dir, "chokepoint")
+	}
+	if dir := filepath.Join("/run/user", strconv.Itoa(uid)); canWrite(dir) && exists(dir) {
+		return filepath.Join(dir, "chokepoint")
+	}
+	if uid == 0 && canWrite("/run") {
+		return "/run/chokepoint"
+	}
+	return filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run")
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// canWrite says whether files can be made in dir, or dir itself in the
+// nearest directory above it that exists.
+func canWrite(dir string) bool {
+	for !exists(dir) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+	}
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
+}
+
+// prepare makes a directory for this user alone. A directory that exists in a
+// place where everybody may write must already be this user's.
+func prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &hinted{fmt.Errorf("create directory %s: %v", dir, underlying(err)), "set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to"}
+	}
+	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
+		above, err := os.Stat(filepath.Dir(d))
+		if err != nil {
+			return fmt.Errorf("check directory %s: %v", dir, err)
+		}
+		if above.Mode()&os.ModeSticky == 0 {
+			continue
+		}
+		info, err := os.Lstat(d)
+		if err != nil {
+			return fmt.Errorf("check directory %s: %v", dir, err)
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+			return &hinted{fmt.Errorf("use directory %s: it is not this user's alone", d), "remove it, or set XDG_DATA_HOME and XDG_STATE_HOME"}
+		}
+	}
+	return nil
+}
+
+// underlying is the system's own word for what happened to a path.
+func underlying(err error) error {
+	if e, ok := err.(*os.PathError); ok {
+		return e.Err
+	}
+	return err
+}

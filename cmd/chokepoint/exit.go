@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Exit codes. They are API: scripts depend on them.
+const (
+	codeOK          = 0   // also when cells were skipped
+	codeError       = 1   // the command did not do what it was asked
+	codeUsage       = 2   // wrong command line or plan; nothing was touched
+	codeFailed      = 3   // finished, with failed trials
+	codeThreshold   = 4   // a threshold was missed, or something got worse
+	codeDirty       = 5   // the lab could not be left as it was found
+	codeInterrupted = 130 // stopped by a signal
+)
+
+// exitMeanings says each code in words, for the help texts.
+var exitMeanings = []struct {
+	code int
+	text string
+}{
+	{codeOK, "success; skipped cells do not change it"},
+	{codeError, "error"},
+	{codeUsage, "wrong command line or plan; nothing was touched"},
+	{codeFailed, "finished, with failed trials"},
+	{codeThreshold, "a threshold was missed, or a regression was found"},
+	{codeDirty, "the lab could not be left as it was found; see chokepoint lab restore"},
+	{codeInterrupted, "interrupted; finished trials are kept"},
+}
+
+// precedence orders the codes for when several apply. A wrong command line
+// comes alone.
+var precedence = []int{codeUsage, codeDirty, codeInterrupted, codeError, codeThreshold, codeFailed, codeOK}
+
+// exitError gives an error its exit code. Without an inner error it ends the
+// program silently: all that is to say has been said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is a command line or plan that cannot be meant.
+type usageError struct{ text, hint string }
+
+func (e *usageError) Error() string { return e.text }
+func (e *usageError) Hint() string  { return e.hint }
+
+// hinted adds a next step to an error.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e *hinted) Error() string { return e.err.Error() }
+func (e *hinted) Unwrap() error { return e.err }
+func (e *hinted) Hint() string  { return e.hint }
+
+// interruptedBy replaces what a cancelled context made of an error: the
+// signal is what happened, "context canceled" says nothing.
+func interruptedBy(err error) error {
+	var rest []error
+	for _, e := range leaves(err) {
+		if !errors.Is(e, context.Canceled) && !errors.Is(e, ErrInterrupted) {
+			rest = append(rest, e)
+		}
+	}
+	return errors.Join(append([]error{&exitError{codeInterrupted, ErrInterrupted}}, rest...)...)
+}
+
+// leaves takes joined errors apart.
+func leaves(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if j, ok := err.(interface{ Unwrap() []error }); ok && isJoin(err, j.Unwrap()) {
+		var all []error
+		for _, e := range j.Unwrap() {
+			all = append(all, leaves(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// isJoin tells errors.Join from a sentence with several causes.
+func isJoin(err error, parts []error) bool {
+	texts := make([]string, len(parts))
+	for i, e := range parts {
+		texts[i] = e.Error()
+	}
+	return err.Error() == strings.Join(texts, "\n")
+}
+
+// exitCode is the code of an error: of several, the one that comes first in
+// the precedence.
+func exitCode(err error) int {
+	if err == nil {
+		return codeOK
+	}
+	rank := len(precedence) - 1
+	for _, e := range leaves(err) {
+		rank = min(rank, slices.Index(precedence, leafCode(e)))
+	}
+	return precedence[rank]
+}
+
+func leafCode(err error) int {
+	var exit *exitError
+	var usage *usageError
+	switch {
+	case errors.As(err, &exit) && slices.Contains(precedence, exit.code):
+		return exit.code
+	case errors.As(err, &usage):
+		return codeUsage
+	case errors.Is(err, ErrInterrupted):
+		return codeInterrupted
+	}
+	return codeError
+}
+
+// printError tells what went wrong, one line for each error, and what can be
+// done about it; as one object where output is for programs.
+func printError(w io.Writer, err error, code int, asJSON bool) {
+	said := struct {
+		Errors []string `json:"errors"`
+		Hints  []string `json:"hints"`
+		Exit   int      `json:"exit"`
+	}{[]string{}, []string{}, code}
+	for _, e := range leaves(err) {
+		if exit, ok := e.(*exitError); ok && exit.err == nil {
+			continue
+		}
+		said.Errors = append(said.Errors, e.Error())
+		for _, h := range hints(e) {
+			if !slices.Contains(said.Hints, h) {
+				said.Hints = append(said.Hints, h)
+			}
+		}
+	}
+	if asJSON {
+		line, err := json.Marshal(said)
+		if err == nil {
+			_, _ = fmt.Fprintf(w, "%s\n", line) // nowhere is left to complain
+		}
+		return
+	}
+	for _, text := range said.Errors {
+		_, _ = fmt.Fprintf(w, "chokepoint: error: %s\n", text)
+	}
+	for _, text := range said.Hints {
+		_, _ = fmt.Fprintf(w, "hint: %s\n", text)
+	}
+}
+
+// hints are what the error and everything it wraps know about a next step.
+func hints(err error) []string {
+	if err == nil {
+		return nil
+	}
+	var found []string
+	if h, ok := err.(interface{ Hint() string }); ok && h.Hint() != "" {
+		found = append(found, h.Hint())
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		found = append(found, hints(e.Unwrap())...)
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			found = append(found, hints(inner)...)
+		}
+	}
+	return found
+}

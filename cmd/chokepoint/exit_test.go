@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+func TestExitCode(t *testing.T) {
+	failed := &exitError{code: codeFailed}
+	missed := &exitError{code: codeThreshold, err: errors.New("goodput >= 300M was missed")}
+	dirty := &exitError{code: codeDirty, err: errors.New("restore lab: 1 change is left")}
+	broken := errors.New("disk full")
+	tests := []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"nothing", nil, 0},
+		{"plain error", broken, 1},
+		{"usage", &usageError{text: "x"}, 2},
+		{"usage inside of a sentence", fmt.Errorf("run: %w", &usageError{text: "x"}), 2},
+		{"failed trials", failed, 3},
+		{"threshold over failed", errors.Join(failed, missed), 4},
+		{"error over threshold", errors.Join(missed, broken), 1},
+		{"interrupt over error", errors.Join(broken, ErrInterrupted), 130},
+		{"dirty over all", errors.Join(failed, missed, broken, ErrInterrupted, dirty), 5},
+		{"joined twice", errors.Join(failed, errors.Join(missed, dirty)), 5},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := exitCode(tt.err); got != tt.want {
+				t.Errorf("exitCode: got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPrecedenceHoldsEveryCode(t *testing.T) {
+	for _, m := range exitMeanings {
+		if !slices.Contains(precedence, m.code) {
+			t.Errorf("code %d: got no rank, want one", m.code)
+		}
+	}
+	if got, want := len(precedence), len(exitMeanings); got != want {
+		t.Errorf("ranks: got %d, want %d", got, want)
+	}
+}
+
+func TestPrintError(t *testing.T) {
+	twice := errors.Join(
+		&hinted{errors.New("first"), "do this"},
+		fmt.Errorf("second: %w", &hinted{errors.New("inner"), "do that"}),
+		&hinted{errors.New("third"), "do this"},
+		&exitError{code: codeFailed},
+	)
+	tests := []struct {
+		name string
+		err  error
+		json bool
+		want string
+	}{
+		{"lines", twice, false, "chokepoint: error: first\nchokepoint: error: second: inner\nchokepoint: error: third\nhint: do this\nhint: do that\n"},
+		{"object", twice, true, `{"errors":["first","second: inner","third"],"hints":["do this","do that"],"exit":1}` + "\n"},
+		{"all was said", &exitError{code: codeFailed}, false, ""},
+		{"interrupted", interruptedBy(fmt.Errorf("list runs: %w", context.Canceled)), false, "chokepoint: error: interrupted\n"},
+		{"interrupted and more", interruptedBy(errors.Join(context.Canceled, errors.New("left behind: ns x"))), false,
+			"chokepoint: error: interrupted\nchokepoint: error: left behind: ns x\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			printError(&out, tt.err, exitCode(tt.err), tt.json)
+			if d := cmp.Diff(out.String(), tt.want); d != "" {
+				t.Errorf("output (-got +want):\n%s", d)
+			}
+		})
+	}
+}
+
+// Every command states its exit codes and what it does, refuses words it does
+// not know, and has code that can return an error.
+func TestEveryCommandIsComplete(t *testing.T) {
+	p := &program{}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		t.Run(cmd.CommandPath(), func(t *testing.T) {
+			if cmd.Short == "" {
+				t.Error("short description: got none, want one")
+			}
+			if cmd.RunE == nil || cmd.Run != nil {
+				t.Error("code: want RunE and no Run")
+			}
+			if cmd.Args == nil && cmd.Name() != "help" {
+				t.Error("arguments: got no rule, want one")
+			}
+			if text := helpText(cmd); !bytes.Contains([]byte(text), []byte("EXIT STATUS\n    0  ")) {
+				t.Errorf("help: got %q, want a section EXIT STATUS", text)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot(p))
+}

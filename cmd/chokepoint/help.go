@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// exitAnnotation lists the codes a command can end with, beside 0, 1, 2 and
+// 130, which every command has.
+const exitAnnotation = "exit"
+
+// exits is the annotation for a command that can also end with these codes.
+func exits(codes ...int) map[string]string {
+	return map[string]string{exitAnnotation: strings.Trim(fmt.Sprint(codes), "[]")}
+}
+
+// showHelp prints the help of a command as its result.
+func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpText(cmd)) }
+
+// helpText is a command's description, how it is used, its commands and
+// flags, and the codes it exits with.
+func helpText(cmd *cobra.Command) string {
+	var b strings.Builder
+	about := cmd.Long
+	if about == "" {
+		about = cmd.Short + "."
+	}
+	b.WriteString(strings.TrimSpace(about) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
+	if subs := cmd.Commands(); len(subs) > 0 {
+		b.WriteString("\nCOMMANDS\n")
+		width := 0
+		for _, c := range subs {
+			width = max(width, len(c.Name()))
+		}
+		for _, c := range subs {
+			if !c.Hidden {
+				fmt.Fprintf(&b, "  %-*s  %s\n", width, c.Name(), c.Short)
+			}
+		}
+	}
+	if flags := cmd.LocalFlags(); flags.HasAvailableFlags() {
+		b.WriteString("\nFLAGS\n" + flags.FlagUsages())
+	}
+	b.WriteString("\nEXIT STATUS\n" + exitStatus(cmd))
+	return b.String()
+}
+
+func useLine(cmd *cobra.Command) string {
+	if cmd.HasSubCommands() {
+		return cmd.CommandPath() + " COMMAND"
+	}
+	return cmd.UseLine()
+}
+
+// exitStatus lists the codes of a command; a group has those of all its
+// commands.
+func exitStatus(cmd *cobra.Command) string {
+	codes := exitCodes(cmd)
+	var b strings.Builder
+	for _, m := range exitMeanings {
+		if slices.Contains(codes, fmt.Sprint(m.code)) {
+			fmt.Fprintf(&b, "  %3d  %s\n", m.code, m.text)
+		}
+	}
+	return b.String()
+}
+
+func exitCodes(cmd *cobra.Command) []string {
+	codes := strings.Fields(cmd.Annotations[exitAnnotation] + fmt.Sprint(" ", codeOK, codeError, codeUsage, codeInterrupted))
+	for _, sub := range cmd.Commands() {
+		codes = append(codes, exitCodes(sub)...)
+	}
+	return codes
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// streams are where a command's output goes: Out takes the result, Err the
+// talk. Nothing may move or be coloured where there is no terminal.
+type streams struct {
+	In             io.Reader
+	Out, Err       io.Writer
+	OutTTY, ErrTTY bool
+}
+
+// program is one invocation: what every command is given.
+type program struct {
+	streams
+	dirs dirs
+	hard <-chan struct{} // closed by the second Ctrl-C
+	ran  bool            // a command's own code was reached; before that every error is usage
+	json bool            // the command has --json and it is set
+	lost error           // of --help, which cobra prints without a way to say so
+}
+
+// newProgram is a program on the process's own streams and environment.
+func newProgram(hard <-chan struct{}) *program {
+	return &program{
+		streams: streams{
+			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+			OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
+			ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),
+		},
+		dirs: findDirs(os.Getenv, os.Geteuid()),
+		hard: hard,
+	}
+}
+
+// execute runs the command line, prints what went wrong, and returns the
+// exit code.
+func (p *program) execute(ctx context.Context, args []string) int {
+	root := newRoot(p)
+	root.SetArgs(args)
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && p.lost == nil {
+		return codeOK
+	}
+	if p.lost != nil {
+		p.ran, err = true, errors.Join(err, p.lost)
+	}
+	if !p.ran {
+		err = asUsage(cmd, err)
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrInterrupted) {
+		err = interruptedBy(err)
+	}
+	code := exitCode(err)
+	asJSON := p.json || !p.ran && wantsJSON(args)
+	printError(p.Err, err, code, asJSON)
+	return code
+}
+
+// wantsJSON looks for --json on a command line that was not understood.
+func wantsJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+}
+
+// asUsage makes an error of cobra's one that exits with 2 and has a hint.
+func asUsage(cmd *cobra.Command, err error) error {
+	var u *usageError
+	if errors.As(err, &u) {
+		return err
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return &usageError{text: text, hint: helpHint(cmd)}
+}
+
+func helpHint(cmd *cobra.Command) string {
+	return fmt.Sprintf("%s --help shows how it is used", cmd.CommandPath())
+}
+
+// newRoot builds the command tree.
+func newRoot(p *program) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "chokepoint",
+		Short: "Measure what a router really forwards, and find what holds it back",
+		Long: "chokepoint measures what a router really forwards, and finds what holds it back.\n\n" +
+			"It builds or drives a testbed, runs a plan on it, watches every machine while\n" +
+			"traffic flows, and reports numbers together with what makes them doubtful.\n\n" +
+			"RUN is a run's id, a unique prefix of one, or latest.",
+		Version:       readVersion().String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	for _, make := range commands {
+		root.AddCommand(make(p))
+	}
+	help := newHelp(root)
+	root.SetHelpCommand(help)
+	root.AddCommand(help)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		if err := showHelp(cmd); err != nil {
+			p.lost = err
+		}
+	})
+	finish(p, root)
+	return root
+}
+
+// commands are the constructors of all commands, in the order of the help.
+var commands = []func(*program) *cobra.Command{
+	newListCommand,
+	newCompletionCommand,
+	newVersionCommand,
+}
+
+// finish completes every command of the tree: group commands refuse unknown
+// subcommands, and reaching a command's own code is noted.
+func finish(p *program, cmd *cobra.Command) {
+	if cmd.HasSubCommands() && cmd.RunE == nil {
+		cmd.Args = knownSubcommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return showHelp(cmd) }
+	}
+	cmd.DisableFlagsInUseLine = true
+	cmd.SuggestionsMinimumDistance = 2
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p.ran = true
+		if f := cmd.Flags().Lookup("json"); f != nil && f.Value.Type() == "bool" {
+			p.json = f.Value.String() == "true"
+		}
+		return run(cmd, args)
+	}
+	for _, sub := range cmd.Commands() {
+		finish(p, sub)
+	}
+}
+
+// parser is what the flag library quotes of Go's number parsers.
+var parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+
+// flagError puts a wrong flag into words, and finds the one that was meant.
+func flagError(cmd *cobra.Command, err error) error {
+	e := &usageError{text: parser.ReplaceAllString(err.Error(), ""), hint: helpHint(cmd)}
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return e
+	}
+	name := unknown.GetSpecifiedName()
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if len(name) > 2 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)) {
+			e.hint = "did you mean --" + f.Name + "?"
+		}
+	})
+	return e
+}
+
+// knownSubcommand refuses what is not a command of the group. Cobra calls it
+// only with words it did not recognise.
+func knownSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := helpHint(cmd)
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, " or "))
+	}
+	return &usageError{text: fmt.Sprintf("unknown command %q for %s", args[0], cmd.CommandPath()), hint: hint}
+}
+
+// newHelp is cobra's help command, except that an unknown topic is an error.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return knownSubcommand(cmd, args)
+			}
+			return showHelp(cmd)
+		},
+	}
+}
+
+// exactArgs wants one word for each name.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return &usageError{text: cmd.CommandPath() + ": missing " + strings.Join(names[len(args):], " "), hint: "usage: " + cmd.UseLine()}
+		}
+		return atMost(len(names), cmd, args)
+	}
+}
+
+// optionalArg wants no word or one.
+func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd, args) }
+
+// noArgs wants no word.
+func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
+
+func atMost(n int, cmd *cobra.Command, args []string) error {
+	if len(args) > n {
+		return &usageError{
+			text: fmt.Sprintf("%s: unexpected argument %q", cmd.CommandPath(), args[n]),
+			hint: "usage: " + cmd.UseLine(),
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// sample is a small stored run: two cells, three blocks.
+type sample struct {
+	id      string
+	started time.Time
+	scale   float64 // of all rates
+	status  string  // "" is a run without an end
+	failed  bool    // one trial has no number
+	require []record.Requirement
+	ambient string
+}
+
+// samples are the runs that scripts ask for by name.
+var samples = map[string]sample{
+	"good":     {id: "20260102-030405-aaaa", started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, ambient: "22 °C"},
+	"slow":     {id: "20260103-030405-bbbb", started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, ambient: "22 °C"},
+	"failed":   {id: "20260104-030405-cccc", started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, failed: true},
+	"killed":   {id: "20260105-030405-dddd", started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), scale: 1},
+	"demanded": {id: "20260106-030405-eeee", started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, require: []record.Requirement{{Text: "goodput >= 10G", Metric: "goodput_bps", Op: ">=", Value: 10e9}}},
+}
+
+func writeSample(ctx context.Context, file, name string) error {
+	s, ok := samples[name]
+	if !ok {
+		return fmt.Errorf("no sample run %q", name)
+	}
+	st, err := store.Open(ctx, file)
+	if err != nil {
+		return err
+	}
+	err = st.CreateRun(ctx, s.run())
+	for _, t := range s.trials() {
+		if err == nil {
+			err = st.AppendTrial(ctx, t)
+		}
+	}
+	if err == nil && s.status != "" {
+		err = st.EndRun(ctx, s.id, s.status, "", s.started.Add(time.Minute))
+	}
+	return errors.Join(err, st.Close())
+}
+
+func (s sample) run() record.Run {
+	cells := []record.Factors{s.cell("none"), s.cell("wireguard")}
+	conditions := map[string]string{}
+	if s.ambient != "" {
+		conditions["ambient"] = s.ambient
+	}
+	return record.Run{
+		ID: s.id, Started: s.started, Lab: "local", Command: "chokepoint run sample.yaml --seed 7",
+		Version: "v0.0.0-test", BinaryHash: "00", Kernel: "6.1.0-test",
+		Design: record.Design{
+			Name: "sample", Description: "Two cells, three blocks.", Source: "sample.yaml",
+			Method:  record.Method{Duration: time.Second, Runs: 3, Order: "blocks", Seed: 7},
+			Measure: record.Measure{LatencyIdle: "off"},
+			Factors: []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
+			Cells:   cells, Baseline: cells[0], Requirements: s.require, Conditions: conditions,
+		},
+		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.1.0-test", "cores": "2"}}},
+	}
+}
+
+func (s sample) cell(tunnel string) record.Factors {
+	return record.Factors{
+		"topology": "forward", "tunnel": tunnel, "protocol": "tcp", "streams": "1", "direction": "up",
+		"ip": "4", "nat": "off", "offload": "wire", "engine": "native", "congestion": "cubic",
+	}
+}
+
+func (s sample) trials() []record.Trial {
+	var trials []record.Trial
+	for block := 1; block <= 3; block++ {
+		for i, tunnel := range []string{"none", "wireguard"} {
+			row := record.Row{
+				ID: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Index: 2*(block-1) + i + 1,
+				Kind: record.RowLoad, Factors: s.cell(tunnel),
+			}
+			bytes := int64(s.scale * (100e6 + 1e6*float64(block)) / float64(1+i))
+			t := s.trial(row, bytes)
+			if s.failed && block == 2 && i == 1 {
+				t.Status, t.Traffic = record.TrialFailed, nil
+				t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "tunnel counters did not move"}
+			}
+			trials = append(trials, t)
+		}
+	}
+	return trials
+}
+
+// trial is a window of one second in which so many bytes arrived.
+func (s sample) trial(row record.Row, bytes int64) record.Trial {
+	const second = int64(time.Second)
+	series := record.NewTable("bytes")
+	for i := int64(0); i <= 10; i++ {
+		series.Append(second+i*second/10, float64(bytes*i/10))
+	}
+	return record.Trial{
+		ID: row.ID + ".1", Run: s.id, Row: row, Attempt: 1, Status: record.TrialOK,
+		Started: s.started.Add(time.Duration(row.Index) * 3 * time.Second), Ended: 3 * second,
+		Phases: []record.Phase{{Name: record.PhaseWindow, Start: second, End: 2 * second}},
+		Window: record.Window{Begin: second / 2, Start: second, End: 2 * second, Stop: 2 * second},
+		Traffic: &record.Traffic{
+			Engine: "native",
+			Load:   record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Duration: time.Second},
+			Flows: []record.Flow{{
+				Direction: record.Up, SentBytes: bytes, ReceivedBytes: bytes,
+				SenderNs: second, ReceiverNs: second, Received: series,
+			}},
+			Ends: map[string]record.EndUsage{"near": {Node: "client"}, "far": {Node: "server"}},
+		},
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain lets the test binary be the command itself: a script that runs
+// chokepoint executes this binary again under that name.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"chokepoint": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup:               setUpScript,
+		Condition:           scriptCondition,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exitsCommand,
+			"store": storeCommand,
+		},
+	})
+}
+
+// setUpScript gives each script directories of its own, so that none sees
+// another's runs or the user's.
+func setUpScript(env *testscript.Env) error {
+	for variable, dir := range map[string]string{
+		"HOME": "home", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run",
+	} {
+		dir = filepath.Join(env.WorkDir, dir)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		env.Setenv(variable, dir)
+	}
+	env.Setenv("TZ", "UTC")
+	return nil
+}
+
+// scriptCondition answers [root], [userns] and [iperf3].
+func scriptCondition(name string) (bool, error) {
+	switch name {
+	case "root":
+		return os.Geteuid() == 0, nil
+	case "userns":
+		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
+	case "iperf3":
+		_, err := exec.LookPath("iperf3")
+		return err == nil, nil
+	}
+	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+// exitsCommand is "exits CODE COMMAND…": the command must end with exactly
+// that code.
+func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code: got %d, want %d", got, want)
+	}
+}
+
+// storeCommand is "store NAME…": it writes these sample runs to the script's
+// store.
+func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: store NAME…")
+	}
+	d := findDirs(ts.Getenv, os.Geteuid())
+	for _, name := range args {
+		ts.Check(writeSample(context.Background(), d.storeFile(), name))
+	}
+}

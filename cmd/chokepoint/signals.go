@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// ErrInterrupted is the cause of a context that a signal has cancelled.
+var ErrInterrupted = errors.New("interrupted")
+
+// interrupts turns signals into two requests. The first cancels ctx with the
+// cause ErrInterrupted: stop, undo, keep what is finished. The second closes
+// hard: stop waiting for the undoing and tell what remains. Every later one
+// has its ordinary effect and ends the process. release gives the signals
+// back.
+//
+// A broken pipe counts as a signal, so that the lab is undone when the reader
+// of the output has gone.
+func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct{}, release func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(parent)
+	closed := make(chan struct{})
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer signal.Stop(signals)
+		select {
+		case <-signals:
+			cancel(ErrInterrupted)
+		case <-quit:
+			return
+		}
+		for {
+			select {
+			case s := <-signals:
+				// Writing on into a broken pipe is no second request.
+				if s == syscall.SIGPIPE {
+					continue
+				}
+				close(closed)
+				return
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return ctx, closed, func() {
+		close(quit)
+		<-done
+		cancel(nil)
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestInterrupts(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			ctx, hard, release := interrupts(context.Background())
+			defer release()
+			send(t, sig)
+			waitFor(t, ctx.Done(), "the first signal to cancel")
+			if cause := context.Cause(ctx); !errors.Is(cause, ErrInterrupted) {
+				t.Errorf("cause: got %v, want %v", cause, ErrInterrupted)
+			}
+			select {
+			case <-hard:
+				t.Fatal("the first signal already stops the waiting")
+			default:
+			}
+			send(t, sig)
+			waitFor(t, hard, "the second signal to stop the waiting")
+		})
+	}
+}
+
+func TestInterruptsReleasedWithoutASignal(t *testing.T) {
+	ctx, hard, release := interrupts(context.Background())
+	release()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) || errors.Is(cause, ErrInterrupted) {
+		t.Errorf("cause: got %v, want %v", cause, context.Canceled)
+	}
+	select {
+	case <-hard:
+		t.Error("hard: got closed, want open")
+	default:
+	}
+}
+
+func send(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(syscall.Getpid(), sig); err != nil {
+		t.Fatalf("send %v: %v", sig, err)
+	}
+}
+
+func waitFor(t *testing.T, done <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatalf("waited 5 s for %s", what)
+	}
+}

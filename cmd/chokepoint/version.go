@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// version is what the toolchain wrote into the program.
+type version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"` // of the revision
+	Modified bool   `json:"modified"`       // built with changes that were not committed
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func readVersion() version {
+	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+// String is one line: "chokepoint v1.2.3 (1a2b3c4, modified) go1.26 linux/amd64".
+func (v version) String() string {
+	var in []string
+	if v.Revision != "" {
+		in = append(in, v.Revision[:min(12, len(v.Revision))])
+	}
+	if v.Modified {
+		in = append(in, "modified")
+	}
+	text := "chokepoint " + v.Version
+	if len(in) > 0 {
+		text += " (" + strings.Join(in, ", ") + ")"
+	}
+	return text + " " + v.Go + " " + v.Platform
+}
+
+type versionOptions struct{ json bool }
+
+func newVersionCommand(p *program) *cobra.Command {
+	var o versionOptions
+	cmd := &cobra.Command{
+		Use:   "version [--json]",
+		Short: "Print which chokepoint this is",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runVersion(cmd.Context(), o, p.streams)
+		},
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+func runVersion(_ context.Context, o versionOptions, s streams) error {
+	if o.json {
+		return printJSON(s.Out, readVersion())
+	}
+	return write(s.Out, readVersion().String()+"\n")
+}
