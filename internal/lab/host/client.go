@@ -1,0 +1,181 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Connect returns the controller's view of an agent at the other end of rwc,
+// which it owns. One goroutine reads until the connection ends.
+func Connect(rwc io.ReadWriteCloser) Agent {
+	a := &client{link: &link{rwc: rwc}, sessions: map[uint32]*session{}, done: make(chan struct{})}
+	go a.read()
+	return a
+}
+
+type client struct {
+	link *link
+	done chan struct{} // closed when the reader has ended
+
+	mu       sync.Mutex
+	sessions map[uint32]*session
+	next     uint32
+	err      error // why the connection ended
+}
+
+func (a *client) read() {
+	defer close(a.done)
+	for {
+		f, err := readFrame(a.link.rwc)
+		if err != nil {
+			a.fail(err)
+			return
+		}
+		a.mu.Lock()
+		s := a.sessions[f.session]
+		a.mu.Unlock()
+		if s == nil {
+			continue // of a session that we closed
+		}
+		a.deliver(s, f)
+	}
+}
+
+func (a *client) deliver(s *session, f frame) {
+	switch f.kind {
+	case frameData, frameSecret:
+		s.in.put(f)
+	case frameEnd:
+		s.in.finish(io.EOF, false)
+		a.forget(s.id)
+	case frameError:
+		var w wireError
+		if err := json.Unmarshal(f.payload, &w); err != nil {
+			w = wireError{Code: codeError, Text: "undecodable error from agent"}
+		}
+		s.in.finish(&RemoteError{w.Code, w.Text, w.Hint}, false)
+		a.forget(s.id)
+	}
+}
+
+func (a *client) forget(id uint32) {
+	a.mu.Lock()
+	delete(a.sessions, id)
+	a.mu.Unlock()
+}
+
+func (a *client) fail(err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
+		err = errors.New("connection closed")
+	}
+	err = fmt.Errorf("agent: %w: %w", ErrUnreachable, err)
+	a.mu.Lock()
+	a.err = err
+	open := a.sessions
+	a.sessions = map[uint32]*session{}
+	a.mu.Unlock()
+	for _, s := range open {
+		s.in.finish(err, false)
+	}
+}
+
+func (a *client) Open(ctx context.Context, verb string, in any) (Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	payload, err := encode(in)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	if a.err != nil {
+		err := a.err
+		a.mu.Unlock()
+		return nil, err
+	}
+	a.next++
+	s := &session{link: a.link, id: a.next, in: newInbox()}
+	s.onClose = func() { a.forget(s.id) }
+	a.sessions[s.id] = s
+	a.mu.Unlock()
+	request, _ := encode(openRequest{verb})
+	for _, f := range []frame{{frameOpen, s.id, request}, {frameData, s.id, payload}} {
+		if err := a.link.write(f); err != nil {
+			a.forget(s.id)
+			return nil, fmt.Errorf("open %s: %w: %w", verb, ErrUnreachable, err)
+		}
+	}
+	return s, nil
+}
+
+func (a *client) Invoke(ctx context.Context, verb string, in, out any) error {
+	s, err := a.Open(ctx, verb, in)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Finish(); err != nil {
+		return fmt.Errorf("%s: %w: %w", verb, ErrUnreachable, err)
+	}
+	err = s.Recv(out)
+	if err == nil {
+		err = drain(s)
+	}
+	if errors.Is(err, io.EOF) {
+		if out != nil {
+			return fmt.Errorf("%s: no answer", verb)
+		}
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", verb, context.Cause(ctx))
+	}
+	return err
+}
+
+// drain waits for the end of a session whose messages are no longer wanted.
+func drain(s Session) error {
+	for {
+		var skipped json.RawMessage
+		err := s.Recv(&skipped)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Clock relates the clocks by the quickest of several exchanges: the node
+// read its clock within that exchange's round trip, so half of it bounds the
+// error (RFC 5905 §8, without the drift terms).
+func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
+	const exchanges = 5
+	bound = -1
+	for range exchanges {
+		var node int64
+		before := Monotonic()
+		if err := a.Invoke(ctx, verbClock, struct{}{}, &node); err != nil {
+			return 0, 0, err
+		}
+		after := Monotonic()
+		if half := (after - before + 1) / 2; bound < 0 || half < bound {
+			bound, offset = half, node-(before+half)
+		}
+	}
+	return offset, bound, nil
+}
+
+// Close ends every session and waits until the reader has stopped.
+func (a *client) Close() error {
+	err := a.link.rwc.Close()
+	<-a.done
+	return err
+}

@@ -1,0 +1,122 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+// Local is this machine, or rather the namespaces of this process.
+func Local() Host { return local{} }
+
+type local struct{}
+
+func (local) Name() string { return "local" }
+
+func (local) ReadFile(_ context.Context, path string) ([]byte, error) { return os.ReadFile(path) }
+
+func (local) WriteFile(_ context.Context, path string, data []byte) error {
+	return os.WriteFile(path, data, 0o600)
+}
+
+// Start runs the command in a session of its own, so that a Ctrl-C meant for
+// the controller does not reach it and Kill can end its whole group.
+func (local) Start(ctx context.Context, c Command) (Process, error) {
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Stdin = c.Stdin
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Path, err)
+	}
+	errOut, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Path, err)
+	}
+	if err := cmd.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return nil, fmt.Errorf("start %s: %w: not installed", c.Path, ErrUnsupported)
+		}
+		return nil, fmt.Errorf("start %s: %w", c.Path, err)
+	}
+	p := &localProcess{cmd: cmd, out: out, err: errOut}
+	p.stop = context.AfterFunc(ctx, func() { p.Kill() })
+	return p, nil
+}
+
+type localProcess struct {
+	cmd      *exec.Cmd
+	out, err io.Reader
+	stop     func() bool
+
+	mu     sync.Mutex
+	waited bool
+}
+
+func (p *localProcess) Stdout() io.Reader { return p.out }
+func (p *localProcess) Stderr() io.Reader { return p.err }
+
+func (p *localProcess) Wait() (Usage, error) {
+	err := p.cmd.Wait()
+	p.mu.Lock()
+	p.waited = true
+	p.mu.Unlock()
+	p.stop()
+	var u Usage
+	if s := p.cmd.ProcessState; s != nil {
+		u = Usage{UserNs: int64(s.UserTime()), SystemNs: int64(s.SystemTime())}
+	}
+	return u, err
+}
+
+func (p *localProcess) Kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waited {
+		return nil // the number may belong to another process by now
+	}
+	err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// Run starts the command, waits for it and returns what it printed on
+// standard output; the error carries the end of its standard error.
+func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
+	p, err := h.Start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	talk := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(p.Stderr())
+		talk <- b
+	}()
+	out, readErr := io.ReadAll(p.Stdout())
+	said := <-talk
+	if _, err := p.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return out, fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
+		}
+		return out, fmt.Errorf("run %s: %w: %s", c.Path, err, tail(said, 400))
+	}
+	if readErr != nil {
+		return out, fmt.Errorf("run %s: %w", c.Path, readErr)
+	}
+	return out, nil
+}
+
+func tail(b []byte, n int) []byte {
+	if len(b) > n {
+		b = b[len(b)-n:]
+	}
+	return b
+}

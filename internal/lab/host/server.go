@@ -1,0 +1,138 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+const verbClock = "clock"
+
+// Serve is the node's end of Connect: it runs a handler for each session
+// that the controller opens, until the connection ends or ctx is cancelled.
+// Then every handler's context is cancelled, and Serve returns when all have
+// undone what they did. It returns nil when the controller hung up.
+func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { rwc.Close() })
+	defer stop()
+	s := &server{link: &link{rwc: rwc}, handlers: handlers, sessions: map[uint32]*serving{}}
+	err := s.read(ctx)
+	cancel()
+	s.abandonAll()
+	s.running.Wait()
+	rwc.Close()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil && !errors.Is(err, ErrVersion) {
+		return nil
+	}
+	return err
+}
+
+type serving struct {
+	*session
+	verb    string
+	started bool
+	cancel  context.CancelFunc
+	ctx     context.Context
+}
+
+type server struct {
+	link     *link
+	handlers map[string]Handler
+	running  sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[uint32]*serving
+}
+
+func (s *server) read(ctx context.Context) error {
+	for {
+		f, err := readFrame(s.link.rwc)
+		if err != nil {
+			if errors.Is(err, ErrVersion) {
+				s.end(0, err)
+			}
+			return err
+		}
+		s.handle(ctx, f)
+	}
+}
+
+func (s *server) handle(ctx context.Context, f frame) {
+	if f.kind == frameOpen {
+		s.open(ctx, f)
+		return
+	}
+	s.mu.Lock()
+	v := s.sessions[f.session]
+	s.mu.Unlock()
+	if v == nil {
+		return // of a session that has ended
+	}
+	switch f.kind {
+	case frameData, frameSecret:
+		v.in.put(f)
+	case frameFinish:
+		v.in.finish(io.EOF, false)
+	case frameClose:
+		v.in.finish(ErrAbandoned, true)
+		v.cancel()
+	}
+}
+
+func (s *server) open(ctx context.Context, f frame) {
+	var r openRequest
+	if err := json.Unmarshal(f.payload, &r); err != nil {
+		s.end(f.session, fmt.Errorf("open session: %w", err))
+		return
+	}
+	handler := s.handlers[r.Verb]
+	if r.Verb == verbClock {
+		handler = tellClock
+	}
+	if handler == nil {
+		s.end(f.session, fmt.Errorf("%w %q", ErrUnknownVerb, r.Verb))
+		return
+	}
+	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox()}, verb: r.Verb}
+	v.ctx, v.cancel = context.WithCancel(ctx)
+	s.mu.Lock()
+	s.sessions[f.session] = v
+	s.mu.Unlock()
+	s.running.Add(1)
+	go func() {
+		defer s.running.Done()
+		defer v.cancel()
+		err := handler(v.ctx, v.session)
+		v.in.finish(ErrAbandoned, true)
+		s.mu.Lock()
+		delete(s.sessions, f.session)
+		s.mu.Unlock()
+		s.end(f.session, err)
+	}()
+}
+
+// end tells the controller how a handler ended; a lost link needs no telling.
+func (s *server) end(id uint32, err error) {
+	if err == nil {
+		s.link.write(frame{frameEnd, id, nil})
+		return
+	}
+	b, _ := encode(toWire(err))
+	s.link.write(frame{frameError, id, b})
+}
+
+func (s *server) abandonAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.sessions {
+		v.in.finish(ErrAbandoned, true)
+		v.cancel()
+	}
+}
+
+func tellClock(_ context.Context, s Session) error { return s.Send(Monotonic()) }

@@ -1,0 +1,186 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// link is one connection with many sessions; it serialises writing.
+type link struct {
+	rwc io.ReadWriteCloser
+	wmu sync.Mutex
+	buf []byte // under wmu
+}
+
+func (l *link) write(f frame) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.buf = appendFrame(l.buf[:0], f)
+	_, err := l.rwc.Write(l.buf)
+	if cap(l.buf) > 1<<20 {
+		l.buf = nil // one large answer must not be kept for good
+	}
+	return err
+}
+
+// inbox is the queue of frames that arrived for one session.
+type inbox struct {
+	mu    sync.Mutex
+	cond  sync.Cond
+	items []frame
+	end   error // delivered after the items; io.EOF, ErrAbandoned, …
+}
+
+func newInbox() *inbox {
+	b := &inbox{}
+	b.cond.L = &b.mu
+	return b
+}
+
+func (b *inbox) put(f frame) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.end == nil {
+		b.items = append(b.items, f)
+		b.cond.Signal()
+	}
+}
+
+// finish makes get return err after what is queued; abandon drops the queue.
+func (b *inbox) finish(err error, abandon bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.end != nil && !abandon {
+		return
+	}
+	if abandon {
+		b.items = nil
+	}
+	b.end = err
+	b.cond.Broadcast()
+}
+
+func (b *inbox) get() (frame, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.items) == 0 && b.end == nil {
+		b.cond.Wait()
+	}
+	if len(b.items) == 0 {
+		return frame{}, b.end
+	}
+	f := b.items[0]
+	b.items = b.items[1:]
+	return f, nil
+}
+
+// session is either end of a conversation.
+type session struct {
+	link *link
+	id   uint32
+	in   *inbox
+	// onClose is set at the controller's end: it forgets the session.
+	onClose func()
+	once    sync.Once
+}
+
+func (s *session) Send(v any) error {
+	b, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return s.link.write(frame{frameData, s.id, b})
+}
+
+func (s *session) Recv(v any) error {
+	f, err := s.in.get()
+	if err != nil {
+		return err
+	}
+	if f.kind != frameData {
+		return errors.New("receive from agent: a secret where a value was expected")
+	}
+	if v == nil {
+		return nil
+	}
+	if err := json.Unmarshal(f.payload, v); err != nil {
+		return fmt.Errorf("decode %T from agent: %w", v, err)
+	}
+	return nil
+}
+
+func (s *session) SendSecret(x Secret) error {
+	return s.link.write(frame{frameSecret, s.id, x.bytes})
+}
+
+func (s *session) RecvSecret() (Secret, error) {
+	f, err := s.in.get()
+	if err != nil {
+		return Secret{}, err
+	}
+	if f.kind != frameSecret {
+		return Secret{}, errors.New("receive from agent: a value where a secret was expected")
+	}
+	return Secret{f.payload}, nil
+}
+
+func (s *session) Finish() error {
+	if s.onClose == nil {
+		return nil
+	}
+	return s.link.write(frame{frameFinish, s.id, nil})
+}
+
+func (s *session) Close() error {
+	if s.onClose == nil {
+		return nil
+	}
+	s.once.Do(func() {
+		s.link.write(frame{frameClose, s.id, nil}) // a dead link has closed it already
+		s.in.finish(ErrAbandoned, true)
+		s.onClose()
+	})
+	return nil
+}
+
+// Relay joins a node's session to one that the node itself opened elsewhere,
+// such as in a child process: messages and secrets pass in both directions
+// unread. It returns what the far handler returned.
+func Relay(near, far Session) error {
+	n, ok1 := near.(*session)
+	f, ok2 := far.(*session)
+	if !ok1 || !ok2 {
+		return errors.New("relay sessions: not of this package")
+	}
+	go func() {
+		// Ends with the near session: the server finishes its inbox when
+		// the handler, our caller, has returned.
+		for {
+			m, err := n.in.get()
+			switch {
+			case errors.Is(err, io.EOF):
+				f.Finish()
+				return
+			case err != nil:
+				f.Close()
+				return
+			}
+			f.link.write(frame{m.kind, f.id, m.payload})
+		}
+	}()
+	for {
+		m, err := f.in.get()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := n.link.write(frame{m.kind, n.id, m.payload}); err != nil {
+			return err
+		}
+	}
+}

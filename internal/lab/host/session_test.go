@@ -1,0 +1,219 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func pair(t *testing.T, handlers map[string]Handler) Agent {
+	t.Helper()
+	a, b := net.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- Serve(context.Background(), b, handlers) }()
+	agent := Connect(a)
+	t.Cleanup(func() {
+		agent.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v, want nil after the controller hung up", err)
+		}
+	})
+	return agent
+}
+
+func TestInvoke(t *testing.T) {
+	agent := pair(t, map[string]Handler{
+		"x/double": func(_ context.Context, s Session) error {
+			var n int
+			if err := s.Recv(&n); err != nil {
+				return err
+			}
+			return s.Send(2 * n)
+		},
+		"x/refuse": func(context.Context, Session) error {
+			return fmt.Errorf("no such device here: %w", ErrUnsupported)
+		},
+	})
+	var got int
+	if err := agent.Invoke(t.Context(), "x/double", 21, &got); err != nil || got != 42 {
+		t.Errorf("double: got %d, %v; want 42", got, err)
+	}
+	if err := agent.Invoke(t.Context(), "x/refuse", nil, nil); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("refuse: got %v, want ErrUnsupported", err)
+	}
+	if err := agent.Invoke(t.Context(), "x/none", nil, nil); !errors.Is(err, ErrUnknownVerb) {
+		t.Errorf("unknown verb: got %v, want ErrUnknownVerb", err)
+	}
+	if off, bound, err := agent.Clock(t.Context()); err != nil || off < -bound || off > bound {
+		t.Errorf("clock of this process: offset %d ± %d, %v", off, bound, err)
+	}
+}
+
+func TestEffectEndsWithSession(t *testing.T) {
+	ended := make(chan error, 1)
+	handlers := map[string]Handler{"x/hold": func(ctx context.Context, s Session) error {
+		var in int
+		var err error
+		for err == nil {
+			err = s.Recv(&in)
+		}
+		<-ctx.Done()
+		ended <- err
+		return nil
+	}}
+	for _, end := range []string{"close session", "close agent"} {
+		t.Run(end, func(t *testing.T) {
+			agent := pair(t, handlers)
+			s, err := agent.Open(t.Context(), "x/hold", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if end == "close agent" {
+				agent.Close()
+			} else {
+				s.Close()
+			}
+			if err := <-ended; !errors.Is(err, ErrAbandoned) {
+				t.Errorf("node received %v, want ErrAbandoned", err)
+			}
+		})
+	}
+}
+
+func TestFinishDrains(t *testing.T) {
+	agent := pair(t, map[string]Handler{"x/sum": func(_ context.Context, s Session) error {
+		sum := 0
+		for {
+			var n int
+			if err := s.Recv(&n); err == io.EOF {
+				return s.Send(sum)
+			} else if err != nil {
+				return err
+			}
+			sum += n
+		}
+	}})
+	s, err := agent.Open(t.Context(), "x/sum", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Send(2)
+	s.Send(3)
+	s.Finish()
+	var got int
+	if err := s.Recv(&got); err != nil || got != 6 {
+		t.Fatalf("got %d, %v; want 6", got, err)
+	}
+	if err := s.Recv(&got); err != io.EOF {
+		t.Fatalf("after the result: %v, want EOF", err)
+	}
+}
+
+func TestRelayCarriesSecrets(t *testing.T) {
+	inner := map[string]Handler{"x/echo": func(_ context.Context, s Session) error {
+		var word string
+		if err := s.Recv(&word); err != nil {
+			return err
+		}
+		secret, err := s.(SecretSession).RecvSecret()
+		if err != nil {
+			return err
+		}
+		return secret.Use(func(b []byte) error { return s.Send(word + string(b)) })
+	}}
+	outer := map[string]Handler{"x/echo": func(ctx context.Context, s Session) error {
+		a, b := net.Pipe()
+		go Serve(ctx, b, inner)
+		child := Connect(a)
+		defer child.Close()
+		var first json.RawMessage
+		if err := s.Recv(&first); err != nil {
+			return err
+		}
+		far, err := child.Open(ctx, "x/echo", first)
+		if err != nil {
+			return err
+		}
+		return Relay(s, far)
+	}}
+	agent := pair(t, outer)
+	s, err := agent.Open(t.Context(), "x/echo", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.(SecretSession).SendSecret(SecretFrom([]byte("b")))
+	s.Finish()
+	var got string
+	if err := s.Recv(&got); err != nil || got != "ab" {
+		t.Fatalf("got %q, %v; want ab", got, err)
+	}
+}
+
+func TestLostLinkEndsEverySession(t *testing.T) {
+	a, b := net.Pipe()
+	agent := Connect(a)
+	go io.Copy(io.Discard, b)
+	s, err := agent.Open(t.Context(), "x/any", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, func() { b.Close() })
+	if err := s.Recv(nil); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Recv on a lost link: %v, want ErrUnreachable", err)
+	}
+	if _, err := agent.Open(t.Context(), "x/any", nil); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Open on a lost link: %v, want ErrUnreachable", err)
+	}
+	agent.Close()
+}
+
+func TestOtherVersionIsATypedAnswer(t *testing.T) {
+	b := appendFrame(nil, frame{frameOpen, 1, nil})
+	other := bytes.Clone(b)
+	other[2] = 9
+	// The header's own checksum must be right for the version to be judged.
+	other = rechecksum(other)
+	if _, err := readFrame(bytes.NewReader(other)); !errors.Is(err, ErrVersion) {
+		t.Errorf("got %v, want ErrVersion", err)
+	}
+}
+
+func TestSecretIsRedactedEverywhere(t *testing.T) {
+	s := SecretFrom([]byte("hunter2"))
+	j, _ := json.Marshal(map[string]any{"k": s, "p": &s})
+	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%v %+v %#v %s %q", s, s, s, s, s), fmt.Sprintf("%x", s), string(j)} {
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "68756e74") {
+			t.Errorf("secret printed: %s", text)
+		}
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add(appendFrame(nil, frame{frameData, 7, []byte(`{"a":1}`)}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := readFrame(bytes.NewReader(b))
+		if err != nil {
+			if got.kind != 0 || got.payload != nil {
+				t.Fatalf("error with a result: %v", err)
+			}
+			return
+		}
+		if again := appendFrame(nil, got); !bytes.Equal(again, b[:len(again)]) {
+			t.Fatal("frame does not encode to what it was read from")
+		}
+	})
+}
+
+func rechecksum(b []byte) []byte {
+	binary.BigEndian.PutUint32(b[16:], crc32.ChecksumIEEE(b[:16]))
+	return b
+}
