@@ -1,0 +1,308 @@
+package chokepoint_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+func readText(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// documents returns the Markdown files that people read, by path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	tr, err := readTree(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := map[string]string{}
+	for name, data := range tr.files {
+		if strings.HasSuffix(name, ".md") && !strings.Contains(name, "testdata/") {
+			docs[name] = string(data)
+		}
+	}
+	return docs
+}
+
+var codeWord = regexp.MustCompile("`([^`]+)`")
+
+// layerRows reads the rows "| 3 | `plan`, `analysis` … |" of a document.
+func layerRows(text string) [][]string {
+	var rows [][]string
+	for _, line := range strings.Split(text, "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(cells[1]))
+		if err != nil || n != len(rows) {
+			continue
+		}
+		var names []string
+		for _, m := range codeWord.FindAllStringSubmatch(cells[2], -1) {
+			names = append(names, m[1])
+		}
+		rows = append(rows, names)
+	}
+	return rows
+}
+
+func TestArchitectureShowsTheLayerTable(t *testing.T) {
+	if diff := cmp.Diff(layers, layerRows(readText(t, "docs/architecture.md"))); diff != "" {
+		t.Errorf("layers of layers_test.go (-) and of docs/architecture.md (+) differ:\n%s", diff)
+	}
+}
+
+// deadLinks returns the links of a document that lead nowhere: to a file that
+// does not exist, or to a heading that no document has.
+func deadLinks(name string, docs map[string]string, exists func(string) bool) []string {
+	var dead []string
+	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(withoutCode(docs[name]), -1) {
+		link := m[1]
+		if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
+			continue
+		}
+		file, anchor, _ := strings.Cut(link, "#")
+		target := name
+		if file != "" {
+			target = path.Join(path.Dir(name), file)
+		}
+		switch {
+		case !exists(target):
+			dead = append(dead, link)
+		case anchor != "" && !slices.Contains(anchors(docs[target]), anchor):
+			dead = append(dead, link)
+		}
+	}
+	return dead
+}
+
+// withoutCode drops fenced blocks, in which brackets mean something else.
+func withoutCode(text string) string {
+	var kept []string
+	inside := false
+	for _, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(line, "```") {
+			inside = !inside
+		} else if !inside {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+
+// anchors returns the names that a forge gives to the headings of a document.
+func anchors(text string) []string {
+	var names []string
+	for _, line := range strings.Split(withoutCode(text), "\n") {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			name := notInAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			names = append(names, strings.ReplaceAll(name, " ", "-"))
+		}
+	}
+	return names
+}
+
+func TestLinksResolve(t *testing.T) {
+	docs := documents(t)
+	exists := func(name string) bool {
+		_, err := os.Stat(name)
+		return err == nil
+	}
+	for name := range docs {
+		for _, link := range deadLinks(name, docs, exists) {
+			t.Errorf("%s: link %s leads nowhere", name, link)
+		}
+	}
+}
+
+func TestLinkCheckCanFail(t *testing.T) {
+	docs := map[string]string{
+		"README.md":     "[a](docs/guide.md) [b](docs/none.md) [c](docs/guide.md#two-words) [d](docs/guide.md#three) [e](#here) [f](https://example.org/x)\n# Here\n",
+		"docs/guide.md": "## Two `words`!\n[up](../README.md)\n```text\n[x](y)\n# Three\n```\n",
+	}
+	exists := func(name string) bool { _, ok := docs[name]; return ok }
+	want := []string{"docs/none.md", "docs/guide.md#three"}
+	if diff := cmp.Diff(want, deadLinks("README.md", docs, exists)); diff != "" {
+		t.Errorf("dead links of README.md (-want +got):\n%s", diff)
+	}
+	if got := deadLinks("docs/guide.md", docs, exists); got != nil {
+		t.Errorf("dead links of docs/guide.md: got %v, want none", got)
+	}
+}
+
+// TestDependenciesHaveAReason: docs/dependencies.md has a line for every
+// module that go.mod requires directly, at the same version, and for no other.
+func TestDependenciesHaveAReason(t *testing.T) {
+	out, err := exec.Command("go", "mod", "edit", "-json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct {
+		Require []struct {
+			Path, Version string
+			Indirect      bool
+		}
+		Tool []struct{ Path string }
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, r := range mod.Require {
+		tool := slices.ContainsFunc(mod.Tool, func(x struct{ Path string }) bool {
+			return strings.HasPrefix(x.Path, r.Path+"/")
+		})
+		if !r.Indirect || tool {
+			want = append(want, r.Path+" "+r.Version)
+		}
+	}
+	sort.Strings(want)
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (v[^ |]+) \\| [^|]{10,} \\| [^|]{10,} \\|$")
+	var got []string
+	for _, m := range row.FindAllStringSubmatch(readText(t, "docs/dependencies.md"), -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+	sort.Strings(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("direct dependencies of go.mod (-) and of docs/dependencies.md (+) differ:\n%s", diff)
+	}
+}
+
+// constants returns the string constants of a package whose names begin with
+// a prefix.
+func constants(t *testing.T, pkg, prefix string) []string {
+	t.Helper()
+	tr, err := readTree(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, f := range tr.production() {
+		if f.pkg != pkg {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, prefix) {
+				return true
+			}
+			if s, ok := firstText(spec.Values[0]); ok {
+				values = append(values, s)
+			}
+			return true
+		})
+	}
+	if len(values) == 0 {
+		t.Fatalf("package %s has no constant %s*", pkg, prefix)
+	}
+	return values
+}
+
+// rowNames returns the words in code quotes of the first cells of a
+// document's tables.
+func rowNames(text string) []string {
+	var names []string
+	for _, line := range strings.Split(text, "\n") {
+		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "|") && len(cells) > 2 {
+			for _, m := range codeWord.FindAllStringSubmatch(cells[1], -1) {
+				names = append(names, m[1])
+			}
+		}
+	}
+	return names
+}
+
+// TestMethodDescribesEveryMetric: each name, with its unit and direction, has
+// a row of its own in docs/method.md, and no row is of a metric that is gone.
+func TestMethodDescribesEveryMetric(t *testing.T) {
+	text := readText(t, "docs/method.md")
+	rows := rowNames(text)
+	known := map[string]bool{}
+	for _, m := range analysis.Metrics() {
+		known[m.Name] = true
+		if !slices.Contains(rows, m.Name) {
+			t.Errorf("docs/method.md has no row for metric %s (%s)", m.Name, m.Doc)
+		}
+		unit := regexp.MustCompile("(?m)^\\|[^|]*`" + m.Name + "`[^|]*\\| " + regexp.QuoteMeta(m.Unit) + " ")
+		if slices.Contains(rows, m.Name) && !unit.MatchString(text) {
+			t.Errorf("docs/method.md: the row of %s does not give its unit %s", m.Name, m.Unit)
+		}
+	}
+	for _, name := range rows {
+		if regexp.MustCompile(`_(bps|pps|ratio|ns|w|c|s)$`).MatchString(name) && !known[name] {
+			t.Errorf("docs/method.md has a row for %s, which package analysis does not declare", name)
+		}
+	}
+}
+
+func TestMethodDescribesEveryReason(t *testing.T) {
+	rows := rowNames(readText(t, "docs/method.md"))
+	for _, kind := range constants(t, "analysis", "Reason") {
+		if !slices.Contains(rows, kind) {
+			t.Errorf("docs/method.md has no row for reason %s", kind)
+		}
+	}
+	for _, kind := range constants(t, "analysis", "Interval") {
+		if !slices.Contains(rows, kind) {
+			t.Errorf("docs/method.md has no row for interval %s", kind)
+		}
+	}
+}
+
+// TestCommandLinesStandInTestedBlocks: .ci/run executes the blocks marked
+// "sh" of every document; a command line in another kind of block would never
+// be tried.
+func TestCommandLinesStandInTestedBlocks(t *testing.T) {
+	for name, text := range documents(t) {
+		for _, line := range untestedCommands(text) {
+			t.Errorf("%s: %q stands in a block that is not marked sh", name, line)
+		}
+	}
+}
+
+var commandLine = regexp.MustCompile(`^\s*(\$ )?(sudo |[A-Z_]+=\S+ )*(chokepoint|chokepoint-agent|go (run|test|build|generate|tool)|\.ci/\w+|git clone)( |$)`)
+
+func untestedCommands(text string) []string {
+	var lines []string
+	language, inside := "", false
+	for _, line := range strings.Split(text, "\n") {
+		if lang, ok := strings.CutPrefix(line, "```"); ok {
+			inside, language = !inside, strings.TrimSpace(lang)
+			continue
+		}
+		if inside && language != "sh" && commandLine.MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestUntestedCommandsAreFound(t *testing.T) {
+	text := "```sh\nchokepoint list\n```\n```text\nchokepoint run  the default plan\n$ chokepoint list\nchokepoint: error: x\n```\n```\nsudo go run ./cmd/chokepoint\n```\n"
+	want := []string{"chokepoint run  the default plan", "$ chokepoint list", "sudo go run ./cmd/chokepoint"}
+	if diff := cmp.Diff(want, untestedCommands(text)); diff != "" {
+		t.Errorf("untested commands (-want +got):\n%s", diff)
+	}
+}
