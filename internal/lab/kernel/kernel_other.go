@@ -46,3 +46,12 @@ func ReadFirewall() (Firewall, error)                                   { return
 func SetFirewall(want Firewall) error                                   { return ErrUnsupported }
 func FilterTables() ([]string, error)                                   { return nil, ErrUnsupported }
 func DeleteFilterTables() error                                         { return ErrUnsupported }
+func VLANDevice(dev string, id int) string                              { return "" }
+func VLAN(dev string) (int, error)                                      { return 0, ErrUnsupported }
+func SetVLAN(dev string, id int) error                                  { return ErrUnsupported }
+func RPS(dev string) ([]string, error)                                  { return nil, ErrUnsupported }
+func SetRPS(dev string, masks []string) error                           { return ErrUnsupported }
+func AddWireGuard(dev string, mtu int) error                            { return ErrUnsupported }
+func ProbeWireGuard() error                                             { return ErrUnsupported }
+func ConfigureWireGuard(dev string, w WireGuard) error                  { return ErrUnsupported }
+func ReadWireGuard(dev string) (WireGuardStats, error)                  { return WireGuardStats{}, ErrUnsupported }

@@ -1,0 +1,141 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// VLANDevice is the name of the device that carries a tag on a port.
+func VLANDevice(dev string, id int) string { return fmt.Sprintf("%s.%d", dev, id) }
+
+// VLAN is the tag (IEEE 802.1Q) that SetVLAN put on a port; 0 = none.
+func VLAN(dev string) (int, error) {
+	tag, err := vlanOn(dev)
+	if err != nil || tag == nil {
+		return 0, explain(err, "read vlan of %s", dev)
+	}
+	return tag.VlanId, nil
+}
+
+// SetVLAN makes a tagged device on a port and moves the port's addresses and
+// routes to it; 0 moves them back and deletes it.
+func SetVLAN(dev string, id int) error {
+	what := fmt.Sprintf("set vlan %d on %s", id, dev)
+	tag, err := vlanOn(dev)
+	if err != nil {
+		return explain(err, "%s", what)
+	}
+	if tag != nil {
+		if tag.VlanId == id {
+			return nil
+		}
+		if err := moveAddresses(tag.Name, dev); err != nil {
+			return explain(err, "%s", what)
+		}
+		if err := DeleteLink(tag.Name); err != nil {
+			return explain(err, "%s", what)
+		}
+	}
+	if id == 0 {
+		return nil
+	}
+	return explain(addVLAN(dev, id), "%s", what)
+}
+
+func addVLAN(dev string, id int) error {
+	parent, err := find(dev)
+	if err != nil {
+		return err
+	}
+	at := netlink.NewLinkAttrs()
+	at.Name, at.ParentIndex = VLANDevice(dev, id), parent.Attrs().Index
+	if err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: at, VlanId: id, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}); err != nil {
+		return err
+	}
+	if err = Up(at.Name); err == nil {
+		err = moveAddresses(dev, at.Name)
+	}
+	if err != nil {
+		return errors.Join(err, moveAddresses(at.Name, dev), DeleteLink(at.Name))
+	}
+	return nil
+}
+
+func vlanOn(dev string) (*netlink.Vlan, error) {
+	parent, err := find(dev)
+	if err != nil {
+		return nil, err
+	}
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		v, ok := l.(*netlink.Vlan)
+		if ok && v.ParentIndex == parent.Attrs().Index && v.Name == VLANDevice(dev, v.VlanId) {
+			return v, nil
+		}
+	}
+	return nil, nil
+}
+
+// moveAddresses moves addresses and the routes that somebody set; those that
+// the kernel makes of addresses follow by themselves.
+func moveAddresses(from, to string) error {
+	addresses, err := Addresses(from)
+	if err != nil {
+		return err
+	}
+	routes, err := setRoutes(from)
+	if err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		if err := DelAddress(from, a); err != nil {
+			return err
+		}
+		if err := AddAddress(to, a); err != nil {
+			return err
+		}
+	}
+	for _, r := range routes {
+		if err := AddRoute(r.dst, r.via, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type setRoute struct {
+	dst netip.Prefix
+	via netip.Addr
+}
+
+func setRoutes(dev string) ([]setRoute, error) {
+	l, err := find(dev)
+	if err != nil {
+		return nil, err
+	}
+	list, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, err
+	}
+	var routes []setRoute
+	for _, r := range list {
+		if r.Protocol == unix.RTPROT_KERNEL || r.Protocol == unix.RTPROT_RA || r.Dst == nil {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(r.Dst.IP)
+		if !ok {
+			continue
+		}
+		bits, _ := r.Dst.Mask.Size()
+		via, _ := netip.AddrFromSlice(r.Gw)
+		routes = append(routes, setRoute{netip.PrefixFrom(ip.Unmap(), bits), via.Unmap()})
+	}
+	return routes, nil
+}

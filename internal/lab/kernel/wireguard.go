@@ -1,0 +1,39 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Key is a WireGuard key. It is never printed, not even a public one: the
+// two cannot be told apart by looking.
+type Key [32]byte
+
+// Format prints a placeholder, whatever the verb.
+func (Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[key]")) }
+
+// MarshalText encodes a placeholder.
+func (Key) MarshalText() ([]byte, error) { return []byte("[key]"), nil }
+
+// Clear overwrites the key.
+func (k *Key) Clear() { *k = Key{} }
+
+// WireGuard is the configuration of a kernel WireGuard device with one peer.
+type WireGuard struct {
+	Private Key
+	Port    int // UDP port to listen on
+
+	Peer      Key // the peer's public key
+	Preshared Key
+	Endpoint  netip.AddrPort // the peer's outer address
+	Allowed   []netip.Prefix // what the peer may send and be sent
+	Keepalive time.Duration  // 0 = none
+}
+
+// WireGuardStats are the counters of a device's one peer. Handshake is the
+// time of the last one, zero if there was none.
+type WireGuardStats struct {
+	Sent, Received uint64
+	Handshake      time.Time
+}
