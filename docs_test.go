@@ -2,6 +2,8 @@ package chokepoint_test
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"go/ast"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func readText(t *testing.T, name string) string {
@@ -234,27 +237,55 @@ func rowNames(text string) []string {
 	return names
 }
 
-// TestMethodDescribesEveryMetric: each name, with its unit and direction, has
-// a row of its own in docs/method.md, and no row is of a metric that is gone.
+var update = flag.Bool("update", false, "rewrite the parts of documents that the code knows best")
+
+// holdBlock compares the part of a document between "<!-- name: … -->" and
+// "<!-- end -->" with what the code says; -update rewrites it.
+func holdBlock(t *testing.T, file, name, want string) {
+	t.Helper()
+	text := readText(t, file)
+	before, rest, ok := strings.Cut(text, "<!-- "+name+":")
+	head, rest, ok2 := strings.Cut(rest, "-->\n")
+	got, after, ok3 := strings.Cut(rest, "<!-- end -->")
+	if !ok || !ok2 || !ok3 {
+		t.Fatalf("%s has no block %s", file, name)
+	}
+	if got == want {
+		return
+	}
+	if !*update {
+		t.Errorf("block %s of %s differs from the code (-code +document); go test -update rewrites it:\n%s", name, file, cmp.Diff(want, got))
+		return
+	}
+	text = before + "<!-- " + name + ":" + head + "-->\n" + want + "<!-- end -->" + after
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func metricTable(metrics []record.Metric) string {
+	var b strings.Builder
+	b.WriteString("\n| metric | unit | better | scope | meaning |\n|---|---|---|---|---|\n")
+	for _, m := range metrics {
+		better := m.Better
+		if better == "" {
+			better = "–"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Unit, better, m.Scope, m.Doc)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// TestMethodDescribesEveryMetric: the table is the declarations themselves,
+// which must each say something.
 func TestMethodDescribesEveryMetric(t *testing.T) {
-	text := readText(t, "docs/method.md")
-	rows := rowNames(text)
-	known := map[string]bool{}
 	for _, m := range analysis.Metrics() {
-		known[m.Name] = true
-		if !slices.Contains(rows, m.Name) {
-			t.Errorf("docs/method.md has no row for metric %s (%s)", m.Name, m.Doc)
-		}
-		unit := regexp.MustCompile("(?m)^\\|[^|]*`" + m.Name + "`[^|]*\\| " + regexp.QuoteMeta(m.Unit) + " ")
-		if slices.Contains(rows, m.Name) && !unit.MatchString(text) {
-			t.Errorf("docs/method.md: the row of %s does not give its unit %s", m.Name, m.Unit)
+		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
+			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
 		}
 	}
-	for _, name := range rows {
-		if regexp.MustCompile(`_(bps|pps|ratio|ns|w|c|s)$`).MatchString(name) && !known[name] {
-			t.Errorf("docs/method.md has a row for %s, which package analysis does not declare", name)
-		}
-	}
+	holdBlock(t, "docs/method.md", "metrics", metricTable(analysis.Metrics()))
 }
 
 func TestMethodDescribesEveryReason(t *testing.T) {
