@@ -39,6 +39,9 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 				t.Errorf("firewall is %+v (%v), want %+v", got, err, want)
 			}
 		}
+		must(t, ProbeFirewall(true))
+		must(t, ProbeNAT(NATMasquerade))
+		must(t, ProbeNAT(NATForward))
 		if tables, err := FilterTables(); err != nil || len(tables) != 0 {
 			t.Errorf("tables at the end are %v (%v), want none", tables, err)
 		}

@@ -70,7 +70,7 @@ func SetFirewall(want Firewall) error {
 		return explain(err, "set firewall off")
 	}
 	for _, family := range families() {
-		if err = f.addFirewall(family, want); err != nil {
+		if err = f.addFirewall(firewallTable, family, want); err != nil {
 			break
 		}
 	}
@@ -86,25 +86,50 @@ func SetFirewall(want Firewall) error {
 	return nil
 }
 
-func (f filter) addFirewall(family nftables.TableFamily, want Firewall) error {
-	t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + firewallTable, Family: family})
+// ProbeFirewall makes the rules in a chain that no packet sees, and deletes
+// them again.
+func ProbeFirewall(stateful bool) error {
+	const probe = "probe"
+	f, err := openFilter()
+	if err == nil {
+		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + probe, Family: nftables.TableFamilyIPv4})
+		c := f.conn.AddChain(&nftables.Chain{Name: rulesChain, Table: t})
+		if err = f.addRules(t, c, 1, stateful); err == nil {
+			err = f.flush()
+		}
+	}
+	if err == nil {
+		err = f.remove(probe)
+	}
+	return explain(err, "probe firewall")
+}
+
+func (f filter) addFirewall(table string, family nftables.TableFamily, want Firewall) error {
+	t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: family})
 	c := f.conn.AddChain(&nftables.Chain{
 		Name: rulesChain, Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
-	if want.Stateful {
+	if err := f.addRules(t, c, want.Rules, want.Stateful); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+func (f filter) addRules(t *nftables.Table, c *nftables.Chain, n int, stateful bool) error {
+	if stateful {
 		f.conn.AddChain(&nftables.Chain{Name: statefulMark, Table: t})
 		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: knownConnection()})
 	}
-	for i := range want.Rules {
-		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: neverMatching(family, i)})
+	for i := range n {
+		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: neverMatching(t.Family, i)})
 		if (i+1)%batch == 0 {
 			if err := f.flush(); err != nil {
 				return err
 			}
 		}
 	}
-	return f.flush()
+	return nil
 }
 
 // knownConnection is "ct state established,related accept".

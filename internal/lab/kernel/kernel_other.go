@@ -55,3 +55,7 @@ func AddWireGuard(dev string, mtu int) error                            { return
 func ProbeWireGuard() error                                             { return ErrUnsupported }
 func ConfigureWireGuard(dev string, w WireGuard) error                  { return ErrUnsupported }
 func ReadWireGuard(dev string) (WireGuardStats, error)                  { return WireGuardStats{}, ErrUnsupported }
+func ProbeNAT(mode NATMode) error                                       { return ErrUnsupported }
+func ProbeFirewall(stateful bool) error                                 { return ErrUnsupported }
+func ProbeVLAN() error                                                  { return ErrUnsupported }
+func TxQueues(dev string) (int, error)                                  { return 0, ErrUnsupported }

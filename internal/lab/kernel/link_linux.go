@@ -93,6 +93,15 @@ func TxQueueLen(dev string) (int, error) {
 	return l.Attrs().TxQLen, nil
 }
 
+// TxQueues is how many transmit queues a device has.
+func TxQueues(dev string) (int, error) {
+	l, err := find(dev)
+	if err != nil {
+		return 0, explain(err, "read number of queues of %s", dev)
+	}
+	return l.Attrs().NumTxQueues, nil
+}
+
 // HardwareAddr is a device's layer-2 address.
 func HardwareAddr(dev string) (net.HardwareAddr, error) {
 	l, err := find(dev)

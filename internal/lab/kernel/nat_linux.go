@@ -48,7 +48,7 @@ func SetNAT(n NAT) error {
 		err = f.remove(natTable)
 	}
 	if err == nil {
-		err = f.addNAT(n)
+		err = f.addNAT(natTable, n)
 	}
 	if err == nil {
 		err = forgetConnections()
@@ -56,7 +56,21 @@ func SetNAT(n NAT) error {
 	return explain(err, "set nat %s", n.Mode)
 }
 
-func (f filter) addNAT(n NAT) error {
+// ProbeNAT makes a translation for a port that does not exist, and deletes it
+// again: it says what a kernel has without touching a packet.
+func ProbeNAT(mode NATMode) error {
+	const probe = "probe"
+	f, err := openFilter()
+	if err == nil {
+		err = f.addNAT(probe, NAT{mode, "chokepoint-none", []netip.Addr{netip.IPv4Unspecified()}, nil})
+	}
+	if err == nil {
+		err = f.remove(probe)
+	}
+	return explain(err, "probe nat %s", mode)
+}
+
+func (f filter) addNAT(table string, n NAT) error {
 	switch n.Mode {
 	case NATOff:
 		return nil
@@ -71,7 +85,7 @@ func (f filter) addNAT(n NAT) error {
 		return errors.New("no inside address given")
 	}
 	for _, family := range families() {
-		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + natTable, Family: family})
+		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: family})
 		if n.Mode == NATMasquerade {
 			f.masquerade(t, n.WAN)
 		} else {
@@ -79,7 +93,7 @@ func (f filter) addNAT(n NAT) error {
 		}
 	}
 	if err := f.flush(); err != nil {
-		return errors.Join(err, f.remove(natTable))
+		return errors.Join(err, f.remove(table))
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ const (
 	Bytes
 	BitsPerSecond
 	Microseconds
+	PartsPerMillion
 	Flag // 0 or 1
 	Word // index into Parameter.Words
 )

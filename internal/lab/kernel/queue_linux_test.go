@@ -19,7 +19,7 @@ func TestRootQueue(t *testing.T) {
 		{"cake", map[string]uint64{"bandwidth": 300e6, "nat": 1}},
 		{"codel", map[string]uint64{"limit": 777}},
 		{"sfq", map[string]uint64{"limit": 100}},
-		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "loss_ppm": 10000}},
+		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "loss": 10000}},
 	}
 	inNamespace(t, func(t *testing.T) {
 		pair(t)

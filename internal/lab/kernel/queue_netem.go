@@ -10,8 +10,7 @@ func netemParameters() []Parameter {
 		{Name: "limit", Quantity: Packets, Default: 1000},
 		{Name: "delay", Quantity: Microseconds},
 		{Name: "jitter", Quantity: Microseconds},
-		// In packets per million, so that it stays a whole number.
-		{Name: "loss_ppm", Quantity: Count},
+		{Name: "loss", Quantity: PartsPerMillion},
 		{Name: "rate", Quantity: BitsPerSecond},
 	}
 }
@@ -22,7 +21,7 @@ func netemParameters() []Parameter {
 // ticks of the struct.
 func encodeNetem(_ queueKind, v map[string]uint64) []byte {
 	var b []byte
-	loss := min(float64(v["loss_ppm"])/1e6, 1) * math.MaxUint32
+	loss := min(float64(v["loss"])/1e6, 1) * math.MaxUint32
 	for _, x := range []uint32{
 		narrow(v["delay"] * 1000 / tick), narrow(v["limit"]), uint32(math.Round(loss)), 0, 0,
 		narrow(v["jitter"] * 1000 / tick),
@@ -49,7 +48,7 @@ func decodeNetem(_ queueKind, b []byte) (map[string]uint64, error) {
 	word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(b[4*i:])) }
 	v := map[string]uint64{
 		"limit": word(1), "delay": word(0) * tick / 1000, "jitter": word(5) * tick / 1000,
-		"loss_ppm": uint64(math.Round(float64(word(2)) / math.MaxUint32 * 1e6)), "rate": 0,
+		"loss": uint64(math.Round(float64(word(2)) / math.MaxUint32 * 1e6)), "rate": 0,
 	}
 	if wide := found[10]; len(wide) >= 8 {
 		v["delay"] = binary.NativeEndian.Uint64(wide) / 1000

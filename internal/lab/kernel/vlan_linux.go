@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -44,6 +45,15 @@ func SetVLAN(dev string, id int) error {
 		return nil
 	}
 	return explain(addVLAN(dev, id), "%s", what)
+}
+
+// ProbeVLAN makes a tagged device on a virtual link made for the purpose.
+func ProbeVLAN() error {
+	a, b := fmt.Sprintf("cpv%da", os.Getpid()), fmt.Sprintf("cpv%db", os.Getpid())
+	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 1); err != nil {
+		return err
+	}
+	return errors.Join(SetVLAN(a, 1), DeleteLink(a))
 }
 
 func addVLAN(dev string, id int) error {
