@@ -1,0 +1,118 @@
+package traffic
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// monotonic is CLOCK_MONOTONIC in nanoseconds.
+func monotonic() int64 { return host.Monotonic() }
+
+func readClock(id int32) int64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(id, &ts) != nil {
+		return 0
+	}
+	return ts.Nano()
+}
+
+// glance is how long a sleeping thread may overlook that it should stop.
+const glance = 20 * time.Millisecond
+
+// sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at,
+// or stop is set. Go's own timers are too coarse (a millisecond), and a
+// signal of the runtime must not end the sleep early.
+func sleepUntil(at int64, stop *atomic.Bool) {
+	for !stop.Load() {
+		now := monotonic()
+		if now >= at {
+			return
+		}
+		ts := unix.NsecToTimespec(min(at, now+int64(glance)))
+		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
+	}
+}
+
+// nap sleeps for d or until a signal comes.
+func nap(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil)
+}
+
+// ownThread gives the calling goroutine a thread for itself, which dies with
+// it, with precise timers. It returns the thread's id.
+func ownThread() int {
+	runtime.LockOSThread()
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	return unix.Gettid()
+}
+
+// threadCPU is the CPU time that a thread of this process has used, by the
+// clock that the kernel makes for each thread (see clock_getcpuclockid(3)).
+func threadCPU(tid int) int64 { return readClock(int32(^tid)<<3 | 6) }
+
+// processCPU is this process' user and system time.
+func processCPU() (user, system int64) {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0, 0
+	}
+	return u.Utime.Nano(), u.Stime.Nano()
+}
+
+// pinProcess limits all threads of this process, and those they will start,
+// to the given cores.
+func pinProcess(cpus []int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("pin the engine to cores %v: %w", cpus, err)
+	}
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			continue
+		}
+		if err := unix.SchedSetaffinity(tid, &set); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("pin the engine to cores %v: %w", cpus, err)
+		}
+	}
+	return nil
+}
+
+// allowedCPUs lists the cores that the process may run on.
+func allowedCPUs() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	var cpus []int
+	for i := 0; len(cpus) < set.Count(); i++ {
+		if set.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus
+}
+
+// makeRoom lets n threads block in the kernel and come back without waiting
+// for a turn in Go's scheduler. The engine has its process to itself.
+func makeRoom(n int) {
+	if n += runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
+		runtime.GOMAXPROCS(n)
+	}
+}

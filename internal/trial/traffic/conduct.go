@@ -1,0 +1,265 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Every wait has an end. Patience covers set-up; overtime is what the nodes
+// may need beyond the planned end of the load to hand in their results.
+const (
+	patience = 15 * time.Second
+	overtime = 15 * time.Second
+)
+
+// request is the first message to a node. The opener connects to Peer:Port;
+// the listener binds Addr:Port, where port 0 lets the kernel choose.
+type request struct {
+	Check  bool        `json:"check,omitempty"` // only say whether it can be done
+	Side   string      `json:"side"`            // "near" or "far"
+	Listen bool        `json:"listen"`
+	Addr   netip.Addr  `json:"addr"`
+	Peer   netip.Addr  `json:"peer"`
+	Port   int         `json:"port"`
+	CPUs   []int       `json:"cpus,omitempty"`
+	Load   record.Load `json:"load"`
+}
+
+// message is what a node says; one field is set.
+type message struct {
+	Listening int             `json:"listening,omitempty"` // port
+	Ready     bool            `json:"ready,omitempty"`
+	Glimpse   *glimpse        `json:"glimpse,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+}
+
+// glimpse is a node's share of a Progress, in the node's clock.
+type glimpse struct {
+	At  int64   `json:"at_ns"`
+	Bps float64 `json:"bps"`
+	PPS float64 `json:"pps,omitempty"`
+	RTT int64   `json:"rtt_ns,omitempty"`
+}
+
+// party is one end during a conducted load. listening and ready are fed by
+// its reader; result and err are the reader's until done is closed.
+type party struct {
+	side      string
+	end       End
+	session   host.Session
+	listening chan int
+	ready     chan struct{}
+	done      chan struct{}
+	result    json.RawMessage
+	err       error
+}
+
+// conduct is the controller half that all engines share: it opens the
+// listening end, then the connecting end, waits until both are ready, hands
+// them the timeline and collects one result from each: index 0 is near.
+type conduct struct {
+	verb      string
+	load      record.Load
+	conductor Conductor
+	cancel    context.CancelCauseFunc
+
+	mu   sync.Mutex
+	last map[string]glimpse
+}
+
+func runConducted(parent context.Context, verb string, near, far End, load record.Load, c Conductor) (results [2]json.RawMessage, err error) {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]glimpse{}}
+	parties := [2]*party{newParty("near", near), newParty("far", far)}
+	defer func() {
+		for _, p := range parties {
+			if p.session != nil {
+				p.session.Close()
+				<-p.done
+			}
+		}
+	}()
+	if err := r.run(ctx, parties); err != nil {
+		if parent.Err() != nil {
+			return results, parent.Err()
+		}
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+			err = cause
+		}
+		return results, err
+	}
+	for i, p := range parties {
+		results[i] = p.result
+	}
+	return results, nil
+}
+
+func newParty(side string, end End) *party {
+	return &party{
+		side: side, end: end,
+		listening: make(chan int, 1), ready: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+func (r *conduct) run(ctx context.Context, parties [2]*party) error {
+	opener, listener := parties[0], parties[1]
+	if r.load.Opener == "far" {
+		opener, listener = listener, opener
+	}
+	if err := r.open(ctx, listener, opener.end, true, r.load.Port); err != nil {
+		return err
+	}
+	port, err := await(ctx, listener, "listening", listener.listening)
+	if err != nil {
+		return err
+	}
+	if err := r.open(ctx, opener, listener.end, false, port); err != nil {
+		return err
+	}
+	for _, p := range []*party{opener, listener} {
+		if _, err := await(ctx, p, "ready", p.ready); err != nil {
+			return err
+		}
+	}
+	w, err := r.conductor.Ready(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range parties {
+		if err := p.session.Send(shiftWindow(w, p.end.Offset)); err != nil {
+			return r.fault(p, fmt.Errorf("send the timeline: %w", err))
+		}
+		if err := p.session.Finish(); err != nil {
+			return r.fault(p, fmt.Errorf("finish: %w", err))
+		}
+	}
+	limit := time.Duration(w.Stop-w.Begin) + overtime
+	for _, p := range parties {
+		if err := r.collect(ctx, p, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, port int) error {
+	octx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := p.end.Agent.Open(octx, r.verb, request{
+		Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
+		CPUs: p.end.CPUs, Load: r.load,
+	})
+	if err != nil {
+		return fmt.Errorf("open %s at %s end: %w", r.verb, p.side, err)
+	}
+	p.session = s
+	// A blocked Recv ends only with its session.
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	go func() {
+		defer close(p.done)
+		defer stop()
+		p.err = r.read(p)
+		if p.err != nil {
+			r.cancel(r.fault(p, p.err))
+		}
+	}()
+	return nil
+}
+
+// read follows one end to its last word.
+func (r *conduct) read(p *party) error {
+	ready := false
+	for {
+		var m message
+		err := p.session.Recv(&m)
+		if err == io.EOF {
+			if p.result == nil {
+				return errors.New("ended without a result")
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Listening > 0:
+			select {
+			case p.listening <- m.Listening:
+			default:
+			}
+		case m.Ready && !ready:
+			ready = true
+			close(p.ready)
+		case m.Glimpse != nil:
+			r.glimpse(p, *m.Glimpse)
+		case m.Result != nil:
+			p.result = m.Result
+		}
+	}
+}
+
+// glimpse adds what both ends received and passes it on.
+func (r *conduct) glimpse(p *party, g glimpse) {
+	r.mu.Lock()
+	r.last[p.side] = g
+	sum := Progress{At: g.At - p.end.Offset, RTT: g.RTT}
+	for _, l := range r.last {
+		sum.ReceivedBps += l.Bps
+		sum.ReceivedPPS += l.PPS
+	}
+	r.mu.Unlock()
+	r.conductor.Progress(sum)
+}
+
+func (r *conduct) collect(ctx context.Context, p *party, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return r.fault(p, fmt.Errorf("no result within %v", limit))
+	}
+	if p.err != nil {
+		return r.fault(p, p.err)
+	}
+	return nil
+}
+
+func (r *conduct) fault(p *party, err error) error {
+	return fmt.Errorf("%s at %s end (%s): %w", r.verb, p.side, p.end.Node, err)
+}
+
+func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var zero T
+	select {
+	case v := <-c:
+		return v, nil
+	case <-ctx.Done():
+		return zero, context.Cause(ctx)
+	case <-timer.C:
+		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, patience)
+	case <-p.done:
+		if p.err == nil {
+			return zero, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)
+		}
+		return zero, fmt.Errorf("%s end (%s): %w", p.side, p.end.Node, p.err)
+	}
+}
+
+func shiftWindow(w record.Window, d int64) record.Window {
+	return record.Window{Begin: w.Begin + d, Start: w.Start + d, End: w.End + d, Stop: w.Stop + d}
+}

@@ -1,0 +1,114 @@
+package traffic
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// meter reads the flows' counters on a thread of its own: at every tick from
+// the load's begin to its stop, and at both edges of the window.
+type meter struct {
+	flows    []flow
+	interval int64
+	start    mark
+	end      mark
+	lateMax  int64 // worst lateness of a tick
+}
+
+// mark is what the process had used at an edge of the window.
+type mark struct {
+	at, late     int64
+	user, system int64
+	threads      []int64
+}
+
+const defaultInterval = 100 * time.Millisecond
+
+func newMeter(flows []flow, interval time.Duration) *meter {
+	if interval <= 0 {
+		interval = defaultInterval
+	}
+	return &meter{flows: flows, interval: int64(interval)}
+}
+
+// run ticks until the planned stop. Ticks are counted from the window's start,
+// so that an edge of the window is a tick.
+func (m *meter) run(p *phases, tids []atomic.Int64) {
+	ownThread()
+	due := p.Start - (p.Start-p.Begin)/m.interval*m.interval
+	for due <= p.Stop {
+		sleepUntil(due, &p.stop)
+		if p.stop.Load() && monotonic() < due {
+			return
+		}
+		m.tick(p, due, tids)
+		due = m.next(p, due)
+	}
+}
+
+// next is the tick after due. The window's end is one, even between two
+// others; ticks that are already past are left out, edges never.
+func (m *meter) next(p *phases, due int64) int64 {
+	n := due + m.interval
+	if due == p.End {
+		n = p.Start + ((p.End-p.Start)/m.interval+1)*m.interval
+	}
+	if late := monotonic() - n; late > 0 {
+		n += late / m.interval * m.interval
+	}
+	for _, e := range []int64{p.Start, p.End} {
+		if due < e && n > e {
+			n = e
+		}
+	}
+	return n
+}
+
+func (m *meter) tick(p *phases, due int64, tids []atomic.Int64) {
+	at, e := monotonic(), noEdge
+	switch due {
+	case p.Start:
+		e, m.start = startEdge, takeMark(at, at-due, tids)
+	case p.End:
+		e, m.end = endEdge, takeMark(at, at-due, tids)
+	}
+	m.lateMax = max(m.lateMax, at-due)
+	for _, f := range m.flows {
+		f.sample(monotonic(), e)
+	}
+}
+
+func takeMark(at, late int64, tids []atomic.Int64) mark {
+	k := mark{at: at, late: late, threads: make([]int64, len(tids))}
+	k.user, k.system = processCPU()
+	for i := range tids {
+		if tid := tids[i].Load(); tid != 0 {
+			k.threads[i] = threadCPU(int(tid))
+		}
+	}
+	return k
+}
+
+func (m *meter) usage() record.EndUsage {
+	u := record.EndUsage{
+		UserNs: m.end.user - m.start.user, SystemNs: m.end.system - m.start.system, CPUs: allowedCPUs(),
+	}
+	for i := range m.end.threads {
+		u.ThreadsNs = append(u.ThreadsNs, max(0, m.end.threads[i]-m.start.threads[i]))
+	}
+	return u
+}
+
+// sendResult is a node's last word.
+func sendResult(s host.Session, result any) error {
+	b, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	return s.Send(message{Result: b})
+}

@@ -1,0 +1,203 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Native is the built-in load generator: TCP and UDP with exact accounting.
+// Its node half needs Linux.
+type Native struct{}
+
+// Name is "native".
+func (Native) Name() string { return "native" }
+
+const maxFlows = 256
+
+// Check asks both nodes; a load that is impossible anywhere is answered
+// without them.
+func (n Native) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
+	if a := checkLoad(load); a.State != check.Yes {
+		return a
+	}
+	return checkNodes(ctx, host.Verb(host.FamilyTraffic, n.Name()), near, far, load)
+}
+
+// checkLoad judges what depends on no machine.
+func checkLoad(load record.Load) check.Answer {
+	if load.Protocol != "tcp" && load.Protocol != "udp" {
+		return check.Not("protocol %q: want tcp or udp", load.Protocol)
+	}
+	if n := len(flowsOf(load)); n < 1 || n > maxFlows {
+		return check.Not("%d flows: want 1 to %d", n, maxFlows)
+	}
+	if load.IP != 4 && load.IP != 6 {
+		return check.Not("IP version %d: want 4 or 6", load.IP)
+	}
+	if load.Protocol == "tcp" {
+		return check.OK()
+	}
+	return checkPacketSize(load)
+}
+
+func checkPacketSize(load record.Load) check.Answer {
+	smallest := packetOverhead(load.IP) + datagramHeader
+	if load.PacketSize < smallest {
+		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the smallest are %d bytes",
+			load.PacketSize, load.IP, datagramHeader, smallest)
+	}
+	if load.PacketSize > 65535 {
+		return check.Not("%d-byte packets: IP allows 65535", load.PacketSize)
+	}
+	return check.OK()
+}
+
+// checkNodes puts a check request to both ends; the worse answer counts.
+func checkNodes(ctx context.Context, verb string, near, far End, load record.Load) check.Answer {
+	best := check.OK()
+	for side, end := range map[string]End{"near": near, "far": far} {
+		var a check.Answer
+		err := end.Agent.Invoke(ctx, verb, request{Check: true, Side: side, Addr: end.Addr, Load: load}, &a)
+		switch {
+		case errors.Is(err, host.ErrUnsupported), errors.Is(err, host.ErrUnknownVerb):
+			a = check.Not("%s: %v", end.Node, err)
+		case err != nil:
+			a = check.CouldNotTell("%s: %v", end.Node, err)
+		case a.State != check.Yes:
+			a.Reason = end.Node + ": " + a.Reason
+		}
+		if a.State == check.No || a.State == check.Unknown && best.State == check.Yes ||
+			best.State == check.Yes && best.Reason == "" {
+			best = a
+		}
+		if best.State == check.No {
+			return best
+		}
+	}
+	return best
+}
+
+// Offer runs the load and joins what both ends counted.
+func (n Native) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+	if a := checkLoad(load); a.State != check.Yes {
+		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
+	}
+	raw, err := runConducted(ctx, host.Verb(host.FamilyTraffic, n.Name()), near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	var reports [2]endReport
+	for i, end := range []End{near, far} {
+		if err := json.Unmarshal(raw[i], &reports[i]); err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+		reports[i].shift(-end.Offset)
+		reports[i].Usage.Node = end.Node
+	}
+	return joinNative(load, reports)
+}
+
+// endReport is what one end saw, in its own clock.
+type endReport struct {
+	Flows   []flowReport      `json:"flows"`
+	Usage   record.EndUsage   `json:"usage"`
+	Details map[string]string `json:"details"`
+	Caveats []record.Caveat   `json:"caveats,omitempty"`
+}
+
+// flowReport is one end's half of a flow. Bytes and Ns are of the window.
+type flowReport struct {
+	Sends    bool          `json:"sends"`
+	Addr     string        `json:"addr"` // this end's address and port
+	Bytes    int64         `json:"bytes"`
+	Ns       int64         `json:"ns"`
+	Table    *record.Table `json:"table"`
+	TCP      *record.TCP   `json:"tcp,omitempty"`
+	Verified int64         `json:"verified,omitempty"`
+	Corrupt  int64         `json:"corrupt,omitempty"`
+
+	// UDP: what the sender sent, or what the receiver made of it.
+	Sent       int64 `json:"sent,omitempty"`
+	Unsent     int64 `json:"unsent,omitempty"`
+	Received   int64 `json:"received,omitempty"`
+	Lost       int64 `json:"lost,omitempty"` // from gaps, and the tail if Announced
+	Highest    int64 `json:"highest,omitempty"`
+	Announced  int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived
+	Duplicates int64 `json:"duplicates,omitempty"`
+	Reordered  int64 `json:"reordered,omitempty"`
+}
+
+func (r *endReport) shift(d int64) {
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		f.Table.Shift(d)
+		if f.TCP != nil {
+			f.TCP.Series.Shift(d)
+		}
+	}
+}
+
+func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error) {
+	keys := flowsOf(load)
+	t := &record.Traffic{
+		Engine: "native", Load: load, Details: map[string]string{},
+		Ends: map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage},
+	}
+	for i, side := range []string{"near", "far"} {
+		if len(reports[i].Flows) != len(keys) {
+			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side, len(reports[i].Flows), len(keys))
+		}
+		for k, v := range reports[i].Details {
+			t.Details[side+"."+k] = v
+		}
+		t.Caveats = append(t.Caveats, reports[i].Caveats...)
+	}
+	for i, k := range keys {
+		s, r := &reports[0].Flows[i], &reports[1].Flows[i]
+		if !k.sends("near") {
+			s, r = r, s
+		}
+		f := record.Flow{
+			Stream: k.Stream, Direction: k.Direction, Local: s.Addr, Remote: r.Addr,
+			SentBytes: s.Bytes, ReceivedBytes: r.Bytes, SenderNs: s.Ns, ReceiverNs: r.Ns,
+			TCP: s.TCP, Sent: s.Table, Received: r.Table, Verified: r.Verified, Corrupt: r.Corrupt,
+		}
+		if load.Protocol == "udp" {
+			if err := joinPackets(&f, s, r, load); err != nil {
+				return nil, err
+			}
+		}
+		t.Flows = append(t.Flows, f)
+	}
+	return t, nil
+}
+
+// joinPackets closes the accounts of a UDP flow: the receiver counted
+// arrivals and gaps, the sender what it sent. If no packet of the cool-down
+// arrived, the receiver could not see the missing tail, and the sender's
+// count gives it.
+func joinPackets(f *record.Flow, s, r *flowReport, load record.Load) error {
+	lost := r.Lost
+	if r.Announced < 0 {
+		lost += s.Sent - r.Highest
+	}
+	if s.Sent != r.Received+lost || lost < 0 {
+		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
+			f.Stream, f.Direction, s.Sent, r.Received, lost)
+	}
+	// The packets of the window may arrive spread over more time than they
+	// were sent in (a queue that drains), never over less: silence at an
+	// edge is loss and not a shorter window.
+	f.ReceiverNs = max(r.Ns, s.Ns)
+	f.Packets = &record.Packets{
+		Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost,
+		Duplicates: r.Duplicates, Reordered: r.Reordered, Size: load.PacketSize,
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Serve is the node half of the native engine.
+func (Native) Serve(ctx context.Context, s host.Session) error {
+	var q request
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	if q.Check {
+		return s.Send(checkNative(q.Load))
+	}
+	if err := pinProcess(q.CPUs); err != nil {
+		return err
+	}
+	keys := flowsOf(q.Load)
+	makeRoom(len(keys) + 4)
+	connect := connectTCP
+	if q.Load.Protocol == "udp" {
+		connect = connectUDP
+	}
+	l, err := connect(ctx, q, keys, func(port int) error { return s.Send(message{Listening: port}) })
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := s.Send(message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	report, err := l.run(ctx, w, func(g glimpse) error { return s.Send(message{Glimpse: &g}) })
+	if err != nil {
+		return err
+	}
+	return sendResult(s, report)
+}
+
+// checkNative answers for this node.
+func checkNative(load record.Load) check.Answer {
+	if load.Protocol != "tcp" || load.Congestion == "" {
+		return check.OK()
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return check.CouldNotTell("open a TCP socket: %v", err)
+	}
+	defer unix.Close(fd)
+	err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, load.Congestion)
+	switch err {
+	case nil:
+		return check.OK()
+	case unix.ENOENT:
+		return check.Not("congestion control %s: the kernel does not have it", load.Congestion).
+			Hinted("see /proc/sys/net/ipv4/tcp_available_congestion_control; a module may be missing")
+	case unix.EPERM:
+		return check.Not("congestion control %s: not allowed for ordinary users", load.Congestion).
+			Hinted("add it to net.ipv4.tcp_allowed_congestion_control")
+	}
+	return check.CouldNotTell("congestion control %s: %v", load.Congestion, err)
+}
+
+// flow is one end of one stream in one direction: a connected socket and the
+// work that a thread of its own does with it.
+type flow interface {
+	// run moves data until the phases say that it is over; it returns soon
+	// after unblock.
+	run(p *phases) error
+	// unblock ends the blocking calls of run: at first softly, so that what
+	// is under way arrives, then at once.
+	unblock(how urgency)
+	// sample is called by the meter at each tick; edge tells the window's.
+	sample(at int64, edge edge)
+	// received is what counts as progress: payload bytes and datagrams.
+	received() (bytes, packets int64)
+	report() flowReport
+	notes() map[string]int64 // further facts, summed over the flows
+	close()
+}
+
+type urgency int
+
+const (
+	softly urgency = iota
+	atOnce
+)
+
+type edge int
+
+const (
+	noEdge edge = iota
+	startEdge
+	endEdge
+)
+
+// phases is the timeline as the threads of one end see it.
+type phases struct {
+	record.Window
+	senders int64       // when senders stop, between End and Stop
+	stop    atomic.Bool // abandon everything
+}
+
+// lanes is one end of a whole load.
+type lanes struct {
+	request request
+	keys    []flowKey
+	flows   []flow
+	quiet   func() // ends what keeps connections alive before the run
+	details map[string]string
+	caveats []record.Caveat
+}
+
+func (l *lanes) close() {
+	if l.quiet != nil {
+		l.quiet()
+		l.quiet = nil
+	}
+	for _, f := range l.flows {
+		if f != nil {
+			f.close()
+		}
+	}
+	l.flows = nil
+}
+
+// run follows the timeline and returns what this end saw.
+func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) error) (*endReport, error) {
+	if l.quiet != nil {
+		l.quiet()
+		l.quiet = nil
+	}
+	p := &phases{Window: w, senders: w.End + (w.Stop-w.End)/4}
+	m := newMeter(l.flows, time.Duration(l.request.Load.Interval))
+	errs := make([]error, len(l.flows))
+	tids := make([]atomic.Int64, len(l.flows))
+	var workers sync.WaitGroup
+	for i, f := range l.flows {
+		workers.Go(func() {
+			tids[i].Store(int64(ownThread()))
+			if errs[i] = f.run(p); errs[i] != nil {
+				p.stop.Store(true)
+				l.unblock(atOnce)
+			}
+		})
+	}
+	// A cancelled context stops the threads; so does the end of the run.
+	end := context.AfterFunc(ctx, func() {
+		p.stop.Store(true)
+		l.unblock(atOnce)
+	})
+	var watchers sync.WaitGroup
+	watchers.Go(func() { m.run(p, tids) })
+	done := make(chan struct{})
+	watchers.Go(func() { l.glimpses(done, say) })
+	sleepUntil(p.senders, &p.stop)
+	l.unblock(softly)
+	sleepUntil(p.Stop, &p.stop)
+	l.unblock(atOnce)
+	workers.Wait()
+	p.stop.Store(true)
+	close(done)
+	watchers.Wait()
+	end()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("stream %d %s: %w", l.keys[i].Stream, l.keys[i].Direction, err)
+		}
+	}
+	return l.report(m), nil
+}
+
+func (l *lanes) unblock(how urgency) {
+	for _, f := range l.flows {
+		f.unblock(how)
+	}
+}
+
+// glimpses tells the controller a few times per second what arrived.
+func (l *lanes) glimpses(done <-chan struct{}, say func(glimpse) error) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	at, bytes, packets := monotonic(), int64(0), int64(0)
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		now, b, n := monotonic(), int64(0), int64(0)
+		for _, f := range l.flows {
+			fb, fn := f.received()
+			b, n = b+fb, n+fn
+		}
+		seconds := float64(now-at) / 1e9
+		g := glimpse{At: now, Bps: 8 * float64(b-bytes) / seconds, PPS: float64(n-packets) / seconds}
+		at, bytes, packets = now, b, n
+		if say(g) != nil {
+			return // the run's end will find out why
+		}
+	}
+}
+
+func (l *lanes) report(m *meter) *endReport {
+	r := &endReport{Usage: m.usage(), Details: l.details, Caveats: l.caveats}
+	notes := map[string]int64{}
+	for _, f := range l.flows {
+		r.Flows = append(r.Flows, f.report())
+		for k, v := range f.notes() {
+			notes[k] += v
+		}
+	}
+	for k, v := range notes {
+		r.Details[k] = strconv.FormatInt(v, 10)
+	}
+	r.Details["timer_late_max_ns"] = strconv.FormatInt(m.lateMax, 10)
+	r.Details["edge_late_ns"] = strconv.FormatInt(max(m.start.late, m.end.late), 10)
+	return r
+}

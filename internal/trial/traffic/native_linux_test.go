@@ -1,0 +1,156 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestTCPEveryOpenerAndDirection(t *testing.T) {
+	for _, opener := range []string{"near", "far"} {
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			t.Run(opener+" opens, data "+direction, func(t *testing.T) {
+				near, far := ends(t, loopback4)
+				near.Offset, far.Offset = 0, 0
+				clock := newStopwatch(300 * time.Millisecond)
+				got, err := Native{}.Offer(t.Context(), near, far, tcpLoad(2, direction, opener), clock)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := 2
+				if direction == record.Both {
+					want = 4
+				}
+				if len(got.Flows) != want {
+					t.Fatalf("got %d flows, want %d", len(got.Flows), want)
+				}
+				for _, f := range got.Flows {
+					checkTCPFlow(t, f, clock.timeline)
+				}
+				if len(clock.progress) == 0 {
+					t.Error("no progress was reported")
+				}
+			})
+		}
+	}
+}
+
+func checkTCPFlow(t *testing.T, f record.Flow, w record.Window) {
+	t.Helper()
+	if f.ReceivedBytes <= 0 || f.SentBytes <= 0 {
+		t.Errorf("stream %d %s: sent %d, received %d bytes, want both above 0", f.Stream, f.Direction, f.SentBytes, f.ReceivedBytes)
+	}
+	for name, ns := range map[string]int64{"sender": f.SenderNs, "receiver": f.ReceiverNs} {
+		if d := ns - (w.End - w.Start); d < -int64(50*time.Millisecond) || d > int64(50*time.Millisecond) {
+			t.Errorf("%s's window is %v off the plan", name, time.Duration(d))
+		}
+	}
+	if f.TCP == nil || f.TCP.Congestion != "cubic" || f.TCP.MSS <= 0 || f.TCP.BusyNs <= 0 {
+		t.Errorf("TCP = %+v, want cubic with a segment size and busy time", f.TCP)
+	}
+	for name, table := range map[string]*record.Table{"sent": f.Sent, "received": f.Received, "tcp_info": f.TCP.Series} {
+		if table == nil || len(table.T) < 10 {
+			t.Fatalf("%s series is too short: %v", name, table)
+		}
+		col := table.V[0]
+		if name == "tcp_info" {
+			col = table.Column("bytes_acked")
+		}
+		for i := range col {
+			if i > 0 && (col[i] < col[i-1] || table.T[i] <= table.T[i-1]) {
+				t.Fatalf("%s series falls at %d", name, i)
+			}
+		}
+	}
+	total := f.Received.V[0][len(f.Received.V[0])-1]
+	if sent := f.Sent.V[0][len(f.Sent.V[0])-1]; sent > total+64<<20 || f.ReceivedBytes > int64(total) {
+		t.Errorf("sent %v, received %v in all, window %v: does not fit together", sent, total, f.ReceivedBytes)
+	}
+}
+
+func TestTCPVerifiesEveryByte(t *testing.T) {
+	near, far := ends(t, loopback6)
+	load := tcpLoad(2, record.Both, "near")
+	load.IP, load.Verify = 6, true
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range got.Flows {
+		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes || f.Verified == 0 {
+			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified, f.Corrupt, f.ReceivedBytes)
+		}
+	}
+}
+
+func TestTCPVerifyFindsPlantedCorruption(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed
+	load := tcpLoad(2, record.Up, "near")
+	load.Verify, load.Port = true, freePort(t)
+	newTCPRelay(t, load.Port, preambleSize+12345)
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range got.Flows {
+		if f.Corrupt != 1 {
+			t.Errorf("stream %d: %d corrupt bytes, want the planted one", f.Stream, f.Corrupt)
+		}
+	}
+}
+
+func TestTCPRefused(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed // nobody listens there
+	_, err := Native{}.Offer(t.Context(), near, far, tcpLoad(1, record.Up, "near"), newStopwatch(time.Second))
+	wantError(t, err, "near end", "connect to 127.0.0.2:", "refused")
+}
+
+func TestUDPRefused(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed
+	_, err := Native{}.Offer(t.Context(), near, far, udpLoad(1, record.Up, "near", 100, 0), newStopwatch(time.Second))
+	wantError(t, err, "near end", "greet 127.0.0.2:", "refused")
+}
+
+func TestOneSideDies(t *testing.T) {
+	for _, protocol := range []string{"tcp", "udp"} {
+		t.Run(protocol, func(t *testing.T) {
+			near, far := ends(t, loopback4)
+			time.AfterFunc(300*time.Millisecond, func() { far.Agent.Close() })
+			load := tcpLoad(1, record.Up, "near")
+			load.Protocol, load.PacketSize = protocol, 200
+			began := time.Now()
+			_, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(20*time.Second))
+			wantError(t, err, "end (")
+			if d := time.Since(began); d > 3*time.Second {
+				t.Errorf("noticed after %v", d)
+			}
+		})
+	}
+}
+
+func TestCancelIsPrompt(t *testing.T) {
+	for _, protocol := range []string{"tcp", "udp"} {
+		t.Run(protocol, func(t *testing.T) {
+			near, far := ends(t, loopback4)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(300*time.Millisecond, cancel)
+			load := tcpLoad(2, record.Both, "near")
+			load.Protocol, load.PacketSize = protocol, 200
+			began := time.Now()
+			_, err := Native{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want context.Canceled", err)
+			}
+			if d := time.Since(began); d > 1500*time.Millisecond {
+				t.Errorf("cancelled load ended after %v, want at once", d)
+			}
+		})
+	}
+}

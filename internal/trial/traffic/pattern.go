@@ -1,0 +1,73 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// pattern is the content of a verified flow: an endless sequence of bytes in
+// which each byte depends on the flow's seed and on its position, so that
+// lost, repeated, moved and changed bytes all show. It is SplitMix64 with the
+// word's index as its counter (Steele, Lea, Flood, OOPSLA 2014).
+type pattern struct{ seed uint64 }
+
+func newPattern(tag string, flow int) pattern {
+	return pattern{uint64(tagHash(tag))<<32 ^ uint64(flow)*0xd1342543de82ef95}
+}
+
+func (p pattern) word(i uint64) uint64 {
+	z := p.seed + (i+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// fill writes the bytes from position at on.
+func (p pattern) fill(b []byte, at uint64) {
+	for len(b) > 0 && at%8 != 0 {
+		b[0] = byte(p.word(at/8) >> (8 * (at % 8)))
+		b, at = b[1:], at+1
+	}
+	i := at / 8
+	for ; len(b) >= 8; b, i = b[8:], i+1 {
+		binary.LittleEndian.PutUint64(b, p.word(i))
+	}
+	for j := range b {
+		b[j] = byte(p.word(i) >> (8 * j))
+	}
+}
+
+// mismatches counts the bytes of b that differ from those at position at on.
+func (p pattern) mismatches(b []byte, at uint64) int64 {
+	var n int64
+	for len(b) > 0 && at%8 != 0 {
+		if b[0] != byte(p.word(at/8)>>(8*(at%8))) {
+			n++
+		}
+		b, at = b[1:], at+1
+	}
+	i := at / 8
+	for ; len(b) >= 8; b, i = b[8:], i+1 {
+		if d := binary.LittleEndian.Uint64(b) ^ p.word(i); d != 0 {
+			n += int64(8 - zeroBytes(d))
+		}
+	}
+	for j := range b {
+		if b[j] != byte(p.word(i)>>(8*j)) {
+			n++
+		}
+	}
+	return n
+}
+
+// zeroBytes counts the zero bytes of a word.
+func zeroBytes(d uint64) int {
+	d |= d >> 4
+	d |= d >> 2
+	d |= d >> 1
+	return 8 - bits.OnesCount64(d&0x0101010101010101)
+}
+
+// datagramPosition is where in the pattern a datagram's payload begins: each
+// has a stretch of its own, longer than any datagram.
+func datagramPosition(ph phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

@@ -1,0 +1,168 @@
+package traffic
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+)
+
+// relayed is where the relays listen; the far end is reached there.
+var relayed = netip.MustParseAddr("127.0.0.2")
+
+// freePort is a port that was free on loopback a moment ago.
+func freePort(t testing.TB) int {
+	t.Helper()
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).Port
+}
+
+// udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, and harms
+// those of the measured window on their way there.
+type udpRelay struct {
+	front *net.UDPConn
+	back  *net.UDPAddr
+	wait  sync.WaitGroup
+
+	mu                               sync.Mutex
+	conns                            []*net.UDPConn
+	seen, lost, duplicated, reversed int64
+}
+
+func newUDPRelay(t testing.TB, port int) *udpRelay {
+	t.Helper()
+	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: relayed.AsSlice(), Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front.SetReadBuffer(4 << 20)
+	r := &udpRelay{front: front, back: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}}
+	r.wait.Go(r.serve)
+	t.Cleanup(func() {
+		front.Close()
+		r.mu.Lock()
+		for _, c := range r.conns {
+			c.Close()
+		}
+		r.mu.Unlock()
+		r.wait.Wait()
+	})
+	return r
+}
+
+func (r *udpRelay) serve() {
+	ways := map[netip.AddrPort]*net.UDPConn{}
+	b := make([]byte, 1<<16)
+	var held []byte
+	for {
+		n, from, err := r.front.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return
+		}
+		way := ways[from]
+		if way == nil {
+			if way, err = net.DialUDP("udp", nil, r.back); err != nil {
+				return
+			}
+			ways[from] = way
+			r.mu.Lock()
+			r.conns = append(r.conns, way)
+			r.mu.Unlock()
+			r.wait.Go(func() { r.backwards(way, from) })
+		}
+		held = r.harm(way, b[:n], held)
+	}
+}
+
+// harm loses each 10th datagram of the window, doubles each 15th and lets
+// each 21st be overtaken by the next.
+func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
+	d, _ := readDatagram(b)
+	if d.phase != phaseWindow {
+		if held != nil {
+			way.Write(held)
+		}
+		way.Write(b)
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen++
+	switch {
+	case r.seen%10 == 0:
+		r.lost++
+		return held
+	case r.seen%21 == 0 && held == nil:
+		return append([]byte(nil), b...)
+	}
+	way.Write(b)
+	if r.seen%15 == 1 {
+		r.duplicated++
+		way.Write(b)
+	}
+	if held != nil {
+		r.reversed++
+		way.Write(held)
+	}
+	return nil
+}
+
+func (r *udpRelay) backwards(way *net.UDPConn, to netip.AddrPort) {
+	b := make([]byte, 1<<16)
+	for {
+		n, err := way.Read(b)
+		if err != nil {
+			return
+		}
+		r.front.WriteToUDPAddrPort(b[:n], to)
+	}
+}
+
+// newTCPRelay passes connections and changes one byte of each, at position
+// harmAt of what the opener sends. Position 0 is a preamble's.
+func newTCPRelay(t testing.TB, port, harmAt int) {
+	t.Helper()
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: relayed.AsSlice(), Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wait sync.WaitGroup
+	t.Cleanup(func() {
+		ln.Close()
+		wait.Wait()
+	})
+	wait.Go(func() {
+		for {
+			a, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			b, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+			if err != nil {
+				a.Close()
+				return
+			}
+			wait.Go(func() { io.Copy(a, b); a.Close(); b.Close() })
+			wait.Go(func() { io.Copy(b, &harmer{r: a, at: harmAt}); a.Close(); b.Close() })
+		}
+	})
+}
+
+type harmer struct {
+	r  io.Reader
+	at int
+}
+
+func (h *harmer) Read(b []byte) (int, error) {
+	n, err := h.r.Read(b)
+	if h.at >= 0 && h.at < n {
+		b[h.at] ^= 0x40
+	}
+	h.at -= n
+	return n, err
+}

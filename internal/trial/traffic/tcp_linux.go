@@ -1,0 +1,266 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// introduction is how long a stranger may hold a connection open without a
+// valid preamble.
+const introduction = 3 * time.Second
+
+// connectTCP makes one connection per flow, whoever sends in it.
+func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{}}
+	var conns []*net.TCPConn
+	var err error
+	if q.Listen {
+		conns, err = acceptFlows(ctx, q, len(keys), listening)
+	} else {
+		conns, err = dialFlows(ctx, q, len(keys))
+	}
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range conns {
+		f, err := newTCPFlow(c, q, i, keys[i])
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.flows[i] = f
+	}
+	l.details["mode"] = "tcp: write 1 MiB, receive by truncation"
+	if q.Load.Verify {
+		l.details["mode"] = "tcp: every byte verified"
+	}
+	l.details["congestion"] = l.flows[0].(*tcpFlow).congestion
+	return l, nil
+}
+
+// tune sets what must be set before the connection is made.
+func tune(q request) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		outer := c.Control(func(fd uintptr) {
+			if q.Load.Congestion != "" {
+				err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, q.Load.Congestion)
+				if err != nil {
+					err = fmt.Errorf("set congestion control %s: %w", q.Load.Congestion, err)
+					return
+				}
+			}
+			if q.Load.MSS > 0 {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, q.Load.MSS)
+				if err != nil {
+					err = fmt.Errorf("set segment size %d: %w", q.Load.MSS, err)
+				}
+			}
+		})
+		return errors.Join(outer, err)
+	}
+}
+
+func dialFlows(ctx context.Context, q request, n int) ([]*net.TCPConn, error) {
+	conns := make([]*net.TCPConn, n)
+	d := net.Dialer{
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(q.Addr, 0)), Control: tune(q), KeepAlive: -1,
+	}
+	d.SetMultipathTCP(false)
+	target := netip.AddrPortFrom(q.Peer, uint16(q.Port)).String()
+	for i := range conns {
+		c, err := d.DialContext(ctx, "tcp", target)
+		if err != nil {
+			return conns, fmt.Errorf("connect to %s: %w", target, cause(err))
+		}
+		conns[i] = c.(*net.TCPConn)
+		if err := introduce(ctx, c, q.Load.Tag, i); err != nil {
+			return conns, fmt.Errorf("introduce stream to %s: %w", target, err)
+		}
+	}
+	return conns, nil
+}
+
+// cause drops the wordy wrapping of net's errors, which repeats addresses.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+func introduce(ctx context.Context, c net.Conn, tag string, flow int) error {
+	if t, ok := ctx.Deadline(); ok {
+		c.SetDeadline(t)
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	if _, err := c.Write(preamble(tag, flow)); err != nil {
+		return cause(err)
+	}
+	b := make([]byte, welcomeSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return cause(err)
+	}
+	if string(b) != string(welcome(tag)) {
+		return errors.New("somebody else is listening there")
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// acceptFlows listens until each flow has introduced itself. Strangers are
+// dropped and never hold up the others.
+func acceptFlows(ctx context.Context, q request, n int, listening func(port int) error) ([]*net.TCPConn, error) {
+	lc := net.ListenConfig{Control: tune(q), KeepAlive: -1}
+	lc.SetMultipathTCP(false)
+	at := netip.AddrPortFrom(q.Addr, uint16(q.Port))
+	ln, err := lc.Listen(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, fmt.Errorf("listen on %v: %w", at, cause(err))
+	}
+	if err := listening(ln.Addr().(*net.TCPAddr).Port); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	h := hall{tag: q.Load.Tag, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
+	var guests sync.WaitGroup
+	guests.Go(func() { h.receive(ln, &guests) })
+	select {
+	case <-h.full:
+		err = nil
+	case <-ctx.Done():
+		err = fmt.Errorf("wait for %d connections on %v: %w", n, at, ctx.Err())
+	}
+	ln.Close()
+	h.end()
+	guests.Wait()
+	return h.conns, err
+}
+
+// hall is where connections wait until they are recognised.
+type hall struct {
+	tag  string
+	full chan struct{} // closed when nobody is missing
+
+	mu      sync.Mutex
+	waiting []net.Conn // not yet recognised
+	conns   []*net.TCPConn
+	missing int
+	over    bool
+}
+
+func (h *hall) receive(ln net.Listener, guests *sync.WaitGroup) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		if h.over {
+			h.mu.Unlock()
+			c.Close()
+			return
+		}
+		h.waiting = append(h.waiting, c)
+		h.mu.Unlock()
+		guests.Go(func() { h.greet(c.(*net.TCPConn)) })
+	}
+}
+
+func (h *hall) greet(c *net.TCPConn) {
+	c.SetDeadline(time.Now().Add(introduction))
+	b := make([]byte, preambleSize)
+	_, err := io.ReadFull(c, b)
+	i, known := readPreamble(b, h.tag, len(h.conns))
+	if err != nil || !known || !h.admit(i, c) {
+		c.Close()
+	}
+}
+
+func (h *hall) admit(i int, c *net.TCPConn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over || h.conns[i] != nil {
+		return false
+	}
+	if _, err := c.Write(welcome(h.tag)); err != nil {
+		return false
+	}
+	c.SetDeadline(time.Time{})
+	h.conns[i] = c
+	if h.missing--; h.missing == 0 {
+		close(h.full)
+	}
+	return true
+}
+
+// end sends the strangers away.
+func (h *hall) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	for _, c := range h.waiting {
+		if !h.admitted(c) {
+			c.Close()
+		}
+	}
+}
+
+func (h *hall) admitted(c net.Conn) bool {
+	for _, a := range h.conns {
+		if a != nil && a == c {
+			return true
+		}
+	}
+	return false
+}
+
+// newTCPFlow takes the descriptor out of Go's poller: a thread that blocks in
+// the kernel is what the measurement wants.
+func newTCPFlow(c *net.TCPConn, q request, i int, k flowKey) (*tcpFlow, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("take over connection: %w", err)
+	}
+	fd := -1
+	outer := raw.Control(func(old uintptr) {
+		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			err = unix.SetNonblock(fd, false)
+		}
+	})
+	if err = errors.Join(outer, err); err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, fmt.Errorf("take over connection: %w", err)
+	}
+	f := &tcpFlow{socket: socket{fd: fd}, key: k, sends: k.sends(q.Side), pattern: newPattern(q.Load.Tag, i), verify: q.Load.Verify}
+	cc, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	if err != nil || q.Load.Congestion != "" && cc != q.Load.Congestion {
+		unix.Close(fd)
+		return nil, fmt.Errorf("congestion control is %q after setting %q: %v", cc, q.Load.Congestion, err)
+	}
+	f.congestion = cc
+	f.addr = f.local()
+	f.prepare()
+	return f, nil
+}

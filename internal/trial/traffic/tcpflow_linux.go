@@ -1,0 +1,238 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Sizes of one system call. A large write saves sleeps and wake-ups; a
+// receive that only truncates copies nothing, so its size is no memory.
+const (
+	writeSize    = 1 << 20
+	truncateSize = 4 << 20
+	verifySize   = 256 << 10
+)
+
+// tcpFlow is one end of a TCP connection that carries data one way.
+type tcpFlow struct {
+	socket
+	key        flowKey
+	sends      bool
+	verify     bool
+	pattern    pattern
+	congestion string
+	addr       string
+	buffer     []byte
+
+	count   atomic.Int64 // payload bytes moved by system calls
+	corrupt int64        // owned by run
+
+	// Owned by the meter until run has ended.
+	table  *record.Table
+	series *record.Table
+	start  tcpMark
+	end    tcpMark
+	sndbuf int // as the kernel's tuning left them at the window's end
+	rcvbuf int
+}
+
+type tcpMark struct {
+	at, bytes int64
+	info      unix.TCPInfo
+}
+
+func (f *tcpFlow) prepare() {
+	f.table = record.NewTable("bytes")
+	switch {
+	case f.verify:
+		f.buffer = make([]byte, verifySize)
+	case f.sends:
+		f.buffer = make([]byte, writeSize)
+		f.pattern.fill(f.buffer, 0)
+	default:
+		f.buffer = make([]byte, truncateSize) // never touched, so never backed
+	}
+	if f.sends {
+		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
+			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes", "min_rtt_ns")
+	}
+}
+
+func (f *tcpFlow) run(p *phases) error {
+	if f.sends {
+		sleepUntil(p.Begin, &p.stop)
+		return f.send(p)
+	}
+	return f.receive(p)
+}
+
+func (f *tcpFlow) send(p *phases) error {
+	for !p.stop.Load() && monotonic() < p.senders {
+		b := f.buffer
+		if f.verify {
+			f.pattern.fill(b, uint64(f.count.Load()))
+		}
+		for len(b) > 0 {
+			n, err := unix.Write(f.fd, b)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				if p.over(p.senders) {
+					return nil
+				}
+				return fmt.Errorf("send: %w", err)
+			}
+			f.count.Add(int64(n))
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+// over says whether the end of a call is due to the plan: the time has come,
+// or the load was abandoned.
+func (p *phases) over(at int64) bool { return p.stop.Load() || monotonic() >= at }
+
+func (f *tcpFlow) receive(p *phases) error {
+	flags := unix.MSG_TRUNC
+	if f.verify {
+		flags = 0
+	}
+	for !p.stop.Load() {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd),
+			uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			if p.over(p.senders) {
+				return nil
+			}
+			return fmt.Errorf("receive: %w", errno)
+		case n == 0:
+			// The sender stops a little after the window, by its own clock.
+			if p.over(p.End) {
+				return nil
+			}
+			return fmt.Errorf("receive: the sender closed the connection before the end of the window")
+		}
+		if f.verify {
+			f.corrupt += f.pattern.mismatches(f.buffer[:n], uint64(f.count.Load()))
+		}
+		f.count.Add(int64(n))
+	}
+	return nil
+}
+
+func (f *tcpFlow) unblock(how urgency) {
+	switch {
+	case how == atOnce:
+		f.shutdown(unix.SHUT_RDWR)
+	case f.sends:
+		f.shutdown(unix.SHUT_WR)
+	}
+}
+
+func (f *tcpFlow) sample(at int64, e edge) {
+	m := tcpMark{at: at, bytes: f.count.Load()}
+	if info, err := unix.GetsockoptTCPInfo(f.fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		m.info = *info
+	}
+	if f.sends {
+		m.bytes = sentBytes(&m.info, m.bytes)
+		f.appendSeries(&m)
+	}
+	f.table.Append(at, float64(m.bytes))
+	switch e {
+	case startEdge:
+		f.start = m
+	case endEdge:
+		f.end = m
+		f.sndbuf, f.rcvbuf = f.option(unix.SOL_SOCKET, unix.SO_SNDBUF), f.option(unix.SOL_SOCKET, unix.SO_RCVBUF)
+	}
+}
+
+// sentBytes is the payload that left at least once. A kernel before 4.19
+// does not count it; there the bytes given to the kernel must do.
+func sentBytes(info *unix.TCPInfo, written int64) int64 {
+	if info.Bytes_sent == 0 {
+		return written
+	}
+	return int64(info.Bytes_sent - info.Bytes_retrans)
+}
+
+func (f *tcpFlow) appendSeries(m *tcpMark) {
+	i := &m.info
+	us := func(v uint64) float64 { return float64(v) * 1000 }
+	rate := math.NaN()
+	if !appLimited(i) {
+		rate = 8 * float64(i.Delivery_rate)
+	}
+	f.series.Append(m.at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd), float64(i.Total_retrans),
+		us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
+		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
+}
+
+// appLimited reads a bit field that package unix leaves out: it follows the
+// options and the window scales. The rate says nothing about the path then.
+func appLimited(i *unix.TCPInfo) bool {
+	const offset = unsafe.Offsetof(i.Options) + 2
+	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return bits&1 != 0
+	}
+	return bits&0x80 != 0
+}
+
+func minRTT(i *unix.TCPInfo) int64 {
+	if i.Min_rtt == math.MaxUint32 {
+		return 0
+	}
+	return int64(i.Min_rtt) * int64(time.Microsecond)
+}
+
+func (f *tcpFlow) received() (bytes, packets int64) {
+	if f.sends {
+		return 0, 0
+	}
+	return f.count.Load(), 0
+}
+
+// notes are this flow's facts for the record.
+func (f *tcpFlow) notes() map[string]int64 {
+	if f.sends {
+		return map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
+	}
+	return map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
+}
+
+func (f *tcpFlow) report() flowReport {
+	r := flowReport{
+		Sends: f.sends, Addr: f.addr, Table: f.table,
+		Bytes: f.end.bytes - f.start.bytes, Ns: f.end.at - f.start.at,
+	}
+	if f.verify && !f.sends {
+		r.Verified, r.Corrupt = f.count.Load()-f.corrupt, f.corrupt
+	}
+	if !f.sends {
+		return r
+	}
+	s, e := &f.start.info, &f.end.info
+	r.TCP = &record.TCP{
+		Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
+		Retransmits:   int64(e.Total_retrans) - int64(s.Total_retrans),
+		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
+		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
+		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
+	}
+	return r
+}

@@ -1,0 +1,236 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// knock is how often the opener repeats its hello until it is welcomed.
+const (
+	knock       = 20 * time.Millisecond
+	maxRefusals = 20 // then nobody is listening there
+)
+
+// connectUDP makes one connected socket per flow at each end. The opener's
+// hello shows the listener where the flow comes from, behind any NAT, and
+// opens the way back. All flows share the listener's one port, so that a
+// single port forward carries them.
+func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{
+		"mode": "udp: exact, sendmmsg, receiver polled",
+	}}
+	var err error
+	if q.Listen {
+		err = l.answerFlows(ctx, listening)
+	} else {
+		err = l.sayHello(ctx)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	f := l.flows[0].(*udpFlow)
+	l.details["rcvbuf_bytes"] = strconv.Itoa(f.rcvbuf) // of each socket
+	l.details["sndbuf_bytes"] = strconv.Itoa(f.sndbuf)
+	return l, nil
+}
+
+// newFlow makes a flow of a socket that is bound, and connects it.
+func (l *lanes) newFlow(fd, i int, peer netip.AddrPort) (*udpFlow, error) {
+	_, sa := sockaddr(peer)
+	if err := unix.Connect(fd, sa); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("connect udp to %v: %w", peer, err)
+	}
+	if err := dontFragment(fd, l.request.Load.IP); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("forbid fragments on udp to %v: %w", peer, err)
+	}
+	f := newUDPFlow(fd, l.request, i, l.keys[i], len(l.keys))
+	l.flows[i] = f
+	return f, nil
+}
+
+// sayHello is the opener's half: it greets for each flow until it is
+// answered.
+func (l *lanes) sayHello(ctx context.Context) error {
+	q := l.request
+	target := netip.AddrPortFrom(q.Peer, uint16(q.Port))
+	for i := range l.keys {
+		fd, err := bindUDP(netip.AddrPortFrom(q.Addr, 0))
+		if err != nil {
+			return err
+		}
+		f, err := l.newFlow(fd, i, target)
+		if err != nil {
+			return err
+		}
+		if err := f.greet(ctx); err != nil {
+			return fmt.Errorf("greet %v: %w", target, err)
+		}
+	}
+	return nil
+}
+
+func (f *udpFlow) greet(ctx context.Context) error {
+	hello := make([]byte, datagramHeader)
+	datagram{tag: f.tag, flow: f.index, phase: phaseHello}.put(hello)
+	answer := make([]byte, 64)
+	refused := 0
+	for ctx.Err() == nil && refused < maxRefusals {
+		if _, err := unix.Write(f.fd, hello); err == unix.ECONNREFUSED {
+			refused++
+		} else if err != nil && err != unix.EINTR {
+			return err
+		}
+		if !readable(f.fd, knock) {
+			continue
+		}
+		n, _, err := unix.Recvfrom(f.fd, answer, unix.MSG_DONTWAIT)
+		if err == unix.ECONNREFUSED {
+			refused++
+			nap(knock)
+		}
+		d, ok := readDatagram(answer[:max(n, 0)])
+		if ok && d.tag == f.tag && d.flow == f.index && d.phase == phaseWelcome {
+			return nil
+		}
+	}
+	if refused > 0 {
+		return unix.ECONNREFUSED
+	}
+	return fmt.Errorf("no answer within %v", patience)
+}
+
+// readable waits until something can be read.
+func readable(fd int, d time.Duration) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, int(d.Milliseconds()))
+	return err == nil && n > 0
+}
+
+// answerFlows is the listener's half. It goes on answering repeated hellos
+// until the run begins, because a welcome may be lost.
+func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error) error {
+	q := l.request
+	at := netip.AddrPortFrom(q.Addr, uint16(q.Port))
+	fd, err := bindUDP(at)
+	if err != nil {
+		return err
+	}
+	door := &socket{fd: fd}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		door.close()
+		return fmt.Errorf("read the port of %v: %w", at, err)
+	}
+	at = addrPort(sa)
+	if err := listening(int(at.Port())); err != nil {
+		door.close()
+		return err
+	}
+	p := &porter{lanes: l, door: door, at: at, missing: len(l.keys), full: make(chan error, 1)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.serve()
+	}()
+	l.quiet = func() {
+		p.stop.Store(true)
+		<-done
+		door.close()
+	}
+	select {
+	case err = <-p.full:
+	case <-ctx.Done():
+		err = fmt.Errorf("wait for %d flows on udp %v: %w", len(l.keys), at, ctx.Err())
+	}
+	if err != nil {
+		l.quiet()
+		l.quiet = nil
+	}
+	return err
+}
+
+// porter welcomes flows at the listener's port.
+type porter struct {
+	lanes *lanes
+	door  *socket
+	at    netip.AddrPort
+	stop  atomic.Bool
+	full  chan error // nil once no flow is missing
+
+	missing int // owned by serve, as are the lanes' flows until full
+}
+
+func (p *porter) serve() {
+	for !p.stop.Load() {
+		fds := []int{p.door.fd}
+		for _, f := range p.lanes.flows {
+			if f != nil {
+				fds = append(fds, f.(*udpFlow).fd)
+			}
+		}
+		polls := make([]unix.PollFd, len(fds))
+		for i, fd := range fds {
+			polls[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		}
+		if n, err := unix.Poll(polls, int(knock.Milliseconds())); err != nil || n == 0 {
+			continue
+		}
+		for i, fd := range fds {
+			if polls[i].Revents == 0 {
+				continue
+			}
+			if err := p.answer(fd); err != nil {
+				select {
+				case p.full <- err:
+				default:
+				}
+				return
+			}
+		}
+	}
+}
+
+// answer welcomes what one socket has: a new flow at the door, or a flow that
+// did not hear its welcome.
+func (p *porter) answer(fd int) error {
+	b := make([]byte, 64)
+	n, from, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil // spurious wake-up, or the echo of an ICMP error
+	}
+	l := p.lanes
+	d, ok := readDatagram(b[:n])
+	if !ok || d.tag != tagHash(l.request.Load.Tag) || d.phase != phaseHello || int(d.flow) >= len(l.keys) {
+		return nil // a stray
+	}
+	if l.flows[d.flow] == nil {
+		nfd, err := bindUDP(p.at)
+		if err != nil {
+			return err
+		}
+		if _, err := l.newFlow(nfd, int(d.flow), addrPort(from)); err != nil {
+			return err
+		}
+		p.missing--
+	}
+	datagram{tag: d.tag, flow: d.flow, phase: phaseWelcome}.put(b)
+	unix.Write(l.flows[d.flow].(*udpFlow).fd, b[:datagramHeader])
+	if p.missing == 0 {
+		select {
+		case p.full <- nil:
+		default:
+		}
+	}
+	return nil
+}

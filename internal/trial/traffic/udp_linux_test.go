@@ -1,0 +1,136 @@
+package traffic
+
+import (
+	"math"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func udpLoad(streams int, direction, opener string, size int, pps float64) record.Load {
+	l := record.Load{
+		Protocol: "udp", Direction: direction, Streams: streams, IP: 4, Opener: opener, PacketSize: size,
+		Interval: 20 * time.Millisecond, Tag: "tag of " + direction + opener,
+	}
+	l.RateBps = pps * 8 * float64(size-packetOverhead(4))
+	return l
+}
+
+func TestUDPEveryOpenerAndDirection(t *testing.T) {
+	for _, opener := range []string{"near", "far"} {
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			t.Run(opener+" opens, data "+direction, func(t *testing.T) {
+				near, far := ends(t, loopback4)
+				load := udpLoad(2, direction, opener, 64, 20000)
+				got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				total := int64(0)
+				for _, f := range got.Flows {
+					checkAccounts(t, f)
+					total += f.Packets.Sent
+				}
+				if want := 20000 * 0.3; math.Abs(float64(total)-want) > want/5 {
+					t.Errorf("sent %d packets in all, want about %v", total, want)
+				}
+			})
+		}
+	}
+}
+
+func checkAccounts(t *testing.T, f record.Flow) {
+	t.Helper()
+	p := f.Packets
+	if p == nil || p.Sent == 0 || p.Sent != p.Received+p.Lost {
+		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost above 0", f.Stream, f.Direction, p)
+	}
+	if want := p.Received * int64(p.Size-packetOverhead(4)); f.ReceivedBytes != want {
+		t.Errorf("received %d bytes, want %d", f.ReceivedBytes, want)
+	}
+	if f.ReceiverNs < f.SenderNs || f.SenderNs <= 0 {
+		t.Errorf("windows: sender %d, receiver %d ns", f.SenderNs, f.ReceiverNs)
+	}
+}
+
+func TestUDPFlatOut(t *testing.T) {
+	near, far := ends(t, loopback6)
+	load := udpLoad(2, record.Up, "near", 200, 0)
+	load.IP = 6
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range got.Flows {
+		if p := f.Packets; p.Sent != p.Received+p.Lost || p.Received < 1000 || p.Unsent != 0 {
+			t.Errorf("accounts %+v", p)
+		}
+	}
+	t.Logf("%+v %+v %v", *got.Flows[0].Packets, *got.Flows[1].Packets, got.Details)
+}
+
+func TestUDPPlantedFaultsAreCounted(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed
+	load := udpLoad(1, record.Up, "near", 300, 5000)
+	load.Port = freePort(t)
+	relay := newUDPRelay(t, load.Port)
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := *got.Flows[0].Packets
+	relay.mu.Lock()
+	defer relay.mu.Unlock()
+	want := record.Packets{
+		Sent: relay.seen, Received: relay.seen - relay.lost, Lost: relay.lost, Unsent: p.Unsent,
+		Duplicates: relay.duplicated, Reordered: relay.reversed, Size: 300,
+	}
+	if diff := cmp.Diff(want, p); diff != "" || relay.lost == 0 || relay.duplicated == 0 || relay.reversed == 0 {
+		t.Errorf("accounts differ from what the relay did (-want +got):\n%s", diff)
+	}
+}
+
+func TestUDPStraysDoNotCount(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := udpLoad(1, record.Up, "near", 100, 2000)
+	load.Port = freePort(t)
+	stray, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: load.Port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		b := make([]byte, 72)
+		datagram{tag: 1, phase: phaseWindow, seq: 1 << 20}.put(b)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+				stray.Write(b)
+			}
+		}
+	}()
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	close(done)
+	<-stopped
+	stray.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := got.Flows[0].Packets; p.Lost != 0 || p.Sent != p.Received {
+		t.Errorf("accounts %+v, want no loss", p)
+	}
+}
+
+func TestTooBigPacketIsAnError(t *testing.T) {
+	if a := (Native{}).Check(t.Context(), End{}, End{}, udpLoad(1, record.Up, "near", 43, 0)); a.State.String() != "no" {
+		t.Errorf("43-byte packets: %+v, want no", a)
+	}
+}
