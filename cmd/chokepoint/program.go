@@ -129,6 +129,7 @@ func newRoot(p *program) *cobra.Command {
 // commands are the constructors of all commands, in the order of the help.
 var commands = []func(*program) *cobra.Command{
 	newListCommand,
+	newPlanCommand,
 	newCompletionCommand,
 	newVersionCommand,
 }

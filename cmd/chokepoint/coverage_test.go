@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Every flag and every command has a script that uses it.
+func TestEveryFlagHasAScript(t *testing.T) {
+	lines := scriptLines(t)
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.InitDefaultHelpFlag()
+		path := cmd.CommandPath()
+		if !uses(lines, path, "") {
+			t.Errorf("%s: got no script, want one", path)
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !f.Hidden && !uses(lines, path, "--"+f.Name) {
+				t.Errorf("%s --%s: got no script, want one", path, f.Name)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			if !sub.Hidden {
+				visit(sub)
+			}
+		}
+	}
+	visit(newRoot(&program{}))
+}
+
+// planKeys are the keys of a plan by their full path.
+var planKeys = []string{
+	"name", "description", "method.duration", "method.warmup", "method.cooldown", "method.idle",
+	"method.runs", "method.adaptive.min", "method.adaptive.max", "method.adaptive.until",
+	"method.order", "method.seed", "matrix.", "include.", "exclude.", "measure.latency_idle",
+	"measure.latency_loaded", "measure.probe_interval", "measure.verify", "measure.telemetry",
+	"require.", "conditions.", "steps.",
+}
+
+// Every key of a plan is set by a script, and so is every factor.
+func TestEveryPlanKeyHasAScript(t *testing.T) {
+	lines := scriptLines(t)
+	keys := planKeys
+	for _, name := range vocabulary().Names() {
+		keys = append(keys, "matrix."+name)
+	}
+	for _, key := range keys {
+		if !uses(lines, "chokepoint", "--set "+key) && !uses(lines, "chokepoint", "--set '"+key) {
+			t.Errorf("plan key %s: got no script, want one that sets it", key)
+		}
+	}
+}
+
+func uses(lines []string, command, word string) bool {
+	for _, l := range lines {
+		_, rest, ok := strings.Cut(l+" ", command+" ")
+		if ok && strings.Contains(" "+rest, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// scriptLines are the lines of all scripts that run the program.
+func scriptLines(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/script/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("scripts: got %d, %v, want some", len(files), err)
+	}
+	var lines []string
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for l := range strings.Lines(string(data)) {
+			if l = strings.TrimSpace(l); strings.Contains(l, "exec chokepoint") || strings.HasPrefix(l, "exits ") || strings.Contains(l, "] exits ") {
+				lines = append(lines, l)
+			}
+		}
+	}
+	return lines
+}

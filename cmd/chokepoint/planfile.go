@@ -1,0 +1,150 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// rowOverhead is what setting up, draining and collecting one row takes on a
+// local lab, for the estimate of a plan's time.
+const rowOverhead = 400 * time.Millisecond
+
+// maxPlanBytes is a byte more than a plan may have, so that the reader of
+// plans sees that one is too long.
+const maxPlanBytes = 1<<20 + 1
+
+// planOptions choose a plan and change it; run and plan share them.
+type planOptions struct {
+	name   string // a built-in plan or a file; "" is the default plan
+	sets   []string
+	seed   string
+	budget time.Duration
+}
+
+func (o *planOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&o.sets, "set", nil, "replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
+	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
+	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: first repetitions,\nthen the cells listed last")
+	// pflag shows a zero duration as a default that means something.
+	flags.Lookup("budget").DefValue = "0"
+}
+
+// validate judges the flags alone, before any file is opened.
+func (o *planOptions) validate(flags *pflag.FlagSet) error {
+	if flags.Changed("seed") {
+		if _, err := strconv.ParseUint(o.seed, 10, 64); err != nil {
+			return &usageError{fmt.Sprintf("--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1)), "leave it out to have one drawn and printed"}
+		}
+	}
+	if flags.Changed("budget") && o.budget <= 0 {
+		return &usageError{fmt.Sprintf("--budget %s is not a time to fit into", o.budget), "give it with a unit, such as 90s or 10m"}
+	}
+	return nil
+}
+
+// read reads the plan, orders it by its seed and fits it into the budget.
+// Every error is the user's: nothing has been touched.
+func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
+	p, err := readPlan(o.name, v, o.sets)
+	if err != nil {
+		return nil, &exitError{codeUsage, err}
+	}
+	switch {
+	case o.seed != "":
+		seed, err := strconv.ParseUint(o.seed, 10, 64)
+		if err != nil {
+			return nil, &usageError{fmt.Sprintf("--seed %q is not a number", o.seed), ""}
+		}
+		p = p.WithSeed(seed)
+		p.SeedGiven = true
+	case !p.SeedGiven:
+		seed, err := drawSeed()
+		if err != nil {
+			return nil, err
+		}
+		p = p.WithSeed(seed)
+	}
+	if o.budget > 0 {
+		if _, err := p.Fit(o.budget, rowOverhead); err != nil {
+			return nil, &exitError{codeUsage, err}
+		}
+	}
+	return p, nil
+}
+
+// drawSeed draws a seed that is short enough to be typed again.
+func drawSeed() (uint64, error) {
+	var b [4]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return 0, fmt.Errorf("draw a seed: %v", err)
+	}
+	return uint64(binary.LittleEndian.Uint32(b[:])), nil
+}
+
+// readPlan reads a built-in plan by its name, or a file.
+func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error) {
+	if name == "" {
+		name = plan.BuiltIns()[0]
+	}
+	if _, ok := plan.BuiltIn(name); ok {
+		return plan.ReadBuiltIn(name, v, sets)
+	}
+	data, err := planBytes(name)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Read(name, data, v, sets)
+}
+
+func planBytes(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &hinted{
+			fmt.Errorf("read plan %s: no such file, and no built-in plan has this name", name),
+			"built-in plans: " + strings.Join(plan.BuiltIns(), ", "),
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))
+	}
+	defer f.Close() // only read from
+	data, err := io.ReadAll(io.LimitReader(f, maxPlanBytes))
+	if err != nil {
+		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))
+	}
+	return data, nil
+}
+
+// planSize says how much a plan is, in words.
+func planSize(p *plan.Plan) string {
+	d := p.Design
+	most := ""
+	if d.Method.Adaptive != nil {
+		most = "at most "
+	}
+	text := fmt.Sprintf("%s × %s", count(len(p.Cells()), "cell"), most+count(d.Method.Runs, "run"))
+	if n := len(p.Skipped()); n > 0 {
+		text += fmt.Sprintf(", %d skipped", n)
+	}
+	return fmt.Sprintf("%s, %s%s, about %s", text, most, count(len(p.Rows()), "trial"),
+		unit.Seconds(p.Estimate(rowOverhead).Round(time.Second)))
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
