@@ -42,6 +42,10 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 		}
 		return r.fail(root, "the first reason: "+e.skipped[0].Reason, "no cell is left: none can exist")
 	}
+	if trials := len(e.cells) * p.Design.Method.Runs; trials > maxTrials {
+		return r.fail(root, "leave out levels or lower method.runs",
+			"the plan has %d trials, at most %d are allowed", trials, maxTrials)
+	}
 	d := &p.Design
 	d.Cells, d.Skipped, d.Hard = e.cells, e.skipped, e.hard(d.Factors)
 	d.Baseline = e.cells[0].Clone()

@@ -29,7 +29,10 @@ type matrix struct {
 }
 
 // maxCells bounds what a plan may expand to; more could never be run.
-const maxCells = 10000
+const (
+	maxCells  = 10000
+	maxTrials = 100000 // eleven days of ten seconds each
+)
 
 func (r *reader) matrix(n *yaml.Node, m *matrix) error {
 	c, err := r.combination(n, "matrix")

@@ -26,6 +26,11 @@ const (
 
 const maxRuns = 1000
 
+var (
+	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed"}
+	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe_interval", "verify", "telemetry"}
+)
+
 // defaultMethod has six runs, the fewest for which the interval of a median
 // exists at 95 % (see docs/method.md).
 func defaultMethod() record.Method {

@@ -67,7 +67,7 @@ type field struct {
 
 func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	d := &p.Design
-	return r.object(root, "the plan", []field{
+	return r.object(root, wholePlan, []field{
 		{"name", func(n *yaml.Node) error { return r.name(n, &d.Name) }},
 		{"description", func(n *yaml.Node) error { return r.text(n, "description", 4000, &d.Description) }},
 		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
@@ -101,8 +101,25 @@ func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 				return f.read(value)
 			}
 		}
-		return r.fail(key, choiceHint(key.Value, "keys", names), "%s has no key %q", what, key.Value)
+		return r.fail(key, r.keyHint(key.Value, what, names), "%s has no key %q", what, key.Value)
 	})
+}
+
+const wholePlan = "the plan"
+
+// keyHint helps with an unknown key; most often it stands one level too high.
+func (r *reader) keyHint(key, what string, names []string) string {
+	if what == wholePlan && nearest(key, names) == "" {
+		if _, ok := r.v.Factor(key); ok {
+			return key + " is a factor and belongs under matrix"
+		}
+		for home, keys := range map[string][]string{"method": methodKeys[:], "measure": measureKeys[:]} {
+			if contains(keys, key) {
+				return key + " belongs under " + home
+			}
+		}
+	}
+	return choiceHint(key, "keys", names)
 }
 
 // pairs reads a map: each key once, and nothing without a value.

@@ -46,7 +46,7 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 
 func emptyError(file string) error {
 	return &Error{File: file, Line: 1, Column: 1, Text: "the plan is empty",
-		HintText: "print a built-in plan to start from: chokepoint plan show quick"}
+		HintText: "chokepoint plan list names the built-in plans"}
 }
 
 // checkBytes refuses what is no text before a parser sees it.

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -59,11 +61,12 @@ type Factor struct {
 }
 
 // List is a Vocabulary made of factors: it resolves placed and parametrised
-// names, so that a caller only lists them. Places, where it is not nil, says
-// whether a place exists in any topology.
+// names, so that a caller only lists them. Places, where it is not nil, gives
+// the topologies that have a place: a name with a place that none has is
+// unknown, and in the other topologies the factor means nothing.
 type List struct {
 	Factors []Factor
-	Places  func(place string) bool
+	Places  func(place string) (topologies []string)
 }
 
 var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
@@ -84,14 +87,33 @@ func (l List) Factor(name string) (Factor, bool) {
 	if !ok {
 		return Factor{}, false
 	}
-	if placed {
-		if !f.Placed || !placeForm.MatchString(place) || l.Places != nil && !l.Places(place) {
-			return Factor{}, false
-		}
-		f.Base = false // a default is never placed
-	}
 	f.Name = name
-	return f, true
+	if !placed {
+		return f, true
+	}
+	if !f.Placed || !placeForm.MatchString(place) {
+		return Factor{}, false
+	}
+	f.Base = false // a default is never placed
+	if l.Places == nil {
+		return f, true
+	}
+	topologies := l.Places(place)
+	f.Applies = within(topologies, place, f.Applies)
+	return f, len(topologies) > 0
+}
+
+// within narrows applies to the topologies that have the place.
+func within(topologies []string, place string, applies func(record.Factors) (bool, string)) func(record.Factors) (bool, string) {
+	return func(c record.Factors) (bool, string) {
+		if !slices.Contains(topologies, c["topology"]) {
+			return false, fmt.Sprintf("topology %s has no %s", c["topology"], place)
+		}
+		if applies == nil {
+			return true, ""
+		}
+		return applies(c)
+	}
 }
 
 func (l List) plain(name string) (Factor, bool) {

@@ -3,7 +3,6 @@ package plan_test
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -39,7 +38,13 @@ func words() plan.List {
 			}},
 			{Name: "broken", Parse: func(string) (string, error) { return "", errors.New("never right") }},
 		},
-		Places: func(p string) bool { return slices.Contains([]string{"client", "router", "router.wan"}, p) },
+		Places: func(place string) []string {
+			return map[string][]string{
+				"client":       {"forward", "to-router", "site-to-site"},
+				"router.wan":   {"forward", "to-router"},
+				"router-a.wan": {"site-to-site"},
+			}[place]
+		},
 	}.Merge(base...)
 }
 

@@ -1,0 +1,115 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/google/go-cmp/cmp"
+)
+
+// fitPlan takes, per block, 4 × (8 + 1.5 + 0.5) s of load and one idle
+// measurement of 2 s: 42 s.
+const fitPlan = `
+method: {duration: 8s, warmup: 1500ms, cooldown: 500ms, idle: 2s, runs: 10}
+matrix: {streams: [1, 2, 4, 8], ip: 4}
+measure: {verify: false}
+`
+
+func TestEstimate(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		set      string
+		overhead time.Duration
+		want     time.Duration
+	}{
+		{"plain", "name=x", 0, 420 * time.Second},
+		{"overhead of five rows per block", "name=x", time.Second, 470 * time.Second},
+		{"idle before each trial", "measure.latency_idle=trial", 0, 480 * time.Second},
+		{"no idle", "measure.latency_idle=off", 0, 400 * time.Second},
+		{"verify once per path", "measure.verify=true", time.Second, 471500 * time.Millisecond},
+		{"one run", "method.runs=1", 0, 42 * time.Second},
+	} {
+		if got := read(t, fitPlan, tc.set).Estimate(tc.overhead); got != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestFit(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		budget   time.Duration
+		overhead time.Duration
+		runs     int
+		streams  []string
+		cuts     []string
+	}{
+		{"all fits", 420 * time.Second, 0, 10, []string{"1", "2", "4", "8"}, nil},
+		{"fewer repetitions", 419 * time.Second, 0, 9, []string{"1", "2", "4", "8"}, []string{"9 repetitions instead of 10"}},
+		{"overhead counts", 420 * time.Second, time.Second, 8, []string{"1", "2", "4", "8"}, []string{"8 repetitions instead of 10"}},
+		{"fewest repetitions", 126 * time.Second, 0, 3, []string{"1", "2", "4", "8"}, []string{"3 repetitions instead of 10"}},
+		{"last cell goes", 125 * time.Second, 0, 3, []string{"1", "2", "4"},
+			[]string{"3 repetitions instead of 10", "not run, listed last: streams=8"}},
+		{"one cell stays", 36 * time.Second, 0, 3, []string{"1"},
+			[]string{"3 repetitions instead of 10", "not run, listed last: streams=2",
+				"not run, listed last: streams=4", "not run, listed last: streams=8"}},
+	} {
+		p := read(t, fitPlan)
+		cuts, err := p.Fit(tc.budget, tc.overhead)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		if diff := cmp.Diff(tc.cuts, cuts); diff != "" {
+			t.Errorf("%s: cuts (-want +got):\n%s", tc.name, diff)
+		}
+		if diff := cmp.Diff(cuts, p.Design.Cuts); diff != "" {
+			t.Errorf("%s: cuts in the design (-want +got):\n%s", tc.name, diff)
+		}
+		var streams []string
+		for _, c := range p.Cells() {
+			streams = append(streams, c["streams"])
+		}
+		if diff := cmp.Diff(tc.streams, streams); diff != "" || p.Design.Method.Runs != tc.runs {
+			t.Errorf("%s: %d runs, want %d; streams (-want +got):\n%s", tc.name, p.Design.Method.Runs, tc.runs, diff)
+		}
+		if got := p.Estimate(tc.overhead); got > tc.budget {
+			t.Errorf("%s: takes %v, more than %v", tc.name, got, tc.budget)
+		}
+	}
+}
+
+func TestFitAdaptive(t *testing.T) {
+	p := read(t, "method: {duration: 10s, warmup: 0s, cooldown: 0s, adaptive: {min: 6, max: 20}}\nmatrix: {ip: [4, 6]}\n"+
+		"measure: {verify: false, latency_idle: off}\n")
+	before := *p.Design.Method.Adaptive
+	fitted := p.WithSeed(1)
+	cuts, err := fitted.Fit(100*time.Second, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 || len(cuts) != 2 {
+		t.Errorf("got runs %d, adaptive %+v, %d cells, cuts %q", m.Runs, *m.Adaptive, len(fitted.Cells()), cuts)
+	}
+	if *p.Design.Method.Adaptive != before || len(p.Cells()) != 2 {
+		t.Error("Fit changed the plan that WithSeed copied")
+	}
+}
+
+func TestFitTooSmall(t *testing.T) {
+	p := read(t, fitPlan)
+	cuts, err := p.Fit(35*time.Second, 0)
+	if err == nil || cuts != nil {
+		t.Fatalf("got %v, %v, want an error", cuts, err)
+	}
+	if got, want := err.Error(), "one cell with 3 repetitions takes 36s and does not fit into 35s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if hint := err.(*plan.Error).Hint(); hint == "" {
+		t.Error("got no hint")
+	}
+	if p.Design.Method.Runs != 10 || len(p.Cells()) != 4 || p.Design.Cuts != nil {
+		t.Error("a failed Fit changed the plan")
+	}
+}

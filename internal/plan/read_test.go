@@ -1,0 +1,249 @@
+package plan_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
+)
+
+// badFiles are plans that must be refused, with the exact message and, where
+// it matters, the hint.
+var badFiles = []struct{ name, text, want, hint string }{
+	// The file as such.
+	{"empty", "", "1:1: the plan is empty", "chokepoint plan list names the built-in plans"},
+	{"blank", " \n\n", "1:1: the plan is empty", ""},
+	{"comment only", "# nothing\n", "1:1: the plan is empty", ""},
+	{"null document", "---\n", "1:1: the plan is empty", ""},
+	{"latin-1", "name: caf\xe9\n", "1:10: byte 0xe9 is not UTF-8", "save the file as UTF-8"},
+	{"utf-16", "\xff\xfen\x00a\x00", "1:1: byte 0xff is not UTF-8", ""},
+	{"nul", "name: a\x00\n", "1:8: control character U+0000", ""},
+	{"too large", "# " + strings.Repeat("x", 1<<20), "1:1: the file has 1048578 bytes, a plan has at most 1048576", ""},
+	{"second document", "matrix: {ip: 4}\n---\nmatrix: {ip: 6}\n", "2:1: a second document starts here",
+		"a file holds one plan; remove the line --- or split the file"},
+	{"broken second document", "matrix: {ip: 4}\n---\n{\n", "4:1: not YAML: while parsing a flow node: did not find expected node content", ""},
+	{"anchor", "matrix:\n  streams: &s [1]\n", "2:12: an anchor (&s) is not allowed", "write the value out where it is needed"},
+	{"alias", "name: *s\n", "1:7: an alias (*) is not allowed", "write the value out; a text that starts with * needs quotes"},
+	{"alias of itself", "a: &a [*a]\n", "1:4: an anchor (&a) is not allowed", ""},
+	{"merge key", "<<: {name: x}\n", "1:1: a merge key (<<) is not allowed", "write the keys out"},
+	{"tag", "name: !!binary aGk=\n", "1:7: a tag (!!binary) is not allowed", "remove it; each value is read by its key"},
+	{"own tag", "name: !x y\n", "1:7: a tag (!x) is not allowed", ""},
+	{"key that is a list", "? [a]\n: 1\n", "1:3: a key must be one word", ""},
+	{"deep", "matrix: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), "1:18: nested more than 10 levels deep", ""},
+	{"very deep", strings.Repeat("[", 100000), "1:10001: not YAML: while increasing flow level: exceeded max depth of 10000", ""},
+	{"unclosed", "matrix: {ip: [4\n", "2:1: not YAML: while parsing a flow sequence: did not find expected ',' or ']'", ""},
+	{"tab", "matrix:\n\tip: 4\n", "2:1: not YAML: while scanning for the next token: found character that cannot start any token", ""},
+	{"two colons", "name: a: b\n", "1:8: not YAML: mapping values are not allowed in this context", ""},
+
+	// Shape.
+	{"list", "- a\n", "1:1: the plan must be a map of keys, not a list", `write "key: value" lines`},
+	{"scalar", "hello\n", "1:1: the plan must be a map of keys, not a single value", ""},
+	{"unknown key", "matirx: {ip: 4}\n", `1:1: the plan has no key "matirx"`, "did you mean matrix?"},
+	{"unrelated key", "zzzzzzzz: 1\n", `1:1: the plan has no key "zzzzzzzz"`,
+		"keys: name, description, method, matrix, include, exclude, measure, require, conditions, steps"},
+	{"factor at the top", "streams: 4\n", `1:1: the plan has no key "streams"`, "streams is a factor and belongs under matrix"},
+	{"baseline", "baseline: none\n", `1:1: the plan has no key "baseline"`, ""},
+	{"duplicate key", "name: a\nmatrix: {ip: 4}\nname: b\n", `3:1: the plan has the key "name" twice`, "keep one of them"},
+	{"duplicate factor", "matrix:\n  ip: 4\n  \"ip\": 6\n", `3:3: matrix has the key "ip" twice`, ""},
+	{"no value", "name:\nmatrix: {ip: 4}\n", "1:1: name has no value", "give it a value or remove the key"},
+	{"null", "matrix: {ip: null}\n", "1:10: ip has no value", ""},
+	{"name", "name: a b\nmatrix: {ip: 4}\n", `1:7: "a b" is not a name for a plan`, ""},
+	{"name as list", "name: [a]\nmatrix: {ip: 4}\n", "1:7: name must be a single value, not a list", ""},
+	{"empty description", "description: \"\"\nmatrix: {ip: 4}\n", "1:14: description is empty", ""},
+	{"escape in description", "description: \"a\\e[31m\"\nmatrix: {ip: 4}\n", "1:14: description holds a control character", ""},
+
+	// Method.
+	{"method", "method: 5s\n", "1:9: method must be a map of keys, not a single value", ""},
+	{"method key", "method: {runz: 3}\n", `1:10: method has no key "runz"`, "did you mean runs?"},
+	{"duration without unit", "method: {duration: 60}\n", `1:20: duration: "60" is not a duration from 100ms to 24h`, "add the unit, such as 60s"},
+	{"duration too short", "method: {duration: 1ms}\n", `1:20: duration: "1ms" is not a duration from 100ms to 24h`, ""},
+	{"negative", "method: {warmup: -1s}\n", `1:18: warmup: "-1s" is not a duration from 0s to 1h`, ""},
+	{"runs 0", "method: {runs: 0}\n", `1:16: runs: "0" is not a whole number from 1 to 1000`, ""},
+	{"runs octal", "method: {runs: 010}\n", `1:16: runs: "010" is not a whole number from 1 to 1000`, ""},
+	{"runs fraction", "method: {runs: 2.5}\n", `1:16: runs: "2.5" is not a whole number from 1 to 1000`, ""},
+	{"runs underscore", "method: {runs: 1_0}\n", `1:16: runs: "1_0" is not a whole number from 1 to 1000`, ""},
+	{"runs and adaptive", "method:\n  runs: 3\n  adaptive: {max: 9}\n", "2:9: runs and adaptive both say how often to measure",
+		"keep runs for a fixed number, or adaptive.min and adaptive.max"},
+	{"adaptive max", "method: {adaptive: {min: 9, max: 8}}\n", "1:34: adaptive.max is 8 and less than adaptive.min, which is 9", ""},
+	{"until", "method: {adaptive: {until: 2 %}}\n", `1:28: until: "2 %" is not "interval <= X %" with X from 0.1 to 100`, ""},
+	{"until 0", "method: {adaptive: {until: interval <= 0 %}}\n", `1:28: until: "interval <= 0 %" is not "interval <= X %" with X from 0.1 to 100`, ""},
+	{"order", "method: {order: block}\n", `1:17: order: "block" is not blocks or listed`, "did you mean blocks?"},
+	{"seed", "method: {seed: 0x1}\n", `1:16: seed: "0x1" is not a whole number from 0 to 18446744073709551615`, ""},
+
+	// Cells.
+	{"no cells", "name: a\n", "1:1: the plan has no cell", "add matrix or include, such as matrix: {streams: [1, 4]}"},
+	{"empty matrix", "matrix: {}\n", "1:9: matrix names no factor", ""},
+	{"unknown factor", "matrix: {steams: 4}\n", `1:10: unknown factor "steams"`, "did you mean streams?"},
+	{"unknown place", "matrix: {queue@nowhere: noqueue}\n", `1:10: unknown factor "queue@nowhere"`, ""},
+	{"unknown level", "matrix:\n  tunnel: [none, wiregard]\n", `2:18: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace`,
+		"did you mean wireguard?"},
+	{"level as map", "matrix: {ip: {a: 4}}\n", "1:14: ip must be a single value, not a map", ""},
+	{"list in list", "matrix: {ip: [[4]]}\n", "1:15: ip must be a single value, not a list", ""},
+	{"no level", "matrix: {ip: []}\n", "1:14: ip has no level", ""},
+	{"null level", "matrix: {ip: [4, ]}\nmethod: {}\ninclude: [{ip: [~]}]\n", "3:17: entry 1 of ip is empty", ""},
+	{"level twice", "matrix: {rate: [1G, 1000M]}\n", "1:21: rate has the level 1G twice", ""},
+	{"octal level", "matrix: {streams: 010}\n", `1:19: streams: "010" is not a whole number from 1 to 1024`, ""},
+	{"mtu too small", "matrix: {mtu: 575}\n", `1:15: mtu: "575" is not a whole number from 576 to 65535`, ""},
+	{"mtu too large", "matrix: {mtu: 65536}\n", `1:15: mtu: "65536" is not a whole number from 576 to 65535`, ""},
+	{"error of a knob", "matrix: {broken: 1}\n", "1:18: broken: never right", ""},
+	{"both sizes", "matrix:\n  packet_size: 64\n  frame_size: 82\n", "3:3: packet_size and frame_size say the same thing",
+		"give one of them; frame_size is packet_size + 18 bytes of Ethernet"},
+	{"both sizes in include", "include:\n  - {frame_size: 82, packet_size: 64}\n", "2:22: frame_size and packet_size say the same thing", ""},
+	{"include as map", "include: {ip: 4}\n", "1:10: include must be a list, not a map", `start each entry with "- "`},
+	{"empty entry", "include:\n  -\n", "2:4: entry 1 of include is empty", ""},
+	{"exclude everything", "matrix: {ip: 4}\nexclude: [{ip: 4}]\n", "1:1: no cell is left: all are excluded", "remove an entry of exclude"},
+	{"nothing can exist", "matrix: {ip: 6, nat: masquerade}\n", "1:1: no cell is left: none can exist",
+		"the first reason: NAT66 is off: addresses are translated with IPv4 only"},
+	{"too many cells", "matrix:\n" + manyLevels("streams", 200) + manyLevels("mtu", 200), "2:3: the plan has more than 10000 cells", ""},
+	{"too many trials", "method: {runs: 1000}\nmatrix:\n" + manyLevels("streams", 200), "1:1: the plan has 200000 trials, at most 100000 are allowed", ""},
+
+	// The rest.
+	{"measure", "measure: {latency_idle: never}\n", `1:25: latency_idle: "never" is not one of block, trial, off`, "allowed: block, trial, off"},
+	{"yaml 1.1 truth", "measure: {verify: yes}\n", `1:19: verify: "yes" is not true or false`, ""},
+	{"threshold", "require: [fast]\n", `1:11: "fast" is not a threshold`, "write, for example, goodput >= 300M where nat=masquerade, streams=1"},
+	{"threshold metric", "require: [speed > 3]\n", `1:11: unknown metric "speed"`, ""},
+	{"threshold unit", "require: [goodput > 5ms]\n", `1:11: "5ms" is no value of goodput_bps`, "write a bit rate, such as 300M"},
+	{"threshold factor", "require: [goodput > 5M where steams=1]\n", `1:11: unknown factor "steams"`, "did you mean streams?"},
+	{"threshold level", "require: [goodput > 5M where nat=masq]\n", `1:11: nat: "masq" is not one of off, masquerade, forward`, ""},
+	{"threshold where", "require: [goodput > 5M where nat]\n", `1:11: "nat" is not factor=level`, ""},
+	{"threshold without cell", "matrix: {ip: 4}\nrequire:\n  - goodput > 5M where ip=6\n", `3:5: no cell matches the threshold "goodput > 5M where ip=6"`,
+		"chokepoint plan expand prints the cells"},
+	{"conditions", "conditions: [a]\n", "1:13: conditions must be a map of keys, not a list", ""},
+	{"condition", "conditions: {a: {b: c}}\n", "1:17: condition a must be a single value, not a map", ""},
+	{"step", "steps: [{when: always, prompt: x}]\n", `1:16: when: "always" is not one of start, block, end`, ""},
+	{"step without prompt", "steps:\n  - when: start\n", "2:5: the step has no prompt", ""},
+	{"step without when", "steps:\n  - prompt: hello\n", "2:5: the step does not say when", ""},
+}
+
+func manyLevels(factor string, n int) string {
+	var b strings.Builder
+	b.WriteString("  " + factor + ": [1000")
+	for i := 1; i < n; i++ {
+		b.WriteString(", " + itoa(1000-i))
+	}
+	return b.String() + "]\n"
+}
+
+func TestBadFiles(t *testing.T) {
+	for _, tc := range badFiles {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := plan.Read("p.yaml", []byte(tc.text), words(), nil)
+			if p != nil || err == nil {
+				t.Fatalf("got %v, %v, want an error", p, err)
+			}
+			var e *plan.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("got %T, want a *plan.Error", err)
+			}
+			if got, want := err.Error(), "p.yaml:"+tc.want; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if tc.hint != "" && e.Hint() != tc.hint {
+				t.Errorf("hint: got %q, want %q", e.Hint(), tc.hint)
+			}
+		})
+	}
+}
+
+// The keys of method and measure are named in hints; the lists must be those
+// that are read.
+func TestHintsNameEveryKey(t *testing.T) {
+	for _, home := range []string{"method", "measure"} {
+		_, err := plan.Read("p.yaml", []byte(home+": {qqqqqqqqq: 1}\n"), words(), nil)
+		list, ok := strings.CutPrefix(err.(*plan.Error).Hint(), "keys: ")
+		if !ok {
+			t.Fatalf("%s: got hint %q, want the list of keys", home, err.(*plan.Error).Hint())
+		}
+		for _, key := range strings.Split(list, ", ") {
+			_, err := plan.Read("p.yaml", []byte(key+": 1\n"), words(), nil)
+			if got, want := err.(*plan.Error).Hint(), key+" belongs under "+home; got != want {
+				t.Errorf("hint for %s at the top: got %q, want %q", key, got, want)
+			}
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	p, err := plan.Read("dir/my plan.yaml", []byte("matrix: {ip: 4}\n"), words(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := record.Design{
+		Name: "plan", Source: "dir/my plan.yaml", Text: "matrix: {ip: 4}\n",
+		Method: record.Method{Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
+			Idle: 2 * time.Second, Runs: 6, Order: "blocks"},
+		Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, ProbeInterval: 10 * time.Millisecond,
+			Verify: true, Telemetry: true},
+		Factors:  []record.FactorLevels{{Name: "ip", Levels: []string{"4"}}},
+		Cells:    []record.Factors{plainCell},
+		Hard:     []string{"topology"},
+		Baseline: plainCell,
+	}
+	if diff := cmp.Diff(want, p.Design); diff != "" {
+		t.Errorf("design (-want +got):\n%s", diff)
+	}
+	if p.SeedGiven {
+		t.Error("the seed was not given")
+	}
+}
+
+// plainCell is the cell that has every default.
+var plainCell = factors("topology", "forward", "tunnel", "none", "ip", "4", "nat", "off", "offload", "wire",
+	"protocol", "tcp", "streams", "1", "direction", "up", "congestion", "cubic", "engine", "native")
+
+func TestRequire(t *testing.T) {
+	for _, tc := range []struct {
+		text, metric, op string
+		value            float64
+	}{
+		{"goodput >= 300M", "goodput_bps", ">=", 300e6},
+		{"goodput_bps>1.5 Gbit/s", "goodput_bps", ">", 1.5e9},
+		{"pps >= 250k", "packet_rate_pps", ">=", 250e3},
+		{"loss <= 0.1 %", "loss_ratio", "<=", 0.001},
+		{"loss_ratio < 0.001", "loss_ratio", "<", 0.001},
+		{"retransmits < 10", "retransmits", "<", 10},
+		{"rtt_idle_p50 <= 500us", "rtt_idle_p50_ns", "<=", 500e3},
+		{"rtt_loaded_p99 <= 5 ms", "rtt_loaded_p99_ns", "<=", 5e6},
+		{"host_busiest_core_ratio <= 90%", "host_busiest_core_ratio", "<=", 0.9},
+	} {
+		p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\nrequire:\n  - "+tc.text+"\n"), words(), nil)
+		if err != nil {
+			t.Errorf("%s: %v", tc.text, err)
+			continue
+		}
+		want := []record.Requirement{{Text: tc.text, Metric: tc.metric, Op: tc.op, Value: tc.value}}
+		if diff := cmp.Diff(want, p.Design.Requirements); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.text, diff)
+		}
+	}
+}
+
+// measured is a vocabulary that knows its metrics.
+type measured struct{ plan.List }
+
+func (measured) MetricNames() []string {
+	return []string{"goodput_bps", "rtt_idle_p50_ns", "retransmits"}
+}
+
+func TestRequireKnowsMetrics(t *testing.T) {
+	for _, tc := range []struct{ text, metric, err string }{
+		{"goodput > 1M", "goodput_bps", ""},
+		{"rtt_idle_p50 < 1ms", "rtt_idle_p50_ns", ""},
+		{"rtt_idle_p51 < 1ms", "", `p.yaml:2:11: unknown metric "rtt_idle_p51"`},
+	} {
+		p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\nrequire: ["+tc.text+"]\n"), measured{words()}, nil)
+		if err != nil {
+			if err.Error() != tc.err {
+				t.Errorf("%s: got %v, want %q", tc.text, err, tc.err)
+			}
+			continue
+		}
+		if got := p.Design.Requirements[0].Metric; got != tc.metric || tc.err != "" {
+			t.Errorf("%s: got metric %s, want %s%s", tc.text, got, tc.metric, tc.err)
+		}
+	}
+}

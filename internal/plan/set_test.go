@@ -1,0 +1,107 @@
+package plan_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/google/go-cmp/cmp"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+const setPlan = `name: set
+method: {runs: 3}
+matrix:
+  streams: [1, 2]
+include:
+  - {protocol: udp, packet_size: 64}
+require:
+  - goodput >= 1M
+steps:
+`
+
+func TestSet(t *testing.T) {
+	p, err := plan.Read("p.yaml", []byte(setPlan), words(), []string{
+		"method.duration=5s", "method.runs=2", "matrix.streams=1, 8", "matrix.ip=6",
+		"matrix.sysctl:net.ipv4.tcp_rmem@client=4096 131072", "include.0.packet_size=64,512", "include.1.direction=down",
+		"conditions.ambient.left=22 °C", "conditions.note=a=b", "measure.verify=false", "method.seed=7",
+		"require.1=loss <= 1 % where protocol=udp", "exclude.0.packet_size=512", "steps.0.when=end", "steps.0.prompt=Off, then Enter",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := p.Design
+	if d.Method.Duration != 5*time.Second || d.Method.Runs != 2 || d.Method.Seed != 7 || !p.SeedGiven || d.Measure.Verify {
+		t.Errorf("got method %+v, measure %+v", d.Method, d.Measure)
+	}
+	var got []string
+	for _, c := range p.Cells() {
+		got = append(got, c["streams"]+" "+c["ip"]+" "+c["packet_size"]+" "+c["direction"]+" "+c["sysctl:net.ipv4.tcp_rmem@client"])
+	}
+	want := []string{"1 6  up 4096 131072", "8 6  up 4096 131072", "1 4 64 up ", "1 4  down "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cells (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"ambient.left": "22 °C", "note": "a=b"}, d.Conditions); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	if len(d.Requirements) != 2 || d.Requirements[1].Where["protocol"] != "udp" {
+		t.Errorf("got require %v", d.Requirements)
+	}
+	if len(d.Steps) != 1 || d.Steps[0].Prompt != "Off, then Enter" {
+		t.Errorf("got steps %v", d.Steps)
+	}
+	if len(d.Set) != 15 || d.Text != setPlan {
+		t.Errorf("the design keeps %d sets and %d bytes of text, want both as given", len(d.Set), len(d.Text))
+	}
+}
+
+// A plan may have adaptive and be overridden in part.
+func TestSetInsideAdaptive(t *testing.T) {
+	p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\n"), words(), []string{"method.adaptive.max=12"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := p.Design.Method.Adaptive; a == nil || a.Max != 12 || p.Design.Method.Runs != 12 {
+		t.Errorf("got %+v", p.Design.Method)
+	}
+}
+
+func TestBadSets(t *testing.T) {
+	for _, tc := range []struct{ set, want, hint string }{
+		{"", "--set : there is no path=value", "write, for example, --set method.duration=5s"},
+		{"method", "--set method: there is no path=value", ""},
+		{"=5", "--set =5: there is no path=value", ""},
+		{"method..runs=1", "--set method..runs: the path has an empty part", ""},
+		{"method.runs=0", `--set method.runs: runs: "0" is not a whole number from 1 to 1000`, ""},
+		{"method.runs=", "--set method.runs: runs has no value", ""},
+		{"method.runz=1", `--set method.runz: method has no key "runz"`, "did you mean runs?"},
+		{"methd.runs=1", `--set methd.runs: the plan has no key "methd"`, "did you mean method?"},
+		{"method=5s", "--set method: method must be a map of keys, not a single value", ""},
+		{"name.x=1", `--set name.x: name is a single value and has no part "x"`, ""},
+		{"matrix.streams=1,010", `--set matrix.streams: streams: "010" is not a whole number from 1 to 1024`, ""},
+		{"matrix.streams=1,,2", "--set matrix.streams: entry 2 of streams is empty", ""},
+		{"matrix.steams=1", `--set matrix.steams: unknown factor "steams"`, "did you mean streams?"},
+		{"matrix.tunnel=wiregard", `--set matrix.tunnel: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace`,
+			"did you mean wireguard?"},
+		{"include.5.ip=4", `--set include.5.ip: include is a list of 1: "5" is no place in it`, "places count from 0; 1 appends"},
+		{"include.x.ip=4", `--set include.x.ip: include is a list of 1: "x" is no place in it`, ""},
+		{"require.0=fast", `--set require.0: "fast" is not a threshold`, ""},
+		{"name=a\x00", "--set name: control character U+0000", ""},
+		{"name=\xff", "--set name: byte 0xff is not UTF-8", ""},
+	} {
+		p, err := plan.Read("p.yaml", []byte(setPlan[:len(setPlan)-len("steps:\n")]), words(), []string{tc.set})
+		if p != nil || err == nil {
+			t.Errorf("%q: got %v, %v, want an error", tc.set, p, err)
+			continue
+		}
+		if got := err.Error(); got != tc.want {
+			t.Errorf("%q: got  %s\nwant %s", tc.set, got, tc.want)
+		}
+		if h := err.(*plan.Error).Hint(); tc.hint != "" && h != tc.hint {
+			t.Errorf("%q: hint: got %q, want %q", tc.set, h, tc.hint)
+		}
+	}
+}
