@@ -128,6 +128,7 @@ func newRoot(p *program) *cobra.Command {
 
 // commands are the constructors of all commands, in the order of the help.
 var commands = []func(*program) *cobra.Command{
+	newLimitsCommand,
 	newListCommand,
 	newPlanCommand,
 	newCompletionCommand,
