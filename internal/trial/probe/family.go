@@ -4,6 +4,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -33,3 +34,28 @@ type Sampler interface {
 // Paced is implemented by probes whose source is slow to read or to change;
 // the others are sampled at 10 Hz.
 type Paced interface{ Slow() bool }
+
+// ErrColumns is what Sample returns when the set of things it reads has
+// changed (a device appeared, a core went offline). The sampler has already
+// taken note: Columns is new, and the next Sample fills it.
+var ErrColumns = errors.New("columns changed")
+
+// Configured is implemented by probes that take something from the watch
+// request; With returns the probe to open.
+type Configured interface{ With(r WatchRequest) Probe }
+
+// Liner is implemented by samplers that also gather log lines; Lines hands
+// over those since the last call. Times are the node's CLOCK_MONOTONIC.
+type Liner interface{ Lines() []record.LogLine }
+
+// Cored is implemented by samplers that know each core's load. Cores appends
+// the busy share (0…1) of each core since the last call of Cores.
+type Cored interface{ Cores(dst []float64) []float64 }
+
+// Declarer is implemented by samplers whose columns have stems that only the
+// machine knows, such as a driver's counters.
+type Declarer interface{ Declared() []record.Metric }
+
+// Emptier is implemented by samplers that may have no column at all for the
+// time being; Empty is the reason to give.
+type Emptier interface{ Empty() string }

@@ -1,0 +1,69 @@
+package probe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// waiter sleeps a thread until a time or until it is woken.
+type waiter struct {
+	event int // eventfd
+	poll  [1]unix.PollFd
+}
+
+func newWaiter() (*waiter, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("make eventfd: %w", err)
+	}
+	return &waiter{event: fd}, nil
+}
+
+// until sleeps until the monotonic clock reads at, or returns early when
+// woken. A signal, such as the runtime's own, does not end the sleep.
+func (w *waiter) until(at int64) {
+	for {
+		left := at - host.Monotonic()
+		if left <= 0 {
+			return
+		}
+		t := unix.NsecToTimespec(left)
+		w.poll[0] = unix.PollFd{Fd: int32(w.event), Events: unix.POLLIN}
+		n, err := unix.Ppoll(w.poll[:], &t, nil)
+		if err == nil && n > 0 {
+			var b [8]byte
+			unix.Read(w.event, b[:])
+			return
+		}
+	}
+}
+
+// wake ends a sleep, or the next one. Any goroutine may call it.
+func (w *waiter) wake() {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], 1)
+	unix.Write(w.event, b[:])
+}
+
+func (w *waiter) Close() error { return unix.Close(w.event) }
+
+// lockThread keeps the calling goroutine on its own thread until release, so
+// that sleeps are exact and threadTime is the sampler's own.
+func lockThread() (release func()) {
+	runtime.LockOSThread()
+	return runtime.UnlockOSThread
+}
+
+// threadTime is the CPU time of the calling thread, in nanoseconds.
+func threadTime() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return 0
+	}
+	return t.Nano()
+}

@@ -1,0 +1,88 @@
+package probe
+
+import (
+	"context"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// All lists every probe, fast ones first: the order in which they are read.
+func All(root Root) []Probe {
+	return []Probe{
+		cpu(root), softirq(root), softnet(root), netdev(root), qdisc(root),
+		ethtool(root), snmp(root), conntrack(root),
+		memory(root), pressure(root), cpufreq(root), thermal(root), power(root),
+		kernellog(root), foreign(root),
+	}
+}
+
+// ByScope keeps the probes whose metrics have the scope: record.ScopeHost for
+// what one machine has once, record.ScopeNode for what each namespace has.
+func ByScope(list []Probe, scope string) []Probe {
+	var kept []Probe
+	for _, p := range list {
+		if Scope(p) == scope {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// Scope is the scope of all of p's metrics.
+func Scope(p Probe) string { return p.Metrics()[0].Scope }
+
+// Names lists the probes' names, for a watch request.
+func Names(list []Probe) []string {
+	names := make([]string, len(list))
+	for i, p := range list {
+		names[i] = p.Name()
+	}
+	return names
+}
+
+func isSlow(p Probe) bool {
+	s, ok := p.(Paced)
+	return ok && s.Slow()
+}
+
+// entry is a probe made of its parts.
+type entry struct {
+	name    string
+	slow    bool
+	metrics []record.Metric
+	check   func(ctx context.Context, h host.Host) check.Answer
+	open    func() (Sampler, error)
+	with    func(r WatchRequest) func() (Sampler, error) // nil: takes nothing
+}
+
+func (e entry) Name() string             { return e.name }
+func (e entry) Slow() bool               { return e.slow }
+func (e entry) Metrics() []record.Metric { return e.metrics }
+
+func (e entry) Check(ctx context.Context, h host.Host) check.Answer { return e.check(ctx, h) }
+
+// Open reads the files of the machine that the program runs on, under the
+// probe's root; a host is needed only to check.
+func (e entry) Open(context.Context, host.Host) (Sampler, error) { return e.open() }
+
+func (e entry) With(r WatchRequest) Probe {
+	if e.with != nil {
+		e.open = e.with(r)
+	}
+	return e
+}
+
+func fileCheck(path, why string) func(context.Context, host.Host) check.Answer {
+	return func(ctx context.Context, h host.Host) check.Answer { return checkFile(ctx, h, path, why) }
+}
+
+// counter and gauge declare metrics of one scope.
+func counter(scope, name, unit, doc string) record.Metric {
+	return record.Metric{Name: name, Unit: unit, Scope: scope, Counter: true, Doc: doc}
+}
+
+func level(scope, name, unit, doc string) record.Metric {
+	return record.Metric{Name: name, Unit: unit, Scope: scope, Doc: doc}
+}

@@ -1,0 +1,176 @@
+package probe
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// pidStat is what we keep of /proc/<pid>/stat. ticks is the process' own
+// time, childTicks that of the children it has waited for.
+type pidStat struct {
+	pid, parent int
+	kernel      bool
+	ticks       uint64
+	childTicks  uint64
+	start       uint64
+}
+
+// kthreadFlag is PF_KTHREAD of include/linux/sched.h.
+const kthreadFlag = 0x00200000
+
+var errPidStat = errors.New("parse process statistics: want the fields of proc_pid_stat(5)")
+
+// parsePidStat reads /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The
+// name in parentheses may hold anything.
+func parsePidStat(b []byte) (pidStat, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || end < open {
+		return pidStat{}, errPidStat
+	}
+	pid, ok := number(trim(b[:open]))
+	if !ok || pid > 1<<30 {
+		return pidStat{}, errPidStat
+	}
+	p := pidStat{pid: int(pid)}
+	rest := b[end+1:]
+	for field := 3; field <= 22; field++ {
+		var w []byte
+		w, rest = word(rest)
+		v, ok := signed(w)
+		if field == 3 {
+			continue // state, a letter
+		}
+		if !ok {
+			return pidStat{}, errPidStat
+		}
+		switch field {
+		case 4:
+			p.parent = int(min(max(v, 0), 1<<30))
+		case 9:
+			p.kernel = v >= 0 && uint64(v)&kthreadFlag != 0
+		case 14, 15:
+			p.ticks += uint64(max(v, 0))
+		case 16, 17:
+			p.childTicks += uint64(max(v, 0))
+		case 22:
+			p.start = uint64(max(v, 0))
+		}
+	}
+	return p, nil
+}
+
+func foreign(root Root) Probe {
+	metrics := []record.Metric{
+		counter(record.ScopeHost, "foreign_cpu_ns", "ns", "CPU time since the watch began of user processes that are not the lab's"),
+		counter(record.ScopeHost, "lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
+		level(record.ScopeHost, "foreign_processes", "count", "user processes that are not the lab's"),
+	}
+	open := func(own []int) func() (Sampler, error) {
+		return func() (Sampler, error) { return openForeign(root, own) }
+	}
+	return entry{name: "foreign", slow: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
+		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
+}
+
+// foreignSampler walks all processes. A process belongs to the lab if it is
+// one of the roots, this process, or descends from one of them; it stays so
+// when it loses its parent.
+type foreignSampler struct {
+	dir     string
+	own     map[int]bool
+	known   map[int]*process
+	round   uint64
+	foreign processTime
+	lab     processTime
+	buf     []byte
+}
+
+// kernelRounds is how often a kernel thread is looked at again, in rounds: its
+// number might have been given to another process.
+const kernelRounds = 30
+
+func openForeign(root Root, own []int) (Sampler, error) {
+	s := &foreignSampler{dir: root.proc(""), own: map[int]bool{}, known: map[int]*process{}, buf: make([]byte, 4096)}
+	self, err := os.Readlink(root.proc("self"))
+	if err != nil {
+		return nil, absent("%v: this machine's processes cannot be seen", err)
+	}
+	for _, pid := range own {
+		s.own[pid] = true
+	}
+	if pid, err := strconv.Atoi(self); err == nil {
+		s.own[pid] = true
+	}
+	if _, err := s.stat("1"); err != nil {
+		return nil, absent("other users' processes are hidden here (hidepid): %v", err)
+	}
+	// Process 2 is the parent of all kernel threads, and only the initial
+	// process namespace has it.
+	if p, err := s.stat("2"); err != nil || !p.kernel {
+		return nil, absent("the machine's processes cannot be seen from inside a process namespace")
+	}
+	return s, s.Sample(make([]float64, 3))
+}
+
+func (*foreignSampler) Columns() []string {
+	return []string{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"}
+}
+
+func (s *foreignSampler) stat(pid string) (pidStat, error) {
+	f, err := os.Open(filepath.Join(s.dir, pid, "stat"))
+	if err != nil {
+		return pidStat{}, err
+	}
+	defer f.Close()
+	n, err := f.Read(s.buf)
+	if err != nil {
+		return pidStat{}, err
+	}
+	return parsePidStat(s.buf[:n])
+}
+
+func (s *foreignSampler) Sample(dst []float64) error {
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	names, err := d.Readdirnames(-1)
+	d.Close()
+	if err != nil {
+		return err
+	}
+	first := s.round == 0
+	s.round++
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		pid, err := strconv.Atoi(name)
+		if err != nil || s.skip(pid) {
+			continue
+		}
+		if now, err := s.stat(name); err == nil {
+			s.see(now)
+		}
+	}
+	s.settle(first)
+	dst[0], dst[1] = s.foreign.ns(), s.lab.ns()
+	dst[2] = float64(s.foreign.live)
+	return nil
+}
+
+func (s *foreignSampler) skip(pid int) bool {
+	p := s.known[pid]
+	if p == nil || !p.kernel || (s.round+uint64(pid))%kernelRounds == 0 {
+		return false
+	}
+	p.round = s.round
+	return true
+}
+
+func (s *foreignSampler) Close() error { return nil }

@@ -1,0 +1,140 @@
+package probe
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// kmsgRecord is one record of /dev/kmsg.
+type kmsgRecord struct {
+	severity, facility int
+	sequence           uint64
+	at                 int64 // ns of the kernel's log clock
+	text               string
+}
+
+var errKmsg = errors.New("parse kernel log record: want \"prefix,sequence,time,flags;text\"")
+
+// parseKmsg reads one record: "priority,sequence,microseconds,flags[,…];text"
+// and continuation lines (Documentation/ABI/testing/dev-kmsg). Control
+// characters come escaped.
+func parseKmsg(b []byte) (kmsgRecord, error) {
+	head, text, ok := bytes.Cut(b, []byte(";"))
+	fields := bytes.Split(head, []byte(","))
+	if !ok || len(fields) < 3 {
+		return kmsgRecord{}, errKmsg
+	}
+	priority, ok1 := number(fields[0])
+	sequence, ok2 := number(fields[1])
+	micros, ok3 := number(fields[2])
+	if !ok1 || !ok2 || !ok3 || micros > 1<<53 || priority > 1<<16 {
+		return kmsgRecord{}, errKmsg
+	}
+	text, _ = line(text)
+	return kmsgRecord{int(priority & 7), int(priority >> 3), sequence, int64(micros) * 1000, string(text)}, nil
+}
+
+// hardwareAddress finds what identifies a machine in its log; a report is
+// made to be published.
+var hardwareAddress = regexp.MustCompile(`(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
+
+func redactLog(text string) string {
+	return hardwareAddress.ReplaceAllString(text, "xx:xx:xx:xx:xx:xx")
+}
+
+// Bounds of what is kept: a kernel in trouble can log thousands of lines per
+// second, and the first ones say what is wrong.
+const (
+	logLinesPerSample = 50
+	logLinesKept      = 1000
+)
+
+func kernellog(root Root) Probe {
+	metrics := []record.Metric{
+		counter(record.ScopeHost, "lines", "count", "lines that the kernel logged since the watch began"),
+		counter(record.ScopeHost, "warnings", "count", "of these, with severity 4 (warning) or worse"),
+		counter(record.ScopeHost, "errors", "count", "of these, with severity 3 (error) or worse"),
+		counter(record.ScopeHost, "unkept", "count", "lines not kept: too many at once, or overwritten before they were read"),
+	}
+	open := func() (Sampler, error) { return openKernelLog(root.dev("kmsg")) }
+	return entry{name: "kernellog", slow: true, metrics: metrics, check: openCheck(open), open: open}
+}
+
+// kernelLogSampler reads records as they come. now is the clock that lines
+// are dated by: the kernel dates them by another one, which drifts from
+// CLOCK_MONOTONIC, so a line's time is held between the samples around it.
+type kernelLogSampler struct {
+	log interface {
+		next(buf []byte) (n int, err error) // errNoRecord at the end
+		Close() error
+	}
+	now      func() int64
+	buf      []byte
+	since    int64
+	sequence uint64
+	counts   [4]float64 // as the metrics
+	lines    []record.LogLine
+}
+
+var errNoRecord = errors.New("no kernel log record now")
+
+func (*kernelLogSampler) Columns() []string {
+	return []string{"lines", "warnings", "errors", "unkept"}
+}
+
+func (s *kernelLogSampler) Sample(dst []float64) error {
+	now := s.now()
+	for taken := 0; ; {
+		n, err := s.log.next(s.buf)
+		if errors.Is(err, errNoRecord) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if r, err := parseKmsg(s.buf[:n]); err == nil && s.take(r, now, taken) {
+			taken++
+		}
+	}
+	s.since = now
+	copy(dst, s.counts[:])
+	return nil
+}
+
+// take counts a record and keeps it if there is room. Only the kernel's own
+// lines (facility 0) count: programs can write to /dev/kmsg as well.
+func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
+	if s.sequence != 0 && r.sequence > s.sequence+1 {
+		s.counts[3] += float64(r.sequence - s.sequence - 1)
+	}
+	s.sequence = r.sequence
+	if r.facility != 0 {
+		return false
+	}
+	s.counts[0]++
+	if r.severity <= 4 {
+		s.counts[1]++
+	}
+	if r.severity <= 3 {
+		s.counts[2]++
+	}
+	if taken >= logLinesPerSample || len(s.lines) >= logLinesKept {
+		s.counts[3]++
+		return false
+	}
+	s.lines = append(s.lines, record.LogLine{
+		At: min(max(r.at, s.since), now), Severity: r.severity, Text: redactLog(r.text)})
+	return true
+}
+
+// Lines hands over the lines kept since the last call.
+func (s *kernelLogSampler) Lines() []record.LogLine {
+	lines := s.lines
+	s.lines = nil
+	return lines
+}
+
+func (s *kernelLogSampler) Close() error { return s.log.Close() }

@@ -1,0 +1,45 @@
+package probe
+
+import "github.com/chokepoint-lab/chokepoint/internal/record"
+
+// memoryNames are the lines of /proc/meminfo (fs/proc/meminfo.c; kibibytes)
+// and /proc/vmstat that we keep, with their stems.
+var memoryNames = [...]struct {
+	name, stem string
+	vmstat     bool
+	doc        string
+}{
+	{"MemTotal", "total_bytes", false, "memory that the kernel manages"},
+	{"MemFree", "free_bytes", false, "unused"},
+	{"MemAvailable", "available_bytes", false, "what programs could get without swapping"},
+	{"Buffers", "buffers_bytes", false, "cache of block devices"},
+	{"Cached", "cached_bytes", false, "cache of files"},
+	{"Slab", "slab_bytes", false, "kernel objects, among them queued packets"},
+	{"SUnreclaim", "slab_unreclaimable_bytes", false, "part of the slab that cannot be given back"},
+	{"SwapTotal", "swap_total_bytes", false, "swap space"},
+	{"SwapFree", "swap_free_bytes", false, "unused swap space"},
+	{"oom_kill", "oom_kills", true, "processes killed for want of memory"},
+	{"pgmajfault", "major_faults", true, "page faults that had to read a disk"},
+	{"allocstall_normal", "direct_reclaims", true, "allocations that had to free memory themselves"},
+}
+
+func memory(root Root) Probe {
+	const why = "no memory statistics; is /proc mounted?"
+	var metrics []record.Metric
+	var names, stems []string
+	for _, n := range memoryNames {
+		m := level(record.ScopeHost, n.stem, "bytes", n.doc+", from /proc/meminfo")
+		if n.vmstat {
+			m = counter(record.ScopeHost, n.stem, "count", n.doc+", from /proc/vmstat")
+		}
+		metrics, names, stems = append(metrics, m), append(names, n.name), append(stems, n.stem)
+	}
+	path := root.proc("meminfo")
+	return entry{name: "memory", slow: true, metrics: metrics, check: fileCheck(path, why),
+		open: func() (Sampler, error) {
+			return openNamed([]namedFile{
+				{path, parsePairs, why, 1024},
+				{root.proc("vmstat"), parsePairs, "", 1},
+			}, names, stems...)
+		}}
+}

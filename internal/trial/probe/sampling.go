@@ -1,0 +1,284 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// source is one probe of a watch. Its fields but kept belong to the sampling
+// loop.
+type source struct {
+	probe   Probe
+	sampler Sampler // nil: unavailable
+	columns []string
+	row     []float64
+	every   int64
+	due     int64
+	kept    series // under sampling.mu
+	reason  string // under sampling.mu: why there is no sample
+}
+
+// sampling is the resident part of a watch: one loop that reads every source
+// when it is due.
+type sampling struct {
+	sources []*source
+	cores   Cored // or nil
+	wait    *waiter
+	live    func(cores []float64) // must not block
+
+	mu        sync.Mutex
+	stopping  bool
+	marks     []int64 // extra times at which everything is read, in order
+	liveEvery int64
+	overhead  series // cost of the loop itself: what the reads do not explain
+	stalls    []record.Stall
+	log       []record.LogLine
+}
+
+const (
+	stallNs    = 50e6
+	keptStalls = 1000
+	keptLines  = 5000
+	// slowShare bounds a slow source's cost: one whose read takes longer than
+	// this share of its interval is read less often.
+	slowShare = 0.002
+)
+
+// openSampling opens the named probes. One that cannot be opened is part of
+// the watch with its reason; an unknown name is an error.
+func openSampling(ctx context.Context, list []Probe, r WatchRequest) (*sampling, error) {
+	s := &sampling{live: func([]float64) {}}
+	for _, name := range r.Probes {
+		i := slices.IndexFunc(list, func(p Probe) bool { return p.Name() == name })
+		if i < 0 {
+			s.close()
+			return nil, fmt.Errorf("watch %q: no such probe", name)
+		}
+		s.add(ctx, list[i], r)
+	}
+	var err error
+	if s.wait, err = newWaiter(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *sampling) add(ctx context.Context, p Probe, r WatchRequest) {
+	if c, ok := p.(Configured); ok {
+		p = c.With(r)
+	}
+	src := &source{probe: p, every: r.FastNs}
+	if isSlow(p) {
+		src.every = r.SlowNs
+	}
+	s.sources = append(s.sources, src)
+	sampler, err := p.Open(ctx, host.Local())
+	if err != nil {
+		src.reason = err.Error()
+		return
+	}
+	src.sampler = sampler
+	src.describe()
+	if c, ok := sampler.(Cored); ok {
+		s.cores = c
+	}
+}
+
+func (src *source) describe() {
+	src.columns = src.sampler.Columns()
+	src.row = make([]float64, len(src.columns))
+}
+
+func (s *sampling) close() {
+	for _, src := range s.sources {
+		if src.sampler != nil {
+			src.sampler.Close()
+		}
+	}
+	if s.wait != nil {
+		s.wait.Close()
+	}
+}
+
+// loop samples until stop. It must have its thread for itself.
+func (s *sampling) loop() {
+	defer lockThread()()
+	start := host.Monotonic()
+	for _, src := range s.sources {
+		src.due = start
+	}
+	spent, liveDue, trimDue := threadTime(), start, start
+	cores := make([]float64, 0, 64)
+	for {
+		next, marked, liveEvery, stop := s.plan()
+		if stop {
+			return
+		}
+		s.wait.until(next)
+		now := host.Monotonic()
+		if now < next {
+			continue // woken: the plan has changed
+		}
+		s.stalled(next, now)
+		read := s.tick(now, marked)
+		if liveEvery > 0 && s.cores != nil && now >= liveDue {
+			cores = s.cores.Cores(cores[:0])
+			s.live(cores)
+			liveDue = now + liveEvery
+		}
+		if now >= trimDue {
+			s.trim(now)
+			trimDue = now + defaultSlowNs
+		}
+		total := threadTime()
+		s.book(now, max(total-spent-read, 0))
+		spent = total
+	}
+}
+
+// plan says when something is due next, and whether that is a mark.
+func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) {
+	next = math.MaxInt64
+	for _, src := range s.sources {
+		if src.sampler != nil {
+			next = min(next, src.due)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.marks) > 0 && s.marks[0] <= next {
+		return s.marks[0], true, s.liveEvery, s.stopping
+	}
+	return next, false, s.liveEvery, s.stopping
+}
+
+// tick reads what is due, or everything at a mark, and returns the CPU time
+// that the reads took. One reading of the thread's clock serves as the end
+// of one read and the start of the next.
+func (s *sampling) tick(now int64, marked bool) (read int64) {
+	before := threadTime()
+	for _, src := range s.sources {
+		if src.sampler == nil || !marked && src.due > now {
+			continue
+		}
+		at := host.Monotonic()
+		ok := s.read(src)
+		after := threadTime()
+		cost := after - before
+		read += cost
+		before = after
+		if ok {
+			s.keep(src, at, cost)
+		}
+		if !marked || src.due <= now {
+			src.next(at, cost)
+		}
+	}
+	if marked {
+		s.mu.Lock()
+		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
+		s.mu.Unlock()
+	}
+	return read
+}
+
+// next sets when the source is due again, on a grid, skipping what has been
+// missed.
+func (src *source) next(now, cost int64) {
+	every := src.every
+	if isSlow(src.probe) {
+		every = max(every, int64(float64(cost)/slowShare))
+	}
+	src.due += every
+	if src.due <= now {
+		src.due += (now - src.due + every) / every * every
+	}
+}
+
+// read samples once, and again if the columns have just changed.
+func (s *sampling) read(src *source) bool {
+	var err error
+	for range 3 { // a set of devices that changes all the time is given up for now
+		if err = src.sampler.Sample(src.row); !errors.Is(err, ErrColumns) {
+			break
+		}
+		src.describe()
+	}
+	if err == nil {
+		return true
+	}
+	s.mu.Lock()
+	src.reason = err.Error()
+	s.mu.Unlock()
+	return false
+}
+
+func (s *sampling) keep(src *source, at, cost int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src.kept.add(at, cost, src.columns, src.row)
+	if l, ok := src.sampler.(Liner); ok {
+		s.log = append(s.log, l.Lines()...)
+		if extra := len(s.log) - keptLines; extra > 0 {
+			s.log = slices.Delete(s.log, 0, extra)
+		}
+	}
+}
+
+func (s *sampling) book(at, cost int64) {
+	s.mu.Lock()
+	s.overhead.add(at, cost, nil, nil)
+	s.mu.Unlock()
+}
+
+func (s *sampling) stalled(due, now int64) {
+	if now-due <= stallNs {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.stalls) == keptStalls {
+		s.stalls = slices.Delete(s.stalls, 0, 1)
+	}
+	s.stalls = append(s.stalls, record.Stall{At: now, LateNs: now - due})
+}
+
+func (s *sampling) trim(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []*series{&s.overhead}
+	for _, src := range s.sources {
+		all = append(all, &src.kept)
+	}
+	trimSeries(all, now)
+}
+
+// schedule adds marks; those in the past are taken at once.
+func (s *sampling) schedule(at []int64) {
+	s.mu.Lock()
+	s.marks = append(s.marks, at...)
+	slices.Sort(s.marks)
+	s.mu.Unlock()
+	s.wait.wake()
+}
+
+func (s *sampling) setLive(every int64) {
+	s.mu.Lock()
+	s.liveEvery = every
+	s.mu.Unlock()
+}
+
+func (s *sampling) stop() {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.wait.wake()
+}

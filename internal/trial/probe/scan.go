@@ -1,0 +1,84 @@
+package probe
+
+import "bytes"
+
+// The parsers walk the text in place: the fast ones may not allocate.
+
+// line splits off the first line, without its newline.
+func line(b []byte) (head, rest []byte) {
+	i := bytes.IndexByte(b, '\n')
+	if i < 0 {
+		return b, nil
+	}
+	return b[:i], b[i+1:]
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == 0 }
+
+// word splits off the first run of non-blanks; it is empty at the end.
+func word(b []byte) (head, rest []byte) {
+	i := 0
+	for i < len(b) && blank(b[i]) {
+		i++
+	}
+	j := i
+	for j < len(b) && !blank(b[j]) {
+		j++
+	}
+	return b[i:j], b[j:]
+}
+
+func trim(b []byte) []byte {
+	for len(b) > 0 && blank(b[0]) {
+		b = b[1:]
+	}
+	for len(b) > 0 && blank(b[len(b)-1]) {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// number reads a decimal number; more than 64 bits is not a number.
+func number(b []byte) (uint64, bool) {
+	var v uint64
+	for _, c := range b {
+		d := uint64(c - '0')
+		if c < '0' || c > '9' || v > (1<<64-1-d)/10 {
+			return 0, false
+		}
+		v = v*10 + d
+	}
+	return v, len(b) > 0
+}
+
+// signed reads a decimal number with an optional minus.
+func signed(b []byte) (float64, bool) {
+	if len(b) > 0 && b[0] == '-' {
+		v, ok := number(b[1:])
+		return -float64(v), ok
+	}
+	v, ok := number(b)
+	return float64(v), ok
+}
+
+// hexNumber reads a hexadecimal number without prefix, of at most 64 bits.
+func hexNumber(b []byte) (uint64, bool) {
+	if len(b) == 0 || len(b) > 16 {
+		return 0, false
+	}
+	var v uint64
+	for _, c := range b {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		v = v<<4 | uint64(c)
+	}
+	return v, true
+}

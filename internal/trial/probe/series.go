@@ -1,0 +1,168 @@
+package probe
+
+import "github.com/chokepoint-lab/chokepoint/internal/record"
+
+// Bounds of what a watch keeps: 20 minutes, and so much memory for all
+// probes together that a small router can spare it.
+const (
+	keptNs     = 20 * 60 * 1e9
+	keptValues = 4 << 20 // 32 MiB of float64
+	blockRows  = 128
+)
+
+// block is a stretch of rows with the same columns.
+type block struct {
+	columns []string
+	at      []int64
+	cost    []int64 // thread CPU time of each read
+	values  []float64
+}
+
+func (b *block) first() int64 { return b.at[0] }
+func (b *block) last() int64  { return b.at[len(b.at)-1] }
+
+// series is the samples of one probe, oldest first. Adding a row allocates
+// only once per block.
+type series struct{ blocks []*block }
+
+// add copies a row; columns may be compared by identity, because a sampler
+// makes a new list when they change.
+func (s *series) add(at, cost int64, columns []string, row []float64) {
+	b := s.current(columns)
+	b.at = append(b.at, at)
+	b.cost = append(b.cost, cost)
+	b.values = append(b.values, row...)
+}
+
+func (s *series) current(columns []string) *block {
+	if n := len(s.blocks); n > 0 {
+		b := s.blocks[n-1]
+		if len(b.at) < blockRows && sameList(b.columns, columns) {
+			return b
+		}
+	}
+	b := &block{columns: columns, at: make([]int64, 0, blockRows),
+		cost: make([]int64, 0, blockRows), values: make([]float64, 0, blockRows*len(columns))}
+	s.blocks = append(s.blocks, b)
+	return b
+}
+
+func sameList(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// forget drops the blocks that ended before t.
+func (s *series) forget(t int64) {
+	n := 0
+	for n < len(s.blocks) && s.blocks[n].last() < t {
+		n++
+	}
+	s.blocks = append(s.blocks[:0], s.blocks[n:]...)
+}
+
+// size is the number of values that are held.
+func (s *series) size() int {
+	n := 0
+	for _, b := range s.blocks {
+		n += cap(b.values)
+	}
+	return n
+}
+
+// since is the time of the oldest row, or ok = false.
+func (s *series) since() (t int64, ok bool) {
+	if len(s.blocks) == 0 {
+		return 0, false
+	}
+	return s.blocks[0].first(), true
+}
+
+// trim keeps all series within the bounds, dropping the oldest block first.
+func trimSeries(all []*series, now int64) {
+	total := 0
+	for _, s := range all {
+		s.forget(now - keptNs)
+		total += s.size()
+	}
+	for total > keptValues {
+		var oldest *series
+		var from int64
+		for _, s := range all {
+			if t, ok := s.since(); ok && len(s.blocks) > 1 && (oldest == nil || t < from) {
+				oldest, from = s, t
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		total -= cap(oldest.blocks[0].values)
+		oldest.blocks = append(oldest.blocks[:0], oldest.blocks[1:]...)
+	}
+}
+
+// snapshot is a view of the rows held now. Rows are only ever added behind
+// it, so it can be read while the sampler goes on.
+func (s *series) snapshot() series {
+	blocks := make([]*block, len(s.blocks))
+	for i, b := range s.blocks {
+		view := *b
+		blocks[i] = &view
+	}
+	return series{blocks}
+}
+
+// cut copies the rows of from…to and the nearest row outside on either side,
+// so that the edges are covered. A column that a row does not have is NaN
+// there. The cost is that of the rows in the table.
+func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
+	from, to = s.widen(from, to)
+	var columns []string
+	index := map[string]int{}
+	for _, b := range s.blocks {
+		if b.last() < from || b.first() > to {
+			continue
+		}
+		for _, c := range b.columns {
+			if _, ok := index[c]; !ok {
+				index[c] = len(columns)
+				columns = append(columns, c)
+			}
+		}
+	}
+	t, cost := record.NewTable(columns...), record.Cost{}
+	row := make([]float64, len(columns))
+	for _, b := range s.blocks {
+		for r, at := range b.at {
+			if at < from || at > to {
+				continue
+			}
+			fill(row, nan)
+			for j, c := range b.columns {
+				row[index[c]] = b.values[r*len(b.columns)+j]
+			}
+			t.Append(at, row...)
+			cost.Reads++
+			cost.CPUNs += b.cost[r]
+		}
+	}
+	if n := len(t.T); n > 0 {
+		cost.OverNs = t.T[n-1] - t.T[0]
+	}
+	return t, cost
+}
+
+// widen moves from and to outwards to the nearest rows.
+func (s *series) widen(from, to int64) (int64, int64) {
+	before, after, found := from, to, false
+	for _, b := range s.blocks {
+		for _, at := range b.at {
+			if at < from {
+				before = at
+			}
+			if at > to && !found {
+				after, found = at, true
+			}
+		}
+	}
+	return before, after
+}

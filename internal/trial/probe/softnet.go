@@ -1,0 +1,175 @@
+package probe
+
+import (
+	"errors"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// softnetStems name the columns of /proc/net/softnet_stat that we keep, with
+// their position (net/core/net-procfs.c, softnet_seq_show). The file has 9
+// columns before 2.6.35, 10 with received_rps, 11 with flow_limit (3.11), 13
+// with backlog and the core's number (5.10), 15 with the two parts of the
+// backlog (6.10).
+var softnetStems = [...]struct {
+	stem  string
+	index int
+	total bool
+	doc   string
+}{
+	{"processed", 0, true, "packets processed by the core's NAPI and backlog"},
+	{"dropped", 1, true, "packets dropped because the backlog was longer than netdev_max_backlog"},
+	{"time_squeeze", 2, true, "times that net_rx_action left work behind: budget or time ran out"},
+	{"received_rps", 9, true, "wake-ups by another core's receive packet steering"},
+	{"flow_limit", 10, true, "packets dropped by the backlog's flow limit"},
+	{"backlog", 11, false, "packets waiting in the backlog"},
+	{"input_queue", 13, false, "part of the backlog not yet taken up"},
+	{"process_queue", 14, false, "part of the backlog being processed"},
+}
+
+const (
+	softnetColumns = 15
+	softnetCPU     = 12
+)
+
+// softnetRow is one core's line; n columns were present.
+type softnetRow struct {
+	id, n  int
+	values [softnetColumns]uint64
+}
+
+var errSoftnet = errors.New("parse /proc/net/softnet_stat: want rows of 9 or more hexadecimal columns")
+
+// parseSoftnet reads /proc/net/softnet_stat, appending to reuse. Kernels that
+// do not print the core's number have one row per online core: the row's
+// index stands for it.
+func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
+	rows := reuse[:0]
+	for len(b) > 0 {
+		var l, w []byte
+		l, b = line(b)
+		r := softnetRow{id: len(rows)}
+		for r.n < softnetColumns {
+			w, l = word(l)
+			if len(w) == 0 {
+				break
+			}
+			v, ok := hexNumber(w)
+			if !ok {
+				return nil, errSoftnet
+			}
+			r.values[r.n] = v
+			r.n++
+		}
+		if r.n == 0 {
+			continue
+		}
+		if r.n < 9 {
+			return nil, errSoftnet
+		}
+		if r.n > softnetCPU {
+			if r.values[softnetCPU] > 1<<20 {
+				return nil, errSoftnet
+			}
+			r.id = int(r.values[softnetCPU])
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) == 0 {
+		return nil, errSoftnet
+	}
+	return rows, nil
+}
+
+func softnet(root Root) Probe {
+	const why = "the kernel has no networking statistics in /proc"
+	var metrics []record.Metric
+	for _, s := range softnetStems {
+		m := level(record.ScopeHost, s.stem, "count", s.doc+", from softnet_stat")
+		m.Counter = s.total
+		metrics = append(metrics, m)
+	}
+	path := root.proc("net/softnet_stat")
+	return entry{name: "softnet", metrics: metrics, check: fileCheck(path, why),
+		open: func() (Sampler, error) { return openSoftnet(path, why) }}
+}
+
+type softnetSampler struct {
+	f       *file
+	now     []softnetRow
+	ids     []int
+	stems   []int // indexes into softnetStems that this kernel has
+	columns []string
+}
+
+func openSoftnet(path, why string) (Sampler, error) {
+	f, err := openFile(path, why)
+	if err != nil {
+		return nil, err
+	}
+	s := &softnetSampler{f: f}
+	if err := s.parse(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.describe()
+	return s, nil
+}
+
+func (s *softnetSampler) parse() error {
+	b, err := s.f.read()
+	if err != nil {
+		return err
+	}
+	rows, err := parseSoftnet(b, s.now)
+	if err != nil {
+		return err
+	}
+	s.now = rows
+	return nil
+}
+
+func (s *softnetSampler) describe() {
+	s.ids, s.stems, s.columns = nil, nil, nil
+	for i, st := range softnetStems {
+		if st.index < s.now[0].n {
+			s.stems = append(s.stems, i)
+			s.columns = append(s.columns, "cpu/"+st.stem)
+		}
+	}
+	for _, r := range s.now {
+		s.ids = append(s.ids, r.id)
+		for _, i := range s.stems {
+			s.columns = append(s.columns, cpuLabel(r.id)+"/"+softnetStems[i].stem)
+		}
+	}
+}
+
+func (s *softnetSampler) Columns() []string { return s.columns }
+
+func (s *softnetSampler) Sample(dst []float64) error {
+	if err := s.parse(); err != nil {
+		return err
+	}
+	n := len(s.stems)
+	if len(s.now) != len(s.ids) {
+		s.describe()
+		return ErrColumns
+	}
+	fill(dst[:n], 0)
+	for k := range s.now {
+		r := &s.now[k]
+		if r.id != s.ids[k] {
+			s.describe()
+			return ErrColumns
+		}
+		for j, i := range s.stems {
+			v := float64(r.values[softnetStems[i].index])
+			dst[(k+1)*n+j] = v
+			dst[j] += v
+		}
+	}
+	return nil
+}
+
+func (s *softnetSampler) Close() error { return s.f.Close() }

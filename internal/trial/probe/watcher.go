@@ -1,0 +1,244 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// WatchOptions are the choices of a watch; zero values are the defaults.
+type WatchOptions struct {
+	Fast time.Duration // 100 ms
+	Slow time.Duration // 1 s
+	Live time.Duration // between live messages; 0 = none
+	Own  []int         // see WatchRequest.Own
+}
+
+// Watcher is the controller's half of a watch on one node. Schedule, Live
+// and Collect may be called by several goroutines; times are the
+// controller's CLOCK_MONOTONIC.
+type Watcher struct {
+	node    string
+	agent   host.Agent
+	session host.Session
+	reader  sync.WaitGroup
+
+	mu      sync.Mutex // also orders what is sent
+	clock   clockReading
+	cores   []float64
+	ended   error // why the reader has stopped
+	next    int
+	waiting map[int]*collection
+}
+
+// clockReading relates the clocks: node = controller + offset, ± bound.
+type clockReading struct{ offset, bound int64 }
+
+// collection is an answer that is on its way.
+type collection struct {
+	data record.NodeData
+	done chan struct{} // closed when data is whole or the session has ended
+	err  error
+}
+
+// Watch starts the named probes on the node and returns once they are
+// resident. Without a session, or when the node refuses, it is an error;
+// probes that the node lacks are samples with the reason.
+func Watch(ctx context.Context, agent host.Agent, node string, probes []string, opts WatchOptions) (*Watcher, error) {
+	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
+	if err := w.Sync(ctx); err != nil {
+		return nil, err
+	}
+	session, err := agent.Open(ctx, VerbWatch, WatchRequest{
+		Probes: probes, FastNs: int64(opts.Fast), SlowNs: int64(opts.Slow), Own: opts.Own})
+	if err != nil {
+		return nil, fmt.Errorf("watch node %s: %w", node, err)
+	}
+	w.session = session
+	stop := context.AfterFunc(ctx, func() { session.Close() })
+	var first answer
+	err = session.Recv(&first)
+	if !stop() { // cancelled meanwhile
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		session.Close()
+		return nil, fmt.Errorf("watch node %s: %w", node, noEOF(err))
+	}
+	w.reader.Go(w.read)
+	if opts.Live > 0 {
+		if err := w.send(command{Op: opLive, EveryNs: int64(opts.Live)}); err != nil {
+			w.Close()
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (w *Watcher) send(c command) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended != nil {
+		return w.ended
+	}
+	if err := w.session.Send(c); err != nil {
+		return fmt.Errorf("watch node %s: send %s: %w", w.node, c.Op, err)
+	}
+	return nil
+}
+
+func (w *Watcher) read() {
+	for {
+		var a answer
+		err := w.session.Recv(&a)
+		w.mu.Lock()
+		if err != nil {
+			w.ended = fmt.Errorf("watch node %s: %w", w.node, noEOF(err))
+			for id, c := range w.waiting {
+				c.err = w.ended
+				close(c.done)
+				delete(w.waiting, id)
+			}
+			w.mu.Unlock()
+			return
+		}
+		w.take(a)
+		w.mu.Unlock()
+	}
+}
+
+func (w *Watcher) take(a answer) {
+	if len(a.Live) > 0 {
+		w.cores = a.Live
+	}
+	c := w.waiting[a.ID]
+	if c == nil {
+		return // given up
+	}
+	if a.Samples != nil {
+		c.data.Samples = append(c.data.Samples, *a.Samples)
+	}
+	if a.Rest != nil {
+		c.data.Cost, c.data.Log, c.data.Stalls = a.Rest.Cost, a.Rest.Log, a.Rest.Stalls
+		close(c.done)
+		delete(w.waiting, a.ID)
+	}
+}
+
+// Sync relates the clocks anew; Schedule and Collect use the latest relation.
+// Watch and Collect do it by themselves.
+func (w *Watcher) Sync(ctx context.Context) error {
+	_, err := w.sync(ctx)
+	return err
+}
+
+func (w *Watcher) sync(ctx context.Context) (before clockReading, err error) {
+	offset, bound, err := w.agent.Clock(ctx)
+	if err != nil {
+		return clockReading{}, fmt.Errorf("relate clock of node %s: %w", w.node, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before = w.clock
+	w.clock = clockReading{offset, bound}
+	return before, nil
+}
+
+// Schedule has every probe sampled at exactly these times, in addition to
+// its own pace: the edges of a window.
+func (w *Watcher) Schedule(at ...int64) error {
+	w.mu.Lock()
+	offset := w.clock.offset
+	w.mu.Unlock()
+	node := make([]int64, len(at))
+	for i, t := range at {
+		node[i] = t + offset
+	}
+	return w.send(command{Op: opSchedule, At: node})
+}
+
+// Live is the latest busy share (0…1) of each core, or nil before the first.
+func (w *Watcher) Live() []float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]float64(nil), w.cores...)
+}
+
+// Collect fetches what was sampled from…to, and the nearest sample outside
+// on either side. The node keeps 20 minutes. Clock tells the relation at the
+// last Watch, Sync or Collect, and now; times are moved by their middle.
+func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
+	before, err := w.sync(ctx)
+	if err != nil {
+		return record.NodeData{}, err
+	}
+	w.mu.Lock()
+	after := w.clock
+	w.mu.Unlock()
+	offset := before.offset + (after.offset-before.offset)/2
+	c := &collection{done: make(chan struct{})}
+	id := w.expect(c)
+	if err := w.send(command{Op: opCollect, ID: id, From: from + offset, To: to + offset}); err != nil {
+		w.abandon(id)
+		return record.NodeData{}, err
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		w.abandon(id)
+		return record.NodeData{}, fmt.Errorf("collect samples of node %s: %w", w.node, context.Cause(ctx))
+	}
+	if c.err != nil {
+		return record.NodeData{}, c.err
+	}
+	shift(&c.data, -offset)
+	c.data.Clock = record.Clock{OffsetBefore: before.offset, BoundBefore: before.bound,
+		OffsetAfter: after.offset, BoundAfter: after.bound}
+	return c.data, nil
+}
+
+func (w *Watcher) expect(c *collection) (id int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next++
+	w.waiting[w.next] = c
+	return w.next
+}
+
+func (w *Watcher) abandon(id int) {
+	w.mu.Lock()
+	delete(w.waiting, id)
+	w.mu.Unlock()
+}
+
+func shift(d *record.NodeData, by int64) {
+	for i := range d.Samples {
+		d.Samples[i].Table.Shift(by)
+	}
+	for i := range d.Log {
+		d.Log[i].At += by
+	}
+	for i := range d.Stalls {
+		d.Stalls[i].At += by
+	}
+}
+
+// Close ends the watch; the node stops sampling.
+func (w *Watcher) Close() error {
+	err := w.session.Close()
+	w.reader.Wait()
+	return err
+}
