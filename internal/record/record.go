@@ -399,6 +399,9 @@ type Latency struct {
 	Duplicates   int64   `json:"duplicates"`
 	EchoNs       []int64 `json:"echo_ns,omitempty"` // residence in the echo process
 	SkippedSlots int64   `json:"skipped_slots"`     // slots the probe was too late for
+
+	Details map[string]string `json:"details,omitempty"` // scheduling class, clocks, what was echoed
+	Caveats []Caveat          `json:"caveats,omitempty"`
 }
 
 // NodeData is what the probes of one node saw in one trial.

@@ -41,6 +41,7 @@ func descriptors() int {
 func handlers() map[string]host.Handler {
 	return map[string]host.Handler{
 		"traffic/native": Native{}.Serve,
+		"traffic/echo":   Echo{}.Serve,
 	}
 }
 

@@ -23,7 +23,7 @@ func freePort(t testing.TB) int {
 }
 
 // udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, and harms
-// those of the measured window on their way there.
+// those of the measured window, and probes, on their way there.
 type udpRelay struct {
 	front *net.UDPConn
 	back  *net.UDPAddr
@@ -83,7 +83,7 @@ func (r *udpRelay) serve() {
 // each 21st be overtaken by the next.
 func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	d, _ := readDatagram(b)
-	if d.phase != phaseWindow {
+	if d.phase != phaseWindow && d.phase != phaseProbe {
 		if held != nil {
 			way.Write(held)
 		}

@@ -73,34 +73,35 @@ func (l *lanes) sayHello(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := f.greet(ctx); err != nil {
+		if err := greet(ctx, f.fd, f.tag, f.index); err != nil {
 			return fmt.Errorf("greet %v: %w", target, err)
 		}
 	}
 	return nil
 }
 
-func (f *udpFlow) greet(ctx context.Context) error {
+// greet says hello on a connected socket until it is welcomed.
+func greet(ctx context.Context, fd int, tag uint32, flow uint16) error {
 	hello := make([]byte, datagramHeader)
-	datagram{tag: f.tag, flow: f.index, phase: phaseHello}.put(hello)
+	datagram{tag: tag, flow: flow, phase: phaseHello}.put(hello)
 	answer := make([]byte, 64)
 	refused := 0
 	for ctx.Err() == nil && refused < maxRefusals {
-		if _, err := unix.Write(f.fd, hello); err == unix.ECONNREFUSED {
+		if _, err := unix.Write(fd, hello); err == unix.ECONNREFUSED {
 			refused++
 		} else if err != nil && err != unix.EINTR {
 			return err
 		}
-		if !readable(f.fd, knock) {
+		if !readable(fd, knock) {
 			continue
 		}
-		n, _, err := unix.Recvfrom(f.fd, answer, unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
 		if err == unix.ECONNREFUSED {
 			refused++
 			nap(knock)
 		}
 		d, ok := readDatagram(answer[:max(n, 0)])
-		if ok && d.tag == f.tag && d.flow == f.index && d.phase == phaseWelcome {
+		if ok && d.tag == tag && d.flow == flow && d.phase == phaseWelcome {
 			return nil
 		}
 	}

@@ -1,0 +1,147 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Serve is the node half of the latency probe: the listener echoes, the
+// opener probes.
+func (Echo) Serve(ctx context.Context, s host.Session) error {
+	var q request
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	if q.Check {
+		return s.Send(check.OK())
+	}
+	if err := pinProcess(q.CPUs); err != nil {
+		return err
+	}
+	makeRoom(4)
+	if q.Listen {
+		return serveEcho(ctx, s, q)
+	}
+	return serveProbe(ctx, s, q)
+}
+
+// serveEcho answers probes until the timeline ends.
+func serveEcho(ctx context.Context, s host.Session, q request) error {
+	at := netip.AddrPortFrom(q.Addr, uint16(q.Port))
+	fd, err := bindUDP(at)
+	if err != nil {
+		return err
+	}
+	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag)}
+	defer e.close()
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return fmt.Errorf("read the port of %v: %w", at, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.run()
+	}()
+	defer func() {
+		e.stop.Store(true)
+		<-done
+	}()
+	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
+	if err := s.Send(message{Listening: int(addrPort(sa).Port())}); err != nil {
+		return err
+	}
+	if err := awaitGuest(ctx, e); err != nil {
+		return err
+	}
+	if err := s.Send(message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	sleepUntil(w.Stop, &e.stop)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	e.stop.Store(true)
+	<-done
+	return sendResult(s, echoReport{Echoed: e.echoed, Scheduling: e.scheduling})
+}
+
+// awaitGuest waits for the first hello.
+func awaitGuest(ctx context.Context, e *echoer) error {
+	limit := monotonic() + int64(patience)
+	for !e.greeted.Load() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if monotonic() > limit {
+			return fmt.Errorf("wait for a probe on udp %s: nothing within %v", e.local(), patience)
+		}
+		nap(knock / 4)
+	}
+	return nil
+}
+
+// echoer sends probes back with the time they spent here.
+type echoer struct {
+	*stampedSocket
+	tag     uint32
+	stop    atomic.Bool
+	greeted atomic.Bool
+
+	echoed     int64 // owned by run
+	scheduling string
+}
+
+func (e *echoer) run() {
+	ownThread()
+	e.scheduling = raise()
+	for !e.stop.Load() {
+		n, control, err := e.receive(0)
+		if err != nil {
+			continue // time-out, signal, or the echo of an ICMP error
+		}
+		d, ok := readDatagram(e.buffer[:n])
+		if !ok || d.tag != e.tag {
+			continue
+		}
+		switch d.phase {
+		case phaseHello:
+			e.buffer[6] = byte(phaseWelcome)
+			if e.reply(e.buffer[:n]) == nil {
+				e.greeted.Store(true)
+			}
+		case phaseProbe:
+			if n >= echoHeader {
+				e.echo(n, readStamps(control).at)
+			}
+		}
+	}
+}
+
+// echo returns the buffer. The residence is the time from the kernel's stamp
+// of the arrival to just before the answer is given to the kernel.
+func (e *echoer) echo(n int, arrived int64) {
+	e.buffer[6] = byte(phaseEcho)
+	residence := int64(-1)
+	if arrived != 0 {
+		residence = max(readClock(unix.CLOCK_REALTIME)-arrived, 1)
+	}
+	binary.BigEndian.PutUint64(e.buffer[datagramHeader:], uint64(residence))
+	if e.reply(e.buffer[:n]) == nil {
+		e.echoed++
+	}
+}

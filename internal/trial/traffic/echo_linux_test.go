@@ -1,0 +1,104 @@
+package traffic
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func echoLoad(opener string, ip int) record.Load {
+	return record.Load{Protocol: "echo", Streams: 1, IP: ip, Opener: opener, Interval: 2 * time.Millisecond, Tag: "echo " + opener}
+}
+
+func TestEchoEveryOpenerAndFamily(t *testing.T) {
+	for _, opener := range []string{"near", "far"} {
+		for _, at := range []netip.Addr{loopback4, loopback6} {
+			t.Run(opener+" opens at "+at.String(), func(t *testing.T) {
+				load := echoLoad(opener, 4)
+				if at.Is6() {
+					load.IP = 6
+				}
+				near, far := ends(t, at)
+				clock := newStopwatch(500 * time.Millisecond)
+				got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkLatency(t, got, clock)
+			})
+		}
+	}
+}
+
+func checkLatency(t *testing.T, l *record.Latency, clock *stopwatch) {
+	t.Helper()
+	if n := len(l.RTT); n+int(l.SkippedSlots) != 250 || len(l.SentAt) != n || len(l.Late) != n || len(l.UserRTT) != n {
+		t.Fatalf("%d round trips, %d skipped slots, want 250 together; columns %d %d %d",
+			n, l.SkippedSlots, len(l.SentAt), len(l.Late), len(l.UserRTT))
+	}
+	if l.Stamps != "kernel" {
+		t.Errorf("stamps are %q (%v), want kernel", l.Stamps, l.Details)
+	}
+	for i, rtt := range l.RTT {
+		if rtt < 0 {
+			t.Errorf("probe %d was lost on loopback", i)
+			continue
+		}
+		if rtt > l.UserRTT[i] {
+			t.Errorf("probe %d: network's share %d is more than the whole %d", i, rtt, l.UserRTT[i])
+		}
+		if at := l.SentAt[i]; at < clock.timeline.Start || at > clock.timeline.End+int64(time.Second) || l.Late[i] < 0 {
+			t.Errorf("probe %d was sent at %d, %d late, outside the window", i, at, l.Late[i])
+		}
+	}
+	rtt, late := slices.Sorted(slices.Values(l.RTT)), slices.Sorted(slices.Values(l.Late))
+	user := slices.Sorted(slices.Values(l.UserRTT))
+	n := len(rtt)
+	t.Logf("network p50 %v p99 %v, process p50 %v p99 %v, late p50 %v p99 %v, %v", time.Duration(rtt[n/2]), time.Duration(rtt[n*99/100]),
+		time.Duration(user[n/2]), time.Duration(user[n*99/100]), time.Duration(late[n/2]), time.Duration(late[n*99/100]), l.Details)
+}
+
+func TestEchoCountsPlantedFaults(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed
+	load := echoLoad("near", 4)
+	load.Port = freePort(t)
+	relay := newUDPRelay(t, load.Port)
+	clock := newStopwatch(500 * time.Millisecond)
+	clock.warmup = 0
+	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := int64(0)
+	for _, rtt := range got.RTT {
+		if rtt == -1 {
+			lost++
+		}
+	}
+	relay.mu.Lock()
+	defer relay.mu.Unlock()
+	// One probe may still wait in the relay to be overtaken.
+	if held := lost - relay.lost; relay.lost == 0 || held < 0 || held > 1 || got.Duplicates != relay.duplicated {
+		t.Errorf("lost %d, duplicates %d; the relay lost %d and doubled %d", lost, got.Duplicates, relay.lost, relay.duplicated)
+	}
+}
+
+func TestUserStampsAreAllOrNothing(t *testing.T) {
+	r := probeReport{Probes: []probe{
+		{Sent: 1, User: 100, TX: 10, RX: 90, Residence: 30},
+		{Sent: 2, User: 200, RX: 90, Residence: 30},
+		{Sent: 3},
+	}}
+	got := r.latency(record.Load{Interval: time.Millisecond})
+	if got.Stamps != "user" || !slices.Equal(got.RTT, []int64{100, 200, -1}) || len(got.Caveats) != 1 {
+		t.Errorf("one unstamped probe: %q %v %v, want user [100 200 -1] and a caveat", got.Stamps, got.RTT, got.Caveats)
+	}
+	r.Probes[1].TX = 20
+	if got = r.latency(record.Load{}); got.Stamps != "kernel" || !slices.Equal(got.RTT, []int64{50, 40, -1}) {
+		t.Errorf("all stamped: %q %v, want kernel [50 40 -1]", got.Stamps, got.RTT)
+	}
+}

@@ -1,0 +1,238 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// serveProbe probes along the timeline.
+func serveProbe(ctx context.Context, s host.Session, q request) error {
+	fd, err := bindUDP(netip.AddrPortFrom(q.Addr, 0))
+	if err != nil {
+		return err
+	}
+	p := &prober{
+		stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag),
+		payload: q.Load.PacketSize - packetOverhead(q.Load.IP), interval: int64(q.Load.Interval),
+	}
+	defer p.close()
+	target := netip.AddrPortFrom(q.Peer, uint16(q.Port))
+	_, sa := sockaddr(target)
+	if err := unix.Connect(fd, sa); err != nil {
+		return fmt.Errorf("connect udp to %v: %w", target, err)
+	}
+	if err := dontFragment(fd, q.Load.IP); err != nil {
+		return fmt.Errorf("forbid fragments on udp to %v: %w", target, err)
+	}
+	if err := greetWithin(ctx, fd, p.tag); err != nil {
+		return fmt.Errorf("greet %v: %w", target, err)
+	}
+	// From here on the kernel numbers what is sent.
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
+	if err := s.Send(message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	if n := (w.End - w.Begin) / p.interval; n > maxProbes {
+		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", q.Load.Interval, time.Duration(w.End-w.Begin), n, maxProbes)
+	}
+	return p.follow(ctx, s, w)
+}
+
+func greetWithin(ctx context.Context, fd int, tag uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return greet(ctx, fd, tag, 0)
+}
+
+// prober sends on one thread and receives on another. A probe's sequence
+// number is its index in probes.
+type prober struct {
+	*stampedSocket
+	tag      uint32
+	payload  int
+	interval int64
+
+	window record.Window
+	first  int // index of the first probe whose time is in the window
+	stop   atomic.Bool
+	newest atomic.Int64 // latest RTT, for the live view
+
+	// Owned by the sending thread.
+	sent       []sentProbe
+	ids        []int32 // the kernel's number → index
+	skipped    int64
+	failed     int64
+	scheduling string
+
+	// Owned by the receiving thread.
+	answers    []answer
+	duplicates int64
+	strays     int64
+	queued     []stamps // TX stamps, joined to their probes at the end
+}
+
+type sentProbe struct {
+	at   atomic.Int64 // also read by the receiving thread
+	late int64
+	sent bool
+}
+
+type answer struct {
+	at        int64 // CLOCK_MONOTONIC
+	rx        int64
+	residence int64
+}
+
+func (p *prober) follow(ctx context.Context, s host.Session, w record.Window) error {
+	p.window = w
+	p.first = int((w.Start - w.Begin) / p.interval)
+	n := p.first + int((w.End-w.Start+p.interval-1)/p.interval)
+	p.sent, p.answers = make([]sentProbe, n), make([]answer, n)
+	p.ids, p.queued = make([]int32, 0, n), make([]stamps, 0, n)
+	end := context.AfterFunc(ctx, func() { p.stop.Store(true) })
+	var threads sync.WaitGroup
+	threads.Go(p.send)
+	threads.Go(p.receive)
+	done := make(chan struct{})
+	var teller sync.WaitGroup
+	teller.Go(func() { p.glimpses(done, s) })
+	threads.Wait()
+	close(done)
+	teller.Wait()
+	end()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return sendResult(s, p.report())
+}
+
+// slot is the time at which the i-th probe is due; one is due at the window's
+// start.
+func (p *prober) slot(i int) int64 { return p.window.Start + int64(i-p.first)*p.interval }
+
+func (p *prober) send() {
+	ownThread()
+	p.scheduling = raise()
+	b := make([]byte, p.payload)
+	for i := 0; i < len(p.sent); i++ {
+		sleepUntil(p.slot(i), &p.stop)
+		if p.stop.Load() {
+			return
+		}
+		// Slots that are altogether past are left out: probes sent in a
+		// burst would measure each other.
+		for i+1 < len(p.sent) && monotonic() >= p.slot(i+1) {
+			if i >= p.first {
+				p.skipped++
+			}
+			i++
+		}
+		datagram{tag: p.tag, phase: phaseProbe, seq: uint64(i)}.put(b)
+		at := monotonic()
+		p.sent[i].at.Store(at)
+		p.sent[i].late, p.sent[i].sent = at-p.slot(i), true
+		if _, err := unix.Write(p.fd, b); err != nil {
+			p.failed++
+			continue
+		}
+		p.ids = append(p.ids, int32(i))
+	}
+}
+
+func (p *prober) receive() {
+	ownThread()
+	raise()
+	for !p.stop.Load() && monotonic() < p.window.Stop {
+		n, control, err := p.stampedSocket.receive(0) // at most receiveTimeout
+		at := monotonic()
+		if err == nil {
+			p.enter(p.buffer[:n], at, readStamps(control).at)
+		}
+		for {
+			_, control, err := p.stampedSocket.receive(unix.MSG_ERRQUEUE | unix.MSG_DONTWAIT)
+			if err != nil {
+				break
+			}
+			if s := readStamps(control); s.tx && s.who == stampEntersQueue {
+				p.queued = append(p.queued, s)
+			}
+		}
+	}
+}
+
+func (p *prober) enter(b []byte, at, stamp int64) {
+	d, ok := readDatagram(b)
+	if !ok || len(b) < echoHeader || d.tag != p.tag || d.phase != phaseEcho || d.seq >= uint64(len(p.answers)) {
+		if d.phase != phaseWelcome {
+			p.strays++
+		}
+		return
+	}
+	a := &p.answers[d.seq]
+	if a.at != 0 {
+		if int(d.seq) >= p.first {
+			p.duplicates++
+		}
+		return
+	}
+	*a = answer{at: at, rx: stamp, residence: int64(binary.BigEndian.Uint64(b[datagramHeader:]))}
+	p.newest.Store(at - p.sent[d.seq].at.Load())
+}
+
+// glimpses shows the newest round trip a few times per second.
+func (p *prober) glimpses(done <-chan struct{}, s host.Session) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if rtt := p.newest.Load(); rtt > 0 {
+			if s.Send(message{Glimpse: &glimpse{At: monotonic(), RTT: rtt}}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// report joins the probes of the window with their answers and stamps.
+func (p *prober) report() probeReport {
+	tx := make([]int64, len(p.sent))
+	// A refused send may or may not have used up a number, so that the
+	// numbers behind it mean nothing.
+	if p.failed == 0 {
+		for _, s := range p.queued {
+			if int(s.id) < len(p.ids) && tx[p.ids[s.id]] == 0 {
+				tx[p.ids[s.id]] = s.at
+			}
+		}
+	}
+	r := probeReport{Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed, Scheduling: p.scheduling}
+	for i := p.first; i < len(p.sent); i++ {
+		if !p.sent[i].sent {
+			continue
+		}
+		q := probe{Sent: p.sent[i].at.Load(), Late: p.sent[i].late}
+		if a := p.answers[i]; a.at != 0 {
+			q.User, q.TX, q.RX, q.Residence = max(a.at-q.Sent, 1), tx[i], a.rx, a.residence
+		}
+		r.Probes = append(r.Probes, q)
+	}
+	return r
+}
