@@ -163,6 +163,9 @@ type Comparison struct {
 type Threshold struct {
 	Requirement string         `json:"requirement"`
 	Factors     record.Factors `json:"factors,omitempty"`
+	Metric      string         `json:"metric,omitempty"`
+	Op          string         `json:"op,omitempty"`    // >=, >, <=, <
+	Limit       float64        `json:"limit,omitempty"` // in the metric's unit
 	Met         bool           `json:"met"`
 	Reason      string         `json:"reason,omitempty"` // e.g. "the cell failed", "no cell matches"
 	Value       float64        `json:"value,omitempty"`

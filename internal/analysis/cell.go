@@ -1,0 +1,289 @@
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// judged is one trial with what was computed of it.
+type judged struct {
+	t       *record.Trial
+	m       *measured
+	grade   string
+	reasons []Reason
+}
+
+// group is a cell with its trials, in run order.
+type group struct {
+	factors record.Factors
+	trials  []*judged
+	missing string // why there is no trial at all
+	idle    []*judged
+	verify  []*judged
+	cell    Cell
+}
+
+// good are the trials that have numbers; a repeated row counts once, with its
+// last good attempt.
+func (g *group) good() []*judged { return lastGood(g.trials) }
+
+func lastGood(trials []*judged) []*judged {
+	at := map[string]int{}
+	var out []*judged
+	for _, j := range trials {
+		if j.grade == GradeFailed {
+			continue
+		}
+		if i, again := at[j.t.Row.ID]; again {
+			out[i] = j
+			continue
+		}
+		at[j.t.Row.ID] = len(out)
+		out = append(out, j)
+	}
+	return out
+}
+
+// byBlock is a metric's value in each block; idle metrics come from the idle
+// measurements of the path where the trials themselves have none.
+func (g *group) byBlock(metric string) map[int]float64 {
+	out := map[int]float64{}
+	for _, source := range [][]*judged{lastGood(g.idle), g.good()} {
+		for _, j := range source {
+			if v, ok := j.m.values[metric]; ok {
+				out[j.t.Row.Block] = v
+			}
+		}
+	}
+	return out
+}
+
+// groups sorts trials into the cells of the design, in the order listed;
+// cells of the trials come after those of the design.
+func groups(run *record.Run, trials []*judged) []*group {
+	var out []*group
+	index := map[string]*group{}
+	add := func(f record.Factors) *group {
+		key := f.Key()
+		if g, ok := index[key]; ok {
+			return g
+		}
+		g := &group{factors: f}
+		index[key] = g
+		out = append(out, g)
+		return g
+	}
+	for _, f := range run.Design.Cells {
+		add(f)
+	}
+	idle, verify := map[string][]*judged{}, map[string][]*judged{}
+	for _, j := range trials {
+		path := j.t.Row.Factors.Path().Key()
+		switch j.t.Row.Kind {
+		case record.RowIdle:
+			idle[path] = append(idle[path], j)
+		case record.RowVerify:
+			verify[path] = append(verify[path], j)
+		default:
+			g := add(j.t.Row.Factors)
+			g.trials = append(g.trials, j)
+		}
+	}
+	for _, g := range out {
+		path := g.factors.Path().Key()
+		g.idle, g.verify = idle[path], verify[path]
+	}
+	return out
+}
+
+// soft reasons blame chance as well as the set-up: they make a cell suspect
+// only where they touch a quarter of its trials. The median does not move
+// with fewer.
+var soft = map[string]bool{
+	ReasonDrift: true, ReasonBackgroundLoad: true, ReasonSamplerStalled: true, ReasonLateProbe: true,
+}
+
+// gradeCell sets grade, reasons and caveats of a cell from its trials'.
+func (g *group) gradeCell() {
+	c := &g.cell
+	good := g.good()
+	for _, j := range g.trials {
+		if j.grade == GradeFailed {
+			c.Failed++
+		}
+	}
+	c.Runs = len(good)
+	touched := map[string]int{}
+	for _, j := range good {
+		kinds := map[string]bool{}
+		for _, r := range j.reasons {
+			kinds[r.Kind] = true
+		}
+		for k := range kinds {
+			touched[k]++
+		}
+	}
+	minor := map[string]bool{}
+	for _, j := range good {
+		for _, r := range j.reasons {
+			if soft[r.Kind] && 4*touched[r.Kind] < len(good) {
+				minor[r.Kind] = true
+				continue
+			}
+			c.Reasons = append(c.Reasons, r)
+		}
+	}
+	for _, k := range sortedKeys(minor) {
+		c.Caveats = append(c.Caveats, record.Caveat{Kind: k,
+			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k)})
+	}
+	g.addFailures()
+	g.addVerify()
+	c.Grade = GradeValid
+	switch {
+	case c.Runs == 0:
+		c.Grade = GradeFailed
+	case len(c.Reasons) > 0:
+		c.Grade = GradeSuspect
+	}
+}
+
+// addFailures names failed trials: a reason where a row has no good attempt,
+// a caveat where it was repeated with success.
+func (g *group) addFailures() {
+	ok := map[string]bool{}
+	for _, j := range g.good() {
+		ok[j.t.Row.ID] = true
+	}
+	for _, j := range g.trials {
+		if j.grade != GradeFailed {
+			continue
+		}
+		text := "failed"
+		if f := j.t.Failure; f != nil {
+			text = fmt.Sprintf("failed in %s: %s", f.Phase, f.Error)
+		}
+		if ok[j.t.Row.ID] {
+			g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "repeated",
+				Text: fmt.Sprintf("trial %s %s; it was repeated", j.t.ID, text)})
+			continue
+		}
+		g.cell.Reasons = append(g.cell.Reasons, Reason{Kind: ReasonFailedTrials, Text: text, Trial: j.t.ID})
+	}
+	if len(g.trials) == 0 {
+		g.cell.Reasons = append(g.cell.Reasons, Reason{Kind: ReasonFailedTrials, Text: g.missing})
+	}
+}
+
+// addVerify casts what the verifying trial of the path found on the cell.
+func (g *group) addVerify() {
+	for _, j := range g.verify {
+		for _, r := range j.reasons {
+			if verifyReasons[r.Kind] {
+				g.cell.Reasons = append(g.cell.Reasons, r)
+			}
+		}
+		if j.grade == GradeFailed {
+			g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "unverified",
+				Text: "the content of this path was not verified: trial " + j.t.ID + " failed"})
+		}
+	}
+}
+
+// summariseCell fills in metrics, missing ones, ceiling and consistency.
+func (g *group) summariseCell(run *record.Run, metrics []record.Metric) {
+	c := &g.cell
+	good := g.good()
+	c.Metrics, c.Missing = map[string]Value{}, map[string]string{}
+	if len(good) == 0 {
+		return
+	}
+	g.summariseLatency(good)
+	for _, m := range metrics {
+		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
+			continue
+		}
+		var values []float64
+		why := ""
+		for _, j := range good {
+			if v, ok := j.m.values[m.Name]; ok {
+				values = append(values, v)
+			} else if w, ok := j.m.missing[m.Name]; ok {
+				why = w
+			}
+		}
+		switch {
+		case len(values) > 0:
+			c.Metrics[m.Name] = Summarise(values)
+		case why != "":
+			c.Missing[m.Name] = why
+		}
+		if n := len(values); n > 0 && n < len(good) {
+			c.Caveats = append(c.Caveats, record.Caveat{Kind: "partly-missing",
+				Text: fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Name, n, len(good), why)})
+		}
+	}
+	if v, ok := c.Metrics[consistency]; ok {
+		c.Consistency = cellConsistency(v.Values)
+	}
+	g.addCeiling(run)
+}
+
+func (g *group) addCeiling(run *record.Run) {
+	c := &g.cell
+	ceil := ceilingOf(run, g.factors)
+	c.Ceiling = CellCeiling{Kind: ceil.Kind, Bps: ceil.Bps, HeaderEfficiency: ceil.Efficiency}
+	v, ok := c.Metrics[goodput]
+	if !ok {
+		return
+	}
+	if ceil.Bps > 0 {
+		c.Ceiling.Ratio = v.Median / ceil.Bps
+	}
+	kind, top := testerCeiling(run, g.factors)
+	if top <= 0 {
+		return
+	}
+	value := v.Median
+	if g.factors["protocol"] == "udp" {
+		p, ok := c.Metrics[packetRate]
+		if !ok {
+			return
+		}
+		value = p.Median
+	}
+	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
+	if run.Lab != "local" && top < 1.2*value {
+		c.Reasons = append(c.Reasons, Reason{Kind: ReasonTesterLimited,
+			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
+		c.Grade = GradeSuspect
+	}
+}
+
+// testerCeiling picks the tester's own ceiling that is closest to a cell: by
+// protocol, then by streams or packet size.
+func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
+	protocol := f["protocol"]
+	want := f["streams"] + " stream"
+	unit := "bit/s"
+	if protocol == "udp" {
+		want, unit = f["packet_size"]+" B", "pps"
+	}
+	for _, c := range run.Ceilings {
+		words := strings.Fields(strings.ToLower(c.Kind))
+		if !slices.Contains(words, protocol) || c.Unit != unit {
+			continue
+		}
+		exact := strings.Contains(" "+c.Kind, " "+want)
+		if kind == "" || exact {
+			kind, value = c.Kind, c.Value
+		}
+		if exact {
+			break
+		}
+	}
+	return kind, value
+}

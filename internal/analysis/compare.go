@@ -1,0 +1,238 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// SmallestRelevant is the smallest relative difference that anyone should
+// care about: two results whose ratio lies within ±2 % are called the same.
+const SmallestRelevant = 0.02
+
+// significance is the level of a family of comparisons.
+const significance = 0.05
+
+// compared are the metrics on which cells are compared with their baselines.
+var compared = [...]string{goodput, packetRate, goodputPerCPU, "rtt_idle_p50_ns", "rtt_loaded_p50_ns"}
+
+// baselineLevels are the levels of factors that stand for "without".
+var baselineLevels = map[string]struct{ level, words string }{
+	"tunnel":   {"none", "of the same without tunnel"},
+	"nat":      {"off", "of the same without address translation"},
+	"firewall": {"", "of the same without firewall rules"},
+	"queue":    {"", "of the same with the default queue"},
+	"offload":  {"wire", "of the same with packets as on a wire"},
+	"ip":       {"4", "of the same with IPv4"},
+	"vlan":     {"", "of the same without VLAN tag"},
+	"sysctl":   {"", "of the same with the default"},
+	"cpu":      {"", "of the same without pinning"},
+	"link_mtu": {"", "of the same with the default link MTU"},
+}
+
+// following are the factors whose level follows from another one's, so that
+// a comparison of that one need not hold them equal.
+var following = map[string][]string{
+	"tunnel":   {"mtu", "outer_ip"},
+	"link_mtu": {"mtu"},
+}
+
+// pair is a cell with the cell it is compared with.
+type pair struct {
+	cell, against *group
+	name          string
+}
+
+// pairsOf finds, for each cell, the cells that differ from it in exactly one
+// thing: a factor at its baseline level, or the plan's own baseline.
+func pairsOf(groups []*group, baseline record.Factors) []pair {
+	var pairs []pair
+	for _, g := range groups {
+		seen := map[*group]bool{}
+		add := func(other *group, name string) {
+			if other != nil && other != g && !seen[other] {
+				seen[other] = true
+				pairs = append(pairs, pair{g, other, name})
+			}
+		}
+		if len(baseline) > 0 {
+			add(find(groups, g.factors, baseline), "of the same with "+describe(baseline))
+		}
+		for _, name := range sortedKeys(g.factors) {
+			base, ok := baselineLevels[plainName(name)]
+			if !ok || atBaseline(g.factors[name], base.level) {
+				continue
+			}
+			words := base.words
+			if plainName(name) == "sysctl" {
+				words += " " + strings.TrimPrefix(name, "sysctl:")
+			}
+			add(find(groups, g.factors, record.Factors{name: base.level}), words)
+		}
+	}
+	return pairs
+}
+
+func plainName(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// atBaseline treats the words for "nothing set" alike.
+func atBaseline(level, base string) bool {
+	if level == base {
+		return true
+	}
+	return base == "" && (level == "default" || level == "off" || level == "none" || level == "0")
+}
+
+func describe(f record.Factors) string {
+	parts := make([]string, 0, len(f))
+	for _, name := range sortedKeys(f) {
+		parts = append(parts, name+" "+f[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// find looks for the cell that equals f except that want holds, and except
+// for factors that follow from those in want.
+func find(groups []*group, f, want record.Factors) *group {
+	free := map[string]bool{}
+	for name := range want {
+		for _, n := range following[plainName(name)] {
+			free[n] = true
+		}
+	}
+	match := func(g *group, free map[string]bool) bool {
+		for name := range union(f, g.factors) {
+			level, base := g.factors[name], f[name]
+			if w, ok := want[name]; ok {
+				if !atBaseline(level, w) {
+					return false
+				}
+				continue
+			}
+			if !free[name] && level != base {
+				return false
+			}
+		}
+		return true
+	}
+	for _, g := range groups {
+		if match(g, free) {
+			return g
+		}
+	}
+	// Packets that fill the path are larger where it is: the size follows.
+	if !fillsPath(f) {
+		return nil
+	}
+	free["packet_size"] = true
+	for _, g := range groups {
+		if fillsPath(g.factors) && match(g, free) {
+			return g
+		}
+	}
+	return nil
+}
+
+func fillsPath(f record.Factors) bool {
+	p := pathOf(f, true)
+	return f["packet_size"] == fmt.Sprint(p.MTU())
+}
+
+func union(a, b record.Factors) map[string]bool {
+	names := make(map[string]bool, len(a)+len(b))
+	for n := range a {
+		names[n] = true
+	}
+	for n := range b {
+		names[n] = true
+	}
+	return names
+}
+
+// comparePairs compares on one metric, block by block, and corrects for the
+// number of comparisons.
+func comparePairs(pairs []pair, metric string) []Comparison {
+	var out []Comparison
+	var family []map[int]float64
+	for _, p := range pairs {
+		logs := logRatios(p.cell.byBlock(metric), p.against.byBlock(metric))
+		if len(logs) == 0 {
+			continue
+		}
+		values := inOrder(logs, blocksOf([]map[int]float64{logs}))
+		c := ratioOf(values)
+		c.Metric, c.Name = metric, p.name
+		c.Factors, c.Against = p.cell.factors, p.against.factors
+		out = append(out, c)
+		family = append(family, logs)
+	}
+	enough, index := family[:0:0], []int(nil)
+	for i, logs := range family {
+		if len(logs) >= MinInterval {
+			enough, index = append(enough, logs), append(index, i)
+		}
+	}
+	test := "Wilcoxon signed-rank on paired blocks, exact"
+	if len(enough) > 1 {
+		test += fmt.Sprintf("; corrected for %d comparisons", len(enough))
+	}
+	for k, p := range FamilySignedRank(enough) {
+		out[index[k]].PValue, out[index[k]].Test = p, test
+	}
+	for i := range out {
+		out[i].Verdict = verdict(out[i], SmallestRelevant)
+	}
+	return out
+}
+
+// logRatios are ln(a ÷ b) of the blocks in which both have a number above 0.
+func logRatios(a, b map[int]float64) map[int]float64 {
+	out := map[int]float64{}
+	for block, x := range a {
+		if y, ok := b[block]; ok && x > 0 && y > 0 {
+			out[block] = math.Log(x / y)
+		}
+	}
+	return out
+}
+
+// ratioOf is the median of paired ratios with its interval.
+func ratioOf(logs []float64) Comparison {
+	v := Summarise(logs)
+	return Comparison{
+		Ratio: math.Exp(v.Median), Low: math.Exp(v.Low), High: math.Exp(v.High),
+		N: v.N, Interval: v.Interval, Level: v.Level,
+	}
+}
+
+// verdict words a comparison. The same comes first: a difference inside the
+// smallest relevant one is no difference, however sure it is.
+func verdict(c Comparison, relevant float64) string {
+	switch {
+	case c.N < MinInterval:
+		return fmt.Sprintf("cannot tell (n < %d)", MinInterval)
+	case c.Low >= 1/(1+relevant) && c.High <= 1+relevant:
+		return "same within ±" + unit.Significant(relevant*100, 1) + " %"
+	case c.PValue <= significance && (c.Low > 1 || c.High < 1):
+		return "different"
+	}
+	return "cannot tell"
+}
+
+// compareCells compares all cells on all metrics, in a stable order.
+func compareCells(groups []*group, baseline record.Factors) []Comparison {
+	pairs := pairsOf(groups, baseline)
+	var out []Comparison
+	for _, metric := range compared {
+		out = append(out, comparePairs(pairs, metric)...)
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,223 @@
+package analysis
+
+import (
+	"sort"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Derive computes the document of a run from what was stored: the numbers of
+// each trial, the validity gate, cells, comparisons, thresholds, what
+// observing cost, and the summary. Nothing derived is ever stored, so an old
+// run gains what a newer version knows to compute.
+func Derive(run record.Run, trials []record.Trial) *Document {
+	all := judge(&run, trials)
+	cells := groups(&run, all)
+	noteMissing(&run, cells)
+	metrics := Metrics()
+	for _, g := range cells {
+		g.addAdded()
+	}
+	for _, g := range cells {
+		g.cell = Cell{Factors: g.factors, Reasons: []Reason{}, Findings: []Finding{}}
+		g.gradeCell()
+		g.summariseCell(&run, metrics)
+		g.addResolved()
+		g.addFindings()
+	}
+	labels(cells)
+	d := &Document{
+		Format:      record.Format,
+		Run:         head(&run),
+		Environment: orEmpty(run.Environments),
+		Conditions:  run.Design.Conditions,
+		Topologies:  orEmpty(run.Topologies),
+		Skipped:     append(append([]record.Skipped{}, run.Design.Skipped...), run.Skipped...),
+		Tester:      run.Ceilings,
+		Comparisons: compareCells(cells, run.Design.Baseline),
+		Observing:   observing(trials),
+		Trials:      make([]TrialView, 0, len(all)),
+		Cells:       make([]Cell, 0, len(cells)),
+	}
+	for _, g := range cells {
+		d.Cells = append(d.Cells, g.cell)
+	}
+	for _, j := range all {
+		d.Trials = append(d.Trials, view(j))
+	}
+	d.Metrics = declared(metrics, run.Metrics, d)
+	d.Thresholds = thresholds(&run, d)
+	d.Caveats = caveats(&run, d)
+	d.Summary = summary(&run, d)
+	return d
+}
+
+func judge(run *record.Run, trials []record.Trial) []*judged {
+	all := make([]*judged, 0, len(trials))
+	ceilings := map[string]ceiling{}
+	for i := range trials {
+		t := &trials[i]
+		j := &judged{t: t, m: newMeasured(), reasons: []Reason{}}
+		if t.Status == record.TrialOK {
+			key := t.Row.Cell()
+			c, known := ceilings[key]
+			if !known {
+				c = ceilingOf(run, t.Row.Factors)
+				ceilings[key] = c
+			}
+			j.m = measure(t, placeOf(run, t.Row.Factors))
+			j.reasons = gate(suspect{run, t, j.m, c})
+		}
+		j.grade = grade(t, j.reasons)
+		all = append(all, j)
+	}
+	sort.SliceStable(all, func(a, b int) bool {
+		x, y := all[a].t, all[b].t
+		if x.Row.Index != y.Row.Index {
+			return x.Row.Index < y.Row.Index
+		}
+		return x.Attempt < y.Attempt
+	})
+	return all
+}
+
+// noteMissing says why cells of the design have no trial.
+func noteMissing(run *record.Run, cells []*group) {
+	for _, g := range cells {
+		if len(g.trials) > 0 {
+			continue
+		}
+		g.missing = "not measured: the run is " + run.Status
+		if run.Reason != "" {
+			g.missing += " (" + run.Reason + ")"
+		}
+	}
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func head(run *record.Run) RunHead {
+	return RunHead{
+		ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
+		Description: run.Design.Description, Lab: run.Lab, LabNote: run.LabNote,
+		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
+		Version: run.Version, Method: run.Design.Method, Set: run.Design.Set, Cuts: run.Design.Cuts,
+	}
+}
+
+// addResolved keeps what all trials agree on, such as the kind of WireGuard,
+// and says so where they do not.
+func (g *group) addResolved() {
+	for _, j := range g.good() {
+		for _, k := range sortedKeys(j.t.Resolved) {
+			v := j.t.Resolved[k]
+			old, seen := g.cell.Resolved[k]
+			switch {
+			case !seen:
+				if g.cell.Resolved == nil {
+					g.cell.Resolved = map[string]string{}
+				}
+				g.cell.Resolved[k] = v
+			case old != v && !strings.Contains(old, v):
+				g.cell.Resolved[k] = old + ", " + v
+			}
+		}
+	}
+}
+
+// view is a trial as shown. A failed one has no number.
+func view(j *judged) TrialView {
+	t := j.t
+	v := TrialView{
+		ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
+		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9,
+		Grade: j.grade, Reasons: j.reasons, Failure: t.Failure, Resolved: t.Resolved,
+		Path: t.Path, Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats,
+	}
+	if t.Traffic != nil {
+		v.Caveats = append(append([]record.Caveat(nil), t.Caveats...), t.Traffic.Caveats...)
+	}
+	for _, p := range t.Phases {
+		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin, End: p.End - t.Origin})
+	}
+	if j.grade == GradeFailed {
+		return v
+	}
+	v.Metrics, v.Missing, v.Series = j.m.values, j.m.missing, chart(t, j.m.rtts)
+	return v
+}
+
+// declared are the declarations of the metrics that occur: ours first, then
+// those that the run stored and a newer or older version computed.
+func declared(ours, stored []record.Metric, d *Document) []record.Metric {
+	used := map[string]bool{}
+	for _, c := range d.Cells {
+		for name := range c.Metrics {
+			used[name] = true
+		}
+		for name := range c.Missing {
+			used[name] = true
+		}
+	}
+	for _, t := range d.Trials {
+		for name := range t.Metrics {
+			used[name] = true
+		}
+	}
+	out := []record.Metric{}
+	for _, m := range append(append([]record.Metric{}, ours...), stored...) {
+		if used[m.Name] {
+			out = append(out, m)
+			used[m.Name] = false
+		}
+	}
+	return out
+}
+
+// fastProbes are the five sources that are read ten times a second
+// (ENGINE.md §5): /proc/stat, softirqs, softnet_stat, net/dev and queues.
+var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
+
+// observing sums what watching cost: CPU time of the reads ÷ the time that
+// was watched, over all trials.
+func observing(trials []record.Trial) Observing {
+	o := Observing{Probes: map[string]float64{}}
+	type key struct{ node, probe string }
+	spent, over := map[key]float64{}, map[key]float64{}
+	for i := range trials {
+		for node, n := range trials[i].Nodes {
+			for _, c := range n.Cost {
+				k := key{node, c.Probe}
+				spent[k] += float64(c.CPUNs)
+				over[k] += float64(c.OverNs)
+			}
+		}
+	}
+	keys := make([]key, 0, len(spent))
+	for k := range spent {
+		keys = append(keys, k)
+	}
+	sort.Slice(keys, func(a, b int) bool {
+		return keys[a].node+"/"+keys[a].probe < keys[b].node+"/"+keys[b].probe
+	})
+	fast := map[string]float64{}
+	for _, k := range keys {
+		if over[k] <= 0 {
+			continue
+		}
+		share := spent[k] / over[k]
+		o.CoreRatio += share
+		o.Probes[k.probe] += share
+		if fastProbes[k.probe] {
+			fast[k.node] += share
+			o.FastRatio = max(o.FastRatio, fast[k.node])
+		}
+	}
+	return o
+}

@@ -1,0 +1,246 @@
+package analysis
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func cellOf(t *testing.T, d *Document, f record.Factors) *Cell {
+	t.Helper()
+	for i := range d.Cells {
+		if d.Cells[i].Factors.Key() == f.Key() {
+			return &d.Cells[i]
+		}
+	}
+	t.Fatalf("no cell %s", f.Key())
+	return nil
+}
+
+func TestDeriveIsDeterministic(t *testing.T) {
+	run, trials := quickRun(3)
+	a, err := json.Marshal(Derive(run, trials))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(Derive(run, trials))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(a), string(b)); diff != "" {
+		t.Errorf("two derivations differ (-first +second)\n%s", diff)
+	}
+}
+
+func TestDeriveCleanRun(t *testing.T) {
+	run, trials := quickRun(6)
+	d := Derive(run, trials)
+	if got, want := len(d.Cells), len(run.Design.Cells); got != want {
+		t.Fatalf("%d cells, want %d", got, want)
+	}
+	for _, c := range d.Cells {
+		if c.Grade != GradeValid || len(c.Reasons) > 0 || len(c.Caveats) > 0 {
+			t.Errorf("%s: grade %s, reasons %v, caveats %v, want plainly valid", c.Label, c.Grade, c.Reasons, c.Caveats)
+		}
+		if c.Runs != 6 || c.Failed != 0 {
+			t.Errorf("%s: %d runs and %d failed, want 6 and 0", c.Label, c.Runs, c.Failed)
+		}
+		for name := range c.Missing {
+			if _, both := c.Metrics[name]; both {
+				t.Errorf("%s: %s is measured and missing", c.Label, name)
+			}
+		}
+	}
+	for _, v := range d.Trials {
+		if v.Grade != GradeValid {
+			t.Errorf("trial %s is %s: %v", v.ID, v.Grade, v.Reasons)
+		}
+	}
+	for _, m := range d.Metrics {
+		if m.Unit == "" || m.Doc == "" || m.Scope == "" {
+			t.Errorf("metric %+v is not fully declared", m)
+		}
+	}
+}
+
+// The numbers of one trial follow from its raw data.
+func TestTrialMetrics(t *testing.T) {
+	run, trials := quickRun(1)
+	d := Derive(run, trials)
+	near := func(name string, got, want, tolerance float64) {
+		t.Helper()
+		if math.Abs(got-want) > tolerance*math.Abs(want) {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+	tcp := cellOf(t, d, quickFactors()).Metrics
+	near("goodput", tcp[goodput].Median, 5.8e9, .05)
+	near("busiest core", tcp["host_busiest_core_ratio"].Median, .89, 1e-6)
+	near("all cores", tcp["host_cpu_ratio"].Median, .84, 1e-6)
+	near("softirq", tcp["host_softirq_busiest_core_ratio"].Median, .34, 1e-6)
+	near("steal", tcp["host_steal_ratio"].Median, .01, 1e-6)
+	near("foreign", tcp["host_foreign_cpu_ratio"].Median, .02, 1e-6)
+	near("goodput per CPU second", tcp[goodputPerCPU].Median, tcp[goodput].Median/1.68, 1e-6)
+	near("engine CPU", tcp[engineCPU].Median, 7.75, 1e-9)
+	near("time squeeze", tcp[softnetSqueeze].Median, 50, 1e-6)
+	near("rwnd", tcp[rwndLimited].Median, .1, 1e-6)
+	near("network", tcp[networkLimited].Median, .9, 1e-6)
+	near("rtt added", tcp[rttAdded].Median, tcp["rtt_loaded_p50_ns"].Median-tcp["rtt_idle_p50_ns"].Median, 1e-9)
+	udp := cellOf(t, d, quickFactors("protocol", "udp"))
+	near("packets", udp.Metrics[packetRate].Median, udp.Metrics[goodput].Median/8/36, 1e-4)
+	near("loss", udp.Metrics[lossRatio].Median, 100/(udp.Metrics[packetRate].Median*10+100), 1e-4)
+	if _, ok := udp.Metrics[retransmits]; ok {
+		t.Error("a UDP cell has retransmits")
+	}
+	both := cellOf(t, d, quickFactors("direction", "both")).Metrics
+	near("sum of directions", both[goodputUp].Median+both[goodputDown].Median, both[goodput].Median, 1e-9)
+}
+
+func TestMissingHasReasons(t *testing.T) {
+	run, trials := quickRun(1)
+	d := Derive(run, trials)
+	c := cellOf(t, d, quickFactors())
+	want := map[string]string{
+		"router_busiest_core_ratio": "the router shares the host's cores in lab local",
+		"host_power_w":              "no RAPL and no hwmon power sensor",
+		goodputPerWatt:              "no RAPL and no hwmon power sensor",
+		conntrackUsed:               "nf_conntrack is not loaded",
+		fragments:                   "probe snmp did not run",
+	}
+	for name, why := range want {
+		if _, ok := c.Metrics[name]; ok {
+			t.Errorf("%s has a number, want none", name)
+		}
+		if got := c.Missing[name]; got != why {
+			t.Errorf("missing %s: %q, want %q", name, got, why)
+		}
+	}
+	// A machine of its own has router figures.
+	run.Lab = "ssh"
+	for i := range trials {
+		n := trials[i].Nodes["router"]
+		n.Samples = append(n.Samples, trials[i].Nodes["host"].Samples[0])
+		trials[i].Nodes["router"] = n
+	}
+	c = cellOf(t, Derive(run, trials), quickFactors())
+	if got, ok := c.Metrics["router_busiest_core_ratio"]; !ok || math.Abs(got.Median-.89) > 1e-6 {
+		t.Errorf("router_busiest_core_ratio = %v, %v, want 0.89", got.Median, ok)
+	}
+}
+
+func TestFailedTrialHasNoNumber(t *testing.T) {
+	run, trials := quickRun(3)
+	bad := 3 // the first load trial
+	trials[bad].Status = record.TrialFailed
+	trials[bad].Failure = &record.Failure{Phase: record.PhaseWindow, Error: "receiver died"}
+	d := Derive(run, trials)
+	c := cellOf(t, d, trials[bad].Row.Factors)
+	if c.Grade != GradeSuspect || c.Failed != 1 || c.Runs != 2 || c.Metrics[goodput].N != 2 {
+		t.Errorf("grade %s, failed %d, runs %d, n %d", c.Grade, c.Failed, c.Runs, c.Metrics[goodput].N)
+	}
+	if len(c.Reasons) != 1 || c.Reasons[0].Kind != ReasonFailedTrials || !strings.Contains(c.Reasons[0].Text, "receiver died") {
+		t.Errorf("reasons %v", c.Reasons)
+	}
+	for _, v := range d.Trials {
+		if v.ID == trials[bad].ID && (v.Grade != GradeFailed || v.Metrics != nil || v.Series != nil) {
+			t.Errorf("failed trial shows %v", v.Metrics)
+		}
+	}
+	// A repetition with success replaces it, and says so.
+	again := newSynthetic(1).trial(trials[bad].Row.Factors, 1, trials[bad].Row.Index, 5e9)
+	again.ID, again.Attempt = trials[bad].Row.ID+".2", 2
+	c = cellOf(t, Derive(run, append(trials, again)), trials[bad].Row.Factors)
+	if c.Grade != GradeValid || c.Runs != 3 || len(c.Caveats) != 1 || c.Caveats[0].Kind != "repeated" {
+		t.Errorf("after a repetition: grade %s, runs %d, caveats %v", c.Grade, c.Runs, c.Caveats)
+	}
+}
+
+func TestCellWithoutTrials(t *testing.T) {
+	run, trials := quickRun(1)
+	run.Status, run.Reason = record.RunInterrupted, "Ctrl-C"
+	extra := quickFactors("streams", "16")
+	run.Design.Cells = append(run.Design.Cells, extra)
+	run.Design.Requirements = []record.Requirement{
+		{Text: "goodput >= 1G where streams=16", Metric: goodput, Op: ">=", Value: 1e9, Where: map[string]string{"streams": "16"}},
+	}
+	d := Derive(run, trials)
+	c := cellOf(t, d, extra)
+	if c.Grade != GradeFailed || len(c.Metrics) != 0 || len(c.Reasons) != 1 || !strings.Contains(c.Reasons[0].Text, "Ctrl-C") {
+		t.Errorf("grade %s, metrics %v, reasons %v", c.Grade, c.Metrics, c.Reasons)
+	}
+	if len(d.Thresholds) != 1 || d.Thresholds[0].Met || !strings.Contains(d.Thresholds[0].Reason, "Ctrl-C") {
+		t.Errorf("thresholds %+v", d.Thresholds)
+	}
+}
+
+func TestThresholds(t *testing.T) {
+	run, trials := quickRun(3)
+	run.Skipped = []record.Skipped{{Factors: quickFactors("tunnel", "openvpn"), Reason: "openvpn is not installed"}}
+	where := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return m
+	}
+	tests := []struct {
+		name   string
+		r      record.Requirement
+		met    []bool
+		reason string
+	}{
+		{"met", record.Requirement{Metric: goodput, Op: ">=", Value: 1e9, Where: where("nat", "masquerade")}, []bool{true}, ""},
+		{"missed", record.Requirement{Metric: goodput, Op: ">", Value: 6e9, Where: where("nat", "masquerade")}, []bool{false}, ""},
+		{"lower is better", record.Requirement{Metric: lossRatio, Op: "<=", Value: .01, Where: where("protocol", "udp")}, []bool{true}, ""},
+		{"missing metric", record.Requirement{Metric: "host_power_w", Op: "<", Value: 10, Where: where("protocol", "udp")}, []bool{false}, "no RAPL"},
+		{"skipped", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel", "openvpn")}, []bool{false}, "not installed"},
+		{"nothing", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel", "ipsec")}, []bool{false}, "no cell matches"},
+		{"several", record.Requirement{Metric: goodput, Op: ">=", Value: 2e9, Where: where("streams", "4")}, []bool{true, false}, ""},
+		{"absent factor at its default", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("queue", "default", "nat", "masquerade")}, []bool{true}, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			run.Design.Requirements = []record.Requirement{test.r}
+			got := Derive(run, trials).Thresholds
+			met := []bool{}
+			reasons := ""
+			for _, x := range got {
+				met = append(met, x.Met)
+				reasons += x.Reason
+			}
+			if diff := cmp.Diff(test.met, met); diff != "" {
+				t.Errorf("met (-want +got)\n%s", diff)
+			}
+			if !strings.Contains(reasons, test.reason) {
+				t.Errorf("reasons %q, want %q in them", reasons, test.reason)
+			}
+		})
+	}
+}
+
+func TestObserving(t *testing.T) {
+	run, trials := quickRun(1)
+	o := Derive(run, trials).Observing
+	if math.Abs(o.CoreRatio-.0007) > 1e-9 || math.Abs(o.FastRatio-.0007) > 1e-9 || math.Abs(o.Probes["cpu"]-.0005) > 1e-9 {
+		t.Errorf("observing %+v", o)
+	}
+}
+
+func TestSummaryNamesWhatWasMeasured(t *testing.T) {
+	run, trials := quickRun(3)
+	d := Derive(run, trials)
+	if got, want := d.Summary[0], "This machine acting as a router."; got != want {
+		t.Errorf("first line %q, want %q", got, want)
+	}
+	text := strings.Join(d.Summary, "\n")
+	for _, want := range []string{"Gbit/s", "n = 3", "range", "wireguard", "without", "bufferbloat grade", "share this machine's cores", "lost"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("summary lacks %q:\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Thresholds of the validity gate. docs/method.md repeats them in words.
+const (
+	gateUnsent     = .01         // of the packets asked for, that the sender could not send
+	gateThread     = .98         // of the window, CPU time of one stream's thread on a machine of its own
+	gateForeign    = .10         // of one core, used by processes that are not the lab's
+	gateSteal      = .05         // of all cores, taken by the hypervisor
+	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
+	gateMoved      = .80         // of the payload must show on counters read around the window
+	gateCeiling    = 1.005       // goodput ÷ ceiling
+	gateLateKernel = int64(20e6) // ns: only spacing suffers, the kernel stamps the packets
+	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
+	gateSkipped    = .20         // of the probe's slots
+)
+
+// suspect is one trial on its way through the gate.
+type suspect struct {
+	run  *record.Run
+	t    *record.Trial
+	m    *measured
+	ceil ceiling
+}
+
+// gate returns every reason to doubt a trial that ended well. Each check is a
+// pure function that returns nothing for a clean trial.
+func gate(s suspect) []Reason {
+	reasons := []Reason{}
+	for _, check := range []func(suspect) []Reason{
+		testerLimited, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
+		throttled, backgroundLoad, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
+	} {
+		for _, r := range check(s) {
+			r.Trial = s.t.ID
+			reasons = append(reasons, r)
+		}
+	}
+	return reasons
+}
+
+func because(kind, format string, args ...any) []Reason {
+	return []Reason{{Kind: kind, Text: fmt.Sprintf(format, args...)}}
+}
+
+// testerLimited fires when the generator could not send what was asked, or,
+// where it has a machine of its own, when one of its threads was always busy.
+// On a shared machine a busy thread says nothing: all roles compete.
+func testerLimited(s suspect) []Reason {
+	if r := s.m.values[unsentRatio]; r > gateUnsent {
+		return because(ReasonTesterLimited, "the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
+	}
+	if s.t.Traffic == nil || s.run.Lab == "local" {
+		return nil
+	}
+	for _, end := range sortedKeys(s.t.Traffic.Ends) {
+		for _, ns := range s.t.Traffic.Ends[end].ThreadsNs {
+			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
+				return because(ReasonTesterLimited, "a thread of the %s end was busy %s of the window", end, unit.Percent(share))
+			}
+		}
+	}
+	return nil
+}
+
+// wrongMTU fires when the path's MTU is not what the factors say.
+func wrongMTU(s suspect) []Reason {
+	if p := s.t.Path; p != nil && p.WantMTU > 0 && p.PathMTU != p.WantMTU {
+		return because(ReasonWrongMTU, "the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
+	}
+	return nil
+}
+
+// aboveCeiling fires when more arrived than the path can carry: something was
+// not measured as meant.
+func aboveCeiling(s suspect) []Reason {
+	if s.ceil.Bps <= 0 {
+		return nil
+	}
+	if ratio := s.m.values[goodput] / s.ceil.Bps; ratio > gateCeiling {
+		return because(ReasonAboveCeiling, "%s of the ceiling of %s (%s)", unit.Percent(ratio), unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
+	}
+	return nil
+}
+
+// accounting fires when packets or flows do not add up.
+func accounting(s suspect) []Reason {
+	tr := s.t.Traffic
+	if tr == nil {
+		return nil
+	}
+	want := max(tr.Load.Streams, 1)
+	if tr.Load.Direction == record.Both {
+		want *= 2
+	}
+	if len(tr.Flows) != want {
+		return because(ReasonAccounting, "%d flows were asked for, %d reported", want, len(tr.Flows))
+	}
+	for i := range tr.Flows {
+		p := tr.Flows[i].Packets
+		if p != nil && p.Sent != p.Received+p.Lost {
+			return because(ReasonAccounting, "stream %d %s: sent %d ≠ received %d + lost %d",
+				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
+		}
+	}
+	return nil
+}
+
+// corrupt fires when bytes that were checked were not those that were sent.
+func corrupt(s suspect) []Reason {
+	if s.t.Traffic == nil {
+		return nil
+	}
+	var wrong, checked int64
+	for i := range s.t.Traffic.Flows {
+		wrong += s.t.Traffic.Flows[i].Corrupt
+		checked += s.t.Traffic.Flows[i].Verified
+	}
+	switch {
+	case wrong > 0:
+		return because(ReasonCorrupt, "%d bytes arrived that were not sent", wrong)
+	case s.t.Traffic.Load.Verify && checked == 0:
+		return because(ReasonCorrupt, "the content was to be checked, and no byte was")
+	}
+	return nil
+}
+
+// samplerStalled fires when telemetry has a hole in the window.
+func samplerStalled(s suspect) []Reason {
+	for _, node := range sortedKeys(s.t.Nodes) {
+		for _, stall := range s.t.Nodes[node].Stalls {
+			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
+				return because(ReasonSamplerStalled, "the sampler on %s came %s late", node, unit.Nanoseconds(float64(stall.LateNs)))
+			}
+		}
+	}
+	return nil
+}
+
+// drifting fires when the throughput at the window's end was another one than
+// at its start.
+func drifting(s suspect) []Reason {
+	if s.t.Row.Kind != record.RowLoad {
+		return nil
+	}
+	curves, all := received(s.t.Traffic)
+	if !all {
+		return nil
+	}
+	change, found := drift(curves, s.t.Window)
+	switch {
+	case !found:
+		return nil
+	case change > 0:
+		return because(ReasonDrift, "throughput still rose by %s from the first to the last third of the window: the warm-up is too short", unit.Percent(change))
+	}
+	return because(ReasonDrift, "throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
+}
+
+// lateProbe fires when the latency probe could not keep its own time.
+func lateProbe(s suspect) []Reason {
+	l := s.t.Loaded
+	if l == nil {
+		l = s.t.Idle
+	}
+	late, ok := lateP99(l)
+	if !ok {
+		return nil
+	}
+	limit := max(l.IntervalNs, gateLateKernel)
+	if l.Stamps != "kernel" {
+		limit = gateLateUser
+	}
+	if late > float64(limit) {
+		return because(ReasonLateProbe, "one in a hundred latency probes was sent %s late or more", unit.Nanoseconds(late))
+	}
+	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
+	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
+		return because(ReasonLateProbe, "the latency probe was too late for %s of its slots", unit.Percent(share))
+	}
+	return nil
+}
+
+// notInTunnel fires unless counters prove that traffic took the path.
+func notInTunnel(s suspect) []Reason {
+	tunnel := s.t.Row.Factors["tunnel"]
+	tunnelled := tunnel != "" && tunnel != "none"
+	if s.t.Path == nil {
+		if tunnelled && s.t.Traffic != nil {
+			return because(ReasonNotInTunnel, "nothing proves that traffic took the tunnel")
+		}
+		return nil
+	}
+	way := "path under test"
+	if tunnelled {
+		way = "tunnel"
+	}
+	var payload int64
+	if s.t.Traffic != nil {
+		for i := range s.t.Traffic.Flows {
+			payload += s.t.Traffic.Flows[i].ReceivedBytes
+		}
+	}
+	for _, d := range devicesMoved(s.t.Path.Counters) {
+		want := float64(s.t.Path.BytesOffered)
+		if d.when == "window" {
+			want = float64(payload)
+		}
+		want *= gateMoved
+		switch {
+		case d.most == 0:
+			return because(ReasonNotInTunnel, "counters of %s on %s did not move in the %s: traffic did not take the %s", d.device, d.node, d.when, way)
+		case d.bytes >= 0 && d.bytes < want:
+			return because(ReasonNotInTunnel, "%s on %s carried %.0f bytes in the %s, %.0f of payload were to be seen: traffic did not take the %s",
+				d.device, d.node, d.bytes, d.when, want/gateMoved, way)
+		}
+	}
+	return nil
+}
+
+// deviceMove is how far the counters of one device moved.
+type deviceMove struct {
+	node, device, when string
+	most               float64 // of any counter
+	bytes              float64 // received and sent together; -1 = no such counter
+}
+
+// devicesMoved sums by device. Bytes of both directions count together, since
+// data may go either way.
+func devicesMoved(moves []record.CounterMove) []deviceMove {
+	var out []deviceMove
+	index := map[[3]string]int{}
+	for _, c := range moves {
+		key := [3]string{c.Node, c.Device, c.When}
+		i, ok := index[key]
+		if !ok {
+			i = len(out)
+			index[key] = i
+			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1})
+		}
+		d := float64(c.After) - float64(c.Before)
+		out[i].most = math.Max(out[i].most, d)
+		if strings.Contains(c.Counter, "bytes") {
+			out[i].bytes = math.Max(out[i].bytes, 0) + d
+		}
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+package analysis
+
+import (
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// throttled fires when a throttle counter grew or a cooling device was at
+// work in the window.
+func throttled(s suspect) []Reason {
+	w := s.t.Window
+	for _, node := range sortedKeys(s.t.Nodes) {
+		for _, probe := range []string{"thermal", "cpufreq"} {
+			table, _ := samplesOf(s.t.Nodes[node], probe)
+			if table == nil {
+				continue
+			}
+			for i, name := range table.Names {
+				c := newCurve(table.T, table.V[i])
+				stem := name[strings.LastIndexByte(name, '/')+1:]
+				if strings.Contains(stem, "throttle") {
+					if d, ok := c.moved(w.Start, w.End); ok && d > 0 {
+						return because(ReasonThrottled, "%s on %s grew by %.0f in the window", name, node, d)
+					}
+				}
+				if strings.HasPrefix(stem, "cooling_state") {
+					if v, ok := c.largest(w.Start, w.End); ok && v > 0 {
+						return because(ReasonThrottled, "cooling device %s on %s was at state %.0f in the window", name, node, v)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// backgroundLoad fires when others used the machine in the window: processes
+// that are not the lab's, or a hypervisor. How busy the cores were says
+// nothing about it, because a load test keeps them busy by itself.
+func backgroundLoad(s suspect) []Reason {
+	for _, who := range []string{hostNode, "router"} {
+		if v := s.m.values[who+"_"+foreignRatio]; v > gateForeign {
+			return because(ReasonBackgroundLoad, "processes that are not the lab's used %s of a core on the %s", unit.Percent(v), who)
+		}
+		if v := s.m.values[who+"_"+stealRatio]; v > gateSteal {
+			return because(ReasonBackgroundLoad, "the hypervisor took %s of the cores of the %s away", unit.Percent(v), who)
+		}
+	}
+	return nil
+}
+
+// kernelPatterns are lines that mean trouble whatever their severity. NETDEV
+// WATCHDOG is a network interface whose transmitter hung (net/sched/
+// sch_generic.c); the others are the kernel's own words for lockups, heat and
+// hardware errors.
+var kernelPatterns = [...]string{
+	"netdev watchdog", "transmit queue", "hardware unit hang", "adapter reset", "reset adapter",
+	"soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls", "rcu_preempt detected stalls",
+	"blocked for more than", "throttled", "throttling activated", "machine check", "hardware error",
+	"out of memory", "oom-kill", "page allocation failure", "nf_conntrack: table full",
+	"neighbour table overflow", "neighbor table overflow",
+}
+
+// kernelLog fires on kernel messages of level error and above, and on known
+// words of trouble, while the load ran.
+func kernelLog(s suspect) []Reason {
+	for _, node := range sortedKeys(s.t.Nodes) {
+		for _, l := range s.t.Nodes[node].Log {
+			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
+				continue
+			}
+			if l.Severity <= 3 || troublesome(l.Text) {
+				return because(ReasonKernelLog, "kernel of %s: %s", node, shorten(l.Text, 160))
+			}
+		}
+	}
+	return nil
+}
+
+func troublesome(text string) bool {
+	text = strings.ToLower(text)
+	for _, p := range kernelPatterns {
+		if strings.Contains(text, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func shorten(text string, most int) string {
+	r := []rune(strings.TrimSpace(text))
+	if len(r) <= most {
+		return string(r)
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// linkFlap fires when a link came or went in the window.
+func linkFlap(s suspect) []Reason {
+	for _, node := range sortedKeys(s.t.Nodes) {
+		table, _ := samplesOf(s.t.Nodes[node], "netdev")
+		for _, c := range columnsOf(table, "carrier_changes") {
+			if d, ok := c.curve.moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
+				return because(ReasonLinkFlap, "the link of %s on %s changed %.0f times in the window", c.label, node, d)
+			}
+		}
+	}
+	return nil
+}
+
+// verifyReasons are what a verifying trial can cast on the cells of its path.
+var verifyReasons = map[string]bool{
+	ReasonCorrupt: true, ReasonAccounting: true, ReasonNotInTunnel: true, ReasonWrongMTU: true,
+}
+
+// grade is what reasons make of a trial.
+func grade(t *record.Trial, reasons []Reason) string {
+	switch {
+	case t.Status != record.TrialOK:
+		return GradeFailed
+	case len(reasons) > 0:
+		return GradeSuspect
+	}
+	return GradeValid
+}

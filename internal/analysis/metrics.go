@@ -1,0 +1,170 @@
+package analysis
+
+import "github.com/chokepoint-lab/chokepoint/internal/record"
+
+// Metrics declares every quantity that Derive computes, in the order in which
+// they are shown. docs/method.md describes the same names.
+func Metrics() []record.Metric {
+	var all []record.Metric
+	for _, group := range [][]record.Metric{trafficMetrics(), tcpMetrics(), latencyMetrics(), loadMetrics(), dropMetrics()} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+func trafficMetrics() []record.Metric {
+	path := func(name, unit, better, doc string) record.Metric {
+		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
+	}
+	return []record.Metric{
+		path(goodput, "bit/s", record.Higher, "payload that arrived in the window ÷ the receiver's window; all flows, both directions"),
+		path(goodputUp, "bit/s", record.Higher, "the part of goodput_bps that went from near to far, when both directions were loaded"),
+		path(goodputDown, "bit/s", record.Higher, "the part of goodput_bps that went from far to near, when both directions were loaded"),
+		path(packetRate, "pps", record.Higher, "UDP packets that arrived in the window, without duplicates, per second"),
+		path(offeredRate, "pps", "", "UDP packets that the sender really sent, per second"),
+		path(lossRatio, "ratio", record.Lower, "UDP packets of the window that never arrived ÷ those sent"),
+		path(unsentRatio, "ratio", record.Lower, "UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
+		path(duplicates, "count", record.Lower, "UDP packets that arrived again"),
+		path(reordered, "count", record.Lower, "UDP packets that arrived after one with a higher number (RFC 4737)"),
+		path(goodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of all cores of the machine that carries the nodes"),
+		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window, of whatever the power source covers"),
+		path(consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
+	}
+}
+
+func tcpMetrics() []record.Metric {
+	flow := func(name, unit, better, doc string) record.Metric {
+		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopeFlow, Doc: doc}
+	}
+	return []record.Metric{
+		flow(retransmits, "count", record.Lower, "TCP segments sent again in the window, all flows"),
+		flow(rttTCP, "ns", record.Lower, "smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
+		flow(minRTTTCP, "ns", record.Lower, "smallest round-trip time that TCP saw, of all flows"),
+		flow(busyRatio, "ratio", "", "share of the window in which TCP had data to send (chronographs, Linux commit 05b055e8), mean over flows"),
+		flow(rwndLimited, "ratio", record.Lower, "share of the window in which the receiver's window held TCP back"),
+		flow(sndbufLimited, "ratio", record.Lower, "share of the window in which the send buffer held TCP back"),
+		flow(networkLimited, "ratio", "", "busy - rwnd limited - sndbuf limited: share in which the network or congestion control held TCP back"),
+	}
+}
+
+func latencyMetrics() []record.Metric {
+	var all []record.Metric
+	for _, kind := range []struct{ name, doc string }{
+		{"idle", "round-trip time of a probe on the idle path"},
+		{"loaded", "round-trip time of a probe beside the load"},
+	} {
+		for _, q := range percentiles {
+			all = append(all, record.Metric{
+				Name: rtt(kind.name, q), Unit: "ns", Better: record.Lower, Scope: record.ScopePath,
+				Doc: kind.doc + ", " + q.name + " of the probes that were answered",
+			})
+		}
+	}
+	path := func(name, unit, better, doc string) record.Metric {
+		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
+	}
+	return append(all,
+		path(rttAdded, "ns", record.Lower, "rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
+		path(probeLoss, "ratio", record.Lower, "latency probes without an answer ÷ those sent, beside the load"),
+		path(probeLossIdle, "ratio", record.Lower, "the same on the idle path"),
+		path(probeLate, "ns", record.Lower, "how late the probe was sent, 99th percentile: its own timer error"),
+	)
+}
+
+func loadMetrics() []record.Metric {
+	var all []record.Metric
+	for _, who := range []struct{ prefix, scope, doc string }{
+		{hostNode, record.ScopeHost, "of the machine that carries all nodes, shared by all roles"},
+		{"router", record.ScopeNode, "of the router's own cores"},
+	} {
+		m := func(stem, unit, better, doc string) {
+			all = append(all, record.Metric{Name: who.prefix + "_" + stem, Unit: unit, Better: better, Scope: who.scope, Doc: doc + ", " + who.doc})
+		}
+		m(cpuRatio, "ratio", record.Lower, "share of the window in which cores were busy, mean of all cores")
+		m(busiestCore, "ratio", record.Lower, "the same of the busiest core")
+		m(softirqCore, "ratio", record.Lower, "share of the window in software interrupts, of the core with most")
+		m(stealRatio, "ratio", record.Lower, "share of the window that a hypervisor took away, mean of all cores")
+		m(foreignRatio, "ratio", record.Lower, "CPU time of processes that do not belong to the lab ÷ the window, in cores")
+		m(powerWatts, "W", record.Lower, "mean power in the window")
+		m(temperature, "°C", record.Lower, "highest temperature in the window")
+	}
+	return append(all, record.Metric{
+		Name: engineCPU, Unit: "s", Better: record.Lower, Scope: record.ScopePath,
+		Doc: "CPU time of the load generator's own processes in the window, both ends; on kernels without IRQ time accounting it holds the software interrupts that interrupted them",
+	})
+}
+
+func dropMetrics() []record.Metric {
+	count := func(name, scope, doc string) record.Metric {
+		return record.Metric{Name: name, Unit: "count", Better: record.Lower, Scope: scope, Doc: doc}
+	}
+	return []record.Metric{
+		count(softnetDrops, record.ScopeHost, "packets dropped because a core's backlog was full (softnet_stat column 2), in the window"),
+		count(softnetSqueeze, record.ScopeHost, "times a core's packet work ran out of budget (softnet_stat column 3), in the window"),
+		count(interfaceDrops, record.ScopeNode, "packets that interfaces of the routers dropped, in the window"),
+		count(qdiscDrops, record.ScopeNode, "packets that queueing disciplines of the routers dropped, in the window"),
+		count(fragments, record.ScopeNode, "IP fragments that the routers made, in the window"),
+		count(conntrackUsed, record.ScopeNode, "connections tracked by the routers, largest value in the window"),
+	}
+}
+
+// Names of the metrics that other files compute or ask for.
+const (
+	goodput        = "goodput_bps"
+	goodputUp      = "goodput_up_bps"
+	goodputDown    = "goodput_down_bps"
+	packetRate     = "packet_rate_pps"
+	offeredRate    = "offered_rate_pps"
+	lossRatio      = "loss_ratio"
+	unsentRatio    = "unsent_ratio"
+	duplicates     = "duplicates"
+	reordered      = "reordered"
+	goodputPerCPU  = "goodput_per_cpu_second_bps"
+	goodputPerWatt = "goodput_per_watt_bps"
+	consistency    = "consistency_ratio"
+
+	retransmits    = "retransmits"
+	rttTCP         = "rtt_tcp_ns"
+	minRTTTCP      = "rtt_tcp_min_ns"
+	busyRatio      = "tcp_busy_ratio"
+	rwndLimited    = "tcp_rwnd_limited_ratio"
+	sndbufLimited  = "tcp_sndbuf_limited_ratio"
+	networkLimited = "tcp_network_limited_ratio"
+
+	rttAdded      = "rtt_added_p50_ns"
+	probeLoss     = "probe_loss_ratio"
+	probeLossIdle = "probe_loss_idle_ratio"
+	probeLate     = "probe_late_p99_ns"
+
+	engineCPU      = "engine_cpu_s"
+	softnetDrops   = "softnet_drops"
+	softnetSqueeze = "softnet_time_squeeze"
+	interfaceDrops = "router_interface_drops"
+	qdiscDrops     = "router_qdisc_drops"
+	fragments      = "router_fragments"
+	conntrackUsed  = "router_conntrack_count"
+)
+
+// Stems that exist for the host and for routers with cores of their own.
+const (
+	cpuRatio     = "cpu_ratio"
+	busiestCore  = "busiest_core_ratio"
+	softirqCore  = "softirq_busiest_core_ratio"
+	stealRatio   = "steal_ratio"
+	foreignRatio = "foreign_cpu_ratio"
+	powerWatts   = "power_w"
+	temperature  = "temperature_c"
+)
+
+// hostNode is the name of the machine that carries all nodes.
+const hostNode = "host"
+
+// percentile is a quantile with its name in metrics.
+type percentile struct {
+	name  string
+	level float64
+}
+
+var percentiles = [...]percentile{{"p50", .5}, {"p90", .9}, {"p99", .99}, {"p999", .999}}
+
+func rtt(kind string, q percentile) string { return "rtt_" + kind + "_" + q.name + "_ns" }

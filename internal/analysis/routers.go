@@ -1,0 +1,113 @@
+package analysis
+
+import (
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// place is what a trial's metrics need to know about where it ran.
+type place struct {
+	routers []string // devices under test, near to far
+	own     bool     // their work has cores of its own
+	why     string   // why not
+}
+
+// placeOf finds the routers of a trial's topology. Only real machines and
+// guests have cores that do nothing but the router's work.
+func placeOf(run *record.Run, f record.Factors) place {
+	p := place{own: run.Lab != "local"}
+	if !p.own {
+		p.why = "the router shares the host's cores in lab local"
+	}
+	if t := topologyOf(run, f); t != nil {
+		p.routers = t.Routers
+	}
+	return p
+}
+
+func topologyOf(run *record.Run, f record.Factors) *record.Topology {
+	for i := range run.Topologies {
+		if run.Topologies[i].Name == f["topology"] {
+			return &run.Topologies[i]
+		}
+	}
+	if len(run.Topologies) == 1 {
+		return &run.Topologies[0]
+	}
+	return nil
+}
+
+// addRouters computes what the routers' own counters say. Counters of a
+// namespace are its own also where the cores are shared.
+func (m *measured) addRouters(t *record.Trial, p place) {
+	cpuStems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature}
+	if !p.own {
+		m.lack(p.why, prefixed("router", cpuStems...)...)
+	}
+	counters := []string{interfaceDrops, qdiscDrops, fragments, conntrackUsed}
+	if len(p.routers) == 0 {
+		m.lack("the topology names no router", append(prefixed("router", cpuStems...), counters...)...)
+		return
+	}
+	for _, name := range p.routers {
+		if _, ok := t.Nodes[name]; !ok {
+			m.lack("nothing watched "+name, append(prefixed("router", cpuStems...), counters...)...)
+			return
+		}
+	}
+	if p.own {
+		// With two routers the first one's cores are shown: near before far.
+		n := t.Nodes[p.routers[0]]
+		m.addCPU("router", n, t.Window)
+		m.addForeign("router", n, t.Window)
+		m.addPower("router", n, t.Window)
+		m.addTemperature("router", n, t.Window)
+	}
+	m.sumRouters(interfaceDrops, t, p, "netdev", "rx_dropped", "tx_dropped")
+	m.sumRouters(qdiscDrops, t, p, "qdisc", "drops")
+	m.sumRouters(fragments, t, p, "snmp", "IpFragCreates", "Ip6FragCreates")
+	m.addConntrack(t, p)
+}
+
+func (m *measured) sumRouters(metric string, t *record.Trial, p place, probe string, stems ...string) {
+	sum := 0.0
+	for _, name := range p.routers {
+		v, why := grown(t.Nodes[name], probe, t.Window, ownRoot, stems...)
+		if why != "" {
+			m.lack(why, metric)
+			return
+		}
+		sum += v
+	}
+	m.set(metric, sum)
+}
+
+// ownRoot leaves out the loopback device and queues below a root queue, whose
+// drops the root counts too.
+func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
+
+func (m *measured) addConntrack(t *record.Trial, p place) {
+	sum, found, reason := 0.0, false, ""
+	for _, name := range p.routers {
+		table, why := samplesOf(t.Nodes[name], "conntrack")
+		if table == nil {
+			reason = why
+			continue
+		}
+		for _, c := range columnsOf(table, "entries") {
+			if v, ok := c.curve.largest(t.Window.Start, t.Window.End); ok {
+				sum += v
+				found = true
+			}
+		}
+	}
+	if !found {
+		if reason == "" {
+			reason = "the samples of probe conntrack do not cover the window"
+		}
+		m.lack(reason, conntrackUsed)
+		return
+	}
+	m.set(conntrackUsed, sum)
+}

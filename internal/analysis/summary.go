@@ -1,0 +1,282 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// caveats are those of the whole run: what it stored, and what follows from
+// its shape.
+func caveats(run *record.Run, d *Document) []record.Caveat {
+	out := append([]record.Caveat(nil), run.Caveats...)
+	have := map[string]bool{}
+	for _, c := range out {
+		have[c.Kind] = true
+	}
+	add := func(kind, text string) {
+		if !have[kind] {
+			out = append(out, record.Caveat{Kind: kind, Text: text})
+		}
+	}
+	if run.Lab == "local" {
+		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this machine doing all three, not a router alone")
+	}
+	if n := fewestRuns(d); n > 0 && n < MinInterval {
+		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value are shown, not an interval", MinInterval))
+	}
+	if supers(d) {
+		add("super-packets", "with offload super, packets of up to 64 KiB cross the virtual links: header efficiency and packet counts do not describe a wire")
+	}
+	switch run.Status {
+	case record.RunInterrupted, record.RunFailed, record.RunRunning:
+		text := "the run is " + run.Status + ", cells may lack runs"
+		if run.Reason != "" {
+			text += ": " + run.Reason
+		}
+		add("incomplete", text)
+	}
+	for _, c := range run.Design.Cuts {
+		out = append(out, record.Caveat{Kind: "cut", Text: c})
+	}
+	if run.LabNote != "" {
+		add("lab-note", run.LabNote)
+	}
+	return out
+}
+
+func fewestRuns(d *Document) int {
+	least := 0
+	for i := range d.Cells {
+		if n := d.Cells[i].Runs; n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+func supers(d *Document) bool {
+	for i := range d.Cells {
+		if d.Cells[i].Factors["offload"] == "super" {
+			return true
+		}
+	}
+	return false
+}
+
+// summary says in words what the run found, most important first.
+func summary(run *record.Run, d *Document) []string {
+	out := []string{opening(run)}
+	out = append(out, fastest(d)...)
+	out = append(out, tunnelCost(d)...)
+	out = append(out, smallPackets(d)...)
+	out = append(out, latencyWords(d)...)
+	out = append(out, thresholdWords(d)...)
+	out = append(out, doubts(d)...)
+	return append(out, caveatWords(d)...)
+}
+
+func opening(run *record.Run) string {
+	text, _, _ := strings.Cut(strings.TrimSpace(run.Design.Description), "\n")
+	if text == "" {
+		text = "Plan " + run.Design.Name
+	}
+	return sentence(capital(text))
+}
+
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" || strings.HasSuffix(s, ".") {
+		return s
+	}
+	return s + "."
+}
+
+// fastest names the highest goodput with and without a tunnel.
+func fastest(d *Document) []string {
+	best := map[string]*Cell{}
+	var order []string
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		v, ok := c.Metrics[goodput]
+		if !ok || c.Factors["protocol"] == "udp" {
+			continue
+		}
+		kind := c.Factors["tunnel"]
+		if _, seen := best[kind]; !seen {
+			order = append(order, kind)
+		}
+		if b := best[kind]; b == nil || v.Median > b.Metrics[goodput].Median {
+			best[kind] = c
+		}
+	}
+	var out []string
+	for _, kind := range order {
+		c := best[kind]
+		v := c.Metrics[goodput]
+		with := "Through " + kind
+		if kind == "none" || kind == "" {
+			with = "Without a tunnel"
+		} else if r := c.Resolved["tunnel"]; r != "" && r != kind {
+			with += " (" + r + ")"
+		}
+		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).", with,
+			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }), c.Label))
+	}
+	return out
+}
+
+// spread words an interval: "range 1.2 to 1.3 Gbit/s, n = 3".
+func spread(v Value, format func(float64) string) string {
+	switch v.Interval {
+	case IntervalSingle:
+		return "one run"
+	case IntervalOrder:
+		return fmt.Sprintf("%s interval %s to %s, n = %d", unit.Percent(v.Level), format(v.Low), format(v.High), v.N)
+	}
+	return fmt.Sprintf("range %s to %s, n = %d", format(v.Low), format(v.High), v.N)
+}
+
+// tunnelCost names what is left of the goodput inside a tunnel.
+func tunnelCost(d *Document) []string {
+	low, high, n := math.Inf(1), math.Inf(-1), 0
+	name := ""
+	for _, c := range d.Comparisons {
+		if c.Metric != goodput || c.Name != baselineLevels["tunnel"].words {
+			continue
+		}
+		low, high = min(low, c.Ratio), max(high, c.Ratio)
+		name = c.Factors["tunnel"]
+		n++
+	}
+	switch {
+	case n == 0:
+		return nil
+	case n == 1:
+		return []string{fmt.Sprintf("Inside %s there remained %s of the goodput of the same path without tunnel.", name, unit.Percent(low))}
+	}
+	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path without it (%d comparisons).",
+		unit.Percent(low), unit.Percent(high), n)}
+}
+
+// smallPackets names the highest packet rate.
+func smallPackets(d *Document) []string {
+	var best *Cell
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		if v, ok := c.Metrics[packetRate]; ok && (best == nil || v.Median > best.Metrics[packetRate].Median) {
+			best = c
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	v := best.Metrics[packetRate]
+	text := fmt.Sprintf("UDP packets of %s bytes arrived at %s (%s)", best.Factors["packet_size"],
+		unit.PacketRate(v.Median), spread(v, func(x float64) string { return unit.PacketRate(x).String() }))
+	if l, ok := best.Metrics[lossRatio]; ok {
+		text += fmt.Sprintf(", with %s of those sent lost", unit.Percent(l.Median))
+	}
+	return []string{text + "."}
+}
+
+// latencyWords says how far load raises the round trip: of the cell in which
+// it does so most.
+func latencyWords(d *Document) []string {
+	var worst *Cell
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		if v, ok := c.Metrics[rttAdded]; ok && (worst == nil || v.Median > worst.Metrics[rttAdded].Median) {
+			worst = c
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	added := worst.Metrics[rttAdded]
+	idle, okIdle := worst.Metrics[rtt("idle", percentiles[0])]
+	loaded, okLoaded := worst.Metrics[rtt("loaded", percentiles[0])]
+	if !okIdle || !okLoaded {
+		return nil
+	}
+	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load (%s): at worst %s more, bufferbloat grade %s.",
+		unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
+		unit.Nanoseconds(max(added.Median, 0)), Bufferbloat(added.Median))}
+}
+
+func thresholdWords(d *Document) []string {
+	if len(d.Thresholds) == 0 {
+		return nil
+	}
+	missed := 0
+	for _, t := range d.Thresholds {
+		if !t.Met {
+			missed++
+		}
+	}
+	if missed == 0 {
+		return []string{fmt.Sprintf("All %d checks of the plan's requirements are met.", len(d.Thresholds))}
+	}
+	return []string{fmt.Sprintf("%d of %d checks of the plan's requirements are missed.", missed, len(d.Thresholds))}
+}
+
+// doubts counts cells that are not plainly valid.
+func doubts(d *Document) []string {
+	kinds := map[string]bool{}
+	suspects, failed := 0, 0
+	for i := range d.Cells {
+		switch d.Cells[i].Grade {
+		case GradeSuspect:
+			suspects++
+		case GradeFailed:
+			failed++
+		}
+		for _, r := range d.Cells[i].Reasons {
+			kinds[r.Kind] = true
+		}
+	}
+	if suspects+failed == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Of %d cells %d are suspect and %d failed: %s.", len(d.Cells), suspects, failed,
+		strings.Join(sortedKeys(kinds), ", "))}
+}
+
+func caveatWords(d *Document) []string {
+	var out []string
+	for _, c := range d.Caveats {
+		if c.Kind == "cut" {
+			continue // listed with the method
+		}
+		out = append(out, sentence(capital(c.Text)))
+	}
+	return out
+}
+
+func capital(s string) string {
+	first, size := utf8.DecodeRuneInString(s)
+	if size == 0 {
+		return s
+	}
+	return string(unicode.ToUpper(first)) + s[size:]
+}
+
+// addFindings adds what can be said of a cell without a diagnosis.
+func (g *group) addFindings() {
+	c := &g.cell
+	added, ok := c.Metrics[rttAdded]
+	if !ok || g.factors["protocol"] == "udp" {
+		return
+	}
+	c.Findings = append(c.Findings, Finding{
+		Kind: "bufferbloat",
+		Text: fmt.Sprintf("bufferbloat grade %s: the load adds %s to the median round trip", Bufferbloat(added.Median),
+			unit.Nanoseconds(max(added.Median, 0))),
+		Evidence: []string{fmt.Sprintf("%s = %.0f ns", rttAdded, added.Median)},
+	})
+}

@@ -1,0 +1,241 @@
+package analysis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+const second = int64(1e9)
+
+// synthetic makes realistic trials: ten seconds of window after one of
+// warm-up, on a machine of two cores, with noise from a fixed seed.
+type synthetic struct {
+	rng     *rand.Rand
+	seconds int64
+}
+
+func newSynthetic(seed uint64) *synthetic {
+	return &synthetic{rand.New(rand.NewPCG(seed, 1)), 10}
+}
+
+func quickFactors(changes ...string) record.Factors {
+	f := record.Factors{
+		"topology": "forward", "tunnel": "none", "ip": "4", "nat": "off", "offload": "wire",
+		"protocol": "tcp", "streams": "1", "direction": "up", "congestion": "cubic", "engine": "native",
+	}
+	for i := 0; i+1 < len(changes); i += 2 {
+		f[changes[i]] = changes[i+1]
+	}
+	if f["tunnel"] != "none" && f["mtu"] == "" {
+		f["mtu"] = "1420"
+	}
+	if f["protocol"] == "udp" {
+		delete(f, "congestion")
+		f["rate"] = "flat"
+		if f["packet_size"] == "" {
+			f["packet_size"] = "64"
+		}
+	}
+	return f
+}
+
+// trial is one clean trial of a cell: rate is goodput in bit/s.
+func (s *synthetic) trial(f record.Factors, block, index int, rate float64) record.Trial {
+	origin := int64(index) * 100 * second
+	start := origin + 3*second
+	w := record.Window{Begin: start - second, Start: start, End: start + s.seconds*second}
+	w.Stop = w.End + second/10
+	t := record.Trial{
+		ID: fmt.Sprintf("b%d-r%02d.1", block, index), Run: "r1", Attempt: 1, Status: record.TrialOK,
+		Row:     record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index, Kind: record.RowLoad, Factors: f},
+		Started: time.Unix(1700000000, 0).UTC(), Origin: origin, Ended: w.Stop + second, Window: w,
+		Phases: []record.Phase{{Name: record.PhaseSetup, Start: origin, End: w.Begin}, {Name: record.PhaseWindow, Start: w.Start, End: w.End}},
+	}
+	t.Path = s.path(f, rate)
+	t.Traffic = s.traffic(f, w, rate)
+	t.Loaded = s.latency(w, 2e6, 0.2e6)
+	t.Nodes = s.nodes(w)
+	return t
+}
+
+func (s *synthetic) idle(f record.Factors, block, index int) record.Trial {
+	t := s.trial(f, block, index, 1e9)
+	t.Row.Kind, t.Row.Factors = record.RowIdle, f.Path()
+	t.Idle, t.Loaded, t.Traffic = s.latency(t.Window, 100e3, 10e3), nil, nil
+	return t
+}
+
+func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
+	mtu := linkMTU(f)
+	device := "wan"
+	if f["tunnel"] != "none" {
+		device = "cp0"
+		fmt.Sscan(f["mtu"], &mtu)
+	}
+	bytes := uint64(rate / 8 * float64(s.seconds) * 1.15)
+	move := func(node, device, when, counter string, by uint64) record.CounterMove {
+		return record.CounterMove{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 + by, When: when}
+	}
+	return &record.PathEvidence{
+		Tunnel: f["tunnel"], PathMTU: mtu, WantMTU: mtu, BytesOffered: 64000,
+		Counters: []record.CounterMove{
+			move("router", device, "check", "rx_bytes", 70000), move("router", device, "check", "tx_bytes", 900),
+			move("router", device, "window", "rx_bytes", bytes), move("router", device, "window", "tx_bytes", bytes/40),
+		},
+	}
+}
+
+func (s *synthetic) traffic(f record.Factors, w record.Window, rate float64) *record.Traffic {
+	streams := 1
+	fmt.Sscan(f["streams"], &streams)
+	directions := []string{f["direction"]}
+	if f["direction"] == record.Both {
+		directions = []string{record.Up, record.Down}
+	}
+	tr := &record.Traffic{
+		Engine: "native", Load: record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: streams},
+		Ends: map[string]record.EndUsage{
+			"near": {Node: "client", UserNs: second / 2, SystemNs: 4 * second, ThreadsNs: []int64{4 * second}},
+			"far":  {Node: "server", UserNs: second / 4, SystemNs: 3 * second},
+		},
+	}
+	each := rate / float64(streams*len(directions))
+	for _, d := range directions {
+		for i := range streams {
+			tr.Flows = append(tr.Flows, s.flow(f, w, i, d, each))
+		}
+	}
+	return tr
+}
+
+func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction string, rate float64) record.Flow {
+	series := record.NewTable("bytes")
+	sum, atStart, atEnd := 0.0, 0.0, 0.0
+	for at := w.Begin; at <= w.Stop; at += second / 10 {
+		series.Append(at, sum)
+		if at == w.Start {
+			atStart = sum
+		}
+		if at == w.End {
+			atEnd = sum
+		}
+		sum += rate / 80 * (1 + 0.02*s.rng.NormFloat64())
+	}
+	flow := record.Flow{
+		Stream: i, Direction: direction, ReceivedBytes: int64(atEnd - atStart), SentBytes: int64(atEnd - atStart),
+		SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start, Received: series,
+	}
+	if f["protocol"] == "udp" {
+		size := 64
+		fmt.Sscan(f["packet_size"], &size)
+		n := flow.ReceivedBytes / int64(size-28)
+		flow.Packets = &record.Packets{Sent: n + 100, Received: n, Lost: 100, Size: size}
+		return flow
+	}
+	window := w.End - w.Start
+	flow.TCP = &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: 3, BusyNs: window, RwndLimitedNs: window / 10, MinRTTNs: 50e3}
+	flow.TCP.Series = record.NewTable("rtt_ns", "cwnd_segments")
+	for at := w.Start; at < w.End; at += second / 10 {
+		flow.TCP.Series.Append(at, 1.9e6+1e5*s.rng.NormFloat64(), 400)
+	}
+	return flow
+}
+
+// latency is a probe every 10 ms with a lognormal tail.
+func (s *synthetic) latency(w record.Window, median, spread float64) *record.Latency {
+	l := &record.Latency{IntervalNs: 10e6, Size: 64, Stamps: "kernel"}
+	for at := w.Start; at < w.End; at += l.IntervalNs {
+		v := median + spread*s.rng.ExpFloat64()
+		l.RTT = append(l.RTT, int64(v))
+		l.UserRTT = append(l.UserRTT, int64(v)+60e3)
+		l.SentAt = append(l.SentAt, at+80e3)
+		l.Late = append(l.Late, 80e3+int64(20e3*s.rng.Float64()))
+	}
+	return l
+}
+
+func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
+	names := []string{}
+	for c := range 2 {
+		for _, state := range []string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns", "irq_ns", "softirq_ns", "steal_ns"} {
+			names = append(names, fmt.Sprintf("cpu%d/%s", c, state))
+		}
+	}
+	cpu := record.NewTable(names...)
+	netdev := record.NewTable("wan/rx_bytes", "wan/rx_dropped", "wan/tx_dropped", "wan/carrier_changes", "lo/rx_dropped")
+	softnet := record.NewTable("cpu/dropped", "cpu/time_squeeze", "cpu0/dropped", "cpu1/dropped")
+	foreign := record.NewTable("foreign_cpu_ns")
+	thermal := record.NewTable("zone0/temperature_c", "cpu0/core_throttle_count", "fan0/cooling_state")
+	for i, at := 0, w.Begin-second/20; at <= w.Stop+second/10; i, at = i+1, at+second/10 {
+		n := float64(i) * 1e8
+		cpu.Append(at,
+			n*.05, 0, n*.40, n*.20, 0, 0, n*.34, n*.01,
+			n*.05, 0, n*.50, n*.10, 0, 0, n*.34, n*.01)
+		netdev.Append(at, n, 5, 7, 3, 100)
+		softnet.Append(at, 4, float64(i)*.5, 1, 3)
+		foreign.Append(at, n*.02)
+		thermal.Append(at, 50, 12, 0)
+	}
+	samples := func(probe string, t *record.Table) record.Samples {
+		return record.Samples{Probe: probe, Scope: record.ScopeHost, Table: t}
+	}
+	cost := []record.Cost{{Probe: "cpu", Reads: 100, CPUNs: 5e6, OverNs: 10 * second}, {Probe: "netdev", Reads: 100, CPUNs: 2e6, OverNs: 10 * second}}
+	return map[string]record.NodeData{
+		"host": {
+			Samples: []record.Samples{samples("cpu", cpu), samples("softnet", softnet), samples("foreign", foreign),
+				samples("thermal", thermal), {Probe: "power", Unavailable: "no RAPL and no hwmon power sensor"}},
+			Cost: cost,
+			Log:  []record.LogLine{{At: w.Start + second, Severity: 6, Text: "cp0: link becomes ready"}},
+		},
+		"router": {Samples: []record.Samples{samples("netdev", netdev),
+			{Probe: "qdisc", Table: record.NewTable()}, {Probe: "conntrack", Unavailable: "nf_conntrack is not loaded"}}},
+	}
+}
+
+func forward() record.Topology {
+	return record.Topology{
+		Name: "forward", Near: "client", Far: "server", Tunnel: [2]string{"client", "router"}, Routers: []string{"router"},
+		Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+		Links: []record.TopoLink{
+			{Name: "lan", Ends: [2]record.TopoPort{{Node: "client", Port: "lan"}, {Node: "router", Port: "lan"}}},
+			{Name: "wan", Ends: [2]record.TopoPort{{Node: "router", Port: "wan"}, {Node: "server", Port: "wan"}}},
+		},
+	}
+}
+
+func syntheticRun(cells ...record.Factors) record.Run {
+	return record.Run{
+		ID: "r1", Status: record.RunDone, Lab: "local", Version: "1", Command: "chokepoint run",
+		Topologies: []record.Topology{forward()},
+		Ceilings:   []record.Ceiling{{Kind: "tcp loopback 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "udp loopback 64 B", Value: 1e6, Unit: "pps"}},
+		Design: record.Design{Name: "quick", Description: "this machine acting as a router", Cells: cells,
+			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
+	}
+}
+
+// quickRun is a small run like the quick plan, with n blocks.
+func quickRun(n int) (record.Run, []record.Trial) {
+	s := newSynthetic(42)
+	cells := []record.Factors{
+		quickFactors(), quickFactors("streams", "4"), quickFactors("tunnel", "wireguard"),
+		quickFactors("tunnel", "wireguard", "streams", "4"), quickFactors("nat", "masquerade"),
+		quickFactors("protocol", "udp"), quickFactors("direction", "both"),
+	}
+	rates := []float64{5.8e9, 10e9, 1.04e9, 1.1e9, 5.5e9, 120e6, 8e9}
+	var trials []record.Trial
+	index := 0
+	for block := 1; block <= n; block++ {
+		for _, path := range []record.Factors{cells[0], cells[2], cells[4]} {
+			index++
+			trials = append(trials, s.idle(path, block, index))
+		}
+		for i, c := range cells {
+			index++
+			trials = append(trials, s.trial(c, block, index, rates[i]*(1+.01*s.rng.NormFloat64())))
+		}
+	}
+	return syntheticRun(cells...), trials
+}

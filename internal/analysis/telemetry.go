@@ -1,0 +1,309 @@
+package analysis
+
+import (
+	"math"
+	"sort"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// samplesOf returns a probe's samples of a node, or why there are none.
+func samplesOf(n record.NodeData, probe string) (*record.Table, string) {
+	for i := range n.Samples {
+		s := &n.Samples[i]
+		if s.Probe != probe {
+			continue
+		}
+		if s.Table == nil {
+			if s.Unavailable != "" {
+				return nil, s.Unavailable
+			}
+			return nil, "probe " + probe + " took no sample"
+		}
+		return s.Table, ""
+	}
+	return nil, "probe " + probe + " did not run"
+}
+
+// column is one labelled series of a metric's stem.
+type column struct {
+	label string
+	curve curve
+}
+
+// columnsOf returns the series of a stem, with their labels.
+func columnsOf(t *record.Table, stem string) []column {
+	if t == nil {
+		return nil
+	}
+	var out []column
+	for i, name := range t.Names {
+		label := ""
+		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
+			label, name = name[:cut], name[cut+1:]
+		}
+		if name == stem {
+			out = append(out, column{label, newCurve(t.T, t.V[i])})
+		}
+	}
+	return out
+}
+
+// grown sums how far the counters of some stems grew in the window, over the
+// labels that keep accepts; why is set where nothing could be counted.
+func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool, stems ...string) (sum float64, why string) {
+	table, why := samplesOf(n, probe)
+	if table == nil {
+		return 0, why
+	}
+	found, counted := false, false
+	for _, stem := range stems {
+		for _, c := range columnsOf(table, stem) {
+			if keep != nil && !keep(c.label) {
+				continue
+			}
+			found = true
+			if d, ok := c.curve.moved(w.Start, w.End); ok {
+				sum += d
+				counted = true
+			}
+		}
+	}
+	switch {
+	case counted:
+		return sum, ""
+	case !found:
+		return 0, "probe " + probe + " found nothing to count here"
+	}
+	return 0, "the samples of probe " + probe + " do not cover the window"
+}
+
+// core is one CPU core's time by state, cumulative, in nanoseconds.
+type core struct {
+	name                        string
+	busyNs, all, softirq, steal curve
+}
+
+// busyStates are the states in which a core works for somebody here. Steal is
+// not one: it is time that the hypervisor gave to others. Guest time is
+// already part of user time (proc_stat(5)).
+var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns"}
+
+var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
+
+// coresOf reads the cores of a node from its cpu probe.
+func coresOf(n record.NodeData) []core {
+	table, _ := samplesOf(n, "cpu")
+	if table == nil {
+		return nil
+	}
+	index := make(map[string]int, len(table.Names))
+	for i, name := range table.Names {
+		index[name] = i
+	}
+	var cores []core
+	for _, name := range table.Names {
+		label, isIdle := strings.CutSuffix(name, "/idle_ns")
+		if !isIdle || len(label) < 4 || !strings.HasPrefix(label, "cpu") {
+			continue // "cpu" alone is the sum of all cores
+		}
+		busy, all := make([]float64, len(table.T)), make([]float64, len(table.T))
+		add := func(to []float64, stem string) {
+			if k, ok := index[label+"/"+stem]; ok {
+				for j, v := range table.V[k] {
+					if !math.IsNaN(v) || stem == "idle_ns" {
+						to[j] += v
+					}
+				}
+			}
+		}
+		for _, stem := range busyStates {
+			add(busy, stem)
+			add(all, stem)
+		}
+		for _, stem := range idleStates {
+			add(all, stem)
+		}
+		clean := newCurve(table.T, all) // drops samples that failed
+		if len(clean.t) != len(table.T) {
+			busy = withoutGaps(busy, all)
+		}
+		c := core{name: label, busyNs: curve{clean.t, busy}, all: clean}
+		if k, ok := index[label+"/softirq_ns"]; ok {
+			c.softirq = newCurve(table.T, table.V[k])
+		}
+		if k, ok := index[label+"/steal_ns"]; ok {
+			c.steal = newCurve(table.T, table.V[k])
+		}
+		cores = append(cores, c)
+	}
+	sort.SliceStable(cores, func(a, b int) bool { return natural(cores[a].name, cores[b].name) })
+	return cores
+}
+
+func withoutGaps(v, mark []float64) []float64 {
+	var out []float64
+	for i, x := range v {
+		if !math.IsNaN(mark[i]) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// natural orders "cpu2" before "cpu10".
+func natural(a, b string) bool {
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+// busy is the share of a stretch in which the core worked.
+func (c core) busy(from, to int64) (float64, bool) { return c.share(c.busyNs, from, to) }
+
+// share is the growth of one state ÷ the growth of all. Time by /proc/stat
+// may step back by a tick; a share below zero is none.
+func (c core) share(state curve, from, to int64) (float64, bool) {
+	if len(state.t) < 2 || !c.all.covers(from, to, (to-from)/5) {
+		return 0, false
+	}
+	d := c.all.at(to) - c.all.at(from)
+	if d <= 0 {
+		return 0, false
+	}
+	return math.Min(math.Max((state.at(to)-state.at(from))/d, 0), 1), true
+}
+
+// addCPU computes the load of a node's cores under a prefix: "host" or
+// "router".
+func (m *measured) addCPU(prefix string, n record.NodeData, w record.Window) {
+	names := [...]string{cpuRatio, busiestCore, softirqCore, stealRatio}
+	cores := coresOf(n)
+	if len(cores) == 0 {
+		_, why := samplesOf(n, "cpu")
+		m.lack(why, prefixed(prefix, names[:]...)...)
+		return
+	}
+	var busySum, stealSum, busyMost, softirqMost float64
+	for _, c := range cores {
+		busy, ok := c.busy(w.Start, w.End)
+		if !ok {
+			m.lack("the samples of probe cpu do not cover the window", prefixed(prefix, names[:]...)...)
+			return
+		}
+		softirq, _ := c.share(c.softirq, w.Start, w.End)
+		steal, _ := c.share(c.steal, w.Start, w.End)
+		busySum += busy
+		stealSum += steal
+		busyMost, softirqMost = math.Max(busyMost, busy), math.Max(softirqMost, softirq)
+	}
+	count := float64(len(cores))
+	m.set(prefix+"_"+cpuRatio, busySum/count)
+	m.set(prefix+"_"+busiestCore, busyMost)
+	m.set(prefix+"_"+softirqCore, softirqMost)
+	m.set(prefix+"_"+stealRatio, stealSum/count)
+	if prefix == hostNode {
+		m.busy = busySum
+	}
+}
+
+func prefixed(prefix string, stems ...string) []string {
+	out := make([]string, len(stems))
+	for i, s := range stems {
+		out[i] = prefix + "_" + s
+	}
+	return out
+}
+
+// addForeign computes the CPU time of processes that are not the lab's.
+func (m *measured) addForeign(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + foreignRatio
+	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
+	if why != "" {
+		m.lack(why, name)
+		return
+	}
+	m.set(name, ns/float64(w.End-w.Start))
+}
+
+// addPower computes mean watts: from energy counters if there are any, else
+// from power readings.
+func (m *measured) addPower(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + powerWatts
+	table, why := samplesOf(n, "power")
+	if table == nil {
+		m.lack(why, name)
+		return
+	}
+	watts, found := 0.0, false
+	for _, c := range columnsOf(table, "energy_uj") {
+		// A package's sub-domains are part of it: "package-0" holds
+		// "package-0:core" (Documentation/power/powercap).
+		if strings.ContainsAny(c.label, ":") {
+			continue
+		}
+		if uj, ok := c.curve.moved(w.Start, w.End); ok {
+			watts += uj / 1e6 / w.Seconds()
+			found = true
+		}
+	}
+	if !found {
+		for _, c := range columnsOf(table, "power_w") {
+			if v, ok := c.curve.mean(w.Start, w.End); ok {
+				watts += v
+				found = true
+			}
+		}
+	}
+	if !found {
+		m.lack("the samples of probe power do not cover the window", name)
+		return
+	}
+	m.set(name, watts)
+}
+
+// addTemperature finds the highest temperature of the window.
+func (m *measured) addTemperature(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + temperature
+	table, why := samplesOf(n, "thermal")
+	if table == nil {
+		m.lack(why, name)
+		return
+	}
+	most, found := math.Inf(-1), false
+	for _, c := range columnsOf(table, "temperature_c") {
+		if v, ok := c.curve.largest(w.Start, w.End); ok {
+			most, found = math.Max(most, v), true
+		}
+	}
+	if !found {
+		m.lack("no thermal zone was read in the window", name)
+		return
+	}
+	m.set(name, most)
+}
+
+// mean is the mean of the readings of a stretch.
+func (c curve) mean(from, to int64) (float64, bool) {
+	sum, n := 0.0, 0
+	for i, t := range c.t {
+		if t >= from && t <= to {
+			sum += c.v[i]
+			n++
+		}
+	}
+	return sum / float64(max(n, 1)), n > 0
+}
+
+// largest is the largest reading of a stretch.
+func (c curve) largest(from, to int64) (float64, bool) {
+	most, found := 0.0, false
+	for i, t := range c.t {
+		if t >= from && t <= to && (!found || c.v[i] > most) {
+			most, found = c.v[i], true
+		}
+	}
+	return most, found
+}

@@ -1,0 +1,79 @@
+package analysis
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// thresholds checks every requirement in every cell that it speaks of. What
+// was skipped, failed or not measured misses, with the reason: a requirement
+// that nobody checked is not met.
+func thresholds(run *record.Run, d *Document) []Threshold {
+	var out []Threshold
+	for _, r := range run.Design.Requirements {
+		matched := false
+		for i := range d.Cells {
+			c := &d.Cells[i]
+			if matches(c.Factors, r.Where) {
+				matched = true
+				out = append(out, check(r, c))
+			}
+		}
+		for _, s := range d.Skipped {
+			if matches(s.Factors, r.Where) {
+				matched = true
+				out = append(out, Threshold{Requirement: r.Text, Factors: s.Factors, Reason: "skipped: " + s.Reason})
+			}
+		}
+		if !matched {
+			out = append(out, Threshold{Requirement: r.Text, Reason: "no cell matches"})
+		}
+	}
+	return out
+}
+
+// check compares a cell's median. A suspect cell is compared too: doubts are
+// shown beside it.
+func check(r record.Requirement, c *Cell) Threshold {
+	t := Threshold{Requirement: r.Text, Factors: c.Factors}
+	if c.Grade == GradeFailed {
+		t.Reason = "the cell failed"
+		if len(c.Reasons) > 0 {
+			t.Reason += ": " + c.Reasons[0].Text
+		}
+		return t
+	}
+	v, ok := c.Metrics[r.Metric]
+	if !ok {
+		t.Reason = r.Metric + " is missing"
+		if why := c.Missing[r.Metric]; why != "" {
+			t.Reason += ": " + why
+		}
+		return t
+	}
+	t.Value = v.Median
+	switch r.Op {
+	case ">=":
+		t.Met = v.Median >= r.Value
+	case ">":
+		t.Met = v.Median > r.Value
+	case "<=":
+		t.Met = v.Median <= r.Value
+	case "<":
+		t.Met = v.Median < r.Value
+	default:
+		t.Reason = "unknown comparison " + r.Op
+	}
+	return t
+}
+
+// matches compares levels as text; a factor that a cell lacks is at its
+// default, for which the words of "nothing set" stand.
+func matches(f record.Factors, where map[string]string) bool {
+	for name, want := range where {
+		level, ok := f[name]
+		if level != want && (ok || !atBaseline(want, "")) {
+			return false
+		}
+	}
+	return true
+}
