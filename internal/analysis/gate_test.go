@@ -1,0 +1,237 @@
+package analysis
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// table returns the samples of a probe, to plant a fault in.
+func table(t *record.Trial, node, probe string) *record.Table {
+	for _, s := range t.Nodes[node].Samples {
+		if s.Probe == probe {
+			return s.Table
+		}
+	}
+	return nil
+}
+
+// after adds by to a column from the middle of the window on.
+func after(t *record.Trial, tab *record.Table, column string, by float64) {
+	middle := (t.Window.Start + t.Window.End) / 2
+	values := tab.Column(column)
+	for i, at := range tab.T {
+		if at >= middle {
+			values[i] += by
+		}
+	}
+}
+
+// slower scales what arrives in a part of the window.
+func slower(t *record.Trial, from, factor float64) {
+	for k := range t.Traffic.Flows {
+		series := t.Traffic.Flows[k].Received
+		v := series.Column("bytes")
+		start := t.Window.Start + int64(from*float64(t.Window.End-t.Window.Start))
+		out := slices.Clone(v)
+		for i := 1; i < len(v); i++ {
+			step := v[i] - v[i-1]
+			if series.T[i] > start {
+				step *= factor
+			}
+			out[i] = out[i-1] + step
+		}
+		copy(v, out)
+	}
+}
+
+// logged adds a kernel message.
+func logged(t *record.Trial, at int64, severity int, text string) {
+	n := t.Nodes["host"]
+	n.Log = append(n.Log, record.LogLine{At: at, Severity: severity, Text: text})
+	t.Nodes["host"] = n
+}
+
+// Every reason fires on its planted fault, and on nothing but it.
+func TestGateFires(t *testing.T) {
+	tcp, udp := quickFactors(), quickFactors("protocol", "udp")
+	tunnel := quickFactors("tunnel", "wireguard")
+	shaped := quickFactors("queue@router.wan", "tbf rate 300M")
+	tests := []struct {
+		name    string
+		factors record.Factors
+		rate    float64
+		want    string
+		plant   func(t *record.Trial)
+		lab     string
+	}{
+		{"unsent", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) { p := t.Traffic.Flows[0].Packets; p.Unsent = p.Sent / 20 }, ""},
+		{"busy thread", tcp, 1e9, ReasonTesterLimited, func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
+		{"tunnel idle", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
+			for i := range t.Path.Counters {
+				t.Path.Counters[i].After = t.Path.Counters[i].Before
+			}
+		}, ""},
+		{"tunnel bypassed", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path.Counters[2].After = t.Path.Counters[2].Before + 2000 }, ""},
+		{"no evidence", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
+		{"mtu", tunnel, 1e9, ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
+		{"above ceiling", shaped, 290e6, ReasonAboveCeiling, func(*record.Trial) {}, ""},
+		{"lost count", udp, 1e8, ReasonAccounting, func(t *record.Trial) { t.Traffic.Flows[0].Packets.Lost-- }, ""},
+		{"lost flow", quickFactors("streams", "4"), 1e9, ReasonAccounting, func(t *record.Trial) { t.Traffic.Flows = t.Traffic.Flows[:3] }, ""},
+		{"corrupt", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Flows[0].Corrupt = 1 }, ""},
+		{"nothing checked", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Load.Verify = true }, ""},
+		{"throttle counter", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cpu0/core_throttle_count", 1) }, ""},
+		{"cooling", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "fan0/cooling_state", 2) }, ""},
+		{"foreign", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) { after(t, table(t, "host", "foreign"), "foreign_cpu_ns", 2e9) }, ""},
+		{"steal", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) {
+			after(t, table(t, "host", "cpu"), "cpu0/steal_ns", 1e9)
+			after(t, table(t, "host", "cpu"), "cpu1/steal_ns", 1e9)
+		}, ""},
+		{"stall", tcp, 1e9, ReasonSamplerStalled, func(t *record.Trial) {
+			n := t.Nodes["host"]
+			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start + second, LateNs: 3 * second / 2})
+			t.Nodes["host"] = n
+		}, ""},
+		{"kernel error", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) { logged(t, t.Window.Start+5, 3, "EXT4-fs error") }, ""},
+		{"nic hang", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
+			logged(t, t.Window.Start+5, 4, "igb 0000:01:00.0 eth0: Detected Tx Unit Hang; NETDEV WATCHDOG: eth0 (igb): transmit queue 0 timed out")
+		}, ""},
+		{"heat", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
+			logged(t, t.Window.Start+5, 4, "CPU0: Core temperature above threshold, cpu clock throttled")
+		}, ""},
+		{"link flap", tcp, 1e9, ReasonLinkFlap, func(t *record.Trial) { after(t, table(t, "router", "netdev"), "wan/carrier_changes", 2) }, ""},
+		{"slows down", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .6, .8) }, ""},
+		{"warms up", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .5, 1.3) }, ""},
+		{"late probe", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) {
+			for i := range 20 {
+				t.Loaded.Late[i*7] = 30e6
+			}
+		}, ""},
+		{"user stamps", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) {
+			t.Loaded.Stamps = "user"
+			for i := range 20 {
+				t.Loaded.Late[i*7] = 6e6
+			}
+		}, ""},
+		{"skipped slots", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) { t.Loaded.SkippedSlots = 400 }, ""},
+	}
+	covered := map[string]bool{ReasonFailedTrials: true} // see TestFailedTrialHasNoNumber
+	for i, test := range tests {
+		covered[test.want] = true
+		t.Run(test.name, func(t *testing.T) {
+			run := syntheticRun(test.factors)
+			if test.lab != "" {
+				run.Lab = test.lab
+			}
+			trial := newSynthetic(uint64(i)).trial(test.factors, 1, 1, test.rate)
+			test.plant(&trial)
+			c := Derive(run, []record.Trial{trial}).Cells[0]
+			if len(c.Reasons) != 1 || c.Reasons[0].Kind != test.want || c.Grade != GradeSuspect {
+				t.Errorf("grade %s, reasons %v, want suspect with %s alone", c.Grade, c.Reasons, test.want)
+			}
+			if len(c.Reasons) > 0 && (c.Reasons[0].Trial != trial.ID || c.Reasons[0].Text == "") {
+				t.Errorf("reason %+v lacks its trial or text", c.Reasons[0])
+			}
+			if len(c.Metrics) == 0 {
+				t.Error("a suspect cell has lost its numbers")
+			}
+		})
+	}
+	for _, kind := range []string{
+		ReasonTesterLimited, ReasonNotInTunnel, ReasonAboveCeiling, ReasonThrottled, ReasonBackgroundLoad,
+		ReasonSamplerStalled, ReasonKernelLog, ReasonLinkFlap, ReasonWrongMTU, ReasonCorrupt, ReasonAccounting,
+		ReasonDrift, ReasonFailedTrials, ReasonLateProbe,
+	} {
+		if !covered[kind] {
+			t.Errorf("no planted fault for reason %s", kind)
+		}
+	}
+}
+
+// What looks like a fault but is none must not fire.
+func TestGateStaysSilent(t *testing.T) {
+	tests := []struct {
+		name    string
+		factors record.Factors
+		rate    float64
+		lab     string
+		plant   func(t *record.Trial)
+	}{
+		{"clean tunnel", quickFactors("tunnel", "wireguard"), 1e9, "local", func(*record.Trial) {}},
+		{"shaped to its ceiling", quickFactors("queue@router.wan", "tbf rate 300M"), 286e6, "local", func(*record.Trial) {}},
+		{"all cores busy on a shared machine", quickFactors(), 1e9, "local", func(t *record.Trial) {
+			t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second
+			after(t, table(t, "host", "cpu"), "cpu0/softirq_ns", 4e9)
+		}},
+		{"kernel error before the load", quickFactors(), 1e9, "local", func(t *record.Trial) { logged(t, t.Window.Begin-5, 3, "EXT4-fs error") }},
+		{"short stall", quickFactors(), 1e9, "local", func(t *record.Trial) {
+			n := t.Nodes["host"]
+			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start + second, LateNs: 250e6})
+			t.Nodes["host"] = n
+		}},
+		{"down", quickFactors("direction", "down"), 1e9, "local", func(*record.Trial) {}},
+		{"both", quickFactors("direction", "both", "streams", "4"), 1e9, "local", func(*record.Trial) {}},
+		{"lossy UDP", quickFactors("protocol", "udp"), 1e8, "local", func(t *record.Trial) {
+			p := t.Traffic.Flows[0].Packets
+			p.Sent, p.Lost = p.Sent+50000, p.Lost+50000
+		}},
+		{"no telemetry", quickFactors(), 1e9, "local", func(t *record.Trial) { t.Nodes = nil }},
+		{"path without tunnel has no evidence", quickFactors(), 1e9, "local", func(t *record.Trial) { t.Path = nil }},
+	}
+	for i, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			run := syntheticRun(test.factors)
+			run.Lab = test.lab
+			trial := newSynthetic(uint64(100+i)).trial(test.factors, 1, 1, test.rate)
+			test.plant(&trial)
+			if c := Derive(run, []record.Trial{trial}).Cells[0]; c.Grade != GradeValid {
+				t.Errorf("grade %s, reasons %v, want valid", c.Grade, c.Reasons)
+			}
+		})
+	}
+}
+
+// A soft reason in a few of many trials does not condemn the cell.
+func TestSoftReasonsNeedAQuarter(t *testing.T) {
+	f := quickFactors()
+	run := syntheticRun(f)
+	for _, test := range []struct {
+		bad   int
+		grade string
+	}{{0, GradeValid}, {2, GradeValid}, {3, GradeSuspect}} {
+		s := newSynthetic(5)
+		var trials []record.Trial
+		for i := range 10 {
+			trial := s.trial(f, i+1, i+1, 1e9)
+			if i < test.bad {
+				slower(&trial, .6, .7)
+			}
+			trials = append(trials, trial)
+		}
+		c := Derive(run, trials).Cells[0]
+		if c.Grade != test.grade {
+			t.Errorf("%d of 10 drift: grade %s, want %s", test.bad, c.Grade, test.grade)
+		}
+		if test.bad == 2 && (len(c.Caveats) != 1 || c.Caveats[0].Kind != ReasonDrift) {
+			t.Errorf("caveats %v, want the drift of two trials", c.Caveats)
+		}
+	}
+}
+
+// A verifying trial that found wrong bytes casts doubt on all cells of its
+// path, and on no other.
+func TestVerifyReachesThePath(t *testing.T) {
+	plain, tunnel := quickFactors(), quickFactors("tunnel", "wireguard")
+	four := quickFactors("streams", "4")
+	s := newSynthetic(9)
+	bad := s.trial(plain, 1, 1, 1e9)
+	bad.Row.Kind, bad.Traffic.Flows[0].Corrupt, bad.Traffic.Flows[0].Verified = record.RowVerify, 3, 1000
+	trials := []record.Trial{bad, s.trial(plain, 1, 2, 1e9), s.trial(four, 1, 3, 1e9), s.trial(tunnel, 1, 4, 1e9)}
+	d := Derive(syntheticRun(plain, four, tunnel), trials)
+	for i, want := range []string{GradeSuspect, GradeSuspect, GradeValid} {
+		if got := d.Cells[i].Grade; got != want {
+			t.Errorf("%s: grade %s, want %s", d.Cells[i].Label, got, want)
+		}
+	}
+}
