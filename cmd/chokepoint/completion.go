@@ -65,7 +65,7 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 
 // runNames are all that can be written for RUN, each with its plan.
 func runNames(ctx context.Context, d dirs) ([]string, error) {
-	st, err := store.OpenReadOnly(ctx, d.storeFile())
+	st, err := readStore(ctx, d)
 	if errors.Is(err, store.ErrNone) {
 		return nil, nil
 	}

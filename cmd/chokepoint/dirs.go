@@ -96,18 +96,20 @@ func canWrite(dir string) bool {
 	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
 
-// prepare makes a directory for this user alone. A directory that exists in a
-// place where everybody may write must already be this user's.
+// prepare makes a directory for this user alone.
 func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return &hinted{fmt.Errorf("create directory %s: %v", dir, underlying(err)), "set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to"}
 	}
+	return trusted(dir)
+}
+
+// trusted refuses a directory that another user may have put there: in a
+// place where everybody may write, it must be this user's.
+func trusted(dir string) error {
 	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
 		above, err := os.Stat(filepath.Dir(d))
-		if err != nil {
-			return fmt.Errorf("check directory %s: %v", dir, err)
-		}
-		if above.Mode()&os.ModeSticky == 0 {
+		if err != nil || above.Mode()&os.ModeSticky == 0 || !exists(d) {
 			continue
 		}
 		info, err := os.Lstat(d)

@@ -44,7 +44,7 @@ type listed struct {
 }
 
 func runList(ctx context.Context, o listOptions, d dirs, s streams) error {
-	st, err := store.OpenReadOnly(ctx, d.storeFile())
+	st, err := readStore(ctx, d)
 	if errors.Is(err, store.ErrNone) {
 		return nil
 	}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// readStore opens the runs for reading; store.ErrNone says that there is none.
+func readStore(ctx context.Context, d dirs) (*store.Store, error) {
+	if err := trusted(d.Data); err != nil {
+		return nil, err
+	}
+	return store.OpenReadOnly(ctx, d.storeFile())
+}
+
+// openStore is readStore where the command line names a run: none is an
+// error.
+func openStore(ctx context.Context, d dirs) (*store.Store, error) {
+	st, err := readStore(ctx, d)
+	if errors.Is(err, store.ErrNone) {
+		return nil, &hinted{err, "chokepoint run makes one; runs are looked for in " + d.Data}
+	}
+	return st, err
+}
+
+// loadRun reads a run and its trials; name is RUN as typed.
+func loadRun(ctx context.Context, d dirs, name string) (record.Run, []record.Trial, error) {
+	st, err := openStore(ctx, d)
+	if err != nil {
+		return record.Run{}, nil, err
+	}
+	run, err := st.Find(ctx, name)
+	var trials []record.Trial
+	if err == nil {
+		trials, err = st.Trials(ctx, run.ID)
+	}
+	if err := errors.Join(err, st.Close()); err != nil {
+		return record.Run{}, nil, err
+	}
+	return run, trials, nil
+}
+
+// loadDocument derives the document of a stored run.
+func loadDocument(ctx context.Context, d dirs, name string) (*analysis.Document, error) {
+	run, trials, err := loadRun(ctx, d, name)
+	if err != nil {
+		return nil, err
+	}
+	return analysis.Derive(run, trials), nil
+}
+
+// outcome is what a finished run's document means for the exit code: failed
+// trials, missed thresholds, both, or nil. A trial that failed and was
+// measured well in a later attempt does not count.
+func outcome(d *analysis.Document) error {
+	var errs []error
+	last := map[string]analysis.TrialView{}
+	for _, t := range d.Trials {
+		last[t.Row] = t
+	}
+	failed := 0
+	for _, t := range last {
+		if t.Grade == analysis.GradeFailed {
+			failed++
+		}
+	}
+	if failed > 0 {
+		errs = append(errs, &exitError{codeFailed, &hinted{
+			fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"), len(last)),
+			"chokepoint show " + d.Run.ID + " gives the reasons; chokepoint resume " + d.Run.ID + " tries again",
+		}})
+	}
+	for _, t := range d.Thresholds {
+		if !t.Met {
+			errs = append(errs, &exitError{codeThreshold, fmt.Errorf("threshold missed: %s", thresholdText(d, t))})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// thresholdText is a requirement with the cell and the reason.
+func thresholdText(d *analysis.Document, t analysis.Threshold) string {
+	parts := []string{t.Requirement}
+	for _, c := range d.Cells {
+		if len(t.Factors) > 0 && c.Factors.Key() == t.Factors.Key() && len(d.Cells) > 1 {
+			parts = append(parts, "in "+c.Label)
+		}
+	}
+	if t.Reason != "" {
+		parts = append(parts, "("+t.Reason+")")
+	}
+	return strings.Join(parts, " ")
+}
