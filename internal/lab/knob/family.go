@@ -44,6 +44,12 @@ type Knob interface {
 // what was asked ("auto", rounded rates).
 type Sameness interface{ Same(want, got State) bool }
 
+// Like is implemented by families of knobs, whose Read cannot know which
+// member is meant: ReadLike returns the present state of what s would set.
+type Like interface {
+	ReadLike(ctx context.Context, p Place, s State) (State, error)
+}
+
 // Checker is implemented by knobs that a kernel may lack.
 type Checker interface {
 	Check(ctx context.Context, p Place, s State) check.Answer

@@ -1,0 +1,75 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+const (
+	forwardIPv4 = "net.ipv4.ip_forward"
+	forwardIPv6 = "net.ipv6.conf.all.forwarding"
+)
+
+// IPForward is whether a node passes packets on: "on", "off", or for one IP
+// version only "ipv4" or "ipv6".
+func IPForward() Knob { return ipForward{} }
+
+type ipForward struct{}
+
+func (ipForward) Name() string { return "ip_forward" }
+
+func (ipForward) Parse(text string) (State, error) {
+	switch s := strings.TrimSpace(text); s {
+	case "on", "off", "ipv4", "ipv6":
+		return State(s), nil
+	}
+	return "", refuse("ip_forward", text, "on, off, ipv4 or ipv6")
+}
+
+func (ipForward) Read(context.Context, Place) (State, error) {
+	v4, err := kernel.ReadSysctl(forwardIPv4)
+	if err != nil {
+		return "", conclude(err)
+	}
+	v6, err := kernel.ReadSysctl(forwardIPv6)
+	if errors.Is(err, kernel.ErrAbsent) {
+		v6, err = "0", nil // a kernel without IPv6
+	}
+	if err != nil {
+		return "", conclude(err)
+	}
+	switch {
+	case v4 != "0" && v6 != "0":
+		return "on", nil
+	case v4 != "0":
+		return "ipv4", nil
+	case v6 != "0":
+		return "ipv6", nil
+	}
+	return "off", nil
+}
+
+func (ipForward) Apply(_ context.Context, _ Place, s State) error {
+	bit := map[bool]string{true: "1", false: "0"}
+	if err := kernel.WriteSysctl(forwardIPv4, bit[s == "on" || s == "ipv4"]); err != nil {
+		return conclude(err)
+	}
+	v6 := s == "on" || s == "ipv6"
+	err := kernel.WriteSysctl(forwardIPv6, bit[v6])
+	if errors.Is(err, kernel.ErrAbsent) && !v6 {
+		return nil
+	}
+	return conclude(err)
+}
+
+func (ipForward) Check(_ context.Context, _ Place, s State) check.Answer {
+	err := kernel.SysctlWritable(forwardIPv4)
+	if err == nil && (s == "on" || s == "ipv6") {
+		err = kernel.SysctlWritable(forwardIPv6)
+	}
+	return answer(err)
+}

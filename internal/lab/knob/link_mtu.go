@@ -1,0 +1,48 @@
+package knob
+
+import (
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel takes the IPv6
+// addresses off the device and does not bring them back.
+const minMTU, maxMTU = 1280, 65535
+
+// LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
+func LinkMTU() Knob {
+	return &perPort{
+		name: "link_mtu",
+		parse: func(text string) (State, error) {
+			return number("link_mtu", text, minMTU, maxMTU)
+		},
+		read: func(dev string) (State, error) {
+			mtu, err := kernel.MTU(dev)
+			return state(mtu, err)
+		},
+		apply: func(dev string, s State) error {
+			mtu, err := strconv.Atoi(string(s))
+			if err != nil {
+				return refuse("link_mtu", string(s), "a number")
+			}
+			return kernel.SetMTU(dev, mtu)
+		},
+	}
+}
+
+func state(n int, err error) (State, error) {
+	if err != nil {
+		return "", err
+	}
+	return State(strconv.Itoa(n)), nil
+}
+
+// number parses a whole number within bounds.
+func number(name, text string, least, most int) (State, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return "", refuse(name, text, "a number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+	}
+	return State(strconv.Itoa(n)), nil
+}

@@ -1,0 +1,153 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// inNamespace runs f on a thread of its own in fresh network and mount
+// namespaces with two virtual links; all of it ends with f.
+func inNamespace(t *testing.T, f func(t *testing.T, p Place)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("skip: needs root to make a network namespace")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread is thrown away
+		must(t, unix.Unshare(unix.CLONE_NEWNET|unix.CLONE_NEWNS))
+		must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
+		for _, names := range [][2]string{{"lan", "lan-peer"}, {"wan", "wan-peer"}} {
+			must(t, kernel.AddVeth(kernel.VethEnd{Name: names[0]}, kernel.VethEnd{Name: names[1]}, 2))
+			must(t, kernel.Up(names[0]))
+			must(t, kernel.Up(names[1]))
+		}
+		f(t, Place{
+			Node: "router", Ports: []string{"lan", "wan"}, WAN: "wan",
+			Inside: []string{"198.18.0.2", "2001:2::2"}, Outside: []string{"198.18.1.1", "2001:2:0:1::1"},
+		})
+	}()
+	<-done
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+		runtime.Goexit()
+	}
+}
+
+// levels are states of each knob; those marked ours must work on any kernel
+// that runs these tests as root.
+func levels() map[string][]struct {
+	text string
+	ours bool
+} {
+	type level = struct {
+		text string
+		ours bool
+	}
+	return map[string][]level{
+		"link_mtu":   {{"1400", true}, {"9000", true}, {"lan: 1300; wan: 2000", true}},
+		"txqueuelen": {{"10", true}, {"5000", true}},
+		"queue": {
+			{"pfifo limit 50", true}, {"bfifo limit 64k", true}, {"pfifo_fast", true}, {"noqueue", true},
+			{"tbf rate 300M burst 128k limit 256k", true}, {"tbf rate 10G", true}, {"htb rate 300M", true}, {"mq", true},
+			{"lan: pfifo limit 5; wan: noqueue", true},
+			{"fq_codel", false}, {"cake bandwidth 300M nat", false}, {"fq", false}, {"codel", false}, {"sfq", false},
+			{"netem delay 10ms loss 1%", false},
+		},
+		"offload":    {{"wire", true}, {"super", true}, {"gro=on tso=off", true}, {"wire", true}},
+		"nat":        {{"masquerade", true}, {"forward", true}, {"off", true}},
+		"vlan":       {{"7", false}, {"off", true}},
+		"firewall":   {{"0", true}, {"250", true}, {"10 stateful", true}, {"off", true}},
+		"ip_forward": {{"on", true}, {"ipv4", true}, {"ipv6", true}, {"off", true}},
+		"sysctl:":    {{"net.ipv4.tcp_ecn=1", true}, {"net.ipv4.tcp_rmem=4096 65536 1048576", true}},
+		"cpus":       {{"0", true}, {"masks 1 2", true}, {"off", true}},
+	}
+}
+
+// TestKnobsApplyWhatTheyReadAndRestore is the conformance of every knob:
+// what is applied is read back, and what was read first restores the place.
+func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
+	ctx := context.Background()
+	for _, k := range All() {
+		list := levels()[k.Name()]
+		if len(list) == 0 {
+			t.Errorf("knob %s has no levels to test", k.Name())
+		}
+		for _, level := range list {
+			t.Run(k.Name()+"/"+level.text, func(t *testing.T) {
+				inNamespace(t, func(t *testing.T, p Place) {
+					want, err := k.Parse(level.text)
+					must(t, err)
+					if runtime.NumCPU() < 2 && k.Name() == "cpus" {
+						return
+					}
+					if a := Check(ctx, k, p, want); a.State != check.Yes {
+						if level.ours {
+							t.Errorf("check says %v: %s, want yes", a.State, a.Reason)
+						}
+						t.Logf("%v: %s", a.State, a.Reason)
+						return
+					}
+					testLevel(t, ctx, k, p, want)
+				})
+			})
+		}
+	}
+}
+
+func testLevel(t *testing.T, ctx context.Context, k Knob, p Place, want State) {
+	t.Helper()
+	before, err := Read(ctx, k, p, want)
+	must(t, err)
+	if again, err := k.Parse(string(before)); err != nil || again != before {
+		t.Errorf("what was read, %q, parses to %q (%v)", before, again, err)
+	}
+	must(t, k.Apply(ctx, p, want))
+	got, err := Read(ctx, k, p, want)
+	must(t, err)
+	if !Same(k, want, got) && want != got {
+		t.Errorf("read back %q, want %q", got, want)
+	}
+	must(t, k.Apply(ctx, p, want)) // once more does no harm
+	must(t, k.Apply(ctx, p, before))
+	after, err := Read(ctx, k, p, want)
+	must(t, err)
+	if after != before {
+		t.Errorf("restored to %q, want %q", after, before)
+	}
+}
+
+func TestKnobsCheckWhatTheKernelLacks(t *testing.T) {
+	inNamespace(t, func(t *testing.T, p Place) {
+		ctx := context.Background()
+		for k, s := range map[Knob]State{
+			Sysctl():  "net.ipv4.no_such_setting=1",
+			Offload(): "no-such-offload=on",
+		} {
+			if a := Check(ctx, k, p, s); a.State != check.No || a.Reason == "" {
+				t.Errorf("%s %s: check says %v (%q), want no with a reason", k.Name(), s, a.State, a.Reason)
+			}
+		}
+		p.Ports = []string{"absent"}
+		if a := Check(ctx, LinkMTU(), p, "1400"); a.State != check.No {
+			t.Errorf("check on a device that is not there says %v, want no", a.State)
+		}
+		if err := LinkMTU().Apply(ctx, p, "1400"); !errors.Is(err, kernel.ErrAbsent) {
+			t.Errorf("applying to it gives %v, want ErrAbsent", err)
+		}
+	})
+}

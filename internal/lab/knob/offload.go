@@ -1,0 +1,197 @@
+package knob
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Offload is what a device does to many packets at once. "super" lets 64 KiB
+// super-packets cross; with "wire" every packet on the link has the size it
+// would have on a cable. Anything else is a list of the kernel's names and of
+// ethtool's, "tso=on rx-gro=off".
+func Offload() Knob {
+	return &perPort{
+		name: "offload", parse: parseOffload, read: readOffload, apply: applyOffload,
+		same: sameOffload, check: checkOffload,
+	}
+}
+
+// superFeatures are the offloads that "super" decides on; "wire" turns all of
+// them off. mangleid belongs to tso but is off by default in most drivers.
+func superFeatures() map[string]bool {
+	return map[string]bool{
+		"tx-generic-segmentation":      true,
+		"tx-tcp-segmentation":          true,
+		"tx-tcp6-segmentation":         true,
+		"tx-tcp-ecn-segmentation":      true,
+		"tx-tcp-mangleid-segmentation": true,
+		"tx-udp-segmentation":          true,
+		"rx-gro":                       true,
+		"tx-gso-list":                  false,
+		"rx-gro-list":                  false,
+		"rx-udp-gro-forwarding":        false,
+		"rx-lro":                       false,
+	}
+}
+
+// shortFeatures are ethtool's words for the kernel's.
+func shortFeatures() map[string][]string {
+	return map[string][]string{
+		"tso": {"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation"},
+		"gso": {"tx-generic-segmentation"},
+		"gro": {"rx-gro"},
+		"lro": {"rx-lro"},
+		"uso": {"tx-udp-segmentation"},
+		"sg":  {"tx-scatter-gather"},
+	}
+}
+
+func parseOffload(text string) (State, error) {
+	if text == "super" || text == "wire" {
+		return State(text), nil
+	}
+	wrong := refuse("offload", text, "super, wire or a list such as tso=on gro=off")
+	set := map[string]bool{}
+	for field := range strings.FieldsSeq(text) {
+		name, value, ok := strings.Cut(field, "=")
+		if !ok || !featureLike(name) || value != "on" && value != "off" {
+			return "", wrong
+		}
+		names := shortFeatures()[name]
+		if names == nil {
+			names = []string{name}
+		}
+		for _, n := range names {
+			if _, twice := set[n]; twice {
+				return "", wrong
+			}
+			set[n] = value == "on"
+		}
+	}
+	if len(set) == 0 {
+		return "", wrong
+	}
+	return spellFeatures(set), nil
+}
+
+func featureLike(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+}
+
+func spellFeatures(set map[string]bool) State {
+	var list []string
+	for _, n := range slices.Sorted(maps.Keys(set)) {
+		word := "off"
+		if set[n] {
+			word = "on"
+		}
+		list = append(list, n+"="+word)
+	}
+	return State(strings.Join(list, " "))
+}
+
+// featuresOf is what a state demands of a device with these features.
+func featuresOf(s State, has, fixed map[string]bool) map[string]bool {
+	want := map[string]bool{}
+	if s == "super" || s == "wire" {
+		for n, on := range superFeatures() {
+			on = on && s == "super"
+			// What a driver cannot do is left out of "super"; what it cannot
+			// leave off is kept in "wire", to be refused.
+			if _, known := has[n]; known && (!fixed[n] || has[n] && !on) {
+				want[n] = on
+			}
+		}
+		return want
+	}
+	for field := range strings.FieldsSeq(string(s)) {
+		name, value, _ := strings.Cut(field, "=")
+		want[name] = value == "on"
+	}
+	return want
+}
+
+func readOffload(dev string) (State, error) {
+	has, err := kernel.Features(dev)
+	if err != nil {
+		return "", err
+	}
+	fixed, err := kernel.FixedFeatures(dev)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range []State{"super", "wire"} {
+		if satisfied(featuresOf(s, has, fixed), has) {
+			return s, nil
+		}
+	}
+	now := map[string]bool{}
+	for n := range superFeatures() {
+		if on, known := has[n]; known && !fixed[n] {
+			now[n] = on
+		}
+	}
+	return spellFeatures(now), nil
+}
+
+func satisfied(want, has map[string]bool) bool {
+	for n, on := range want {
+		if has[n] != on {
+			return false
+		}
+	}
+	return true
+}
+
+func applyOffload(dev string, s State) error {
+	has, err := kernel.Features(dev)
+	if err != nil {
+		return err
+	}
+	fixed, err := kernel.FixedFeatures(dev)
+	if err != nil {
+		return err
+	}
+	return kernel.SetFeatures(dev, featuresOf(s, has, fixed))
+}
+
+// sameOffload lets a list be part of what is read: features that nobody
+// named are not asked about.
+func sameOffload(want, got State) bool {
+	if want == "super" || want == "wire" {
+		return false // equal ones do not come here
+	}
+	has := featuresOf(got, superFeatures(), nil)
+	for n, on := range featuresOf(want, nil, nil) {
+		if now, known := has[n]; known && now != on {
+			return false
+		}
+	}
+	return true
+}
+
+func checkOffload(dev string, s State) check.Answer {
+	has, err := kernel.Features(dev)
+	if err != nil {
+		return answer(err)
+	}
+	fixed, err := kernel.FixedFeatures(dev)
+	if err != nil {
+		return answer(err)
+	}
+	want := featuresOf(s, has, fixed)
+	for _, n := range slices.Sorted(maps.Keys(want)) {
+		now, known := has[n]
+		if !known || fixed[n] && now != want[n] {
+			return answer(fmt.Errorf("%s of %s: %w", n, dev, kernel.ErrUnsupported))
+		}
+	}
+	return check.OK()
+}

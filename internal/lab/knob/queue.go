@@ -1,0 +1,231 @@
+package knob
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Queue is a device's root queueing discipline in the words of tc(8): KIND,
+// then "key value" or a bare word for each parameter, such as
+//
+//	noqueue
+//	pfifo limit 1000
+//	tbf rate 300M burst 128k limit 256k
+//	cake bandwidth 300M besteffort nat
+//
+// htb has one class that everything goes through. The canonical spelling has
+// a fixed order, and names what has a default that does not depend on the
+// device.
+func Queue() Knob {
+	return &perPort{
+		name: "queue", parse: parseQueueState, read: readQueue, apply: applyQueue,
+		same: sameQueue, check: checkQueue,
+	}
+}
+
+func parseQueueState(text string) (State, error) {
+	q, err := parseQueue(text)
+	if err != nil {
+		return "", err
+	}
+	return spellQueue(q), nil
+}
+
+func parseQueue(text string) (kernel.Queue, error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return kernel.Queue{}, refuse("queue", text, "a kind: "+strings.Join(kernel.QueueKinds(), ", "))
+	}
+	parameters, ok := kernel.QueueParameters(words[0])
+	if !ok {
+		return kernel.Queue{}, refuse("queue", text, "one of these kinds: "+strings.Join(kernel.QueueKinds(), ", "))
+	}
+	q := kernel.Queue{Kind: words[0], Values: map[string]uint64{}}
+	for words = words[1:]; len(words) > 0; {
+		used, err := parseParameter(q, parameters, words)
+		if err != nil {
+			return kernel.Queue{}, fmt.Errorf("parse queue %q: %w", text, err)
+		}
+		words = words[used:]
+	}
+	for _, p := range parameters {
+		if _, given := q.Values[p.Name]; !given && p.Required {
+			return kernel.Queue{}, refuse("queue", text, "a "+p.Name+", such as "+q.Kind+" "+p.Name+" "+example(p))
+		}
+	}
+	fillDefaults(q, parameters)
+	return q, nil
+}
+
+func example(p kernel.Parameter) string {
+	if p.Quantity == kernel.BitsPerSecond {
+		return "300M"
+	}
+	return "256k"
+}
+
+// parseParameter reads one parameter from the front of words and says how
+// many words it took.
+func parseParameter(q kernel.Queue, parameters []kernel.Parameter, words []string) (int, error) {
+	set := func(name string, v uint64) error {
+		if _, twice := q.Values[name]; twice {
+			return fmt.Errorf("%s is given twice", name)
+		}
+		q.Values[name] = v
+		return nil
+	}
+	var names []string
+	for _, p := range parameters {
+		switch p.Quantity {
+		case kernel.Flag:
+			if words[0] == p.Name {
+				return 1, set(p.Name, 1)
+			}
+			if words[0] == "no"+p.Name {
+				return 1, set(p.Name, 0)
+			}
+		case kernel.Word:
+			if i := slices.Index(p.Words, words[0]); i >= 0 {
+				return 1, set(p.Name, uint64(i))
+			}
+			names = append(names, p.Words...)
+			continue
+		default:
+			if words[0] != p.Name {
+				break
+			}
+			if len(words) < 2 {
+				return 0, fmt.Errorf("%s has no value", p.Name)
+			}
+			v, err := parseQuantity(p, words[1])
+			if err != nil {
+				return 0, err
+			}
+			return 2, set(p.Name, v)
+		}
+		names = append(names, p.Name)
+	}
+	if len(names) == 0 {
+		return 0, fmt.Errorf("%s takes no parameters", q.Kind)
+	}
+	return 0, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", "))
+}
+
+// fillDefaults names what was left out. A shaper's bucket holds two
+// milliseconds of its rate, and its queue ten, but enough for a few of the
+// 64 KiB packets that segmentation offload makes.
+func fillDefaults(q kernel.Queue, parameters []kernel.Parameter) {
+	fill := func(name string, v uint64) {
+		if _, given := q.Values[name]; !given {
+			q.Values[name] = v
+		}
+	}
+	for _, p := range parameters {
+		if p.Default != 0 {
+			fill(p.Name, p.Default)
+		}
+	}
+	perMillisecond := q.Values["rate"] / 8 / 1000
+	switch q.Kind {
+	case "tbf":
+		fill("burst", bounded(2*perMillisecond, 128<<10))
+		fill("limit", bounded(10*perMillisecond, 256<<10))
+	case "htb":
+		fill("burst", bounded(2*perMillisecond, 128<<10))
+	}
+}
+
+// bounded rounds up to whole KiB, within what 31 bits can carry.
+func bounded(v, least uint64) uint64 {
+	return min(max((v+1023)&^1023, least), 1<<31-1024)
+}
+
+func spellQueue(q kernel.Queue) State {
+	parameters, _ := kernel.QueueParameters(q.Kind)
+	words := []string{q.Kind}
+	for _, p := range parameters {
+		v, given := q.Values[p.Name]
+		if !given {
+			continue
+		}
+		switch {
+		case p.Quantity == kernel.Flag && v == 0:
+			words = append(words, "no"+p.Name)
+		case p.Quantity == kernel.Flag:
+			words = append(words, p.Name)
+		case p.Quantity == kernel.Word && v < uint64(len(p.Words)):
+			words = append(words, p.Words[v])
+		case p.Quantity == kernel.Word: // newer than our list; left to the kernel
+		default:
+			words = append(words, p.Name, spellQuantity(p, v))
+		}
+	}
+	return State(strings.Join(words, " "))
+}
+
+func readQueue(dev string) (State, error) {
+	q, err := kernel.RootQueue(dev)
+	if err != nil {
+		return "", err
+	}
+	return spellQueue(q), nil
+}
+
+func applyQueue(dev string, s State) error {
+	q, err := parseQueue(string(s))
+	if err != nil {
+		return err
+	}
+	return kernel.SetRootQueue(dev, q)
+}
+
+// sameQueue compares what was asked for: the kernel keeps buffers and times
+// in ticks, and adds defaults of its own.
+func sameQueue(want, got State) bool {
+	w, err1 := parseQueue(string(want))
+	g, err2 := parseQueue(string(got))
+	if err1 != nil || err2 != nil || w.Kind != g.Kind {
+		return false
+	}
+	parameters, _ := kernel.QueueParameters(w.Kind)
+	for _, p := range parameters {
+		a, asked := w.Values[p.Name]
+		b := g.Values[p.Name]
+		if !asked || a == b {
+			continue
+		}
+		if p.Quantity != kernel.Bytes && p.Quantity != kernel.Microseconds && p.Quantity != kernel.PartsPerMillion {
+			return false
+		}
+		slack := max(float64(a)*0.002, 2)
+		if float64(b) < float64(a)-slack || float64(b) > float64(a)+slack {
+			return false
+		}
+	}
+	return true
+}
+
+func checkQueue(dev string, s State) check.Answer {
+	q, err := parseQueue(string(s))
+	if err != nil {
+		return check.Not("%v", err)
+	}
+	if q.Kind == "mq" {
+		n, err := kernel.TxQueues(dev)
+		if err == nil && n < 2 {
+			return check.Not("mq needs a device with several queues; %s has one", dev)
+		}
+		return answer(err)
+	}
+	err = kernel.ProbeQueue(q)
+	if errors.Is(err, kernel.ErrUnsupported) {
+		return check.Not("the kernel has no %s", q.Kind).
+			Hinted("load the module sch_%s, or take a kernel that has it", q.Kind)
+	}
+	return answer(err)
+}

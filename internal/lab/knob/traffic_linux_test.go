@@ -1,0 +1,194 @@
+package knob
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// node is a thread in a network namespace of its own. Sockets opened in do
+// belong to it.
+type node struct {
+	tid   int
+	calls chan func()
+}
+
+func newNode(t *testing.T) node {
+	t.Helper()
+	n := node{calls: make(chan func())}
+	tid := make(chan int)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is thrown away
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Errorf("unshare network namespace: %v", err)
+		}
+		tid <- unix.Gettid()
+		for f := range n.calls {
+			f()
+		}
+	}()
+	n.tid = <-tid
+	t.Cleanup(func() { close(n.calls) })
+	return n
+}
+
+func (n node) do(t *testing.T, f func() error) {
+	t.Helper()
+	done := make(chan error)
+	n.calls <- func() { done <- f() }
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// route is client – router – server, with the names a plan would use.
+type route struct{ client, router, server node }
+
+func newRoute(t *testing.T) route {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("skip: needs root to make a network namespace")
+	}
+	r := route{newNode(t), newNode(t), newNode(t)}
+	link := func(a, b node, nameA, nameB, addrA, addrB, behindA, behindB string) {
+		a.do(t, func() error {
+			return kernel.AddVeth(kernel.VethEnd{Name: nameA}, kernel.VethEnd{Name: nameB, PID: b.tid}, 1)
+		})
+		end := func(n node, dev, addr, via, behind string) {
+			n.do(t, func() error {
+				if err := kernel.Up(dev); err != nil {
+					return err
+				}
+				if err := kernel.AddAddress(dev, netip.MustParsePrefix(addr)); err != nil || behind == "" {
+					return err
+				}
+				return kernel.AddRoute(netip.MustParsePrefix(behind), netip.MustParsePrefix(via).Addr(), dev)
+			})
+		}
+		end(a, nameA, addrA, addrB, behindB)
+		end(b, nameB, addrB, addrA, behindA)
+	}
+	link(r.client, r.router, "near", "lan", "198.18.0.2/24", "198.18.0.1/24", "", "198.18.1.0/24")
+	link(r.router, r.server, "wan", "far", "198.18.1.1/24", "198.18.1.2/24", "198.18.0.0/24", "")
+	r.router.do(t, func() error { return IPForward().Apply(context.Background(), Place{}, "ipv4") })
+	return r
+}
+
+func (r route) place() Place {
+	return Place{Node: "router", Ports: []string{"lan", "wan"}, WAN: "wan",
+		Inside: []string{"198.18.0.2"}, Outside: []string{"198.18.1.1/24"}}
+}
+
+// datagram sends one from one node to another and says who it came from;
+// an invalid address if it did not arrive.
+func datagram(t *testing.T, from, to node, listen, target string) netip.Addr {
+	t.Helper()
+	var in, out net.PacketConn
+	to.do(t, func() (err error) { in, err = net.ListenPacket("udp4", listen); return err })
+	from.do(t, func() (err error) { out, err = net.ListenPacket("udp4", "0.0.0.0:0"); return err })
+	defer in.Close()
+	defer out.Close()
+	if _, err := out.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(target))); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	_, source, err := in.ReadFrom(make([]byte, 10))
+	if err != nil {
+		return netip.Addr{}
+	}
+	return source.(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+func TestNATTranslates(t *testing.T) {
+	r := newRoute(t)
+	client, wan, server := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")
+	tests := []struct {
+		mode          State
+		outward, port netip.Addr // who the server sees; who the client sees through the forward
+	}{
+		{"off", client, netip.Addr{}},
+		{"masquerade", wan, netip.Addr{}},
+		{"forward", client, server},
+		{"off", client, netip.Addr{}},
+	}
+	for _, tt := range tests {
+		r.router.do(t, func() error { return NAT().Apply(context.Background(), r.place(), tt.mode) })
+		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000"); got != tt.outward {
+			t.Errorf("nat %s: the server sees %v, want %v", tt.mode, got, tt.outward)
+		}
+		if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999"); got != tt.port {
+			t.Errorf("nat %s: the client sees %v through the forward, want %v", tt.mode, got, tt.port)
+		}
+	}
+}
+
+func TestFirewallLetsTrafficPass(t *testing.T) {
+	r := newRoute(t)
+	for _, s := range []State{"off", "200", "0 stateful", "200 stateful"} {
+		r.router.do(t, func() error { return Firewall().Apply(context.Background(), r.place(), s) })
+		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000"); !got.IsValid() {
+			t.Errorf("firewall %s: nothing arrives, want the datagram", s)
+		}
+	}
+}
+
+// TestOffloadDecidesPacketSize looks at the mean size of what the router
+// receives while TCP data flows through it.
+func TestOffloadDecidesPacketSize(t *testing.T) {
+	r := newRoute(t)
+	for _, s := range []State{"wire", "super"} {
+		for n, devs := range map[node][]string{r.client: {"near"}, r.router: {"lan", "wan"}, r.server: {"far"}} {
+			n.do(t, func() error { return Offload().Apply(context.Background(), Place{Ports: devs}, s) })
+		}
+		var before, after kernel.LinkCounters
+		r.router.do(t, func() (err error) { before, err = kernel.Counters("lan"); return err })
+		transfer(t, r, 8<<20)
+		r.router.do(t, func() (err error) { after, err = kernel.Counters("lan"); return err })
+		size := float64(after.RxBytes-before.RxBytes) / float64(after.RxPackets-before.RxPackets)
+		if (s == "wire") != (size <= 1514) {
+			t.Errorf("offload %s: packets of %.0f bytes cross on average, want them %s", s, size,
+				map[State]string{"wire": "no longer than 1514", "super": "longer than 1514"}[s])
+		}
+	}
+}
+
+func transfer(t *testing.T, r route, bytes int64) {
+	t.Helper()
+	var l net.Listener
+	r.server.do(t, func() (err error) { l, err = net.Listen("tcp4", "198.18.1.2:20000"); return err })
+	defer l.Close()
+	received := make(chan int64, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			received <- -1
+			return
+		}
+		n, _ := io.Copy(io.Discard, c)
+		c.Close()
+		received <- n
+	}()
+	var c net.Conn
+	r.client.do(t, func() (err error) { c, err = net.DialTimeout("tcp4", "198.18.1.2:20000", 2*time.Second); return err })
+	block := make([]byte, 1<<20)
+	for sent := int64(0); sent < bytes; sent += int64(len(block)) {
+		if _, err := c.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Close()
+	if n := <-received; n != bytes {
+		t.Fatalf("%d bytes arrived, want %d", n, bytes)
+	}
+}

@@ -1,0 +1,75 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// All lists the knobs in the order in which they are shown.
+func All() []Knob {
+	return []Knob{
+		LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(), Sysctl(), CPUs(),
+	}
+}
+
+// Read returns the present state of what want would set by k.
+func Read(ctx context.Context, k Knob, p Place, want State) (State, error) {
+	if l, ok := k.(Like); ok {
+		return l.ReadLike(ctx, p, want)
+	}
+	return k.Read(ctx, p)
+}
+
+// Same reports whether what was read back is what was asked for.
+func Same(k Knob, want, got State) bool {
+	if s, ok := k.(Sameness); ok {
+		return s.Same(want, got)
+	}
+	return want == got
+}
+
+// Check answers whether the state can be set at the place; a knob that no
+// kernel lacks answers yes.
+func Check(ctx context.Context, k Knob, p Place, s State) check.Answer {
+	if c, ok := k.(Checker); ok {
+		return c.Check(ctx, p, s)
+	}
+	return check.OK()
+}
+
+// answer turns the outcome of a trial into one of the three answers.
+func answer(err error) check.Answer {
+	switch {
+	case err == nil:
+		return check.OK()
+	case errors.Is(err, kernel.ErrUnsupported), errors.Is(err, kernel.ErrAbsent):
+		return check.Not("%v", err)
+	case errors.Is(err, fs.ErrPermission):
+		return check.Not("%v", err).Hinted("run as root: this setting is not for unprivileged users")
+	}
+	return check.CouldNotTell("%v", err)
+}
+
+// impossible is an error that the kernel meant conclusively; it matches
+// host.ErrUnsupported, so that the controller can tell.
+type impossible struct{ error }
+
+func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }
+
+func conclude(err error) error {
+	if errors.Is(err, kernel.ErrUnsupported) {
+		return impossible{err}
+	}
+	return err
+}
+
+// refuse says what a knob's text may be.
+func refuse(name, text, want string) error {
+	return fmt.Errorf("parse %s %q: want %s", name, text, want)
+}
