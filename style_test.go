@@ -297,8 +297,9 @@ var errorMakers = map[string]bool{
 	"errors.New": true, "fmt.Errorf": true, "check.Not": true, "check.CouldNotTell": true,
 }
 
-// "could not tell" is the third answer of package check, not an excuse.
-var excuses = regexp.MustCompile(`(?i)\b(failed to|failure to|unable to|error while|could not( [^t]| t[^e]|$))`)
+// "could not tell" is the third answer of package check, not an excuse; nor is
+// a reason such as "it is empty, which could not be restored".
+var excuses = regexp.MustCompile(`(?i)\b(failed to|failure to|unable to|error while)\b|(^|: )(could not|cannot) ([^t]|t[^e])`)
 
 func errorTexts(t *tree) []string {
 	var found []string
