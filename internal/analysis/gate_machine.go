@@ -1,16 +1,17 @@
 package analysis
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// throttled fires when a throttle counter grew or a cooling device was at
-// work in the window.
+// throttled fires when a throttle counter grew, a device that cools by slowing
+// a processor was at work, or the highest allowed clock fell in the window.
 func throttled(s suspect) []Reason {
-	w := s.t.Window
 	for _, node := range sortedKeys(s.t.Nodes) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			table, _ := samplesOf(s.t.Nodes[node], probe)
@@ -18,22 +19,39 @@ func throttled(s suspect) []Reason {
 				continue
 			}
 			for i, name := range table.Names {
-				c := newCurve(table.T, table.V[i])
-				stem := name[strings.LastIndexByte(name, '/')+1:]
-				if strings.Contains(stem, "throttle") {
-					if d, ok := c.moved(w.Start, w.End); ok && d > 0 {
-						return because(ReasonThrottled, "%s on %s grew by %.0f in the window", name, node, d)
-					}
-				}
-				if strings.HasPrefix(stem, "cooling_state") {
-					if v, ok := c.largest(w.Start, w.End); ok && v > 0 {
-						return because(ReasonThrottled, "cooling device %s on %s was at state %.0f in the window", name, node, v)
-					}
+				if text := throttleSign(name, newCurve(table.T, table.V[i]), s.t.Window); text != "" {
+					return because(ReasonThrottled, "on %s %s", node, text)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// slowing are parts of the types of cooling devices that slow a processor; a
+// fan, the other common kind, harms nothing.
+var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
+
+func throttleSign(name string, c curve, w record.Window) string {
+	cut := strings.LastIndexByte(name, '/')
+	label, stem := strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
+	switch {
+	case strings.Contains(stem, "throttle"):
+		if d, ok := c.moved(w.Start, w.End); ok && d > 0 {
+			return fmt.Sprintf("%s grew by %.0f in the window", name, d)
+		}
+	case stem == "cooling_state":
+		v, ok := c.largest(w.Start, w.End)
+		if ok && v > 0 && slices.ContainsFunc(slowing[:], func(p string) bool { return strings.Contains(label, p) }) {
+			return fmt.Sprintf("%s was %.0f in the window", name, v)
+		}
+	case stem == "limit_hz":
+		most, ok := c.largest(w.Start, w.End)
+		if last := c.at(w.End); ok && last < .99*most {
+			return fmt.Sprintf("%s fell from %.0f to %.0f in the window", name, most, last)
+		}
+	}
+	return ""
 }
 
 // backgroundLoad fires when others used the machine in the window: processes

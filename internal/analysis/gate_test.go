@@ -81,8 +81,16 @@ func TestGateFires(t *testing.T) {
 		{"lost flow", quickFactors("streams", "4"), 1e9, ReasonAccounting, func(t *record.Trial) { t.Traffic.Flows = t.Traffic.Flows[:3] }, ""},
 		{"corrupt", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Flows[0].Corrupt = 1 }, ""},
 		{"nothing checked", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Load.Verify = true }, ""},
-		{"throttle counter", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cpu0/core_throttle_count", 1) }, ""},
-		{"cooling", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "fan0/cooling_state", 2) }, ""},
+		{"throttle counter", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cpu0/core_throttles", 1) }, ""},
+		{"cooling", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cooling1.Processor/cooling_state", 2) }, ""},
+		{"clock limit", tcp, 1e9, ReasonThrottled, func(t *record.Trial) {
+			limits := record.NewTable("policy0/limit_hz")
+			limits.Append(t.Window.Start, 3e9)
+			limits.Append(t.Window.End, 2e9)
+			n := t.Nodes["host"]
+			n.Samples = append(n.Samples, record.Samples{Probe: "cpufreq", Table: limits})
+			t.Nodes["host"] = n
+		}, ""},
 		{"foreign", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) { after(t, table(t, "host", "foreign"), "foreign_cpu_ns", 2e9) }, ""},
 		{"steal", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) {
 			after(t, table(t, "host", "cpu"), "cpu0/steal_ns", 1e9)

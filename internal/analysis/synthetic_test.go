@@ -168,7 +168,7 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 	netdev := record.NewTable("wan/rx_bytes", "wan/rx_dropped", "wan/tx_dropped", "wan/carrier_changes", "lo/rx_dropped")
 	softnet := record.NewTable("cpu/dropped", "cpu/time_squeeze", "cpu0/dropped", "cpu1/dropped")
 	foreign := record.NewTable("foreign_cpu_ns")
-	thermal := record.NewTable("zone0/temperature_c", "cpu0/core_throttle_count", "fan0/cooling_state")
+	thermal := record.NewTable("thermal_zone0.x86/temperature_c", "cpu0/core_throttles", "cooling0.Fan/cooling_state", "cooling1.Processor/cooling_state")
 	for i, at := 0, w.Begin-second/20; at <= w.Stop+second/10; i, at = i+1, at+second/10 {
 		n := float64(i) * 1e8
 		cpu.Append(at,
@@ -177,7 +177,7 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 		netdev.Append(at, n, 5, 7, 3, 100)
 		softnet.Append(at, 4, float64(i)*.5, 1, 3)
 		foreign.Append(at, n*.02)
-		thermal.Append(at, 50, 12, 0)
+		thermal.Append(at, 50, 12, 3, 0)
 	}
 	samples := func(probe string, t *record.Table) record.Samples {
 		return record.Samples{Probe: probe, Scope: record.ScopeHost, Table: t}

@@ -228,8 +228,8 @@ func (m *measured) addForeign(prefix string, n record.NodeData, w record.Window)
 	m.set(name, ns/float64(w.End-w.Start))
 }
 
-// addPower computes mean watts: from energy counters if there are any, else
-// from power readings.
+// addPower computes mean watts from the source that covers most: the energy
+// counters of processor packages, else those of sensors, else power readings.
 func (m *measured) addPower(prefix string, n record.NodeData, w record.Window) {
 	name := prefix + "_" + powerWatts
 	table, why := samplesOf(n, "power")
@@ -237,24 +237,23 @@ func (m *measured) addPower(prefix string, n record.NodeData, w record.Window) {
 		m.lack(why, name)
 		return
 	}
-	watts, found := 0.0, false
-	for _, c := range columnsOf(table, "energy_uj") {
-		// A package's sub-domains are part of it: "package-0" holds
-		// "package-0:core" (Documentation/power/powercap).
-		if strings.ContainsAny(c.label, ":") {
-			continue
+	packages, sensors := energyColumns(table)
+	for _, energy := range [][]column{packages, sensors} {
+		joules, found := 0.0, false
+		for _, c := range energy {
+			if j, ok := c.curve.moved(w.Start, w.End); ok {
+				joules, found = joules+j, true
+			}
 		}
-		if uj, ok := c.curve.moved(w.Start, w.End); ok {
-			watts += uj / 1e6 / w.Seconds()
-			found = true
+		if found {
+			m.set(name, joules/w.Seconds())
+			return
 		}
 	}
-	if !found {
-		for _, c := range columnsOf(table, "power_w") {
-			if v, ok := c.curve.mean(w.Start, w.End); ok {
-				watts += v
-				found = true
-			}
+	watts, found := 0.0, false
+	for _, c := range columnsOf(table, "power_w") {
+		if v, ok := c.curve.mean(w.Start, w.End); ok {
+			watts, found = watts+v, true
 		}
 	}
 	if !found {
@@ -262,6 +261,29 @@ func (m *measured) addPower(prefix string, n record.NodeData, w record.Window) {
 		return
 	}
 	m.set(name, watts)
+}
+
+// energyColumns picks energy counters such that nothing counts twice: of RAPL
+// the platform ("psys") if there is one, else each package once. Subdomains,
+// with two colons ("intel-rapl:0:0.core"), are part of their package, and
+// intel-rapl-mmio shows the packages of intel-rapl again
+// (Documentation/power/powercap/powercap.rst).
+func energyColumns(t *record.Table) (packages, sensors []column) {
+	seen := map[string]bool{}
+	for _, c := range columnsOf(t, "energy_j") {
+		zone, domain, _ := strings.Cut(c.label, ".")
+		switch {
+		case !strings.Contains(zone, ":"):
+			sensors = append(sensors, c)
+		case strings.Count(zone, ":") > 1 || seen[domain]:
+		case domain == "psys":
+			return []column{c}, nil
+		default:
+			seen[domain] = true
+			packages = append(packages, c)
+		}
+	}
+	return packages, sensors
 }
 
 // addTemperature finds the highest temperature of the window.
