@@ -66,7 +66,7 @@ run_as_user() {
 # than 90 seconds, show ten cells, and leave the machine as it was.
 first_command() {
 	local as=$1 before="$WORK/$1.machine" began
-	"$as" go build -o /dev/null ./cmd/chokepoint
+	"$as" go build -buildvcs=false -o /dev/null ./cmd/chokepoint
 	snapshot "$before"
 	began=$SECONDS
 	"$as" go run ./cmd/chokepoint run >"$WORK/$as.out" 2>"$WORK/$as.err" || {
@@ -191,7 +191,7 @@ documents() {
 	left_as_found "$WORK/documents.machine"
 }
 
-secrets() { .ci/secrets.sh; }
+secrets() { as_root go run ./bench/secrets -source "$TOP"; }
 
 kills() { as_root go run ./bench/kills -program "$PROGRAM" -n "${KILLS:-24}"; }
 

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+func (p *place) at(name string) string { return filepath.Join(p.dir, name) }
+
+// look searches one text and remembers where the mark was.
+func (p *place) look(where string, data []byte) {
+	p.looked++
+	for _, form := range search(data) {
+		line := fmt.Sprintf("a key stands %s in %s", form, where)
+		if !slices.Contains(p.found, line) {
+			p.found = append(p.found, line)
+		}
+	}
+}
+
+// try runs the planted program and looks at everything it shows while it
+// runs.
+func (p *place) try(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.program, args...)
+	cmd.Dir = p.dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + p.at("home"), "XDG_DATA_HOME=" + p.at("data"), "XDG_STATE_HOME=" + p.at("state"),
+		"XDG_RUNTIME_DIR=" + p.at("run"), "XDG_CONFIG_HOME=" + p.at("config"), "TMPDIR=" + p.at("tmp"),
+	}
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-done:
+			name := strings.Join(args, " ")
+			p.look("the output of "+name, out.Bytes())
+			p.look("the talk of "+name, talk.Bytes())
+			if err != nil {
+				return fmt.Errorf("chokepoint %s: %v\n%s", name, err, talk.String())
+			}
+			return nil
+		case <-time.After(20 * time.Millisecond):
+			p.lookAtProcesses()
+			p.searchFiles()
+		}
+	}
+}
+
+// lookAtProcesses reads the arguments and environments of all processes of
+// the planted program, and, until the mark was found once, their memory.
+func (p *place) lookAtProcesses() {
+	procs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed
+	for _, proc := range procs {
+		exe, _ := os.Readlink(proc + "/exe")
+		if exe != p.program && !strings.HasPrefix(exe, "/memfd:") {
+			continue
+		}
+		for _, part := range []string{"cmdline", "environ"} {
+			// A process that is gone in the meantime shows nothing.
+			if data, err := os.ReadFile(proc + "/" + part); err == nil {
+				p.look("the "+part+" of a process", data)
+			}
+		}
+		if !p.inMemory {
+			p.inMemory = memoryHas(proc, []byte(mark))
+		}
+	}
+}
+
+// memoryHas searches the anonymous, writable memory of a process. The mark
+// itself also stands in the program's text, which is not writable.
+func memoryHas(proc string, what []byte) bool {
+	maps, err := os.ReadFile(proc + "/maps")
+	if err != nil {
+		return false
+	}
+	mem, err := os.Open(proc + "/mem")
+	if err != nil {
+		return false
+	}
+	defer mem.Close()
+	for _, line := range strings.Split(string(maps), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || fields[4] != "0" {
+			continue
+		}
+		low, high, _ := strings.Cut(fields[0], "-")
+		from, err1 := strconv.ParseInt(low, 16, 64)
+		to, err2 := strconv.ParseInt(high, 16, 64)
+		if err1 != nil || err2 != nil || to-from > 256<<20 {
+			continue
+		}
+		data, _ := io.ReadAll(io.NewSectionReader(mem, from, to-from)) // what can be read counts
+		if bytes.Contains(data, what) {
+			return true
+		}
+	}
+	return false
+}
+
+// searchFiles looks into every file under the program's folders, at this
+// moment.
+func (p *place) searchFiles() {
+	for _, d := range []string{"home", "data", "state", "run", "tmp", "config", "report.html"} {
+		_ = filepath.WalkDir(p.at(d), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return nil // gone, or a socket
+			}
+			if data, err := os.ReadFile(path); err == nil {
+				p.look("file "+strings.TrimPrefix(path, p.dir+"/"), data)
+			}
+			return nil
+		})
+	}
+}
+
+// searchStore looks at what the store holds, unpacked.
+func (p *place) searchStore(ctx context.Context) error {
+	s, err := store.OpenReadOnly(ctx, filepath.Join(p.at("data"), "chokepoint", "runs.db"))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	heads, err := s.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(heads) == 0 {
+		return errors.New("the store is empty")
+	}
+	for _, h := range heads {
+		run, err := s.Find(ctx, h.ID)
+		if err != nil {
+			return err
+		}
+		trials, err := s.Trials(ctx, h.ID)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal([]any{run, trials})
+		if err != nil {
+			return err
+		}
+		p.look("the store", text)
+		for _, t := range trials {
+			if t.Traffic != nil {
+				p.look("stored raw output", t.Traffic.Raw) // base64 above
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSearchFindsAPlantedKey writes a key in every way that could happen.
+func TestSearchFindsAPlantedKey(t *testing.T) {
+	key := make([]byte, 32)
+	rand.Read(key)
+	copy(key, mark)
+	message, err := json.Marshal(map[string]any{"key": key, "list": []int{int(key[0])}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]string{
+		"raw": "x" + string(key) + "y", "hex": "private_key=" + hex.EncodeToString(key) + "\n", "HEX": fmt.Sprintf("%X", key),
+		"base64": base64.StdEncoding.EncodeToString(key), "url": base64.URLEncoding.EncodeToString(key), "json": string(message),
+		"base64 of a frame, 1": base64.StdEncoding.EncodeToString(append([]byte{1}, key...)),
+		"base64 of a frame, 2": base64.StdEncoding.EncodeToString(append([]byte{1, 200}, key...)),
+		"base64 of a frame, 3": base64.StdEncoding.EncodeToString(append([]byte{255, 255, 255}, key...)),
+		"%v":                   fmt.Sprintf("%v", key), "%#v": fmt.Sprintf("%#v", key), "%q": fmt.Sprintf("%q", key),
+	}
+	for name, text := range tests {
+		if got := search([]byte(text)); len(got) == 0 {
+			t.Errorf("%s: got nothing in %q, want the planted key found", name, text)
+		}
+	}
+	rand.Read(key)
+	for name, text := range map[string]string{"another key": base64.StdEncoding.EncodeToString(key), "redacted": "[secret]"} {
+		if got := search([]byte(text)); len(got) != 0 {
+			t.Errorf("%s: got %v, want nothing", name, got)
+		}
+	}
+}
+
+func TestSearchFilesFindsALeak(t *testing.T) {
+	p := &place{dir: t.TempDir()}
+	if err := os.MkdirAll(p.at("state/chokepoint"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if p.searchFiles(); len(p.found) != 0 {
+		t.Fatalf("found: got %v in empty folders, want nothing", p.found)
+	}
+	leak := filepath.Join(p.at("state/chokepoint"), "journal")
+	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.searchFiles()
+	want := []string{"a key stands in hexadecimal in file state/chokepoint/journal"}
+	if !slices.Equal(p.found, want) {
+		t.Errorf("found: got %q, want %q", p.found, want)
+	}
+}
+
+func TestMemoryHasFindsOwnSecret(t *testing.T) {
+	secret := []byte(strings.Repeat("memory", 2) + fmt.Sprint(os.Getpid()))
+	if !memoryHas("/proc/self", secret) {
+		t.Error("memory of this process: got no trace of its secret, want one")
+	}
+	if memoryHas("/proc/0", secret) {
+		t.Error("memory of no process: got a trace, want none")
+	}
+}
+
+func TestPlantFitsThisGoRelease(t *testing.T) {
+	if _, err := plant("package drbg\n"); err == nil {
+		t.Error("plant in a foreign file: got nil, want an error")
+	}
+	got, err := plant("func Read(b []byte) {\n\t\tsysrand.Read(b)\n\t\treturn\n}")
+	if err != nil || !strings.Contains(got, mark) {
+		t.Errorf("planted source: got %q and %v, want the mark in it", got, err)
+	}
+}
