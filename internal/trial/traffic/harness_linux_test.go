@@ -42,6 +42,7 @@ func handlers() map[string]host.Handler {
 	return map[string]host.Handler{
 		"traffic/native": Native{}.Serve,
 		"traffic/echo":   Echo{}.Serve,
+		"traffic/iperf3": Iperf3{}.Serve,
 	}
 }
 

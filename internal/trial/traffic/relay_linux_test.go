@@ -166,3 +166,13 @@ func (h *harmer) Read(b []byte) (int, error) {
 	h.at -= n
 	return n, err
 }
+
+// newTCPSink occupies a port.
+func newTCPSink(t testing.TB, port int) {
+	t.Helper()
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+}

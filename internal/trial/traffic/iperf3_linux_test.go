@@ -1,0 +1,89 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// needIperf3 skips where the adapter's peer is not installed.
+func needIperf3(t *testing.T, near, far End, load record.Load) {
+	t.Helper()
+	if a := (Iperf3{}).Check(t.Context(), near, far, load); a.State != check.Yes {
+		t.Skip("skip: iperf3 is not installed")
+	}
+}
+
+func TestIperf3EveryOpenerAndDirection(t *testing.T) {
+	for _, tc := range []struct{ protocol, opener, direction string }{
+		{"tcp", "near", record.Up}, {"tcp", "far", record.Up}, {"tcp", "near", record.Both}, {"udp", "near", record.Down},
+	} {
+		t.Run(tc.protocol+" "+tc.opener+" opens, data "+tc.direction, func(t *testing.T) {
+			near, far := ends(t, loopback4)
+			load := tcpLoad(2, tc.direction, tc.opener)
+			load.Protocol, load.Duration = tc.protocol, time.Second
+			if tc.protocol == "udp" {
+				load.PacketSize, load.RateBps = 300, 8e6
+			}
+			needIperf3(t, near, far, load)
+			got, err := Iperf3{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := len(flowsOf(load)); len(got.Flows) != want {
+				t.Fatalf("got %d flows, want %d", len(got.Flows), want)
+			}
+			for _, f := range got.Flows {
+				if f.ReceivedBytes <= 0 || f.ReceiverNs < 5e8 || tc.direction != record.Both && f.Direction != tc.direction {
+					t.Errorf("flow %+v", f)
+				}
+				if f.Packets != nil && (f.Packets.Sent == 0 || f.Packets.Sent != f.Packets.Received+f.Packets.Lost) {
+					t.Errorf("accounts %+v", f.Packets)
+				}
+			}
+			if u := got.Ends["near"]; u.UserNs+u.SystemNs <= 0 {
+				t.Errorf("usage of near end: %+v, want some", u)
+			}
+		})
+	}
+}
+
+func TestIperf3CancelIsPrompt(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := tcpLoad(1, record.Up, "near")
+	load.Duration = 20 * time.Second
+	needIperf3(t, near, far, load)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(400*time.Millisecond, cancel)
+	began := time.Now()
+	_, err := Iperf3{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
+	if !errors.Is(err, context.Canceled) || time.Since(began) > 2*time.Second {
+		t.Errorf("got %v after %v, want context.Canceled at once", err, time.Since(began))
+	}
+}
+
+func TestIperf3PortInUse(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := tcpLoad(1, record.Up, "near")
+	needIperf3(t, near, far, load)
+	load.Port = freePort(t)
+	newTCPSink(t, load.Port)
+	_, err := Iperf3{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
+	wantError(t, err, "far end")
+}
+
+func TestListens(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue
+   0: 0100007F:14B3 00000000:0000 0A 00000000:00000000 00:00000000
+   1: 0100007F:14B4 0100007F:9999 01 00000000:00000000 00:00000000`
+	for port, want := range map[int]bool{0x14B3: true, 0x14B4: false, 0x9999: false, 1: false} {
+		if got := listens([]byte(table), port); got != want {
+			t.Errorf("port %d: listening %v, want %v", port, got, want)
+		}
+	}
+}
