@@ -128,9 +128,12 @@ func newRoot(p *program) *cobra.Command {
 
 // commands are the constructors of all commands, in the order of the help.
 var commands = []func(*program) *cobra.Command{
+	newCompareCommand,
 	newLimitsCommand,
 	newListCommand,
 	newPlanCommand,
+	newReportCommand,
+	newShowCommand,
 	newCompletionCommand,
 	newVersionCommand,
 }

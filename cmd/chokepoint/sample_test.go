@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// sample is a small stored run: two cells, three blocks.
+// sample is a small stored run: two cells, three blocks or more.
 type sample struct {
 	id      string
 	started time.Time
@@ -19,6 +19,8 @@ type sample struct {
 	failed  bool    // one trial has no number
 	require []record.Requirement
 	ambient string
+	blocks  int    // 0 = 3
+	kernel  string // "" = 6.1.0-test
 }
 
 // samples are the runs that scripts ask for by name.
@@ -27,6 +29,9 @@ var samples = map[string]sample{
 	"slow":     {id: "20260103-030405-bbbb", started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, ambient: "22 °C"},
 	"failed":   {id: "20260104-030405-cccc", started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, failed: true},
 	"killed":   {id: "20260105-030405-dddd", started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), scale: 1},
+	"before":   {id: "20260107-030405-ffff", started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, blocks: 8},
+	"after":    {id: "20260108-030405-0000", started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, blocks: 8},
+	"hotter":   {id: "20260109-030405-1111", started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, blocks: 8, ambient: "35 °C", kernel: "6.6.0-test"},
 	"demanded": {id: "20260106-030405-eeee", started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, require: []record.Requirement{{Text: "goodput >= 10G", Metric: "goodput_bps", Op: ">=", Value: 10e9}}},
 }
 
@@ -53,21 +58,25 @@ func writeSample(ctx context.Context, file, name string) error {
 
 func (s sample) run() record.Run {
 	cells := []record.Factors{s.cell("none"), s.cell("wireguard")}
+	kernel := "6.1.0-test"
+	if s.kernel != "" {
+		kernel = s.kernel
+	}
 	conditions := map[string]string{}
 	if s.ambient != "" {
 		conditions["ambient"] = s.ambient
 	}
 	return record.Run{
 		ID: s.id, Started: s.started, Lab: "local", Command: "chokepoint run sample.yaml --seed 7",
-		Version: "v0.0.0-test", BinaryHash: "00", Kernel: "6.1.0-test",
+		Version: "v0.0.0-test", BinaryHash: "00", Kernel: kernel,
 		Design: record.Design{
-			Name: "sample", Description: "Two cells, three blocks.", Source: "sample.yaml",
-			Method:  record.Method{Duration: time.Second, Runs: 3, Order: "blocks", Seed: 7},
+			Name: "sample", Description: "Two cells.", Source: "sample.yaml",
+			Method:  record.Method{Duration: time.Second, Runs: max(3, s.blocks), Order: "blocks", Seed: 7},
 			Measure: record.Measure{LatencyIdle: "off"},
 			Factors: []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
 			Cells:   cells, Baseline: cells[0], Requirements: s.require, Conditions: conditions,
 		},
-		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.1.0-test", "cores": "2"}}},
+		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": kernel, "cores": "2"}}},
 	}
 }
 
@@ -80,7 +89,7 @@ func (s sample) cell(tunnel string) record.Factors {
 
 func (s sample) trials() []record.Trial {
 	var trials []record.Trial
-	for block := 1; block <= 3; block++ {
+	for block := 1; block <= max(3, s.blocks); block++ {
 		for i, tunnel := range []string{"none", "wireguard"} {
 			row := record.Row{
 				ID: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Index: 2*(block-1) + i + 1,

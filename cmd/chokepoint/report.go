@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+// Formats of a report.
+const (
+	formatHTML = "html"
+	formatMD   = "md"
+	formatCSV  = "csv"
+	formatJSON = "json"
+	formatText = "text"
+)
+
+// formats are all of them, the default first.
+var formats = []string{formatHTML, formatMD, formatCSV, formatJSON, formatText}
+
+// toStdout is the name of a file that means standard output.
+const toStdout = "-"
+
+type reportOptions struct {
+	run    string
+	format string
+	file   string
+}
+
+func newReportCommand(p *program) *cobra.Command {
+	var o reportOptions
+	cmd := &cobra.Command{
+		Use:   "report RUN [--format FORMAT] [--report FILE]",
+		Short: "Write the report of a stored run",
+		Long: "Write the report of a stored run. RUN is an id, a unique prefix, or latest.\n\n" +
+			"html is one file that needs no network; it is written to the run's data\n" +
+			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +
+			"md, csv, json and text go to standard output.",
+		Args:              exactArgs("RUN"),
+		ValidArgsFunction: completeRuns(p, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.run = args[0]
+			if err := o.validate(cmd.Flags().Changed("format"), cmd.Flags().Changed("report")); err != nil {
+				return err
+			}
+			return runReport(cmd.Context(), o, p.dirs, p.streams)
+		},
+	}
+	cmd.Flags().StringVar(&o.format, "format", formatHTML, "`FORMAT`: "+strings.Join(formats, ", ")+"; left out: what the\nname of the file says")
+	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
+	return cmd
+}
+
+// validate judges the flags and lets the file's name choose the format where
+// none is given.
+func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
+	if fileGiven && o.file == "" {
+		return &usageError{"--report has no file name", "- is standard output"}
+	}
+	extension := strings.TrimPrefix(strings.ToLower(filepath.Ext(o.file)), ".")
+	if !formatGiven && slices.Contains(formats, extension) {
+		o.format = extension
+	}
+	if !formatGiven && extension == "txt" {
+		o.format = formatText
+	}
+	if !slices.Contains(formats, o.format) {
+		return &usageError{fmt.Sprintf("--format %q is not known", o.format), "formats: " + strings.Join(formats, ", ")}
+	}
+	return nil
+}
+
+func runReport(ctx context.Context, o reportOptions, d dirs, s streams) (err error) {
+	run, trials, err := loadRun(ctx, d, o.run)
+	if err != nil {
+		return err
+	}
+	file := o.file
+	if file == "" {
+		file = toStdout
+		if o.format == formatHTML {
+			file = d.reportFile(run.ID)
+			if err := prepare(filepath.Dir(file)); err != nil {
+				return err
+			}
+		}
+	}
+	if file == toStdout {
+		content, err := render(analysis.Derive(run, trials), o.format)
+		if err != nil {
+			return err
+		}
+		return write(s.Out, string(content))
+	}
+	out, err := createOutFile(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.abort()) }()
+	content, err := render(analysis.Derive(run, trials), o.format)
+	if err != nil {
+		return err
+	}
+	if err := out.commit(content); err != nil {
+		return err
+	}
+	return write(s.Out, file+"\n")
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestOutcome(t *testing.T) {
+	cell := record.Factors{"tunnel": "none"}
+	failed := analysis.TrialView{ID: "b1-r01.1", Row: "b1-r01", Grade: analysis.GradeFailed}
+	again := analysis.TrialView{ID: "b1-r01.2", Row: "b1-r01", Grade: analysis.GradeValid}
+	missed := analysis.Threshold{Requirement: "goodput >= 1G", Factors: cell, Reason: "the cell failed"}
+	met := analysis.Threshold{Requirement: "loss <= 1 %", Met: true}
+	tests := []struct {
+		name string
+		doc  analysis.Document
+		code int
+		text string
+	}{
+		{"all well", analysis.Document{Trials: []analysis.TrialView{again}, Thresholds: []analysis.Threshold{met}}, codeOK, ""},
+		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, codeFailed, "1 trial of 1 failed"},
+		{"failed, then measured", analysis.Document{Trials: []analysis.TrialView{failed, again}}, codeOK, ""},
+		{"missed", analysis.Document{Trials: []analysis.TrialView{again}, Thresholds: []analysis.Threshold{met, missed}}, codeThreshold, "goodput >= 1G (the cell failed)"},
+		{"both", analysis.Document{Trials: []analysis.TrialView{failed}, Thresholds: []analysis.Threshold{missed}}, codeThreshold, "1 trial of 1 failed"},
+		{"nothing measured", analysis.Document{}, codeOK, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := outcome(&tt.doc)
+			if got := exitCode(err); got != tt.code {
+				t.Errorf("exit code: got %d, want %d", got, tt.code)
+			}
+			if err != nil && !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("error: got %q, want one with %q", err, tt.text)
+			}
+		})
+	}
+}
+
+func TestOutcomeOfStoredRuns(t *testing.T) {
+	d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint")}
+	for name, want := range map[string]int{"good": codeOK, "failed": codeFailed, "demanded": codeThreshold} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			if err := writeSample(ctx, d.storeFile(), name); err != nil {
+				t.Fatal(err)
+			}
+			doc, err := loadDocument(ctx, d, samples[name].id)
+			if err != nil {
+				t.Fatalf("loadDocument: got %v, want nil", err)
+			}
+			if got := exitCode(outcome(doc)); got != want {
+				t.Errorf("exit code: got %d, want %d: %v", got, want, outcome(doc))
+			}
+		})
+	}
+}
