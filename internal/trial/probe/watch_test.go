@@ -1,0 +1,175 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// agentOf serves handlers in this process and returns the controller's end.
+func agentOf(t *testing.T, handlers map[string]host.Handler) host.Agent {
+	t.Helper()
+	near, far := net.Pipe()
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := host.Serve(context.Background(), far, handlers); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	a := host.Connect(near)
+	t.Cleanup(func() { a.Close(); served.Wait() })
+	return a
+}
+
+// countingSampler has as its value the number of samples it has given; at the
+// third it changes its columns.
+type countingSampler struct {
+	n       float64
+	columns []string
+}
+
+func (s *countingSampler) Columns() []string { return s.columns }
+func (s *countingSampler) Close() error      { return nil }
+func (s *countingSampler) Sample(dst []float64) error {
+	s.n++
+	if s.n == 3 {
+		s.columns = []string{"n", "more"}
+		return ErrColumns
+	}
+	dst[0] = s.n
+	return nil
+}
+
+func countingProbe() Probe {
+	return entry{name: "counting", metrics: []record.Metric{counter(record.ScopeNode, "n", "count", "")},
+		open: func() (Sampler, error) { return &countingSampler{columns: []string{"n"}}, nil }}
+}
+
+func absentProbe() Probe {
+	return entry{name: "absent", slow: true, metrics: []record.Metric{counter(record.ScopeHost, "x", "count", "")},
+		open: func() (Sampler, error) { return nil, absent("not on this machine") }}
+}
+
+func TestWatch(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), absentProbe(), cpu(Root{})}, Root{})})
+	w, err := Watch(ctx, agent, "n", []string{"counting", "absent", "cpu"}, WatchOptions{Fast: 20 * time.Millisecond, Live: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	from := host.Monotonic()
+	marks := []int64{from + 105e6, from + 215e6}
+	if err := w.Schedule(marks...); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	d, err := w.Collect(ctx, from, host.Monotonic())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := sampleNames(d); !slices.Equal(got, []string{"counting/node", "absent/host not on this machine", "cpu/host"}) {
+		t.Fatalf("samples: got %q", got)
+	}
+	table := d.Samples[0].Table
+	for _, m := range marks {
+		if late := nearest(table.T, m); late < 0 || late > 20e6 {
+			t.Errorf("mark at %d: got the nearest sample %d ns later, want at once", m-from, late)
+		}
+	}
+	if n := len(table.T); n < 10 || n > 30 {
+		t.Errorf("samples at 50 Hz in 300 ms: got %d", n)
+	}
+	if d := cmp.Diff(table.Names, []string{"n", "more"}); d != "" {
+		t.Errorf("columns (-got +want):\n%s", d)
+	}
+	if early := table.Column("more"); early[0] == early[0] {
+		t.Errorf("column of later: got %v at first, want none", early[0])
+	}
+	costs := map[string]record.Cost{}
+	for _, c := range d.Cost {
+		costs[c.Probe] = c
+	}
+	if got := slices.Sorted(maps.Keys(costs)); !slices.Equal(got, []string{"counting", "cpu", "sampler"}) {
+		t.Errorf("costs: got %q", got)
+	}
+	if c := costs["cpu"]; c.Reads != int64(len(d.Samples[2].Table.T)) || c.OverNs <= 0 {
+		t.Errorf("cost of cpu: got %+v for %d samples", c, len(d.Samples[2].Table.T))
+	}
+	if got := w.Live(); len(got) == 0 {
+		t.Error("live: got no core")
+	}
+	if d.Clock.BoundBefore <= 0 || d.Clock.BoundAfter <= 0 {
+		t.Errorf("clock: got %+v, want bounds", d.Clock)
+	}
+}
+
+func sampleNames(d record.NodeData) []string {
+	var names []string
+	for _, s := range d.Samples {
+		names = append(names, strings.TrimSpace(s.Probe+"/"+s.Scope+" "+s.Unavailable))
+	}
+	return names
+}
+
+// nearest is the distance from at to the first sample at or after it.
+func nearest(times []int64, at int64) int64 {
+	for _, t := range times {
+		if t >= at {
+			return t - at
+		}
+	}
+	return -1
+}
+
+func TestWatchRefusesAnUnknownProbe(t *testing.T) {
+	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve(nil, Root{})})
+	_, err := Watch(context.Background(), agent, "router", []string{"nonesuch"}, WatchOptions{})
+	if err == nil || !strings.Contains(err.Error(), "nonesuch") || !strings.Contains(err.Error(), "router") {
+		t.Errorf("got %v, want an error that names the probe and the node", err)
+	}
+}
+
+func TestCollectEndsWithTheAgent(t *testing.T) {
+	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe()}, Root{})})
+	w, err := Watch(context.Background(), agent, "n", []string{"counting"}, WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.Close()
+	if _, err := w.Collect(context.Background(), 0, 1); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("collect: got %v, want unreachable", err)
+	}
+	w.Close()
+	if err := w.Schedule(1); err == nil {
+		t.Error("schedule: got no error")
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	agent := agentOf(t, Handlers(Root{}))
+	e, err := Environment(context.Background(), agent, "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Node != "router" || e.Facts["os"] == "" || e.Facts["agent_arch"] == "" {
+		t.Errorf("got %+v, want a node with its facts", e)
+	}
+	for name, reason := range e.Missing {
+		if reason == "" || e.Facts[name] != "" {
+			t.Errorf("%s: got reason %q and fact %q, want one of them", name, reason, e.Facts[name])
+		}
+	}
+}
