@@ -180,11 +180,12 @@ func comparePairs(pairs []pair, metric string) []Comparison {
 			enough, index = append(enough, logs), append(index, i)
 		}
 	}
-	test := "Wilcoxon signed-rank on paired blocks, exact"
+	adjusted, test := FamilyTest(enough)
+	test += ", on paired blocks"
 	if len(enough) > 1 {
 		test += fmt.Sprintf("; corrected for %d comparisons", len(enough))
 	}
-	for k, p := range FamilySignedRank(enough) {
+	for k, p := range adjusted {
 		out[index[k]].PValue, out[index[k]].Test = p, test
 	}
 	for i := range out {

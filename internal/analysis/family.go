@@ -32,23 +32,26 @@ func byValue(p []float64) []int {
 // tried: 2¹² = 4096.
 const enumerable = 12
 
-// FamilySignedRank returns the p-values of a family of paired comparisons,
-// adjusted for their number. Each map holds one difference per block.
+// FamilyTest returns the p-values of a family of paired comparisons, adjusted
+// for their number, and the name of the test. Each map holds one difference
+// per block.
 //
-// Up to twelve blocks it is the step-down maximum test of Westfall and Young
-// (1993, algorithm 2.8) on standardised signed-rank statistics, with every
-// pattern of swapped blocks tried: exact, aware of what comparisons share, and
-// able to reject at six blocks, where Holm's correction of two tests already
-// could not. Beyond twelve blocks it is the exact signed-rank test with Holm's
-// correction, which then has the power and needs no enumeration.
-func FamilySignedRank(family []map[int]float64) []float64 {
+// One comparison alone is Wilcoxon's exact signed-rank test. Several on up to
+// twelve blocks are the step-down maximum test of Westfall and Young (1993,
+// algorithm 2.8) with every pattern of swapped blocks tried, on Fisher's and
+// Pitman's statistic |Σd| ÷ √Σd². It is exact, knows what comparisons share,
+// and can reject at six blocks, where Holm's correction of two tests already
+// could not; ranks would not do here, because with few blocks pure noise
+// reaches the largest rank sum as easily as a real difference. Beyond twelve
+// blocks Holm's correction of the signed-rank tests has the power.
+func FamilyTest(family []map[int]float64) (p []float64, name string) {
 	blocks := blocksOf(family)
-	if len(blocks) > enumerable {
-		p := make([]float64, len(family))
+	if len(family) == 1 || len(blocks) > enumerable {
+		p = make([]float64, len(family))
 		for i, f := range family {
 			p[i] = SignedRank(inOrder(f, blocks))
 		}
-		return Holm(p)
+		return Holm(p), "Wilcoxon signed-rank, exact"
 	}
 	scores := make([][]float64, len(family)) // [comparison][block]
 	observed := make([]float64, len(family))
@@ -56,7 +59,7 @@ func FamilySignedRank(family []map[int]float64) []float64 {
 		scores[i] = standardScores(f, blocks)
 		observed[i] = math.Abs(total(scores[i]))
 	}
-	return stepDown(scores, observed, len(blocks))
+	return stepDown(scores, observed, len(blocks)), "Fisher–Pitman sign-flip, exact"
 }
 
 func blocksOf(family []map[int]float64) []int {
@@ -84,19 +87,14 @@ func inOrder(f map[int]float64, blocks []int) []float64 {
 	return out
 }
 
-// standardScores are the signed ranks of a comparison by block, scaled so that
+// standardScores are the differences of a comparison by block, scaled so that
 // their sum has variance 1 when signs are random; 0 where a block is missing.
 func standardScores(f map[int]float64, blocks []int) []float64 {
 	scores := make([]float64, len(blocks))
-	ranks, signs := signedRanks(inOrder(f, blocks))
-	squares, next := 0.0, 0
+	squares := 0.0
 	for i, b := range blocks {
-		if f[b] == 0 { // missing, or no difference: takes no rank
-			continue
-		}
-		scores[i] = signs[next] * float64(ranks[next])
-		squares += scores[i] * scores[i]
-		next++
+		scores[i] = f[b]
+		squares += f[b] * f[b]
 	}
 	if squares == 0 {
 		return scores
