@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Takes four pictures of a report (390 and 1280 px, light and dark) and fails
+# if anything overflows, is fetched, or differs from the document:
+#   .ci/screenshots.sh REPORT.html OUTDIR [DOCUMENT.json]
+# DOCUMENT is the output of `chokepoint show --json` of the same run. Without
+# it the numbers are not compared, and each line of output says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec go run ./bench/pagecheck "$@"

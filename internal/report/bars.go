@@ -1,0 +1,158 @@
+package report
+
+import (
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// bars are horizontal bars from zero in groups, with every single run as a
+// dot, the interval as a whisker, and marks for ceilings and thresholds.
+type bars struct {
+	Label  string // for those who do not see it
+	Axis   string // what the axis measures
+	Unit   string // base unit
+	Groups []barGroup
+}
+
+type barGroup struct {
+	Name string
+	Bars []bar
+}
+
+type bar struct {
+	Class     string // c1 … c5
+	Title     string // long form
+	Text      string // the median
+	Median    float64
+	Low, High float64
+	Whisker   bool
+	Runs      []float64
+	Ceiling   float64 // 0: none
+	Limit     float64 // threshold, 0: none
+	Failed    string  // instead of a number
+	Doubt     bool
+}
+
+const (
+	barHeight = 15
+	barGap    = 5
+	groupGap  = 16
+	axisText  = 12
+)
+
+func (b bars) top() float64 {
+	high := 0.0
+	for _, g := range b.Groups {
+		for _, x := range g.Bars {
+			high = math.Max(high, math.Max(math.Max(x.Median, x.High), math.Max(x.Ceiling, x.Limit)))
+			for _, r := range x.Runs {
+				high = math.Max(high, r)
+			}
+		}
+	}
+	return high
+}
+
+// Draw puts the names of groups beside the bars, or above them on a narrow
+// page.
+func (b bars) Draw(width float64) string {
+	c := &canvas{w: width}
+	narrow := width < 600
+	left, valueRoom := 0.0, 0.0
+	for _, g := range b.Groups {
+		left = math.Max(left, textWidth(g.Name, 13))
+		for _, x := range g.Bars {
+			valueRoom = math.Max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14)
+		}
+	}
+	left = math.Min(left+14, width*0.42)
+	if narrow {
+		left = 1
+	}
+	marks := axisFrom0(b.top(), map[bool]int{true: 3, false: 6}[narrow])
+	x := linear{0, marks[len(marks)-1], left, width - math.Min(valueRoom, width*0.35)}
+	b.height(c, narrow)
+	b.axis(c, x, marks)
+	y := 4.0
+	for _, g := range b.Groups {
+		if narrow && g.Name != "" {
+			c.text("t", "start", 0, y+11, shorten(g.Name, 13, width))
+			y += 19
+		}
+		middle := y + float64(len(g.Bars))*(barHeight+barGap)/2 - barGap/2
+		if !narrow {
+			c.text("t", "end", left-12, middle+4.5, shorten(g.Name, 13, left-12))
+		}
+		for _, one := range g.Bars {
+			one.draw(c, x, y)
+			y += barHeight + barGap
+		}
+		y += groupGap - barGap
+	}
+	return c.svg(b.Label)
+}
+
+func (b bars) height(c *canvas, narrow bool) {
+	c.h = 4
+	for _, g := range b.Groups {
+		c.h += float64(len(g.Bars))*(barHeight+barGap) - barGap + groupGap
+		if narrow && g.Name != "" {
+			c.h += 19
+		}
+	}
+	c.h += 34
+}
+
+func (b bars) axis(c *canvas, x linear, marks []float64) {
+	base := c.h - 34
+	s := unit.ScaleOf(b.Unit, marks[len(marks)-1])
+	for i, m := range marks {
+		c.line("grid", x.at(m), 0, x.at(m), base)
+		anchor := "middle"
+		if i == 0 && x.from < 10 {
+			anchor = "start"
+		}
+		c.text("ax", anchor, x.at(m), base+15, tickText(s, m))
+	}
+	c.line("axis", x.from, 0, x.from, base)
+	name := b.Axis
+	if s.Unit != "" {
+		name += ", " + s.Unit
+	}
+	c.text("ax", "start", x.from, base+31, name)
+}
+
+func (b bar) draw(c *canvas, x linear, y float64) {
+	c.open(b.Title)
+	defer c.close()
+	middle := y + barHeight/2.0
+	if b.Failed != "" {
+		c.text("t bad", "start", x.from+6, middle+4.5, b.Failed)
+		return
+	}
+	class := "bar " + b.Class
+	if b.Doubt {
+		class += " doubt"
+	}
+	c.rect(class, x.from, y, x.at(b.Median)-x.from, barHeight)
+	end := b.Median
+	if b.Whisker {
+		c.path("whisker", "M"+attr(x.at(b.Low))+" "+attr(middle)+"H"+attr(x.at(b.High))+
+			"M"+attr(x.at(b.Low))+" "+attr(middle-4)+"v8M"+attr(x.at(b.High))+" "+attr(middle-4)+"v8")
+		end = math.Max(end, b.High)
+	}
+	for _, r := range b.Runs {
+		c.circle("run", x.at(r), middle, 2)
+		end = math.Max(end, r)
+	}
+	if b.Ceiling > 0 {
+		c.line("ceiling", x.at(b.Ceiling), y-2, x.at(b.Ceiling), y+barHeight+2)
+		end = math.Max(end, b.Ceiling)
+	}
+	if b.Limit > 0 {
+		c.line("limit", x.at(b.Limit), y-2, x.at(b.Limit), y+barHeight+2)
+		end = math.Max(end, b.Limit)
+	}
+	c.text("v", "start", x.at(end)+8, middle+4.5, b.Text)
+}

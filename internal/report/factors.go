@@ -1,0 +1,171 @@
+package report
+
+import (
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// factorOrder is the order in which people name the settings of a path; what
+// is not here follows by name.
+func factorOrder() []string {
+	return []string{"topology", "tunnel", "mtu", "link_mtu", "nat", "ip", "protocol",
+		"packet_size", "frame_size", "streams", "direction", "rate", "queue", "firewall",
+		"offload", "congestion", "engine"}
+}
+
+// trafficFactors say what was sent; all others say over which path.
+func trafficFactors() []string {
+	return []string{"protocol", "packet_size", "frame_size", "streams", "direction", "rate",
+		"congestion", "engine"}
+}
+
+// varying lists the factors that differ between cells, in the usual order. A
+// factor that some cells lack differs.
+func varying(cells []*analysis.Cell) []string {
+	levels := map[string]map[string]bool{}
+	for _, c := range cells {
+		for name, value := range c.Factors {
+			if levels[name] == nil {
+				levels[name] = map[string]bool{}
+			}
+			levels[name][value] = true
+		}
+	}
+	var names []string
+	for name, l := range levels {
+		missing := false
+		for _, c := range cells {
+			if _, ok := c.Factors[name]; !ok {
+				missing = true
+			}
+		}
+		if len(l) > 1 || missing {
+			names = append(names, name)
+		}
+	}
+	order := factorOrder()
+	rank := func(name string) int {
+		if i := slices.Index(order, name); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		if a, b := rank(names[i]), rank(names[j]); a != b {
+			return a < b
+		}
+		return names[i] < names[j]
+	})
+	return names
+}
+
+// levelWords says a level of a factor the way people do.
+func levelWords(name, value string) string {
+	switch name {
+	case "tunnel":
+		if value == "none" {
+			return "no tunnel"
+		}
+		return tunnelName(value)
+	case "streams":
+		if value == "1" {
+			return "1 stream"
+		}
+		return value + " streams"
+	case "ip":
+		return "IPv" + value
+	case "protocol":
+		return strings.ToUpper(value)
+	case "mtu":
+		return "MTU " + value
+	case "link_mtu":
+		return "link MTU " + value
+	case "packet_size":
+		return value + "-byte packets"
+	case "frame_size":
+		return value + "-byte frames"
+	case "nat":
+		if value == "off" {
+			return "no NAT"
+		}
+		return "NAT " + value
+	case "direction":
+		return value
+	case "topology":
+		return value
+	case "firewall":
+		if n, err := strconv.Atoi(value); err == nil {
+			return strconv.Itoa(n) + " firewall rules"
+		}
+	}
+	return name + " " + value
+}
+
+func tunnelName(value string) string {
+	if rest, ok := strings.CutPrefix(value, "wireguard"); ok {
+		return "WireGuard" + strings.ReplaceAll(rest, "-", ", ")
+	}
+	return value
+}
+
+// setWords says the named factors of a cell.
+func setWords(f record.Factors, names []string) string {
+	var parts []string
+	for _, n := range names {
+		if value, ok := f[n]; ok && value != "" && value != "-" {
+			parts = append(parts, levelWords(n, value))
+		}
+	}
+	return strings.Join(parts, " · ")
+}
+
+// lineFactor is the factor whose levels are told apart by colour: the tunnel
+// if it varies, or else the first that varies and has few levels.
+func lineFactor(cells []*analysis.Cell, names []string) string {
+	for _, n := range append([]string{"tunnel"}, names...) {
+		if slices.Contains(names, n) {
+			if l := levels(cells, n); len(l) >= 2 && len(l) <= maxColours {
+				return n
+			}
+		}
+	}
+	return ""
+}
+
+// maxColours is the number of colours that stay apart in both themes and for
+// all kinds of colour vision.
+const maxColours = 5
+
+// levels lists the levels of a factor in the order of the cells.
+func levels(cells []*analysis.Cell, name string) []string {
+	var out []string
+	for _, c := range cells {
+		if l, ok := c.Factors[name]; ok && !slices.Contains(out, l) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func without(names []string, drop string) []string {
+	var out []string
+	for _, n := range names {
+		if n != drop {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// sortedFactors are all factors of a cell in the usual order.
+func sortedFactors(f record.Factors) []string {
+	one := analysis.Cell{Factors: f}
+	return varying([]*analysis.Cell{&one, {}})
+}
+
+func keyOf(f map[string]string) string { return record.Factors(f).Key() }

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// forest shows ratios with their intervals against a line at "the same".
+type forest struct {
+	Label string
+	Rows  []forestRow
+}
+
+type forestRow struct {
+	Name, Text, Title string
+	Ratio, Low, High  float64
+	Whisker           bool
+}
+
+// Draw uses a logarithmic axis: half and double are equally far from one.
+func (f forest) Draw(width float64) string {
+	narrow := width < 600
+	step, left, right := 30.0, 1.0, 150.0
+	for _, r := range f.Rows {
+		right = math.Max(right, textWidth(r.Text, 12.5)+14)
+		left = math.Max(left, textWidth(r.Name, 13)+14)
+	}
+	left = math.Min(left, width*0.45)
+	if narrow {
+		step, left = 46, 1
+	}
+	right = math.Min(right, width*0.45)
+	c := &canvas{w: width, h: step*float64(len(f.Rows)) + 40}
+	low, high := 1.0, 1.0
+	for _, r := range f.Rows {
+		for _, v := range []float64{r.Ratio, r.Low, r.High} {
+			if v > 0 {
+				low, high = math.Min(low, v), math.Max(high, v)
+			}
+		}
+	}
+	x := logarithmic{low / 1.06, high * 1.06, left, width - right}
+	base := c.h - 34
+	for _, m := range ratioTicks(x.low, x.high) {
+		class := "grid"
+		if m == 1 {
+			class = "one"
+		}
+		c.line(class, x.at(m), 0, x.at(m), base)
+		c.text("ax", "middle", x.at(m), base+15, tickText(unit.Scale{Div: 0.01}, m)+" %")
+	}
+	c.text("ax", "start", left, base+31, "ratio of medians of paired blocks; 100 % = the same")
+	for i, r := range f.Rows {
+		r.draw(c, x, step*float64(i), left, narrow)
+	}
+	return c.svg(f.Label)
+}
+
+func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) {
+	c.open(r.Title)
+	defer c.close()
+	middle := y + 16
+	if narrow {
+		c.text("t", "start", 0, y+13, shorten(r.Name, 13, c.w))
+		middle = y + 29
+	} else {
+		c.text("t", "end", left-12, middle+4.5, shorten(r.Name, 13, left-12))
+	}
+	if !(r.Ratio > 0) {
+		c.text("v", "start", left, middle+4.5, r.Text)
+		return
+	}
+	if r.Whisker && r.Low > 0 {
+		c.path("whisker", "M"+attr(x.at(r.Low))+" "+attr(middle)+"H"+attr(x.at(r.High))+
+			"M"+attr(x.at(r.Low))+" "+attr(middle-4)+"v8M"+attr(x.at(r.High))+" "+attr(middle-4)+"v8")
+	}
+	c.circle("point c1", x.at(r.Ratio), middle, 4.5)
+	c.text("v", "start", x.to+10, middle+4.5, r.Text)
+}
+
+// ratioTicks are few round ratios in a range, one always among them.
+func ratioTicks(low, high float64) []float64 {
+	all := []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 50, 100}
+	if high/low < 4 {
+		all = []float64{.4, .5, .6, .7, .8, .9, 1, 1.1, 1.2, 1.5, 2, 2.5}
+	}
+	if high/low < 1.25 {
+		all = []float64{.85, .9, .95, 1, 1.05, 1.1, 1.15}
+	}
+	out := []float64{}
+	for _, v := range all {
+		if v >= low && v <= high {
+			out = append(out, v)
+		}
+	}
+	return out
+}

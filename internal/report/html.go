@@ -1,0 +1,199 @@
+package report
+
+import (
+	"bytes"
+	_ "embed" // the page's style, script and template
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+//go:embed page.tmpl
+var pageTemplate string
+
+//go:embed page.css
+var pageStyle string
+
+//go:embed chart.css
+var chartStyle string
+
+//go:embed page.js
+var pageScript string
+
+// HTML is the report as one page that needs nothing else: no network, and no
+// script except for saving a chart as PNG.
+func HTML(d *analysis.Document) ([]byte, error) {
+	t, err := template.New("page").Funcs(pageFunctions()).Parse(pageTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("parse report template: %v", err)
+	}
+	v := newView(d)
+	page := struct {
+		Doc      *analysis.Document
+		Head     head
+		Sections []pageSection
+		Style    template.CSS
+		Script   template.JS
+	}{Doc: d, Head: headOf(v), Style: template.CSS(themes() + pageStyle + chartStyle), Script: template.JS(pageScript)}
+	for _, s := range sections(d) {
+		p := pageSection{ID: s.ID, Title: s.Title, Lead: s.Lead}
+		for _, b := range s.Blocks {
+			p.Blocks = append(p.Blocks, wrap(b))
+		}
+		page.Sections = append(page.Sections, p)
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, page); err != nil {
+		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
+	}
+	return out.Bytes(), nil
+}
+
+type pageSection struct {
+	ID, Title, Lead string
+	Blocks          []pageBlock
+}
+
+// pageBlock names the kind of a block, which a template cannot ask for.
+type pageBlock struct {
+	Kind    string
+	Prose   Prose
+	Facts   Facts
+	List    List
+	Table   Table
+	Figure  Figure
+	Panels  Panels
+	Picture Picture
+}
+
+func wrap(b Block) pageBlock {
+	switch b := b.(type) {
+	case Prose:
+		return pageBlock{Kind: "prose", Prose: b}
+	case Facts:
+		return pageBlock{Kind: "facts", Facts: b}
+	case List:
+		return pageBlock{Kind: "list", List: b}
+	case Table:
+		return pageBlock{Kind: "table", Table: b}
+	case Figure:
+		return pageBlock{Kind: "figure", Figure: b}
+	case Panels:
+		return pageBlock{Kind: "panels", Panels: b}
+	case Picture:
+		return pageBlock{Kind: "picture", Picture: b}
+	}
+	panic(fmt.Sprintf("report: no renderer for block %T", b))
+}
+
+// themes follow the reader's system; an attribute on the root overrides it.
+func themes() string {
+	return ":root{color-scheme:light dark;" + variables(0) + "}" +
+		"@media (prefers-color-scheme:dark){:root:not([data-theme=light]){" + variables(1) + "}}" +
+		":root[data-theme=dark]{color-scheme:dark;" + variables(1) + "}" +
+		":root[data-theme=light]{color-scheme:light}"
+}
+
+type pageCell struct {
+	Table  Table
+	Column Column
+	Cell   TableCell
+	Index  int
+	Empty  bool
+}
+
+type savedFile struct {
+	Name string
+	URL  template.URL
+}
+
+func pageFunctions() template.FuncMap {
+	return template.FuncMap{
+		"slug":  slug,
+		"mark":  mark,
+		"exact": func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
+		"draw": func(d Drawing, where string) template.HTML {
+			return template.HTML(d.Draw(widthOf(where)))
+		},
+		"swatch": func(class string) template.HTML { return template.HTML(swatch(class)) },
+		"save": func(id string, d Drawing) savedFile {
+			return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
+				base64.StdEncoding.EncodeToString(standalone(d)))}
+		},
+		"cell": func(t Table, i int, c TableCell) pageCell {
+			return pageCell{t, t.Columns[i], c, i, c.Text == "–" || c.Text == ""}
+		},
+	}
+}
+
+func widthOf(where string) float64 {
+	switch where {
+	case "wide":
+		return wideWidth
+	case "panel":
+		return panelWidth
+	case "picture":
+		return 660
+	}
+	return narrowWidth - 28
+}
+
+// mark is the letter of a note: a, b, … z, then numbers.
+func mark(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return strconv.Itoa(i + 1)
+}
+
+// slug makes an identifier for anchors and file names.
+func slug(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(s) {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			b.WriteRune(r)
+		default:
+			b.WriteByte('-')
+		}
+	}
+	return b.String()
+}
+
+// swatch is a sample of a class for a legend.
+func swatch(class string) string {
+	c := &canvas{w: 22, h: 12}
+	switch {
+	case strings.HasPrefix(class, "bar"), strings.HasPrefix(class, "h "):
+		c.rect(class, 3, 0, 16, 12)
+	case class == "ceiling", class == "limit":
+		c.line(class, 11, 0, 11, 12)
+	default:
+		c.line(class, 0, 6, 22, 6)
+	}
+	return strings.Replace(c.svg(""), ` role="img" aria-label=""`, ` aria-hidden="true"`, 1)
+}
+
+// standalone is a drawing as a file of its own, in light colours.
+func standalone(d Drawing) []byte {
+	width := float64(wideWidth)
+	switch d.(type) {
+	case timeline, quantilePlot:
+		width = panelWidth * 1.5
+	case chain:
+		width = widthOf("picture")
+	}
+	svg := d.Draw(width)
+	box := strings.SplitN(svg, `"`, 3)[1] // 0 0 width height
+	var size [4]string
+	copy(size[:], strings.Fields(box))
+	open := `<svg xmlns="http://www.w3.org/2000/svg" width="` + size[2] + `" height="` + size[3] + `"`
+	body := strings.Replace(svg, "<svg", open, 1)
+	end := strings.Index(body, ">") + 1
+	return []byte(body[:end] + "<style>" + resolve(chartStyle, 0) + "</style>" +
+		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:])
+}

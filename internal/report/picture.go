@@ -1,0 +1,171 @@
+package report
+
+import (
+	"math"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// chain is a topology in the order in which packets meet its nodes.
+type chain struct {
+	Nodes  []chainNode
+	Links  []string // Links[i] joins Nodes[i] and Nodes[i+1]
+	Tunnel [2]int   // indexes of the nodes that it joins; equal: none
+	Name   string   // of the tunnel
+}
+
+type chainNode struct {
+	Name   string
+	Router bool
+	Ends   bool // traffic starts or ends here
+}
+
+// chainOf walks from the near node; nodes off the way are left out, which
+// ok = false says.
+func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
+	routers := map[string]bool{}
+	for _, n := range t.Nodes {
+		routers[n.Name] = n.Router
+	}
+	at, used := t.Near, make([]bool, len(t.Links))
+	c.Nodes = append(c.Nodes, chainNode{at, routers[at], true})
+	for found := true; found; {
+		found = false
+		for i, l := range t.Links {
+			for side := range l.Ends {
+				if !found && !used[i] && l.Ends[side].Node == at {
+					at, used[i], found = l.Ends[1-side].Node, true, true
+					c.Links = append(c.Links, l.Name)
+					c.Nodes = append(c.Nodes, chainNode{at, routers[at], at == t.Far})
+				}
+			}
+		}
+	}
+	for i, n := range c.Nodes {
+		for side, name := range t.Tunnel {
+			if n.Name == name && name != "" {
+				c.Tunnel[side] = i
+			}
+		}
+	}
+	if c.Tunnel[0] > c.Tunnel[1] {
+		c.Tunnel[0], c.Tunnel[1] = c.Tunnel[1], c.Tunnel[0]
+	}
+	c.Name = tunnel
+	if tunnel == "" {
+		c.Tunnel = [2]int{}
+	}
+	return c, len(c.Nodes) == len(t.Nodes)
+}
+
+func (c chain) inTunnel(link int) bool { return link >= c.Tunnel[0] && link < c.Tunnel[1] }
+
+// lines draws the chain with characters; the tunnel is the double line.
+func (c chain) lines() []string {
+	rows := make([]string, 4)
+	add := func(parts ...string) {
+		for i, p := range parts {
+			rows[i] += p
+		}
+	}
+	for i, n := range c.Nodes {
+		w := len([]rune(n.Name)) + 2
+		bar, mark := strings.Repeat("─", w), ""
+		if n.Router {
+			mark = "router"
+		}
+		add("┌"+bar+"┐", c.edge(i-1, "│┤╡")+" "+n.Name+" "+c.edge(i, "│├╞"), "└"+bar+"┘", centre(mark, w+2))
+		if i < len(c.Links) {
+			gap := max(len([]rune(c.Links[i]))+2, 8)
+			wire, below := "─", ""
+			if c.inTunnel(i) {
+				wire, below = "═", "tunnel"
+			}
+			add(centre(c.Links[i], gap), strings.Repeat(wire, gap), centre(below, gap), strings.Repeat(" ", gap))
+		}
+	}
+	var out []string
+	for _, r := range rows {
+		if r = strings.TrimRight(r, " "); r != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// edge is the side of a box where a link arrives: none, bare, in a tunnel.
+func (c chain) edge(link int, signs string) string {
+	r := []rune(signs)
+	switch {
+	case link < 0 || link >= len(c.Links):
+		return string(r[0])
+	case c.inTunnel(link):
+		return string(r[2])
+	}
+	return string(r[1])
+}
+
+// words says the chain in one line.
+func (c chain) words() string {
+	s := ""
+	for i, n := range c.Nodes {
+		s += n.Name
+		if i < len(c.Links) {
+			s += " – " + c.Links[i] + " – "
+		}
+	}
+	return s
+}
+
+func centre(s string, width int) string {
+	n := len([]rune(s))
+	if n >= width {
+		return s
+	}
+	left := (width - n) / 2
+	return strings.Repeat(" ", left) + s + strings.Repeat(" ", width-n-left)
+}
+
+// Draw shows boxes for nodes, lines for links, and the tunnel as a tube
+// around the links that it runs over.
+func (c chain) Draw(width float64) string {
+	const top, height = 26, 46
+	k := &canvas{w: width, h: top + height + 26}
+	n := float64(len(c.Nodes))
+	size := 13.0
+	widest := 0.0
+	for _, node := range c.Nodes {
+		widest = math.Max(widest, textWidth(node.Name, size)+24)
+	}
+	gap := math.Min((width-2-n*widest)/math.Max(n-1, 1), 150)
+	if gap < 26 { // a telephone and five boxes
+		gap, size = 26, 10.5
+		widest = (width - 2 - gap*(n-1)) / n
+	}
+	x := func(i int) float64 { return 1 + float64(i)*(widest+gap) }
+	middle := float64(top) + height/2
+	for i, name := range c.Links {
+		k.line("link", x(i)+widest, middle, x(i+1), middle)
+		if !c.inTunnel(i) || gap > 60 {
+			k.text("ax", "middle", x(i)+widest+gap/2, middle-12, shorten(name, 11, gap))
+		}
+	}
+	if c.Tunnel[0] != c.Tunnel[1] {
+		from, to := x(c.Tunnel[0])+widest-1, x(c.Tunnel[1])+1
+		k.box("tube", from, middle-7, to-from, 14, 7)
+		k.text("tube-name", "middle", (from+to)/2, top+height+18, shorten(c.Name, 12, width))
+	}
+	for i, node := range c.Nodes {
+		class := "node"
+		if node.Router {
+			class = "node router"
+		}
+		k.box(class, x(i), top, widest, height, 6)
+		k.text("t node-name", "middle", x(i)+widest/2, middle+4.5, shorten(node.Name, size, widest-4))
+		if node.Router {
+			k.text("ax", "middle", x(i)+widest/2, top-9, shorten("under test", 11, widest+gap))
+		}
+	}
+	return k.svg("Path of the packets: " + c.words())
+}

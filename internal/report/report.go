@@ -1,0 +1,175 @@
+// Package report lays out an analysed run for people and for other programs:
+// as a page, as text for a terminal, as Markdown for a forum, as CSV and as
+// JSON. It shows what the document says and refuses to compute: every number
+// on a page stands in the document, and so does every caveat the other way
+// round. The same document gives the same bytes.
+package report
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+// Section answers one question about a run. It is made of blocks and holds
+// no markup; renderers draw the blocks.
+type Section struct {
+	ID     string // of its anchor
+	Title  string
+	Lead   string // one or two sentences: what is shown, and what to mind
+	Blocks []Block
+}
+
+// Block is a piece of a section.
+type Block interface{ block() }
+
+// Prose is a paragraph, or several.
+type Prose struct{ Text []string }
+
+// Facts is a short list of names with their values.
+type Facts struct {
+	Title string
+	Items []Fact
+}
+
+// Fact is one of them. A missing one has no value but a reason.
+type Fact struct{ Name, Value, Missing string }
+
+// List is findings, reasons and caveats.
+type List struct {
+	Title string
+	Items []Item
+}
+
+// Item is one line of a list.
+type Item struct {
+	Kind     string // the stable word, such as few-runs
+	Text     string
+	Evidence []string
+	Tone     Tone
+}
+
+// Tone says how a piece is to be taken. Renderers use a word or a sign for it
+// as well as a colour.
+type Tone string
+
+// Tones.
+const (
+	Plain Tone = ""
+	Good  Tone = "good"
+	Doubt Tone = "doubt" // suspect, a caveat
+	Bad   Tone = "bad"   // failed, missed
+	Quiet Tone = "quiet" // secondary
+)
+
+// Table is rows under columns. Notes are the caveats of its numbers: cells
+// refer to them by their index.
+type Table struct {
+	ID      string
+	Caption string
+	Columns []Column
+	Rows    []TableRow
+	Notes   []Item
+	Cards   bool // on a narrow page each row becomes a card
+	Folded  bool // long: closed until asked for
+}
+
+// Column is the head of a column.
+type Column struct {
+	Head    string
+	Sub     string // second line: unit, layer
+	Numeric bool
+}
+
+// TableRow is one line, with notes that belong to it alone below it.
+type TableRow struct {
+	Cells []TableCell
+	Tone  Tone
+	Notes []Item
+}
+
+// TableCell is text, with a second, smaller line and the long form of what it
+// says. Numbers name what they show, so that a program can check the page.
+type TableCell struct {
+	Text string
+	Sub  string
+	Long string
+	Tone Tone
+	Num  *Number
+	More *Number // the number of the second line
+	Mark []int   // notes of the table, from 0
+}
+
+// Number ties a shown number to the document.
+type Number struct {
+	Cell   string // key of the cell's factors
+	Metric string
+	Stat   string // median, low or high
+	Value  float64
+}
+
+// Figure is a drawing with its title and caption. Table, if any, holds the
+// numbers it was drawn from.
+type Figure struct {
+	ID      string
+	Title   string
+	Caption string
+	Draw    Drawing
+	Table   *Table
+}
+
+// Panels are small drawings of the same kind side by side.
+type Panels struct {
+	ID      string
+	Title   string
+	Caption string
+	Legend  []LegendItem
+	Panels  []Panel
+}
+
+// Panel is one of them.
+type Panel struct {
+	ID    string
+	Title string
+	Sub   string
+	Draw  Drawing
+}
+
+// LegendItem explains a colour or sign of a drawing.
+type LegendItem struct{ Class, Text string }
+
+// Picture is the shape of a lab.
+type Picture struct {
+	ID    string
+	Title string
+	Sub   string
+	Draw  Drawing
+	Text  []string // the same as lines of characters
+}
+
+// Drawing is something that can be drawn at a width, in units of one CSS
+// pixel. Its colours are classes.
+type Drawing interface{ Draw(width float64) string }
+
+func (Prose) block()   {}
+func (Facts) block()   {}
+func (List) block()    {}
+func (Table) block()   {}
+func (Figure) block()  {}
+func (Panels) block()  {}
+func (Picture) block() {}
+
+// sections is the page, from top to bottom. A section without blocks is left
+// out.
+func sections(d *analysis.Document) []Section {
+	v := newView(d)
+	var out []Section
+	for _, build := range []func(*view) Section{
+		thresholdSection, resultSection, goodputSection, packetSection, curveSection,
+		latencySection, timelineSection, comparisonSection, findingSection, skippedSection,
+		pathSection, methodSection, environmentSection, metricSection, trialSection,
+	} {
+		if s := build(v); len(s.Blocks) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// thresholdSection: did the run meet what the plan requires?
+func thresholdSection(v *view) Section {
+	s := Section{ID: "requirements", Title: "Requirements"}
+	if len(v.Thresholds) == 0 {
+		return s
+	}
+	t := Table{ID: "threshold-table", Columns: []Column{{Head: "Outcome"}, {Head: "Requirement"}, {Head: "Cell"},
+		{Head: "Measured", Numeric: true}, {Head: "Reason"}}}
+	missed := 0
+	for _, r := range v.Thresholds {
+		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
+			{Text: v.label(r.Factors), Long: r.Factors.Key()}, {Text: "–", Tone: Quiet}, {Text: r.Reason}}}
+		if !r.Met {
+			missed++
+			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
+		}
+		if r.Value != 0 || r.Met {
+			row.Cells[3] = TableCell{Text: v.measured(r)}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed, len(v.Thresholds))
+	s.Blocks = []Block{t}
+	return s
+}
+
+// measured prints a threshold's value in the unit of its metric; the metric
+// is the first word of a requirement where the document does not name it.
+func (v *view) measured(r analysis.Threshold) string {
+	metric := r.Metric
+	if metric == "" {
+		if metric, _, _ = strings.Cut(r.Requirement, " "); metric == "goodput" {
+			metric = goodput
+		}
+	}
+	return v.text(metric, r.Value)
+}
+
+// label is a cell's label, or the factors where there is no such cell.
+func (v *view) label(f map[string]string) string {
+	if len(f) == 0 {
+		return "–"
+	}
+	for i := range v.Cells {
+		if c := &v.Cells[i]; c.Factors.Key() == keyOf(f) {
+			return c.Label
+		}
+	}
+	return setWords(f, sortedKeys(f))
+}
+
+// comparisonSection: what does a setting cost or gain?
+func comparisonSection(v *view) Section {
+	s := Section{ID: "comparisons", Title: "What does it cost?"}
+	if len(v.Comparisons) == 0 {
+		return s
+	}
+	s.Lead = "Each ratio is of one cell to another, on blocks that were run close to each other in time."
+	t := &Table{ID: "comparison-table", Folded: true, Caption: "The numbers of this chart", Columns: []Column{
+		{Head: "Cell"}, {Head: "Against"}, {Head: "Metric"}, {Head: "Ratio", Numeric: true},
+		{Head: "Interval", Numeric: true}, {Head: "n", Numeric: true}, {Head: "Verdict"}, {Head: "Test"}}}
+	f := forest{Label: "Ratios of goodput or packet rate with their intervals"}
+	for _, k := range v.Comparisons {
+		t.Rows = append(t.Rows, comparisonRow(v, k))
+		if k.Metric == goodput || k.Metric == packetRate {
+			f.Rows = append(f.Rows, forestLine(v, k))
+		}
+	}
+	if len(f.Rows) == 0 {
+		t.Folded = false
+		s.Blocks = []Block{*t}
+		return s
+	}
+	s.Blocks = []Block{Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t,
+		Caption: "Point: ratio of paired medians. Whisker: " + comparisonIntervals(v) + "."}}
+	return s
+}
+
+func comparisonIntervals(v *view) string {
+	var words []string
+	seen := map[string]bool{}
+	for _, k := range v.Comparisons {
+		w := intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) + fmt.Sprintf(" of n = %d pairs", k.N)
+		if !seen[w] {
+			seen[w] = true
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+func forestLine(v *view, k analysis.Comparison) forestRow {
+	r := forestRow{Name: v.label(k.Factors), Text: unit.Percent(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
+		Whisker: k.Interval != analysis.IntervalSingle && k.High > k.Low,
+		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Percent(k.Ratio) + " — " + k.Verdict}
+	if r.Whisker {
+		r.Text += " (" + percentRange(k.Low, k.High) + ")"
+	}
+	return r
+}
+
+func percentRange(low, high float64) string {
+	return unit.Significant(low*100, 3) + "–" + unit.Significant(high*100, 3)
+}
+
+func comparisonRow(v *view, k analysis.Comparison) TableRow {
+	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
+		{Text: k.Metric}, {Text: unit.Percent(k.Ratio)}, {Text: "–", Tone: Quiet},
+		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict}, {Text: k.Test}}}
+	if k.High > k.Low {
+		row.Cells[4] = TableCell{Text: percentRange(k.Low, k.High) + " %",
+			Sub: intervalName(analysis.Value{Interval: k.Interval, Level: k.Level})}
+	}
+	if k.PValue > 0 {
+		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
+	}
+	for _, c := range k.Confounders {
+		row.Notes = append(row.Notes, Item{Kind: "confounded", Text: c, Tone: Doubt})
+	}
+	return row
+}
+
+// findingSection: what else did the run show?
+func findingSection(v *view) Section {
+	s := Section{ID: "findings", Title: "Findings"}
+	for i := range v.Cells {
+		c := &v.Cells[i]
+		if len(c.Findings) == 0 {
+			continue
+		}
+		l := List{Title: c.Label}
+		for _, f := range c.Findings {
+			item := Item{Kind: f.Kind, Text: f.Text, Evidence: f.Evidence}
+			if f.Confidence > 0 {
+				item.Evidence = append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Evidence...)
+			}
+			l.Items = append(l.Items, item)
+		}
+		s.Blocks = append(s.Blocks, l)
+	}
+	return s
+}
+
+// skippedSection: what was not measured, and why?
+func skippedSection(v *view) Section {
+	s := Section{ID: "skipped", Title: "Not measured"}
+	if len(v.Skipped) == 0 && len(v.Run.Cuts) == 0 {
+		return s
+	}
+	if len(v.Skipped) > 0 {
+		t := Table{ID: "skipped-table", Columns: []Column{{Head: "Cell"}, {Head: "Reason"}}}
+		for _, k := range v.Skipped {
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{
+				{Text: setWords(k.Factors, sortedFactors(k.Factors)), Long: k.Factors.Key()}, {Text: k.Reason}}})
+		}
+		s.Blocks = append(s.Blocks, t)
+	}
+	if len(v.Run.Cuts) > 0 {
+		l := List{Title: "Cut to fit the time budget"}
+		for _, c := range v.Run.Cuts {
+			l.Items = append(l.Items, Item{Text: c})
+		}
+		s.Blocks = append(s.Blocks, l)
+	}
+	return s
+}

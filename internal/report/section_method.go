@@ -1,0 +1,184 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// pathSection: what was the traffic sent through?
+func pathSection(v *view) Section {
+	s := Section{ID: "paths", Title: "Path under test"}
+	tunnels := map[string]string{}
+	for i := range v.Cells {
+		f := v.Cells[i].Factors
+		if t := f["tunnel"]; t != "none" && t != "" {
+			words := tunnelName(t)
+			if !strings.Contains(tunnels[f["topology"]], words) {
+				tunnels[f["topology"]] = strings.TrimPrefix(tunnels[f["topology"]]+", "+words, ", ")
+			}
+		}
+	}
+	for _, t := range v.Topologies {
+		name, ok := tunnels[t.Name], true
+		if name == "" && len(v.Topologies) == 1 {
+			name = tunnels[""]
+		}
+		c, ok := chainOf(t, name)
+		p := Picture{ID: "path-" + t.Name, Title: t.Name, Draw: c, Text: c.lines(),
+			Sub: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far)}
+		if name != "" && c.Tunnel[0] != c.Tunnel[1] {
+			p.Sub += fmt.Sprintf(" The tunnel, where a cell has one (%s), is laid between %s and %s.",
+				name, c.Nodes[c.Tunnel[0]].Name, c.Nodes[c.Tunnel[1]].Name)
+		}
+		if !ok {
+			p.Sub += " Nodes beside this path are not drawn."
+		}
+		s.Blocks = append(s.Blocks, p)
+	}
+	return s
+}
+
+// methodSection: how was it measured?
+func methodSection(v *view) Section {
+	m := v.Run.Method
+	s := Section{ID: "method", Title: "Method"}
+	facts := Facts{Items: []Fact{
+		{Name: "Measured window", Value: unit.Seconds(m.Duration) + " per trial"},
+		{Name: "Warm-up before it", Value: unit.Seconds(m.Warmup) + ", excluded"},
+		{Name: "Repetitions", Value: runsWords(m)},
+		{Name: "Order", Value: orderWords(m)},
+		{Name: "Seed", Value: strconv.FormatUint(m.Seed, 10)},
+		{Name: "Plan", Value: v.Run.Plan},
+		{Name: "Lab", Value: strings.TrimSpace(v.Run.Lab + " " + bracket(v.Run.LabNote))},
+	}}
+	for _, set := range v.Run.Set {
+		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
+	}
+	s.Blocks = []Block{
+		Prose{[]string{
+			"Goodput is application payload counted by the receiver inside the measured window, divided by the receiver's own " +
+				"length of it. Packet rates count the datagrams of the window that arrived, told apart by sequence numbers, so that " +
+				"sent = received + lost. Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.",
+			"Medians carry a distribution-free interval from order statistics where there are six runs or more; below that the " +
+				"range from the smallest to the largest run is shown, which is not a confidence interval. A trial that failed has no " +
+				"number and enters none.",
+		}}, facts}
+	if len(v.Tester) > 0 {
+		s.Blocks = append(s.Blocks, testerFacts(v))
+	}
+	s.Blocks = append(s.Blocks, observingFacts(v))
+	if len(v.Conditions) > 0 {
+		f := Facts{Title: "Conditions, as typed in"}
+		for _, k := range sortedKeys(v.Conditions) {
+			f.Items = append(f.Items, Fact{Name: k, Value: v.Conditions[k]})
+		}
+		s.Blocks = append(s.Blocks, f)
+	}
+	return s
+}
+
+func bracket(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(" + s + ")"
+}
+
+func runsWords(m record.Method) string {
+	if a := m.Adaptive; a != nil {
+		return fmt.Sprintf("%d to %d per cell, until the interval is at most %s of the median",
+			a.Min, a.Max, unit.Percent(a.Width))
+	}
+	return plural(m.Runs, "run", "runs") + " of each cell"
+}
+
+func orderWords(m record.Method) string {
+	if m.Order == "listed" {
+		return "as listed in the plan, not randomised: a drift of the machine looks like an effect"
+	}
+	return "randomised complete blocks: each block holds every cell once, in an order of its own"
+}
+
+func testerFacts(v *view) Facts {
+	f := Facts{Title: "What the tester alone can do, without a router between"}
+	for _, t := range v.Tester {
+		value := unit.ScaleOf(t.Unit, t.Value).Text(t.Value)
+		if t.Note != "" {
+			value += " (" + t.Note + ")"
+		}
+		f.Items = append(f.Items, Fact{Name: t.Kind, Value: value})
+	}
+	return f
+}
+
+func observingFacts(v *view) Facts {
+	o := v.Observing
+	f := Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: []Fact{
+		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
+		{Name: "The five fast sources, costliest node", Value: unit.Percent(o.FastRatio)}}}
+	for _, name := range sortedKeys(o.Probes) {
+		f.Items = append(f.Items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
+	}
+	return f
+}
+
+// environmentSection: what was it measured on?
+func environmentSection(v *view) Section {
+	s := Section{ID: "environment", Title: "Environment"}
+	for _, e := range v.Environment {
+		f := Facts{Title: "Node " + e.Node}
+		for _, k := range sortedKeys(e.Facts) {
+			f.Items = append(f.Items, Fact{Name: k, Value: e.Facts[k]})
+		}
+		for _, k := range sortedKeys(e.Missing) {
+			f.Items = append(f.Items, Fact{Name: k, Missing: "unavailable: " + e.Missing[k]})
+		}
+		s.Blocks = append(s.Blocks, f)
+	}
+	return s
+}
+
+// metricSection is every metric of every cell.
+func metricSection(v *view) Section {
+	s := Section{ID: "metrics", Title: "Every metric of every cell"}
+	for i := range v.Cells {
+		c := &v.Cells[i]
+		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true, Columns: []Column{
+			{Head: "Metric"}, {Head: "Median", Numeric: true}, {Head: "Low", Numeric: true}, {Head: "High", Numeric: true},
+			{Head: "n", Numeric: true}, {Head: "Interval"}, {Head: "Scope"}}}
+		for _, name := range v.metricOrder(c) {
+			x := c.Metrics[name]
+			row := TableRow{Cells: append([]TableCell{{Text: name, Long: v.metric[name].Doc}}, v.statCells(c, name, x)...)}
+			row.Cells = append(row.Cells, TableCell{Text: v.metric[name].Scope})
+			t.Rows = append(t.Rows, row)
+		}
+		for _, name := range sortedKeys(c.Missing) {
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: name, Long: v.metric[name].Doc},
+				{Text: "n/a", Tone: Quiet}, {}, {}, {}, {Text: "unavailable: " + c.Missing[name], Tone: Quiet},
+				{Text: v.metric[name].Scope}}})
+		}
+		s.Blocks = append(s.Blocks, t)
+	}
+	return s
+}
+
+// metricOrder is the order of declaration, then what was not declared.
+func (v *view) metricOrder(c *analysis.Cell) []string {
+	var out []string
+	for _, m := range v.Metrics {
+		if _, ok := c.Metrics[m.Name]; ok {
+			out = append(out, m.Name)
+		}
+	}
+	for _, name := range sortedKeys(c.Metrics) {
+		if _, ok := v.metric[name]; !ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}

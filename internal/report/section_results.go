@@ -1,0 +1,188 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// resultSection is the table that everything else explains.
+func resultSection(v *view) Section {
+	s := Section{ID: "results", Title: "Results"}
+	if len(v.Cells) == 0 {
+		return s
+	}
+	s.Blocks = []Block{resultTable(v)}
+	return s
+}
+
+// resultTable has one row per cell. Its notes are the cells' caveats and
+// reasons: what several cells share stands once below, with a mark at each.
+func resultTable(v *view) Table {
+	all := v.cells(func(*analysis.Cell) bool { return true })
+	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, all), Columns: []Column{
+		{Head: "What was measured"},
+		{Head: "Rate", Sub: "TCP goodput · UDP packets", Numeric: true},
+		{Head: "Loss", Sub: "UDP", Numeric: true},
+		{Head: "RTT idle", Sub: "p50 · p99", Numeric: true},
+		{Head: "RTT under load", Sub: "p50 · p99", Numeric: true},
+		{Head: "Retransmits", Sub: "TCP segments", Numeric: true},
+		{Head: "Busiest core", Sub: "share of window", Numeric: true},
+		{Head: "Evenness", Sub: "inside the window"},
+		{Head: "Validity"},
+	}}
+	for _, c := range all {
+		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
+			v.pair(c, idleP50, idleP99), v.pair(c, loadedP50, loadedP99), v.cellOf(c, retransmits),
+			coreCell(v, c), evennessCell(c), gradeCell(c)}}
+		if c.Grade == analysis.GradeFailed {
+			row.Tone = Bad
+		}
+		for _, r := range c.Reasons {
+			row.Notes = append(row.Notes, reasonItem(c.Grade, r))
+		}
+		for _, k := range c.Caveats {
+			row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(k))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// note files a caveat once and returns its index.
+func (t *Table) note(k record.Caveat) int {
+	item := Item{Kind: k.Kind, Text: k.Text, Tone: Doubt}
+	for i, n := range t.Notes {
+		if n.Kind == item.Kind && n.Text == item.Text {
+			return i
+		}
+	}
+	t.Notes = append(t.Notes, item)
+	return len(t.Notes) - 1
+}
+
+func reasonItem(grade string, r analysis.Reason) Item {
+	item := Item{Kind: r.Kind, Text: r.Text, Tone: Doubt}
+	if grade == analysis.GradeFailed {
+		item.Tone = Bad
+	}
+	if r.Trial != "" {
+		item.Evidence = []string{"trial " + r.Trial}
+	}
+	return item
+}
+
+func resultCaption(v *view, all []*analysis.Cell) string {
+	text := "Medians over the runs; in small print "
+	if words := v.intervalsOf(all, goodput, packetRate); words != "" {
+		text += "the interval: " + words + "."
+	} else {
+		text += "the interval."
+	}
+	return text + " Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
+		"up is from client to server, and the direction is that of the data. " +
+		"Round-trip times are percentiles of probes; warm-up is excluded everywhere."
+}
+
+func nameCell(c *analysis.Cell) TableCell {
+	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
+	var parts []string
+	for _, name := range sortedKeys(c.Resolved) {
+		if !strings.EqualFold(c.Resolved[name], c.Factors[name]) {
+			parts = append(parts, c.Resolved[name])
+		}
+	}
+	parts = append(parts, "n = "+fmt.Sprint(c.Runs))
+	if c.Failed > 0 {
+		parts = append(parts, plural(c.Failed, "trial", "trials")+" failed")
+	}
+	cell.Sub = strings.Join(parts, " · ")
+	return cell
+}
+
+// rateCell is goodput for TCP and packets per second for UDP.
+func rateCell(v *view, c *analysis.Cell) TableCell {
+	metric := goodput
+	if packets(c) {
+		metric = packetRate
+	}
+	if !loaded(c) {
+		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
+	}
+	return v.cellOf(c, metric)
+}
+
+// cellOf is a metric's median over its interval, or why there is none.
+func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
+	x, ok := c.Metrics[metric]
+	if !ok {
+		return missingCell(c, metric)
+	}
+	return TableCell{Text: v.text(metric, x.Median), Sub: v.spread(metric, x),
+		Long: v.sentence(metric, x), Num: number(c, metric)}
+}
+
+func missingCell(c *analysis.Cell, metric string) TableCell {
+	if why := c.Missing[metric]; why != "" {
+		return TableCell{Text: "n/a", Long: metric + ": unavailable: " + why, Tone: Quiet}
+	}
+	return TableCell{Text: "–", Tone: Quiet}
+}
+
+// pair shows two percentiles of one distribution.
+func (v *view) pair(c *analysis.Cell, upper, lower string) TableCell {
+	cell := v.cellOf(c, upper)
+	cell.Sub = ""
+	if x, ok := c.Metrics[lower]; ok {
+		cell.Sub = v.text(lower, x.Median)
+		cell.More = number(c, lower)
+		cell.Long += "\n" + v.sentence(lower, x)
+	} else if why := c.Missing[lower]; why != "" {
+		cell.Sub = "p99 n/a"
+		cell.Long += "\n" + lower + ": unavailable: " + why
+	}
+	return cell
+}
+
+func coreCell(v *view, c *analysis.Cell) TableCell {
+	metric, whose := core(c)
+	cell := v.cellOf(c, metric)
+	if cell.Num != nil {
+		cell.Sub = whose
+	}
+	return cell
+}
+
+func evennessCell(c *analysis.Cell) TableCell {
+	if c.Consistency == nil {
+		return TableCell{Text: "–", Tone: Quiet}
+	}
+	return TableCell{Text: c.Consistency.Word,
+		Long: "relative unevenness of the rate inside the windows: " + unit.Percent(c.Consistency.Ratio)}
+}
+
+func gradeCell(c *analysis.Cell) TableCell {
+	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+	var kinds []string
+	for _, r := range c.Reasons {
+		if !slices.Contains(kinds, r.Kind) {
+			kinds = append(kinds, r.Kind)
+		}
+	}
+	cell.Sub = strings.Join(kinds, ", ")
+	return cell
+}
+
+func gradeTone(grade string) Tone {
+	switch grade {
+	case analysis.GradeValid:
+		return Good
+	case analysis.GradeFailed:
+		return Bad
+	}
+	return Doubt
+}

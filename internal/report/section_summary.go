@@ -1,0 +1,118 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// head is the top of a report: what was measured and what came out, in words.
+type head struct {
+	Title   string // of the plan
+	Lead    string // the most important sentence
+	Points  []string
+	Meta    []Fact
+	Alerts  []Item // what makes the whole run less than it should be
+	Caveats []Item
+}
+
+func headOf(v *view) head {
+	h := head{Title: v.Run.Plan, Meta: []Fact{
+		{Name: "Run", Value: v.Run.ID},
+		{Name: "Started", Value: v.Run.Started.UTC().Format("2 January 2006, 15:04 UTC")},
+		{Name: "Lab", Value: v.Run.Lab},
+	}}
+	if m := machine(v.Environment); m != "" {
+		h.Meta = append(h.Meta, Fact{Name: "Machine", Value: m})
+	}
+	h.Meta = append(h.Meta, Fact{Name: "Measured", Value: extent(v)})
+	if v.Run.Version != "" {
+		h.Meta = append(h.Meta, Fact{Name: "Program", Value: "chokepoint " + v.Run.Version})
+	}
+	if len(v.Summary) > 0 {
+		h.Lead, h.Points = v.Summary[0], v.Summary[1:]
+	}
+	h.Alerts = alerts(v)
+	for _, c := range v.Caveats {
+		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
+	}
+	return h
+}
+
+// extent says how much was measured: cells and runs of each.
+func extent(v *view) string {
+	least, most := 0, 0
+	for i := range v.Cells {
+		n := v.Cells[i].Runs
+		if i == 0 || n < least {
+			least = n
+		}
+		most = max(most, n)
+	}
+	runs := plural(most, "run", "runs")
+	if least != most {
+		runs = fmt.Sprintf("%d to %d runs", least, most)
+	}
+	return plural(len(v.Cells), "cell", "cells") + " × " + runs
+}
+
+// machine is the carrier of the lab, from its fingerprint.
+func machine(all []record.Environment) string {
+	for _, e := range all {
+		if e.Node != "host" && len(all) > 1 {
+			continue
+		}
+		var parts []string
+		if cpu := e.Facts["cpu_model"]; cpu != "" {
+			parts = append(parts, cpu)
+		}
+		if n := e.Facts["cores"]; n != "" {
+			parts = append(parts, n+" cores")
+		}
+		if k := e.Facts["kernel"]; k != "" {
+			parts = append(parts, "Linux "+strings.TrimPrefix(k, "Linux "))
+		}
+		return strings.Join(parts, ", ")
+	}
+	return ""
+}
+
+func alerts(v *view) []Item {
+	var out []Item
+	if s := v.Run.Status; s != record.RunDone && s != "" {
+		text := "The run is not complete: " + s
+		if v.Run.Reason != "" {
+			text += " (" + v.Run.Reason + ")"
+		}
+		out = append(out, Item{Kind: s, Text: text + ".", Tone: Bad})
+	}
+	missed := 0
+	for _, t := range v.Thresholds {
+		if !t.Met {
+			missed++
+		}
+	}
+	if missed > 0 {
+		out = append(out, Item{Kind: "missed", Tone: Bad,
+			Text: fmt.Sprintf("%s of %d missed.", plural(missed, "requirement", "requirements"), len(v.Thresholds))})
+	}
+	suspect, failed := 0, 0
+	for i := range v.Cells {
+		switch v.Cells[i].Grade {
+		case analysis.GradeSuspect:
+			suspect++
+		case analysis.GradeFailed:
+			failed++
+		}
+	}
+	if failed > 0 {
+		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") + " no number: the trials failed.", Tone: Bad})
+	}
+	if suspect > 0 {
+		out = append(out, Item{Kind: "suspect", Tone: Doubt,
+			Text: plural(suspect, "cell is", "cells are") + " suspect; the reasons stand in the table."})
+	}
+	return out
+}

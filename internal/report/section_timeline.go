@@ -1,0 +1,96 @@
+package report
+
+import (
+	"math"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// timelineSection: is the rate steady, and which core is busy meanwhile?
+func timelineSection(v *view) Section {
+	s := Section{ID: "time", Title: "Is it steady, and which core is busy?"}
+	p := Panels{ID: "timelines", Title: "Goodput over time, and how busy each core was",
+		Caption: "Each line is one run; the strong one is the run nearest to the median, and the strip below shows the cores " +
+			"during that run. What is shaded lies outside the measured window: warm-up before it, draining after it. " +
+			"Every panel has its own vertical scale, from zero." + sharedCores(v),
+		Legend: []LegendItem{{"run-line strong", "run nearest to the median"}, {"run-line", "other runs"},
+			{"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
+	for i := range v.Cells {
+		c := &v.Cells[i]
+		if t, ok := v.timeline(c); ok {
+			p.Panels = append(p.Panels, Panel{ID: "time-" + c.Factors.Key(), Title: c.Label, Sub: v.rateWords(c), Draw: t})
+		}
+	}
+	if len(p.Panels) > 0 {
+		s.Blocks = []Block{p}
+	}
+	return s
+}
+
+func sharedCores(v *view) string {
+	if v.Run.Lab != "local" {
+		return ""
+	}
+	return " The cores are the host's: client, router, server and load generators share them."
+}
+
+func (v *view) rateWords(c *analysis.Cell) string {
+	metric := goodput
+	if packets(c) {
+		metric = packetRate
+	}
+	x, ok := c.Metrics[metric]
+	if !ok {
+		return ""
+	}
+	text := v.text(metric, x.Median)
+	if c.Consistency != nil {
+		text += " · " + strings.ToLower(c.Consistency.Word)
+	}
+	return text
+}
+
+func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
+	var runs []*analysis.TrialView
+	for _, t := range v.trials[c.Factors.Key()] {
+		if t.Grade != analysis.GradeFailed && t.Kind == record.RowLoad && t.Series != nil && len(t.Series.Goodput) > 0 {
+			runs = append(runs, t)
+		}
+	}
+	if len(runs) == 0 {
+		return timeline{}, false
+	}
+	typical := runs[nearest(runs, c.Metrics[goodput].Median)]
+	out := timeline{Label: "Goodput over time of " + c.Label, Unit: "bit/s",
+		Window: v.Run.Method.Duration.Seconds()}
+	for _, t := range runs {
+		out.Lines = append(out.Lines, timeLine{Title: "trial " + t.ID, Strong: t == typical,
+			T: t.Series.T, V: t.Series.Goodput})
+	}
+	names := sortedKeys(typical.Series.Cores)
+	coresByName(names)
+	for _, n := range names {
+		node, short, ok := strings.Cut(n, "/")
+		if !ok {
+			node, short = "", n
+		}
+		if out.CoreName == "" {
+			out.CoreName = "cores of " + node
+		}
+		out.Cores = append(out.Cores, coreLine{Name: short, T: typical.Series.T, V: typical.Series.Cores[n]})
+	}
+	return out, true
+}
+
+// nearest is the index of the run whose goodput is nearest to the median.
+func nearest(runs []*analysis.TrialView, median float64) int {
+	best := 0
+	for i, t := range runs {
+		if math.Abs(t.Metrics[goodput]-median) < math.Abs(runs[best].Metrics[goodput]-median) {
+			best = i
+		}
+	}
+	return best
+}

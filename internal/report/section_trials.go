@@ -1,0 +1,102 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// trialSection is every trial in the order of the run, the failed ones with
+// what they left.
+func trialSection(v *view) Section {
+	s := Section{ID: "trials", Title: "Every trial"}
+	if len(v.Trials) == 0 {
+		return s
+	}
+	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") + " in the order of the run",
+		Columns: []Column{{Head: "Trial"}, {Head: "Block", Numeric: true}, {Head: "Started", Sub: "UTC"},
+			{Head: "What"}, {Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true},
+			{Head: "RTT p50", Sub: "loaded or idle", Numeric: true}, {Head: "Retransmits", Numeric: true},
+			{Head: "Path"}, {Head: "Validity"}}}
+	for i := range v.Trials {
+		t.Rows = append(t.Rows, trialRow(v, &v.Trials[i], &t))
+	}
+	s.Blocks = []Block{t}
+	return s
+}
+
+func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
+	row := TableRow{Cells: []TableCell{{Text: k.ID}, {Text: fmt.Sprint(k.Block)},
+		{Text: k.Started.UTC().Format("15:04:05")}, {Text: v.trialName(k), Long: k.Factors.Key()},
+		v.trialCell(k, packetRate, goodput), v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50),
+		v.trialCell(k, retransmits), {Text: pathWords(k.Path)}, {Text: k.Grade, Tone: gradeTone(k.Grade)}}}
+	if k.Grade == analysis.GradeFailed {
+		row.Tone = Bad
+	}
+	if f := k.Failure; f != nil {
+		item := Item{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad}
+		if f.Hint != "" {
+			item.Evidence = []string{"hint: " + f.Hint}
+		}
+		row.Notes = append(row.Notes, item)
+	}
+	for _, r := range k.Reasons {
+		row.Notes = append(row.Notes, reasonItem(k.Grade, analysis.Reason{Kind: r.Kind, Text: r.Text}))
+	}
+	for _, c := range k.Caveats {
+		row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(c))
+	}
+	return row
+}
+
+func (v *view) trialName(k *analysis.TrialView) string {
+	name := v.label(k.Factors)
+	switch k.Kind {
+	case record.RowIdle:
+		return "idle latency: " + name
+	case record.RowVerify:
+		return "verified content: " + name
+	}
+	return name
+}
+
+// trialCell is the first of the metrics that the trial has.
+func (v *view) trialCell(k *analysis.TrialView, metrics ...string) TableCell {
+	for _, m := range metrics {
+		if x, ok := k.Metrics[m]; ok {
+			return TableCell{Text: v.text(m, x), Long: m}
+		}
+	}
+	for _, m := range metrics {
+		if why := k.Missing[m]; why != "" {
+			return TableCell{Text: "n/a", Long: m + ": unavailable: " + why, Tone: Quiet}
+		}
+	}
+	return TableCell{Text: "–", Tone: Quiet}
+}
+
+// pathWords sums up the proof that traffic took the intended way.
+func pathWords(p *record.PathEvidence) string {
+	if p == nil {
+		return "–"
+	}
+	moved := map[string]bool{}
+	var words []string
+	for _, c := range p.Counters {
+		at := c.Node + "/" + c.Device
+		if c.After > c.Before && !moved[at] {
+			moved[at] = true
+			words = append(words, at)
+		}
+	}
+	text := fmt.Sprintf("path MTU %d", p.PathMTU)
+	if p.PathMTU != p.WantMTU && p.WantMTU != 0 {
+		text += fmt.Sprintf(" instead of %d", p.WantMTU)
+	}
+	if len(words) > 0 {
+		text += "; counters moved on " + strings.Join(words, ", ")
+	}
+	return text
+}

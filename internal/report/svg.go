@@ -1,0 +1,131 @@
+package report
+
+import (
+	"html"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// canvas collects the elements of a drawing. It writes classes, never
+// colours: the page and the saved file bring their own style.
+type canvas struct {
+	b    strings.Builder
+	w, h float64
+}
+
+// Draw sizes: a wide page and a telephone.
+const (
+	wideWidth   = 960
+	narrowWidth = 358
+	panelWidth  = 320
+)
+
+func attr(v float64) string {
+	s := strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
+	if s == "-0" {
+		return "0"
+	}
+	return s
+}
+
+func (c *canvas) tag(parts ...string) {
+	for _, p := range parts {
+		c.b.WriteString(p)
+	}
+}
+
+func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
+	c.tag(`<path class="`, class, `" d="M`, attr(x1), " ", attr(y1), "L", attr(x2), " ", attr(y2), `"/>`)
+}
+
+func (c *canvas) rect(class string, x, y, w, h float64) {
+	c.tag(`<rect class="`, class, `" x="`, attr(x), `" y="`, attr(y), `" width="`, attr(math.Max(w, 0)),
+		`" height="`, attr(math.Max(h, 0)), `"/>`)
+}
+
+func (c *canvas) box(class string, x, y, w, h, r float64) {
+	c.tag(`<rect class="`, class, `" x="`, attr(x), `" y="`, attr(y), `" width="`, attr(w),
+		`" height="`, attr(h), `" rx="`, attr(r), `"/>`)
+}
+
+func (c *canvas) circle(class string, x, y, r float64) {
+	c.tag(`<circle class="`, class, `" cx="`, attr(x), `" cy="`, attr(y), `" r="`, attr(r), `"/>`)
+}
+
+func (c *canvas) path(class, d string) {
+	if d != "" {
+		c.tag(`<path class="`, class, `" d="`, d, `"/>`)
+	}
+}
+
+// text anchors: start, middle, end.
+func (c *canvas) text(class, anchor string, x, y float64, s string) {
+	c.tag(`<text class="`, class, `" x="`, attr(x), `" y="`, attr(y), `"`)
+	if anchor != "start" {
+		c.tag(` text-anchor="`, anchor, `"`)
+	}
+	c.tag(">", html.EscapeString(s), "</text>")
+}
+
+// open begins a group that shows a title when pointed at.
+func (c *canvas) open(title string) {
+	c.tag("<g><title>", html.EscapeString(title), "</title>")
+}
+
+func (c *canvas) close() { c.tag("</g>") }
+
+// svg is the whole drawing.
+func (c *canvas) svg(label string) string {
+	return `<svg viewBox="0 0 ` + attr(c.w) + " " + attr(c.h) + `" role="img" aria-label="` +
+		html.EscapeString(label) + `">` + c.b.String() + "</svg>"
+}
+
+// textWidth estimates the width of text at a size, for leaving room; system
+// fonts differ by a few per cent.
+func textWidth(s string, size float64) float64 {
+	w := 0.0
+	for _, r := range s {
+		switch {
+		case strings.ContainsRune("il.,:;'|!()[] ·", r):
+			w += 0.33
+		case strings.ContainsRune("mwMW%", r):
+			w += 0.9
+		default:
+			w += 0.57
+		}
+	}
+	return w * size
+}
+
+// shorten cuts text to a width, with an ellipsis.
+func shorten(s string, size, width float64) string {
+	if textWidth(s, size) <= width {
+		return s
+	}
+	r := []rune(s)
+	for len(r) > 1 && textWidth(string(r)+"…", size) > width {
+		r = r[:len(r)-1]
+	}
+	return strings.TrimRight(string(r), " ·,") + "…"
+}
+
+// line paths: M x y L x y …, broken where a value is missing.
+type polyline struct {
+	b    strings.Builder
+	open bool
+}
+
+func (p *polyline) to(x, y float64) {
+	if math.IsNaN(y) {
+		p.open = false
+		return
+	}
+	if p.open {
+		p.b.WriteByte('L')
+	} else {
+		p.b.WriteByte('M')
+	}
+	p.b.WriteString(attr(x) + " " + attr(y))
+	p.open = true
+}

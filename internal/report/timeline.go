@@ -1,0 +1,207 @@
+package report
+
+import (
+	"math"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// timeline is a rate over the time of a trial, and below it how busy each
+// core was, over the same time.
+type timeline struct {
+	Label    string
+	Unit     string
+	Window   float64 // length of the measured window in seconds
+	Lines    []timeLine
+	Cores    []coreLine // of the trial whose line is strong
+	CoreName string     // whose cores
+}
+
+type timeLine struct {
+	Title  string
+	Strong bool
+	T, V   []float64
+}
+
+type coreLine struct {
+	Name string
+	T    []float64
+	V    []*float64
+}
+
+const (
+	plotHeight = 104
+	plotLeft   = 40
+	heatLevels = 10
+)
+
+// Draw shades what lies outside the measured window.
+func (t timeline) Draw(width float64) string {
+	c := &canvas{w: width}
+	from, to := t.span()
+	x := linear{from, to, plotLeft, width - 6}
+	row := t.rowHeight()
+	heat := row * float64(len(t.Cores))
+	foot := 8 + plotHeight + 8.0
+	c.h = foot + 16
+	if heat > 0 {
+		c.h += heat + 18
+	}
+	t.plot(c, x)
+	if heat > 0 {
+		t.heat(c, x, foot+10, row)
+		c.text("ax", "start", plotLeft, foot+4, t.CoreName)
+		foot += heat + 18
+	}
+	for _, m := range ticks(math.Ceil(from), to, 5) {
+		c.text("ax", "middle", x.at(m), foot+9, tickText(unit.Scale{Div: 1}, m)+" s")
+	}
+	return c.svg(t.Label)
+}
+
+func (t timeline) span() (from, to float64) {
+	to = t.Window
+	for _, l := range t.Lines {
+		if n := len(l.T); n > 0 {
+			from, to = math.Min(from, l.T[0]), math.Max(to, l.T[n-1])
+		}
+	}
+	if to <= from {
+		to = from + 1
+	}
+	return from, to
+}
+
+func (t timeline) plot(c *canvas, x linear) {
+	high := 0.0
+	for _, l := range t.Lines {
+		for _, v := range l.V {
+			high = math.Max(high, v)
+		}
+	}
+	marks := axisFrom0(high, 3)
+	y := linear{0, marks[len(marks)-1], 8 + plotHeight, 8}
+	if x.low < 0 {
+		c.rect("outside", x.from, 8, x.at(0)-x.from, plotHeight)
+	}
+	if t.Window > 0 && t.Window < x.high {
+		c.rect("outside", x.at(t.Window), 8, x.to-x.at(t.Window), plotHeight)
+	}
+	s := unit.ScaleOf(t.Unit, marks[len(marks)-1])
+	for _, m := range marks {
+		c.line("grid", x.from, y.at(m), x.to, y.at(m))
+		c.text("ax", "end", plotLeft-6, y.at(m)+4, tickText(s, m))
+	}
+	c.text("ax unit", "start", plotLeft+4, 18, s.Unit)
+	for _, strong := range []bool{false, true} {
+		for _, l := range t.Lines {
+			if l.Strong == strong {
+				l.draw(c, x, y)
+			}
+		}
+	}
+}
+
+// draw joins the points; more than one per pixel becomes the range of that
+// pixel, so that a long trial does not make a large page.
+func (l timeLine) draw(c *canvas, x, y linear) {
+	class := "run-line"
+	if l.Strong {
+		class = "run-line strong"
+	}
+	var p polyline
+	for i := 0; i < len(l.T) && i < len(l.V); {
+		px := math.Round(x.at(l.T[i]))
+		low, high, j := l.V[i], l.V[i], i+1
+		for j < len(l.T) && j < len(l.V) && math.Round(x.at(l.T[j])) == px {
+			low, high = math.Min(low, l.V[j]), math.Max(high, l.V[j])
+			j++
+		}
+		p.to(px, y.at(high))
+		if low < high {
+			p.to(px, y.at(low))
+		}
+		i = j
+	}
+	c.open(l.Title)
+	c.path(class, p.b.String())
+	c.close()
+}
+
+func (t timeline) rowHeight() float64 {
+	switch n := len(t.Cores); {
+	case n <= 8:
+		return 11
+	case n <= 24:
+		return 6
+	default:
+		return math.Max(2, math.Floor(160/float64(n)))
+	}
+}
+
+// heat draws one row per core, as one path per level of darkness.
+func (t timeline) heat(c *canvas, x linear, top, row float64) {
+	var paths [heatLevels + 1]strings.Builder
+	for i, k := range t.Cores {
+		y := top + float64(i)*row
+		if row >= 10 {
+			c.text("ax", "end", plotLeft-6, y+row-2, k.Name)
+		}
+		k.cells(x, func(from, to float64, level int) {
+			paths[level].WriteString("M" + attr(from) + " " + attr(y+0.5) + "H" + attr(to) +
+				"V" + attr(y+row-0.5) + "H" + attr(from) + "Z")
+		})
+	}
+	for level := range paths {
+		c.path("h h"+strconv.Itoa(level), paths[level].String())
+	}
+}
+
+// cells calls draw for each stretch of one level; a missing value draws
+// nothing.
+func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
+	begin, level := 0.0, -1
+	left := x.from
+	for i := range min(len(k.T), len(k.V)) {
+		next := -1
+		if v := k.V[i]; v != nil && !math.IsNaN(*v) {
+			next = int(math.Round(math.Min(math.Max(*v, 0), 1) * heatLevels))
+		}
+		if next != level {
+			if level >= 0 {
+				draw(begin, left, level)
+			}
+			begin, level = left, next
+		}
+		left = math.Min(x.at(k.T[i]), x.to)
+	}
+	if level >= 0 {
+		draw(begin, left, level)
+	}
+}
+
+// coresByName puts cpu2 before cpu10.
+func coresByName(names []string) {
+	split := func(s string) (string, int) {
+		i := len(s)
+		for i > 0 && s[i-1] >= '0' && s[i-1] <= '9' {
+			i--
+		}
+		n, err := strconv.Atoi(s[i:])
+		if err != nil {
+			n = -1
+		}
+		return s[:i], n
+	}
+	sort.Slice(names, func(i, j int) bool {
+		a, m := split(names[i])
+		b, n := split(names[j])
+		if a != b {
+			return a < b
+		}
+		return m < n
+	})
+}

@@ -1,0 +1,203 @@
+package report
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// view is a document with what several sections look up in it.
+type view struct {
+	*analysis.Document
+	metric map[string]record.Metric
+	trials map[string][]*analysis.TrialView // key of the cell → its trials
+}
+
+func newView(d *analysis.Document) *view {
+	v := &view{Document: d, metric: map[string]record.Metric{},
+		trials: map[string][]*analysis.TrialView{}}
+	for _, m := range d.Metrics {
+		v.metric[m.Name] = m
+	}
+	for i := range d.Trials {
+		t := &d.Trials[i]
+		v.trials[t.Factors.Key()] = append(v.trials[t.Factors.Key()], t)
+	}
+	return v
+}
+
+// unitOf is the unit of a metric; one that is not declared shows it at the
+// end of its name.
+func (v *view) unitOf(metric string) string {
+	if m, ok := v.metric[metric]; ok {
+		return m.Unit
+	}
+	for _, s := range [][2]string{{"_bps", "bit/s"}, {"_pps", "pps"}, {"_ns", "ns"},
+		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"}, {"_s", "s"}} {
+		if strings.HasSuffix(metric, s[0]) {
+			return s[1]
+		}
+	}
+	return "count"
+}
+
+func (v *view) text(metric string, x float64) string {
+	return unit.ScaleOf(v.unitOf(metric), x).Text(x)
+}
+
+// spread is the interval of a value in the unit of its median, short.
+func (v *view) spread(metric string, x analysis.Value) string {
+	if !hasInterval(x) {
+		return ""
+	}
+	s := unit.ScaleOf(v.unitOf(metric), x.Median)
+	return s.Number(x.Low) + "–" + s.Number(x.High)
+}
+
+// sentence says a value in full: what, how much, which interval, how many.
+func (v *view) sentence(metric string, x analysis.Value) string {
+	s := unit.ScaleOf(v.unitOf(metric), x.Median)
+	text := metric + ": median " + s.Text(x.Median)
+	if hasInterval(x) {
+		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
+	}
+	text += ", n = " + fmt.Sprint(x.N)
+	if doc := v.metric[metric].Doc; doc != "" {
+		text += ". " + upperFirst(doc)
+	}
+	return text
+}
+
+func hasInterval(x analysis.Value) bool {
+	return x.Interval != analysis.IntervalSingle && x.Interval != "" &&
+		!(x.Interval == analysis.IntervalPooled && x.Low == 0 && x.High == 0)
+}
+
+// intervalName names the kind of an interval the way the field does.
+func intervalName(x analysis.Value) string {
+	switch x.Interval {
+	case analysis.IntervalRange:
+		return "range"
+	case analysis.IntervalOrder:
+		return unit.Significant(x.Level*100, 3) + " % interval"
+	case analysis.IntervalPooled:
+		if x.Level > 0 {
+			return unit.Significant(x.Level*100, 3) + " % interval over all probes"
+		}
+		return "range over all probes"
+	}
+	return "single value"
+}
+
+// intervalsOf says which intervals a metric has in all cells, in words.
+func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
+	seen := map[string]bool{}
+	var words []string
+	add := func(s string) {
+		if !seen[s] {
+			seen[s] = true
+			words = append(words, s)
+		}
+	}
+	for _, c := range cells {
+		for _, m := range metrics {
+			x, ok := c.Metrics[m]
+			if !ok {
+				continue
+			}
+			switch x.Interval {
+			case analysis.IntervalSingle:
+				add("a single run has no interval")
+			case analysis.IntervalRange:
+				add(fmt.Sprintf("smallest to largest of n = %d runs (a range; below n = 6 there is no confidence interval)", x.N))
+			case analysis.IntervalOrder:
+				add(fmt.Sprintf("%s %% order-statistic interval of the median, n = %d", unit.Significant(x.Level*100, 3), x.N))
+			}
+		}
+	}
+	sort.Strings(words)
+	return strings.Join(words, "; ")
+}
+
+// number ties a median to the document.
+func number(c *analysis.Cell, metric string) *Number {
+	return &Number{Cell: c.Factors.Key(), Metric: metric, Stat: "median", Value: c.Metrics[metric].Median}
+}
+
+// Metric names that the layout gives a place of their own. All others are in
+// the table of every metric.
+const (
+	goodput     = "goodput_bps"
+	packetRate  = "packet_rate_pps"
+	offeredRate = "offered_rate_pps"
+	lossRatio   = "loss_ratio"
+	retransmits = "retransmits"
+	idleP50     = "rtt_idle_p50_ns"
+	idleP99     = "rtt_idle_p99_ns"
+	loadedP50   = "rtt_loaded_p50_ns"
+	loadedP99   = "rtt_loaded_p99_ns"
+	routerCore  = "router_busiest_core_ratio"
+	hostCore    = "host_busiest_core_ratio"
+)
+
+// packets says that a cell is about packets per second: UDP.
+func packets(c *analysis.Cell) bool {
+	_, ok := c.Metrics[packetRate]
+	return ok || c.Factors["protocol"] == "udp"
+}
+
+// loaded says that traffic was offered in a cell, as against the latency of
+// an idle path.
+func loaded(c *analysis.Cell) bool {
+	_, g := c.Metrics[goodput]
+	_, p := c.Metrics[packetRate]
+	_, idle := c.Metrics[idleP50]
+	return g || p || !idle
+}
+
+// core is the metric of the busiest core that a cell has: the router's own,
+// or else that of the machine that all roles share.
+func core(c *analysis.Cell) (metric, whose string) {
+	if _, ok := c.Metrics[routerCore]; ok {
+		return routerCore, "router"
+	}
+	return hostCore, "shared host"
+}
+
+func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
+	var out []*analysis.Cell
+	for i := range v.Cells {
+		if c := &v.Cells[i]; want(c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	r := []rune(s)
+	return strings.ToUpper(string(r[0])) + string(r[1:])
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
