@@ -95,7 +95,7 @@ func printComparison(s streams, c *analysis.RunComparison, labels map[string]str
 		return err
 	}
 	if len(c.Changes) > 0 {
-		b.WriteString("\nWhat else differs:\n")
+		b.WriteString("\nWhat else differs (* can explain a difference of results):\n")
 	}
 	for _, ch := range c.Changes {
 		mark := " "

@@ -39,7 +39,7 @@ func findDirs(getenv func(string) string, uid int) dirs {
 	}
 	spare := filepath.Join("/var/tmp", "chokepoint-"+strconv.Itoa(uid))
 	d := dirs{}
-	place := func(variable, below string) string {
+	place := func(variable, below, short string) string {
 		// The specification says to ignore a relative path.
 		if dir := getenv(variable); filepath.IsAbs(dir) {
 			return filepath.Join(dir, "chokepoint")
@@ -51,10 +51,10 @@ func findDirs(getenv func(string) string, uid int) dirs {
 		if d.Note == "" {
 			d.Note = spareNote(home, spare)
 		}
-		return filepath.Join(spare, below)
+		return filepath.Join(spare, short)
 	}
-	d.Data = place("XDG_DATA_HOME", ".local/share")
-	d.State = place("XDG_STATE_HOME", ".local/state")
+	d.Data = place("XDG_DATA_HOME", ".local/share", "data")
+	d.State = place("XDG_STATE_HOME", ".local/state", "state")
 	d.Runtime = runtimeDir(getenv, uid)
 	return d
 }

@@ -30,9 +30,9 @@ func TestFindDirs(t *testing.T) {
 		{"relative variable", map[string]string{"HOME": home, "XDG_DATA_HOME": "data"},
 			home + "/.local/share/chokepoint", home + "/.local/state/chokepoint", ""},
 		{"home is no directory", map[string]string{"HOME": noDir},
-			"/var/tmp/chokepoint-4242/.local/share", "/var/tmp/chokepoint-4242/.local/state", "cannot be written to"},
+			"/var/tmp/chokepoint-4242/data", "/var/tmp/chokepoint-4242/state", "cannot be written to"},
 		{"no home", map[string]string{},
-			"/var/tmp/chokepoint-4242/.local/share", "/var/tmp/chokepoint-4242/.local/state", "there is no home directory"},
+			"/var/tmp/chokepoint-4242/data", "/var/tmp/chokepoint-4242/state", "there is no home directory"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

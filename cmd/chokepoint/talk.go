@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
@@ -17,4 +18,9 @@ func (s streams) sink(asJSON bool) progress.Sink {
 		return progress.Live(f)
 	}
 	return progress.Plain(s.Err)
+}
+
+// note says something that is worth knowing and no error, on its own line.
+func (s streams) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: "+format+"\n", args...) // talk that is lost changes no result
 }
