@@ -1,0 +1,126 @@
+package analysis
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestCeiling(t *testing.T) {
+	tests := []struct {
+		name    string
+		factors record.Factors
+		kind    string
+		bps     float64
+		eff     float64
+	}{
+		{"virtual link", quickFactors(), "none: virtual link", 0, 1448.0 / 1538},
+		{"wireguard", quickFactors("tunnel", "wireguard"), "none: virtual link", 0, 1368.0 / 1518},
+		{"wireguard IPv6 inside", quickFactors("tunnel", "wireguard", "ip", "6"), "none: virtual link", 0, 1348.0 / 1518},
+		{"small UDP", quickFactors("protocol", "udp"), "none: virtual link", 0, 36.0 / 102},
+		{"vlan", quickFactors("vlan@router.wan", "10"), "none: virtual link", 0, 1448.0 / 1542},
+		{"jumbo", quickFactors("link_mtu", "9000"), "none: virtual link", 0, 8948.0 / 9038},
+		{"no shaper in the queue", quickFactors("queue@router.wan", "pfifo limit 100"), "none: virtual link", 0, 1448.0 / 1538},
+		{"tbf", quickFactors("queue@router.wan", "tbf rate 300M burst 128k"), "tbf 300 Mbit/s on router/wan", 300e6 * 1448 / 1514, 1448.0 / 1538},
+		{"htb everywhere", quickFactors("queue", "htb rate 300M"), "htb 300 Mbit/s", 300e6 * 1448 / 1514, 1448.0 / 1538},
+		{"cake", quickFactors("queue@router.wan", "cake bandwidth=50M"), "cake 50.0 Mbit/s on router/wan", 50e6 * 1448 / 1514, 1448.0 / 1538},
+		{"data does not pass it", quickFactors("queue@router.wan", "tbf rate 300M", "direction", "down"), "none: virtual link", 0, 1448.0 / 1538},
+		{"data passes it down", quickFactors("queue@router.lan", "tbf rate 300M", "direction", "down"), "tbf 300 Mbit/s on router/lan", 300e6 * 1448 / 1514, 1448.0 / 1538},
+		{"both ways, one shaped", quickFactors("queue@router.lan", "tbf rate 300M", "direction", "both"), "none: virtual link", 0, 1448.0 / 1538},
+		{"both ways, both shaped", quickFactors("queue@router", "tbf rate 300M", "direction", "both"), "tbf 300 Mbit/s on router", 600e6 * 1448 / 1514, 1448.0 / 1538},
+		{"outside the tunnel", quickFactors("queue@router.wan", "tbf rate 300M", "tunnel", "wireguard"), "tbf 300 Mbit/s on router/wan", 300e6 * 1368 / 1434, 1368.0 / 1518},
+		{"over the tunnel's link", quickFactors("queue@client.lan", "tbf rate 300M", "tunnel", "wireguard"), "tbf 300 Mbit/s on client/lan", 300e6 * 1368 / 1494, 1368.0 / 1518},
+		{"the slower of two", quickFactors("queue@client.lan", "tbf rate 1G", "queue@router.wan", "tbf rate 300M"), "tbf 300 Mbit/s on router/wan", 300e6 * 1448 / 1514, 1448.0 / 1538},
+		{"fragmented tunnel", quickFactors("tunnel", "wireguard", "mtu", "1500"), "none: virtual link", 0, 1448.0 / (1538 + 118)},
+	}
+	run := syntheticRun()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := ceilingOf(&run, test.factors)
+			if got.Kind != test.kind {
+				t.Errorf("kind %q, want %q", got.Kind, test.kind)
+			}
+			if math.Abs(got.Bps-test.bps) > 1 {
+				t.Errorf("ceiling %.0f bit/s, want %.0f", got.Bps, test.bps)
+			}
+			if math.Abs(got.Efficiency-test.eff) > 1e-9 {
+				t.Errorf("header efficiency %.6f, want %.6f", got.Efficiency, test.eff)
+			}
+		})
+	}
+}
+
+func TestRouteOfSiteToSite(t *testing.T) {
+	port := func(n, p string) record.TopoPort { return record.TopoPort{Node: n, Port: p} }
+	link := func(a, b record.TopoPort) record.TopoLink { return record.TopoLink{Ends: [2]record.TopoPort{a, b}} }
+	top := record.Topology{
+		Near: "client", Far: "server", Tunnel: [2]string{"a", "b"}, Routers: []string{"a", "b"},
+		Links: []record.TopoLink{
+			link(port("b", "lan"), port("server", "lan")), link(port("a", "wan"), port("isp", "a")),
+			link(port("isp", "b"), port("b", "wan")), link(port("client", "lan"), port("a", "lan")),
+		},
+	}
+	want := []hop{{"client", "", "lan"}, {"a", "lan", "wan"}, {"isp", "a", "b"}, {"b", "wan", "lan"}, {"server", "lan", ""}}
+	if diff := cmp.Diff(want, routeOf(&top), cmp.AllowUnexported(hop{})); diff != "" {
+		t.Errorf("route (-want +got)\n%s", diff)
+	}
+	for _, test := range []struct {
+		node, port string
+		up, down   []bool
+	}{
+		{"a", "wan", []bool{true}, nil},
+		{"b", "wan", nil, []bool{true}},
+		{"isp", "", []bool{true}, []bool{true}},
+		{"b", "lan", []bool{false}, nil},
+		{"client", "lan", []bool{false}, nil},
+		{"", "", []bool{true, false}, []bool{false, true}},
+		{"nobody", "", nil, nil},
+	} {
+		up, down := passes(&top, test.node, test.port)
+		if diff := cmp.Diff([][]bool{test.up, test.down}, [][]bool{up, down}); diff != "" {
+			t.Errorf("%s.%s (-want +got)\n%s", test.node, test.port, diff)
+		}
+	}
+	top.Far = "nowhere"
+	if got := routeOf(&top); got != nil {
+		t.Errorf("route to nowhere = %v", got)
+	}
+}
+
+func TestTesterCeiling(t *testing.T) {
+	run := syntheticRun()
+	run.Ceilings = []record.Ceiling{
+		{Kind: "tcp loopback 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback 4 streams", Value: 50e9, Unit: "bit/s"},
+		{Kind: "udp loopback 64 B", Value: 1e6, Unit: "pps"}, {Kind: "udp loopback 1500 B", Value: 8e5, Unit: "pps"},
+	}
+	for _, test := range []struct {
+		factors record.Factors
+		want    float64
+	}{
+		{quickFactors(), 30e9}, {quickFactors("streams", "4"), 50e9}, {quickFactors("streams", "2"), 30e9},
+		{quickFactors("protocol", "udp"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "1500"), 8e5},
+	} {
+		if _, got := testerCeiling(&run, test.factors); got != test.want {
+			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
+		}
+	}
+}
+
+// Where the tester has a machine of its own, too little headroom is doubt.
+func TestTesterHeadroom(t *testing.T) {
+	f := quickFactors()
+	for _, test := range []struct {
+		lab, grade string
+		rate       float64
+	}{{"ssh", GradeSuspect, 28e9}, {"ssh", GradeValid, 20e9}, {"local", GradeValid, 28e9}} {
+		run := syntheticRun(f)
+		run.Lab = test.lab
+		c := Derive(run, []record.Trial{newSynthetic(3).trial(f, 1, 1, test.rate)}).Cells[0]
+		if c.Grade != test.grade {
+			t.Errorf("lab %s at %g: grade %s, want %s", test.lab, test.rate, c.Grade, test.grade)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package analysis
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func comparisonsOf(d *Document, metric string) map[string]Comparison {
+	out := map[string]Comparison{}
+	for _, c := range d.Comparisons {
+		if c.Metric == metric {
+			out[c.Factors["tunnel"]+" "+c.Factors["streams"]+" "+c.Factors["nat"]+" "+c.Name] = c
+		}
+	}
+	return out
+}
+
+func TestComparisonsAgainstNamedBaselines(t *testing.T) {
+	run, trials := quickRun(6)
+	run.Design.Baseline = record.Factors{"tunnel": "none"}
+	got := comparisonsOf(Derive(run, trials), goodput)
+	want := map[string]float64{
+		"wireguard 1 off of the same with tunnel none":              1.04 / 5.8,
+		"wireguard 4 off of the same with tunnel none":              1.1 / 10,
+		"none 1 masquerade of the same without address translation": 5.5 / 5.8,
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d comparisons, want %d: %v", len(got), len(want), sortedKeys(got))
+	}
+	for name, ratio := range want {
+		c, ok := got[name]
+		if !ok {
+			t.Errorf("no comparison %q", name)
+			continue
+		}
+		if math.Abs(c.Ratio/ratio-1) > .03 || c.N != 6 || c.Interval != IntervalOrder || c.Low > c.Ratio || c.High < c.Ratio {
+			t.Errorf("%s: %+v, want ratio %.3f of 6", name, c, ratio)
+		}
+		if c.Verdict != "different" || c.PValue > .05 || c.Test == "" {
+			t.Errorf("%s: verdict %q with p = %v (%s), want different", name, c.Verdict, c.PValue, c.Test)
+		}
+	}
+}
+
+func TestNoVerdictBelowSix(t *testing.T) {
+	run, trials := quickRun(3)
+	for _, c := range Derive(run, trials).Comparisons {
+		if c.Verdict != "cannot tell (n < 6)" || c.PValue != 0 || c.Interval != IntervalRange {
+			t.Errorf("%s %s: verdict %q, p %v, interval %s", c.Metric, c.Name, c.Verdict, c.PValue, c.Interval)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	tests := []struct {
+		name string
+		c    Comparison
+		want string
+	}{
+		{"different", Comparison{N: 6, Low: .8, High: .9, PValue: .03}, "different"},
+		{"not after correction", Comparison{N: 6, Low: .8, High: .9, PValue: .06}, "cannot tell"},
+		{"same", Comparison{N: 6, Low: .985, High: 1.015, PValue: .5}, "same within ±2 %"},
+		{"surely different and irrelevant", Comparison{N: 30, Low: 1.001, High: 1.01, PValue: 1e-6}, "same within ±2 %"},
+		{"wide", Comparison{N: 6, Low: .9, High: 1.1, PValue: .5}, "cannot tell"},
+		{"few", Comparison{N: 5, Low: .1, High: .2}, "cannot tell (n < 6)"},
+	}
+	for _, test := range tests {
+		if got := verdict(test.c, SmallestRelevant); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// Drift that both cells of a block share cancels in their ratio.
+func TestPairingCancelsDrift(t *testing.T) {
+	a, b := map[int]float64{}, map[int]float64{}
+	for block := 1; block <= 8; block++ {
+		drift := 1 - .05*float64(block)
+		a[block], b[block] = 80*drift, 100*drift
+	}
+	delete(a, 3)
+	b[4] = 0
+	logs := logRatios(a, b)
+	c := ratioOf(inOrder(logs, blocksOf([]map[int]float64{logs})))
+	if c.N != 6 || math.Abs(c.Ratio-.8) > 1e-9 || math.Abs(c.Low-.8) > 1e-9 || math.Abs(c.High-.8) > 1e-9 {
+		t.Errorf("%+v, want exactly 0.8 of six blocks", c)
+	}
+}
+
+// A full-size UDP packet is smaller in a tunnel: still the same cell.
+func TestBaselineOfFullPackets(t *testing.T) {
+	plain := quickFactors("protocol", "udp", "packet_size", "1500")
+	inside := quickFactors("protocol", "udp", "packet_size", "1420", "tunnel", "wireguard")
+	small := quickFactors("protocol", "udp", "packet_size", "200", "tunnel", "wireguard")
+	cells := []*group{{factors: plain}, {factors: inside}, {factors: small}}
+	var got []string
+	for _, p := range pairsOf(cells, nil) {
+		got = append(got, p.cell.factors["packet_size"]+" against "+p.against.factors["packet_size"])
+	}
+	if diff := cmp.Diff([]string{"1420 against 1500"}, got); diff != "" {
+		t.Errorf("pairs (-want +got)\n%s", diff)
+	}
+}
+
+func TestQueueAgainstDefault(t *testing.T) {
+	plain := quickFactors()
+	queue := quickFactors("queue@router.wan", "pfifo limit 100")
+	cells := []*group{{factors: plain}, {factors: queue}}
+	pairs := pairsOf(cells, nil)
+	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] || pairs[0].name != "of the same with the default queue" {
+		t.Errorf("pairs %+v", pairs)
+	}
+}
+
+func TestCompareRuns(t *testing.T) {
+	run, trials := quickRun(8)
+	a := Derive(run, trials)
+	s := newSynthetic(99)
+	later, again := run, append([]record.Trial(nil), trials...)
+	for i := range again {
+		if again[i].Row.Kind == record.RowLoad && again[i].Row.Factors["tunnel"] != "none" {
+			again[i] = s.trial(again[i].Row.Factors, again[i].Row.Block, again[i].Row.Index, 1.5e9*(1+.01*s.rng.NormFloat64()))
+		}
+	}
+	extra := quickFactors("streams", "8")
+	again = append(again, s.trial(extra, 1, 500, 1e9))
+
+	verdicts := func(c *RunComparison) map[string]string {
+		out := map[string]string{}
+		for _, x := range c.Comparisons {
+			if x.Metric == goodput {
+				out[x.Factors["tunnel"]+x.Factors["streams"]] += x.Verdict + ";"
+			}
+		}
+		return out
+	}
+	// One recorded cause: the difference may be put down to it.
+	later.Version = "2"
+	c := CompareRuns(a, Derive(later, again))
+	got := verdicts(c)
+	if got["wireguard1"] != "different;" || !strings.Contains(got["none4"], "same within") {
+		t.Errorf("verdicts %v", got)
+	}
+	if len(c.Changes) != 1 || c.Changes[0].Kind != "version" || len(c.OnlyB) != 1 || len(c.OnlyA) != 0 {
+		t.Errorf("changes %v, only a %v, only b %v", c.Changes, c.OnlyA, c.OnlyB)
+	}
+	// Two causes: confounded, with the list.
+	later.Design.Conditions = map[string]string{"ambient": "30 °C"}
+	later.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.12"}}, {Node: "router", Facts: map[string]string{"kernel": "6.12"}}}
+	run.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.1"}}, {Node: "router", Facts: map[string]string{"kernel": "6.1"}}}
+	c = CompareRuns(Derive(run, trials), Derive(later, again))
+	if got := verdicts(c); got["wireguard1"] != "confounded;" {
+		t.Errorf("verdicts %v, want confounded", got)
+	}
+	for _, x := range c.Comparisons {
+		if x.Verdict == "confounded" && len(x.Confounders) != 3 {
+			t.Errorf("confounders %v, want three: version, kernel once, ambient", x.Confounders)
+		}
+	}
+	// Few runs: no verdict.
+	few, short := quickRun(3)
+	for _, x := range CompareRuns(a, Derive(few, short)).Comparisons {
+		if !strings.HasPrefix(x.Verdict, "cannot tell (n < 6)") || x.PValue != 0 {
+			t.Errorf("%s: verdict %q with three runs", x.Metric, x.Verdict)
+		}
+	}
+}
