@@ -75,9 +75,20 @@ type iperf3Total struct {
 	Sender      *bool   `json:"sender"` // the writer sends; absent before 3.7
 }
 
-// ns is the length of the measured stretch. "seconds" is the writer's own
-// even in the other side's line; start and end are of the side itself.
-func (t *iperf3Total) ns() int64 { return nanoseconds(t.End - t.Start) }
+// length is how long one side measured, by its own intervals. The totals
+// mix the two sides' durations up in some directions (3.12: --bidir), so that
+// they serve only where there is no interval.
+func (r *iperf3Report) length(socket int, t *iperf3Total) int64 {
+	last := t.End - t.Start
+	for _, i := range r.Intervals {
+		for _, s := range i.Streams {
+			if s.Socket == socket && !s.Omitted {
+				last = s.End
+			}
+		}
+	}
+	return nanoseconds(last)
+}
 
 func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
 
@@ -148,7 +159,7 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 		}
 		p.describe(&f, base)
 		if s.UDP != nil {
-			udpTotals(&f, s.UDP, other, clientSends, size)
+			udpTotals(&f, s.UDP, other, clientSends, size, p)
 		} else {
 			tcpTotals(&f, s.Sender, s.Receiver, p)
 		}
@@ -160,8 +171,8 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 // tcpTotals: the client's file has both sides' counts, because the server
 // tells it; in the server's file the other side's are zero.
 func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
-	f.SentBytes, f.SenderNs = wholeNumber(sent.Bytes), sent.ns()
-	f.ReceivedBytes, f.ReceiverNs = wholeNumber(received.Bytes), received.ns()
+	f.SentBytes, f.ReceivedBytes = wholeNumber(sent.Bytes), wholeNumber(received.Bytes)
+	f.SenderNs, f.ReceiverNs = p.send.length(p.sendSocket, sent), p.receive.length(p.receiveSocket, received)
 	f.TCP.Retransmits = wholeNumber(sent.Retransmits)
 	for _, r := range []*iperf3Report{p.send, p.receive} { // a server may not know it
 		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
@@ -178,19 +189,19 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
 // receiver's, which the client's file has in every direction. The receiving
 // side's own count of packets differs by those under way at the edges, and
 // is not used.
-func udpTotals(f *record.Flow, client, server *iperf3Total, clientSends bool, size int) {
+func udpTotals(f *record.Flow, client, server *iperf3Total, clientSends bool, size int, pair iperf3Pair) {
 	f.TCP = nil
 	sender, receiver := client, server
 	if !clientSends {
 		sender, receiver = server, client
 	}
+	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender), pair.receive.length(pair.receiveSocket, receiver)
 	p := &record.Packets{Sent: wholeNumber(sender.Packets), Size: size}
 	p.Lost = min(wholeNumber(client.Lost), p.Sent)
 	p.Reordered = wholeNumber(client.OutOfOrder)
 	p.Received = p.Sent - p.Lost
 	f.Packets = p
-	f.SentBytes, f.SenderNs = wholeNumber(sender.Bytes), sender.ns()
-	f.ReceiverNs = receiver.ns()
+	f.SentBytes = wholeNumber(sender.Bytes)
 	if p.Sent > 0 {
 		f.ReceivedBytes = wholeNumber(sender.Bytes * (float64(p.Received) / float64(p.Sent)))
 	}

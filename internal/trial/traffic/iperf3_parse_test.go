@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func TestIperf3Failures(t *testing.T) {
 }
 
 func TestIperf3Arguments(t *testing.T) {
-	q := request{Side: "near", Addr: loopback4, Peer: loopback4, Port: 5201, Load: record.Load{
+	q := request{Side: "near", Addr: netip.MustParseAddr("127.0.0.1"), Peer: netip.MustParseAddr("127.0.0.1"), Port: 5201, Load: record.Load{
 		Protocol: "udp", Direction: record.Both, Streams: 2, IP: 4, PacketSize: 200, RateBps: 4e6, Opener: "near",
 		Warmup: 1500e6, Duration: 2100e6, Interval: 100e6,
 	}}

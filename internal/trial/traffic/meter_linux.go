@@ -27,8 +27,6 @@ type mark struct {
 	threads      []int64
 }
 
-const defaultInterval = 100 * time.Millisecond
-
 func newMeter(flows []flow, interval time.Duration) *meter {
 	if interval <= 0 {
 		interval = defaultInterval

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -18,7 +19,10 @@ type Native struct{}
 // Name is "native".
 func (Native) Name() string { return "native" }
 
-const maxFlows = 256
+const (
+	maxFlows        = 256
+	defaultInterval = 100 * time.Millisecond // of the series
+)
 
 // Check asks both nodes; a load that is impossible anywhere is answered
 // without them.

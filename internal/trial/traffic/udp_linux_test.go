@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"math"
 	"net"
 	"testing"
 	"time"
@@ -30,13 +29,15 @@ func TestUDPEveryOpenerAndDirection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				total := int64(0)
+				total, seconds := int64(0), 0.0
 				for _, f := range got.Flows {
 					checkAccounts(t, f)
-					total += f.Packets.Sent
+					total += f.Packets.Sent + f.Packets.Unsent
+					seconds = max(seconds, float64(f.SenderNs)/1e9)
 				}
-				if want := 20000 * 0.3; math.Abs(float64(total)-want) > want/5 {
-					t.Errorf("sent %d packets in all, want about %v", total, want)
+				// What a busy machine did not send is counted as unsent.
+				if want := 20000 * seconds; float64(total) < want*0.95 || float64(total) > want*1.2 {
+					t.Errorf("sent and unsent packets: %d in all, want about %v", total, want)
 				}
 			})
 		}
