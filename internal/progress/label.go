@@ -1,6 +1,8 @@
 package progress
 
 import (
+	"encoding/json"
+	"slices"
 	"sort"
 	"strings"
 	"unicode"
@@ -8,59 +10,101 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// labelOf names a cell for people: the sender's label, else one made from
-// the factors.
-func labelOf(e record.Event) string {
-	if e.Text != "" {
-		return clean(e.Text)
-	}
-	if len(e.Cell) == 0 {
-		return e.Row
-	}
-	return describe(e.Cell)
+// leading factors come first in a label, by their bare levels.
+var leading = [...]string{"topology", "tunnel", "protocol", "streams", "direction"}
+
+// labeller names cells for people. Once it knows the cells of a run it uses
+// the factors that vary; before, all that are not at an ordinary level.
+type labeller struct {
+	vary map[string]bool // nil: the cells are not known
 }
 
-// describe makes a short label of a cell's factors: the leading ones by their
-// bare values, then name=value of those that are not at a plain level.
-func describe(f record.Factors) string {
-	var parts []string
-	used := map[string]bool{}
-	for _, name := range []string{"tunnel", "protocol", "streams", "direction"} {
-		used[name] = true
-		value := clean(f[name])
-		switch {
-		case value == "":
-			continue
-		case name == "tunnel" && value == "none":
-			value = "no tunnel"
-		case name == "streams" && value == "1":
-			value = "1 stream"
-		case name == "streams":
-			value += " streams"
-		}
-		parts = append(parts, value)
+// learn reads the cells out of a stored design, the data of run-started.
+// Data of another shape teaches nothing.
+func (l *labeller) learn(data json.RawMessage) {
+	var design struct {
+		Cells []record.Factors `json:"cells"`
 	}
-	var rest []string
-	for name, value := range f {
-		if !used[name] && !plainLevel(name, value) {
-			rest = append(rest, clean(name)+"="+clean(value))
+	if json.Unmarshal(data, &design) != nil || len(design.Cells) < 2 {
+		return
+	}
+	// A factor that only some cells have varies if it has several levels
+	// among those: the one MTU of all tunnels tells nothing.
+	levels := map[string]string{}
+	l.vary = map[string]bool{"packet_size": true}
+	for _, cell := range design.Cells {
+		for name, level := range cell {
+			if first, seen := levels[name]; seen && first != level {
+				l.vary[name] = true
+			}
+			levels[name] = level
+		}
+	}
+}
+
+// row names a row: its cell, and what is done there unless it is load.
+func (l *labeller) row(e record.Event) string {
+	label := l.cell(e.Cell)
+	if label == "" {
+		label = clean(e.Row)
+	}
+	switch e.Text {
+	case "", record.RowLoad:
+		return label
+	case record.RowIdle:
+		return "idle latency, " + label
+	case record.RowVerify:
+		return "every byte checked, " + label
+	}
+	return clean(e.Text)
+}
+
+func (l *labeller) cell(f record.Factors) string {
+	var parts, rest []string
+	for _, name := range leading {
+		if f[name] != "" && l.shows(name, f[name]) {
+			parts = append(parts, leadingWords(name, clean(f[name])))
+		}
+	}
+	for name, level := range f {
+		if !slices.Contains(leading[:], name) && l.shows(name, level) {
+			rest = append(rest, clean(name)+"="+clean(level))
 		}
 	}
 	sort.Strings(rest)
 	return strings.Join(append(parts, rest...), " ")
 }
 
-// plainLevel says that a level is the ordinary one and needs no mention.
-func plainLevel(name, value string) bool {
-	switch value {
-	case "", "off", "none", "default", "auto", "-":
+func (l *labeller) shows(name, level string) bool {
+	if l.vary != nil {
+		return l.vary[name]
+	}
+	if slices.Contains(leading[1:], name) {
 		return true
 	}
-	switch name + "=" + value {
+	switch level {
+	case "", "off", "none", "default", "auto":
+		return false
+	}
+	switch name + "=" + level {
 	case "topology=forward", "ip=4", "offload=wire", "rate=flat", "engine=native", "congestion=cubic":
-		return true
+		return false
 	}
-	return false
+	return true
+}
+
+func leadingWords(name, level string) string {
+	switch {
+	case name == "tunnel" && level == "none":
+		return "no tunnel"
+	case name == "protocol":
+		return strings.ToUpper(level)
+	case name == "streams" && level == "1":
+		return "1 stream"
+	case name == "streams":
+		return level + " streams"
+	}
+	return level
 }
 
 // clean makes text fit for one line of a terminal: no control characters, so

@@ -4,14 +4,14 @@
 //
 // What the renderers read of an event, by kind:
 //
-//	run-started    Run, Text (plan), Total (rows), Left
+//	run-started    Run, Text (plan), Total (rows), Left, Data (the design, for its cells)
 //	lab            Text (what is being set up, checked or undone)
 //	step           Text (what a human must do now)
-//	trial-started  Row, Index, Total, Cell, Text (label), Left
+//	trial-started  Row, Index, Total, Cell, Text (kind of the row), Left
 //	phase          Phase
-//	rate           Rate and PPS, Cores
+//	rate           Rate and PPS, RTT under load, Cores
 //	latency        RTT, Text ("idle" or "loaded")
-//	trial-ended    as trial-started, and Status, Rate, PPS, RTT; Text: why it failed
+//	trial-ended    Row, Index, Cell, Status, Rate, PPS, RTT, Text (why it failed), Left
 //	warning        Text
 //	run-ended      Status, Text
 //

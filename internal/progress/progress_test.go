@@ -61,9 +61,9 @@ func TestPlain(t *testing.T) {
 	s.Event(record.Event{Event: Warning, Text: "late"})
 	want := `run r1, plan quick, 4 trials, about 40s
 lab: forward: nodes client, router, server
-[1/4] no tunnel tcp 1 stream up: 912 Mbit/s, rtt 1.25 ms, 30s left
+[1/4] no tunnel TCP 1 stream up: 912 Mbit/s, rtt 1.25 ms, 30s left
 warning: clock source is not  stable[2J
-[2/4] wireguard tcp 4 streams up: failed: tunnel counters did not move, 20s left
+[2/4] wireguard TCP 4 streams up: failed: tunnel counters did not move, 20s left
 run r1 interrupted: interrupted by the user
 `
 	if d := cmp.Diff(out.String(), want); d != "" {
@@ -127,33 +127,33 @@ func TestLiveFrames(t *testing.T) {
 		want string
 	}{
 		{"wide", look{unicode: true}, 100, 24, `warning: clock source is not  stable[2J
-failed: wireguard tcp 4 streams up: tunnel counters did not move
+failed: wireguard TCP 4 streams up: tunnel counters did not move
 r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
-now      no tunnel tcp 1 stream up · warm-up 2s · before: 912 Mbit/s
+now      no tunnel TCP 1 stream up · warm-up 2s · before: 912 Mbit/s
 rate     900 Mbit/s     ▅█
 cores    0 ███░░░  50 %  1 ██████  97 %
 latency  850 µs loaded
 warnings 1  last: clock source is not  stable[2J
-done     failed  wireguard tcp 4 streams up: failed: tunnel counters did not move
-         ok      no tunnel tcp 1 stream up       912 Mbit/s, rtt 1.25 ms
+done     failed  wireguard TCP 4 streams up: failed: tunnel counters did not move
+         ok      no tunnel TCP 1 stream up       912 Mbit/s, rtt 1.25 ms
 `},
 		{"narrow, ASCII", look{}, 40, 24, `warning: clock source is not  stable[2J
-failed: wireguard tcp 4 streams up: tunn
+failed: wireguard TCP 4 streams up: tunn
 el counters did not move
 r1, quick, block 2, 3/4 #####....., 16s
-now      no tunnel tcp 1 stream up, war
+now      no tunnel TCP 1 stream up, war
 rate     900 Mbit/s     +@
 cores    0 ###...  50 %  1 ######  97 %
 latency  850 us loaded
 warnings 1  last: clock source is not
-done     failed  wireguard tcp 4 stream
-         ok      no tunnel tcp 1 stream
+done     failed  wireguard TCP 4 stream
+         ok      no tunnel TCP 1 stream
 `},
 		{"low", look{unicode: true, colour: true}, 60, 4, `warning: clock source is not  stable[2J
-failed: wireguard tcp 4 streams up: tunnel counters did not
+failed: wireguard TCP 4 streams up: tunnel counters did not
 move
 r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
-now      no tunnel tcp 1 stream up · warm-up 2s · before: 9
+now      no tunnel TCP 1 stream up · warm-up 2s · before: 9
 rate     900 Mbit/s     ▅█
 `},
 	}
@@ -202,7 +202,7 @@ func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 		t.Fatalf("Close: got %v, want nil", err)
 	}
 	want := `warning: clock source is not  stable[2J
-failed: wireguard tcp 4 streams up: tunnel counters did not move
+failed: wireguard TCP 4 streams up: tunnel counters did not move
 r1 done: 2 of 4 trials in 1m12s
 `
 	if d := cmp.Diff(scr.text(), want); d != "" {
@@ -297,6 +297,38 @@ func TestManyCoresShareOneLine(t *testing.T) {
 	}
 }
 
+func TestLabels(t *testing.T) {
+	udp := record.Factors{"tunnel": "none", "protocol": "udp", "streams": "1", "direction": "up", "packet_size": "64", "rate": "flat", "nat": "off"}
+	tcp := record.Factors{"tunnel": "wireguard", "protocol": "tcp", "streams": "4", "direction": "up", "mtu": "1420", "congestion": "cubic", "nat": "masquerade"}
+	data, err := json.Marshal(record.Design{Cells: []record.Factors{udp, tcp}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		data string
+		row  record.Event
+		want string
+	}{
+		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad}, "wireguard TCP 4 streams nat=masquerade"},
+		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad}, "no tunnel UDP 1 stream nat=off packet_size=64"},
+		{"idle path", string(data), record.Event{Cell: record.Factors{"tunnel": "none", "nat": "off"}, Text: record.RowIdle}, "idle latency, no tunnel nat=off"},
+		{"verify", string(data), record.Event{Cell: record.Factors{"tunnel": "none"}, Text: record.RowVerify}, "every byte checked, no tunnel"},
+		{"cells not known", "", record.Event{Cell: tcp, Text: record.RowLoad}, "wireguard TCP 4 streams up mtu=1420 nat=masquerade"},
+		{"other data", `{"cells": 5}`, record.Event{Cell: udp}, "no tunnel UDP 1 stream up packet_size=64"},
+		{"no factors", "", record.Event{Row: "b1-r01"}, "b1-r01"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var l labeller
+			l.learn(json.RawMessage(tt.data))
+			if got := l.row(tt.row); got != tt.want {
+				t.Errorf("label: got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestUTF8Locale(t *testing.T) {
 	tests := []struct {
 		name string
@@ -318,7 +350,7 @@ func TestUTF8Locale(t *testing.T) {
 }
 
 func FuzzDraw(f *testing.F) {
-	f.Add("no tunnel tcp\x1b[2J", 20)
+	f.Add("no tunnel TCP\x1b[2J", 20)
 	f.Add("速い\u202eабв\xff", 3)
 	f.Fuzz(func(t *testing.T, text string, width int) {
 		width = max(1, min(width, 300))

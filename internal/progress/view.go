@@ -17,6 +17,7 @@ const (
 // view is what is known of a run from the events so far. It is folded from
 // events alone, so the same events give the same picture.
 type view struct {
+	names     labeller
 	run, plan string
 	started   time.Time
 	at        time.Time // of the newest event
@@ -65,6 +66,7 @@ func (v *view) take(e record.Event) {
 	switch e.Event {
 	case RunStarted:
 		v.run, v.plan, v.started = clean(e.Run), clean(e.Text), e.Time
+		v.names.learn(e.Data)
 	case Lab:
 		v.labText = clean(e.Text)
 	case Step:
@@ -78,7 +80,15 @@ func (v *view) take(e record.Event) {
 		v.phase, v.phaseFrom = clean(e.Phase), e.Time
 	case Rate:
 		v.rate, v.pps = e.Rate, e.PPS
-		v.rates = appendLast(v.rates, max(e.Rate, e.PPS), keepRates)
+		// One of the two all along: bits where there are any.
+		if e.Rate > 0 {
+			v.rates = appendLast(v.rates, e.Rate, keepRates)
+		} else {
+			v.rates = appendLast(v.rates, e.PPS, keepRates)
+		}
+		if e.RTT > 0 {
+			v.rtt, v.rttKind = e.RTT, "loaded"
+		}
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)
 	case TrialEnded:
@@ -114,7 +124,7 @@ func (v *view) general(e record.Event) {
 func (v *view) begin(e record.Event) {
 	v.running, v.labText = true, ""
 	v.index, v.block = e.Index, blockOf(e.Row)
-	v.label, v.cell = labelOf(e), e.Cell.Key()
+	v.label, v.cell = v.names.row(e), e.Cell.Key()
 	v.phase, v.phaseFrom = "", e.Time
 	v.rate, v.pps, v.rates = 0, 0, v.rates[:0]
 	v.rtt, v.rttKind = 0, ""
@@ -129,7 +139,7 @@ func (v *view) end(e record.Event) {
 		r.index = v.index
 	}
 	if len(e.Cell) > 0 && (e.Cell.Key() != v.cell || !v.running) {
-		r.label = labelOf(record.Event{Cell: e.Cell})
+		r.label = v.names.row(record.Event{Row: e.Row, Cell: e.Cell})
 	}
 	// A failed trial has no number, whatever the event carries.
 	if r.status == record.TrialFailed {
