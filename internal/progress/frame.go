@@ -208,7 +208,7 @@ func (v *view) resultLine(r result, newest bool) line {
 		l = word("done")
 	}
 	if r.failed {
-		return l.add(red, "failed  ").add(plain, r.label+": "+r.outcome())
+		return l.add(red, "failed  ").add(plain, r.label+": "+r.why)
 	}
 	return l.add(green, pad(r.status, 6)+"  ").add(plain, pad(r.label, 30)+"  "+r.outcome())
 }

@@ -134,7 +134,7 @@ rate     900 Mbit/s     ▅█
 cores    0 ███░░░  50 %  1 ██████  97 %
 latency  850 µs loaded
 warnings 1  last: clock source is not  stable[2J
-done     failed  wireguard TCP 4 streams up: failed: tunnel counters did not move
+done     failed  wireguard TCP 4 streams up: tunnel counters did not move
          ok      no tunnel TCP 1 stream up       912 Mbit/s, rtt 1.25 ms
 `},
 		{"narrow, ASCII", look{}, 40, 24, `warning: clock source is not  stable[2J
