@@ -1,0 +1,260 @@
+package tunnel
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// TestTunnelsComeUpCarryAndGo is the conformance of every kind of tunnel
+// that this kernel has, over both IP versions outside and inside.
+func TestTunnelsComeUpCarryAndGo(t *testing.T) {
+	for _, tun := range All() {
+		for _, outer := range [][2]string{{"198.18.0.1", "198.18.0.2"}, {"2001:2::1", "2001:2::2"}} {
+			t.Run(tun.Name()+"/"+outer[0], func(t *testing.T) {
+				t.Parallel()
+				near, far := newPair(t)
+				a, b := ends(near, far, outer)
+				ctx := context.Background()
+				if c := tun.Check(ctx, a, b); c.State != check.Yes {
+					if tun.Name() != nameKernel || c.State != check.No || c.Reason == "" || c.Hint == "" {
+						t.Errorf("check says %+v, want yes, or no with reason and hint for the kernel's", c)
+					}
+					return
+				}
+				comeUpCarryAndGo(t, tun, near, far, a, b)
+			})
+		}
+	}
+}
+
+func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
+	t.Helper()
+	ctx := context.Background()
+	for round := range 2 { // what is taken down can be laid again
+		start := time.Now()
+		p, err := tun.Up(ctx, a, b, Spec{Device: "wg7", MTU: 1400, Port: 51000})
+		check0(t, err)
+		t.Logf("round %d: up in %v", round, time.Since(start))
+		if p.MTU() != 1400 || ask0[int](t, near, "test/mtu", "wg7") != 1400 {
+			t.Errorf("mtu is %d, want 1400 at both ends", p.MTU())
+		}
+		carries(t, p, near, far)
+		if _, err := tun.Up(ctx, a, b, Spec{Device: "wg7", Port: 51001}); err == nil || !strings.Contains(err.Error(), "exists already") {
+			t.Errorf("laying it twice gives %v, want that the device exists already", err)
+		}
+		carries(t, p, near, far)
+		for range 2 {
+			check0(t, p.Down(ctx))
+		}
+		if _, err := p.Counters(ctx); err == nil {
+			t.Error("counters of a tunnel that is down are read, want an error")
+		}
+		for _, n := range []*testNode{near, far} {
+			if got := ask0[[]string](t, n, "test/devices", struct{}{}); !slices.Equal(got, []string{"lo", "wan"}) {
+				t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
+			}
+		}
+		if near.stderr.Len()+far.stderr.Len() > 0 {
+			t.Errorf("the nodes said %q and %q, want silence", near.stderr, far.stderr)
+		}
+	}
+}
+
+func carries(t *testing.T, p Path, near, far *testNode) {
+	t.Helper()
+	ctx := context.Background()
+	before, err := p.Counters(ctx)
+	check0(t, err)
+	if before.Handshake < 0 || before.Handshake > int64(time.Minute) {
+		t.Errorf("last handshake was %v ago, want less than a minute", time.Duration(before.Handshake))
+	}
+	const size = 2 << 20
+	transfer(t, near, far, "198.18.9.2", size)
+	transfer(t, far, near, "2001:2:0:9::1", size)
+	after, err := p.Counters(ctx)
+	check0(t, err)
+	for name, moved := range map[string]uint64{"sent": after.Sent - before.Sent, "received": after.Received - before.Received} {
+		if moved < size || moved > 2*size {
+			t.Errorf("%d bytes %s are counted for %d of data", moved, name, size)
+		}
+	}
+	if p.Devices()[0] != "wg7" || after.Implementation == "" {
+		t.Errorf("devices are %v, implementation %q", p.Devices(), after.Implementation)
+	}
+	for _, behind := range []string{"198.18.8.1", "2001:2:0:8::1"} {
+		if dev := ask0[string](t, near, "test/route", netip.MustParseAddr(behind)); dev != "wg7" {
+			t.Errorf("what lies behind the far end, %s, is reached by %s, want wg7", behind, dev)
+		}
+	}
+}
+
+func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	p, err := WireGuard().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	defer p.Down(context.Background())
+	got := p.(interface{ Implementation() string }).Implementation()
+	want := nameUserspace
+	if WireGuardKernel().Check(context.Background(), a, b).State == check.Yes {
+		want = nameKernel
+	}
+	if got != want || p.MTU() != DefaultMTU {
+		t.Errorf("resolved to %q with mtu %d, want %q with %d", got, p.MTU(), want, DefaultMTU)
+	}
+}
+
+func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	for _, e := range p.(*path).ends {
+		check0(t, e.session.Close()) // as when the controller dies
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := append(ask0[[]string](t, near, "test/devices", struct{}{}), ask0[[]string](t, far, "test/devices", struct{}{})...)
+		if len(left) == 4 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("devices are %v after the sessions ended, want only lo and wan twice", left)
+		}
+	}
+	check0(t, p.Down(context.Background()))
+}
+
+func TestTunnelWithADeadNodeEndsSoon(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	near.kill()
+	if _, err := p.Counters(context.Background()); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("counters at a dead node give %v, want ErrUnreachable", err)
+	}
+	start := time.Now()
+	check0(t, p.Down(context.Background()))
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("taking down took %v, want it soon", took)
+	}
+}
+
+func TestTunnelThatCarriesNothingIsAnError(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.77"}) // nobody is there
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := WireGuardUserspace().Up(ctx, a, b, Spec{})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no handshake") {
+		t.Errorf("laying it gives %v, want a deadline that names the state", err)
+	}
+	for _, n := range []*testNode{near, far} {
+		if got := ask0[[]string](t, n, "test/devices", struct{}{}); len(got) != 2 {
+			t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
+		}
+	}
+}
+
+func TestKernelTunnelWithoutKernelIsUnsupported(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	if WireGuardKernel().Check(context.Background(), a, b).State == check.Yes {
+		t.Skip("skip: this kernel has WireGuard")
+	}
+	if _, err := WireGuardKernel().Up(context.Background(), a, b, Spec{}); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("laying it gives %v, want ErrUnsupported", err)
+	}
+}
+
+func TestTunnelKeepsItsSecrets(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	log := &recording{}
+	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
+	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	_, err = p.Counters(context.Background())
+	check0(t, err)
+	_, err = WireGuardUserspace().Up(context.Background(), a, b, Spec{})
+	log.add(fmt.Sprint(err))
+	check0(t, p.Down(context.Background()))
+	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || string(log.secrets[0]) != string(log.secrets[1]) {
+		t.Fatalf("%d preshared keys were sent, want the same one to both ends", len(log.secrets))
+	}
+	text := log.text.String() + near.stderr.String() + far.stderr.String()
+	if !strings.Contains(text, "198.18.9.2/30") {
+		t.Fatalf("the recording is %q, want the messages in it", text)
+	}
+	for _, form := range forms(log.secrets[0]) {
+		if strings.Contains(text, form) {
+			t.Errorf("the preshared key is in what was said, as %d characters", len(form))
+		}
+	}
+}
+
+// forms are the ways in which bytes could be written.
+func forms(b []byte) []string {
+	return []string{
+		string(b), hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),
+		base64.StdEncoding.EncodeToString(b), base64.URLEncoding.EncodeToString(b), strings.Trim(fmt.Sprint(b), "[]"),
+	}
+}
+
+// keeper is a device that keeps what it is configured with.
+type keeper struct{ w kernel.WireGuard }
+
+func (k *keeper) configure(w kernel.WireGuard) error {
+	k.w = w
+	return errors.New("configured")
+}
+func (*keeper) handshake() (time.Time, error) { return time.Time{}, nil }
+func (*keeper) complaint() string             { return "" }
+func (*keeper) close() error                  { return nil }
+
+// script is a node's session whose controller says what it was given.
+type script struct {
+	host.Session
+	log     *recording
+	connect connect
+}
+
+func (s script) Send(v any) error { s.log.add(v); return nil }
+func (s script) Recv(v any) error { *v.(*connect) = s.connect; return nil }
+func (s script) RecvSecret() (host.Secret, error) {
+	return host.NewSecret(presharedSize), nil
+}
+func (s script) SendSecret(host.Secret) error { return nil }
+
+func TestNodeKeepsItsPrivateKey(t *testing.T) {
+	var peer kernel.Key
+	public, err := newKey(&peer)
+	check0(t, err)
+	k, log := &keeper{}, &recording{}
+	err = introduce(script{log: log, connect: connect{Public: spellPublic(public)}}, request{}, k)
+	if err == nil || err.Error() != "configured" {
+		t.Fatalf("introducing gives %v, want what the device said", err)
+	}
+	if k.w.Private == (kernel.Key{}) || k.w.Peer != public || k.w.Preshared == (kernel.Key{}) {
+		t.Error("the device was not given all keys")
+	}
+	log.add(k.w)
+	log.add(fmt.Sprintf("%v %+v %#v %s %x %d", k.w, k.w, k.w, k.w.Private, k.w.Private, k.w.Private))
+	for _, form := range forms(k.w.Private[:]) {
+		if strings.Contains(log.text.String(), form) {
+			t.Errorf("the private key is in what was said, as %d characters", len(form))
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// proof is how long a first packet may take in each direction: WireGuard
+// repeats a lost initiation after 5 s (REKEY_TIMEOUT), so one may be lost.
+const proof = 8 * time.Second
+
+// look is how often the proof is looked for.
+const look = 5 * time.Millisecond
+
+// answerTime is how long a node may take for an answer, and to undo.
+const answerTime = 5 * time.Second
+
+const presharedSize = 32
+
+// end is one node of a path with the session that holds its device.
+type end struct {
+	End
+	session host.Session
+	public  string
+	failed  bool // the node has said so, and undone what it did
+}
+
+// path is a WireGuard tunnel that is up, seen from the controller.
+type path struct {
+	name string
+	spec Spec
+
+	mu   sync.Mutex // sessions take one conversation at a time
+	ends [2]*end
+	down bool
+	mtu  int
+}
+
+func (p *path) lay(ctx context.Context) error {
+	for _, e := range p.ends {
+		if err := p.open(ctx, e); err != nil {
+			return fmt.Errorf("%s: %w", e.Node, err)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	preshared := host.NewSecret(presharedSize)
+	defer preshared.Use(func(b []byte) error { clear(b); return nil })
+	for i, e := range p.ends {
+		if err := p.connect(e, p.ends[1-i], preshared); err != nil {
+			return fmt.Errorf("%s: %w", e.Node, err)
+		}
+	}
+	for i, e := range p.ends {
+		if err := p.prove(ctx, e, p.ends[1-i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *path) open(ctx context.Context, e *end) (err error) {
+	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, p.name), request{
+		Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner, Routes: e.Routes,
+	})
+	if err != nil {
+		return err
+	}
+	var o offer
+	if err := e.receive(&o); err != nil {
+		return err
+	}
+	e.public = o.Public
+	return nil
+}
+
+func (p *path) connect(e, peer *end, preshared host.Secret) error {
+	carrier, ok := e.session.(host.SecretSession)
+	if !ok {
+		return errors.New("its session cannot carry a secret")
+	}
+	if err := carrier.SendSecret(preshared); err != nil {
+		return err
+	}
+	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
+	for _, in := range peer.Inner {
+		allowed = append(allowed, netip.PrefixFrom(in.Addr(), in.Addr().BitLen()))
+	}
+	err := e.session.Send(connect{
+		Public: peer.public, Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)),
+		Allowed: append(allowed, e.Routes...),
+	})
+	if err != nil {
+		return err
+	}
+	var s status
+	if err := e.receive(&s); err != nil {
+		return err
+	}
+	p.mtu = s.MTU
+	if s.MTU != p.spec.MTU {
+		return fmt.Errorf("device %s has mtu %d, want %d", p.spec.Device, s.MTU, p.spec.MTU)
+	}
+	return nil
+}
+
+// prove sends datagrams from one end until they are counted at the other.
+func (p *path) prove(ctx context.Context, from, to *end) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, proof, errNoPacket)
+	defer cancel()
+	before, err := to.inquire(ask{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", to.Node, err)
+	}
+	var targets []netip.Addr
+	for _, in := range to.Inner {
+		targets = append(targets, in.Addr())
+	}
+	for {
+		sent, err := from.inquire(ask{Prove: targets})
+		if err != nil {
+			return fmt.Errorf("%s: %w", from.Node, err)
+		}
+		got, err := to.inquire(ask{})
+		if err != nil {
+			return fmt.Errorf("%s: %w", to.Node, err)
+		}
+		if got.ReceivedPackets > before.ReceivedPackets && sent.Handshake >= 0 && got.Handshake >= 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("prove the way from %s to %s: %w: %s; %s", from.Node, to.Node, context.Cause(ctx),
+				sent.words(from.Node), got.words(to.Node))
+		case <-time.After(look):
+		}
+	}
+}
+
+var errNoPacket = fmt.Errorf("nothing arrived within %v", proof)
+
+func (s status) words(node string) string {
+	handshake := "no handshake"
+	if s.Handshake >= 0 {
+		handshake = "handshake done"
+	}
+	text := fmt.Sprintf("%s: %s, %d packets sent, %d received", node, handshake, s.SentPackets, s.ReceivedPackets)
+	if s.Complaint != "" {
+		text += ", says: " + s.Complaint
+	}
+	return text
+}
+
+func (p *path) MTU() int { return p.mtu }
+
+func (p *path) Devices() []string { return []string{p.spec.Device, p.spec.Device} }
+
+// Implementation is the kind that was resolved to: "wireguard-userspace".
+func (p *path) Implementation() string { return p.name }
+
+// Counters reads the near end's. A node that does not answer in time ends
+// the tunnel: nothing else would be heard on its session.
+func (p *path) Counters(ctx context.Context) (Counters, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return Counters{}, fmt.Errorf("read counters of %s: the tunnel is down", p.name)
+	}
+	if ctx.Err() != nil {
+		return Counters{}, context.Cause(ctx)
+	}
+	near := p.ends[0]
+	s, err := near.inquire(ask{})
+	if err != nil {
+		return Counters{}, fmt.Errorf("read counters of %s at %s: %w", p.name, near.Node, err)
+	}
+	return Counters{
+		Sent: s.Sent, Received: s.Received, Handshake: s.Handshake,
+		Implementation: p.name[len(nameAuto)+1:],
+	}, nil
+}
+
+// Down ends both sessions and returns when the nodes have undone what they
+// did, or ctx ends: then they do it behind our back.
+func (p *path) Down(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return nil
+	}
+	p.down = true
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errNoAnswer)
+	defer cancel()
+	var errs []error
+	for _, e := range p.ends {
+		if e.session == nil {
+			continue
+		}
+		if err := e.finish(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("take down %s at %s: %w", p.name, e.Node, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finish waits for the node's handler to return. A node that is gone has
+// taken its device with it, one that had failed has said so before, and one
+// that was abandoned is undoing by itself.
+func (e *end) finish(ctx context.Context) error {
+	s := e.session
+	defer s.Close()
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if e.failed || s.Finish() != nil {
+		return nil
+	}
+	for {
+		var last status
+		err := s.Recv(&last)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var told *host.RemoteError
+		if errors.As(err, &told) {
+			return told // of its undoing
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+var errNoAnswer = fmt.Errorf("no answer within %v", answerTime)
+
+func (e *end) inquire(a ask) (status, error) {
+	if err := e.session.Send(a); err != nil {
+		return status{}, fmt.Errorf("%w: %v", host.ErrUnreachable, err)
+	}
+	var got status
+	err := e.receive(&got)
+	return got, err
+}
+
+// receive is Recv within the time that a node has for an answer. It does not
+// end with a caller's ctx: a session left in the middle of an exchange would
+// be of no more use, not even to wait for the node's undoing.
+func (e *end) receive(v any) error {
+	late := make(chan struct{})
+	timer := time.AfterFunc(answerTime, func() {
+		close(late)
+		e.session.Close()
+	})
+	defer timer.Stop()
+	err := e.session.Recv(v)
+	var told *host.RemoteError
+	e.failed = e.failed || errors.As(err, &told)
+	select {
+	case <-late:
+		return errNoAnswer
+	default:
+		return err
+	}
+}

@@ -1,0 +1,157 @@
+package tunnel
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	wg "golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// userspaceDevice is golang.zx2c4.com/wireguard in this process, with the
+// offloads of its TUN device (virtio headers) and of its socket (UDP GSO and
+// GRO), both of which it takes by itself where the kernel has them.
+type userspaceDevice struct {
+	name string
+	wg   *wg.Device
+
+	mu   sync.Mutex
+	last string // complaint
+}
+
+func openUserspaceDevice(r request) (device, error) {
+	t, err := tun.CreateTUN(r.Device, r.MTU)
+	if err != nil {
+		return nil, fmt.Errorf("make tunnel device %s: %w", r.Device, err)
+	}
+	d := &userspaceDevice{name: r.Device}
+	// The library's own logger writes to standard output, which carries the
+	// agent's protocol.
+	d.wg = wg.NewDevice(t, conn.NewDefaultBind(), &wg.Logger{Verbosef: wg.DiscardLogf, Errorf: d.complain})
+	return d, nil
+}
+
+// complain keeps the last error that the library reports. It names peers by
+// the ends of their public keys, and prints no other key.
+func (d *userspaceDevice) complain(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = fmt.Sprintf(format, args...)
+}
+
+func (d *userspaceDevice) complaint() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// configure speaks the library's configuration protocol
+// (wireguard.com/xplatform) from a buffer that is overwritten afterwards.
+func (d *userspaceDevice) configure(w kernel.WireGuard) error {
+	b := make([]byte, 0, 4096) // never grown: a copy left behind could not be overwritten
+	key := func(name string, k *kernel.Key) {
+		b = append(append(b, name...), '=')
+		b = append(hex.AppendEncode(b, k[:]), '\n')
+	}
+	key("private_key", &w.Private)
+	b = fmt.Appendf(b, "listen_port=%d\n", w.Port)
+	b = append(b, "replace_peers=true\n"...)
+	key("public_key", &w.Peer)
+	key("preshared_key", &w.Preshared)
+	b = fmt.Appendf(b, "endpoint=%s\n", w.Endpoint)
+	defer func() { clear(b[:cap(b)]) }()
+	if err := d.set(b); err != nil {
+		return err
+	}
+	var allowed []byte
+	allowed = append(allowed, "public_key="...)
+	allowed = append(hex.AppendEncode(allowed, w.Peer[:]), "\nupdate_only=true\nreplace_allowed_ips=true\n"...)
+	for _, p := range w.Allowed {
+		allowed = fmt.Appendf(allowed, "allowed_ip=%s\n", p.Masked())
+	}
+	if err := d.set(allowed); err != nil {
+		return err
+	}
+	if err := d.wg.Up(); err != nil {
+		return fmt.Errorf("bring up userspace device %s at udp port %d: %w", d.name, w.Port, err)
+	}
+	return nil
+}
+
+// set hides what the library says of a line it does not like, but for the
+// error's number: it might say the line.
+func (d *userspaceDevice) set(config []byte) error {
+	err := d.wg.IpcSetOperation(bytes.NewReader(config))
+	var refused *wg.IPCError
+	if errors.As(err, &refused) {
+		return fmt.Errorf("configure userspace device %s: refused with code %d", d.name, refused.ErrorCode())
+	}
+	if err != nil {
+		return fmt.Errorf("configure userspace device %s: refused", d.name)
+	}
+	return nil
+}
+
+func (d *userspaceDevice) handshake() (time.Time, error) {
+	var b bytes.Buffer
+	b.Grow(4096)
+	// The answer holds every key.
+	defer func() { clear(b.Bytes()[:b.Cap()]) }()
+	if err := d.wg.IpcGetOperation(&b); err != nil {
+		return time.Time{}, fmt.Errorf("read userspace device %s: no answer", d.name)
+	}
+	return lastHandshake(b.Bytes()), nil
+}
+
+// lastHandshake finds the time in the configuration protocol's answer.
+func lastHandshake(answer []byte) time.Time {
+	var sec, nsec int64
+	for line := range bytes.Lines(answer) {
+		name, value, _ := bytes.Cut(bytes.TrimRight(line, "\n"), []byte("="))
+		switch string(name) {
+		case "last_handshake_time_sec":
+			sec, _ = strconv.ParseInt(string(value), 10, 64)
+		case "last_handshake_time_nsec":
+			nsec, _ = strconv.ParseInt(string(value), 10, 64)
+		}
+	}
+	if sec == 0 && nsec == 0 {
+		return time.Time{}
+	}
+	return time.Unix(sec, nsec)
+}
+
+func (d *userspaceDevice) close() error {
+	d.wg.Close()
+	return nil
+}
+
+func probeUserspaceDevice() check.Answer {
+	if _, err := os.Stat("/dev/net/tun"); errors.Is(err, fs.ErrNotExist) {
+		return check.Not("there is no /dev/net/tun").
+			Hinted("load the module tun, or make the device: mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
+	}
+	t, err := tun.CreateTUN(fmt.Sprintf("cptun%d", os.Getpid()), DefaultMTU)
+	if errors.Is(err, fs.ErrPermission) {
+		return check.Not("make a TUN device: %v", err).
+			Hinted("run as root, or where user namespaces and /dev/net/tun are allowed")
+	}
+	if err != nil {
+		return check.CouldNotTell("make a TUN device: %v", err)
+	}
+	if err := t.Close(); err != nil {
+		return check.CouldNotTell("close a TUN device: %v", err)
+	}
+	return check.OK()
+}

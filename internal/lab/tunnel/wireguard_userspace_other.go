@@ -1,0 +1,14 @@
+//go:build !linux
+
+package tunnel
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+func openUserspaceDevice(request) (device, error) { return nil, kernel.ErrUnsupported }
+
+func probeUserspaceDevice() check.Answer {
+	return check.Not("userspace WireGuard is only set up on Linux so far")
+}
