@@ -22,7 +22,7 @@ func TestEchoEveryOpenerAndFamily(t *testing.T) {
 					load.IP = 6
 				}
 				near, far := ends(t, at)
-				clock := newStopwatch(500 * time.Millisecond)
+				clock := newStopwatch(300 * time.Millisecond)
 				got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
 				if err != nil {
 					t.Fatal(err)
@@ -35,8 +35,8 @@ func TestEchoEveryOpenerAndFamily(t *testing.T) {
 
 func checkLatency(t *testing.T, l *record.Latency, clock *stopwatch) {
 	t.Helper()
-	if n := len(l.RTT); n+int(l.SkippedSlots) != 250 || len(l.SentAt) != n || len(l.Late) != n || len(l.UserRTT) != n {
-		t.Fatalf("%d round trips, %d skipped slots, want 250 together; columns %d %d %d",
+	if n := len(l.RTT); n+int(l.SkippedSlots) != 150 || len(l.SentAt) != n || len(l.Late) != n || len(l.UserRTT) != n {
+		t.Fatalf("%d round trips, %d skipped slots, want 150 together; columns %d %d %d",
 			n, l.SkippedSlots, len(l.SentAt), len(l.Late), len(l.UserRTT))
 	}
 	if l.Stamps != "kernel" {
@@ -67,7 +67,7 @@ func TestEchoCountsPlantedFaults(t *testing.T) {
 	load := echoLoad("near", 4)
 	load.Port = freePort(t)
 	relay := newUDPRelay(t, load.Port)
-	clock := newStopwatch(500 * time.Millisecond)
+	clock := newStopwatch(300 * time.Millisecond)
 	clock.warmup = 0
 	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,26 +16,43 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestMain holds "left as found": no descriptor and no goroutine remains.
+// TestMain holds "left as found": no socket and no goroutine of ours remains.
 func TestMain(m *testing.M) {
-	before, goroutines := descriptors(), runtime.NumGoroutine()
 	code := m.Run()
-	for i := 0; i < 40 && (descriptors() > before+2 || runtime.NumGoroutine() > goroutines); i++ {
+	for i := 0; i < 40 && (sockets() > 0 || remains() != ""); i++ {
 		time.Sleep(50 * time.Millisecond)
 	}
-	// Two descriptors belong to the runtime's poller.
-	if d, g := descriptors(), runtime.NumGoroutine(); d > before+2 || g > goroutines {
-		stacks := make([]byte, 1<<16)
-		println("left behind: descriptors", d, "of", before, "goroutines", g, "of", goroutines,
-			string(stacks[:runtime.Stack(stacks, true)]))
+	if n, stacks := sockets(), remains(); n > 0 || stacks != "" {
+		println("left behind:", n, "sockets\n", stacks)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-func descriptors() int {
-	d, _ := os.ReadDir("/proc/self/fd")
-	return len(d)
+// sockets counts the open network sockets of this process.
+func sockets() int {
+	n := 0
+	files, _ := filepath.Glob("/proc/self/fd/*")
+	for _, f := range files {
+		if to, _ := os.Readlink(f); strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+// remains are the stacks of goroutines that run this project's code, but for
+// the one that asks.
+func remains() string {
+	b := make([]byte, 1<<20)
+	stacks := strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")
+	var ours []string
+	for _, s := range stacks[1:] {
+		if strings.Contains(s, "chokepoint/internal/") {
+			ours = append(ours, s)
+		}
+	}
+	return strings.Join(ours, "\n\n")
 }
 
 // handlers are the node halves, as an agent would carry them.

@@ -23,6 +23,7 @@ func TestIperf3EveryOpenerAndDirection(t *testing.T) {
 		{"tcp", "near", record.Up}, {"tcp", "far", record.Up}, {"tcp", "near", record.Both}, {"udp", "near", record.Down},
 	} {
 		t.Run(tc.protocol+" "+tc.opener+" opens, data "+tc.direction, func(t *testing.T) {
+			t.Parallel() // each sleeps most of its time in iperf3's own set-up
 			near, far := ends(t, loopback4)
 			load := tcpLoad(2, tc.direction, tc.opener)
 			load.Protocol, load.Duration = tc.protocol, time.Second

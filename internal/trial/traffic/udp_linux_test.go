@@ -25,7 +25,7 @@ func TestUDPEveryOpenerAndDirection(t *testing.T) {
 			t.Run(opener+" opens, data "+direction, func(t *testing.T) {
 				near, far := ends(t, loopback4)
 				load := udpLoad(2, direction, opener, 64, 20000)
-				got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
+				got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(150*time.Millisecond))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +62,7 @@ func TestUDPFlatOut(t *testing.T) {
 	near, far := ends(t, loopback6)
 	load := udpLoad(2, record.Up, "near", 200, 0)
 	load.IP = 6
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(150*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
