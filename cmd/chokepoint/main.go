@@ -10,6 +10,9 @@ import (
 )
 
 func main() {
+	if code, isRole := serveRole(os.Args[1:]); isRole {
+		os.Exit(code)
+	}
 	ctx, hard, release := interrupts(context.Background())
 	p := newProgram(hard)
 	code := p.execute(ctx, os.Args[1:])

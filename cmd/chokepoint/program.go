@@ -133,6 +133,7 @@ var commands = []func(*program) *cobra.Command{
 	newListCommand,
 	newPlanCommand,
 	newReportCommand,
+	newRunCommand,
 	newShowCommand,
 	newCompletionCommand,
 	newVersionCommand,

@@ -1,3 +1,41 @@
 // Package node is the part of the registry that an agent carries: the node
-// halves of every family, by verb.
+// halves of every family.
 package node
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Tunnels are the ways to carry traffic, in the order shown.
+func Tunnels() []tunnel.Tunnel { return tunnel.All() }
+
+// Engines are the load generators, the default first.
+func Engines() []traffic.Engine { return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}} }
+
+// Prober is the latency probe.
+func Prober() traffic.Prober { return traffic.Echo{} }
+
+// Knobs are the settings that can be varied, in the order shown.
+func Knobs() []knob.Knob { return knob.All() }
+
+// Probes are the telemetry sources, in the order shown.
+func Probes() []probe.Probe { return probe.All(probe.Root{}) }
+
+// Parts are what an agent serves. Tunnels and traffic ends get a process of
+// their own; knobs and probes are the agent's own work.
+func Parts() agent.Parts {
+	p := agent.Parts{Knobs: Knobs(), Handlers: probe.Handlers(probe.Root{}), Isolated: map[string]host.Handler{}}
+	for _, t := range Tunnels() {
+		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
+	}
+	for _, e := range Engines() {
+		p.Isolated[host.Verb(host.FamilyTraffic, e.Name())] = e.Serve
+	}
+	p.Isolated[host.Verb(host.FamilyTraffic, Prober().Name())] = Prober().Serve
+	return p
+}

@@ -1,0 +1,417 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// undoTime is how long putting a local lab back may take. It takes 20 ms.
+const undoTime = 20 * time.Second
+
+type runOptions struct {
+	plan   planOptions
+	attach string
+	report string
+	json   bool
+}
+
+func newRunCommand(p *program) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--attach LAB] [--report FILE] [--json]",
+		Short: "Run a plan on a lab, store every trial, and write the report",
+		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
+			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
+			"trial is stored before the next begins. The first Ctrl-C stops the load, puts\n" +
+			"everything back and keeps what is finished; the second stops waiting.",
+		Args:              optionalArg,
+		ValidArgsFunction: completePlans,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				o.plan.name = args[0]
+			}
+			if err := o.plan.validate(cmd.Flags()); err != nil {
+				return err
+			}
+			return runRun(cmd.Context(), o, p)
+		},
+	}
+	o.plan.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
+	return cmd
+}
+
+func runRun(ctx context.Context, o runOptions, p *program) error {
+	pl, err := o.plan.read(vocabulary())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
+		Lab: "local", Command: commandLine(os.Args, pl.Design.Method.Seed), Version: readVersion().String(),
+		BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
+	return x.whole(ctx, nil)
+}
+
+// execution is one campaign from the opened store to the printed result; run
+// and resume share it.
+type execution struct {
+	p          *program
+	plan       *plan.Plan
+	run        record.Run
+	attach     string
+	json       bool
+	reportPath string
+	resumed    bool
+
+	store    *store.Store
+	journal  *journal.Journal
+	sink     progress.Sink
+	campaign *trial.Campaign
+	report   *outFile
+}
+
+// whole opens everything that could fail late, runs, puts back, and reports.
+func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) {
+	if err := x.open(ctx); err != nil {
+		return errors.Join(err, x.shut())
+	}
+	defer func() { err = errors.Join(err, x.shut()) }()
+	x.sink = x.p.sink(x.json)
+	runErr := x.campaignOver(ctx, done)
+	// From here on nothing may be cut short by the first signal: undo,
+	// store, report.
+	undoErr := x.undo(ctx)
+	status, reason := record.RunDone, ""
+	switch {
+	case errors.Is(context.Cause(ctx), ErrInterrupted):
+		status, reason = record.RunInterrupted, "by a signal"
+	case runErr != nil:
+		status, reason = record.RunFailed, runErr.Error()
+	}
+	after := context.WithoutCancel(ctx)
+	stored := x.stored(after)
+	if stored {
+		if err := x.store.EndRun(after, x.run.ID, status, reason, time.Now().UTC()); err != nil {
+			undoErr = errors.Join(undoErr, err)
+		}
+	}
+	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
+	if err := x.sink.Close(); err != nil {
+		undoErr = errors.Join(undoErr, err)
+	}
+	if !stored {
+		return errors.Join(dirty(undoErr), runErr)
+	}
+	return errors.Join(dirty(undoErr), runErr, x.present(after))
+}
+
+// dirty gives what could not be put back its exit code.
+func dirty(err error) error {
+	if errors.Is(err, lab.ErrDirty) {
+		return &exitError{codeDirty, &hinted{err, "chokepoint lab restore tries again"}}
+	}
+	return err
+}
+
+// open prepares directories, store, journal and the report's file.
+func (x *execution) open(ctx context.Context) (err error) {
+	d := x.p.dirs
+	if d.Note != "" {
+		x.p.streams.note("%s", d.Note)
+	}
+	if err := x.refuseLeftovers(); err != nil {
+		return err
+	}
+	if x.reportPath == "" {
+		x.reportPath = d.reportFile(x.run.ID)
+	}
+	for _, dir := range []string{d.Data, d.State, d.Runtime} {
+		if err := prepare(dir); err != nil {
+			return err
+		}
+	}
+	if err := prepareFor(x.reportPath, d.Data); err != nil {
+		return err
+	}
+	if x.report, err = createOutFile(x.reportPath); err != nil {
+		return err
+	}
+	if x.store, err = store.Open(ctx, d.storeFile()); err != nil {
+		return err
+	}
+	x.journal, err = journal.Create(journalDir(d), x.run.ID)
+	return err
+}
+
+// prepareFor makes the directory of a report that lies in our own data.
+func prepareFor(file, data string) error {
+	if dir := filepath.Dir(file); strings.HasPrefix(dir, data) {
+		return prepare(dir)
+	}
+	return nil
+}
+
+// refuseLeftovers tells of a killed run whose changes were not undone.
+func (x *execution) refuseLeftovers() error {
+	stale, _, err := journal.FindStale(journalDir(x.p.dirs))
+	if err != nil {
+		return err
+	}
+	for _, s := range stale {
+		x.p.streams.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner, count(len(s.Entries), "change"))
+		if err := s.Release(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func journalDir(d dirs) string { return filepath.Join(d.State, "journal") }
+
+func labsDir(d dirs) string { return filepath.Join(d.Runtime, "labs") }
+
+func (x *execution) tell(e record.Event) {
+	if e.Time.IsZero() {
+		e.Time = time.Now().UTC()
+	}
+	x.sink.Event(e)
+}
+
+// campaignOver brings the labs up, stores the run's head and runs all rows.
+func (x *execution) campaignOver(ctx context.Context, done []record.Trial) error {
+	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts()}
+	if x.attach != "" {
+		l, err := lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal)
+		if err != nil {
+			return &exitError{codeUsage, err}
+		}
+		labs.Attached = l
+	}
+	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+		Prober: node.Prober(), Probes: node.Probes(), Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
+	c := x.campaign
+	data, err := json.Marshal(x.run.Design)
+	if err != nil {
+		return fmt.Errorf("encode design: %w", err)
+	}
+	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Total: len(x.plan.Rows()), Data: data})
+	if err := c.Prepare(ctx); err != nil {
+		return err
+	}
+	if x.resumed {
+		if err := x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC()); err != nil {
+			return err
+		}
+	} else {
+		if err := x.begin(ctx, labs); err != nil {
+			return err
+		}
+	}
+	_, err = c.Execute(ctx)
+	return err
+}
+
+// begin measures the tester's own ceiling and stores the run's head.
+func (x *execution) begin(ctx context.Context, labs *lab.Locals) error {
+	c := x.campaign
+	if len(c.Run.Topologies) > 0 {
+		l, err := labs.For(ctx, c.Run.Topologies[0].Name)
+		if err != nil {
+			return err
+		}
+		n, err := l.Node(ctx, l.Topology.Near)
+		if err != nil {
+			return err
+		}
+		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
+		if c.Run.Ceilings, err = traffic.Loopback(ctx, n.Agent); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
+		}
+	}
+	return x.store.CreateRun(ctx, c.Run)
+}
+
+// ask prompts a human and waits for Enter.
+func (x *execution) ask(ctx context.Context, s record.Step) error {
+	if x.p.In == nil {
+		return fmt.Errorf("step %q needs a human", s.Prompt)
+	}
+	fmt.Fprintf(x.p.Err, "\n%s, then press Enter ", strings.TrimRight(s.Prompt, ". "))
+	answered := make(chan error, 1)
+	go func() {
+		_, err := bufio.NewReader(x.p.In).ReadString('\n')
+		answered <- err
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-answered:
+		if errors.Is(err, io.EOF) {
+			return &hinted{fmt.Errorf("step %q: no one is there to press Enter", s.Prompt), "run it from a terminal, or take the steps out of the plan"}
+		}
+		return err
+	}
+}
+
+// undo puts the labs back, on a context of its own: a second Ctrl-C gives up
+// waiting.
+func (x *execution) undo(ctx context.Context) error {
+	if x.campaign == nil {
+		return nil
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- x.campaign.Close(after) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-x.p.hard:
+		cancel()
+		return fmt.Errorf("%w: stopped waiting while lab %s was taken down", lab.ErrDirty, x.run.ID)
+	}
+}
+
+// stored says whether the run's head reached the store.
+func (x *execution) stored(ctx context.Context) bool {
+	_, err := x.store.Find(ctx, x.run.ID)
+	return err == nil
+}
+
+// present derives the document, writes the report and prints the result.
+func (x *execution) present(ctx context.Context) error {
+	run, err := x.store.Find(ctx, x.run.ID)
+	if err != nil {
+		return err
+	}
+	trials, err := x.store.Trials(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	doc := analysis.Derive(run, trials)
+	html, err := render(doc, formatHTML)
+	if err == nil {
+		err = x.report.commit(html)
+	}
+	if err != nil {
+		return err
+	}
+	if x.json {
+		line, err := jsonLine(doc)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(x.p.Out, string(line)), outcome(doc))
+	}
+	text, err := render(doc, formatText)
+	if err != nil {
+		return err
+	}
+	if err := write(x.p.Out, string(text)+"\nReport: "+x.reportPath+"\n"); err != nil {
+		return err
+	}
+	return outcome(doc)
+}
+
+// shut closes what open opened. Nothing here loses a result.
+func (x *execution) shut() error {
+	var err error
+	if x.report != nil {
+		err = errors.Join(err, x.report.abort())
+	}
+	if x.store != nil {
+		err = errors.Join(err, x.store.Close())
+	}
+	if x.journal != nil {
+		if closeErr := x.journal.Close(); closeErr != nil {
+			err = errors.Join(err, dirty(fmt.Errorf("%w: %w", lab.ErrDirty, closeErr)))
+		}
+	}
+	return err
+}
+
+func randomWord() uint16 {
+	var b [2]byte
+	rand.Read(b[:]) // never fails since Go 1.24
+	return binary.LittleEndian.Uint16(b[:])
+}
+
+// commandLine is the exact command that makes the same run again: as typed,
+// with the seed that was drawn.
+func commandLine(args []string, seed uint64) string {
+	words := []string{"chokepoint"}
+	seeded := false
+	for _, a := range args[1:] {
+		if a == "--seed" || strings.HasPrefix(a, "--seed=") {
+			seeded = true
+		}
+		words = append(words, quoteWord(a))
+	}
+	if !seeded {
+		words = append(words, fmt.Sprintf("--seed %d", seed))
+	}
+	return strings.Join(words, " ")
+}
+
+func quoteWord(w string) string {
+	if w != "" && !strings.ContainsAny(w, " \t\n\"'\\$&|;<>()*?[]#~`!{}") {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+// binaryHash identifies the program, so that resume can tell another build.
+func binaryHash() string {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

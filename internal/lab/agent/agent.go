@@ -1,0 +1,80 @@
+// Package agent is the node's side of every family: it dispatches verbs to
+// the node halves, holds what they change for as long as their sessions
+// live, and gives tunnels and traffic ends processes of their own, so that
+// their CPU can be told apart and their garbage collector stalls nobody.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// Parts is what a node can do: the node halves of the registry.
+type Parts struct {
+	Knobs    []knob.Knob
+	Handlers map[string]host.Handler // served in the agent itself
+	Isolated map[string]host.Handler // served in a child process each
+}
+
+// ChildRole and Role are the arguments with which the program is started as
+// an agent, and as an agent's child.
+const (
+	Role      = "agent"
+	ChildRole = "agent-child"
+)
+
+// Main serves the parts on a connection until it ends. The child role serves
+// isolated verbs itself; the agent passes them on to a child.
+func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
+	handlers := map[string]host.Handler{}
+	for verb, h := range p.Isolated {
+		if role != ChildRole {
+			h = inChild(verb)
+		}
+		handlers[verb] = h
+	}
+	for verb, h := range p.Handlers {
+		handlers[verb] = h
+	}
+	for _, k := range p.Knobs {
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k)
+	}
+	handlers[VerbCounters] = tellCounters
+	handlers[VerbEcho] = echo
+	handlers[VerbReach] = reach
+	return host.Serve(ctx, conn, handlers)
+}
+
+// inChild passes a session on to a process of its own.
+func inChild(verb string) host.Handler {
+	return func(ctx context.Context, s host.Session) error {
+		var first json.RawMessage
+		if err := s.Recv(&first); err != nil {
+			return err
+		}
+		process, err := host.Spawn{Args: []string{ChildRole}}.Start()
+		if err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+		child := host.Connect(process)
+		defer child.Close() // hangs up: the child undoes and leaves
+		// A child that does not leave by itself must not hold up the agent.
+		stop := context.AfterFunc(ctx, func() { child.Close() })
+		defer stop()
+		far, err := child.Open(ctx, verb, first)
+		if err != nil {
+			return err
+		}
+		err = host.Relay(s, far)
+		if errors.Is(err, host.ErrUnreachable) && ctx.Err() == nil {
+			return fmt.Errorf("%s: its process ended unexpectedly", verb)
+		}
+		return err
+	}
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// Turn is the first message of a knob session. With Restore set, the state
+// is applied for good and the session ends: it finishes another session's
+// undoing. Otherwise the node answers with the Held state it found, waits
+// for the word to go on (the controller journals meanwhile), applies Want,
+// answers with what it reads back, and puts the place back when the session
+// ends in whatever way.
+type Turn struct {
+	Place   knob.Place `json:"place"`
+	Want    knob.State `json:"want"`
+	Restore bool       `json:"restore,omitempty"`
+	Check   bool       `json:"check,omitempty"` // only ask whether it can be done
+}
+
+// Held is the node's answer at each step of a knob session.
+type Held struct {
+	State  knob.State    `json:"state"`
+	Answer *check.Answer `json:"answer,omitempty"`
+}
+
+func holdKnob(k knob.Knob) host.Handler {
+	return func(ctx context.Context, s host.Session) error {
+		var t Turn
+		if err := s.Recv(&t); err != nil {
+			return err
+		}
+		if t.Check {
+			a := knob.Check(ctx, k, t.Place, t.Want)
+			return s.Send(Held{Answer: &a})
+		}
+		if t.Restore {
+			if err := k.Apply(ctx, t.Place, t.Want); err != nil {
+				return err
+			}
+			got, err := knob.Read(ctx, k, t.Place, t.Want)
+			if err != nil {
+				return err
+			}
+			return s.Send(Held{State: got})
+		}
+		return turn(ctx, s, k, t)
+	}
+}
+
+func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) {
+	before, err := knob.Read(ctx, k, t.Place, t.Want)
+	if err != nil {
+		return err
+	}
+	if err := s.Send(Held{State: before}); err != nil {
+		return err
+	}
+	var proceed struct{}
+	if err := s.Recv(&proceed); err != nil {
+		return quiet(err) // nothing was changed yet
+	}
+	// The undoing must happen although ctx is cancelled: that is when.
+	undo := context.WithoutCancel(ctx)
+	defer func() { err = errors.Join(quiet(err), k.Apply(undo, t.Place, before)) }()
+	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
+		return err
+	}
+	got, err := knob.Read(ctx, k, t.Place, t.Want)
+	if err != nil {
+		return err
+	}
+	if !knob.Same(k, t.Want, got) {
+		return fmt.Errorf("apply %s=%s on %s %s: read back %s", k.Name(), t.Want, t.Place.Node, t.Place.Port, got)
+	}
+	if err := s.Send(Held{State: got}); err != nil {
+		return err
+	}
+	return s.Recv(&proceed)
+}
+
+// quiet drops the ways in which a session is meant to end.
+func quiet(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
+		return nil
+	}
+	return err
+}

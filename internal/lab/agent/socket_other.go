@@ -1,0 +1,17 @@
+//go:build !linux
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+func listenExact(context.Context, netip.AddrPort) (*net.UDPConn, error) {
+	return nil, fmt.Errorf("unfragmented packets: %w on %s", host.ErrUnsupported, runtime.GOOS)
+}

@@ -1,0 +1,283 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Roles in which this program starts itself again for a local lab. The
+// holder is the first process of the lab's PID, mount and network namespaces
+// and owns everything in it: when it ends, for whatever reason, the kernel
+// kills every process inside and the links vanish with their namespaces. One
+// anchor per node holds that node's namespaces and starts an agent for each
+// connection to the node's socket.
+const (
+	HolderRole = "lab-holder"
+	AnchorRole = "lab-anchor"
+)
+
+// holderRequest is the first line on a holder's standard input.
+type holderRequest struct {
+	Topology record.Topology `json:"topology"`
+	Dir      string          `json:"dir"`
+	Detached bool            `json:"detached"` // stays after its input ends
+	Queues   int             `json:"queues"`
+}
+
+// holderAnswer is the one line on its standard output.
+type holderAnswer struct {
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// HolderMain is the holder's life. It returns when its controller hangs up;
+// a detached holder waits to be killed.
+func HolderMain(stdin io.Reader, stdout io.Writer) error {
+	in := bufio.NewReader(stdin)
+	var q holderRequest
+	if err := readLine(in, &q); err != nil {
+		return fmt.Errorf("read lab request: %w", err)
+	}
+	anchors, err := hold(q)
+	a := holderAnswer{}
+	if err != nil {
+		a.Error = err.Error()
+		var h interface{ Hint() string }
+		if errors.As(err, &h) {
+			a.Hint = h.Hint()
+		}
+	}
+	if encErr := json.NewEncoder(stdout).Encode(a); encErr != nil || err != nil {
+		return errors.Join(err, encErr)
+	}
+	if q.Detached {
+		// The controller says so once it has written down who we are: a
+		// lab that nobody knows of must not stay.
+		if _, err := in.ReadBytes('\n'); err != nil {
+			return nil
+		}
+		for {
+			time.Sleep(time.Hour) // until killed by lab down
+		}
+	}
+	io.Copy(io.Discard, in) // until the controller hangs up or dies
+	for _, c := range anchors {
+		c.Close()
+	}
+	return nil
+}
+
+func readLine(r *bufio.Reader, v any) error {
+	b, err := r.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+// hold builds the lab: private mounts, anchors, links into their namespaces,
+// then each node's addresses and routes.
+func hold(q holderRequest) ([]*host.Child, error) {
+	dir, err := os.Open(q.Dir) // before the mounts change
+	if err != nil {
+		return nil, fmt.Errorf("open lab directory: %w", err)
+	}
+	defer dir.Close()
+	if err := mountOwn(); err != nil {
+		return nil, err
+	}
+	plan := layouts(q.Topology)
+	anchors := make([]*host.Child, len(plan))
+	pids := map[string]int{}
+	for i, l := range plan {
+		if anchors[i], err = startAnchor(dir, l.Node); err != nil {
+			return anchors[:i], err
+		}
+		pids[l.Node] = anchors[i].Pid()
+	}
+	for _, link := range q.Topology.Links {
+		a, b := link.Ends[0], link.Ends[1]
+		err := kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pids[a.Node]},
+			kernel.VethEnd{Name: b.Port, PID: pids[b.Node]}, max(q.Queues, 1))
+		if err != nil {
+			return anchors, fmt.Errorf("join %s and %s: %w", a.Node, b.Node, err)
+		}
+	}
+	for i, l := range plan {
+		if err := settle(anchors[i], l); err != nil {
+			return anchors, fmt.Errorf("set up node %s: %w", l.Node, err)
+		}
+	}
+	return anchors, nil
+}
+
+// mountOwn gives this mount namespace a /proc that shows its PID namespace.
+func mountOwn() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return &hinted{fmt.Errorf("mount /proc in the lab: %w", err),
+			"a container often hides parts of /proc; run on the machine itself or in a privileged container"}
+	}
+	return nil
+}
+
+// startAnchor makes the node's socket and the process that serves it. The
+// socket's address goes through the open directory, because a path may be
+// longer than the 108 bytes that unix(7) allows.
+func startAnchor(dir *os.File, node string) (*host.Child, error) {
+	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for node %s: %w", node, err)
+	}
+	l.SetUnlinkOnClose(false)
+	defer l.Close()
+	f, err := l.File()
+	if err != nil {
+		return nil, fmt.Errorf("listen for node %s: %w", node, err)
+	}
+	defer f.Close()
+	return host.Spawn{
+		Args:       []string{AnchorRole, node},
+		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS,
+		Files:      []*os.File{f},
+	}.Start()
+}
+
+// settle sends a node its layout and waits until it stands.
+func settle(anchor *host.Child, l layout) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if _, err := anchor.Write(append(b, '\n')); err != nil {
+		return err
+	}
+	var a holderAnswer
+	if err := json.NewDecoder(anchor).Decode(&a); err != nil {
+		return fmt.Errorf("no answer: %w", err)
+	}
+	if a.Error != "" {
+		return errors.New(a.Error)
+	}
+	return nil
+}
+
+// AnchorMain is the life of a node's first process: it sets the node up and
+// then starts an agent, started with agentArgs, for each connection.
+func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
+	listener := os.NewFile(3, "listener")
+	unix.CloseOnExec(3)
+	var l layout
+	in := bufio.NewReader(stdin)
+	if err := readLine(in, &l); err != nil {
+		return fmt.Errorf("read layout of node %s: %w", node, err)
+	}
+	err := arrange(l)
+	a := holderAnswer{}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	if encErr := json.NewEncoder(stdout).Encode(a); encErr != nil || err != nil {
+		return errors.Join(err, encErr)
+	}
+	ln, err := net.FileListener(listener)
+	if err != nil {
+		return fmt.Errorf("serve node %s: %w", node, err)
+	}
+	listener.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	context.AfterFunc(ctx, func() { ln.Close() })
+	go func() {
+		io.Copy(io.Discard, in) // the holder hung up
+		cancel()
+	}()
+	return serveNode(ln.(*net.UnixListener), agentArgs)
+}
+
+func serveNode(ln *net.UnixListener, agentArgs []string) error {
+	for {
+		c, err := ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		f, err := c.File()
+		c.Close()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		// The pollable, non-blocking mode is a property of the open file and
+		// would reach the agent; it wants its standard input blocking or not
+		// as its own runtime decides, which it detects.
+		agent, err := host.Spawn{Args: agentArgs, Conn: f}.Start()
+		f.Close()
+		if err != nil {
+			return err
+		}
+		go agent.Wait() // reaps it when it leaves
+	}
+}
+
+// arrange makes this namespace what the layout says.
+func arrange(l layout) error {
+	if err := unix.Sethostname([]byte(l.Node)); err != nil {
+		return fmt.Errorf("name the node: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	// /sys shows the namespace of whoever mounted it.
+	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, syscall.EPERM) {
+		return fmt.Errorf("mount /sys in the node: %w", err)
+	}
+	for _, s := range l.Sysctls {
+		if err := kernel.WriteSysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	if err := kernel.LoopbackUp(); err != nil {
+		return err
+	}
+	for _, port := range l.Ports {
+		if err := kernel.Up(port); err != nil {
+			return err
+		}
+	}
+	for _, a := range l.Addresses {
+		if err := kernel.AddAddress(a.Port, a.Address); err != nil {
+			return err
+		}
+	}
+	for _, r := range l.Routes {
+		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// socketOf is the socket of a node below an open lab directory.
+func socketOf(dir *os.File, node string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(node)+".sock")
+}

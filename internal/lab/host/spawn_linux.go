@@ -1,0 +1,111 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Spawn starts this program again in another role, optionally as the first
+// process of new namespaces. Its standard input and output are a connection
+// to us unless Conn is given.
+type Spawn struct {
+	Args       []string   // the role and its arguments
+	Namespaces uintptr    // CLONE_NEW… flags
+	MapRoot    bool       // with CLONE_NEWUSER: our user is root inside
+	Files      []*os.File // from descriptor 3 on
+	Conn       *os.File   // standard input and output instead of pipes
+	Stderr     *os.File   // nil = ours
+}
+
+// Child is a process made by Spawn. Reading and writing it speaks to its
+// standard output and input; Close hangs up, which every role takes as the
+// order to leave, and waits for it.
+type Child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out io.ReadCloser
+
+	once sync.Once
+	err  error
+}
+
+// Start runs the program. Its own session keeps a Ctrl-C of the terminal away.
+func (s Spawn) Start() (*Child, error) {
+	// The path in /proc is the very program that runs now, also when the
+	// file was replaced or removed, as "go run" does.
+	cmd := exec.Command("/proc/self/exe", s.Args...)
+	cmd.Args[0] = "chokepoint"
+	cmd.ExtraFiles = s.Files
+	cmd.Stderr = s.Stderr
+	if s.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
+	if s.MapRoot {
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	cmd.SysProcAttr = attr
+	c := &Child{cmd: cmd}
+	var err error
+	if s.Conn != nil {
+		cmd.Stdin, cmd.Stdout = s.Conn, s.Conn
+	} else {
+		if c.in, err = cmd.StdinPipe(); err == nil {
+			c.out, err = cmd.StdoutPipe()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
+	}
+	return c, nil
+}
+
+// Pid is the process' number in our PID namespace.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+func (c *Child) Read(b []byte) (int, error) { return c.out.Read(b) }
+
+func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
+
+// patience is how long a process may take to undo what it did.
+const patience = 5 * time.Second
+
+// Close hangs up and waits for the process to leave; one that does not leave
+// is killed, which is an error.
+func (c *Child) Close() error {
+	c.once.Do(func() {
+		if c.in != nil {
+			c.in.Close()
+		}
+		kill := time.AfterFunc(patience, func() { c.Kill() })
+		defer kill.Stop()
+		c.err = c.cmd.Wait()
+	})
+	return c.err
+}
+
+// Wait waits for a process that is meant to end by itself, such as one whose
+// Conn hangs up.
+func (c *Child) Wait() error {
+	c.once.Do(func() { c.err = c.cmd.Wait() })
+	return c.err
+}
+
+// Kill ends the process, and with it every PID namespace it leads.
+func (c *Child) Kill() error {
+	err := c.cmd.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,34 @@
+//go:build !linux
+
+package host
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// Spawn starts this program again in another role; see spawn_linux.go.
+type Spawn struct {
+	Args       []string
+	Namespaces uintptr
+	MapRoot    bool
+	Files      []*os.File
+	Conn       *os.File
+	Stderr     *os.File
+}
+
+// Child is a process made by Spawn.
+type Child struct{}
+
+// Start answers that this system has no namespaces.
+func (s Spawn) Start() (*Child, error) {
+	return nil, fmt.Errorf("start %s: %w on %s", s.Args[0], ErrUnsupported, runtime.GOOS)
+}
+
+func (*Child) Pid() int                  { return 0 }
+func (*Child) Read([]byte) (int, error)  { return 0, ErrUnsupported }
+func (*Child) Write([]byte) (int, error) { return 0, ErrUnsupported }
+func (*Child) Close() error              { return ErrUnsupported }
+func (*Child) Wait() error               { return ErrUnsupported }
+func (*Child) Kill() error               { return ErrUnsupported }

@@ -1,0 +1,126 @@
+// Package lab is a live testbed and its undoing: nodes by role joined by
+// links, an agent or a router's own command line on each, tunnels and
+// settings that are put back. It measures nothing.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/router"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// HostNode is the node that stands for the machine which carries the lab.
+const HostNode = "host"
+
+// Node is one machine of a lab. A router without room for an agent has none:
+// it is driven by System through Host instead, and its resident probes are
+// reported as unavailable.
+type Node struct {
+	Name   string
+	Agent  host.Agent    // nil where the node is driven by commands
+	Host   host.Host     // nil where the node has an agent
+	System router.System // with Host
+}
+
+// Parts is what labs are made with: the controller halves of the registry.
+type Parts struct {
+	Knobs   []knob.Knob
+	Tunnels []tunnel.Tunnel
+}
+
+// Lab is a testbed that is up. It is used by one campaign at a time; its
+// methods are not safe for concurrent use, except Node.
+type Lab struct {
+	ID       string
+	Kind     string // "local", …
+	Topology record.Topology
+	Note     string // what this kind of lab loses here, in words
+
+	parts   Parts
+	plan    addressPlan
+	journal *journal.Journal // nil: nothing outlives us
+
+	mu    sync.Mutex
+	nodes map[string]*Node
+	dial  func(ctx context.Context, node string) (*Node, error)
+
+	settings []*turned // in the order applied
+	tunnels  map[string]*laid
+	clock    int // ages the tunnels
+
+	down func(ctx context.Context) error // ends what Up began
+}
+
+// Node returns a node by name, connecting to its agent at first use.
+func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.nodes[name]; n != nil {
+		return n, nil
+	}
+	n, err := l.dial(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("reach node %s of lab %s: %w", name, l.ID, err)
+	}
+	l.nodes[name] = n
+	return n, nil
+}
+
+// Nodes names the lab's nodes, near to far, then the host.
+func (l *Lab) Nodes() []string {
+	var names []string
+	for _, n := range l.Topology.Nodes {
+		names = append(names, n.Name)
+	}
+	return append(names, HostNode)
+}
+
+// Close puts everything back: settings, tunnels, connections, and the lab
+// itself if we own it. It goes on after errors and joins them under ErrDirty.
+func (l *Lab) Close(ctx context.Context) error {
+	err := l.Settle(ctx, nil)
+	for key := range l.tunnels {
+		err = errors.Join(err, l.lower(ctx, key))
+	}
+	l.mu.Lock()
+	for name, n := range l.nodes {
+		if n.Agent != nil {
+			n.Agent.Close()
+		}
+		delete(l.nodes, name)
+	}
+	l.mu.Unlock()
+	if l.down != nil {
+		err = errors.Join(err, l.down(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("take down lab %s: %w: %w", l.ID, ErrDirty, err)
+	}
+	return nil
+}
+
+// Address is the near (0) or far (1) node's address on the path of a slot.
+func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
+
+// ForwardAddress is where the far side reaches the near node through a port
+// forward: the address of the near side's router that faces the far side.
+func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
+	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
+		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
+	}
+	i, e, ok := l.plan.linkOf(l.Topology.Routers[0], "wan")
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("router %s has no port wan", l.Topology.Routers[0])
+	}
+	pair := l.plan.link(i, e)
+	return family(pair[:], ip), nil
+}

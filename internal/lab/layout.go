@@ -1,0 +1,157 @@
+package lab
+
+import (
+	"net/netip"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// layout is what one node of a local lab must look like: plain data that the
+// holder hands to the node's first process.
+type layout struct {
+	Node      string        `json:"node"`
+	Router    bool          `json:"router"`
+	Ports     []string      `json:"ports"`
+	Addresses []portAddress `json:"addresses"`
+	Routes    []route       `json:"routes"`
+	Sysctls   [][2]string   `json:"sysctls"` // in order; before links come up
+}
+
+type portAddress struct {
+	Port    string       `json:"port"`
+	Address netip.Prefix `json:"address"`
+}
+
+type route struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via"`
+	Dev string       `json:"dev"`
+}
+
+// baseSysctls are set in every node before its links come up. IPv6 addresses
+// must not wait for duplicate detection (the first second of every lab would
+// lose its packets), and path MTU caches must not outlive a trial.
+func baseSysctls(router bool) [][2]string {
+	s := [][2]string{
+		{"net.ipv6.conf.all.accept_dad", "0"},
+		{"net.ipv6.conf.default.accept_dad", "0"},
+		{"net.ipv6.conf.default.accept_ra", "0"},
+	}
+	if router {
+		s = append(s, [2]string{"net.ipv4.ip_forward", "1"}, [2]string{"net.ipv6.conf.all.forwarding", "1"})
+	}
+	return s
+}
+
+// layouts computes every node's layout of a topology. Routing is by hop
+// count along the chain of nodes, near to far: what lies behind is reached
+// through the neighbour on that side.
+func layouts(t record.Topology) []layout {
+	p := addressPlan{t}
+	out := make([]layout, len(t.Nodes))
+	for i, n := range t.Nodes {
+		l := layout{Node: n.Name, Router: n.Router, Sysctls: baseSysctls(n.Router)}
+		for li, link := range t.Links {
+			for e, end := range link.Ends {
+				if end.Node != n.Name {
+					continue
+				}
+				l.Ports = append(l.Ports, end.Port)
+				for _, a := range p.link(li, e) {
+					l.Addresses = append(l.Addresses, portAddress{end.Port, a})
+				}
+				l.Routes = append(l.Routes, p.routesOver(i, li, e)...)
+			}
+		}
+		l.Addresses = append(l.Addresses, p.extraAddresses(n.Name, l.Ports)...)
+		out[i] = l
+	}
+	return out
+}
+
+// routesOver lists what node i reaches over its end e of link li: every link
+// further on in that direction, and the end node's path addresses, unless a
+// tunnel of its own leads there.
+func (p addressPlan) routesOver(i, li, e int) []route {
+	via := p.link(li, 1-e)
+	dev := p.topology.Links[li].Ends[e].Port
+	var out []route
+	add := func(to []netip.Prefix) {
+		for f := range to {
+			out = append(out, route{to[f].Masked(), via[f].Addr(), dev})
+		}
+	}
+	// Links and nodes are both listed near to far, so link li joins nodes li
+	// and li+1: e == 0 looks towards the far side.
+	if e == 0 {
+		for far := li + 1; far < len(p.topology.Links); far++ {
+			pair := p.link(far, 0)
+			add(pair[:])
+		}
+	} else {
+		for near := li - 1; near >= 0; near-- {
+			pair := p.link(near, 0)
+			add(pair[:])
+		}
+	}
+	for slot := 1; slot < Slots; slot++ {
+		side := 1 - e // 1: the far node's addresses
+		if p.hasBehind(side) && p.leadsPlainly(i, side) {
+			add(p.behind(slot, side))
+		}
+		// The way back to the inner addresses of a tunnel that ends on the
+		// near node: its router knows them by the tunnel device, the nodes
+		// behind the router send to the router.
+		if e == 1 && p.topology.Tunnel[0] == p.topology.Near && i > p.index(p.topology.Tunnel[1]) {
+			add(p.tunnel(slot, 0))
+		}
+	}
+	return out
+}
+
+// hasBehind reports whether the near (0) or far (1) node has addresses that
+// lie behind a tunnel which ends elsewhere.
+func (p addressPlan) hasBehind(side int) bool {
+	if side == 0 {
+		return p.topology.Tunnel[0] != p.topology.Near
+	}
+	return p.topology.Tunnel[1] != p.topology.Far
+}
+
+// leadsPlainly reports whether node i reaches the path addresses of a side
+// over plain links: it is at or beyond the tunnel's end on that side. Before
+// it, only the node that holds the tunnel's other end routes there, through
+// the tunnel; the end nodes send to their router.
+func (p addressPlan) leadsPlainly(i, side int) bool {
+	near, far := p.index(p.topology.Tunnel[0]), p.index(p.topology.Tunnel[1])
+	if side == 1 {
+		return i >= far || i < near
+	}
+	return i <= near || i > far
+}
+
+func (p addressPlan) index(node string) int {
+	for i, n := range p.topology.Nodes {
+		if n.Name == node {
+			return i
+		}
+	}
+	return -1
+}
+
+// extraAddresses are the path addresses that a near or far node carries for
+// every slot, on its only port.
+func (p addressPlan) extraAddresses(node string, ports []string) []portAddress {
+	var out []portAddress
+	for side, name := range []string{p.topology.Near, p.topology.Far} {
+		if name != node || !p.hasBehind(side) {
+			continue
+		}
+		for slot := 1; slot < Slots; slot++ {
+			for _, a := range p.behind(slot, side) {
+				out = append(out, portAddress{ports[0], a})
+			}
+		}
+	}
+	return out
+}

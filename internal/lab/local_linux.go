@@ -1,0 +1,300 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// upTime is how long a local lab may take to come up; it takes 20 ms.
+const upTime = 10 * time.Second
+
+// Local describes a local lab to be made: namespaces of this machine.
+type Local struct {
+	ID       string
+	Topology record.Topology
+	Dir      string           // the runtime directory of all labs
+	Journal  *journal.Journal // nil only for a detached lab
+	Detached bool             // stays up until Down
+	Queues   int              // transmit and receive queues of each veth; 0 = 1
+	Parts    Parts
+}
+
+// Info is what a local lab's directory says about it.
+type Info struct {
+	ID       string          `json:"id"`
+	Pid      int             `json:"pid"`
+	Born     uint64          `json:"born"`
+	Detached bool            `json:"detached"`
+	Started  time.Time       `json:"started"`
+	Topology record.Topology `json:"topology"`
+}
+
+const infoFile = "lab.json"
+
+// Up makes the lab. On error nothing is left.
+func (o Local) Up(ctx context.Context) (*Lab, error) {
+	l := newLab(o.ID, o.Topology, o.Parts, o.Journal)
+	dir := filepath.Join(o.Dir, o.ID)
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create lab directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create lab directory: %w", err)
+	}
+	child, err := o.startHolder(ctx, dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
+		Started: time.Now().UTC(), Topology: o.Topology}
+	seq := 0
+	if o.Journal != nil {
+		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid, Born: info.Born})
+	}
+	if err == nil {
+		err = writeJSON(filepath.Join(dir, infoFile), info)
+	}
+	if err == nil && o.Detached {
+		_, err = child.Write([]byte("\n")) // now it may stay
+	}
+	if err != nil {
+		child.Kill()
+		child.Close()
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
+	if !o.Detached {
+		l.down = func(context.Context) error {
+			err := errors.Join(child.Close(), os.RemoveAll(dir))
+			if err == nil && o.Journal != nil {
+				err = o.Journal.Done(seq)
+			}
+			return err
+		}
+	}
+	return l, nil
+}
+
+func newLab(id string, t record.Topology, parts Parts, j *journal.Journal) *Lab {
+	l := &Lab{ID: id, Kind: "local", Topology: t, parts: parts, plan: addressPlan{t}, journal: j,
+		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
+	if os.Geteuid() != 0 {
+		l.Note = "as an ordinary user, in a user namespace: no softirq placement (RPS), no real-time priority, " +
+			"socket buffers limited by rmem_max and wmem_max, no BPF"
+	}
+	return l
+}
+
+// startHolder starts the lab's first process and waits until all stands.
+func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error) {
+	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create lab log: %w", err)
+	}
+	defer log.Close()
+	s := host.Spawn{
+		Args:       []string{HolderRole},
+		Namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET,
+		Stderr:     log,
+	}
+	if os.Geteuid() != 0 {
+		s.Namespaces |= unix.CLONE_NEWUSER
+		s.MapRoot = true
+	}
+	child, err := s.Start()
+	if err != nil {
+		return nil, noNamespaces(err)
+	}
+	stop := context.AfterFunc(ctx, func() { child.Kill() })
+	defer stop()
+	late := time.AfterFunc(upTime, func() { child.Kill() })
+	defer late.Stop()
+	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues})
+	if err == nil {
+		return child, nil
+	}
+	child.Kill()
+	child.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if said, _ := os.ReadFile(log.Name()); len(said) > 0 {
+		err = fmt.Errorf("%w (%s)", err, strings.TrimSpace(lastLine(said)))
+	}
+	return nil, noNamespaces(err)
+}
+
+func lastLine(b []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
+}
+
+func greet(child *host.Child, q holderRequest) error {
+	b, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	if _, err := child.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("start lab: %w", err)
+	}
+	line, err := bufio.NewReader(child).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("start lab: its holder ended: %w", err)
+	}
+	var a holderAnswer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return fmt.Errorf("start lab: %w", err)
+	}
+	if a.Error != "" {
+		return &hinted{fmt.Errorf("start lab: %s", a.Error), a.Hint}
+	}
+	return nil
+}
+
+// noNamespaces adds what to do when the kernel refuses namespaces.
+func noNamespaces(err error) error {
+	if os.Geteuid() == 0 {
+		return err
+	}
+	var h interface{ Hint() string }
+	if errors.As(err, &h) && h.Hint() != "" {
+		return err
+	}
+	return &hinted{err, "run as root, or let ordinary users make user namespaces: " +
+		"sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), " +
+		"kernel.apparmor_restrict_unprivileged_userns (Ubuntu)"}
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o600)
+}
+
+// dialNode connects to a node of the lab in dir, which starts an agent there.
+func dialNode(dir, node string) (*Node, error) {
+	if node == HostNode {
+		child, err := host.Spawn{Args: []string{agent.Role}}.Start()
+		if err != nil {
+			return nil, err
+		}
+		return &Node{Name: node, Agent: host.Connect(child)}, nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	c, err := net.Dial("unix", socketOf(d, node))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", host.ErrUnreachable, err)
+	}
+	return &Node{Name: node, Agent: host.Connect(c)}, nil
+}
+
+// Attach connects to a detached lab.
+func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
+	labs, err := List(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range labs {
+		if i.ID != id || !i.Alive() {
+			continue
+		}
+		l := newLab(i.ID, i.Topology, parts, j)
+		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(filepath.Join(dir, id), node) }
+		return l, nil
+	}
+	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id), "lab up makes one; lab list shows those that are up"}
+}
+
+// List reads the labs below a runtime directory, living or not.
+func List(dir string) ([]Info, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*", infoFile))
+	if err != nil {
+		return nil, fmt.Errorf("list labs: %w", err)
+	}
+	var out []Info
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue // taken down meanwhile
+		}
+		var i Info
+		if json.Unmarshal(b, &i) == nil && i.ID == filepath.Base(filepath.Dir(p)) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// Alive reports whether the lab's holder is the process it was.
+func (i Info) Alive() bool { return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born }
+
+// Down ends a lab: its holder is killed, and with it all inside.
+func Down(dir string, i Info) error {
+	if i.Alive() {
+		if err := unix.Kill(i.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("take down lab %s: %w", i.ID, err)
+		}
+		if err := gone(i, 5*time.Second); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, i.ID)); err != nil {
+		return fmt.Errorf("take down lab %s: %w", i.ID, err)
+	}
+	return nil
+}
+
+// gone waits until the holder is no more (a zombie is enough: its namespaces
+// end with it).
+func gone(i Info, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for i.Alive() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("take down lab %s: its holder %d did not die: %w", i.ID, i.Pid, ErrDirty)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return nil
+}
+
+// bornAt is a process' start time in clock ticks since boot, which together
+// with its number identifies it (proc(5), stat field 22); 0 if there is no
+// such process or it is only waiting to be reaped.
+func bornAt(pid int) uint64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, ok := strings.Cut(string(b), ") ")
+	f := strings.Fields(rest)
+	if !ok || len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+		return 0
+	}
+	t, err := strconv.ParseUint(f[19], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return t
+}

@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+)
+
+// Locals lends local labs by topology; it makes each at first use and owns
+// them all. Attached, where it is set, is the only lab lent, and is not ours
+// to take down.
+type Locals struct {
+	Owner    string // prefix of the labs' ids: the run
+	Dir      string
+	Journal  *journal.Journal
+	Parts    Parts
+	Attached *Lab
+
+	labs map[string]*Lab
+}
+
+// For returns the lab of a topology.
+func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
+	if o.Attached != nil {
+		if has := o.Attached.Topology.Name; has != topology {
+			return nil, &NoTopology{topology, "the attached lab " + o.Attached.ID + " is " + has}
+		}
+		return o.Attached, nil
+	}
+	if l := o.labs[topology]; l != nil {
+		return l, nil
+	}
+	t, err := TopologyNamed(topology)
+	if err != nil {
+		return nil, err
+	}
+	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Parts: o.Parts}.Up(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.labs == nil {
+		o.labs = map[string]*Lab{}
+	}
+	o.labs[topology] = l
+	return l, nil
+}
+
+// Close puts every lab back and ends those that were made here.
+func (o *Locals) Close(ctx context.Context) error {
+	var err error
+	for _, topology := range slices.Sorted(maps.Keys(o.labs)) {
+		err = errors.Join(err, o.labs[topology].Close(ctx))
+		delete(o.labs, topology)
+	}
+	if o.Attached != nil {
+		err = errors.Join(err, o.Attached.Close(ctx))
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// Restored says what Restore did.
+type Restored struct {
+	Undone []string `json:"undone"` // in words
+	Living []string `json:"living"` // owners that live: their labs were left alone
+}
+
+// Restore finishes the undoing of owners that are gone: their labs are taken
+// down, and settings that they left in detached labs are put back. It never
+// touches a lab whose owner lives, nor a detached lab itself.
+func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
+	stale, living, err := journal.FindStale(journalDir)
+	out := Restored{Living: living}
+	for _, s := range stale {
+		failed := false
+		for _, e := range s.Entries {
+			text, undoErr := undoEntry(ctx, labDir, e)
+			if undoErr != nil {
+				err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
+				failed = true
+				continue
+			}
+			out.Undone = append(out.Undone, text)
+		}
+		if failed {
+			err = errors.Join(err, s.Release())
+			continue
+		}
+		err = errors.Join(err, s.Remove())
+	}
+	text, sweepErr := sweep(labDir, living)
+	out.Undone = append(out.Undone, text...)
+	if err = errors.Join(err, sweepErr); err != nil {
+		return out, fmt.Errorf("restore: %w: %w", ErrDirty, err)
+	}
+	return out, nil
+}
+
+func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, error) {
+	if e.Kind == journal.KindLab {
+		return "took down lab " + e.Lab, Down(filepath.Dir(e.Dir), Info{ID: e.Lab, Pid: e.Pid, Born: e.Born})
+	}
+	what := fmt.Sprintf("%s=%s on %s of lab %s", e.Knob, e.Before, e.Node, e.Lab)
+	labs, err := List(labDir)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range labs {
+		if i.ID == e.Lab && i.Alive() {
+			return "put back " + what, putBack(ctx, filepath.Join(labDir, i.ID), e)
+		}
+	}
+	return "forgot " + what + ": the lab is gone", nil
+}
+
+// putBack applies the state before through a fresh agent.
+func putBack(ctx context.Context, dir string, e journal.Entry) error {
+	n, err := dialNode(dir, e.Node)
+	if err != nil {
+		return err
+	}
+	defer n.Agent.Close()
+	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
+	if err := json.Unmarshal(e.Place, &t.Place); err != nil {
+		return fmt.Errorf("read place of %s: %w", e.Knob, err)
+	}
+	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
+}
+
+// sweep removes the directories of labs that died with their owners, and of
+// labs whose start was killed before it could be journalled.
+func sweep(labDir string, living []string) ([]string, error) {
+	if len(living) > 0 {
+		return nil, nil // one of them may be starting
+	}
+	entries, err := os.ReadDir(labDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	labs, err := List(labDir)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[string]bool{}
+	for _, i := range labs {
+		alive[i.ID] = i.Alive()
+	}
+	var out []string
+	for _, e := range entries {
+		if alive[e.Name()] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(labDir, e.Name())); err != nil {
+			return out, err
+		}
+		out = append(out, "removed the directory of lab "+e.Name())
+	}
+	return out, nil
+}

@@ -1,0 +1,240 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// turned is a setting in force, with the way back.
+type turned struct {
+	setting record.Setting
+	seq     int
+	undo    func(ctx context.Context) error
+}
+
+// Settle makes exactly the wanted settings hold: what is in force and not
+// wanted is undone, last first; what is wanted and not in force is applied in
+// the order given; the rest is left alone. A setting that was applied before
+// one which must be undone is undone and applied again only if both are of
+// the same knob and node, so that undoing restores what each found.
+func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
+	keep := func(s record.Setting) bool { return slices.Contains(want, s) }
+	// The first unwanted one, and every later one at the same knob and node:
+	// their "before" is what the unwanted one made.
+	var drop []*turned
+	for i, t := range l.settings {
+		if !keep(t.setting) || slices.ContainsFunc(l.settings[:i], func(o *turned) bool {
+			return slices.Contains(drop, o) && o.setting.Knob == t.setting.Knob && o.setting.Node == t.setting.Node
+		}) {
+			drop = append(drop, t)
+		}
+	}
+	var failed error
+	for _, t := range slices.Backward(drop) {
+		if err := t.undo(ctx); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("undo %s on %s: %w", t.setting.Knob, place(t.setting), err))
+			continue // its journal entry stays, for restore
+		}
+		if l.journal != nil && t.seq > 0 {
+			failed = errors.Join(failed, l.journal.Done(t.seq))
+		}
+	}
+	l.settings = slices.DeleteFunc(l.settings, func(t *turned) bool { return slices.Contains(drop, t) })
+	if failed != nil {
+		return failed
+	}
+	for _, s := range want {
+		if slices.ContainsFunc(l.settings, func(t *turned) bool { return t.setting == s }) {
+			continue
+		}
+		t, err := l.turn(ctx, s)
+		if err != nil {
+			return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
+		}
+		l.settings = append(l.settings, t)
+	}
+	return nil
+}
+
+func place(s record.Setting) string { return strings.TrimSuffix(s.Node+"."+s.Port, ".") }
+
+// CheckSetting asks the node whether a setting can be made there.
+func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
+	k, state, p, err := l.resolve(s)
+	if err != nil {
+		return check.Not("%v", err)
+	}
+	n, err := l.Node(ctx, s.Node)
+	if err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	if n.Agent == nil {
+		return n.System.Check(ctx, n.Host)
+	}
+	var got agent.Held
+	err = n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state, Check: true}, &got)
+	if err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	return *got.Answer
+}
+
+// resolve finds the knob of a setting, its canonical state and its place. A
+// knob family such as "sysctl:" carries the rest of the name in its state.
+func (l *Lab) resolve(s record.Setting) (knob.Knob, knob.State, knob.Place, error) {
+	for _, k := range l.parts.Knobs {
+		text := s.Value
+		if prefix, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
+			rest, ok := strings.CutPrefix(s.Knob, prefix+":")
+			if !ok {
+				continue
+			}
+			text = rest + "=" + s.Value
+		} else if k.Name() != s.Knob {
+			continue
+		}
+		state, err := k.Parse(text)
+		return k, state, l.placeOf(s), err
+	}
+	return nil, "", knob.Place{}, fmt.Errorf("no such knob")
+}
+
+// placeOf adds what a knob may need to know of its node's surroundings.
+func (l *Lab) placeOf(s record.Setting) knob.Place {
+	p := knob.Place{Node: s.Node, Port: s.Port}
+	for i, link := range l.Topology.Links {
+		for e, end := range link.Ends {
+			if end.Node != s.Node {
+				continue
+			}
+			if s.Port == "" || s.Port == end.Port {
+				p.Ports = append(p.Ports, end.Port)
+			}
+			if e == 0 { // faces the far side
+				p.WAN = end.Port
+				for _, a := range l.plan.link(i, e) {
+					p.Outside = append(p.Outside, a.Addr().String())
+				}
+			}
+		}
+	}
+	for ip := 4; ip <= 6; ip += 2 {
+		p.Inside = append(p.Inside, l.plan.endAddress(0, 0, ip).String())
+	}
+	return p
+}
+
+// turn applies one setting, journalled before it happens.
+func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
+	k, state, p, err := l.resolve(s)
+	if err != nil {
+		return nil, err
+	}
+	n, err := l.Node(ctx, s.Node)
+	if err != nil {
+		return nil, err
+	}
+	if n.Agent == nil {
+		return l.turnByCommand(ctx, n, s, state)
+	}
+	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state})
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { session.Close() })
+	defer stop()
+	t := &turned{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
+	var held agent.Held
+	if err = session.Recv(&held); err == nil {
+		t.seq, err = l.remember(s, k, p, string(held.State), string(state))
+	}
+	if err == nil {
+		if err = session.Send(struct{}{}); err == nil {
+			err = session.Recv(&held)
+		}
+	}
+	if err != nil {
+		session.Close() // the node undoes what it may have done
+		if t.seq > 0 {
+			err = errors.Join(err, l.journal.Done(t.seq))
+		}
+		return nil, err
+	}
+	return t, nil
+}
+
+// remember journals a change before it is made.
+func (l *Lab) remember(s record.Setting, k knob.Knob, p knob.Place, before, after string) (int, error) {
+	if l.journal == nil {
+		return 0, nil
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return 0, fmt.Errorf("encode place: %w", err)
+	}
+	return l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: k.Name(),
+		Place: b, Before: before, After: after})
+}
+
+// finish ends a knob's session and waits until the node has put it back.
+func finish(ctx context.Context, s host.Session) error {
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Finish(); err != nil {
+		return err
+	}
+	for {
+		var rest json.RawMessage
+		err := s.Recv(&rest)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Lab) turnByCommand(ctx context.Context, n *Node, s record.Setting, state knob.State) (*turned, error) {
+	before, err := n.System.Read(ctx, n.Host, s)
+	if err != nil {
+		return nil, err
+	}
+	t := &turned{setting: s, undo: func(ctx context.Context) error {
+		old := s
+		old.Value = before
+		return n.System.Apply(ctx, n.Host, old)
+	}}
+	if l.journal != nil {
+		t.seq, err = l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: s.Knob,
+			Before: before, After: string(state)})
+		if err != nil {
+			return nil, err
+		}
+	}
+	want := s
+	want.Value = string(state)
+	if err := n.System.Apply(ctx, n.Host, want); err != nil {
+		return nil, errors.Join(err, t.undo(ctx))
+	}
+	got, err := n.System.Read(ctx, n.Host, s)
+	if err == nil && got != want.Value {
+		err = fmt.Errorf("read back %s", got)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.undo(ctx))
+	}
+	return t, nil
+}

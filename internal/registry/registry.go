@@ -1,0 +1,111 @@
+// Package registry is the one explicit list of everything that plans, labs
+// and reports can speak of: one line per addition. It decides nothing.
+package registry
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+)
+
+// Congestions are the TCP congestion controls a plan may name, the default
+// first. Whether a kernel has one is found out when the plan meets a lab.
+var congestions = [...]string{"cubic", "reno", "bbr"}
+
+// LabParts are the controller halves that a lab is made with.
+func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
+
+// vocabulary is what plans may speak of.
+type vocabulary struct{ plan.List }
+
+// MetricNames are what a threshold may speak of.
+func (vocabulary) MetricNames() []string {
+	var names []string
+	for _, m := range analysis.Metrics() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// Vocabulary is what plans may speak of: the base factors, and every knob.
+func Vocabulary() plan.Vocabulary {
+	options := plan.BaseOptions{Tunnels: []string{"none"}, Congestions: congestions[:]}
+	for _, t := range lab.Topologies() {
+		options.Topologies = append(options.Topologies, t.Name)
+	}
+	for _, t := range node.Tunnels() {
+		options.Tunnels = append(options.Tunnels, t.Name())
+	}
+	for _, e := range node.Engines() {
+		options.Engines = append(options.Engines, e.Name())
+	}
+	list := plan.List{Factors: plan.BaseFactors(options), Places: topologiesWith}
+	for _, k := range node.Knobs() {
+		if k.Name() != "nat" && k.Name() != "offload" { // base factors already
+			list = list.Merge(factorOf(k))
+		}
+	}
+	return vocabulary{list}
+}
+
+// topologiesWith names the topologies that have a node, or a node's port.
+func topologiesWith(place string) []string {
+	n, port, hasPort := strings.Cut(place, ".")
+	var out []string
+	for _, t := range lab.Topologies() {
+		has := !hasPort && slices.ContainsFunc(t.Nodes, func(x record.TopoNode) bool { return x.Name == n })
+		for _, l := range t.Links {
+			for _, e := range l.Ends {
+				has = has || e.Node == n && e.Port == port
+			}
+		}
+		if has {
+			out = append(out, t.Name)
+		}
+	}
+	return out
+}
+
+// factorOf makes a knob a factor. A family such as "sysctl:" takes the rest
+// of the name as the parameter, and its knob's text is "name=value".
+func factorOf(k knob.Knob) plan.Factor {
+	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Placed: true}
+	family, isFamily := strings.CutSuffix(k.Name(), ":")
+	if !isFamily {
+		f.Parse = func(text string) (string, error) {
+			s, err := k.Parse(text)
+			return string(s), err
+		}
+		return f
+	}
+	f.Param = func(param string) (plan.Factor, bool) {
+		p := plan.Factor{Name: family + ":" + param, Doc: f.Doc, Placed: true}
+		p.Parse = func(text string) (string, error) {
+			s, err := k.Parse(param + "=" + text)
+			_, value, _ := strings.Cut(string(s), "=")
+			return value, err
+		}
+		return p, true
+	}
+	return f
+}
+
+// knobDoc is what a level of the factor means, in one sentence.
+func knobDoc(name string) string {
+	return map[string]string{
+		"link_mtu":   "MTU of the underlay's links, in bytes",
+		"queue":      "queueing discipline of the router's ports, with its parameters",
+		"txqueuelen": "length of the devices' transmit queue, in packets",
+		"vlan":       "802.1Q tag on the links, or off",
+		"firewall":   "rules that each forwarded packet is compared with, and whether connections are tracked",
+		"ip_forward": "whether the router forwards at all",
+		"sysctl:":    "a kernel setting, by its name",
+		"cpus":       "cores: of the router's receive work, or of an endpoint's engine",
+	}[name]
+}

@@ -1,0 +1,268 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Labs lends testbeds by topology. A lab it has lent stays up until Close,
+// which puts everything back.
+type Labs interface {
+	For(ctx context.Context, topology string) (*lab.Lab, error)
+	Close(ctx context.Context) error
+}
+
+// Store keeps finished trials; each is on disk when AppendTrial returns.
+type Store interface {
+	AppendTrial(ctx context.Context, t record.Trial) error
+}
+
+// Campaign runs a plan's rows. Its fields are fixed before Prepare.
+type Campaign struct {
+	Run     record.Run
+	Plan    *plan.Plan
+	Labs    Labs
+	Knobs   []knob.Knob
+	Engines []traffic.Engine
+	Prober  traffic.Prober
+	Probes  []probe.Probe
+	Own     []int // process trees of the lab, beside our own
+	Store   Store
+	Sink    func(record.Event)
+	Ask     func(ctx context.Context, s record.Step) error // a human's step
+	Done    []record.Trial                                 // of the run that is resumed
+
+	mu       sync.Mutex // guards Sink: events come from several goroutines
+	benches  map[string]*bench
+	trials   []record.Trial
+	skip     map[string]string // cell → reason
+	attempts map[string]int    // row → attempts in Done
+	total    int
+	index    int
+	took     time.Duration // of the last row, for the time left
+	began    time.Time
+	rows     int // run so far
+}
+
+// bench is a lab with its watch.
+type bench struct {
+	lab   *lab.Lab
+	watch *watch
+}
+
+// Outcome counts what a campaign did.
+type Outcome struct {
+	Trials, Failed int
+}
+
+func (c *Campaign) tell(e record.Event) {
+	e.Time, e.Run = time.Now().UTC(), c.Run.ID
+	if e.Total == 0 {
+		e.Total, e.Index = c.total, c.index
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Sink != nil {
+		c.Sink(e)
+	}
+}
+
+// bench brings up the lab of a topology with its watch, once.
+func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch, error) {
+	if b := c.benches[topology]; b != nil {
+		return b.lab, b.watch, nil
+	}
+	l, err := c.Labs.For(ctx, topology)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &bench{lab: l}
+	if c.Run.Design.Measure.Telemetry {
+		if b.watch, err = openWatch(ctx, l, c.Probes, c.Own); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.benches == nil {
+		c.benches = map[string]*bench{}
+	}
+	c.benches[topology] = b
+	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, topology)})
+	return l, b.watch, nil
+}
+
+// Execute runs all rows that Prepare did not skip and Done does not hold. It
+// returns ctx's cause when it was cancelled; finished trials are stored.
+func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
+	c.trials = slices.Clone(c.Done)
+	done := map[string]bool{}
+	c.attempts = map[string]int{}
+	for _, t := range c.Done {
+		c.attempts[t.Row.ID] = max(c.attempts[t.Row.ID], t.Attempt)
+		if t.Status == record.TrialOK {
+			done[t.Row.ID] = true // a failed one is tried again
+		}
+	}
+	rows := c.pending(done)
+	c.total, c.began = len(rows)+len(done), time.Now()
+	var out Outcome
+	if err := c.steps(ctx, "start"); err != nil {
+		return out, err
+	}
+	block := 0
+	for i, row := range rows {
+		if row.Block != block {
+			block = row.Block
+			if err := c.steps(ctx, "block"); err != nil {
+				return out, err
+			}
+		}
+		if c.narrowEnough(row) {
+			continue
+		}
+		c.index = len(done) + i + 1
+		t, err := c.one(ctx, row, len(rows)-i)
+		if err != nil {
+			return out, err
+		}
+		out.Trials++
+		if t.Status == record.TrialFailed {
+			out.Failed++
+		}
+	}
+	return out, c.steps(ctx, "end")
+}
+
+// pending lists the rows to run, in order.
+func (c *Campaign) pending(done map[string]bool) []record.Row {
+	var out []record.Row
+	for _, row := range c.Plan.Rows() {
+		if _, skipped := c.skip[c.skipKey(row)]; !skipped && !done[row.ID] {
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+func (c *Campaign) one(ctx context.Context, row record.Row, left int) (*record.Trial, error) {
+	c.tell(record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind, Left: c.timeLeft(left)})
+	start := time.Now()
+	t, err := c.try(ctx, row, c.attempts[row.ID]+1)
+	if err != nil {
+		return nil, err
+	}
+	c.rows++
+	c.took += time.Since(start)
+	// The trial is kept even if a signal arrives now.
+	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
+		return nil, fmt.Errorf("store trial %s: %w", t.ID, err)
+	}
+	c.trials = append(c.trials, light(*t))
+	e := record.Event{Event: "trial-ended", Row: row.ID, Cell: row.Factors, Status: t.Status, Left: c.timeLeft(left - 1)}
+	if t.Failure != nil {
+		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
+	}
+	summarise(&e, t)
+	c.tell(e)
+	return t, nil
+}
+
+// light drops what only the store needs of a trial.
+func light(t record.Trial) record.Trial {
+	t.Nodes = nil
+	return t
+}
+
+// summarise adds what the live view shows of a finished trial: counts over
+// the window, as analysis will find them again.
+func summarise(e *record.Event, t *record.Trial) {
+	if t.Status != record.TrialOK || t.Traffic == nil {
+		return
+	}
+	for _, f := range t.Traffic.Flows {
+		if f.ReceiverNs > 0 {
+			e.Rate += float64(f.ReceivedBytes) * 8e9 / float64(f.ReceiverNs)
+			if f.Packets != nil {
+				e.PPS += float64(f.Packets.Received) * 1e9 / float64(f.ReceiverNs)
+			}
+		}
+	}
+}
+
+func (c *Campaign) timeLeft(rows int) time.Duration {
+	if c.rows == 0 {
+		return c.Plan.Estimate(400 * time.Millisecond)
+	}
+	return c.took / time.Duration(c.rows) * time.Duration(rows)
+}
+
+// steps asks for what a human must do at this point.
+func (c *Campaign) steps(ctx context.Context, when string) error {
+	for _, s := range c.Run.Design.Steps {
+		if s.When != when || c.Ask == nil {
+			continue
+		}
+		c.tell(record.Event{Event: "step", Text: s.Prompt})
+		if err := c.Ask(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// narrowEnough applies adaptive stopping: it only ever removes rows.
+func (c *Campaign) narrowEnough(row record.Row) bool {
+	a := c.Run.Design.Method.Adaptive
+	if a == nil || row.Kind != record.RowLoad {
+		return false
+	}
+	var values []float64
+	for _, t := range c.trials {
+		if t.Row.Cell() == row.Cell() && t.Status == record.TrialOK && t.Traffic != nil {
+			var e record.Event
+			summarise(&e, &t)
+			values = append(values, e.Rate)
+		}
+	}
+	return analysis.Narrow(values, a.Width, a.Min)
+}
+
+// report forwards progress to the live view.
+func (c *Campaign) report(w *watch, row string) func(traffic.Progress) {
+	return func(p traffic.Progress) {
+		c.tell(record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, RTT: p.RTT, Cores: w.cores()})
+	}
+}
+
+// narrate tells when the load passes the edges of the window.
+func (c *Campaign) narrate(ctx context.Context, row string, w record.Window) {
+	at := func(when int64, phase string) {
+		timer := time.AfterFunc(time.Duration(when-host.Monotonic()), func() {
+			c.tell(record.Event{Event: "phase", Row: row, Phase: phase})
+		})
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	at(w.Start, record.PhaseWindow)
+}
+
+// Close ends the watches and puts every lab back.
+func (c *Campaign) Close(ctx context.Context) error {
+	var err error
+	for _, topology := range slices.Sorted(maps.Keys(c.benches)) {
+		err = errors.Join(err, c.benches[topology].watch.Close())
+	}
+	return errors.Join(err, c.Labs.Close(ctx))
+}

@@ -1,0 +1,167 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Ports of the listening ends. A port forward covers 20000–20999.
+const (
+	loadPort  = 20000
+	echoPort  = 20900
+	checkPort = 20990
+)
+
+// demand is what a row asks of a lab: plain data, computed from its factors.
+type demand struct {
+	topology string
+	tunnel   lab.TunnelSpec
+	ip       int
+	nat      string
+	settings []record.Setting
+	cpus     map[string][]int // node → cores of the engine's end there
+	engine   string
+	load     record.Load
+	wantMTU  int
+}
+
+// base are the factors that no knob applies by their own name.
+var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
+	"frame_size", "rate", "congestion", "engine", "nat", "offload"}
+
+// ask computes the demand of a row. knobs is the order in which settings are
+// made; a setting is placed on every device under test of its kind unless
+// the factor names a place.
+func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (demand, error) {
+	f := row.Factors
+	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4, engine: f["engine"], wantMTU: 1500}
+	var err error
+	number := func(name string, into *int) {
+		text := f[name]
+		if text == "" || err != nil {
+			return
+		}
+		n, convErr := strconv.Atoi(text)
+		if convErr != nil {
+			err = fmt.Errorf("row %s: %s=%q is not a number", row.ID, name, text)
+		}
+		*into = n
+	}
+	number("ip", &d.ip)
+	number("link_mtu", &d.wantMTU)
+	number("mtu", &d.tunnel.MTU)
+	if d.tunnel.Kind != "none" && d.tunnel.MTU > 0 {
+		d.wantMTU = d.tunnel.MTU
+	}
+	d.load = record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: 1, IP: d.ip,
+		Congestion: f["congestion"], Opener: "near", Port: loadPort, Warmup: m.Warmup, Duration: m.Duration,
+		Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify}
+	number("streams", &d.load.Streams)
+	number("packet_size", &d.load.PacketSize)
+	if f["nat"] == "forward" {
+		d.load.Opener = "far"
+	}
+	if rate := f["rate"]; rate != "" && rate != "flat" && err == nil {
+		var b unit.Bitrate
+		b, err = unit.ParseBitrate(rate)
+		d.load.RateBps = float64(b)
+	}
+	if row.Kind == record.RowVerify {
+		d.load.Warmup, d.load.Duration = 0, min(m.Duration, verifyTime)
+	}
+	if err != nil {
+		return demand{}, err
+	}
+	d.settings, d.cpus, err = place(f, t, knobs)
+	return d, err
+}
+
+// verifyTime is the length of the trial that checks every byte.
+const verifyTime = 300 * time.Millisecond
+
+// place turns the factors that knobs apply into settings, in knob order.
+func place(f record.Factors, t record.Topology, knobs []string) ([]record.Setting, map[string][]int, error) {
+	var out []record.Setting
+	cpus := map[string][]int{}
+	names := make([]string, 0, len(f))
+	for n := range f {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		knob, at, placed := strings.Cut(name, "@")
+		switch {
+		case knob == "nat":
+			if f[name] != "off" {
+				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Value: f[name]})
+			}
+		case knob == "offload":
+			out = append(out, everywhere(knob, f[name], t)...)
+		case slices.Contains(base, knob):
+		case knob == "cpus" && placed && isEnd(at, t):
+			list, err := cpuList(f[name])
+			if err != nil {
+				return nil, nil, err
+			}
+			cpus[at] = list
+		case placed:
+			node, port, _ := strings.Cut(at, ".")
+			out = append(out, record.Setting{Knob: knob, Node: node, Port: port, Value: f[name]})
+		case knob == "link_mtu" || knob == "vlan" || strings.HasPrefix(knob, "sysctl:"):
+			out = append(out, everywhere(knob, f[name], t)...)
+		default: // of the device under test
+			for _, r := range t.Routers {
+				out = append(out, record.Setting{Knob: knob, Node: r, Value: f[name]})
+			}
+		}
+	}
+	rank := func(s record.Setting) int {
+		name, _, isFamily := strings.Cut(s.Knob, ":")
+		if isFamily {
+			name += ":"
+		}
+		return slices.Index(knobs, name)
+	}
+	slices.SortStableFunc(out, func(a, b record.Setting) int { return rank(a) - rank(b) })
+	return out, cpus, nil
+}
+
+func isEnd(node string, t record.Topology) bool { return node == t.Near || node == t.Far }
+
+func everywhere(knob, value string, t record.Topology) []record.Setting {
+	var out []record.Setting
+	for _, n := range t.Nodes {
+		out = append(out, record.Setting{Knob: knob, Node: n.Name, Value: value})
+	}
+	return out
+}
+
+// cpuList reads the canonical text of the knob cpus: "off" or "0-1,3".
+func cpuList(text string) ([]int, error) {
+	if text == "off" {
+		return nil, nil
+	}
+	var out []int
+	for part := range strings.SplitSeq(text, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		a, errA := strconv.Atoi(lo)
+		b, errB := strconv.Atoi(hi)
+		if errA != nil || errB != nil || b < a {
+			return nil, fmt.Errorf("read cores %q: want a list such as 0-1,3", text)
+		}
+		for c := a; c <= b; c++ {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}

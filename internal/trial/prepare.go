@@ -1,0 +1,157 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Prepare brings up the labs that the plan needs and tries everything that
+// could fail late: it fills Run.Skipped with the cells that cannot be run
+// here, Run.Topologies, Run.Environments and Run.LabNote. What was checked
+// is remembered only when the answer was conclusive; a check that could not
+// tell lets the cell run, and fail with its own reason.
+func (c *Campaign) Prepare(ctx context.Context) error {
+	c.skip = map[string]string{}
+	answers := map[string]check.Answer{}
+	for _, cell := range c.Plan.Cells() {
+		reason, err := c.impossible(ctx, cell, answers)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			c.skip[cell.Key()] = reason
+			c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: reason})
+			c.tell(record.Event{Event: "warning", Cell: cell, Text: "skipped: " + reason})
+		}
+	}
+	return c.fingerprint(ctx)
+}
+
+// skipKey is the cell that decides whether a row runs. A path's idle and
+// verify rows run if any of its cells does.
+func (c *Campaign) skipKey(row record.Row) string {
+	if row.Kind == record.RowLoad {
+		return row.Cell()
+	}
+	path := row.Factors.Path().Key()
+	for _, cell := range c.Plan.Cells() {
+		if cell.Path().Key() == path {
+			if _, skipped := c.skip[cell.Key()]; !skipped {
+				return ""
+			}
+		}
+	}
+	c.skip[path] = "no cell of this path can be run"
+	return path
+}
+
+// impossible finds the reason why a cell cannot be run here, or "".
+func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers map[string]check.Answer) (string, error) {
+	topology := cell["topology"]
+	l, _, err := c.bench(ctx, topology)
+	var no *lab.NoTopology
+	if errors.As(err, &no) {
+		return no.Error(), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology, c.Run.Design.Method, c.knobOrder())
+	if err != nil {
+		return "", err
+	}
+	once := func(key string, ask func() check.Answer) check.Answer {
+		key = topology + " " + key
+		a, known := answers[key]
+		if !known {
+			a = ask()
+			answers[key] = a
+		}
+		return a
+	}
+	a := once("tunnel "+d.tunnel.Kind, func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
+	if a.State == check.No {
+		return "tunnel " + d.tunnel.Kind + ": " + a.Reason, nil
+	}
+	for _, s := range d.settings {
+		a := once(fmt.Sprint(s), func() check.Answer { return l.CheckSetting(ctx, s) })
+		if a.State == check.No {
+			return fmt.Sprintf("%s=%s on %s: %s", s.Knob, s.Value, s.Node, a.Reason), nil
+		}
+	}
+	return c.noEngine(ctx, l, d)
+}
+
+func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, error) {
+	engine := c.engine(d.engine)
+	if engine == nil {
+		return "no engine " + d.engine, nil
+	}
+	var ends [2]traffic.End
+	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		ends[i] = traffic.End{Node: name, Agent: n.Agent}
+	}
+	if a := engine.Check(ctx, ends[0], ends[1], d.load); a.State == check.No {
+		return "engine " + d.engine + ": " + a.Reason, nil
+	}
+	return "", nil
+}
+
+// fingerprint records what each node is, once per run.
+func (c *Campaign) fingerprint(ctx context.Context) error {
+	seen := map[string]bool{}
+	for _, t := range lab.Topologies() {
+		b := c.benches[t.Name]
+		if b == nil {
+			continue
+		}
+		c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
+		c.Run.LabNote = b.lab.Note
+		for _, name := range b.lab.Nodes() {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			e, err := c.describe(ctx, b.lab, name)
+			if err != nil {
+				return err
+			}
+			c.Run.Environments = append(c.Run.Environments, e)
+		}
+	}
+	slices.SortFunc(c.Run.Environments, func(a, b record.Environment) int {
+		return order(a.Node) - order(b.Node)
+	})
+	return nil
+}
+
+// order lists the machine that carries the lab first.
+func order(node string) int {
+	if node == lab.HostNode {
+		return 0
+	}
+	return 1
+}
+
+func (c *Campaign) describe(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
+	n, err := l.Node(ctx, name)
+	if err != nil {
+		return record.Environment{}, err
+	}
+	if n.Agent == nil {
+		return record.Environment{Node: name, Missing: map[string]string{"all": "the node has no agent"}}, nil
+	}
+	return probe.Environment(ctx, n.Agent, name)
+}

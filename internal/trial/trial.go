@@ -1,0 +1,283 @@
+// Package trial runs one row, watched, and the campaign over all rows. It
+// hands on what was seen and computes no result.
+package trial
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// slack is what a trial may take beyond its own times before it has failed.
+const slack = 20 * time.Second
+
+// attempt is one trial in the making.
+type attempt struct {
+	c     *Campaign
+	d     demand
+	t     *record.Trial
+	lab   *lab.Lab
+	watch *watch
+	way   way
+	moves []record.CounterMove // before the load
+}
+
+// try runs one row. The returned trial is complete, failed or not; the error
+// is set only when ctx was cancelled, and then the trial is not to be kept.
+func (c *Campaign) try(ctx context.Context, row record.Row, number int) (*record.Trial, error) {
+	t := &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
+		Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
+	a := &attempt{c: c, t: t}
+	m := c.Run.Design.Method
+	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
+	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
+	defer cancel()
+	err := a.run(within)
+	t.Ended = host.Monotonic()
+	if ctx.Err() != nil {
+		return t, context.Cause(ctx)
+	}
+	if err != nil {
+		t.Status = record.TrialFailed
+		t.Failure = &record.Failure{Phase: a.phase(), Error: err.Error(), Hint: hintOf(err)}
+		a.evidence(ctx)
+	}
+	return t, nil
+}
+
+func (a *attempt) phase() string {
+	if len(a.t.Phases) == 0 {
+		return record.PhaseSetup
+	}
+	return a.t.Phases[len(a.t.Phases)-1].Name
+}
+
+// evidence keeps what the probes saw of a trial that failed.
+func (a *attempt) evidence(ctx context.Context) {
+	if a.watch == nil || a.t.Nodes != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	nodes, err := a.watch.collect(ctx, a.t.Origin, host.Monotonic())
+	a.t.Nodes = nodes
+	if err != nil {
+		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "evidence-incomplete", Text: err.Error()})
+	}
+}
+
+func (a *attempt) run(ctx context.Context) error {
+	steps := []struct {
+		phase string
+		do    func(context.Context) error
+		skip  bool
+	}{
+		{record.PhaseSetup, a.setUp, false},
+		{record.PhaseVerify, a.verify, false},
+		{record.PhaseIdle, a.idle, !a.wantsIdle()},
+		{record.PhaseWarmup, a.load, a.t.Row.Kind == record.RowIdle},
+		{record.PhaseDrain, a.drain, false},
+		{record.PhaseCollect, a.collect, false},
+	}
+	for _, s := range steps {
+		if s.skip {
+			continue
+		}
+		a.enter(s.phase)
+		if err := s.do(ctx); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return err
+		}
+		a.leave()
+	}
+	return nil
+}
+
+func (a *attempt) enter(phase string) {
+	a.t.Phases = append(a.t.Phases, record.Phase{Name: phase, Start: host.Monotonic()})
+	a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: phase})
+}
+
+func (a *attempt) leave() { a.t.Phases[len(a.t.Phases)-1].End = host.Monotonic() }
+
+func (a *attempt) wantsIdle() bool {
+	return a.t.Row.Kind == record.RowIdle ||
+		a.t.Row.Kind == record.RowLoad && a.c.Run.Design.Measure.LatencyIdle == "trial"
+}
+
+// setUp changes only what differs from the row before.
+func (a *attempt) setUp(ctx context.Context) (err error) {
+	topology, err := lab.TopologyNamed(a.t.Row.Factors["topology"])
+	if err != nil {
+		return err
+	}
+	if a.lab, a.watch, err = a.c.bench(ctx, topology.Name); err != nil {
+		return err
+	}
+	if a.d, err = ask(a.t.Row, a.lab.Topology, a.c.Run.Design.Method, a.c.knobOrder()); err != nil {
+		return err
+	}
+	a.d.load.Tag = a.c.Run.ID + "/" + a.t.ID
+	if err := a.lab.Settle(ctx, a.d.settings); err != nil {
+		return err
+	}
+	path, err := a.lab.Path(ctx, a.d.tunnel)
+	if err != nil {
+		return err
+	}
+	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
+	if path.Tunnel != nil {
+		a.d.wantMTU = path.Tunnel.MTU()
+	}
+	a.way, err = gather(ctx, a.lab, path, a.d)
+	return err
+}
+
+func (a *attempt) verify(ctx context.Context) (err error) {
+	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
+	return err
+}
+
+func (a *attempt) idle(ctx context.Context) (err error) {
+	m := a.c.Run.Design.Method
+	con := newConductor(1, 0, m.Idle)
+	con.progress = a.c.report(a.watch, a.t.Row.ID)
+	if a.t.Row.Kind == record.RowIdle {
+		con.fixed = func(w record.Window) error { a.t.Window = w; return a.watch.schedule(w) }
+	}
+	a.t.Idle, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(0, m.Idle), con)
+	return err
+}
+
+// probeLoad is the latency probe's demand.
+func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
+	return record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: a.d.ip, PacketSize: 100,
+		Opener: a.d.load.Opener, Port: echoPort, Warmup: warmup, Duration: duration,
+		Interval: a.c.Run.Design.Measure.ProbeInterval, Tag: a.d.load.Tag}
+}
+
+// load offers the traffic with the latency probe beside it, and splits the
+// phase at the edges of the window.
+func (a *attempt) load(ctx context.Context) error {
+	engine := a.c.engine(a.d.engine)
+	if engine == nil {
+		return fmt.Errorf("no engine %q", a.d.engine)
+	}
+	probed := a.c.Run.Design.Measure.LatencyLoaded && a.t.Row.Kind == record.RowLoad
+	parties := 1
+	if probed {
+		parties = 2
+	}
+	var err error
+	if a.moves, err = a.way.counters(ctx); err != nil {
+		return err
+	}
+	con := newConductor(parties, a.d.load.Warmup, a.d.load.Duration)
+	con.progress = a.c.report(a.watch, a.t.Row.ID)
+	con.fixed = func(w record.Window) error {
+		a.t.Window = w
+		a.c.narrate(ctx, a.t.Row.ID, w)
+		return a.watch.schedule(w)
+	}
+	if err := a.offer(ctx, engine, con, probed); err != nil {
+		return err
+	}
+	a.splitAtWindow()
+	moves, err := a.way.moved(ctx, a.moves, "window")
+	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
+	return err
+}
+
+// offer runs engine and probe together; the failure of one ends the other.
+func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conductor, probed bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	if probed {
+		go func() {
+			var err error
+			a.t.Loaded, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(a.d.load.Warmup, a.d.load.Duration), con)
+			if err != nil {
+				err = fmt.Errorf("latency probe: %w", err)
+				cancel(err)
+			}
+			done <- err
+		}()
+	} else {
+		done <- nil
+	}
+	var err error
+	a.t.Traffic, err = engine.Offer(ctx, a.way.near, a.way.far, a.d.load, con)
+	if err != nil {
+		cancel(err)
+	}
+	if probeErr := <-done; probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
+		err = probeErr
+	}
+	return err
+}
+
+// splitAtWindow turns the load's one phase into warm-up and window, which
+// only the timeline tells apart.
+func (a *attempt) splitAtWindow() {
+	last := &a.t.Phases[len(a.t.Phases)-1]
+	w := a.t.Window
+	last.End = w.Start
+	a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: w.Start, End: w.End})
+}
+
+// drain lets queues run empty before the next row.
+func (a *attempt) drain(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(a.c.Run.Design.Method.Cooldown):
+		return nil
+	}
+}
+
+func (a *attempt) collect(ctx context.Context) (err error) {
+	if a.watch == nil {
+		return nil
+	}
+	a.t.Nodes, err = a.watch.collect(ctx, a.t.Origin, host.Monotonic())
+	return err
+}
+
+func (c *Campaign) knobOrder() []string {
+	var names []string
+	for _, k := range c.Knobs {
+		names = append(names, k.Name())
+	}
+	return names
+}
+
+func (c *Campaign) engine(name string) traffic.Engine {
+	i := slices.IndexFunc(c.Engines, func(e traffic.Engine) bool { return e.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return c.Engines[i]
+}
+
+func hintOf(err error) string {
+	for err != nil {
+		if h, ok := err.(interface{ Hint() string }); ok {
+			return h.Hint()
+		}
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return ""
+		}
+		err = u.Unwrap()
+	}
+	return ""
+}

@@ -1,0 +1,176 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// way is the path of a trial: both ends with their addresses.
+type way struct {
+	lab       *lab.Lab
+	path      lab.Path
+	near, far traffic.End
+	opener    string // "near" or "far"
+}
+
+// gather resolves the ends of a row's path.
+func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) {
+	w := way{lab: l, path: p, opener: d.load.Opener}
+	for i, end := range []*traffic.End{&w.near, &w.far} {
+		name := l.Topology.Near
+		if i == 1 {
+			name = l.Topology.Far
+		}
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			return way{}, err
+		}
+		if n.Agent == nil {
+			return way{}, fmt.Errorf("node %s has no agent to end traffic", name)
+		}
+		offset, _, err := n.Agent.Clock(ctx)
+		if err != nil {
+			return way{}, fmt.Errorf("relate the clock of %s: %w", name, err)
+		}
+		a := l.Address(p.Slot, i, d.ip)
+		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset, CPUs: d.cpus[name]}
+	}
+	if d.nat == "forward" {
+		a, err := l.ForwardAddress(d.ip)
+		if err != nil {
+			return way{}, err
+		}
+		w.near.Target = a
+	}
+	return w, nil
+}
+
+// counters reads every counter that must move when traffic takes the path:
+// the tunnel's own and those of the routers' ports.
+func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
+	var out []record.CounterMove
+	if w.path.Tunnel != nil {
+		c, err := w.path.Tunnel.Counters(ctx)
+		if err != nil {
+			return nil, err
+		}
+		near := w.lab.Topology.Tunnel[0]
+		device := w.path.Tunnel.Devices()[0]
+		out = append(out, record.CounterMove{Node: near, Device: device, Counter: "tunnel_sent_bytes", Before: c.Sent},
+			record.CounterMove{Node: near, Device: device, Counter: "tunnel_received_bytes", Before: c.Received})
+	}
+	for _, r := range w.lab.Topology.Routers {
+		ports := w.lab.Ports(r)
+		all, err := w.lab.Counters(ctx, r, ports...)
+		if err != nil {
+			return nil, err
+		}
+		for _, port := range ports {
+			c := all[port]
+			out = append(out, move(r, port, "rx_packets", c.RxPackets), move(r, port, "tx_packets", c.TxPackets),
+				move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
+		}
+	}
+	return out, nil
+}
+
+func move(node, device, counter string, v uint64) record.CounterMove {
+	return record.CounterMove{Node: node, Device: device, Counter: counter, Before: v}
+}
+
+// moved completes before with the counters as they are now.
+func (w way) moved(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove, error) {
+	after, err := w.counters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(before)
+	for i := range out {
+		out[i].After, out[i].When = after[i].Before, when
+	}
+	return out, nil
+}
+
+// prove sends a few datagrams along the path and checks that they took it:
+// the largest that the path MTU allows comes back, one byte more does not,
+// and the tunnel's and the routers' counters moved by at least what was sent.
+func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
+	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
+	before, err := w.counters(ctx)
+	if err != nil {
+		return e, err
+	}
+	back, err := w.exchange(ctx, wantMTU)
+	if err != nil {
+		return e, err
+	}
+	e.BytesOffered = back.Bytes
+	if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
+		return e, err
+	}
+	switch {
+	case slices.Contains(back.Back, wantMTU+1):
+		e.PathMTU = wantMTU + 1
+		return e, fmt.Errorf("the path carries packets of %d bytes, more than its MTU should be (%d)", wantMTU+1, wantMTU)
+	case slices.Contains(back.Back, wantMTU):
+		e.PathMTU = wantMTU
+	case len(back.Back) == 0:
+		return e, fmt.Errorf("no packet came back on the path: %s", back.Note)
+	default:
+		return e, fmt.Errorf("packets of %d bytes, the path's MTU, do not come back: %s", wantMTU, back.Note)
+	}
+	return e, w.judge(e)
+}
+
+func (w way) exchange(ctx context.Context, mtu int) (agent.Reached, error) {
+	asker, answerer := w.near, w.far
+	if w.opener == "far" {
+		asker, answerer = w.far, w.near
+	}
+	session, err := answerer.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: answerer.Addr, Port: checkPort})
+	if err != nil {
+		return agent.Reached{}, err
+	}
+	defer endEcho(session)
+	stop := context.AfterFunc(ctx, func() { session.Close() })
+	defer stop()
+	if err := session.Recv(nil); err != nil {
+		return agent.Reached{}, err
+	}
+	var back agent.Reached
+	err = asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: asker.Addr, To: answerer.Target, Port: checkPort,
+		Sizes: []int{100, mtu, mtu + 1}}, &back)
+	return back, err
+}
+
+// endEcho ends the echo and waits until the node has closed its port, which
+// the next check uses again.
+func endEcho(s host.Session) {
+	s.Finish()
+	for s.Recv(nil) == nil {
+	}
+	s.Close()
+}
+
+// judge compares the counters with what was sent.
+func (w way) judge(e *record.PathEvidence) error {
+	for _, c := range e.Counters {
+		grown := int64(c.After - c.Before)
+		switch {
+		case (c.Counter == "tunnel_sent_bytes" || c.Counter == "tunnel_received_bytes") && grown < e.BytesOffered:
+			return fmt.Errorf("traffic did not take the tunnel: %s of %s on %s grew by %d bytes for %d sent",
+				c.Counter, c.Device, c.Node, grown, e.BytesOffered)
+		case (c.Counter == "rx_packets" || c.Counter == "tx_packets") && grown < 2:
+			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d packets for 2 sent each way",
+				c.Counter, c.Device, c.Node, grown)
+		}
+	}
+	return nil
+}

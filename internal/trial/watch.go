@@ -1,0 +1,110 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// liveEvery is how often the host's cores are reported for the live view.
+const liveEvery = 250 * time.Millisecond
+
+// watch is the probes of one lab: machine-wide sources once, on the host;
+// each namespace's own on its node. Agentless nodes have none.
+type watch struct {
+	watchers map[string]*probe.Watcher
+	missing  map[string]string // node → why it is not watched
+}
+
+// openWatch starts the probes on every node and returns when all are
+// resident, so that none starts under load.
+func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe, own []int) (*watch, error) {
+	w := &watch{watchers: map[string]*probe.Watcher{}, missing: map[string]string{}}
+	for _, name := range l.Nodes() {
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		if n.Agent == nil {
+			w.missing[name] = "the node has no agent"
+			continue
+		}
+		options := probe.WatchOptions{Own: append(own, os.Getpid())}
+		scope := record.ScopeNode
+		if name == lab.HostNode {
+			scope, options.Live = record.ScopeHost, liveEvery
+		}
+		p, err := probe.Watch(ctx, n.Agent, name, probe.Names(probe.ByScope(probes, scope)), options)
+		if err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		w.watchers[name] = p
+	}
+	return w, nil
+}
+
+// schedule has every node sampled at both edges of the window.
+func (w *watch) schedule(win record.Window) error {
+	if w == nil {
+		return nil
+	}
+	for _, p := range w.watchers {
+		if err := p.Schedule(win.Start, win.End); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) cores() []float64 {
+	if w == nil || w.watchers[lab.HostNode] == nil {
+		return nil
+	}
+	return w.watchers[lab.HostNode].Live()
+}
+
+// collect fetches what all nodes saw between two times.
+func (w *watch) collect(ctx context.Context, from, to int64) (map[string]record.NodeData, error) {
+	if w == nil {
+		return nil, nil
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	out := map[string]record.NodeData{}
+	var failed error
+	for name, p := range w.watchers {
+		all.Go(func() {
+			d, err := p.Collect(ctx, from, to)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = errors.Join(failed, fmt.Errorf("collect from %s: %w", name, err))
+				return
+			}
+			out[name] = d
+		})
+	}
+	all.Wait()
+	for name, why := range w.missing {
+		out[name] = record.NodeData{Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode, Unavailable: why}}}
+	}
+	return out, failed
+}
+
+func (w *watch) Close() error {
+	if w == nil {
+		return nil
+	}
+	var err error
+	for _, p := range w.watchers {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
