@@ -95,7 +95,13 @@ func aboveCeiling(s suspect) []Reason {
 func accounting(s suspect) []Reason {
 	tr := s.t.Traffic
 	if tr == nil {
+		if s.t.Row.Kind == record.RowLoad {
+			return because(ReasonAccounting, "the engine reported nothing")
+		}
 		return nil
+	}
+	if why := s.m.missing[goodput]; why != "" && s.t.Row.Kind == record.RowLoad {
+		return because(ReasonAccounting, "%s", why)
 	}
 	want := max(tr.Load.Streams, 1)
 	if tr.Load.Direction == record.Both {

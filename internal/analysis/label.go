@@ -9,33 +9,67 @@ import (
 // labels gives every cell a short name made of the factors that vary in the
 // run, so that a chart's legend is not a wall of equal words.
 func labels(cells []*group) {
-	varying := map[string]bool{}
+	varying := varyingFactors(cells)
+	count := map[string]int{}
 	for _, g := range cells {
-		for name := range union(g.factors, cells[0].factors) {
-			if g.factors[name] != cells[0].factors[name] {
+		g.cell.Label = labelOf(g.factors, varying)
+		count[g.cell.Label]++
+	}
+	for _, g := range cells {
+		if count[g.cell.Label] > 1 { // cannot be told apart: say everything
+			all := map[string]bool{}
+			for name := range g.factors {
+				all[name] = true
+			}
+			g.cell.Label = labelOf(g.factors, all)
+		}
+	}
+}
+
+// dependent factors exist only beside certain levels of others, so their
+// presence alone is no news.
+var dependent = map[string]bool{"mtu": true, "outer_ip": true, "congestion": true, "rate": true, "frame_size": true}
+
+// varyingFactors are the factors with more than one level among the cells;
+// having none counts as a level, except for dependent factors.
+func varyingFactors(cells []*group) map[string]bool {
+	first, varying := map[string]string{}, map[string]bool{}
+	names := map[string]bool{}
+	for _, g := range cells {
+		for name := range g.factors {
+			names[name] = true
+		}
+	}
+	for name := range names {
+		for _, g := range cells {
+			level, ok := g.factors[name]
+			if !ok && dependent[name] {
+				continue
+			}
+			if known, seen := first[name]; !seen {
+				first[name] = level
+			} else if known != level {
 				varying[name] = true
 			}
 		}
 	}
-	for _, g := range cells {
-		g.cell.Label = labelOf(g.factors, varying)
-	}
+	return varying
 }
 
 // leading factors come first in a label, by their bare level.
 var leading = [...]string{"topology", "tunnel", "protocol", "ip", "streams", "direction"}
 
-func labelOf(f record.Factors, varying map[string]bool) string {
+func labelOf(f record.Factors, show map[string]bool) string {
 	var parts []string
-	done := map[string]bool{"frame_size": f["packet_size"] != "" && varying["packet_size"]}
+	done := map[string]bool{"frame_size": f["packet_size"] != "" && show["packet_size"]}
 	for _, name := range leading {
 		done[name] = true
-		if level := f[name]; level != "" && varying[name] {
+		if level := f[name]; level != "" && show[name] {
 			parts = append(parts, levelWords(name, level))
 		}
 	}
 	for _, name := range sortedKeys(f) {
-		if level := f[name]; !done[name] && varying[name] && level != "off" && !follows(name, f, varying) {
+		if level := f[name]; !done[name] && show[name] && level != "off" {
 			parts = append(parts, levelWords(name, level))
 		}
 	}
@@ -47,18 +81,6 @@ func labelOf(f record.Factors, varying map[string]bool) string {
 		}
 	}
 	return strings.Join(parts, " · ")
-}
-
-// follows says that a factor varies only because another one does: the inner
-// MTU exists only inside a tunnel, and a size that fills the path is its MTU.
-func follows(name string, f record.Factors, varying map[string]bool) bool {
-	switch name {
-	case "congestion", "rate":
-		return varying["protocol"] && (f[name] == "flat" || f["protocol"] == "tcp")
-	case "mtu":
-		return varying["tunnel"] && f["mtu"] == "1420"
-	}
-	return false
 }
 
 func levelWords(name, level string) string {

@@ -170,7 +170,7 @@ func quantileRanks(n int, q float64) (low, high int) {
 	for k := 0; k < n; k++ {
 		sum += math.Exp(logChoose(n, k) + float64(k)*math.Log(q) + float64(n-k)*math.Log1p(-q))
 		if sum <= (1-Level)/2 {
-			low = k + 2
+			low = k + 1
 		}
 		if sum >= 1-(1-Level)/2 {
 			high = k + 1

@@ -46,6 +46,8 @@ func measure(t *record.Trial, p place) *measured {
 		m.addTCP(t.Traffic)
 		m.addEngine(t.Traffic)
 		m.addConsistency(t)
+	} else if t.Row.Kind == record.RowLoad {
+		m.lack("the engine reported nothing", goodput)
 	}
 	m.addLatency(t)
 	m.addNodes(t, p)

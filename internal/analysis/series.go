@@ -82,12 +82,15 @@ func received(tr *record.Traffic) (curves []curve, all bool) {
 	all = len(tr.Flows) > 0
 	for i := range tr.Flows {
 		table := tr.Flows[i].Received
-		v := table.Column("bytes")
-		if len(v) < 2 {
+		var c curve
+		if v := table.Column("bytes"); v != nil {
+			c = newCurve(table.T, v)
+		}
+		if len(c.t) < 2 {
 			all = false
 			continue
 		}
-		curves = append(curves, newCurve(table.T, v))
+		curves = append(curves, c)
 	}
 	return curves, all
 }

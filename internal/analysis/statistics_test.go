@@ -194,6 +194,52 @@ func TestRankTests(t *testing.T) {
 	near("Mann–Whitney empty", MannWhitney(nil, []float64{1}), 1)
 }
 
+// With ties the distribution is that of all ways to deal out the values.
+func TestMannWhitneyTiesByEnumeration(t *testing.T) {
+	rng := source(12)
+	for range 60 {
+		a, b := make([]float64, 3+rng.IntN(3)), make([]float64, 3+rng.IntN(3))
+		for i := range a {
+			a[i] = float64(rng.IntN(4))
+		}
+		for i := range b {
+			b[i] = float64(rng.IntN(4))
+		}
+		if got, want := MannWhitney(a, b), enumerated(a, b); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v and %v: p %v, want %v", a, b, got, want)
+		}
+	}
+}
+
+// enumerated doubles the smaller tail of the rank sum over all subsets.
+func enumerated(a, b []float64) float64 {
+	ranks := doubledRanks(append(append([]float64{}, a...), b...))
+	seen := 0
+	for _, r := range ranks[:len(a)] {
+		seen += r
+	}
+	low, high, all := 0.0, 0.0, 0.0
+	for subset := range 1 << len(ranks) {
+		size, sum := 0, 0
+		for i, r := range ranks {
+			if subset>>i&1 == 1 {
+				size, sum = size+1, sum+r
+			}
+		}
+		if size != len(a) {
+			continue
+		}
+		all++
+		if sum <= seen {
+			low++
+		}
+		if sum >= seen {
+			high++
+		}
+	}
+	return math.Min(1, 2*math.Min(low, high)/all)
+}
+
 // Beyond the exact range the approximation must agree with the exact test.
 func TestNormalApproximation(t *testing.T) {
 	rng := source(11)
