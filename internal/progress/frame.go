@@ -60,6 +60,8 @@ func (v *view) nowLine(now time.Time, k look) line {
 			return l.add(plain, v.labText)
 		case v.ended != "":
 			return l.add(plain, v.ended)
+		case v.phase != "": // of the run: nothing of a trial is left
+			return l.add(plain, v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
 		}
 		return l.add(faint, "between trials")
 	}

@@ -18,8 +18,8 @@ const repaint = 125 * time.Millisecond
 
 // Live repaints a few lines at the bottom of a terminal. The terminal stays
 // in its ordinary mode: Ctrl-C is a signal, scrollback is kept, and a killed
-// program leaves nothing to repair. Warnings, steps and failures scroll by
-// above the picture and stay. Off a terminal, or with TERM=dumb, Live is
+// program leaves nothing to repair. Warnings and failures scroll by above the
+// picture and stay; while a human is asked for a step, the picture is away. Off a terminal, or with TERM=dumb, Live is
 // Plain. NO_COLOR is respected (https://no-color.org).
 func Live(w *os.File) Sink {
 	fd := int(w.Fd())
@@ -100,6 +100,13 @@ func (s *live) start(ticks <-chan time.Time, stopTicks func()) {
 }
 
 func (s *live) Event(e record.Event) {
+	s.take(e)
+	if e.Event == Step {
+		s.paint(dropPicture) // at once: the prompt comes next, and not from here
+	}
+}
+
+func (s *live) take(e record.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -116,8 +123,6 @@ func permanent(e record.Event, v *view) line {
 	switch e.Event {
 	case Warning:
 		return line{}.add(yellow, "warning: ").add(plain, clean(e.Text))
-	case Step:
-		return line{}.add(bold, "step: ").add(plain, clean(e.Text))
 	case TrialEnded:
 		if r := v.last[len(v.last)-1]; r.failed {
 			return line{}.add(red, "failed: ").add(plain, r.label+": "+r.why)

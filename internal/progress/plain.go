@@ -12,7 +12,7 @@ import (
 )
 
 // Plain writes one line per trial, and one for each thing that a person
-// would want to know: warnings, steps, and the two ends of the run. It is
+// would want to know: warnings, the lab, and the two ends of the run. It is
 // what a log file or a pipe gets.
 func Plain(w io.Writer) Sink { return &plainSink{w: w} }
 
@@ -54,8 +54,6 @@ func plainLine(e record.Event, v *view) string {
 		return startedLine(v)
 	case Lab:
 		return "lab: " + text
-	case Step:
-		return "step: " + text
 	case Warning:
 		return "warning: " + text
 	case TrialEnded:

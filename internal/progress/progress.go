@@ -6,7 +6,7 @@
 //
 //	run-started    Run, Text (plan), Total (rows), Left, Data (the design, for its cells)
 //	lab            Text (what is being set up, checked or undone)
-//	step           Text (what a human must do now)
+//	step           a human is asked for something, by whoever sends this
 //	trial-started  Row, Index, Total, Cell, Text (kind of the row), Left
 //	phase          Phase
 //	rate           Rate and PPS, RTT under load, Cores
@@ -20,8 +20,9 @@ package progress
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// Sink takes the events of a run. Event is safe for concurrent use and never
-// waits for a terminal; after Close it does nothing. Close draws what is left,
+// Sink takes the events of a run. Event is safe for concurrent use and does
+// not wait for a terminal, except that a step returns once the terminal is
+// free for the prompt; after Close it does nothing. Close draws what is left,
 // gives the terminal back and reports the first write that went wrong.
 type Sink interface {
 	Event(record.Event)

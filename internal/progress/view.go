@@ -77,7 +77,7 @@ func (v *view) take(e record.Event) {
 	case TrialStarted:
 		v.begin(e)
 	case Phase:
-		v.phase, v.phaseFrom = clean(e.Phase), e.Time
+		v.phase, v.phaseFrom, v.labText = clean(e.Phase), e.Time, ""
 	case Rate:
 		v.rate, v.pps = e.Rate, e.PPS
 		// One of the two all along: bits where there are any.
