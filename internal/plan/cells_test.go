@@ -33,68 +33,70 @@ func pick(cells []record.Factors, names ...string) []string {
 	return out
 }
 
+var expansions = []struct {
+	name, text, show string
+	want             []string
+}{
+	{
+		"order as listed, the first factor slowest",
+		"matrix: {ip: [6, 4], streams: [4, 1]}", "ip streams",
+		[]string{"ip=6 streams=4", "ip=6 streams=1", "ip=4 streams=4", "ip=4 streams=1"},
+	},
+	{
+		"mtu without tunnel collapses",
+		"matrix: {tunnel: [none, wireguard], mtu: [1420, 1280]}", "tunnel mtu",
+		[]string{"tunnel=none", "tunnel=wireguard mtu=1420", "tunnel=wireguard mtu=1280"},
+	},
+	{
+		"the tunnel's default mtu is the underlay's less 80",
+		"matrix: {tunnel: wireguard, link_mtu: [1500, 9000]}\ninclude: [{tunnel: wireguard}, {tunnel: wireguard, mtu: 1420}]",
+		"mtu link_mtu",
+		[]string{"mtu=1420 link_mtu=1500", "mtu=8920 link_mtu=9000", "mtu=1420"},
+	},
+	{
+		"the smallest link counts",
+		"matrix: {tunnel: wireguard, link_mtu@router.wan: [1400, 9000]}", "mtu",
+		[]string{"mtu=1320", "mtu=1420"},
+	},
+	{
+		"tcp has no packets, udp no congestion control",
+		"matrix: {protocol: [tcp, udp], packet_size: [64, 128], congestion: [cubic, reno], rate: [1M, flat]}",
+		"protocol packet_size congestion rate",
+		[]string{"protocol=tcp congestion=cubic", "protocol=tcp congestion=reno",
+			"protocol=udp packet_size=64 rate=1M", "protocol=udp packet_size=64 rate=flat",
+			"protocol=udp packet_size=128 rate=1M", "protocol=udp packet_size=128 rate=flat"},
+	},
+	{
+		"udp fills the path by default",
+		"matrix: {protocol: udp, tunnel: [none, wireguard]}", "tunnel packet_size rate",
+		[]string{"tunnel=none packet_size=1500 rate=flat", "tunnel=wireguard packet_size=1420 rate=flat"},
+	},
+	{
+		"a frame is its packet and 18 bytes",
+		"matrix: {protocol: udp, frame_size: [64, 1518]}", "frame_size packet_size",
+		[]string{"frame_size=64 packet_size=46", "frame_size=1518 packet_size=1500"},
+	},
+	{
+		"include overrides defaults, not the matrix, and duplicates merge",
+		"matrix: {streams: [1, 4], ip: 6}\ninclude: [{streams: [1, 4]}, {streams: 4, ip: 6}]", "streams ip",
+		[]string{"streams=1 ip=6", "streams=4 ip=6", "streams=1 ip=4", "streams=4 ip=4"},
+	},
+	{
+		"exclude removes what has all its levels, also defaults",
+		"matrix: {streams: [1, 2, 4], direction: [up, down]}\ninclude: [{nat: masquerade}]\n" +
+			"exclude: [{streams: [1, 2], direction: down}, {nat: masquerade, ip: 4}]", "streams direction",
+		[]string{"streams=1 direction=up", "streams=2 direction=up", "streams=4 direction=up", "streams=4 direction=down"},
+	},
+	{
+		"a place that the topology lacks means nothing",
+		"matrix: {topology: [forward, site-to-site], queue@router-a.wan: [noqueue, pfifo]}", "topology queue@router-a.wan",
+		[]string{"topology=forward", "topology=site-to-site queue@router-a.wan=noqueue",
+			"topology=site-to-site queue@router-a.wan=pfifo"},
+	},
+}
+
 func TestExpansion(t *testing.T) {
-	for _, tc := range []struct {
-		name, text, show string
-		want             []string
-	}{
-		{
-			"order as listed, the first factor slowest",
-			"matrix: {ip: [6, 4], streams: [4, 1]}", "ip streams",
-			[]string{"ip=6 streams=4", "ip=6 streams=1", "ip=4 streams=4", "ip=4 streams=1"},
-		},
-		{
-			"mtu without tunnel collapses",
-			"matrix: {tunnel: [none, wireguard], mtu: [1420, 1280]}", "tunnel mtu",
-			[]string{"tunnel=none", "tunnel=wireguard mtu=1420", "tunnel=wireguard mtu=1280"},
-		},
-		{
-			"the tunnel's default mtu is the underlay's less 80",
-			"matrix: {tunnel: wireguard, link_mtu: [1500, 9000]}\ninclude: [{tunnel: wireguard}, {tunnel: wireguard, mtu: 1420}]",
-			"mtu link_mtu",
-			[]string{"mtu=1420 link_mtu=1500", "mtu=8920 link_mtu=9000", "mtu=1420"},
-		},
-		{
-			"the smallest link counts",
-			"matrix: {tunnel: wireguard, link_mtu@router.wan: [1400, 9000]}", "mtu",
-			[]string{"mtu=1320", "mtu=1420"},
-		},
-		{
-			"tcp has no packets, udp no congestion control",
-			"matrix: {protocol: [tcp, udp], packet_size: [64, 128], congestion: [cubic, reno], rate: [1M, flat]}",
-			"protocol packet_size congestion rate",
-			[]string{"protocol=tcp congestion=cubic", "protocol=tcp congestion=reno",
-				"protocol=udp packet_size=64 rate=1M", "protocol=udp packet_size=64 rate=flat",
-				"protocol=udp packet_size=128 rate=1M", "protocol=udp packet_size=128 rate=flat"},
-		},
-		{
-			"udp fills the path by default",
-			"matrix: {protocol: udp, tunnel: [none, wireguard]}", "tunnel packet_size rate",
-			[]string{"tunnel=none packet_size=1500 rate=flat", "tunnel=wireguard packet_size=1420 rate=flat"},
-		},
-		{
-			"a frame is its packet and 18 bytes",
-			"matrix: {protocol: udp, frame_size: [64, 1518]}", "frame_size packet_size",
-			[]string{"frame_size=64 packet_size=46", "frame_size=1518 packet_size=1500"},
-		},
-		{
-			"include overrides defaults, not the matrix, and duplicates merge",
-			"matrix: {streams: [1, 4], ip: 6}\ninclude: [{streams: [1, 4]}, {streams: 4, ip: 6}]", "streams ip",
-			[]string{"streams=1 ip=6", "streams=4 ip=6", "streams=1 ip=4", "streams=4 ip=4"},
-		},
-		{
-			"exclude removes what has all its levels, also defaults",
-			"matrix: {streams: [1, 2, 4], direction: [up, down]}\ninclude: [{nat: masquerade}]\n" +
-				"exclude: [{streams: [1, 2], direction: down}, {nat: masquerade, ip: 4}]", "streams direction",
-			[]string{"streams=1 direction=up", "streams=2 direction=up", "streams=4 direction=up", "streams=4 direction=down"},
-		},
-		{
-			"a place that the topology lacks means nothing",
-			"matrix: {topology: [forward, site-to-site], queue@router-a.wan: [noqueue, pfifo]}", "topology queue@router-a.wan",
-			[]string{"topology=forward", "topology=site-to-site queue@router-a.wan=noqueue",
-				"topology=site-to-site queue@router-a.wan=pfifo"},
-		},
-	} {
+	for _, tc := range expansions {
 		t.Run(tc.name, func(t *testing.T) {
 			p := read(t, tc.text)
 			if diff := cmp.Diff(tc.want, pick(p.Cells(), strings.Fields(tc.show)...)); diff != "" {

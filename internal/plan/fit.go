@@ -19,26 +19,35 @@ func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 
 // EstimateRuns is Estimate for a given number of blocks.
 func (p *Plan) EstimateRuns(runs int, overhead time.Duration) time.Duration {
-	return p.estimate(p.Design.Cells, runs, overhead)
+	cells := len(p.Design.Cells)
+	return p.estimate(cells, p.pathsOfFirst()[cells], runs, overhead)
 }
 
-func (p *Plan) estimate(cells []record.Factors, runs int, overhead time.Duration) time.Duration {
+// pathsOfFirst gives, for each n, how many different paths the first n cells
+// have.
+func (p *Plan) pathsOfFirst() []int {
+	seen := map[string]bool{}
+	counts := []int{0}
+	for _, c := range p.Design.Cells {
+		seen[c.Path().Key()] = true
+		counts = append(counts, len(seen))
+	}
+	return counts
+}
+
+func (p *Plan) estimate(cells, paths, runs int, overhead time.Duration) time.Duration {
 	m, w := p.Design.Method, p.Design.Measure
 	load := m.Warmup + m.Duration + m.Cooldown + overhead
 	if w.LatencyIdle == IdleTrial {
 		load += m.Idle
 	}
-	paths := map[string]bool{}
-	for _, c := range cells {
-		paths[c.Path().Key()] = true
-	}
-	block := time.Duration(len(cells)) * load
+	block := time.Duration(cells) * load
 	if w.LatencyIdle == IdleBlock {
-		block += time.Duration(len(paths)) * (m.Idle + overhead)
+		block += time.Duration(paths) * (m.Idle + overhead)
 	}
 	total := time.Duration(runs) * block
 	if w.Verify {
-		total += time.Duration(len(paths)) * (VerifyLength + overhead)
+		total += time.Duration(paths) * (VerifyLength + overhead)
 	}
 	return total
 }
@@ -58,14 +67,14 @@ func (p *Plan) MinRuns() int {
 // not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) (cuts []string, err error) {
 	m := &p.Design.Method
-	cells, runs := p.Design.Cells, m.Runs
-	for runs > p.MinRuns() && p.estimate(cells, runs, overhead) > budget {
+	cells, runs, paths := len(p.Design.Cells), m.Runs, p.pathsOfFirst()
+	for runs > p.MinRuns() && p.estimate(cells, paths[cells], runs, overhead) > budget {
 		runs--
 	}
-	for len(cells) > 1 && p.estimate(cells, runs, overhead) > budget {
-		cells = cells[:len(cells)-1]
+	for cells > 1 && p.estimate(cells, paths[cells], runs, overhead) > budget {
+		cells--
 	}
-	if need := p.estimate(cells, runs, overhead); need > budget {
+	if need := p.estimate(cells, paths[cells], runs, overhead); need > budget {
 		return nil, &Error{
 			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
 				plural(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
@@ -76,12 +85,10 @@ func (p *Plan) Fit(budget, overhead time.Duration) (cuts []string, err error) {
 		cuts = append(cuts, fmt.Sprintf("%s instead of %d", plural(runs, "repetition"), m.Runs))
 		p.cutRuns(runs)
 	}
-	if all := p.Design.Cells; len(cells) < len(all) {
-		for _, c := range all[len(cells):] {
-			cuts = append(cuts, "not run, listed last: "+p.label(c))
-		}
-		p.Design.Cells = cells[:len(cells):len(cells)]
+	for _, c := range p.Design.Cells[cells:] {
+		cuts = append(cuts, "not run, listed last: "+p.label(c))
 	}
+	p.Design.Cells = p.Design.Cells[:cells:cells]
 	p.Design.Cuts = append(p.Design.Cuts[:len(p.Design.Cuts):len(p.Design.Cuts)], cuts...)
 	return cuts, nil
 }

@@ -97,6 +97,22 @@ func TestFitAdaptive(t *testing.T) {
 	}
 }
 
+// The largest plan is cut in no time, and its length does not overflow.
+func TestFitLargest(t *testing.T) {
+	p := read(t, "method: {runs: 5, duration: 24h, warmup: 1h, cooldown: 1h, idle: 1h}\nmeasure: {latency_idle: trial}\n"+
+		"matrix:\n  protocol: udp\n"+manyLevels("streams", 100)+manyLevels("packet_size", 100))
+	if got, want := p.Estimate(time.Second), 50000*27*time.Hour; got < want {
+		t.Errorf("estimate: got %v, want at least %v", got, want)
+	}
+	start := time.Now()
+	if _, err := p.Fit(100*time.Hour, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); len(p.Cells()) != 1 || took > 10*time.Second {
+		t.Errorf("got %d cells after %v", len(p.Cells()), took)
+	}
+}
+
 func TestFitTooSmall(t *testing.T) {
 	p := read(t, fitPlan)
 	cuts, err := p.Fit(35*time.Second, 0)

@@ -99,7 +99,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"nothing can exist", "matrix: {ip: 6, nat: masquerade}\n", "1:1: no cell is left: none can exist",
 		"the first reason: NAT66 is off: addresses are translated with IPv4 only"},
 	{"too many cells", "matrix:\n" + manyLevels("streams", 200) + manyLevels("mtu", 200), "2:3: the plan has more than 10000 cells", ""},
-	{"too many trials", "method: {runs: 1000}\nmatrix:\n" + manyLevels("streams", 200), "1:1: the plan has 200000 trials, at most 100000 are allowed", ""},
+	{"too many trials", "method: {runs: 1000}\nmatrix:\n" + manyLevels("streams", 200), "1:1: the plan has 200000 trials, at most 50000 are allowed", ""},
 
 	// The rest.
 	{"measure", "measure: {latency_idle: never}\n", `1:25: latency_idle: "never" is not one of block, trial, off`, "allowed: block, trial, off"},

@@ -18,15 +18,9 @@ type placedRequirement struct {
 	req record.Requirement
 }
 
-// shortMetrics are names that are not just a full name without its unit.
-var shortMetrics = map[string]string{
-	"pps":  "packet_rate_pps",
-	"loss": "loss_ratio",
-}
-
 var (
 	requireForm = regexp.MustCompile(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
-	metricUnits = []string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c"}
+	metricUnits = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c"}
 )
 
 const requireHint = "write, for example, goodput >= 300M where nat=masquerade, streams=1"
@@ -62,14 +56,17 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 
 // metric resolves a short name to the full one.
 func (r *reader) metric(n *yaml.Node, name string) (string, error) {
-	if full, ok := shortMetrics[name]; ok {
-		return full, nil
+	switch name { // not just a full name without its unit
+	case "pps":
+		return "packet_rate_pps", nil
+	case "loss":
+		return "loss_ratio", nil
 	}
 	var known []string
 	if names, ok := r.v.(MetricNames); ok {
 		known = names.MetricNames()
 	}
-	for _, candidate := range append([]string{""}, metricUnits...) {
+	for _, candidate := range append([]string{""}, metricUnits[:]...) {
 		if slices.Contains(known, name+candidate) {
 			return name + candidate, nil
 		}

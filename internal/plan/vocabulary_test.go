@@ -29,7 +29,7 @@ func words() plan.List {
 	}
 	return plan.List{
 		Factors: []plan.Factor{
-			form("queue", `[a-z_]+( [a-z]+ [0-9]+[kMG]?)*`, "a queue such as pfifo limit 1000"),
+			form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000"),
 			{Name: "link_mtu", Placed: true, Parse: plan.Whole(68, 65535)},
 			form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
 			{Name: "cpus", Hard: true, Parse: plan.Whole(1, 64)},
