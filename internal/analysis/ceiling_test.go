@@ -93,8 +93,8 @@ func TestRouteOfSiteToSite(t *testing.T) {
 func TestTesterCeiling(t *testing.T) {
 	run := syntheticRun()
 	run.Ceilings = []record.Ceiling{
-		{Kind: "tcp loopback 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback 4 streams", Value: 50e9, Unit: "bit/s"},
-		{Kind: "udp loopback 64 B", Value: 1e6, Unit: "pps"}, {Kind: "udp loopback 1500 B", Value: 8e5, Unit: "pps"},
+		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback, 4 streams", Value: 50e9, Unit: "bit/s"},
+		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}, {Kind: "udp loopback, 1500-byte packets", Value: 8e5, Unit: "pps"},
 	}
 	for _, test := range []struct {
 		factors record.Factors

@@ -267,10 +267,9 @@ func (g *group) addCeiling(run *record.Run) {
 // protocol, then by streams or packet size.
 func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
 	protocol := f["protocol"]
-	want := f["streams"] + " stream"
-	unit := "bit/s"
+	want, unit := f["streams"]+" stream", "bit/s"
 	if protocol == "udp" {
-		want, unit = f["packet_size"]+" B", "pps"
+		want, unit = f["packet_size"]+"-byte", "pps"
 	}
 	for _, c := range run.Ceilings {
 		words := strings.Fields(strings.ToLower(c.Kind))

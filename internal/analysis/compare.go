@@ -59,9 +59,6 @@ func pairsOf(groups []*group, baseline record.Factors) []pair {
 				pairs = append(pairs, pair{g, other, name})
 			}
 		}
-		if len(baseline) > 0 {
-			add(find(groups, g.factors, baseline), "of the same with "+describe(baseline))
-		}
 		for _, name := range sortedKeys(g.factors) {
 			base, ok := baselineLevels[plainName(name)]
 			if !ok || atBaseline(g.factors[name], base.level) {
@@ -73,8 +70,27 @@ func pairsOf(groups []*group, baseline record.Factors) []pair {
 			}
 			add(find(groups, g.factors, record.Factors{name: base.level}), words)
 		}
+		add(named(groups, g.factors, baseline))
 	}
 	return pairs
+}
+
+// named finds the plan's own baseline: the cell that it names in full, for
+// cells of the same protocol, or the cell that differs in the named factors.
+func named(groups []*group, f, baseline record.Factors) (*group, string) {
+	if len(baseline) == 0 {
+		return nil, ""
+	}
+	for _, g := range groups {
+		if g.factors.Key() != baseline.Key() {
+			continue
+		}
+		if f["protocol"] != baseline["protocol"] {
+			return nil, ""
+		}
+		return g, "of the plan's baseline, " + g.cell.Label
+	}
+	return find(groups, f, baseline), "of the same with " + describe(baseline)
 }
 
 func plainName(name string) string {

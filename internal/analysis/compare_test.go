@@ -22,11 +22,16 @@ func comparisonsOf(d *Document, metric string) map[string]Comparison {
 
 func TestComparisonsAgainstNamedBaselines(t *testing.T) {
 	run, trials := quickRun(6)
-	run.Design.Baseline = record.Factors{"tunnel": "none"}
+	run.Design.Baseline = quickFactors()
 	got := comparisonsOf(Derive(run, trials), goodput)
+	const base = "no tunnel · TCP · 1 stream · up"
+	const base = "no tunnel · TCP · 1 stream · up"
 	want := map[string]float64{
-		"wireguard 1 off of the same with tunnel none":              1.04 / 5.8,
-		"wireguard 4 off of the same with tunnel none":              1.1 / 10,
+		"wireguard 1 off of the same without tunnel":                1.04 / 5.8,
+		"wireguard 4 off of the same without tunnel":                1.1 / 10,
+		"wireguard 4 off of the plan's baseline, " + base:           1.1 / 5.8,
+		"none 4 off of the plan's baseline, " + base:                10 / 5.8,
+		"none 1 off of the plan's baseline, " + base:                8 / 5.8,
 		"none 1 masquerade of the same without address translation": 5.5 / 5.8,
 	}
 	if len(got) != len(want) {
@@ -89,6 +94,15 @@ func TestPairingCancelsDrift(t *testing.T) {
 	c := ratioOf(inOrder(logs, blocksOf([]map[int]float64{logs})))
 	if c.N != 6 || math.Abs(c.Ratio-.8) > 1e-9 || math.Abs(c.Low-.8) > 1e-9 || math.Abs(c.High-.8) > 1e-9 {
 		t.Errorf("%+v, want exactly 0.8 of six blocks", c)
+	}
+}
+
+// A baseline may also be named by some factors alone.
+func TestBaselineBySomeFactors(t *testing.T) {
+	cells := []*group{{factors: quickFactors()}, {factors: quickFactors("tunnel", "wireguard", "streams", "4")}, {factors: quickFactors("streams", "4")}}
+	g, name := named(cells, cells[1].factors, record.Factors{"tunnel": "none"})
+	if g != cells[2] || name != "of the same with tunnel none" {
+		t.Errorf("baseline %v, %q", g, name)
 	}
 }
 

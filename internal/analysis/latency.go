@@ -88,7 +88,8 @@ func tooFewProbes(n int, q percentile) string {
 // carries a percentile by itself it is treated like any metric: the median of
 // the trials with its interval. Where only all probes together do, it is the
 // pooled percentile, with the range of the trials that carry it or else the
-// order-statistic interval of the pool, and says "pooled".
+// order-statistic interval of the pool (Level is then set, and holds as far as
+// probes are independent), and says "pooled".
 func (g *group) summariseLatency(good []*judged) {
 	idle := withRTT(good, "idle")
 	if len(idle) == 0 {
@@ -151,8 +152,9 @@ func (g *group) addPercentiles(kind string, trials []*judged, why string) {
 func pooled(pool []float64, level float64, each []float64, n int) Value {
 	v := Value{Median: quantileSorted(pool, level), N: n, Values: each, Interval: IntervalPooled}
 	low, high := quantileRanks(len(pool), level)
-	v.Low, v.High = pool[low-1], pool[high-1]
+	v.Low, v.High, v.Level = pool[low-1], pool[high-1], Level
 	if len(each) > 1 {
+		v.Level = 0
 		v.Low, v.High = min(slices.Min(each), v.Median), max(slices.Max(each), v.Median)
 	}
 	if v.Values == nil {

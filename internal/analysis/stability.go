@@ -74,14 +74,13 @@ func Evenness(rate []float64) (float64, bool) {
 	return math.Sqrt(math.Pi/2) * deviation / math.Sqrt(n*(n-2)) / mean, true
 }
 
-// Bounds of the drift test. A third needs six bins to be able to reject at
-// all; longer windows get longer bins, not more, which also keeps the slow
+// Bounds of the drift test. A third needs five bins; longer windows get longer bins, not more, which also keeps the slow
 // swings of a TCP flow from looking like a trend.
 const (
 	driftBin     = int64(100e6) // ns, the shortest
-	driftBinsMin = 18
+	driftBinsMin = 15
 	driftBinsMax = 30
-	driftLevel   = .0025 // two-sided; 6 against 6 completely apart is .0022
+	driftLevel   = .0025 // two-sided; with thirds of five the smallest there is, .0079
 	driftShift   = .10   // smallest relative change that matters
 )
 
@@ -108,7 +107,8 @@ func Drift(rate []float64) (float64, bool) {
 	if !(from > 0) || math.Abs(to/from-1) < driftShift {
 		return 0, false
 	}
-	if MannWhitney(first, last) > driftLevel {
+	least := 2 * math.Exp(-logChoose(2*third, third)) // p-value of thirds completely apart
+	if MannWhitney(first, last) > max(driftLevel, 1.001*least) {
 		return 0, false
 	}
 	return to/from - 1, true

@@ -132,6 +132,8 @@ func TestDriftFalseAlarms(t *testing.T) {
 		{"2 % noise", func(r *rand.Rand) []float64 { return steady(r, 20, .02) }, .001},
 		{"10 % noise", func(r *rand.Rand) []float64 { return steady(r, 20, .10) }, .005},
 		{"10 % noise, long window", func(r *rand.Rand) []float64 { return steady(r, 30, .10) }, .005},
+		{"2 % noise, short window", func(r *rand.Rand) []float64 { return steady(r, 16, .02) }, .001},
+		{"10 % noise, short window", func(r *rand.Rand) []float64 { return steady(r, 16, .10) }, .01},
 		{"30 % noise", func(r *rand.Rand) []float64 { return steady(r, 20, .30) }, .005},
 		{"slow noise of 3 %", func(r *rand.Rand) []float64 { return correlated(r, 30, .03, .8) }, .01},
 		{"correlated noise of 10 %", func(r *rand.Rand) []float64 { return correlated(r, 20, .10, .5) }, .05},

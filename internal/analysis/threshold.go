@@ -21,20 +21,24 @@ func thresholds(run *record.Run, d *Document) []Threshold {
 		for _, s := range d.Skipped {
 			if matches(s.Factors, r.Where) {
 				matched = true
-				out = append(out, Threshold{Requirement: r.Text, Factors: s.Factors, Reason: "skipped: " + s.Reason})
+				out = append(out, unmet(r, s.Factors, "skipped: "+s.Reason))
 			}
 		}
 		if !matched {
-			out = append(out, Threshold{Requirement: r.Text, Reason: "no cell matches"})
+			out = append(out, unmet(r, nil, "no cell matches"))
 		}
 	}
 	return out
 }
 
+func unmet(r record.Requirement, f record.Factors, why string) Threshold {
+	return Threshold{Requirement: r.Text, Factors: f, Metric: r.Metric, Op: r.Op, Limit: r.Value, Reason: why}
+}
+
 // check compares a cell's median. A suspect cell is compared too: doubts are
 // shown beside it.
 func check(r record.Requirement, c *Cell) Threshold {
-	t := Threshold{Requirement: r.Text, Factors: c.Factors}
+	t := unmet(r, c.Factors, "")
 	if c.Grade == GradeFailed {
 		t.Reason = "the cell failed"
 		if len(c.Reasons) > 0 {
