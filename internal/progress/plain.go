@@ -89,7 +89,7 @@ func trialLine(v *view) string {
 		where = fmt.Sprintf("%*d/%d", len(fmt.Sprint(v.total)), r.index, v.total)
 	}
 	line := fmt.Sprintf("[%s] %s: %s", where, r.label, r.outcome())
-	if left := v.left(v.at); left > 0 && r.index < v.total {
+	if left := v.left(v.at); left >= time.Second && r.index < v.total {
 		line += ", " + unit.Seconds(left) + " left"
 	}
 	return line

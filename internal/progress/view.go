@@ -79,16 +79,7 @@ func (v *view) take(e record.Event) {
 	case Phase:
 		v.phase, v.phaseFrom, v.labText = clean(e.Phase), e.Time, ""
 	case Rate:
-		v.rate, v.pps = e.Rate, e.PPS
-		// One of the two all along: bits where there are any.
-		if e.Rate > 0 {
-			v.rates = appendLast(v.rates, e.Rate, keepRates)
-		} else {
-			v.rates = appendLast(v.rates, e.PPS, keepRates)
-		}
-		if e.RTT > 0 {
-			v.rtt, v.rttKind = e.RTT, "loaded"
-		}
+		v.measure(e)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)
 	case TrialEnded:
@@ -99,6 +90,23 @@ func (v *view) take(e record.Event) {
 		}
 		v.ended, v.running, v.labText = clean(e.Status), false, ""
 	}
+}
+
+// measure takes a rate, a latency under load, or both.
+func (v *view) measure(e record.Event) {
+	if e.RTT > 0 {
+		v.rtt, v.rttKind = e.RTT, "loaded"
+		if e.Rate == 0 && e.PPS == 0 {
+			return
+		}
+	}
+	v.rate, v.pps = e.Rate, e.PPS
+	// One of the two all along: bits where there are any.
+	point := e.Rate
+	if point == 0 {
+		point = e.PPS
+	}
+	v.rates = appendLast(v.rates, point, keepRates)
 }
 
 // general takes what any event may carry.
