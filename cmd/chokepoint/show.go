@@ -36,11 +36,10 @@ func runShow(ctx context.Context, o showOptions, d dirs, s streams) error {
 	if err != nil {
 		return err
 	}
-	format := formatText
-	if o.json {
-		format = formatJSON
+	if !o.json {
+		return write(s.Out, s.resultText(doc))
 	}
-	content, err := render(doc, format)
+	content, err := render(doc, formatJSON)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,13 @@ var ErrInterrupted = errors.New("interrupted")
 // of the output has gone.
 func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct{}, release func()) {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+		// Whoever started this with nohup, or in a script's background,
+		// wants the signal ignored.
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
 	ctx, cancel := context.WithCancelCause(parent)
 	closed := make(chan struct{})
 	quit, done := make(chan struct{}), make(chan struct{})
