@@ -24,6 +24,9 @@ func newWaiter() (*waiter, error) {
 	return &waiter{event: fd}, nil
 }
 
+// longestSleep keeps the length of a sleep within 32 bits of seconds.
+const longestSleep = 3600e9
+
 // until sleeps until the monotonic clock reads at, or returns early when
 // woken. A signal, such as the runtime's own, does not end the sleep.
 func (w *waiter) until(at int64) {
@@ -32,7 +35,7 @@ func (w *waiter) until(at int64) {
 		if left <= 0 {
 			return
 		}
-		t := unix.NsecToTimespec(left)
+		t := unix.NsecToTimespec(min(left, longestSleep))
 		w.poll[0] = unix.PollFd{Fd: int32(w.event), Events: unix.POLLIN}
 		n, err := unix.Ppoll(w.poll[:], &t, nil)
 		if err == nil && n > 0 {

@@ -17,7 +17,7 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 	var d record.NodeData
 	for _, src := range s.sources {
 		samples, cost := s.cut(src, from, to)
-		if samples.Table != nil {
+		if cost.Reads > 0 { // also when there was nothing to be had
 			d.Cost = append(d.Cost, cost)
 		}
 		if err := send(samples); err != nil {

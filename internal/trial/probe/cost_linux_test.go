@@ -1,8 +1,14 @@
 package probe
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // fast are the sources that are sampled at 10 Hz.
@@ -71,6 +77,43 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 		}
 	}
 	t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", "all", float64(total)/1e3, float64(total)*10/1e9*100)
+}
+
+// The whole loop as an agent runs it: also waking up, clocks and copying.
+func TestCostOfAWholeWatch(t *testing.T) {
+	const length = 2 * time.Second
+	list := All(Root{})
+	s, err := openSampling(context.Background(), list, WatchRequest{Probes: Names(list)}.withDefaults())
+	must(t, err)
+	defer s.close()
+	var loop sync.WaitGroup
+	start := host.Monotonic()
+	loop.Go(s.loop)
+	time.Sleep(length)
+	s.stop()
+	loop.Wait()
+	over := float64(host.Monotonic() - start)
+	reads := map[string]int64{}
+	rest, err := s.collect(start, host.Monotonic(), func(r record.Samples) error {
+		if r.Table != nil {
+			reads[r.Probe] = int64(len(r.Table.T))
+		}
+		return nil
+	})
+	must(t, err)
+	total := 0.0
+	for _, c := range rest.Cost {
+		share := float64(c.CPUNs) / over * 100
+		total += share
+		t.Logf("%-9s %3d reads, %7.1f µs each, %.3f %% of a core", c.Probe, c.Reads, float64(c.CPUNs)/float64(max(c.Reads, 1))/1e3, share)
+		if n, ok := reads[c.Probe]; c.CPUNs <= 0 || ok && c.Reads != n {
+			t.Errorf("%s: got %+v for %d samples", c.Probe, c, n)
+		}
+	}
+	t.Logf("%-9s %.3f %% of a core; %d stalls", "all", total, len(rest.Stalls))
+	if reads["cpu"] < 3*reads["memory"] {
+		t.Errorf("reads of a fast and a slow source: got %d and %d, want 10 Hz and 1 Hz", reads["cpu"], reads["memory"])
+	}
 }
 
 func BenchmarkSample(b *testing.B) {

@@ -261,10 +261,14 @@ func (s *sampling) trim(now int64) {
 	trimSeries(all, now)
 }
 
-// schedule adds marks; those in the past are taken at once.
+// schedule adds marks. Those that are past when they arrive are taken at
+// once; the sampler is not to blame for that delay.
 func (s *sampling) schedule(at []int64) {
+	now := host.Monotonic()
 	s.mu.Lock()
-	s.marks = append(s.marks, at...)
+	for _, t := range at {
+		s.marks = append(s.marks, max(t, now))
+	}
 	slices.Sort(s.marks)
 	s.mu.Unlock()
 	s.wait.wake()

@@ -6,7 +6,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/record"
 // probes together that a small router can spare it.
 const (
 	keptNs     = 20 * 60 * 1e9
-	keptValues = 4 << 20 // 32 MiB of float64
+	keptValues = 2 << 20 // 16 MiB of float64
 	blockRows  = 128
 )
 
