@@ -25,7 +25,6 @@ func TestComparisonsAgainstNamedBaselines(t *testing.T) {
 	run.Design.Baseline = quickFactors()
 	got := comparisonsOf(Derive(run, trials), goodput)
 	const base = "no tunnel · TCP · 1 stream · up"
-	const base = "no tunnel · TCP · 1 stream · up"
 	want := map[string]float64{
 		"wireguard 1 off of the same without tunnel":                1.04 / 5.8,
 		"wireguard 4 off of the same without tunnel":                1.1 / 10,
