@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -89,12 +90,15 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 		}
 		for _, level := range list {
 			t.Run(k.Name()+"/"+level.text, func(t *testing.T) {
+				if m, err := os.ReadFile("/proc/self/uid_map"); k.Name() == "cpus" && err == nil && !strings.Contains(string(m), "4294967295") {
+					t.Skip("skip: packet steering cannot be set in a user namespace")
+				}
+				if k.Name() == "cpus" && runtime.NumCPU() < 2 {
+					t.Skip("skip: needs two CPUs")
+				}
 				inNamespace(t, func(t *testing.T, p Place) {
 					want, err := k.Parse(level.text)
 					must(t, err)
-					if runtime.NumCPU() < 2 && k.Name() == "cpus" {
-						return
-					}
 					if a := Check(ctx, k, p, want); a.State != check.Yes {
 						if level.ours {
 							t.Errorf("check says %v: %s, want yes", a.State, a.Reason)

@@ -142,8 +142,26 @@ type testNode struct {
 	host.Agent
 	name   string
 	pid    int
-	stderr *bytes.Buffer
+	stderr *talk
 	kill   func()
+}
+
+// talk is what a process says, readable while it talks.
+type talk struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *talk) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *talk) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func newNode(t *testing.T, name string) *testNode {
@@ -155,13 +173,14 @@ func newNode(t *testing.T, name string) *testNode {
 		t.Skip("skip: needs /dev/net/tun")
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), asNode+"=1")
+	// The race detector would let every node sleep for a second at its end.
+	cmd.Env = append(os.Environ(), asNode+"=1", "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	in, err := cmd.StdinPipe()
 	check0(t, err)
 	out, err := cmd.StdoutPipe()
 	check0(t, err)
-	n := &testNode{name: name, stderr: &bytes.Buffer{}}
+	n := &testNode{name: name, stderr: &talk{}}
 	cmd.Stderr = n.stderr
 	check0(t, cmd.Start())
 	n.pid = cmd.Process.Pid

@@ -66,8 +66,8 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 				t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
 			}
 		}
-		if near.stderr.Len()+far.stderr.Len() > 0 {
-			t.Errorf("the nodes said %q and %q, want silence", near.stderr, far.stderr)
+		if said := near.stderr.String() + far.stderr.String(); said != "" {
+			t.Errorf("the nodes said %q, want silence", said)
 		}
 	}
 }
