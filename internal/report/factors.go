@@ -106,6 +106,55 @@ func levelWords(name, value string) string {
 	return name + " " + value
 }
 
+// ordinary says that a level is the plain one and needs no mention where
+// others are named.
+func ordinary(name, value string) bool {
+	switch value {
+	case "", "-", "off", "default", "auto":
+		return true
+	}
+	return false
+}
+
+// independent drops the factors that follow from another one, such as the
+// MTU that exists only with a tunnel: within each level of it they are fixed.
+func independent(cells []*analysis.Cell, names []string, of string) []string {
+	var out []string
+	for _, n := range names {
+		by := map[string]string{}
+		fixed := of != ""
+		for _, c := range cells {
+			value, level := c.Factors[n], c.Factors[of]
+			if seen, ok := by[level]; ok && seen != value {
+				fixed = false
+			}
+			by[level] = value
+		}
+		if !fixed {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// implied says the factors that follow from a level of another one.
+func (v *view) implied(cells []*analysis.Cell, of, level string) string {
+	rest := without(varying(cells), of)
+	free := independent(cells, rest, of)
+	var names []string
+	for _, n := range rest {
+		if !slices.Contains(free, n) {
+			names = append(names, n)
+		}
+	}
+	for _, c := range cells {
+		if c.Factors[of] == level {
+			return strings.TrimSuffix(" · "+setWords(c.Factors, names), " · ")
+		}
+	}
+	return ""
+}
+
 func tunnelName(value string) string {
 	if rest, ok := strings.CutPrefix(value, "wireguard"); ok {
 		return "WireGuard" + strings.ReplaceAll(rest, "-", ", ")
@@ -117,7 +166,7 @@ func tunnelName(value string) string {
 func setWords(f record.Factors, names []string) string {
 	var parts []string
 	for _, n := range names {
-		if value, ok := f[n]; ok && value != "" && value != "-" {
+		if value, ok := f[n]; ok && !ordinary(n, value) {
 			parts = append(parts, levelWords(n, value))
 		}
 	}
@@ -160,6 +209,19 @@ func without(names []string, drop string) []string {
 		}
 	}
 	return out
+}
+
+// skippedWords says a cell that was not run by what sets it apart from the
+// others.
+func (v *view) skippedWords(f record.Factors) string {
+	all := v.cells(func(*analysis.Cell) bool { return true })
+	for i := range v.Skipped {
+		all = append(all, &analysis.Cell{Factors: v.Skipped[i].Factors})
+	}
+	if words := setWords(f, varying(all)); words != "" && len(all) > 1 {
+		return words
+	}
+	return setWords(f, sortedFactors(f))
 }
 
 // sortedFactors are all factors of a cell in the usual order.

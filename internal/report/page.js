@@ -1,7 +1,7 @@
 document.querySelectorAll("a.save").forEach(function (a) {
   var b = document.createElement("button");
   b.type = "button";
-  b.textContent = "Save as PNG";
+  b.textContent = "PNG";
   b.onclick = function () {
     var img = new Image();
     img.onload = function () {

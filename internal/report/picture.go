@@ -138,7 +138,7 @@ func (c chain) Draw(width float64) string {
 	for _, node := range c.Nodes {
 		widest = math.Max(widest, textWidth(node.Name, size)+24)
 	}
-	gap := math.Min((width-2-n*widest)/math.Max(n-1, 1), 150)
+	gap := math.Min((width-2-n*widest)/math.Max(n-1, 1), 260)
 	if gap < 26 { // a telephone and five boxes
 		gap, size = 26, 10.5
 		widest = (width - 2 - gap*(n-1)) / n

@@ -28,7 +28,7 @@ func nines(level float64) float64 { return -math.Log10(1 - math.Min(level, 0.999
 // Draw shows the plot with marks at the quantiles people ask for.
 func (q quantilePlot) Draw(width float64) string {
 	c := &canvas{w: width, h: 8 + 140 + 20}
-	last := 2.0
+	last := nines(.9)
 	for _, k := range q.Curves {
 		if n := min(len(k.Levels), len(k.NS)); n > 0 {
 			last = math.Max(last, nines(k.Levels[n-1]))

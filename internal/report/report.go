@@ -90,6 +90,7 @@ type TableRow struct {
 // says. Numbers name what they show, so that a program can check the page.
 type TableCell struct {
 	Text string
+	Pre  string // before the second line: "p99"
 	Sub  string
 	Long string
 	Tone Tone
@@ -112,6 +113,7 @@ type Figure struct {
 	ID      string
 	Title   string
 	Caption string
+	Legend  []LegendItem
 	Draw    Drawing
 	Table   *Table
 }
@@ -163,9 +165,9 @@ func sections(d *analysis.Document) []Section {
 	v := newView(d)
 	var out []Section
 	for _, build := range []func(*view) Section{
-		thresholdSection, resultSection, goodputSection, packetSection, curveSection,
+		thresholdSection, resultSection, pathSection, goodputSection, packetSection, curveSection,
 		latencySection, timelineSection, comparisonSection, findingSection, skippedSection,
-		pathSection, methodSection, environmentSection, metricSection, trialSection,
+		methodSection, environmentSection, metricSection, trialSection,
 	} {
 		if s := build(v); len(s.Blocks) > 0 {
 			out = append(out, s)

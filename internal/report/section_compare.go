@@ -59,6 +59,17 @@ func (v *view) label(f map[string]string) string {
 	return setWords(f, sortedKeys(f))
 }
 
+// metricWords names a metric in a sentence.
+func metricWords(name string) string {
+	switch name {
+	case goodput:
+		return "goodput"
+	case packetRate:
+		return "packet rate"
+	}
+	return name
+}
+
 // comparisonSection: what does a setting cost or gain?
 func comparisonSection(v *view) Section {
 	s := Section{ID: "comparisons", Title: "What does it cost?"}
@@ -161,7 +172,7 @@ func skippedSection(v *view) Section {
 		t := Table{ID: "skipped-table", Columns: []Column{{Head: "Cell"}, {Head: "Reason"}}}
 		for _, k := range v.Skipped {
 			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{
-				{Text: setWords(k.Factors, sortedFactors(k.Factors)), Long: k.Factors.Key()}, {Text: k.Reason}}})
+				{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, {Text: k.Reason}}})
 		}
 		s.Blocks = append(s.Blocks, t)
 	}

@@ -75,8 +75,7 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 		legend = nil
 	}
 	return []Block{
-		Panels{ID: id + "-legend", Legend: legend},
-		Figure{ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k, Table: v.numbers(id+"-numbers", used, metric),
+		Figure{Legend: legend, ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k, Table: v.numbers(id+"-numbers", used, metric),
 			Caption: "Points: medians. Whisker: " + v.intervalsOf(used, metric) +
 				". The line only joins what was measured."},
 	}, true

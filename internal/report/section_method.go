@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -48,8 +49,8 @@ func methodSection(v *view) Section {
 	m := v.Run.Method
 	s := Section{ID: "method", Title: "Method"}
 	facts := Facts{Items: []Fact{
-		{Name: "Measured window", Value: unit.Seconds(m.Duration) + " per trial"},
-		{Name: "Warm-up before it", Value: unit.Seconds(m.Warmup) + ", excluded"},
+		{Name: "Measured window", Value: durationWords(m.Duration) + " per trial"},
+		{Name: "Warm-up before it", Value: durationWords(m.Warmup) + ", excluded"},
 		{Name: "Repetitions", Value: runsWords(m)},
 		{Name: "Order", Value: orderWords(m)},
 		{Name: "Seed", Value: strconv.FormatUint(m.Seed, 10)},
@@ -80,6 +81,17 @@ func methodSection(v *view) Section {
 		s.Blocks = append(s.Blocks, f)
 	}
 	return s
+}
+
+// durationWords prints whole minutes and seconds with a space: "2 s", "400 ms".
+func durationWords(d time.Duration) string {
+	switch {
+	case d >= 2*time.Minute:
+		return unit.Seconds(d)
+	case d >= time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+	}
+	return strconv.FormatFloat(float64(d)/1e6, 'f', -1, 64) + " ms"
 }
 
 func bracket(s string) string {

@@ -34,14 +34,14 @@ func packetSection(v *view) Section {
 func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block {
 	names := varying(cells)
 	line := lineFactor(cells, names)
-	rest := without(names, line)
+	rest := independent(cells, without(names, line), line)
 	shown := levels(cells, line)
 	b := bars{Label: what + ", one bar per cell", Axis: what, Unit: v.unitOf(metric)}
 	index := map[string]int{}
 	var limits, ceilings bool
 	for _, c := range cells {
 		key := setWords(c.Factors, rest)
-		if line == "" && len(names) == 0 {
+		if key == "" {
 			key = c.Label
 		}
 		i, ok := index[key]
@@ -55,12 +55,11 @@ func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block
 		ceilings = ceilings || one.Ceiling > 0
 		b.Groups[i].Bars = append(b.Groups[i].Bars, one)
 	}
-	figure := Figure{ID: id + "-bars", Draw: b, Table: v.numbers(id+"-numbers", cells, metric),
+	figure := Figure{ID: id + "-bars", Draw: b, Legend: v.legend(line, shown, cells, limits, ceilings), Table: v.numbers(id+"-numbers", cells, metric),
 		Title: what + " by setting"}
 	figure.Caption = "Bar: median over runs. Dots: every single run. Whisker: " +
 		v.intervalsOf(cells, metric) + "." + ceilingWords(cells, ceilings)
-	legend := v.legend(line, shown, cells, limits, ceilings)
-	return []Block{Panels{ID: id + "-legend", Legend: legend}, figure}
+	return []Block{figure}
 }
 
 // colour numbers a level from 1; a cell without the factor gets the first.
@@ -77,7 +76,7 @@ func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limit
 	var out []LegendItem
 	if line != "" {
 		for _, l := range shown {
-			out = append(out, LegendItem{"bar c" + colour(shown, l), levelWords(line, l)})
+			out = append(out, LegendItem{"bar c" + colour(shown, l), levelWords(line, l) + v.implied(cells, line, l)})
 		}
 	}
 	for _, c := range cells {

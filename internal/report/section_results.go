@@ -26,13 +26,13 @@ func resultTable(v *view) Table {
 	all := v.cells(func(*analysis.Cell) bool { return true })
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, all), Columns: []Column{
 		{Head: "What was measured"},
-		{Head: "Rate", Sub: "TCP goodput · UDP packets", Numeric: true},
-		{Head: "Loss", Sub: "UDP", Numeric: true},
+		{Head: "Rate", Sub: "goodput or packets", Numeric: true},
+		{Head: "Loss", Sub: "of UDP", Numeric: true},
 		{Head: "RTT idle", Sub: "p50 · p99", Numeric: true},
 		{Head: "RTT under load", Sub: "p50 · p99", Numeric: true},
-		{Head: "Retransmits", Sub: "TCP segments", Numeric: true},
-		{Head: "Busiest core", Sub: "share of window", Numeric: true},
-		{Head: "Evenness", Sub: "inside the window"},
+		{Head: "Retransmits", Sub: "TCP", Numeric: true},
+		{Head: "Busiest core", Sub: coreOwner(all), Numeric: true},
+		{Head: "Evenness", Sub: "in the window"},
 		{Head: "Validity"},
 	}}
 	for _, c := range all {
@@ -77,11 +77,11 @@ func reasonItem(grade string, r analysis.Reason) Item {
 }
 
 func resultCaption(v *view, all []*analysis.Cell) string {
-	text := "Medians over the runs; in small print "
+	text := "Medians over the runs; with each rate "
 	if words := v.intervalsOf(all, goodput, packetRate); words != "" {
-		text += "the interval: " + words + "."
+		text += "its interval: " + words + "."
 	} else {
-		text += "the interval."
+		text += "its interval."
 	}
 	return text + " Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
@@ -138,7 +138,7 @@ func (v *view) pair(c *analysis.Cell, upper, lower string) TableCell {
 	cell := v.cellOf(c, upper)
 	cell.Sub = ""
 	if x, ok := c.Metrics[lower]; ok {
-		cell.Sub = v.text(lower, x.Median)
+		cell.Pre, cell.Sub = "p99 ", v.text(lower, x.Median)
 		cell.More = number(c, lower)
 		cell.Long += "\n" + v.sentence(lower, x)
 	} else if why := c.Missing[lower]; why != "" {
@@ -149,12 +149,21 @@ func (v *view) pair(c *analysis.Cell, upper, lower string) TableCell {
 }
 
 func coreCell(v *view, c *analysis.Cell) TableCell {
-	metric, whose := core(c)
-	cell := v.cellOf(c, metric)
-	if cell.Num != nil {
-		cell.Sub = whose
+	metric, _ := core(c)
+	return v.cellOf(c, metric)
+}
+
+// coreOwner says whose cores the column of the busiest core shows.
+func coreOwner(all []*analysis.Cell) string {
+	owner := ""
+	for _, c := range all {
+		_, whose := core(c)
+		if owner != "" && owner != whose {
+			return "router, or shared host"
+		}
+		owner = whose
 	}
-	return cell
+	return "of the " + owner
 }
 
 func evennessCell(c *analysis.Cell) TableCell {

@@ -28,6 +28,9 @@ func headOf(v *view) head {
 		h.Meta = append(h.Meta, Fact{Name: "Machine", Value: m})
 	}
 	h.Meta = append(h.Meta, Fact{Name: "Measured", Value: extent(v)})
+	if v.Run.Status != "" {
+		h.Meta = append(h.Meta, Fact{Name: "Status", Value: v.Run.Status})
+	}
 	if v.Run.Version != "" {
 		h.Meta = append(h.Meta, Fact{Name: "Program", Value: "chokepoint " + v.Run.Version})
 	}

@@ -148,7 +148,7 @@ func (t timeline) heat(c *canvas, x linear, top, row float64) {
 	for i, k := range t.Cores {
 		y := top + float64(i)*row
 		if row >= 10 {
-			c.text("ax", "end", plotLeft-6, y+row-2, k.Name)
+			c.text("ax small", "end", plotLeft-6, y+row-2, k.Name)
 		}
 		k.cells(x, func(from, to float64, level int) {
 			paths[level].WriteString("M" + attr(from) + " " + attr(y+0.5) + "H" + attr(to) +

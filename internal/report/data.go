@@ -1,0 +1,110 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// JSON is the document itself, indented: the output of show --json.
+func JSON(d *analysis.Document) ([]byte, error) {
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode document of run %s: %v", d.Run.ID, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// CSV has one line per trial and metric: the trial, its factors, the metric
+// with its unit, and the value in base units, or why there is none. Reasons
+// and caveats stand as their kinds, those of the cell and of the run included.
+// A trial without any number has one line, so that it is not lost.
+func CSV(d *analysis.Document) ([]byte, error) {
+	v := newView(d)
+	factors := factorNames(d)
+	var out bytes.Buffer
+	w := csv.NewWriter(&out)
+	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats"}
+	head = append(append(head, factors...), "metric", "unit", "value", "missing")
+	if err := w.Write(head); err != nil {
+		return nil, fmt.Errorf("write CSV of run %s: %v", d.Run.ID, err)
+	}
+	for i := range d.Trials {
+		if err := w.WriteAll(v.trialLines(&d.Trials[i], factors)); err != nil {
+			return nil, fmt.Errorf("write CSV of run %s: %v", d.Run.ID, err)
+		}
+	}
+	w.Flush()
+	return out.Bytes(), w.Error()
+}
+
+func factorNames(d *analysis.Document) []string {
+	all := record.Factors{}
+	for i := range d.Trials {
+		for name := range d.Trials[i].Factors {
+			all[name] = "x"
+		}
+	}
+	return sortedFactors(all)
+}
+
+func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
+	stem := []string{v.Run.ID, t.ID, strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind, t.Grade,
+		strings.Join(reasonKinds(t), " "), strings.Join(v.caveatKinds(t), " ")}
+	for _, name := range factors {
+		stem = append(stem, t.Factors[name])
+	}
+	var lines [][]string
+	add := func(metric, unit, value, missing string) {
+		lines = append(lines, append(slices.Clone(stem), metric, unit, value, missing))
+	}
+	for _, name := range sortedKeys(t.Metrics) {
+		add(name, v.unitOf(name), strconv.FormatFloat(t.Metrics[name], 'g', -1, 64), "")
+	}
+	for _, name := range sortedKeys(t.Missing) {
+		add(name, v.unitOf(name), "", t.Missing[name])
+	}
+	if f := t.Failure; f != nil {
+		add("", "", "", "failed in "+f.Phase+": "+f.Error)
+	}
+	if len(lines) == 0 {
+		add("", "", "", "")
+	}
+	return lines
+}
+
+func reasonKinds(t *analysis.TrialView) []string {
+	var kinds []string
+	for _, r := range t.Reasons {
+		if !slices.Contains(kinds, r.Kind) {
+			kinds = append(kinds, r.Kind)
+		}
+	}
+	return kinds
+}
+
+func (v *view) caveatKinds(t *analysis.TrialView) []string {
+	var kinds []string
+	add := func(list []record.Caveat) {
+		for _, c := range list {
+			if !slices.Contains(kinds, c.Kind) {
+				kinds = append(kinds, c.Kind)
+			}
+		}
+	}
+	add(t.Caveats)
+	for i := range v.Cells {
+		if c := &v.Cells[i]; c.Factors.Key() == t.Factors.Key() {
+			add(c.Caveats)
+		}
+	}
+	add(v.Caveats)
+	return kinds
+}

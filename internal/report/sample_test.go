@@ -1,0 +1,112 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// hostile is text that each renderer must not take for its own markup.
+const hostile = `<script>alert(1)</script> & "quotes" | pipe *star* _under_ [x](y) ` + "`tick`"
+
+// samples are the documents that every renderer is tried on.
+func samples() map[string]*analysis.Document {
+	return map[string]*analysis.Document{
+		"quick":   sampleDocument(),
+		"small":   smallDocument(),
+		"sweep":   sweepDocument(),
+		"damaged": damagedDocument(),
+		"empty":   {Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000", Plan: "quick", Status: record.RunInterrupted}},
+	}
+}
+
+// smallDocument is small enough for goldens of every kind.
+func smallDocument() *analysis.Document {
+	all := quickCells()
+	return documentOf([]cellPlan{all[0], all[4], all[9]}, 2)
+}
+
+// sweepDocument has what quick has not: six runs, a real ceiling, streams and
+// packet sizes, two topologies.
+func sweepDocument() *analysis.Document {
+	var plans []cellPlan
+	for _, tunnel := range []string{"none", "wireguard"} {
+		for i, streams := range []string{"1", "2", "4", "8"} {
+			bps := map[string]float64{"none": 935e6, "wireguard": 310e6}[tunnel] * (1 - .05/float64(i+1))
+			f := base("tunnel", tunnel, "streams", streams)
+			if tunnel != "none" {
+				f["mtu"] = "1420"
+			}
+			plans = append(plans, cellPlan{f, tunnel + ", " + streams + " streams", bps, 0, 0, 11e3, 2e6, 9e6, 20, .93, "Good", .02})
+		}
+	}
+	for _, size := range []string{"55", "64", "200", "500", "1500"} {
+		var n float64
+		if _, err := fmt.Sscan(size, &n); err != nil {
+			panic(err)
+		}
+		pps := min(610e3, 941e6/8/(n+38))
+		plans = append(plans, cellPlan{base("protocol", "udp", "packet_size", size), "UDP " + size + "-byte packets", pps * n * 8, pps,
+			.02 / n, 11e3, .5e6, 3e6, 0, 1, "Very good", .01})
+	}
+	d := documentOf(plans, 6)
+	d.Run.Plan, d.Run.Description = "sweep", "streams and packet sizes on a shaped link"
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		c.Ceiling = analysis.CellCeiling{Kind: "tbf 1G on router/wan", HeaderEfficiency: .9415}
+		if !packets(c) {
+			c.Ceiling.Bps = 941.5e6
+			c.Ceiling.Ratio = c.Metrics[goodput].Median / 941.5e6
+		}
+	}
+	site := forwardTopology()
+	site.Name, site.Tunnel, site.Routers = "site-to-site", [2]string{"router-a", "router-b"}, []string{"router-a", "router-b"}
+	site.Nodes = []record.TopoNode{{Name: "client"}, {Name: "router-a", Router: true}, {Name: "wan"}, {Name: "router-b", Router: true}, {Name: "server"}}
+	site.Links = nil
+	for i, name := range []string{"lan-a", "wan-a", "wan-b", "lan-b"} {
+		site.Links = append(site.Links, record.TopoLink{Name: name, Ends: [2]record.TopoPort{
+			{Node: site.Nodes[i].Name, Port: name}, {Node: site.Nodes[i+1].Name, Port: name}}})
+	}
+	d.Topologies = append(d.Topologies, site)
+	return d
+}
+
+// damagedDocument has failed trials and cells, a missed requirement, hostile
+// text, and a run that was interrupted.
+func damagedDocument() *analysis.Document {
+	d := sampleDocument()
+	d.Run.Status, d.Run.Reason = record.RunInterrupted, "Ctrl-C"
+	d.Summary = append(d.Summary, hostile)
+	d.Caveats = append(d.Caveats, record.Caveat{Kind: "hostile", Text: hostile})
+	d.Conditions["note"] = hostile
+	c := &d.Cells[4]
+	c.Grade, c.Metrics, c.Runs, c.Failed = analysis.GradeFailed, nil, 0, 3
+	c.Consistency = nil
+	c.Missing = map[string]string{"goodput_bps": "all trials failed"}
+	c.Reasons = []analysis.Reason{{Kind: analysis.ReasonNotInTunnel, Text: "the tunnel's counters did not move while 1.2 MB were offered " + hostile, Trial: "b1-r06.1"}}
+	for i := range d.Trials {
+		t := &d.Trials[i]
+		if t.Kind == record.RowLoad && t.Factors.Key() == c.Factors.Key() {
+			t.Grade, t.Metrics, t.Series = analysis.GradeFailed, nil, nil
+			t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "verify path of " + t.Row + ": " + hostile, Hint: "chokepoint lab check"}
+		}
+	}
+	d.Thresholds = []analysis.Threshold{
+		{Requirement: "goodput >= 1G where tunnel=wireguard", Factors: c.Factors, Reason: "the cell failed"},
+		{Requirement: "loss_ratio <= 0.001", Factors: d.Cells[9].Factors, Metric: "loss_ratio", Op: "<=", Limit: .001, Value: .0131},
+		{Requirement: "goodput >= 1G where nat=forward", Reason: "no cell matches"},
+	}
+	for i := range d.Cells[5].Metrics {
+		v := d.Cells[5].Metrics[i]
+		v.N, v.Values, v.Interval, v.Low, v.High = 1, v.Values[:1], analysis.IntervalSingle, 0, 0
+		v.Median = v.Values[0]
+		d.Cells[5].Metrics[i] = v
+	}
+	d.Cells[5].Runs, d.Cells[5].Failed = 1, 2
+	d.Comparisons = d.Comparisons[1:]
+	d.Comparisons[0].Confounders = []string{"kernel differs: 6.1 and 6.6", hostile}
+	d.Comparisons[0].Verdict = "confounded"
+	d.Run.Cuts = []string{"3 of 6 repetitions", "the cell " + hostile}
+	return d
+}
