@@ -1,0 +1,239 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+func TestSnmpMoves(t *testing.T) {
+	needIsolation(t)
+	s := open(t, snmp(Root{}))
+	moves(t, s, func() { exchange(t, "127.0.0.1") }, "IpInReceives", "IpInDelivers", "IpOutRequests",
+		"UdpInDatagrams", "UdpOutDatagrams", "IpExtInOctets")
+	moves(t, s, func() { exchange(t, "::1") }, "Ip6InReceives", "Udp6InDatagrams")
+	moves(t, s, func() {
+		out, err := net.Dial("udp", "127.0.0.1:9")
+		must(t, err)
+		defer out.Close()
+		out.Write([]byte("x"))
+		refused, err := net.Dial("tcp", "127.0.0.1:9")
+		if err == nil {
+			refused.Close()
+			t.Fatal("port 9 answers")
+		}
+	}, "UdpNoPorts", "IcmpOutDestUnreachs", "IcmpInDestUnreachs", "TcpActiveOpens", "TcpAttemptFails", "TcpOutRsts")
+}
+
+// exchange sends one datagram and takes it in; the kernel counts it then.
+func exchange(t *testing.T, address string) {
+	t.Helper()
+	in, err := net.ListenPacket("udp", net.JoinHostPort(address, "0"))
+	must(t, err)
+	defer in.Close()
+	_, err = in.WriteTo([]byte("x"), in.LocalAddr())
+	must(t, err)
+	must(t, in.SetDeadline(time.Now().Add(time.Second)))
+	_, _, err = in.ReadFrom(make([]byte, 8))
+	must(t, err)
+}
+
+func TestSnmpCountsOverflowsAndFragments(t *testing.T) {
+	needIsolation(t)
+	s := open(t, snmp(Root{}))
+	moves(t, s, datagrams(t, "127.0.0.1", 500, 8000), "UdpRcvbufErrors", "UdpInErrors")
+	must(t, kernel.SetMTU("lo", 1500))
+	t.Cleanup(func() { must(t, kernel.SetMTU("lo", 65536)) })
+	moves(t, s, datagrams(t, "127.0.0.1", 5, 8000), "IpFragOKs", "IpFragCreates", "IpReasmReqds", "IpReasmOKs")
+	moves(t, s, datagrams(t, "::1", 5, 8000), "Ip6FragOKs", "Ip6FragCreates", "Ip6ReasmOKs")
+	moves(t, s, func() { overflow(t) }, "TcpExtListenOverflows", "TcpExtListenDrops")
+}
+
+// overflow connects more often than a listener that takes nothing can queue.
+func overflow(t *testing.T) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(fd, 0))
+	sa, err := unix.Getsockname(fd)
+	must(t, err)
+	for range 4 {
+		c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		must(t, err)
+		defer unix.Close(c)
+		unix.Connect(c, sa) // in progress, or already too many
+	}
+	time.Sleep(20 * time.Millisecond)
+}
+
+func TestConntrackMoves(t *testing.T) {
+	a, b := pair(t)
+	addresses(t, a, b)
+	if err := kernel.SetFirewall(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
+		t.Logf("%v", err)
+		t.Skip("skip: the kernel has no connection tracking")
+	}
+	t.Cleanup(func() { must(t, kernel.SetFirewall(kernel.Firewall{})) })
+	s := open(t, conntrack(Root{}))
+	moves(t, s, func() { flood(t, a, 1) }, "entries")
+	if got := sample(t, s); !(got["max"] > got["entries"]) {
+		t.Errorf("max: got %v with %v entries", got["max"], got["entries"])
+	}
+}
+
+func TestMemoryMoves(t *testing.T) {
+	s := open(t, memory(Root{}))
+	before := sample(t, s)
+	const size = 256 << 20
+	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	must(t, err)
+	defer syscall.Munmap(b)
+	for i := 0; i < size; i += 4096 {
+		b[i] = 1
+	}
+	// Others work on this machine too: half is enough to be sure.
+	if now := sample(t, s); before["available_bytes"]-now["available_bytes"] < size/2 {
+		t.Errorf("available_bytes: got %v after %v, want %v less", now["available_bytes"], before["available_bytes"], size)
+	}
+}
+
+func TestPressureMoves(t *testing.T) {
+	p := pressure(Root{})
+	if a := p.Check(context.Background(), host.Local()); a.Reason != "" {
+		t.Skip("skip: the kernel has no pressure stall information")
+	}
+	moves(t, open(t, p), func() {
+		var busy sync.WaitGroup
+		for range 16 {
+			busy.Go(func() { defer lockThread()(); spin(20 * time.Millisecond) })
+		}
+		busy.Wait()
+	}, "cpu/some_ns")
+}
+
+func TestKernelLogMoves(t *testing.T) {
+	needIsolation(t)
+	s := open(t, kernellog(Root{}))
+	moves(t, s, func() { promiscuous(t, "lo") }, "lines")
+	lines := s.(Liner).Lines()
+	if len(lines) == 0 || !strings.Contains(lines[0].Text, "promiscuous") {
+		t.Errorf("lines: got %v, want one about the promiscuous mode", lines)
+	}
+}
+
+// promiscuous has the kernel log that a device listens to everything.
+func promiscuous(t *testing.T, name string) {
+	t.Helper()
+	dev, err := net.InterfaceByName(name)
+	must(t, err)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	must(t, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&unix.PacketMreq{Ifindex: int32(dev.Index), Type: unix.PACKET_MR_PROMISC}))
+}
+
+func TestForeignMoves(t *testing.T) {
+	p := foreign(Root{})
+	s, err := p.Open(context.Background(), nil)
+	if err != nil {
+		t.Logf("%v", err)
+		t.Skip("skip: the machine's processes cannot be seen")
+	}
+	ours := s.(*foreignSampler)
+	moves(t, ours, func() { spin(20 * time.Millisecond) }, "lab_cpu_ns")
+
+	// Seen by a sampler that does not know this process, all it and its
+	// children do is foreign, also the work of those that live only briefly.
+	theirs := *ours
+	theirs.own, theirs.known, theirs.round = map[int]bool{}, map[int]*process{}, 0
+	theirs.foreign, theirs.lab = processTime{}, processTime{}
+	before := sample(t, &theirs)
+	for range 5 {
+		run(t, "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+	}
+	now := sample(t, &theirs)
+	if got := now["foreign_cpu_ns"] - before["foreign_cpu_ns"]; got < 20e6 {
+		t.Errorf("foreign_cpu_ns after five short shells: got %v more, want at least 20 ms", got)
+	}
+	if now["lab_cpu_ns"] != before["lab_cpu_ns"] {
+		t.Errorf("lab_cpu_ns: got %v more, want none", now["lab_cpu_ns"]-before["lab_cpu_ns"])
+	}
+}
+
+func run(t *testing.T, script string) {
+	t.Helper()
+	p, err := host.Local().Start(context.Background(), host.Command{Path: "sh", Args: []string{"-c", script}})
+	must(t, err)
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The machines of CI have none of these three; where there is one, it must
+// have values.
+
+func TestCPUFreqMoves(t *testing.T) {
+	s := hardware(t, cpufreq(Root{}))
+	if s == nil {
+		t.Skip("skip: no CPU frequency scaling on this machine")
+	}
+	anyMoves(t, s)
+}
+
+func TestThermalMoves(t *testing.T) {
+	s := hardware(t, thermal(Root{}))
+	if s == nil {
+		t.Skip("skip: no thermal source on this machine")
+	}
+	anyMoves(t, s)
+}
+
+func TestPowerMoves(t *testing.T) {
+	s := hardware(t, power(Root{}))
+	if s == nil {
+		t.Skip("skip: no power source on this machine")
+	}
+	anyMoves(t, s)
+}
+
+// hardware opens a probe, or returns nil where the machine lacks its source.
+func hardware(t *testing.T, p Probe) Sampler {
+	t.Helper()
+	s, err := p.Open(context.Background(), nil)
+	if errors.Is(err, host.ErrUnsupported) {
+		t.Logf("%v", err)
+		return nil
+	}
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// anyMoves works until some column changes.
+func anyMoves(t *testing.T, s Sampler) {
+	t.Helper()
+	before := sample(t, s)
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		spin(100 * time.Millisecond)
+		now := sample(t, s)
+		for c, v := range now {
+			if v != before[c] && v == v {
+				return
+			}
+		}
+	}
+	t.Errorf("nothing moved in %v", before)
+}
