@@ -216,20 +216,15 @@ func (p *path) Down(ctx context.Context) error {
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
 	if e.failed || s.Finish() != nil {
 		return nil
 	}
 	for {
 		var last status
-		err := s.Recv(&last)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+		err := host.Await(ctx, s, &last)
 		var told *host.RemoteError
-		if errors.As(err, &told) {
-			return told // of its undoing
+		if errors.As(err, &told) || ctx.Err() != nil && err != nil {
+			return err // of its undoing, or for want of an answer
 		}
 		if err != nil {
 			return nil
@@ -252,19 +247,10 @@ func (e *end) inquire(a ask) (status, error) {
 // end with a caller's ctx: a session left in the middle of an exchange would
 // be of no more use, not even to wait for the node's undoing.
 func (e *end) receive(v any) error {
-	late := make(chan struct{})
-	timer := time.AfterFunc(answerTime, func() {
-		close(late)
-		e.session.Close()
-	})
-	defer timer.Stop()
-	err := e.session.Recv(v)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, errNoAnswer)
+	defer cancel()
+	err := host.Await(ctx, e.session, v)
 	var told *host.RemoteError
 	e.failed = e.failed || errors.As(err, &told)
-	select {
-	case <-late:
-		return errNoAnswer
-	default:
-		return err
-	}
+	return err
 }
