@@ -32,7 +32,6 @@ func newCompareCommand(p *program) *cobra.Command {
 			"with fewer than six runs on either side.",
 		Args:              exactArgs("RUN", "RUN"),
 		ValidArgsFunction: completeRuns(p, 2),
-		Annotations:       exits(codeThreshold),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.a, o.b = args[0], args[1]
 			return runCompare(cmd.Context(), o, p.dirs, p.streams)

@@ -113,8 +113,15 @@ func exitCode(err error) int {
 	if err == nil {
 		return codeOK
 	}
+	all := leaves(err)
+	// A command that ran another one on a node ends with that one's code.
+	if len(all) == 1 {
+		if exit, ok := all[0].(*exitError); ok && exit.err == nil {
+			return exit.code
+		}
+	}
 	rank := len(precedence) - 1
-	for _, e := range leaves(err) {
+	for _, e := range all {
 		rank = min(rank, slices.Index(precedence, leafCode(e)))
 	}
 	return precedence[rank]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,6 +28,8 @@ func TestExitCode(t *testing.T) {
 		{"usage", &usageError{text: "x"}, 2},
 		{"usage inside of a sentence", fmt.Errorf("run: %w", &usageError{text: "x"}), 2},
 		{"failed trials", failed, 3},
+		{"code of a command on a node", &exitError{code: 77}, 77},
+		{"such a code beside an error", errors.Join(&exitError{code: 77}, broken), 1},
 		{"threshold over failed", errors.Join(failed, missed), 4},
 		{"error over threshold", errors.Join(missed, broken), 1},
 		{"interrupt over error", errors.Join(broken, ErrInterrupted), 130},
@@ -97,7 +100,8 @@ func TestEveryCommandIsComplete(t *testing.T) {
 			if cmd.RunE == nil || cmd.Run != nil {
 				t.Error("code: want RunE and no Run")
 			}
-			if cmd.Args == nil && cmd.Name() != "help" {
+			// exec takes what stands behind --, which only its own code sees.
+			if cmd.Args == nil && cmd.Name() != "help" && cmd.Name() != "exec" {
 				t.Error("arguments: got no rule, want one")
 			}
 			if text := helpText(cmd); !bytes.Contains([]byte(text), []byte("EXIT STATUS\n    0  ")) {
@@ -109,4 +113,14 @@ func TestEveryCommandIsComplete(t *testing.T) {
 		}
 	}
 	visit(newRoot(p))
+}
+
+func TestFurtherCodesNameCommands(t *testing.T) {
+	root := newRoot(&program{})
+	for path := range furtherCodes {
+		cmd, rest, err := root.Find(strings.Fields(path)[1:])
+		if err != nil || len(rest) > 0 || cmd.CommandPath() != path {
+			t.Errorf("%s: got no such command, want one", path)
+		}
+	}
 }

@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitAnnotation lists the codes a command can end with, beside 0, 1, 2 and
+// furtherCodes are the codes that a command can end with beside 0, 1, 2 and
 // 130, which every command has.
-const exitAnnotation = "exit"
-
-// exits is the annotation for a command that can also end with these codes.
-func exits(codes ...int) map[string]string {
-	return map[string]string{exitAnnotation: strings.Trim(fmt.Sprint(codes), "[]")}
+var furtherCodes = map[string][]int{
+	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
+	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
+	"chokepoint compare":     {codeThreshold},
+	"chokepoint lab check":   {codeDirty},
+	"chokepoint lab down":    {codeDirty},
+	"chokepoint lab restore": {codeDirty},
 }
 
 // showHelp prints the help of a command as its result.
@@ -61,15 +63,15 @@ func exitStatus(cmd *cobra.Command) string {
 	codes := exitCodes(cmd)
 	var b strings.Builder
 	for _, m := range exitMeanings {
-		if slices.Contains(codes, fmt.Sprint(m.code)) {
+		if slices.Contains(codes, m.code) {
 			fmt.Fprintf(&b, "  %3d  %s\n", m.code, m.text)
 		}
 	}
 	return b.String()
 }
 
-func exitCodes(cmd *cobra.Command) []string {
-	codes := strings.Fields(cmd.Annotations[exitAnnotation] + fmt.Sprint(" ", codeOK, codeError, codeUsage, codeInterrupted))
+func exitCodes(cmd *cobra.Command) []int {
+	codes := append([]int{codeOK, codeError, codeUsage, codeInterrupted}, furtherCodes[cmd.CommandPath()]...)
 	for _, sub := range cmd.Commands() {
 		codes = append(codes, exitCodes(sub)...)
 	}

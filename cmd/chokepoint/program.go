@@ -134,6 +134,8 @@ var commands = []func(*program) *cobra.Command{
 	newPlanCommand,
 	newReportCommand,
 	newRunCommand,
+	newResumeCommand,
+	newLabCommand,
 	newShowCommand,
 	newCompletionCommand,
 	newVersionCommand,

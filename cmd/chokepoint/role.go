@@ -46,4 +46,3 @@ func (standard) Close() error {
 	os.Stdout.Close()
 	return os.Stdin.Close()
 }
-

@@ -124,3 +124,16 @@ func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	pair := l.plan.link(i, e)
 	return family(pair[:], ip), nil
 }
+
+// Addresses lists each node's addresses on the plain path, IPv4 first.
+func (l *Lab) Addresses() map[string][]netip.Addr {
+	out := map[string][]netip.Addr{}
+	for i, link := range l.Topology.Links {
+		for e, end := range link.Ends {
+			for _, a := range l.plan.link(i, e) {
+				out[end.Node] = append(out[end.Node], a.Addr())
+			}
+		}
+	}
+	return out
+}

@@ -46,6 +46,15 @@ func Topologies() []record.Topology {
 			Tunnel:  [2]string{"router-a", "router-b"},
 			Routers: []string{"router-a", "router-b"},
 		},
+		{
+			// The control: what tester and tunnel do with no router between.
+			Name:   "direct",
+			Nodes:  []record.TopoNode{{Name: "client"}, {Name: "server"}},
+			Links:  []record.TopoLink{link("lan", port("client", "lan"), port("server", "lan"))},
+			Near:   "client",
+			Far:    "server",
+			Tunnel: [2]string{"client", "server"},
+		},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -74,7 +75,7 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		d.load.RateBps = float64(b)
 	}
 	if row.Kind == record.RowVerify {
-		d.load.Warmup, d.load.Duration = 0, min(m.Duration, verifyTime)
+		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
 	}
 	if err != nil {
 		return demand{}, err
@@ -82,9 +83,6 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	d.settings, d.cpus, err = place(f, t, knobs)
 	return d, err
 }
-
-// verifyTime is the length of the trial that checks every byte.
-const verifyTime = 300 * time.Millisecond
 
 // place turns the factors that knobs apply into settings, in knob order.
 func place(f record.Factors, t record.Topology, knobs []string) ([]record.Setting, map[string][]int, error) {
@@ -99,7 +97,7 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		knob, at, placed := strings.Cut(name, "@")
 		switch {
 		case knob == "nat":
-			if f[name] != "off" {
+			if f[name] != "off" && len(t.Routers) > 0 {
 				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Value: f[name]})
 			}
 		case knob == "offload":

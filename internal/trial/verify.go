@@ -146,7 +146,7 @@ func (w way) exchange(ctx context.Context, mtu int) (agent.Reached, error) {
 	}
 	var back agent.Reached
 	err = asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: asker.Addr, To: answerer.Target, Port: checkPort,
-		Sizes: []int{100, mtu, mtu + 1}}, &back)
+		Sizes: []int{100, mtu}, Beyond: mtu + 1}, &back)
 	return back, err
 }
 

@@ -48,6 +48,7 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 	handlers[VerbCounters] = tellCounters
 	handlers[VerbEcho] = echo
 	handlers[VerbReach] = reach
+	handlers[VerbExec] = execute
 	return host.Serve(ctx, conn, handlers)
 }
 

@@ -77,15 +77,18 @@ func echo(ctx context.Context, s host.Session) error {
 }
 
 // Reach asks a node to send one datagram of each size (IP length) to an echo,
-// unfragmented, and to wait for its return.
+// unfragmented, and to wait for its return. Beyond is a size that should not
+// pass; it is tried once.
 type Reach struct {
-	From  netip.Addr `json:"from"`
-	To    netip.Addr `json:"to"`
-	Port  int        `json:"port"`
-	Sizes []int      `json:"sizes"`
+	From   netip.Addr `json:"from"`
+	To     netip.Addr `json:"to"`
+	Port   int        `json:"port"`
+	Sizes  []int      `json:"sizes"`
+	Beyond int        `json:"beyond,omitempty"`
 }
 
-// Reached says which sizes made the round trip; Bytes is the payload sent.
+// Reached says which sizes made the round trip; Bytes is the payload of those
+// that did, one way.
 type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
@@ -106,45 +109,53 @@ func reach(ctx context.Context, s host.Session) error {
 	defer stop()
 	var out Reached
 	for _, size := range r.Sizes {
-		back, err := roundTrip(c, r, size, &out.Bytes)
+		bytes, err := roundTrip(c, r, size, patience)
 		if err != nil {
 			out.Note = err.Error()
+			continue
 		}
-		if back {
-			out.Back = append(out.Back, size)
+		out.Back = append(out.Back, size)
+		out.Bytes += int64(bytes)
+	}
+	if r.Beyond > 0 {
+		if _, err := roundTrip(c, r, r.Beyond, 1); err == nil {
+			out.Back = append(out.Back, r.Beyond)
 		}
 	}
 	return s.Send(out)
 }
 
-// roundTrip sends one datagram and waits for it; the first one may meet an
-// unresolved neighbour or a tunnel that has not shaken hands, so it is
-// repeated for a second.
-func roundTrip(c *net.UDPConn, r Reach, size int, sent *int64) (bool, error) {
+// A datagram is tried so often, and waited for so long each time: the first
+// one may meet an unresolved neighbour or a tunnel that has not shaken hands.
+const (
+	patience = 10
+	wait     = 100 * time.Millisecond
+)
+
+// roundTrip sends a datagram until one comes back, and returns its payload.
+func roundTrip(c *net.UDPConn, r Reach, size, tries int) (int, error) {
 	header := 20 + 8
 	if r.To.Is6() {
 		header = 40 + 8
 	}
 	if size < header {
-		return false, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
+		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
 	}
 	payload := make([]byte, size-header)
 	to := netip.AddrPortFrom(r.To, uint16(r.Port))
 	buf := make([]byte, 1<<16)
 	var last error
-	for try := range 5 {
+	for try := range tries {
 		if len(payload) > 0 {
 			payload[0] = byte(try)
 		}
 		if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 			if errors.Is(err, syscall.EMSGSIZE) {
-				return false, err // conclusive
+				return 0, err // conclusive
 			}
 			last = err
-		} else {
-			*sent += int64(len(payload))
 		}
-		c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		c.SetReadDeadline(time.Now().Add(wait))
 		for {
 			n, _, err := c.ReadFromUDPAddrPort(buf)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -155,12 +166,12 @@ func roundTrip(c *net.UDPConn, r Reach, size int, sent *int64) (bool, error) {
 				break
 			}
 			if n == len(payload) {
-				return true, nil
+				return n, nil
 			}
 		}
 	}
 	if last == nil {
 		last = fmt.Errorf("packet of %d bytes did not return", size)
 	}
-	return false, last
+	return 0, last
 }

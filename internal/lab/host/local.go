@@ -88,6 +88,23 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
+// ExitCode tells the exit code of a process from the error of its Wait: ok is
+// false if the error says something else. A process that a signal ended has
+// 128 and the signal's number, as in a shell.
+func ExitCode(err error) (code int, ok bool) {
+	var e *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, true
+	case !errors.As(err, &e):
+		return 0, false
+	}
+	if w, isWait := e.Sys().(syscall.WaitStatus); isWait && w.Signaled() {
+		return 128 + int(w.Signal()), true
+	}
+	return e.ExitCode(), true
+}
+
 // Run starts the command, waits for it and returns what it printed on
 // standard output; the error carries the end of its standard error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {

@@ -18,6 +18,8 @@ type meter struct {
 	start    mark
 	end      mark
 	lateMax  int64 // worst lateness of a tick
+
+	scheduling string
 }
 
 // mark is what the process had used at an edge of the window.
@@ -38,6 +40,7 @@ func newMeter(flows []flow, interval time.Duration) *meter {
 // so that an edge of the window is a tick.
 func (m *meter) run(p *phases, tids []atomic.Int64) {
 	ownThread()
+	m.scheduling = raise() // it sleeps, and its readings are the window's edges
 	due := p.Start - (p.Start-p.Begin)/m.interval*m.interval
 	for due <= p.Stop {
 		sleepUntil(due, &p.stop)

@@ -232,6 +232,7 @@ func (l *lanes) report(m *meter) *endReport {
 		r.Details[k] = strconv.FormatInt(v, 10)
 	}
 	r.Details["timer_late_max_ns"] = strconv.FormatInt(m.lateMax, 10)
+	r.Details["timer_scheduling"] = m.scheduling
 	r.Details["edge_late_ns"] = strconv.FormatInt(max(m.start.late, m.end.late), 10)
 	return r
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // knock is how often the opener repeats its hello until it is welcomed.
@@ -24,9 +26,7 @@ const (
 func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{
-		"mode": "udp: exact, sendmmsg, receiver polled",
-	}}
+	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{}}
 	var err error
 	if q.Listen {
 		err = l.answerFlows(ctx, listening)
@@ -37,6 +37,7 @@ func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(p
 		l.close()
 		return nil, err
 	}
+	l.details["mode"] = l.mode()
 	f := l.flows[0].(*udpFlow)
 	l.details["rcvbuf_bytes"] = strconv.Itoa(f.rcvbuf) // of each socket
 	l.details["sndbuf_bytes"] = strconv.Itoa(f.sndbuf)
@@ -55,8 +56,47 @@ func (l *lanes) newFlow(fd, i int, peer netip.AddrPort) (*udpFlow, error) {
 		return nil, fmt.Errorf("forbid fragments on udp to %v: %w", peer, err)
 	}
 	f := newUDPFlow(fd, l.request, i, l.keys[i], len(l.keys))
+	if f.sends {
+		f.train = trains(fd, f.payload, peer.Addr())
+	}
 	l.flows[i] = f
 	return f, nil
+}
+
+// maxTrainCut is how many datagrams one call may carry (UDP_MAX_SEGMENTS was
+// 64 before kernel 6.9).
+const maxTrainCut = 64
+
+// trains turns on the kernel's cutting of one large write into datagrams
+// (UDP_SEGMENT), which saves most of the cost of sending, and returns how
+// many go together. It does so only where the kernel cuts before the first
+// device: a device that takes the whole train would carry it uncut through a
+// virtual network, and what is forwarded would be no packets. The receiver
+// gets single datagrams either way.
+func trains(fd, payload int, to netip.Addr) int {
+	dev, err := kernel.RouteDevice(to)
+	if err != nil {
+		return 0
+	}
+	features, err := kernel.Features(dev)
+	if whole, known := features["tx-udp-segmentation"]; err != nil || whole || !known {
+		return 0
+	}
+	n := min(maxTrainCut, (1<<16-256)/payload)
+	if n < 2 || unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
+		return 0
+	}
+	return n
+}
+
+// mode describes how this end sends and receives.
+func (l *lanes) mode() string {
+	for _, f := range l.flows {
+		if f := f.(*udpFlow); f.sends && f.train > 1 {
+			return fmt.Sprintf("udp: exact, trains of up to %d cut by the kernel before the first device, receiver polled", f.train)
+		}
+	}
+	return "udp: exact, sendmmsg, receiver polled"
 }
 
 // sayHello is the opener's half: it greets for each flow until it is

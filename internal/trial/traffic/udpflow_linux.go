@@ -35,6 +35,7 @@ type udpFlow struct {
 	payload int // bytes of each datagram
 	size    int // IP length
 	pace    pace
+	train   int // datagrams per call that the kernel cuts apart; below 2 = none
 	rcvbuf  int
 	sndbuf  int
 

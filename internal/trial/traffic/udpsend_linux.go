@@ -78,7 +78,7 @@ func (s *sender) emit(n int) error {
 		}
 	}
 	for i := 0; i < n && !s.phases.stop.Load(); {
-		k, err := s.batch.send(s.fd, i, n)
+		k, err := s.give(i, n)
 		s.seq += uint64(k)
 		s.packets.Add(int64(k))
 		s.pace.took(k)
@@ -100,6 +100,27 @@ func (s *sender) emit(n int) error {
 		}
 	}
 	return nil
+}
+
+// give hands the datagrams from i to n to the kernel, as a train where that
+// works, and returns how many it took.
+func (s *sender) give(i, n int) (int, error) {
+	if s.train < 2 {
+		return s.batch.send(s.fd, i, n)
+	}
+	k := min(n-i, s.train)
+	_, err := unix.Write(s.fd, s.batch.buffer[i*s.batch.room:(i+k)*s.batch.room])
+	switch err {
+	case nil:
+		return k, nil
+	case unix.EINVAL, unix.EIO, unix.EMSGSIZE:
+		// This route cannot (no checksum offload, a policy, too small an
+		// MTU): one by one then.
+		s.train = 0
+		unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
+		return 0, nil
+	}
+	return 0, err
 }
 
 func (s *sender) explain(err error) error {
