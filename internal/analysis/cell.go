@@ -106,7 +106,8 @@ var soft = map[string]bool{
 	ReasonDrift: true, ReasonBackgroundLoad: true, ReasonSamplerStalled: true, ReasonLateProbe: true,
 }
 
-// gradeCell sets grade, reasons and caveats of a cell from its trials'.
+// gradeCell sets grade, reasons and caveats of a cell from its trials'. Each
+// kind of reason is named once, with the first trial's words.
 func (g *group) gradeCell() {
 	c := &g.cell
 	good := g.good()
@@ -126,14 +127,19 @@ func (g *group) gradeCell() {
 			touched[k]++
 		}
 	}
-	minor := map[string]bool{}
+	minor, named := map[string]bool{}, map[string]bool{}
 	for _, j := range good {
 		for _, r := range j.reasons {
-			if soft[r.Kind] && 4*touched[r.Kind] < len(good) {
+			switch {
+			case soft[r.Kind] && 4*touched[r.Kind] < len(good):
 				minor[r.Kind] = true
-				continue
+			case !named[r.Kind]:
+				named[r.Kind] = true
+				if others := touched[r.Kind] - 1; others > 0 {
+					r.Text += fmt.Sprintf("; likewise %d more of %d trials", others, len(good))
+				}
+				c.Reasons = append(c.Reasons, r)
 			}
-			c.Reasons = append(c.Reasons, r)
 		}
 	}
 	for _, k := range sortedKeys(minor) {

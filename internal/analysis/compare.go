@@ -3,7 +3,6 @@ package analysis
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -17,8 +16,20 @@ const SmallestRelevant = 0.02
 // significance is the level of a family of comparisons.
 const significance = 0.05
 
-// compared are the metrics on which cells are compared with their baselines.
-var compared = [...]string{goodput, packetRate, goodputPerCPU, "rtt_idle_p50_ns", "rtt_loaded_p50_ns"}
+// compared are the metrics on which cells are compared. Those of a path are
+// compared once per pair of paths; only rates are compared with the plan's own
+// baseline, since that may differ in many things.
+var compared = [...]struct {
+	metric   string
+	ofPath   bool
+	baseline bool
+}{
+	{metric: goodput, baseline: true},
+	{metric: packetRate, baseline: true},
+	{metric: goodputPerCPU},
+	{metric: "rtt_idle_p50_ns", ofPath: true},
+	{metric: "rtt_loaded_p50_ns"},
+}
 
 // baselineLevels are the levels of factors that stand for "without".
 var baselineLevels = map[string]struct{ level, words string }{
@@ -45,6 +56,7 @@ var following = map[string][]string{
 type pair struct {
 	cell, against *group
 	name          string
+	baseline      bool // the plan's own
 }
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one
@@ -53,10 +65,10 @@ func pairsOf(groups []*group, baseline record.Factors) []pair {
 	var pairs []pair
 	for _, g := range groups {
 		seen := map[*group]bool{}
-		add := func(other *group, name string) {
+		add := func(other *group, name string, baseline bool) {
 			if other != nil && other != g && !seen[other] {
 				seen[other] = true
-				pairs = append(pairs, pair{g, other, name})
+				pairs = append(pairs, pair{g, other, name, baseline})
 			}
 		}
 		for _, name := range sortedKeys(g.factors) {
@@ -68,9 +80,10 @@ func pairsOf(groups []*group, baseline record.Factors) []pair {
 			if plainName(name) == "sysctl" {
 				words += " " + strings.TrimPrefix(name, "sysctl:")
 			}
-			add(find(groups, g.factors, record.Factors{name: base.level}), words)
+			add(find(groups, g.factors, record.Factors{name: base.level}), words, false)
 		}
-		add(named(groups, g.factors, baseline))
+		other, name := named(groups, g.factors, baseline)
+		add(other, name, true)
 	}
 	return pairs
 }
@@ -247,9 +260,22 @@ func verdict(c Comparison, relevant float64) string {
 // compareCells compares all cells on all metrics, in a stable order.
 func compareCells(groups []*group, baseline record.Factors) []Comparison {
 	pairs := pairsOf(groups, baseline)
-	var out []Comparison
-	for _, metric := range compared {
-		out = append(out, comparePairs(pairs, metric)...)
+	out := []Comparison{}
+	for _, m := range compared {
+		paths := map[string]bool{}
+		var chosen []pair
+		for _, p := range pairs {
+			key := p.cell.factors.Path().Key() + " / " + p.against.factors.Path().Key()
+			switch {
+			case p.baseline && !m.baseline, m.ofPath && paths[key]:
+				continue
+			case m.metric == goodput && p.cell.factors["protocol"] == "udp":
+				continue // its packet rate says the same
+			}
+			paths[key] = true
+			chosen = append(chosen, p)
+		}
+		out = append(out, comparePairs(chosen, m.metric)...)
 	}
-	return slices.Clip(out)
+	return out
 }

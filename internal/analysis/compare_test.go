@@ -183,3 +183,30 @@ func TestCompareRuns(t *testing.T) {
 		}
 	}
 }
+
+// What belongs to a path is compared once per pair of paths, UDP by its packet
+// rate alone, and only rates against the plan's own baseline.
+func TestNoComparisonTwice(t *testing.T) {
+	run, trials := quickRun(3)
+	run.Design.Baseline = quickFactors()
+	seen := map[string]int{}
+	for _, c := range Derive(run, trials).Comparisons {
+		if c.Metric == "rtt_idle_p50_ns" {
+			seen[c.Factors.Path().Key()+c.Against.Path().Key()]++
+		}
+		if c.Factors["protocol"] == "udp" && c.Metric == goodput {
+			t.Errorf("UDP goodput is compared: %s", c.Name)
+		}
+		if strings.Contains(c.Name, "baseline") && c.Metric != goodput && c.Metric != packetRate {
+			t.Errorf("%s is compared with the plan's baseline", c.Metric)
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("%d pairs of paths, want 2", len(seen))
+	}
+	for path, n := range seen {
+		if n != 1 {
+			t.Errorf("idle path compared %d times: %s", n, path)
+		}
+	}
+}

@@ -109,6 +109,7 @@ func TestMissingHasReasons(t *testing.T) {
 		"router_busiest_core_ratio": "the router shares the host's cores in lab local",
 		"host_power_w":              "no RAPL and no hwmon power sensor",
 		goodputPerWatt:              "no RAPL and no hwmon power sensor",
+		goodputPerRouter:            "the router shares the host's cores in lab local",
 		conntrackUsed:               "nf_conntrack is not loaded",
 		fragments:                   "probe snmp did not run",
 	}
@@ -130,6 +131,9 @@ func TestMissingHasReasons(t *testing.T) {
 	c = cellOf(t, Derive(run, trials), quickFactors())
 	if got, ok := c.Metrics["router_busiest_core_ratio"]; !ok || math.Abs(got.Median-.89) > 1e-6 {
 		t.Errorf("router_busiest_core_ratio = %v, %v, want 0.89", got.Median, ok)
+	}
+	if got, want := c.Metrics[goodputPerRouter].Median, c.Metrics[goodput].Median/1.68; math.Abs(got/want-1) > 1e-6 {
+		t.Errorf("%s = %v, want %v", goodputPerRouter, got, want)
 	}
 }
 
@@ -233,8 +237,9 @@ func TestObserving(t *testing.T) {
 
 func TestSummaryNamesWhatWasMeasured(t *testing.T) {
 	run, trials := quickRun(3)
+	run.Design.Description = "this machine acting as a router: how fast\nit forwards. More is in the guide.\n"
 	d := Derive(run, trials)
-	if got, want := d.Summary[0], "This machine acting as a router."; got != want {
+	if got, want := d.Summary[0], "This machine acting as a router: how fast it forwards."; got != want {
 		t.Errorf("first line %q, want %q", got, want)
 	}
 	text := strings.Join(d.Summary, "\n")
@@ -242,5 +247,48 @@ func TestSummaryNamesWhatWasMeasured(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("summary lacks %q:\n%s", want, text)
 		}
+	}
+}
+
+// Power comes from the source that covers most, and no joule counts twice.
+func TestPower(t *testing.T) {
+	tests := []struct {
+		name   string
+		growth map[string]float64 // J/s of energy columns, or the reading of others
+		want   float64
+	}{
+		{"packages without their parts", map[string]float64{"intel-rapl:0.package-0/energy_j": 20, "intel-rapl:0:0.core/energy_j": 15, "intel-rapl:1.package-1/energy_j": 10}, 30},
+		{"the platform holds its packages", map[string]float64{"intel-rapl:0.package-0/energy_j": 20, "intel-rapl:1.psys/energy_j": 45}, 45},
+		{"a package shown twice", map[string]float64{"intel-rapl-mmio:0.package-0/energy_j": 20, "intel-rapl:0.package-0/energy_j": 20}, 20},
+		{"a sensor's meter", map[string]float64{"hwmon0.amd_energy.energy1/energy_j": 7, "hwmon1.ina.power1/power_w": 3}, 7},
+		{"a sensor's reading", map[string]float64{"hwmon1.ina.power1/power_w": 3}, 3},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			trial := newSynthetic(1).trial(quickFactors(), 1, 1, 1e9)
+			names := sortedKeys(test.growth)
+			power := record.NewTable(names...)
+			for s := range int64(13) {
+				var values []float64
+				for _, n := range names {
+					v := test.growth[n]
+					if strings.HasSuffix(n, "energy_j") {
+						v *= float64(s)
+					}
+					values = append(values, v)
+				}
+				power.Append(trial.Window.Begin+s*second, values...)
+			}
+			n := trial.Nodes["host"]
+			n.Samples = append([]record.Samples{{Probe: "power", Table: power}}, n.Samples...)
+			trial.Nodes["host"] = n
+			c := Derive(syntheticRun(quickFactors()), []record.Trial{trial}).Cells[0]
+			if got := c.Metrics["host_power_w"].Median; math.Abs(got-test.want) > 1e-9 {
+				t.Errorf("%v W, want %v", got, test.want)
+			}
+			if got, want := c.Metrics[goodputPerWatt].Median, c.Metrics[goodput].Median/test.want; math.Abs(got/want-1) > 1e-9 {
+				t.Errorf("goodput per watt %v, want %v", got, want)
+			}
+		})
 	}
 }

@@ -166,7 +166,7 @@ func drifting(s suspect) []Reason {
 	case !found:
 		return nil
 	case change > 0:
-		return because(ReasonDrift, "throughput still rose by %s from the first to the last third of the window: the warm-up is too short", unit.Percent(change))
+		return because(ReasonDrift, "throughput rose by %s from the first to the last third of the window: too short a warm-up, or something else changed", unit.Percent(change))
 	}
 	return because(ReasonDrift, "throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
 }

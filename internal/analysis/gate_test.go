@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -224,6 +225,26 @@ func TestSoftReasonsNeedAQuarter(t *testing.T) {
 		if test.bad == 2 && (len(c.Caveats) != 1 || c.Caveats[0].Kind != ReasonDrift) {
 			t.Errorf("caveats %v, want the drift of two trials", c.Caveats)
 		}
+	}
+}
+
+// A reason that several trials share is named once.
+func TestReasonsAreNamedOnce(t *testing.T) {
+	f := quickFactors()
+	s := newSynthetic(6)
+	var trials []record.Trial
+	for i := range 3 {
+		trial := s.trial(f, i+1, i+1, 1e9)
+		after(&trial, table(&trial, "host", "foreign"), "foreign_cpu_ns", 2e9)
+		trials = append(trials, trial)
+	}
+	d := Derive(syntheticRun(f), trials)
+	c := d.Cells[0]
+	if len(c.Reasons) != 1 || !strings.HasSuffix(c.Reasons[0].Text, "; likewise 2 more of 3 trials") || c.Reasons[0].Trial != trials[0].ID {
+		t.Errorf("reasons %v", c.Reasons)
+	}
+	if got := d.Trials[2].Reasons; len(got) != 1 || strings.Contains(got[0].Text, "likewise") {
+		t.Errorf("the trial's own reasons %v", got)
 	}
 }
 

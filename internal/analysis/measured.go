@@ -13,7 +13,8 @@ type measured struct {
 	values  map[string]float64
 	missing map[string]string
 	rtts    map[string][]float64 // "idle", "loaded": answered probes, sorted
-	busy    float64              // cores busy in the window, all together; 0 = unknown
+	busy    float64              // busy cores of the host in the window, all together; 0 = unknown
+	routers float64              // the same of the routers' own cores
 }
 
 func newMeasured() *measured {
@@ -51,7 +52,9 @@ func measure(t *record.Trial, p place) *measured {
 	}
 	m.addLatency(t)
 	m.addNodes(t, p)
-	m.addEfficiency()
+	if t.Row.Kind == record.RowLoad {
+		m.addEfficiency(p)
+	}
 	return m
 }
 
@@ -244,27 +247,36 @@ func (m *measured) addSoftnet(name string, n record.NodeData, w record.Window, s
 	m.set(name, sum)
 }
 
-func (m *measured) addEfficiency() {
+// addEfficiency relates goodput to what it cost.
+func (m *measured) addEfficiency(p place) {
 	rate, ok := m.values[goodput]
-	switch {
-	case !ok:
-		m.lack("there is no goodput", goodputPerCPU, goodputPerWatt)
-		return
-	case m.busy > 0: // bits per second ÷ CPU seconds per second
-		m.set(goodputPerCPU, rate/m.busy)
-	default:
-		m.lack("the CPU time of the host is unknown", goodputPerCPU)
-	}
-	watts, ok := m.values[hostNode+"_"+powerWatts]
-	if !ok || watts <= 0 {
-		why := m.missing[hostNode+"_"+powerWatts]
-		if why == "" {
-			why = "no power source"
-		}
-		m.lack(why, goodputPerWatt)
+	if !ok {
+		m.lack("there is no goodput", goodputPerCPU, goodputPerRouter, goodputPerWatt)
 		return
 	}
-	m.set(goodputPerWatt, rate/watts)
+	// Bits per second ÷ CPU seconds per second.
+	m.ratio(goodputPerCPU, rate, m.busy, "the CPU time of the host is unknown")
+	why := p.why
+	if p.own {
+		why = "the CPU time of a router is unknown"
+	}
+	m.ratio(goodputPerRouter, rate, m.routers, why)
+	watts, name := m.values["router_"+powerWatts], hostNode+"_"+powerWatts
+	if watts <= 0 {
+		watts = m.values[name]
+	}
+	if why = m.missing[name]; why == "" {
+		why = "no power source"
+	}
+	m.ratio(goodputPerWatt, rate, watts, why)
+}
+
+func (m *measured) ratio(name string, over, under float64, why string) {
+	if under <= 0 {
+		m.lack(why, name)
+		return
+	}
+	m.set(name, over/under)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

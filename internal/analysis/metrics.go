@@ -27,7 +27,8 @@ func trafficMetrics() []record.Metric {
 		path(duplicates, "count", record.Lower, "UDP packets that arrived again"),
 		path(reordered, "count", record.Lower, "UDP packets that arrived after one with a higher number (RFC 4737)"),
 		path(goodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of all cores of the machine that carries the nodes"),
-		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window, of whatever the power source covers"),
+		path(goodputPerRouter, "bit/s", record.Higher, "the same per second of CPU time of the routers' own cores, all routers together"),
+		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, else that of the machine that carries all nodes"),
 		path(consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
 }
@@ -110,18 +111,19 @@ func dropMetrics() []record.Metric {
 
 // Names of the metrics that other files compute or ask for.
 const (
-	goodput        = "goodput_bps"
-	goodputUp      = "goodput_up_bps"
-	goodputDown    = "goodput_down_bps"
-	packetRate     = "packet_rate_pps"
-	offeredRate    = "offered_rate_pps"
-	lossRatio      = "loss_ratio"
-	unsentRatio    = "unsent_ratio"
-	duplicates     = "duplicates"
-	reordered      = "reordered"
-	goodputPerCPU  = "goodput_per_cpu_second_bps"
-	goodputPerWatt = "goodput_per_watt_bps"
-	consistency    = "consistency_ratio"
+	goodput          = "goodput_bps"
+	goodputUp        = "goodput_up_bps"
+	goodputDown      = "goodput_down_bps"
+	packetRate       = "packet_rate_pps"
+	offeredRate      = "offered_rate_pps"
+	lossRatio        = "loss_ratio"
+	unsentRatio      = "unsent_ratio"
+	duplicates       = "duplicates"
+	reordered        = "reordered"
+	goodputPerCPU    = "goodput_per_cpu_second_bps"
+	goodputPerRouter = "goodput_per_router_cpu_second_bps"
+	goodputPerWatt   = "goodput_per_watt_bps"
+	consistency      = "consistency_ratio"
 
 	retransmits    = "retransmits"
 	rttTCP         = "rtt_tcp_ns"

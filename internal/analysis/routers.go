@@ -64,10 +64,33 @@ func (m *measured) addRouters(t *record.Trial, p place) {
 		m.addPower("router", n, t.Window)
 		m.addTemperature("router", n, t.Window)
 	}
+	if p.own {
+		m.routers = busyCores(t, p.routers)
+	}
 	m.sumRouters(interfaceDrops, t, p, "netdev", "rx_dropped", "tx_dropped")
 	m.sumRouters(qdiscDrops, t, p, "qdisc", "drops")
 	m.sumRouters(fragments, t, p, "snmp", "IpFragCreates", "Ip6FragCreates")
 	m.addConntrack(t, p)
+}
+
+// busyCores is how many cores of some nodes were busy in the window, 0 if that
+// is not known of all.
+func busyCores(t *record.Trial, nodes []string) float64 {
+	sum := 0.0
+	for _, name := range nodes {
+		cores := coresOf(t.Nodes[name])
+		if len(cores) == 0 {
+			return 0
+		}
+		for _, c := range cores {
+			busy, ok := c.busy(t.Window.Start, t.Window.End)
+			if !ok {
+				return 0
+			}
+			sum += busy
+		}
+	}
+	return sum
 }
 
 func (m *measured) sumRouters(metric string, t *record.Trial, p place, probe string, stems ...string) {

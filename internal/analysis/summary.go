@@ -81,8 +81,12 @@ func summary(run *record.Run, d *Document) []string {
 	return append(out, caveatWords(d)...)
 }
 
+// opening is the first sentence of the plan's description.
 func opening(run *record.Run) string {
-	text, _, _ := strings.Cut(strings.TrimSpace(run.Design.Description), "\n")
+	text := strings.Join(strings.Fields(run.Design.Description), " ")
+	if first, _, more := strings.Cut(text, ". "); more {
+		text = first
+	}
 	if text == "" {
 		text = "Plan " + run.Design.Name
 	}
@@ -204,9 +208,16 @@ func latencyWords(d *Document) []string {
 	if !okIdle || !okLoaded {
 		return nil
 	}
-	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load (%s): at worst %s more, bufferbloat grade %s.",
+	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load (%s): the load adds %s, bufferbloat grade %s.",
 		unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
-		unit.Nanoseconds(max(added.Median, 0)), Bufferbloat(added.Median))}
+		addedWords(added.Median), Bufferbloat(added.Median))}
+}
+
+func addedWords(ns float64) string {
+	if ns <= 0 {
+		return "nothing"
+	}
+	return unit.Nanoseconds(ns)
 }
 
 func thresholdWords(d *Document) []string {
@@ -240,11 +251,18 @@ func doubts(d *Document) []string {
 			kinds[r.Kind] = true
 		}
 	}
-	if suspects+failed == 0 {
+	var parts []string
+	if suspects > 0 {
+		parts = append(parts, fmt.Sprintf("%d suspect", suspects))
+	}
+	if failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed", failed))
+	}
+	if len(parts) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Of %d cells %d are suspect and %d failed: %s.", len(d.Cells), suspects, failed,
-		strings.Join(sortedKeys(kinds), ", "))}
+	return []string{fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.", len(d.Cells),
+		strings.Join(parts, " and "), strings.Join(sortedKeys(kinds), ", "))}
 }
 
 func caveatWords(d *Document) []string {
@@ -276,7 +294,7 @@ func (g *group) addFindings() {
 	c.Findings = append(c.Findings, Finding{
 		Kind: "bufferbloat",
 		Text: fmt.Sprintf("bufferbloat grade %s: the load adds %s to the median round trip", Bufferbloat(added.Median),
-			unit.Nanoseconds(max(added.Median, 0))),
+			addedWords(added.Median)),
 		Evidence: []string{fmt.Sprintf("%s = %.0f ns", rttAdded, added.Median)},
 	})
 }
