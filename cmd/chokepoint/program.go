@@ -133,6 +133,7 @@ var commands = []func(*program) *cobra.Command{
 	newListCommand,
 	newPlanCommand,
 	newReportCommand,
+	newDoctorCommand,
 	newRunCommand,
 	newResumeCommand,
 	newLabCommand,

@@ -44,6 +44,7 @@ type Lab struct {
 	Kind     string // "local", …
 	Topology record.Topology
 	Note     string // what this kind of lab loses here, in words
+	Holder   int    // process whose descendants are the lab, 0 if they are our own
 
 	parts   Parts
 	plan    addressPlan

@@ -221,6 +221,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 			continue
 		}
 		l := newLab(i.ID, i.Topology, parts, j)
+		l.Holder = i.Pid
 		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(filepath.Join(dir, id), node) }
 		return l, nil
 	}

@@ -40,7 +40,6 @@ type Campaign struct {
 	Engines []traffic.Engine
 	Prober  traffic.Prober
 	Probes  []probe.Probe
-	Own     []int // process trees of the lab, beside our own
 	Store   Store
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
@@ -92,7 +91,7 @@ func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch
 	}
 	b := &bench{lab: l}
 	if c.Run.Design.Measure.Telemetry {
-		if b.watch, err = openWatch(ctx, l, c.Probes, c.Own); err != nil {
+		if b.watch, err = openWatch(ctx, l, c.Probes); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -25,7 +25,7 @@ type watch struct {
 
 // openWatch starts the probes on every node and returns when all are
 // resident, so that none starts under load.
-func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe, own []int) (*watch, error) {
+func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, error) {
 	w := &watch{watchers: map[string]*probe.Watcher{}, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
@@ -36,7 +36,10 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe, own []int)
 			w.missing[name] = "the node has no agent"
 			continue
 		}
-		options := probe.WatchOptions{Own: append(own, os.Getpid())}
+		options := probe.WatchOptions{Own: []int{os.Getpid()}}
+		if l.Holder > 0 {
+			options.Own = append(options.Own, l.Holder)
+		}
 		scope := record.ScopeNode
 		if name == lab.HostNode {
 			scope, options.Live = record.ScopeHost, liveEvery

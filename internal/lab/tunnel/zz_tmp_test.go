@@ -1,5 +1,11 @@
 package tunnel
-import ("testing";"context";"time")
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
 func TestTmpSpeed(t *testing.T) {
 	near, far := newPair(t)
 	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})

@@ -112,7 +112,6 @@ type endReport struct {
 	Flows   []flowReport      `json:"flows"`
 	Usage   record.EndUsage   `json:"usage"`
 	Details map[string]string `json:"details"`
-	Caveats []record.Caveat   `json:"caveats,omitempty"`
 }
 
 // flowReport is one end's half of a flow. Bytes and Ns are of the window.
@@ -160,7 +159,6 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 		for k, v := range reports[i].Details {
 			t.Details[side+"."+k] = v
 		}
-		t.Caveats = append(t.Caveats, reports[i].Caveats...)
 	}
 	for i, k := range keys {
 		s, r := &reports[0].Flows[i], &reports[1].Flows[i]

@@ -123,7 +123,7 @@ type lanes struct {
 	flows   []flow
 	quiet   func() // ends what keeps connections alive before the run
 	details map[string]string
-	caveats []record.Caveat
+	mode    func() string // how this end sent and received; asked at the end
 }
 
 func (l *lanes) close() {
@@ -220,7 +220,7 @@ func (l *lanes) glimpses(done <-chan struct{}, say func(glimpse) error) {
 }
 
 func (l *lanes) report(m *meter) *endReport {
-	r := &endReport{Usage: m.usage(), Details: l.details, Caveats: l.caveats}
+	r := &endReport{Usage: m.usage(), Details: l.details}
 	notes := map[string]int64{}
 	for _, f := range l.flows {
 		r.Flows = append(r.Flows, f.report())
@@ -232,6 +232,7 @@ func (l *lanes) report(m *meter) *endReport {
 		r.Details[k] = strconv.FormatInt(v, 10)
 	}
 	r.Details["timer_late_max_ns"] = strconv.FormatInt(m.lateMax, 10)
+	r.Details["mode"] = l.mode()
 	r.Details["timer_scheduling"] = m.scheduling
 	r.Details["edge_late_ns"] = strconv.FormatInt(max(m.start.late, m.end.late), 10)
 	return r

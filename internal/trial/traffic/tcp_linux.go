@@ -48,9 +48,11 @@ func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(p
 		}
 		l.flows[i] = f
 	}
-	l.details["mode"] = "tcp: write 1 MiB, receive by truncation"
-	if q.Load.Verify {
-		l.details["mode"] = "tcp: every byte verified"
+	l.mode = func() string {
+		if q.Load.Verify {
+			return "tcp: every byte verified"
+		}
+		return "tcp: write 1 MiB, receive by truncation"
 	}
 	l.details["congestion"] = l.flows[0].(*tcpFlow).congestion
 	return l, nil

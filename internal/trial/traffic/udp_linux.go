@@ -37,7 +37,7 @@ func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(p
 		l.close()
 		return nil, err
 	}
-	l.details["mode"] = l.mode()
+	l.mode = l.udpMode
 	f := l.flows[0].(*udpFlow)
 	l.details["rcvbuf_bytes"] = strconv.Itoa(f.rcvbuf) // of each socket
 	l.details["sndbuf_bytes"] = strconv.Itoa(f.sndbuf)
@@ -89,8 +89,8 @@ func trains(fd, payload int, to netip.Addr) int {
 	return n
 }
 
-// mode describes how this end sends and receives.
-func (l *lanes) mode() string {
+// udpMode describes how this end sent and received.
+func (l *lanes) udpMode() string {
 	for _, f := range l.flows {
 		if f := f.(*udpFlow); f.sends && f.train > 1 {
 			return fmt.Sprintf("udp: exact, trains of up to %d cut by the kernel before the first device, receiver polled", f.train)

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+func newDoctorCommand(p *program) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [--json]",
+		Short: "Say what this machine can do, and how fast the tester itself is",
+		Long: "Say what this machine can do (yes, no, or could not tell, with the reason), how\n" +
+			"fast the tester itself is without a router, and how well its timer keeps time.\n" +
+			"It makes a lab for a few seconds and changes nothing else.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), asJSON, p) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as a JSON object")
+	return cmd
+}
+
+// findings are what doctor prints.
+type findings struct {
+	Version      string             `json:"version"`
+	Kernel       string             `json:"kernel"`
+	Lab          trial.Capability   `json:"lab"`
+	Note         string             `json:"note,omitempty"`
+	Capabilities []trial.Capability `json:"capabilities"`
+	Ceilings     []record.Ceiling   `json:"ceilings"`
+	Timer        *trial.Timer       `json:"timer,omitempty"`
+}
+
+func runDoctor(ctx context.Context, asJSON bool, p *program) error {
+	for _, dir := range []string{p.dirs.Runtime, p.dirs.State} {
+		if err := prepare(dir); err != nil {
+			return err
+		}
+	}
+	id := "doctor-" + store.NewID(time.Now(), randomWord())
+	j, err := journal.Create(journalDir(p.dirs), id)
+	if err != nil {
+		return err
+	}
+	f := findings{Version: readVersion().String(), Kernel: kernelRelease()}
+	err = f.examine(ctx, id, j, p)
+	err = errors.Join(err, j.Close())
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), dirty(err))
+	}
+	out := f.text()
+	if asJSON {
+		line, jsonErr := jsonLine(f)
+		out, err = string(line), errors.Join(err, jsonErr)
+	}
+	return errors.Join(write(p.Out, out), dirty(err))
+}
+
+// examine brings up a lab and asks it. That no lab can be made is a finding,
+// not an error.
+func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p *program) (err error) {
+	f.Lab = trial.Capability{Area: "lab", Name: "local"}
+	start := time.Now()
+	l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}.Up(ctx)
+	if err != nil {
+		f.Lab.Answer = check.Not("%v", err)
+		if h := hints(err); len(h) > 0 {
+			f.Lab.Answer = f.Lab.Answer.Hinted("%s", h[0])
+		}
+		return nil
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+	f.Lab.Answer = check.OKBecause("up in %s", time.Since(start).Round(time.Millisecond))
+	f.Note = l.Note
+	if f.Capabilities, err = trial.Examine(ctx, l, node.Tunnels(), node.Engines(), node.Probes()); err != nil {
+		return err
+	}
+	n, err := l.Node(ctx, l.Topology.Near)
+	if err != nil {
+		return err
+	}
+	if f.Ceilings, err = traffic.Loopback(ctx, n.Agent); err != nil {
+		return err
+	}
+	t, err := trial.MeasureTimer(ctx, l, node.Prober())
+	f.Timer = &t
+	return err
+}
+
+func (f *findings) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, Linux %s\n", f.Version, f.Kernel)
+	all := append([]trial.Capability{f.Lab}, f.Capabilities...)
+	wide := 0
+	for _, c := range all {
+		wide = max(wide, len(c.Name))
+	}
+	area := ""
+	for _, c := range all {
+		if c.Area != area {
+			area = c.Area
+			fmt.Fprintf(&b, "\n%s\n", area)
+		}
+		line := fmt.Sprintf("  %-*s  %-14s  %s", wide, c.Name, c.Answer.State, c.Answer.Reason)
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		if c.Answer.Hint != "" {
+			fmt.Fprintf(&b, "  %-*s  %-14s  hint: %s\n", wide, "", "", c.Answer.Hint)
+		}
+	}
+	if f.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", f.Note)
+	}
+	if len(f.Ceilings) > 0 {
+		b.WriteString("\nthe tester alone, without a router\n")
+	}
+	for _, c := range f.Ceilings {
+		value := unit.Bitrate(c.Value).String()
+		if c.Unit == "pps" {
+			value = unit.PacketRate(c.Value).String()
+		}
+		fmt.Fprintf(&b, "  %-*s  %s  (%s)\n", wide, c.Kind, value, c.Note)
+	}
+	if t := f.Timer; t != nil && t.Probes > 0 {
+		fmt.Fprintf(&b, "\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
+		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99); round trip over loopback %s (%s time stamps)\n",
+			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
+			unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
+	}
+	return b.String()
+}

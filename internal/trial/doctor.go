@@ -1,0 +1,119 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Capability is one thing that a lab can do, cannot do, or that could not be
+// told.
+type Capability struct {
+	Area   string       `json:"area"` // tunnel, setting, engine, probe
+	Name   string       `json:"name"`
+	Answer check.Answer `json:"answer"`
+}
+
+// settings that are asked for in an examination, one per thing a kernel may
+// lack: knob, level.
+var examined = [...][2]string{
+	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"}, {"queue", "mq"},
+	{"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "fq_codel"}, {"queue", "cake"},
+	{"queue", "fq"}, {"queue", "sfq"}, {"queue", "netem delay 1ms"},
+	{"nat", "masquerade"}, {"nat", "forward"}, {"firewall", "100"}, {"firewall", "100 stateful"},
+	{"link_mtu", "9000"}, {"offload", "super"}, {"offload", "wire"}, {"vlan", "10"}, {"txqueuelen", "500"},
+	{"ip_forward", "on"}, {"cpus", "0"}, {"sysctl:net.ipv4.tcp_congestion_control", "cubic"},
+}
+
+// Examine asks a lab and this machine what they can do. Nothing is changed.
+func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine, probes []probe.Probe) ([]Capability, error) {
+	var out []Capability
+	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
+	for _, t := range tunnels {
+		add("tunnel", t.Name(), l.CheckTunnel(ctx, lab.TunnelSpec{Kind: t.Name()}))
+	}
+	for _, s := range examined {
+		node := l.Topology.Routers[0]
+		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node, Value: s[1]}))
+	}
+	near, err := l.Node(ctx, l.Topology.Near)
+	if err != nil {
+		return out, err
+	}
+	far, err := l.Node(ctx, l.Topology.Far)
+	if err != nil {
+		return out, err
+	}
+	ends := [2]traffic.End{{Node: near.Name, Agent: near.Agent}, {Node: far.Name, Agent: far.Agent}}
+	for _, e := range engines {
+		for _, congestion := range []string{"cubic", "reno", "bbr"} {
+			add("engine", e.Name()+", tcp "+congestion, e.Check(ctx, ends[0], ends[1],
+				record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: congestion, Opener: "near"}))
+		}
+	}
+	for _, p := range probes {
+		add("probe", p.Name(), p.Check(ctx, host.Local()))
+	}
+	return out, nil
+}
+
+// Timer is how well this machine keeps the latency probe's schedule.
+type Timer struct {
+	Stamps    string `json:"stamps"` // kernel or user
+	Probes    int    `json:"probes"`
+	LateP50Ns int64  `json:"late_p50_ns"` // send time after the scheduled time
+	LateP99Ns int64  `json:"late_p99_ns"`
+	RTTP50Ns  int64  `json:"rtt_p50_ns"` // over the loopback device
+	Lost      int    `json:"lost"`
+}
+
+// MeasureTimer runs the latency probe over the loopback device of the lab's
+// near node for half a second at 1 ms.
+func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, error) {
+	n, err := l.Node(ctx, l.Topology.Near)
+	if err != nil {
+		return Timer{}, err
+	}
+	offset, _, err := n.Agent.Clock(ctx)
+	if err != nil {
+		return Timer{}, err
+	}
+	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	end := traffic.End{Node: n.Name, Agent: n.Agent, Addr: at, Target: at, Offset: offset}
+	const length, interval = 500 * time.Millisecond, time.Millisecond
+	got, err := p.Probe(ctx, end, end, record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4, PacketSize: 100,
+		Opener: "near", Port: echoPort, Duration: length, Interval: interval, Tag: "timer"}, newConductor(1, 0, length))
+	if err != nil {
+		return Timer{}, fmt.Errorf("measure the timer: %w", err)
+	}
+	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT)}
+	var rtt []int64
+	for _, r := range got.RTT {
+		if r < 0 {
+			t.Lost++
+			continue
+		}
+		rtt = append(rtt, r)
+	}
+	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99), nearestRank(rtt, 0.5)
+	return t, nil
+}
+
+// nearestRank is the nearest-rank quantile.
+func nearestRank(values []int64, q float64) int64 {
+	if len(values) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	return s[min(int(q*float64(len(s))), len(s)-1)]
+}
