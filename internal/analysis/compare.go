@@ -41,7 +41,7 @@ var baselineLevels = map[string]struct{ level, words string }{
 	"ip":       {"4", "of the same with IPv4"},
 	"vlan":     {"", "of the same without VLAN tag"},
 	"sysctl":   {"", "of the same with the default"},
-	"cpu":      {"", "of the same without pinning"},
+	"cpus":     {"off", "of the same without pinning"},
 	"link_mtu": {"", "of the same with the default link MTU"},
 }
 

@@ -80,9 +80,9 @@ func wrongMTU(s suspect) []Reason {
 }
 
 // aboveCeiling fires when more arrived than the path can carry: something was
-// not measured as meant.
+// not measured as meant. A verifying trial is too short for a shaper's burst.
 func aboveCeiling(s suspect) []Reason {
-	if s.ceil.Bps <= 0 {
+	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
 	if ratio := s.m.values[goodput] / s.ceil.Bps; ratio > gateCeiling {
