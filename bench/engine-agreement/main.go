@@ -78,6 +78,7 @@ type options struct {
 	pairs   int
 	seconds int
 	seed    uint64
+	verbose bool
 }
 
 func run(args []string, out, talk io.Writer) int {
@@ -86,9 +87,10 @@ func run(args []string, out, talk io.Writer) int {
 	flags.SetOutput(talk)
 	flags.IntVar(&o.pairs, "pairs", minPairs, "pairs per path and number of streams")
 	flags.IntVar(&o.seconds, "seconds", 3, "measured seconds of each run")
+	flags.BoolVar(&o.verbose, "v", false, "print each run")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
 	if flags.Parse(args) != nil || flags.NArg() > 0 || o.pairs < minPairs || o.seconds < 1 {
-		fmt.Fprintf(talk, "usage: engine-agreement [-pairs N≥%d] [-seconds N] [-seed N]\n", minPairs)
+		fmt.Fprintf(talk, "usage: engine-agreement [-pairs N≥%d] [-seconds N] [-seed N] [-v]\n", minPairs)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -139,7 +141,7 @@ func compare(ctx context.Context, o options, out io.Writer) (agrees bool, err er
 			return false, err
 		}
 		for _, streams := range []int{1, 4} {
-			r, err := measure(ctx, o, near, far, streams, draw)
+			r, err := measure(ctx, o, near, far, streams, draw, out)
 			if err != nil {
 				return false, err
 			}
@@ -207,7 +209,7 @@ func load(o options, streams int) record.Load {
 // statistics that hold the true median with at least 95 %.
 type ratio struct{ median, low, high, native, iperf3 float64 }
 
-func measure(ctx context.Context, o options, near, far traffic.End, streams int, draw *rand.Rand) (ratio, error) {
+func measure(ctx context.Context, o options, near, far traffic.End, streams int, draw *rand.Rand, out io.Writer) (ratio, error) {
 	engines := [2]traffic.Engine{traffic.Native{}, traffic.Iperf3{}}
 	var rates [2][]float64
 	var ratios []float64
@@ -219,6 +221,9 @@ func measure(ctx context.Context, o options, near, far traffic.End, streams int,
 				return ratio{}, fmt.Errorf("%s, %d streams: %w", engines[i].Name(), streams, err)
 			}
 			rates[i] = append(rates[i], goodput(t))
+			if o.verbose {
+				show(out, t)
+			}
 		}
 		last := len(ratios)
 		ratios = append(ratios, rates[0][last]/rates[1][last])
@@ -226,6 +231,15 @@ func measure(ctx context.Context, o options, near, far traffic.End, streams int,
 	slices.Sort(ratios)
 	k := rank(len(ratios))
 	return ratio{median(ratios), ratios[k], ratios[len(ratios)-1-k], median(rates[0]), median(rates[1])}, nil
+}
+
+// show prints what explains a run's rate.
+func show(out io.Writer, t *record.Traffic) {
+	for _, f := range t.Flows {
+		fmt.Fprintf(out, "  %-6s stream %d: %.1f Mbit/s, sent %d, received %d, %d retransmits, busy %v, rwnd %v, sndbuf %v\n",
+			t.Engine, f.Stream, 8e3*float64(f.ReceivedBytes)/float64(f.ReceiverNs), f.SentBytes, f.ReceivedBytes,
+			f.TCP.Retransmits, time.Duration(f.TCP.BusyNs), time.Duration(f.TCP.RwndLimitedNs), time.Duration(f.TCP.SndbufLimitNs))
+	}
 }
 
 func goodput(t *record.Traffic) float64 {

@@ -39,7 +39,7 @@ type message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`
 	Glimpse   *glimpse        `json:"glimpse,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"` // a part; large results have several
 }
 
 // glimpse is a node's share of a Progress, in the node's clock.
@@ -59,13 +59,14 @@ type party struct {
 	listening chan int
 	ready     chan struct{}
 	done      chan struct{}
-	result    json.RawMessage
+	result    []json.RawMessage
 	err       error
 }
 
 // conduct is the controller half that all engines share: it opens the
 // listening end, then the connecting end, waits until both are ready, hands
-// them the timeline and collects one result from each: index 0 is near.
+// them the timeline and collects the parts of each one's result: index 0 is
+// near.
 type conduct struct {
 	verb      string
 	load      record.Load
@@ -76,7 +77,7 @@ type conduct struct {
 	last map[string]glimpse
 }
 
-func runConducted(parent context.Context, verb string, near, far End, load record.Load, c Conductor) (results [2]json.RawMessage, err error) {
+func runConducted(parent context.Context, verb string, near, far End, load record.Load, c Conductor) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]glimpse{}}
@@ -203,7 +204,7 @@ func (r *conduct) read(p *party) error {
 		case m.Glimpse != nil:
 			r.glimpse(p, *m.Glimpse)
 		case m.Result != nil:
-			p.result = m.Result
+			p.result = append(p.result, m.Result)
 		}
 	}
 }

@@ -26,8 +26,12 @@ const echoHeader = datagramHeader + 8
 // echoPayload is the default payload: 64-byte packets in IPv4.
 const echoPayload = 36
 
-// maxProbes bounds what a trial may ask for: a day at 10 ms.
-const maxProbes = 10_000_000
+// maxProbes bounds what a trial may ask for: a day at 10 ms. partProbes is
+// how many fit a message.
+const (
+	maxProbes  = 10_000_000
+	partProbes = 50_000
+)
 
 // checkEcho judges and completes a probe's load.
 func checkEcho(load record.Load) (record.Load, check.Answer) {
@@ -66,10 +70,15 @@ func (e Echo) Probe(ctx context.Context, near, far End, load record.Load, c Cond
 	}
 	var r probeReport
 	var answered echoReport
-	if err := json.Unmarshal(prober, &r); err != nil {
-		return nil, fmt.Errorf("read the result of the probe on %s: %w", opener.Node, err)
+	for _, part := range prober {
+		var p probeReport
+		if err := json.Unmarshal(part, &p); err != nil {
+			return nil, fmt.Errorf("read the result of the probe on %s: %w", opener.Node, err)
+		}
+		p.Probes = append(r.Probes, p.Probes...) // the rest is the same in each
+		r = p
 	}
-	if err := json.Unmarshal(echo, &answered); err != nil {
+	if err := json.Unmarshal(echo[0], &answered); err != nil {
 		return nil, fmt.Errorf("read the result of the echo: %w", err)
 	}
 	l := r.latency(load)

@@ -68,7 +68,7 @@ func (e Iperf3) Offer(ctx context.Context, near, far End, load record.Load, c Co
 	}
 	var out [2]iperf3Output
 	for i, end := range []End{near, far} {
-		if err := json.Unmarshal(raw[i], &out[i]); err != nil {
+		if err := json.Unmarshal(raw[i][0], &out[i]); err != nil {
 			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
 		}
 	}

@@ -105,9 +105,10 @@ func (m *meter) usage() record.EndUsage {
 	return u
 }
 
-// sendResult is a node's last word.
-func sendResult(s host.Session, result any) error {
-	b, err := json.Marshal(result)
+// sendResult sends a part of a node's last word. A result is sent in parts
+// where it grows with the length of the load, because a message is bounded.
+func sendResult(s host.Session, part any) error {
+	b, err := json.Marshal(part)
 	if err != nil {
 		return fmt.Errorf("encode the result: %w", err)
 	}

@@ -98,7 +98,7 @@ func (n Native) Offer(ctx context.Context, near, far End, load record.Load, c Co
 	}
 	var reports [2]endReport
 	for i, end := range []End{near, far} {
-		if err := json.Unmarshal(raw[i], &reports[i]); err != nil {
+		if reports[i], err = readEndReport(raw[i]); err != nil {
 			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
 		}
 		reports[i].shift(-end.Offset)
@@ -107,9 +107,24 @@ func (n Native) Offer(ctx context.Context, near, far End, load record.Load, c Co
 	return joinNative(load, reports)
 }
 
+// readEndReport joins the parts: the end's own, then one per flow.
+func readEndReport(parts []json.RawMessage) (endReport, error) {
+	var r endReport
+	if err := json.Unmarshal(parts[0], &r); err != nil {
+		return endReport{}, err
+	}
+	r.Flows = make([]flowReport, len(parts)-1)
+	for i, part := range parts[1:] {
+		if err := json.Unmarshal(part, &r.Flows[i]); err != nil {
+			return endReport{}, err
+		}
+	}
+	return r, nil
+}
+
 // endReport is what one end saw, in its own clock.
 type endReport struct {
-	Flows   []flowReport      `json:"flows"`
+	Flows   []flowReport      `json:"-"` // sent as parts of their own
 	Usage   record.EndUsage   `json:"usage"`
 	Details map[string]string `json:"details"`
 }

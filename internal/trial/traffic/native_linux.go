@@ -49,7 +49,17 @@ func (Native) Serve(ctx context.Context, s host.Session) error {
 	if err != nil {
 		return err
 	}
-	return sendResult(s, report)
+	flows := report.Flows
+	report.Flows = nil
+	if err := sendResult(s, report); err != nil {
+		return err
+	}
+	for i := range flows {
+		if err := sendResult(s, &flows[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkNative answers for this node.

@@ -117,7 +117,17 @@ func (p *prober) follow(ctx context.Context, s host.Session, w record.Window) er
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return sendResult(s, p.report())
+	r := p.report()
+	all := r.Probes
+	for {
+		r.Probes = all[:min(len(all), partProbes)]
+		if err := sendResult(s, r); err != nil {
+			return err
+		}
+		if all = all[len(r.Probes):]; len(all) == 0 {
+			return nil
+		}
+	}
 }
 
 // slot is the time at which the i-th probe is due; one is due at the window's

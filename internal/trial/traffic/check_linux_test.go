@@ -1,0 +1,119 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestCheckAsksTheNodes(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := tcpLoad(1, record.Up, "near")
+	if a := (Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
+		t.Errorf("cubic: %+v, want yes", a)
+	}
+	load.Congestion = "nonesuch"
+	if a := (Native{}).Check(t.Context(), near, far, load); a.State != check.No || a.Hint == "" {
+		t.Errorf("congestion control nonesuch: %+v, want no with a hint", a)
+	}
+	if _, err := (Native{}).Offer(t.Context(), near, far, load, newStopwatch(time.Second)); err == nil {
+		t.Error("offered load with congestion control nonesuch")
+	}
+}
+
+// answering is a node whose every verb ends with err.
+func answering(t *testing.T, err error) End {
+	t.Helper()
+	a, b := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		host.Serve(context.Background(), b, map[string]host.Handler{
+			"traffic/native": func(context.Context, host.Session) error { return err },
+		})
+	}()
+	agent := host.Connect(a)
+	t.Cleanup(func() {
+		agent.Close()
+		<-done
+	})
+	return End{Node: "odd", Agent: agent, Addr: loopback4, Target: loopback4}
+}
+
+func TestCheckTellsNoFromUnknown(t *testing.T) {
+	near, _ := ends(t, loopback4)
+	load := tcpLoad(1, record.Up, "near")
+	for _, tc := range []struct {
+		name string
+		err  error
+		want check.State
+	}{
+		{"unsupported", fmt.Errorf("here: %w", host.ErrUnsupported), check.No},
+		{"some failure", fmt.Errorf("out of order"), check.Unknown},
+	} {
+		if a := (Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want || a.Reason == "" {
+			t.Errorf("%s: got %+v, want %v with a reason", tc.name, a, tc.want)
+		}
+	}
+}
+
+func TestNodeThatEndsAtOnce(t *testing.T) {
+	near, _ := ends(t, loopback4)
+	_, err := Native{}.Offer(t.Context(), near, answering(t, nil), tcpLoad(1, record.Up, "near"), newStopwatch(time.Second))
+	wantError(t, err, "far end (odd)", "without a result")
+}
+
+func TestTCPStrangersAreDropped(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := tcpLoad(2, record.Up, "near")
+	load.Port = freePort(t)
+	done, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		met := 0
+		defer func() { stopped <- met }()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Microsecond):
+			}
+			c, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: load.Port})
+			if err != nil {
+				continue
+			}
+			met++
+			c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+			defer c.Close()
+		}
+	}()
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
+	close(done)
+	met := <-stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Flows) != 2 || got.Flows[0].ReceivedBytes == 0 {
+		t.Errorf("flows %+v", got.Flows)
+	}
+	t.Logf("%d strangers came", met)
+}
+
+func TestUDPVerifiesEveryByte(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := udpLoad(1, record.Up, "near", 500, 3000)
+	load.Verify = true
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := got.Flows[0]
+	if f.Corrupt != 0 || f.Verified < f.Packets.Received*(500-28-datagramHeader) || f.Packets.Received == 0 {
+		t.Errorf("verified %d, corrupt %d of %+v", f.Verified, f.Corrupt, f.Packets)
+	}
+}

@@ -1,0 +1,102 @@
+package traffic
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestCheckLoad(t *testing.T) {
+	sound := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4, PacketSize: 64}
+	for name, tc := range map[string]struct {
+		change func(l *record.Load)
+		want   check.State
+		word   string
+	}{
+		"64 bytes in IPv4":         {func(*record.Load) {}, check.Yes, ""},
+		"55 bytes in IPv4":         {func(l *record.Load) { l.PacketSize = 55 }, check.Yes, ""},
+		"44 bytes in IPv4":         {func(l *record.Load) { l.PacketSize = 44 }, check.Yes, ""},
+		"43 bytes in IPv4":         {func(l *record.Load) { l.PacketSize = 43 }, check.No, "smallest are 44"},
+		"64 bytes in IPv6":         {func(l *record.Load) { l.IP = 6 }, check.Yes, ""},
+		"55 bytes in IPv6":         {func(l *record.Load) { l.IP, l.PacketSize = 6, 55 }, check.No, "smallest are 64"},
+		"too large for IP":         {func(l *record.Load) { l.PacketSize = 65536 }, check.No, "65535"},
+		"no direction":             {func(l *record.Load) { l.Direction = "" }, check.No, "0 flows"},
+		"no streams":               {func(l *record.Load) { l.Streams = 0 }, check.No, "0 flows"},
+		"too many streams":         {func(l *record.Load) { l.Streams = 257 }, check.No, "257 flows"},
+		"too many in both":         {func(l *record.Load) { l.Streams, l.Direction = 129, record.Both }, check.No, "258 flows"},
+		"unknown protocol":         {func(l *record.Load) { l.Protocol = "sctp" }, check.No, "sctp"},
+		"unknown IP version":       {func(l *record.Load) { l.IP = 5 }, check.No, "IP version 5"},
+		"TCP needs no packet size": {func(l *record.Load) { l.Protocol, l.PacketSize = "tcp", 0 }, check.Yes, ""},
+	} {
+		l := sound
+		tc.change(&l)
+		if got := checkLoad(l); got.State != tc.want || !strings.Contains(got.Reason, tc.word) {
+			t.Errorf("%s: got %v (%s), want %v with %q", name, got.State, got.Reason, tc.want, tc.word)
+		}
+	}
+}
+
+// reports are both ends' halves of one UDP flow up.
+func udpReports() [2]endReport {
+	return [2]endReport{
+		{Flows: []flowReport{{Sends: true, Addr: "a:1", Sent: 100, Bytes: 3600, Ns: 1000, Table: record.NewTable("bytes", "packets")}},
+			Details: map[string]string{"mode": "x"}},
+		{Flows: []flowReport{{Addr: "b:2", Received: 90, Lost: 10, Highest: 98, Announced: 100, Ns: 900, Table: record.NewTable("bytes", "packets")}}},
+	}
+}
+
+func TestJoinClosesTheAccounts(t *testing.T) {
+	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, PacketSize: 64}
+	got, err := joinNative(load, udpReports())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := got.Flows[0]
+	want := record.Packets{Sent: 100, Received: 90, Lost: 10, Size: 64}
+	if diff := cmp.Diff(&want, f.Packets); diff != "" || f.Local != "a:1" || f.Remote != "b:2" || got.Details["near.mode"] != "x" {
+		t.Errorf("flow %+v (-want +got):\n%s", f, diff)
+	}
+	if f.ReceiverNs != 1000 {
+		t.Errorf("receiver's window %d, want the sender's 1000: silence at the end is loss", f.ReceiverNs)
+	}
+	// Without any packet of the cool-down the tail comes from the sender.
+	r := udpReports()
+	r[1].Flows[0].Announced, r[1].Flows[0].Lost = -1, 8
+	if got, err = joinNative(load, r); err != nil || got.Flows[0].Packets.Lost != 10 {
+		t.Errorf("unannounced tail: got %v, %v; want 10 lost", got, err)
+	}
+	for name, spoil := range map[string]func(r *[2]endReport){
+		"a packet too many":    func(r *[2]endReport) { r[1].Flows[0].Received++ },
+		"a packet too few":     func(r *[2]endReport) { r[0].Flows[0].Sent++ },
+		"false announcement":   func(r *[2]endReport) { r[1].Flows[0].Announced, r[1].Flows[0].Highest = -1, 101 },
+		"a flow is missing":    func(r *[2]endReport) { r[1].Flows = nil },
+		"gaps counted twice":   func(r *[2]endReport) { r[1].Flows[0].Lost = 20 },
+		"more than everything": func(r *[2]endReport) { r[1].Flows[0].Received, r[1].Flows[0].Lost = 110, -10 },
+	} {
+		r := udpReports()
+		spoil(&r)
+		if _, err := joinNative(load, r); err == nil {
+			t.Errorf("%s: joined without an error", name)
+		}
+	}
+}
+
+func TestReportsMoveToTheControllersClock(t *testing.T) {
+	table := record.NewTable("bytes")
+	table.Append(5000, 1)
+	series := record.NewTable("rtt_ns")
+	series.Append(6000, 1)
+	r := endReport{Flows: []flowReport{{Table: table, TCP: &record.TCP{Series: series}}}}
+	r.shift(-4000)
+	if table.T[0] != 1000 || series.T[0] != 2000 {
+		t.Errorf("times %d, %d; want 1000, 2000", table.T[0], series.T[0])
+	}
+	w := shiftWindow(record.Window{Begin: 1, Start: 2, End: 3, Stop: 4}, 10)
+	if w != (record.Window{Begin: 11, Start: 12, End: 13, Stop: 14}) {
+		t.Errorf("shifted timeline %+v", w)
+	}
+}
