@@ -5,5 +5,8 @@
 # DOCUMENT is the output of `chokepoint show --json` of the same run. Without
 # it the numbers are not compared, and each line of output says so.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-exec go run ./bench/pagecheck "$@"
+top=$(cd "$(dirname "$0")/.." && pwd)
+built=$(mktemp -d)
+trap 'rm -rf "$built"' EXIT
+(cd "$top" && go build -o "$built/pagecheck" ./bench/pagecheck)
+"$built/pagecheck" "$@"

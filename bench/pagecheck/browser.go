@@ -161,14 +161,13 @@ func (b *browser) read() (message, error) {
 
 // show opens an address in a window of this width and theme.
 func (b *browser) show(url string, width int, theme string) error {
-	mobile := width < 600
 	scale := 1
-	if mobile {
-		scale = 2
+	if width < 600 {
+		scale = 2 // telephones have dense screens, and the picture can be read
 	}
 	err := errors.Join(
 		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900,
-			"deviceScaleFactor": scale, "mobile": mobile}, nil),
+			"deviceScaleFactor": scale, "mobile": false}, nil),
 		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
 			{"name": "prefers-color-scheme", "value": theme}}}, nil))
 	if err != nil {

@@ -109,7 +109,7 @@ func compare(page []shown, want map[string]float64) (faults []string) {
 		if exact, err := strconv.ParseFloat(n.Value, 64); err != nil || exact != value {
 			faults = append(faults, fmt.Sprintf("%s is %s in the page and %v in the document", key, n.Value, value))
 		}
-		read, half, err := parseShown(n.Text)
+		read, half, err := parseShown(n.Metric, n.Text)
 		if err != nil || math.Abs(read-value) > half*(1+1e-9) {
 			faults = append(faults, fmt.Sprintf("%s reads %q and is %v in the document", key, n.Text, value))
 		}
@@ -123,9 +123,9 @@ func compare(page []shown, want map[string]float64) (faults []string) {
 	return faults
 }
 
-// parseShown reads "5.81 Gbit/s" as a person would: the value in its base
-// unit, and half a unit of its last digit.
-func parseShown(text string) (value, half float64, err error) {
+// parseShown reads "5.81 Gbit/s" as a person would: the value in the metric's
+// base unit, and half a unit of its last digit.
+func parseShown(metric, text string) (value, half float64, err error) {
 	number, unit, _ := strings.Cut(strings.TrimSpace(text), " ")
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil {
@@ -136,6 +136,9 @@ func parseShown(text string) (value, half float64, err error) {
 		digits = len(number) - i - 1
 	}
 	scale, ok := map[string]float64{"": 1, "%": 0.01, "ns": 1, "µs": 1e3, "ms": 1e6, "s": 1, "W": 1, "°C": 1}[unit]
+	if unit == "s" && strings.HasSuffix(metric, "_ns") {
+		scale = 1e9
+	}
 	if !ok {
 		scale, ok = prefixed(unit)
 	}

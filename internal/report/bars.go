@@ -146,13 +146,19 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 		c.circle("run", x.at(r), middle, 2)
 		end = math.Max(end, r)
 	}
-	if b.Ceiling > 0 {
-		c.line("ceiling", x.at(b.Ceiling), y-2, x.at(b.Ceiling), y+barHeight+2)
-		end = math.Max(end, b.Ceiling)
+	at := x.at(end) + 8
+	for _, m := range []struct {
+		class string
+		v     float64
+	}{{"limit", b.Limit}, {"ceiling", b.Ceiling}} {
+		if m.v <= 0 {
+			continue
+		}
+		c.line(m.class, x.at(m.v), y-2, x.at(m.v), y+barHeight+2)
+		// The number stands beside its bar unless it would cross the mark.
+		if p := x.at(m.v); p > at-8 && p < at+textWidth(b.Text, 12.5)+8 {
+			at = p + 8
+		}
 	}
-	if b.Limit > 0 {
-		c.line("limit", x.at(b.Limit), y-2, x.at(b.Limit), y+barHeight+2)
-		end = math.Max(end, b.Limit)
-	}
-	c.text("v", "start", x.at(end)+8, middle+4.5, b.Text)
+	c.text("v", "start", at, middle+4.5, b.Text)
 }

@@ -34,6 +34,9 @@ func packetSection(v *view) Section {
 func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block {
 	names := varying(cells)
 	line := lineFactor(cells, names)
+	if len(names) == 1 && line != "tunnel" {
+		line = "" // the names of the bars say it already
+	}
 	rest := independent(cells, without(names, line), line)
 	shown := levels(cells, line)
 	b := bars{Label: what + ", one bar per cell", Axis: what, Unit: v.unitOf(metric)}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -32,13 +31,12 @@ func resultTable(v *view) Table {
 		{Head: "RTT under load", Sub: "p50 · p99", Numeric: true},
 		{Head: "Retransmits", Sub: "TCP", Numeric: true},
 		{Head: "Busiest core", Sub: coreOwner(all), Numeric: true},
-		{Head: "Evenness", Sub: "in the window"},
-		{Head: "Validity"},
+		{Head: "Validity", Sub: "evenness"},
 	}}
 	for _, c := range all {
 		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
 			v.pair(c, idleP50, idleP99), v.pair(c, loadedP50, loadedP99), v.cellOf(c, retransmits),
-			coreCell(v, c), evennessCell(c), gradeCell(c)}}
+			coreCell(v, c), gradeCell(c)}}
 		if c.Grade == analysis.GradeFailed {
 			row.Tone = Bad
 		}
@@ -166,23 +164,17 @@ func coreOwner(all []*analysis.Cell) string {
 	return "of the " + owner
 }
 
-func evennessCell(c *analysis.Cell) TableCell {
-	if c.Consistency == nil {
-		return TableCell{Text: "–", Tone: Quiet}
-	}
-	return TableCell{Text: c.Consistency.Word,
-		Long: "relative unevenness of the rate inside the windows: " + unit.Percent(c.Consistency.Ratio)}
-}
-
+// gradeCell is the grade of the cell, and how even its rate was inside the
+// windows. The reasons for the grade stand below the row.
 func gradeCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
-	var kinds []string
 	for _, r := range c.Reasons {
-		if !slices.Contains(kinds, r.Kind) {
-			kinds = append(kinds, r.Kind)
-		}
+		cell.Long += r.Kind + ": " + r.Text + "\n"
 	}
-	cell.Sub = strings.Join(kinds, ", ")
+	if k := c.Consistency; k != nil {
+		cell.Sub = k.Word
+		cell.Long += "relative unevenness of the rate inside the windows: " + unit.Percent(k.Ratio)
+	}
 	return cell
 }
 

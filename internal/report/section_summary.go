@@ -21,7 +21,7 @@ type head struct {
 func headOf(v *view) head {
 	h := head{Title: v.Run.Plan, Meta: []Fact{
 		{Name: "Run", Value: v.Run.ID},
-		{Name: "Started", Value: v.Run.Started.UTC().Format("2 January 2006, 15:04 UTC")},
+		{Name: "Started", Value: v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")},
 		{Name: "Lab", Value: v.Run.Lab},
 	}}
 	if m := machine(v.Environment); m != "" {

@@ -23,16 +23,15 @@ func terminalTable(v *view, full Table) Table {
 	}
 	for i, r := range full.Rows {
 		row := TableRow{Tone: r.Tone, Notes: r.Notes}
-		name, lost, valid := r.Cells[0], r.Cells[2], r.Cells[8]
+		name, lost := r.Cells[0], r.Cells[2]
 		if same {
 			name.Sub = strings.TrimSuffix(strings.TrimSuffix(name.Sub, "n = "+strconv.Itoa(v.Cells[i].Runs)), " · ")
 		}
 		if lost.Num == nil && r.Cells[5].Text != "–" {
 			lost = r.Cells[5]
 		}
-		valid.Sub = r.Cells[7].Text
 		r.Cells[3].Pre, r.Cells[4].Pre, r.Cells[6].Sub = "", "", ""
-		row.Cells = []TableCell{name, r.Cells[1], r.Cells[3], r.Cells[4], lost, r.Cells[6], valid}
+		row.Cells = []TableCell{name, r.Cells[1], r.Cells[3], r.Cells[4], lost, r.Cells[6], r.Cells[7]}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
