@@ -177,8 +177,8 @@ func lateProbe(s suspect) []Reason {
 	if l == nil {
 		l = s.t.Idle
 	}
-	late, ok := lateP99(l)
-	if !ok {
+	late, ok := s.m.values[probeLate]
+	if !ok || l == nil {
 		return nil
 	}
 	limit := max(l.IntervalNs, gateLateKernel)

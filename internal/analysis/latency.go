@@ -151,12 +151,12 @@ func (g *group) addPercentiles(kind string, trials []*judged, why string) {
 // pooled is a percentile over all probes of n trials.
 func pooled(pool []float64, level float64, each []float64, n int) Value {
 	v := Value{Median: quantileSorted(pool, level), N: n, Values: each, Interval: IntervalPooled}
+	if len(each) > 1 {
+		v.Low, v.High = min(slices.Min(each), v.Median), max(slices.Max(each), v.Median)
+		return v
+	}
 	low, high := quantileRanks(len(pool), level)
 	v.Low, v.High, v.Level = pool[low-1], pool[high-1], Level
-	if len(each) > 1 {
-		v.Level = 0
-		v.Low, v.High = min(slices.Min(each), v.Median), max(slices.Max(each), v.Median)
-	}
 	if v.Values == nil {
 		v.Values = []float64{}
 	}
