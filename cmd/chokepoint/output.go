@@ -2,15 +2,21 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"syscall"
 )
 
 // write writes a result. The error of the write is the command's error: a
-// full disk must not look like success.
+// full disk must not look like success. A reader that has left needs no words.
 func write(w io.Writer, text string) error {
-	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("write result: %w", err)
+	_, err := io.WriteString(w, text)
+	if errors.Is(err, syscall.EPIPE) {
+		return &exitError{code: codeError}
+	}
+	if err != nil {
+		return fmt.Errorf("write result: %v", err)
 	}
 	return nil
 }

@@ -17,17 +17,21 @@ var ErrInterrupted = errors.New("interrupted")
 // has its ordinary effect and ends the process. release gives the signals
 // back.
 //
-// A broken pipe counts as a signal, so that the lab is undone when the reader
-// of the output has gone.
+// A broken pipe is only the error of the write, whatever is written to: the
+// reader of the output may leave early, but the lab must still be undone.
 func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct{}, release func()) {
 	signals := make(chan os.Signal, 2)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		// Whoever started this with nohup, or in a script's background,
 		// wants the signal ignored.
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
 	}
+	// Taking the signal and not looking at it keeps it from ending the
+	// process; ignoring it would be inherited by every child.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(parent)
 	closed := make(chan struct{})
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -40,23 +44,16 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 		case <-quit:
 			return
 		}
-		for {
-			select {
-			case s := <-signals:
-				// Writing on into a broken pipe is no second request.
-				if s == syscall.SIGPIPE {
-					continue
-				}
-				close(closed)
-				return
-			case <-quit:
-				return
-			}
+		select {
+		case <-signals:
+			close(closed)
+		case <-quit:
 		}
 	}()
 	return ctx, closed, func() {
 		close(quit)
 		<-done
+		signal.Stop(broken)
 		cancel(nil)
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +28,35 @@ func TestInterrupts(t *testing.T) {
 			send(t, sig)
 			waitFor(t, hard, "the second signal to stop the waiting")
 		})
+	}
+}
+
+func TestABrokenPipeIsNoInterrupt(t *testing.T) {
+	ctx, hard, release := interrupts(context.Background())
+	defer release()
+	send(t, syscall.SIGPIPE)
+	send(t, syscall.SIGTERM)
+	waitFor(t, ctx.Done(), "the second signal to cancel")
+	select {
+	case <-hard:
+		t.Error("hard: got closed by the second signal, want the first not to count")
+	case <-time.After(100 * time.Millisecond):
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = write(w, "result\n")
+	if got := exitCode(err); got != codeError {
+		t.Errorf("exit code of a write nobody reads: got %d, want %d", got, codeError)
+	}
+	var said bytes.Buffer
+	if printError(&said, err, codeError, false); said.Len() > 0 {
+		t.Errorf("message: got %q, want none", said.String())
 	}
 }
 
