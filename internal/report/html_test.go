@@ -4,10 +4,15 @@ import (
 	"encoding/base64"
 	"encoding/xml"
 	"errors"
+	"flag"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
 // elements walks a page as strict XML, which its template keeps to, and fails
@@ -49,6 +54,24 @@ func attribute(e xml.StartElement, name string) string {
 	return ""
 }
 
+var pages = flag.String("pages", "", "keep the sample pages and their documents in this folder, to look at")
+
+func keepPage(t *testing.T, name string, d *analysis.Document, page []byte) {
+	t.Helper()
+	if *pages == "" {
+		return
+	}
+	document, err := JSON(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ext, data := range map[string][]byte{".html": page, ".json": document} {
+		if err := os.WriteFile(filepath.Join(*pages, name+ext), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestPageStandsAlone(t *testing.T) {
 	for name, d := range samples() {
 		t.Run(name, func(t *testing.T) {
@@ -56,6 +79,7 @@ func TestPageStandsAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			keepPage(t, name, d, page)
 			ids := map[string]bool{}
 			var targets []string
 			elements(t, page, func(e xml.StartElement) {
