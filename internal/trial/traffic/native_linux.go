@@ -156,32 +156,33 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 		l.quiet = nil
 	}
 	p := &phases{Window: w, senders: w.End + (w.Stop-w.End)/4}
-	m := newMeter(l.flows, time.Duration(l.request.Load.Interval))
-	errs := make([]error, len(l.flows))
-	tids := make([]atomic.Int64, len(l.flows))
+	flows := l.flows // may outlive close in the watcher of a cancelled context
+	m := newMeter(flows, time.Duration(l.request.Load.Interval))
+	errs := make([]error, len(flows))
+	tids := make([]atomic.Int64, len(flows))
 	var workers sync.WaitGroup
-	for i, f := range l.flows {
+	for i, f := range flows {
 		workers.Go(func() {
 			tids[i].Store(int64(ownThread()))
 			if errs[i] = f.run(p); errs[i] != nil {
 				p.stop.Store(true)
-				l.unblock(atOnce)
+				unblock(flows, atOnce)
 			}
 		})
 	}
 	// A cancelled context stops the threads; so does the end of the run.
 	end := context.AfterFunc(ctx, func() {
 		p.stop.Store(true)
-		l.unblock(atOnce)
+		unblock(flows, atOnce)
 	})
 	var watchers sync.WaitGroup
 	watchers.Go(func() { m.run(p, tids) })
 	done := make(chan struct{})
 	watchers.Go(func() { l.glimpses(done, say) })
 	sleepUntil(p.senders, &p.stop)
-	l.unblock(softly)
+	unblock(flows, softly)
 	sleepUntil(p.Stop, &p.stop)
-	l.unblock(atOnce)
+	unblock(flows, atOnce)
 	workers.Wait()
 	p.stop.Store(true)
 	close(done)
@@ -198,8 +199,8 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 	return l.report(m), nil
 }
 
-func (l *lanes) unblock(how urgency) {
-	for _, f := range l.flows {
+func unblock(flows []flow, how urgency) {
+	for _, f := range flows {
 		f.unblock(how)
 	}
 }
