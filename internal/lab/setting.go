@@ -81,7 +81,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 		return check.CouldNotTell("%v", err)
 	}
 	if n.Agent == nil {
-		return n.System.Check(ctx, n.Host)
+		return checkByCommand(ctx, n, s)
 	}
 	var got agent.Held
 	err = n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state, Check: true}, &got)
@@ -147,7 +147,7 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 		return nil, err
 	}
 	if n.Agent == nil {
-		return l.turnByCommand(ctx, n, s, state)
+		return l.turnByCommand(ctx, n, s, k, state)
 	}
 	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state})
 	if err != nil {
@@ -205,36 +205,4 @@ func finish(ctx context.Context, s host.Session) error {
 			return err
 		}
 	}
-}
-
-func (l *Lab) turnByCommand(ctx context.Context, n *Node, s record.Setting, state knob.State) (*turned, error) {
-	before, err := n.System.Read(ctx, n.Host, s)
-	if err != nil {
-		return nil, err
-	}
-	t := &turned{setting: s, undo: func(ctx context.Context) error {
-		old := s
-		old.Value = before
-		return n.System.Apply(ctx, n.Host, old)
-	}}
-	if l.journal != nil {
-		t.seq, err = l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: s.Knob,
-			Before: before, After: string(state)})
-		if err != nil {
-			return nil, err
-		}
-	}
-	want := s
-	want.Value = string(state)
-	if err := n.System.Apply(ctx, n.Host, want); err != nil {
-		return nil, errors.Join(err, t.undo(ctx))
-	}
-	got, err := n.System.Read(ctx, n.Host, s)
-	if err == nil && got != want.Value {
-		err = fmt.Errorf("read back %s", got)
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.undo(ctx))
-	}
-	return t, nil
 }

@@ -101,6 +101,9 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, 
 		if err != nil {
 			return "", err
 		}
+		if n.Agent == nil {
+			return "node " + name + " has no agent to end traffic", nil
+		}
 		ends[i] = traffic.End{Node: name, Agent: n.Agent}
 	}
 	if a := engine.Check(ctx, ends[0], ends[1], d.load); a.State == check.No {

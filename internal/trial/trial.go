@@ -138,6 +138,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		a.d.wantMTU = path.Tunnel.MTU()
 	}
 	a.way, err = gather(ctx, a.lab, path, a.d)
+	a.t.Caveats = append(a.t.Caveats, a.way.caveats()...)
 	return err
 }
 

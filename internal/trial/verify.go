@@ -17,7 +17,8 @@ type way struct {
 	lab       *lab.Lab
 	path      lab.Path
 	near, far traffic.End
-	opener    string // "near" or "far"
+	opener    string   // "near" or "far"
+	unwatched []string // routers without an agent: nobody reads their counters
 }
 
 // gather resolves the ends of a row's path.
@@ -49,11 +50,30 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		}
 		w.near.Target = a
 	}
+	for _, r := range l.Topology.Routers {
+		n, err := l.Node(ctx, r)
+		if err != nil {
+			return way{}, err
+		}
+		if n.Agent == nil {
+			w.unwatched = append(w.unwatched, r)
+		}
+	}
 	return w, nil
 }
 
+// caveats say what the proof of the path lacks.
+func (w way) caveats() []record.Caveat {
+	var out []record.Caveat
+	for _, r := range w.unwatched {
+		out = append(out, record.Caveat{Kind: "router-not-watched",
+			Text: r + " has no agent: its counters and probes are missing, and that traffic passed it is not proven by them"})
+	}
+	return out
+}
+
 // counters reads every counter that must move when traffic takes the path:
-// the tunnel's own and those of the routers' ports.
+// the tunnel's own and those of the ports of routers that have an agent.
 func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 	var out []record.CounterMove
 	if w.path.Tunnel != nil {
@@ -67,6 +87,9 @@ func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 			record.CounterMove{Node: near, Device: device, Counter: "tunnel_received_bytes", Before: c.Received})
 	}
 	for _, r := range w.lab.Topology.Routers {
+		if slices.Contains(w.unwatched, r) {
+			continue
+		}
 		ports := w.lab.Ports(r)
 		all, err := w.lab.Counters(ctx, r, ports...)
 		if err != nil {

@@ -32,6 +32,11 @@ const (
 // Main serves the parts on a connection until it ends. The child role serves
 // isolated verbs itself; the agent passes them on to a child.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
+	return host.Serve(ctx, conn, Handlers(role, p))
+}
+
+// Handlers are all verbs of an agent in a role.
+func Handlers(role string, p Parts) map[string]host.Handler {
 	handlers := map[string]host.Handler{}
 	for verb, h := range p.Isolated {
 		if role != ChildRole {
@@ -49,7 +54,7 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 	handlers[VerbEcho] = echo
 	handlers[VerbReach] = reach
 	handlers[VerbExec] = execute
-	return host.Serve(ctx, conn, handlers)
+	return handlers
 }
 
 // inChild passes a session on to a process of its own.

@@ -93,16 +93,19 @@ func (p *localProcess) Kill() error {
 // 128 and the signal's number, as in a shell.
 func ExitCode(err error) (code int, ok bool) {
 	var e *exec.ExitError
+	var other interface{ ExitCode() int } // of hosts that are not this machine
 	switch {
 	case err == nil:
 		return 0, true
-	case !errors.As(err, &e):
-		return 0, false
+	case errors.As(err, &e):
+		if w, isWait := e.Sys().(syscall.WaitStatus); isWait && w.Signaled() {
+			return 128 + int(w.Signal()), true
+		}
+		return e.ExitCode(), true
+	case errors.As(err, &other):
+		return other.ExitCode(), true
 	}
-	if w, isWait := e.Sys().(syscall.WaitStatus); isWait && w.Signaled() {
-		return 128 + int(w.Signal()), true
-	}
-	return e.ExitCode(), true
+	return 0, false
 }
 
 // Run starts the command, waits for it and returns what it printed on

@@ -1,0 +1,47 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+)
+
+// ErrRole means that a role was started with arguments it does not take.
+var ErrRole = errors.New("wrong arguments")
+
+// Serve lives the life of one of the program's other roles, in which it
+// starts itself again for a lab: holder, anchor, agent, agent's child. It
+// speaks on standard input and output and returns when that life ends;
+// handled is false, and nothing was done, if args name no role. Any program
+// that makes labs calls it first.
+func Serve(args []string) (handled bool, err error) {
+	if len(args) == 0 {
+		return false, nil
+	}
+	switch args[0] {
+	case lab.HolderRole:
+		err = lab.HolderMain(os.Stdin, os.Stdout)
+	case lab.AnchorRole:
+		if len(args) != 2 {
+			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
+		}
+		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
+	case agent.Role, agent.ChildRole:
+		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// standard is the connection on standard input and output.
+type standard struct{}
+
+func (standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
+func (standard) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (standard) Close() error                { return errors.Join(os.Stdout.Close(), os.Stdin.Close()) }
