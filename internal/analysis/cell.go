@@ -136,7 +136,7 @@ func (g *group) gradeCell() {
 			case !named[r.Kind]:
 				named[r.Kind] = true
 				if others := touched[r.Kind] - 1; others > 0 {
-					r.Text += fmt.Sprintf("; likewise %d more of %d trials", others, len(good))
+					r.Text += fmt.Sprintf("; the same reason in %d more of %d trials", others, len(good))
 				}
 				c.Reasons = append(c.Reasons, r)
 			}

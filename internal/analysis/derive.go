@@ -88,11 +88,25 @@ func noteMissing(run *record.Run, cells []*group) {
 		if len(g.trials) > 0 {
 			continue
 		}
-		g.missing = "not measured: the run is " + run.Status
-		if run.Reason != "" {
-			g.missing += " (" + run.Reason + ")"
-		}
+		g.missing = "not measured: the run " + statusWords(run)
 	}
+}
+
+// statusWords completes "the run …".
+func statusWords(run *record.Run) string {
+	words := "is " + run.Status
+	switch run.Status {
+	case record.RunRunning:
+		words = "has no end yet: it is still going on, or was killed"
+	case record.RunInterrupted, record.RunDone:
+		words = "was " + run.Status
+	case record.RunFailed:
+		words = "failed"
+	}
+	if run.Reason != "" {
+		words += " (" + run.Reason + ")"
+	}
+	return words
 }
 
 func orEmpty[T any](s []T) []T {

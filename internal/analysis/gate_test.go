@@ -240,10 +240,10 @@ func TestReasonsAreNamedOnce(t *testing.T) {
 	}
 	d := Derive(syntheticRun(f), trials)
 	c := d.Cells[0]
-	if len(c.Reasons) != 1 || !strings.HasSuffix(c.Reasons[0].Text, "; likewise 2 more of 3 trials") || c.Reasons[0].Trial != trials[0].ID {
+	if len(c.Reasons) != 1 || !strings.HasSuffix(c.Reasons[0].Text, "; the same reason in 2 more of 3 trials") || c.Reasons[0].Trial != trials[0].ID {
 		t.Errorf("reasons %v", c.Reasons)
 	}
-	if got := d.Trials[2].Reasons; len(got) != 1 || strings.Contains(got[0].Text, "likewise") {
+	if got := d.Trials[2].Reasons; len(got) != 1 || strings.Contains(got[0].Text, "the same reason") {
 		t.Errorf("the trial's own reasons %v", got)
 	}
 }

@@ -35,10 +35,7 @@ func caveats(run *record.Run, d *Document) []record.Caveat {
 	}
 	switch run.Status {
 	case record.RunInterrupted, record.RunFailed, record.RunRunning:
-		text := "the run is " + run.Status + ", cells may lack runs"
-		if run.Reason != "" {
-			text += ": " + run.Reason
-		}
+		text := "cells may lack runs, because the run " + statusWords(run)
 		add("incomplete", text)
 	}
 	for _, c := range run.Design.Cuts {
