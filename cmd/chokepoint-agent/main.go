@@ -1,0 +1,123 @@
+// Command chokepoint-agent is the small program for nodes and guests: it
+// serves a controller on its standard input and output, and can be used
+// alone to watch a machine. It stores, computes and lays out nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+)
+
+const help = `chokepoint-agent watches and drives a node of a chokepoint lab.
+
+USAGE
+  chokepoint-agent probe [--json] [--interval D] [--count N] [PROBE...]
+  chokepoint-agent environment
+  chokepoint-agent agent
+  chokepoint-agent version
+
+COMMANDS
+  probe        List the telemetry sources of this machine; with --json, sample
+               them and print one JSON object per line, until Ctrl-C
+  environment  Print the fingerprint of this machine as JSON: what a reader
+               must know to compare its numbers with another's
+  agent        Serve a controller on standard input and output, until it hangs up
+  version      Print which chokepoint-agent this is
+
+FLAGS OF probe
+  --json           sample instead of listing
+  --interval D     time between samples, such as 100ms (default 1s)
+  --count N        stop after N samples of each source (default: never)
+
+EXIT STATUS
+    0  success, or ended by Ctrl-C
+    1  error
+    2  wrong command line
+`
+
+// Exit codes.
+const (
+	codeOK    = 0
+	codeError = 1
+	codeUsage = 2
+)
+
+func main() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	os.Exit(run(ctx, os.Args[1:], standard{}, os.Stderr))
+}
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func run(ctx context.Context, args []string, conn io.ReadWriteCloser, talk io.Writer) int {
+	err := command(ctx, args, conn)
+	var wrong *usageError
+	switch {
+	case err == nil:
+		return codeOK
+	case errors.As(err, &wrong):
+		fmt.Fprintf(talk, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it is used\n", err)
+		return codeUsage
+	}
+	fmt.Fprintf(talk, "chokepoint-agent: error: %v\n", err)
+	return codeError
+}
+
+func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error {
+	if len(args) == 0 {
+		return &usageError{"no command"}
+	}
+	switch args[0] {
+	case "help", "--help", "-h":
+		return say(conn, help)
+	case "version", "--version":
+		return say(conn, version()+"\n")
+	case "probe":
+		return watch(ctx, args[1:], conn)
+	case "environment":
+		return environment(args[1:], conn)
+	case agent.Role, agent.ChildRole:
+		if len(args) > 1 {
+			return &usageError{fmt.Sprintf("%s takes no argument, got %q", args[0], args[1])}
+		}
+		// A Ctrl-C of the controller's terminal reaches its whole group; the
+		// end of the connection says when to stop, not the signal.
+		return agent.Main(context.WithoutCancel(ctx), args[0], conn, node.Parts())
+	}
+	return &usageError{fmt.Sprintf("unknown command %q", args[0])}
+}
+
+func say(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// version names the build: its module version or commit, and its target.
+func version() string {
+	text := "chokepoint-agent"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text += " " + info.Main.Version
+	}
+	return text + " " + runtime.GOOS + "/" + runtime.GOARCH
+}
+
+// standard is the connection on standard input and output.
+type standard struct{}
+
+func (standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
+func (standard) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (standard) Close() error                { return errors.Join(os.Stdout.Close(), os.Stdin.Close()) }

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// watch lists the telemetry sources, or samples them.
+func watch(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	asJSON := flags.Bool("json", false, "")
+	every := flags.Duration("interval", time.Second, "")
+	count := flags.Int("count", 0, "")
+	if err := flags.Parse(args); err != nil {
+		return &usageError{"probe: " + err.Error()}
+	}
+	if *every < time.Millisecond || *every > time.Hour || *count < 0 {
+		return &usageError{fmt.Sprintf("probe: an interval of %s and a count of %d are not possible: 1ms to 1h, and 0 or more", *every, *count)}
+	}
+	list, err := chosen(flags.Args())
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return probe.Print(ctx, out, list, probe.Root{}, *every, *count)
+	}
+	return sources(ctx, out, list)
+}
+
+// chosen returns the probes named, or all.
+func chosen(names []string) ([]probe.Probe, error) {
+	all := node.Probes()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var list []probe.Probe
+	for _, name := range names {
+		found := false
+		for _, p := range all {
+			if p.Name() == name {
+				list, found = append(list, p), true
+			}
+		}
+		if !found {
+			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name, strings.Join(probe.Names(all), ", "))}
+		}
+	}
+	return list, nil
+}
+
+// sources says of each source whether this machine has it.
+func sources(ctx context.Context, out io.Writer, list []probe.Probe) error {
+	var b strings.Builder
+	for _, p := range list {
+		answer := p.Check(ctx, host.Local())
+		fmt.Fprintf(&b, "%-10s %-5s %s", p.Name(), probe.Scope(p), answer.State)
+		if answer.Reason != "" {
+			b.WriteString(": " + answer.Reason)
+		}
+		b.WriteString("\n")
+	}
+	return say(out, b.String())
+}
+
+// environment prints the fingerprint of this machine.
+func environment(args []string, out io.Writer) error {
+	if len(args) > 0 {
+		return &usageError{fmt.Sprintf("environment takes no argument, got %q", args[0])}
+	}
+	text, err := json.MarshalIndent(probe.Fingerprint(probe.Root{}), "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode environment: %v", err)
+	}
+	return say(out, string(text)+"\n")
+}
