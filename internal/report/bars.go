@@ -77,7 +77,7 @@ func (b bars) Draw(width float64) string {
 	y := 4.0
 	for _, g := range b.Groups {
 		if narrow && g.Name != "" {
-			c.text("t", "start", 0, y+11, shorten(g.Name, 13, width))
+			c.text("t", "start", 7, y+11, shorten(g.Name, 13, width-7))
 			y += 19
 		}
 		middle := y + float64(len(g.Bars))*(barHeight+barGap)/2 - barGap/2

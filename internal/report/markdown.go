@@ -42,6 +42,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	for _, f := range h.Meta {
 		facts = append(facts, strings.ToLower(f.Name[:1])+f.Name[1:]+" "+escape(f.Value))
 	}
+	if d.Run.Version != "" {
+		facts = append(facts, "chokepoint "+escape(d.Run.Version))
+	}
 	for _, k := range sortedKeys(d.Conditions) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}

@@ -133,15 +133,13 @@ func (c chain) Draw(width float64) string {
 	const top, height = 26, 46
 	k := &canvas{w: width, h: top + height + 26}
 	n := float64(len(c.Nodes))
-	size := 13.0
 	widest := 0.0
 	for _, node := range c.Nodes {
-		widest = math.Max(widest, textWidth(node.Name, size)+24)
+		widest = math.Max(widest, textWidth(node.Name, 13)+24)
 	}
 	gap := math.Min((width-2-n*widest)/math.Max(n-1, 1), 260)
-	if gap < 26 { // a telephone and five boxes
-		gap, size = 26, 10.5
-		widest = (width - 2 - gap*(n-1)) / n
+	if gap < 34 {
+		return c.drawDown(width) // a telephone and five boxes
 	}
 	x := func(i int) float64 { return 1 + float64(i)*(widest+gap) }
 	middle := float64(top) + height/2
@@ -162,10 +160,39 @@ func (c chain) Draw(width float64) string {
 			class = "node router"
 		}
 		k.box(class, x(i), top, widest, height, 6)
-		k.text("t node-name", "middle", x(i)+widest/2, middle+4.5, shorten(node.Name, size, widest-4))
+		k.text("t node-name", "middle", x(i)+widest/2, middle+4.5, shorten(node.Name, 13, widest-4))
 		if node.Router {
 			k.text("ax", "middle", x(i)+widest/2, top-9, shorten("under test", 11, widest+gap))
 		}
+	}
+	return k.svg("Path of the packets: " + c.words())
+}
+
+// drawDown is the same from top to bottom.
+func (c chain) drawDown(width float64) string {
+	const height, gap = 34.0, 40.0
+	k := &canvas{w: width, h: float64(len(c.Nodes))*(height+gap) - gap + 4}
+	wide := width * 0.4
+	left := (width - wide) / 2
+	middle := width / 2
+	y := func(i int) float64 { return 2 + float64(i)*(height+gap) }
+	for i, name := range c.Links {
+		k.line("link", middle, y(i)+height, middle, y(i+1))
+		k.text("ax", "start", middle+14, y(i)+height+gap/2+4, shorten(name, 11, width-middle-14))
+	}
+	if c.Tunnel[0] != c.Tunnel[1] {
+		from, to := y(c.Tunnel[0])+height-1, y(c.Tunnel[1])+1
+		k.box("tube", middle-7, from, 14, to-from, 7)
+		k.text("tube-name", "end", middle-14, (from+to)/2+4, shorten(c.Name, 12, middle-14))
+	}
+	for i, node := range c.Nodes {
+		class := "node"
+		if node.Router {
+			class = "node router"
+			k.text("ax", "start", left+wide+8, y(i)+height/2+4, "under test")
+		}
+		k.box(class, left, y(i), wide, height, 6)
+		k.text("t node-name", "middle", middle, y(i)+height/2+4.5, shorten(node.Name, 13, wide-6))
 	}
 	return k.svg("Path of the packets: " + c.words())
 }

@@ -77,6 +77,7 @@ type Column struct {
 	Head    string
 	Sub     string // second line: unit, layer
 	Numeric bool
+	Keep    bool // on one line
 }
 
 // TableRow is one line, with notes that belong to it alone below it.
@@ -165,8 +166,8 @@ func sections(d *analysis.Document) []Section {
 	v := newView(d)
 	var out []Section
 	for _, build := range []func(*view) Section{
-		thresholdSection, resultSection, pathSection, goodputSection, packetSection, curveSection,
-		latencySection, timelineSection, comparisonSection, findingSection, skippedSection,
+		missedSection, resultSection, pathSection, goodputSection, packetSection, curveSection,
+		latencySection, timelineSection, comparisonSection, findingSection, metSection, skippedSection,
 		methodSection, environmentSection, metricSection, trialSection,
 	} {
 		if s := build(v); len(s.Blocks) > 0 {

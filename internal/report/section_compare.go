@@ -8,6 +8,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// missedSection comes first: a run that misses a requirement says so before
+// anything else.
+func missedSection(v *view) Section {
+	if missed(v) == 0 {
+		return Section{}
+	}
+	return thresholdSection(v)
+}
+
+// metSection is the same table further down, if there is nothing to mind.
+func metSection(v *view) Section {
+	if missed(v) > 0 {
+		return Section{}
+	}
+	return thresholdSection(v)
+}
+
+func missed(v *view) int {
+	n := 0
+	for _, t := range v.Thresholds {
+		if !t.Met {
+			n++
+		}
+	}
+	return n
+}
+
 // thresholdSection: did the run meet what the plan requires?
 func thresholdSection(v *view) Section {
 	s := Section{ID: "requirements", Title: "Requirements"}
@@ -16,12 +43,10 @@ func thresholdSection(v *view) Section {
 	}
 	t := Table{ID: "threshold-table", Columns: []Column{{Head: "Outcome"}, {Head: "Requirement"}, {Head: "Cell"},
 		{Head: "Measured", Numeric: true}, {Head: "Reason"}}}
-	missed := 0
 	for _, r := range v.Thresholds {
 		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
 			{Text: v.label(r.Factors), Long: r.Factors.Key()}, {Text: "–", Tone: Quiet}, {Text: r.Reason}}}
 		if !r.Met {
-			missed++
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 		if r.Value != 0 || r.Met {
@@ -29,7 +54,7 @@ func thresholdSection(v *view) Section {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed, len(v.Thresholds))
+	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
 	s.Blocks = []Block{t}
 	return s
 }

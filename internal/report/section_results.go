@@ -31,7 +31,7 @@ func resultTable(v *view) Table {
 		{Head: "RTT under load", Sub: "p50 · p99", Numeric: true},
 		{Head: "Retransmits", Sub: "TCP", Numeric: true},
 		{Head: "Busiest core", Sub: coreOwner(all), Numeric: true},
-		{Head: "Validity", Sub: "evenness"},
+		{Head: "Validity"},
 	}}
 	for _, c := range all {
 		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
@@ -172,7 +172,7 @@ func gradeCell(c *analysis.Cell) TableCell {
 		cell.Long += r.Kind + ": " + r.Text + "\n"
 	}
 	if k := c.Consistency; k != nil {
-		cell.Sub = k.Word
+		cell.Pre, cell.Sub = "evenness ", strings.ToLower(k.Word)
 		cell.Long += "relative unevenness of the rate inside the windows: " + unit.Percent(k.Ratio)
 	}
 	return cell

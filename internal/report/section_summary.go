@@ -31,9 +31,6 @@ func headOf(v *view) head {
 	if v.Run.Status != "" {
 		h.Meta = append(h.Meta, Fact{Name: "Status", Value: v.Run.Status})
 	}
-	if v.Run.Version != "" {
-		h.Meta = append(h.Meta, Fact{Name: "Program", Value: "chokepoint " + v.Run.Version})
-	}
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], v.Summary[1:]
 	}
@@ -91,13 +88,7 @@ func alerts(v *view) []Item {
 		}
 		out = append(out, Item{Kind: s, Text: text + ".", Tone: Bad})
 	}
-	missed := 0
-	for _, t := range v.Thresholds {
-		if !t.Met {
-			missed++
-		}
-	}
-	if missed > 0 {
+	if missed := missed(v); missed > 0 {
 		out = append(out, Item{Kind: "missed", Tone: Bad,
 			Text: fmt.Sprintf("%s of %d missed.", plural(missed, "requirement", "requirements"), len(v.Thresholds))})
 	}

@@ -16,7 +16,7 @@ func trialSection(v *view) Section {
 		return s
 	}
 	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") + " in the order of the run",
-		Columns: []Column{{Head: "Trial"}, {Head: "Block", Numeric: true}, {Head: "Started", Sub: "UTC"},
+		Columns: []Column{{Head: "Trial", Keep: true}, {Head: "Started", Sub: "UTC"},
 			{Head: "What"}, {Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true},
 			{Head: "RTT p50", Sub: "loaded or idle", Numeric: true}, {Head: "Retransmits", Numeric: true},
 			{Head: "Path"}, {Head: "Validity"}}}
@@ -28,7 +28,7 @@ func trialSection(v *view) Section {
 }
 
 func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
-	row := TableRow{Cells: []TableCell{{Text: k.ID}, {Text: fmt.Sprint(k.Block)},
+	row := TableRow{Cells: []TableCell{{Text: k.ID},
 		{Text: k.Started.UTC().Format("15:04:05")}, {Text: v.trialName(k), Long: k.Factors.Key()},
 		v.trialCell(k, packetRate, goodput), v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50),
 		v.trialCell(k, retransmits), {Text: pathWords(k.Path)}, {Text: k.Grade, Tone: gradeTone(k.Grade)}}}

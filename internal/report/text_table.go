@@ -30,7 +30,7 @@ func terminalTable(v *view, full Table) Table {
 		if lost.Num == nil && r.Cells[5].Text != "–" {
 			lost = r.Cells[5]
 		}
-		r.Cells[3].Pre, r.Cells[4].Pre, r.Cells[6].Sub = "", "", ""
+		r.Cells[3].Pre, r.Cells[4].Pre, r.Cells[6].Sub, r.Cells[7].Pre = "", "", "", ""
 		row.Cells = []TableCell{name, r.Cells[1], r.Cells[3], r.Cells[4], lost, r.Cells[6], r.Cells[7]}
 		t.Rows = append(t.Rows, row)
 	}
