@@ -14,10 +14,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Every wait has an end. Patience covers set-up; overtime is what the nodes
-// may need beyond the planned end of the load to hand in their results.
+// Every wait has an end. Patience is a node's for its peer, and the
+// controller's patience with a node is longer, so that the node can say what
+// it waited for; overtime is what the nodes may need beyond the planned end
+// of the load to hand in their results.
 const (
-	patience = 15 * time.Second
+	patience = 10 * time.Second
+	setUp    = 15 * time.Second
 	overtime = 15 * time.Second
 )
 
@@ -154,7 +157,7 @@ func (r *conduct) run(ctx context.Context, parties [2]*party) error {
 }
 
 func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, port int) error {
-	octx, cancel := context.WithTimeout(ctx, patience)
+	octx, cancel := context.WithTimeout(ctx, setUp)
 	defer cancel()
 	s, err := p.end.Agent.Open(octx, r.verb, request{
 		Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
@@ -243,7 +246,7 @@ func (r *conduct) fault(p *party, err error) error {
 }
 
 func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, error) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(setUp)
 	defer timer.Stop()
 	var zero T
 	select {
@@ -252,7 +255,7 @@ func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, e
 	case <-ctx.Done():
 		return zero, context.Cause(ctx)
 	case <-timer.C:
-		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, patience)
+		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, setUp)
 	case <-p.done:
 		if p.err == nil {
 			return zero, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)

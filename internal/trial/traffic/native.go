@@ -192,7 +192,21 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 		}
 		t.Flows = append(t.Flows, f)
 	}
+	t.Caveats = socketDropCaveats(t.Details)
 	return t, nil
+}
+
+// socketDropCaveats: what a receiver's own socket buffer had no room for was
+// carried by the path, and is the tester's loss.
+func socketDropCaveats(details map[string]string) []record.Caveat {
+	var caveats []record.Caveat
+	for _, side := range []string{"near", "far"} {
+		if n := details[side+".socket_drops"]; n != "" && n != "0" {
+			caveats = append(caveats, record.Caveat{Kind: "receiver-drops",
+				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, not the path", n, side)})
+		}
+	}
+	return caveats
 }
 
 // joinPackets closes the accounts of a UDP flow: the receiver counted

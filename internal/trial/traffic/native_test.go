@@ -63,11 +63,19 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	if f.ReceiverNs != 1000 {
 		t.Errorf("receiver's window %d, want the sender's 1000: silence at the end is loss", f.ReceiverNs)
 	}
+	if len(got.Caveats) != 0 {
+		t.Errorf("caveats %v of a clean run, want none", got.Caveats)
+	}
 	// Without any packet of the cool-down the tail comes from the sender.
 	r := udpReports()
 	r[1].Flows[0].Announced, r[1].Flows[0].Lost = -1, 8
 	if got, err = joinNative(load, r); err != nil || got.Flows[0].Packets.Lost != 10 {
 		t.Errorf("unannounced tail: got %v, %v; want 10 lost", got, err)
+	}
+	r = udpReports()
+	r[1].Details = map[string]string{"socket_drops": "7"}
+	if got, err = joinNative(load, r); err != nil || len(got.Caveats) != 1 || got.Caveats[0].Kind != "receiver-drops" {
+		t.Errorf("full socket buffer: got %v, %v; want a caveat", got, err)
 	}
 	for name, spoil := range map[string]func(r *[2]endReport){
 		"a packet too many":    func(r *[2]endReport) { r[1].Flows[0].Received++ },
