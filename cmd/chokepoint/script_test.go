@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
 // TestMain lets the test binary be the command itself: a script that runs
@@ -47,7 +49,22 @@ func setUpScript(env *testscript.Env) error {
 		env.Setenv(variable, dir)
 	}
 	env.Setenv("TZ", "UTC")
+	env.Defer(func() { takeLabsDown(env) })
 	return nil
+}
+
+// takeLabsDown ends the labs that a failed script has left up.
+func takeLabsDown(env *testscript.Env) {
+	dir := labsDir(findDirs(env.Getenv, os.Geteuid()))
+	labs, err := lab.List(dir)
+	for _, i := range labs {
+		if i.Alive() {
+			err = errors.Join(err, lab.Down(dir, i))
+		}
+	}
+	if err != nil {
+		env.T().Log("take labs down: ", err)
+	}
 }
 
 // scriptCondition answers [root], [userns] and [iperf3].
