@@ -114,6 +114,9 @@ func testDiscard(_ context.Context, s host.Session) error {
 		return err
 	}
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(8 * time.Second)); err != nil {
+		return err
+	}
 	n, err := io.Copy(io.Discard, c)
 	if err != nil {
 		return err
@@ -132,6 +135,9 @@ func testSend(r sendRequest) (bool, error) {
 		return false, err
 	}
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(8 * time.Second)); err != nil {
+		return false, err
+	}
 	_, err = c.Write(make([]byte, r.Bytes))
 	return err == nil, err
 }
@@ -193,8 +199,8 @@ func newNode(t *testing.T, name string) *testNode {
 	}
 	n.Agent = host.Connect(pipes{out, in})
 	t.Cleanup(func() {
+		n.kill() // first: a node that hangs must not hang the tests
 		_ = n.Close()
-		n.kill()
 	})
 	return n
 }
