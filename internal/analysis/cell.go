@@ -76,8 +76,14 @@ func groups(run *record.Run, trials []*judged) []*group {
 		out = append(out, g)
 		return g
 	}
+	skipped := map[string]bool{} // by the lab: listed with their reasons instead
+	for _, s := range run.Skipped {
+		skipped[s.Factors.Key()] = true
+	}
 	for _, f := range run.Design.Cells {
-		add(f)
+		if !skipped[f.Key()] {
+			add(f)
+		}
 	}
 	idle, verify := map[string][]*judged{}, map[string][]*judged{}
 	for _, j := range trials {

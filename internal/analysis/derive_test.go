@@ -182,6 +182,22 @@ func TestCellWithoutTrials(t *testing.T) {
 	}
 }
 
+func TestSkippedCellsAreNoFailures(t *testing.T) {
+	run, trials := quickRun(3)
+	cell := quickFactors("tunnel", "openvpn")
+	run.Design.Cells = append(run.Design.Cells, cell)
+	run.Skipped = []record.Skipped{{Factors: cell, Reason: "openvpn is not installed"}}
+	d := Derive(run, trials)
+	for _, c := range d.Cells {
+		if c.Factors["tunnel"] == "openvpn" {
+			t.Errorf("skipped cell is listed with grade %s", c.Grade)
+		}
+	}
+	if len(d.Skipped) != 1 {
+		t.Errorf("%d skipped, want 1", len(d.Skipped))
+	}
+}
+
 func TestThresholds(t *testing.T) {
 	run, trials := quickRun(3)
 	run.Skipped = []record.Skipped{{Factors: quickFactors("tunnel", "openvpn"), Reason: "openvpn is not installed"}}

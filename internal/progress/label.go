@@ -13,6 +13,9 @@ import (
 // leading factors come first in a label, by their bare levels.
 var leading = [...]string{"topology", "tunnel", "protocol", "streams", "direction"}
 
+// following are the factors that a cell has because of its other levels.
+var following = [...]string{"mtu", "packet_size", "congestion", "rate"}
+
 // labeller names cells for people. Once it knows the cells of a run it uses
 // the factors that vary; before, all that are not at an ordinary level.
 type labeller struct {
@@ -28,9 +31,10 @@ func (l *labeller) learn(data json.RawMessage) {
 	if json.Unmarshal(data, &design) != nil || len(design.Cells) < 2 {
 		return
 	}
-	// A factor that only some cells have varies if it has several levels
-	// among those: the one MTU of all tunnels tells nothing.
-	levels := map[string]string{}
+	// A factor that follows from others (the one MTU of all tunnels) varies
+	// if it has several levels; a setting that only some cells have, such as
+	// a queue, tells those from the rest.
+	levels, has := map[string]string{}, map[string]int{}
 	l.vary = map[string]bool{"packet_size": true}
 	for _, cell := range design.Cells {
 		for name, level := range cell {
@@ -38,6 +42,12 @@ func (l *labeller) learn(data json.RawMessage) {
 				l.vary[name] = true
 			}
 			levels[name] = level
+			has[name]++
+		}
+	}
+	for name, n := range has {
+		if n < len(design.Cells) && !slices.Contains(following[:], name) {
+			l.vary[name] = true
 		}
 	}
 }
