@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -41,6 +42,7 @@ type listed struct {
 	Reason  string `json:"reason,omitempty"`
 	Trials  int    `json:"trials"`
 	Failed  int    `json:"failed"`
+	Alive   bool   `json:"alive"` // its program is at it; a run without an end that is not was killed
 }
 
 func runList(ctx context.Context, o listOptions, d dirs, s streams) error {
@@ -55,18 +57,23 @@ func runList(ctx context.Context, o listOptions, d dirs, s streams) error {
 	if err := errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	if o.json {
-		return printRunLines(s, runs)
+	alive, err := living(d)
+	if err != nil {
+		return err
 	}
-	return printRuns(s, runs)
+	if o.json {
+		return printRunLines(s, runs, alive)
+	}
+	return printRuns(s, runs, alive)
 }
 
-func printRunLines(s streams, runs []store.Head) error {
+func printRunLines(s streams, runs []store.Head, alive []string) error {
 	var b strings.Builder
 	for _, r := range runs {
 		line, err := jsonLine(listed{
 			ID: r.ID, Started: r.Started.UTC().Format("2006-01-02T15:04:05Z"), Plan: r.Design.Name,
 			Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials, Failed: r.Failed,
+			Alive: slices.Contains(alive, r.ID),
 		})
 		if err != nil {
 			return err
@@ -76,7 +83,7 @@ func printRunLines(s streams, runs []store.Head) error {
 	return write(s.Out, b.String())
 }
 
-func printRuns(s streams, runs []store.Head) error {
+func printRuns(s streams, runs []store.Head, alive []string) error {
 	if len(runs) == 0 {
 		return nil
 	}
@@ -89,8 +96,8 @@ func printRuns(s streams, runs []store.Head) error {
 			trials += fmt.Sprintf(" (%d failed)", r.Failed)
 		}
 		status := r.Status
-		if status == record.RunRunning {
-			status = "running or killed"
+		if status == record.RunRunning && !slices.Contains(alive, r.ID) {
+			status = "killed"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.ID,
 			r.Started.Local().Format("2006-01-02 15:04"), r.Design.Name, r.Lab, trials, status)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -17,6 +18,16 @@ func readStore(ctx context.Context, d dirs) (*store.Store, error) {
 		return nil, err
 	}
 	return store.OpenReadOnly(ctx, d.storeFile())
+}
+
+// living are the runs whose program is still at it: it holds the lock of the
+// run's journal.
+func living(d dirs) ([]string, error) {
+	stale, living, err := journal.FindStale(journalDir(d))
+	for _, s := range stale {
+		err = errors.Join(err, s.Release())
+	}
+	return living, err
 }
 
 // openStore is readStore where the command line names a run: none is an
