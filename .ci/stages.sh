@@ -193,7 +193,7 @@ documents() {
 
 secrets() { as_root go run ./bench/secrets -source "$TOP"; }
 
-kills() { as_root go run ./bench/kills -program "$PROGRAM" -n "${KILLS:-24}"; }
+kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 
 screenshots() {
 	mkdir -p "$WORK/shots"
