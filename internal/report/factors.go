@@ -18,12 +18,6 @@ func factorOrder() []string {
 		"offload", "congestion", "engine"}
 }
 
-// trafficFactors say what was sent; all others say over which path.
-func trafficFactors() []string {
-	return []string{"protocol", "packet_size", "frame_size", "streams", "direction", "rate",
-		"congestion", "engine"}
-}
-
 // varying lists the factors that differ between cells, in the usual order. A
 // factor that some cells lack differs.
 func varying(cells []*analysis.Cell) []string {

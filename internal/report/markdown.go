@@ -27,7 +27,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	}
 	m.thresholds(v)
 	m.comparisons(v)
-	m.findings(v)
+	m.items(findingItems(v))
 	m.items(h.Caveats)
 	m.items(trialNotes(v, table))
 	m.skipped(v)
@@ -169,18 +169,6 @@ func (m *markdown) comparisons(v *view) {
 	m.gap()
 }
 
-func (m *markdown) findings(v *view) {
-	for _, b := range findingSection(v).Blocks {
-		if l, ok := b.(List); ok {
-			for _, it := range l.Items {
-				it.Text = l.Title + ": " + it.Text
-				m.item(it)
-			}
-		}
-	}
-	m.gap()
-}
-
 func (m *markdown) skipped(v *view) {
 	for _, k := range v.Skipped {
 		m.line("- not measured: " + escape(v.skippedWords(k.Factors)+": "+k.Reason))
@@ -189,24 +177,6 @@ func (m *markdown) skipped(v *view) {
 		m.line("- cut to fit the time budget: " + escape(c))
 	}
 	m.gap()
-}
-
-// comparisonLines say each comparison in words.
-func comparisonLines(v *view) []string {
-	var out []string
-	for _, k := range v.Comparisons {
-		s := v.label(k.Factors) + ": " + metricWords(k.Metric) + " " + v.text("_ratio", k.Ratio)
-		if k.High > k.Low {
-			s += " (" + intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) + " " +
-				percentRange(k.Low, k.High) + " %, n = " + fmt.Sprint(k.N) + ")"
-		}
-		s += " " + k.Name + "; " + k.Verdict
-		if len(k.Confounders) > 0 {
-			s += ": " + strings.Join(k.Confounders, ", ")
-		}
-		out = append(out, s)
-	}
-	return out
 }
 
 func dash(s string) string {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -166,25 +167,73 @@ func comparisonRow(v *view, k analysis.Comparison) TableRow {
 	return row
 }
 
+// comparisonLines say each comparison of rates in words, and of the others
+// those with something to tell; the page has them all.
+func comparisonLines(v *view) []string {
+	var out []string
+	var rest []string
+	for _, k := range v.Comparisons {
+		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plainVerdict(k.Verdict) {
+			if !slices.Contains(rest, k.Metric) {
+				rest = append(rest, k.Metric)
+			}
+			continue
+		}
+		s := v.label(k.Factors) + ": " + metricWords(k.Metric) + " " + v.text("_ratio", k.Ratio)
+		if k.High > k.Low {
+			s += " (" + intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) + " " +
+				percentRange(k.Low, k.High) + " %, n = " + fmt.Sprint(k.N) + ")"
+		}
+		s += " " + k.Name + "; " + k.Verdict
+		if len(k.Confounders) > 0 {
+			s += ": " + strings.Join(k.Confounders, ", ")
+		}
+		out = append(out, s)
+	}
+	if len(rest) > 0 {
+		out = append(out, "no clear difference in "+strings.Join(rest, ", ")+": the report has these comparisons")
+	}
+	return out
+}
+
+// plainVerdict says that a comparison found no difference.
+func plainVerdict(verdict string) bool {
+	return strings.HasPrefix(verdict, "cannot tell") || strings.HasPrefix(verdict, "same")
+}
+
 // findingSection: what else did the run show?
 func findingSection(v *view) Section {
 	s := Section{ID: "findings", Title: "Findings"}
+	t := Table{ID: "finding-table", Columns: []Column{{Head: "Cell"}, {Head: "Finding"}, {Head: "Evidence"}}}
 	for i := range v.Cells {
 		c := &v.Cells[i]
-		if len(c.Findings) == 0 {
-			continue
-		}
-		l := List{Title: c.Label}
 		for _, f := range c.Findings {
-			item := Item{Kind: f.Kind, Text: f.Text, Evidence: f.Evidence}
-			if f.Confidence > 0 {
-				item.Evidence = append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Evidence...)
-			}
-			l.Items = append(l.Items, item)
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: c.Label, Long: c.Factors.Key()},
+				{Text: f.Text, Sub: f.Kind}, {Text: strings.Join(evidence(f), "; ")}}})
 		}
-		s.Blocks = append(s.Blocks, l)
+	}
+	if len(t.Rows) > 0 {
+		s.Blocks = []Block{t}
 	}
 	return s
+}
+
+func evidence(f analysis.Finding) []string {
+	if f.Confidence > 0 {
+		return append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Evidence...)
+	}
+	return f.Evidence
+}
+
+// findingItems are the same, a line each.
+func findingItems(v *view) []Item {
+	var out []Item
+	for i := range v.Cells {
+		for _, f := range v.Cells[i].Findings {
+			out = append(out, Item{Kind: f.Kind, Text: v.Cells[i].Label + ": " + f.Text, Evidence: evidence(f)})
+		}
+	}
+	return out
 }
 
 // skippedSection: what was not measured, and why?

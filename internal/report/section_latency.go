@@ -2,7 +2,6 @@ package report
 
 import (
 	"math"
-	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -65,9 +64,10 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 		out = append(out, quantileCurve{Class: kind, Title: "trial " + t.ID + ", " + kind,
 			Levels: analysis.QuantileLevels[:min(len(q), len(analysis.QuantileLevels))], NS: q})
 	}
+	path := c.Factors.Path().Key()
 	for i := range v.Trials {
 		t := &v.Trials[i]
-		if t.Grade != analysis.GradeFailed && t.Kind == record.RowIdle && samePath(t.Factors, c.Factors) {
+		if t.Grade != analysis.GradeFailed && t.Kind == record.RowIdle && t.Factors.Path().Key() == path {
 			add(t, "idle")
 		}
 	}
@@ -78,15 +78,4 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 		}
 	}
 	return out
-}
-
-// samePath says whether two sets of factors differ in the traffic only.
-func samePath(a, b record.Factors) bool {
-	traffic := trafficFactors()
-	for name, value := range a {
-		if other, ok := b[name]; ok && other != value && !slices.Contains(traffic, name) {
-			return false
-		}
-	}
-	return true
 }

@@ -33,6 +33,10 @@ func headOf(v *view) head {
 	}
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], v.Summary[1:]
+		if len(h.Points) > 0 && !strings.ContainsAny(h.Lead, "0123456789") {
+			// It only says what was measured: the first result belongs to it.
+			h.Lead, h.Points = h.Lead+" "+h.Points[0], h.Points[1:]
+		}
 	}
 	h.Alerts = alerts(v)
 	for _, c := range v.Caveats {

@@ -64,19 +64,6 @@ func lineItems(lines []string) []Item {
 	return out
 }
 
-func findingItems(v *view) []Item {
-	var out []Item
-	for _, b := range findingSection(v).Blocks {
-		if l, ok := b.(List); ok {
-			for _, it := range l.Items {
-				it.Text = l.Title + ": " + it.Text
-				out = append(out, it)
-			}
-		}
-	}
-	return out
-}
-
 // terminal collects lines. Escape sequences are SGR of ECMA-48.
 type terminal struct {
 	b      strings.Builder

@@ -32,6 +32,9 @@ func terminalTable(v *view, full Table) Table {
 		}
 		r.Cells[3].Pre, r.Cells[4].Pre, r.Cells[6].Sub, r.Cells[7].Pre = "", "", "", ""
 		row.Cells = []TableCell{name, r.Cells[1], r.Cells[3], r.Cells[4], lost, r.Cells[6], r.Cells[7]}
+		if utf8.RuneCountInString(row.Cells[4].Sub) > 9 {
+			row.Cells[4].Sub = "" // no room; the report has it
+		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
