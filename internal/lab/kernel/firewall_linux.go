@@ -95,7 +95,7 @@ func ProbeFirewall(stateful bool) error {
 		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + probe, Family: nftables.TableFamilyIPv4})
 		c := f.conn.AddChain(&nftables.Chain{Name: rulesChain, Table: t})
 		if err = f.addRules(t, c, 1, stateful); err == nil {
-			err = f.flush()
+			err = f.add()
 		}
 	}
 	if err == nil {
@@ -113,7 +113,7 @@ func (f filter) addFirewall(table string, family nftables.TableFamily, want Fire
 	if err := f.addRules(t, c, want.Rules, want.Stateful); err != nil {
 		return err
 	}
-	return f.flush()
+	return f.add()
 }
 
 func (f filter) addRules(t *nftables.Table, c *nftables.Chain, n int, stateful bool) error {
@@ -124,7 +124,7 @@ func (f filter) addRules(t *nftables.Table, c *nftables.Chain, n int, stateful b
 	for i := range n {
 		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: neverMatching(t.Family, i)})
 		if (i+1)%batch == 0 {
-			if err := f.flush(); err != nil {
+			if err := f.add(); err != nil {
 				return err
 			}
 		}

@@ -92,7 +92,7 @@ func (f filter) addNAT(table string, n NAT) error {
 			f.forward(t, n)
 		}
 	}
-	if err := f.flush(); err != nil {
+	if err := f.add(); err != nil {
 		return errors.Join(err, f.remove(table))
 	}
 	return nil

@@ -28,6 +28,16 @@ func openFilter() (filter, error) {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
+// add is flush for what is new: there "no such file" means that the kernel
+// lacks a kind of chain or of expression.
+func (f filter) add() error {
+	err := f.flush()
+	if errors.Is(err, syscall.ENOENT) {
+		return fmt.Errorf("%w: nf_tables lacks a part: %w", ErrUnsupported, err)
+	}
+	return err
+}
+
 // table finds one of our tables; nil if there is none.
 func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
 	tables, err := repeatInterrupted(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })

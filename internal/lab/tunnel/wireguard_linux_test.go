@@ -100,6 +100,81 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	}
 }
 
+// TestTunnelsStandBesideEachOther lays two between the same nodes: takes one
+// down, and uses the other.
+func TestTunnelsStandBesideEachOther(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	ctx := context.Background()
+	first, err := WireGuardUserspace().Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
+	check0(t, err)
+	a2, b2 := a, b
+	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")}, []netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
+	a2.Routes, b2.Routes = nil, nil
+	second, err := WireGuardUserspace().Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
+	check0(t, err)
+	transfer(t, near, far, "198.18.10.2", 1<<20)
+	carries(t, first, near, far)
+	check0(t, second.Down(ctx))
+	carries(t, first, near, far)
+	check0(t, first.Down(ctx))
+	if got := ask0[[]string](t, near, "test/devices", struct{}{}); len(got) != 2 {
+		t.Errorf("devices are %v afterwards, want lo and wan", got)
+	}
+}
+
+func TestImplausibleTunnelsAreRefused(t *testing.T) {
+	end := func(outer, inner, route string) End {
+		return End{Node: "node at " + outer, Outer: netip.MustParseAddr(outer),
+			Inner: []netip.Prefix{netip.MustParsePrefix(inner)}, Routes: []netip.Prefix{netip.MustParsePrefix(route)}}
+	}
+	good := end("198.18.0.1", "198.18.9.1/30", "198.18.8.0/24")
+	tests := []struct {
+		name string
+		far  End
+		spec Spec
+		want string
+	}{
+		{"mixed outer", end("2001:2::1", "198.18.9.2/30", "198.18.7.0/24"), Spec{}, "not of one IP version"},
+		{"loop", end("198.18.8.1", "198.18.9.2/30", "198.18.7.0/24"), Spec{}, "into the tunnel itself"},
+		{"small for IPv6", end("198.18.0.2", "2001:2::1/64", "198.18.7.0/24"), Spec{MTU: 1200}, "needs 1280"},
+		{"mtu", end("198.18.0.2", "198.18.9.2/30", "198.18.7.0/24"), Spec{MTU: 100}, "mtu 100"},
+		{"no inner", End{Node: "x", Outer: netip.MustParseAddr("198.18.0.2")}, Spec{}, "no inner address"},
+	}
+	for _, tt := range tests {
+		_, err := WireGuardUserspace().Up(context.Background(), good, tt.far, tt.spec)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error is %v, want %q in it", tt.name, err, tt.want)
+		}
+	}
+}
+
+func FuzzParsePublic(f *testing.F) {
+	f.Add(spellPublic(kernel.Key{1}))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		k, err := parsePublic(text)
+		if err != nil && k != (kernel.Key{}) {
+			t.Error("an error comes with a key, want none")
+		}
+		if err == nil {
+			if again, err := parsePublic(spellPublic(k)); err != nil || again != k {
+				t.Errorf("a key does not survive its spelling: %v", err)
+			}
+		}
+	})
+}
+
+func FuzzLastHandshake(f *testing.F) {
+	f.Add([]byte("public_key=00\nlast_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\n"))
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		at := lastHandshake(answer)
+		if !at.IsZero() && !strings.Contains(string(answer), "last_handshake_time_") {
+			t.Errorf("a handshake at %v is read from an answer without one", at)
+		}
+	})
+}
+
 func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
 	near, far := newPair(t)
 	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
