@@ -1,0 +1,210 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Engine is a load generator that sends nothing: each stream of each
+// direction carries Bps, and the share Loss of its datagrams is lost. The
+// zero value carries 100 Mbit/s without loss.
+type Engine struct {
+	Bps  float64
+	Loss float64
+	// Fail, where it is set, ends an offer before the load begins, or hangs
+	// until ctx ends if it returns nil; it is for planted faults.
+	Fail func(ctx context.Context, load record.Load) error
+	// Watch, where it is set, hears of every offer.
+	Watch func(load record.Load)
+
+	wire *Wire // the node half's: what the load crosses
+}
+
+// Name implements traffic.Engine: it takes the name that plans use.
+func (Engine) Name() string { return "native" }
+
+// Check implements traffic.Engine.
+func (Engine) Check(context.Context, traffic.End, traffic.End, record.Load) check.Answer {
+	return check.OK()
+}
+
+// order is what a node is asked for, after the ends are ready. Only the near
+// one is given flows: it puts them on the wire, for both.
+type order struct {
+	Window record.Window `json:"window"`
+	Bps    float64       `json:"bps"`
+	To     netip.Addr    `json:"to"`
+	Flows  []string      `json:"flows"` // directions
+}
+
+// Offer implements traffic.Engine.
+func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Traffic, error) {
+	if e.Watch != nil {
+		e.Watch(load)
+	}
+	if e.Fail != nil {
+		if err := e.Fail(ctx, load); err != nil {
+			return nil, err
+		}
+	}
+	var sessions []host.Session
+	for _, end := range []traffic.End{near, far} {
+		s, err := end.Agent.Open(ctx, host.Verb(host.FamilyTraffic, e.Name()), load)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		if err := host.Await(ctx, s, nil); err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, s)
+	}
+	w, err := c.Ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bps := e.Bps
+	if bps == 0 {
+		bps = 100e6
+	}
+	counted := make([]int64, len(sessions))
+	flows := e.flows(load)
+	for i, s := range sessions {
+		o := order{Window: w, Bps: bps, To: far.Addr}
+		if i == 0 {
+			o.Flows = flows
+		}
+		if err := s.Send(o); err != nil {
+			return nil, err
+		}
+	}
+	for i, s := range sessions {
+		if err := host.Await(ctx, s, &counted[i]); err != nil {
+			return nil, err
+		}
+	}
+	return e.join(near, far, load, w, counted), nil
+}
+
+// join makes the flows of what both ends counted.
+func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, counted []int64) *record.Traffic {
+	t := &record.Traffic{Engine: e.Name(), Version: "fake", Load: load, Ends: map[string]record.EndUsage{
+		"near": {Node: near.Node, UserNs: 1000}, "far": {Node: far.Node, UserNs: 1000}}}
+	for i, direction := range e.flows(load) {
+		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(), Remote: far.Target.String(),
+			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}
+		if load.Protocol == "udp" {
+			sent := counted[0] / int64(max(load.PacketSize, 1))
+			lost := int64(float64(sent) * e.Loss)
+			f.Packets = &record.Packets{Sent: sent, Received: sent - lost, Lost: lost, Size: load.PacketSize}
+			f.ReceivedBytes -= lost * int64(load.PacketSize)
+		} else {
+			f.TCP = &record.TCP{Congestion: load.Congestion, MSS: 1448, BusyNs: w.End - w.Start}
+		}
+		if load.Verify {
+			f.Verified = f.ReceivedBytes
+		}
+		f.Sent, f.Received = series(w, f.SentBytes), series(w, f.ReceivedBytes)
+		t.Flows = append(t.Flows, f)
+	}
+	return t
+}
+
+// flows lists the direction of each flow of a load.
+func (Engine) flows(load record.Load) []string {
+	var out []string
+	for _, direction := range []string{record.Up, record.Down} {
+		for range load.Streams {
+			if load.Direction == direction || load.Direction == record.Both {
+				out = append(out, direction)
+			}
+		}
+	}
+	return out
+}
+
+// series is a steady flow in ten intervals.
+func series(w record.Window, bytes int64) *record.Table {
+	t := record.NewTable("bytes", "packets")
+	for i := range int64(11) {
+		t.Append(w.Start+(w.End-w.Start)*i/10, float64(bytes*i/10), float64(bytes*i/10/1448))
+	}
+	return t
+}
+
+// Serve implements traffic.Engine: an end is ready, waits for the window to
+// pass and says how many bytes each stream carried.
+func (e Engine) Serve(ctx context.Context, s host.Session) error {
+	var load record.Load
+	if err := s.Recv(&load); err != nil {
+		return err
+	}
+	if err := s.Send(struct{}{}); err != nil {
+		return err
+	}
+	var o order
+	if err := s.Recv(&o); errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := until(ctx, o.Window.End); err != nil {
+		return err
+	}
+	bytes := int64(o.Bps / 8 * o.Window.Seconds())
+	for _, direction := range o.Flows {
+		if e.wire != nil {
+			e.wire.Carry(direction == record.Up, o.To, uint64(bytes/1448)+1, uint64(bytes)*105/100)
+		}
+	}
+	return s.Send(bytes)
+}
+
+// until waits for a time of the monotonic clock.
+func until(ctx context.Context, at int64) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Duration(at - host.Monotonic())):
+		return nil
+	}
+}
+
+// Prober is a latency probe that sends nothing: every round trip takes RTT,
+// and 1 ms if that is zero.
+type Prober struct{ RTT time.Duration }
+
+// Name implements traffic.Prober.
+func (Prober) Name() string { return "echo" }
+
+// Probe implements traffic.Prober.
+func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load, c traffic.Conductor) (*record.Latency, error) {
+	w, err := c.Ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := until(ctx, w.End); err != nil {
+		return nil, err
+	}
+	rtt := int64(p.RTT)
+	if rtt == 0 {
+		rtt = int64(time.Millisecond)
+	}
+	out := &record.Latency{IntervalNs: int64(load.Interval), Size: load.PacketSize, Stamps: "user"}
+	for at := w.Start; at < w.End; at += max(int64(load.Interval), 1) {
+		out.RTT, out.UserRTT = append(out.RTT, rtt), append(out.UserRTT, rtt)
+		out.SentAt, out.Late = append(out.SentAt, at), append(out.Late, 1000)
+	}
+	return out, nil
+}
+
+// Serve implements traffic.Prober; its node half has nothing to do.
+func (Prober) Serve(context.Context, host.Session) error { return nil }

@@ -1,0 +1,88 @@
+package labtest
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// memory is a knob whose node half keeps its states in a map, with the real
+// knob's language.
+type memory struct {
+	knob.Knob
+	start   knob.State
+	changed func(p knob.Place, s knob.State)
+
+	mu     *sync.Mutex
+	states map[string]knob.State // what differs from how it was found
+}
+
+// starts are the states in which a fake node is found.
+var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000", "offload": "super",
+	"nat": "off", "vlan": "off", "firewall": "off", "ip_forward": "on", "cpus": "off"}
+
+// knobs are the node halves of all knobs, for one node.
+func (f *Lab) knobs(node string) []knob.Knob {
+	var out []knob.Knob
+	mu, states := &sync.Mutex{}, f.states[node]
+	for _, k := range knob.All() {
+		m := memory{Knob: k, start: starts[k.Name()], mu: mu, states: states}
+		if k.Name() == "link_mtu" {
+			m.changed = func(p knob.Place, s knob.State) { f.Wire.SetMTU(node, p.Port, string(s)) }
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// key separates ports, and members of a family.
+func (m memory) key(p knob.Place, s knob.State) string {
+	member, _, _ := strings.Cut(string(s), "=")
+	if !strings.HasSuffix(m.Name(), ":") {
+		member = ""
+	}
+	return m.Name() + member + "@" + p.Port
+}
+
+func (m memory) Read(_ context.Context, p knob.Place) (knob.State, error) {
+	return m.read(p, ""), nil
+}
+
+// ReadLike implements knob.Like, which the real family also does.
+func (m memory) ReadLike(_ context.Context, p knob.Place, s knob.State) (knob.State, error) {
+	return m.read(p, s), nil
+}
+
+func (m memory) read(p knob.Place, like knob.State) knob.State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.states[m.key(p, like)]; ok {
+		return s
+	}
+	return m.found(like)
+}
+
+// found is the state in which a node is found.
+func (m memory) found(like knob.State) knob.State {
+	if member, _, ok := strings.Cut(string(like), "="); ok && strings.HasSuffix(m.Name(), ":") {
+		return knob.State(member + "=0")
+	}
+	return m.start
+}
+
+func (m memory) Apply(_ context.Context, p knob.Place, s knob.State) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.states[m.key(p, s)] = s; s == m.found(s) {
+		delete(m.states, m.key(p, s))
+	}
+	if m.changed != nil {
+		m.changed(p, s)
+	}
+	return nil
+}
+
+// Same implements knob.Sameness as the real knob does.
+func (m memory) Same(want, got knob.State) bool { return knob.Same(m.Knob, want, got) }

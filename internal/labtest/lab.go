@@ -1,0 +1,130 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Lab is a lab of fakes in one process: agents over pipes, and routers that
+// only take commands. Its exported fields are set before Up.
+type Lab struct {
+	Topology  record.Topology
+	Agentless []string // nodes that are driven by commands
+	Engine    Engine
+	Journal   *journal.Journal
+
+	Wire    *Wire            // set by Up
+	Routers map[string]*Host // set by Up: the agentless ones
+
+	states map[string]map[string]knob.State // of nodes with an agent
+}
+
+// Up assembles the lab.
+func (f *Lab) Up() (*lab.Lab, error) {
+	f.Wire, f.Routers = NewWire(f.Topology), map[string]*Host{}
+	f.states = map[string]map[string]knob.State{}
+	var nodes []*lab.Node
+	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
+		if slices.Contains(f.Agentless, n.Name) {
+			f.Routers[n.Name] = NewRouter(n.Name, f.ports(n.Name), f.Wire.changed(n.Name))
+			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], System: RouterSystem{}})
+			continue
+		}
+		f.states[n.Name] = map[string]knob.State{}
+		nodes = append(nodes, &lab.Node{Name: n.Name, Agent: Serve(f.handlers(n.Name))})
+	}
+	parts := lab.Parts{Knobs: knob.All(), Tunnels: []tunnel.Tunnel{Tunnel{f.Wire}}}
+	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, f.Journal)
+}
+
+func (f *Lab) ports(node string) []string {
+	var out []string
+	for _, l := range f.Topology.Links {
+		for _, e := range l.Ends {
+			if e.Node == node {
+				out = append(out, e.Port)
+			}
+		}
+	}
+	return out
+}
+
+// State lists the settings that differ from how they were found: none when
+// all is put back. It may be called after the lab was closed.
+func (f *Lab) State() []string {
+	var out []string
+	for _, node := range slices.Sorted(maps.Keys(f.states)) {
+		for _, key := range slices.Sorted(maps.Keys(f.states[node])) {
+			out = append(out, fmt.Sprintf("%s %s=%s", node, key, f.states[node][key]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Routers)) {
+		config, err := show(context.Background(), f.Routers[name])
+		if err != nil {
+			return append(out, err.Error())
+		}
+		for _, line := range slices.Sorted(maps.Keys(config)) {
+			_, setting, ofPort := strings.Cut(line, ".")
+			if !ofPort {
+				setting = line
+			}
+			if config[line] != nodeSettings[setting]+portSettings[setting] {
+				out = append(out, fmt.Sprintf("%s %s=%s", name, line, config[line]))
+			}
+		}
+	}
+	return out
+}
+
+// Labs lends fake labs, as lab.Locals lends real ones.
+type Labs struct {
+	Agentless []string
+	Engine    Engine
+	Missing   map[string]string // topology → why there is no lab of it
+	Fakes     map[string]*Lab   // those that were lent
+
+	up map[string]*lab.Lab
+}
+
+// For implements trial.Labs.
+func (o *Labs) For(_ context.Context, topology string) (*lab.Lab, error) {
+	if why := o.Missing[topology]; why != "" {
+		return nil, &lab.NoTopology{Topology: topology, Reason: why}
+	}
+	if l := o.up[topology]; l != nil {
+		return l, nil
+	}
+	t, err := lab.TopologyNamed(topology)
+	if err != nil {
+		return nil, err
+	}
+	f := &Lab{Topology: t, Agentless: o.Agentless, Engine: o.Engine}
+	l, err := f.Up()
+	if err != nil {
+		return nil, err
+	}
+	if o.up == nil {
+		o.up, o.Fakes = map[string]*lab.Lab{}, map[string]*Lab{}
+	}
+	o.up[topology], o.Fakes[topology] = l, f
+	return l, nil
+}
+
+// Close implements trial.Labs.
+func (o *Labs) Close(ctx context.Context) error {
+	var err error
+	for _, topology := range slices.Sorted(maps.Keys(o.up)) {
+		err = errors.Join(err, o.up[topology].Close(ctx))
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package labtest
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Wire stands for the kernel of a fake lab: it carries packets along the
+// chain of nodes and counts them on every port they pass.
+type Wire struct {
+	topology record.Topology
+
+	mu       sync.Mutex
+	counters map[record.TopoPort]*kernel.LinkCounters
+	tunnels  map[int]*tunnel.Counters // by slot
+	innerMTU map[int]int
+	mtu      map[record.TopoPort]int
+	detour   map[string]bool // nodes whose counters do not move: a planted fault
+}
+
+// NewWire returns the wire of a topology, all links at 1500 bytes.
+func NewWire(t record.Topology) *Wire {
+	w := &Wire{topology: t, counters: map[record.TopoPort]*kernel.LinkCounters{}, tunnels: map[int]*tunnel.Counters{},
+		innerMTU: map[int]int{}, mtu: map[record.TopoPort]int{}, detour: map[string]bool{}}
+	for _, l := range t.Links {
+		for _, p := range l.Ends {
+			w.counters[p] = &kernel.LinkCounters{}
+			w.mtu[p] = 1500
+		}
+	}
+	return w
+}
+
+// Detour makes packets avoid a node: its counters no longer move.
+func (w *Wire) Detour(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.detour[node] = true
+}
+
+// SetMTU sets a port's MTU, or that of all ports of a node if port is empty.
+func (w *Wire) SetMTU(node, port, text string) {
+	mtu, err := strconv.Atoi(text)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p := range w.mtu {
+		if p.Node == node && (port == "" || p.Port == port) {
+			w.mtu[p] = mtu
+		}
+	}
+}
+
+// changed follows the settings of a fake router.
+func (w *Wire) changed(node string) func(setting, value string) {
+	return func(setting, value string) {
+		if port, name, ok := strings.Cut(setting, "."); ok && name == "link_mtu" {
+			w.SetMTU(node, port, value)
+		}
+	}
+}
+
+// slotOf tells by the address which of a lab's paths leads there.
+func slotOf(to netip.Addr) int {
+	if to.Is4() {
+		if b := to.As4(); b[0] == 198 && b[1] == 19 {
+			return int(b[2]) % 64
+		}
+		return 0
+	}
+	if b := to.As16(); b[6] == 1 || b[6] == 2 {
+		return int(b[7])
+	}
+	return 0
+}
+
+// PathMTU is the largest packet that a path carries.
+func (w *Wire) PathMTU(to netip.Addr) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if inner := w.innerMTU[slotOf(to)]; inner > 0 {
+		return inner
+	}
+	least := 0
+	for _, mtu := range w.mtu {
+		if least == 0 || mtu < least {
+			least = mtu
+		}
+	}
+	return least
+}
+
+// Carry sends packets from the near to the far node (up) or back, on the path
+// that leads to an address.
+func (w *Wire) Carry(up bool, to netip.Addr, packets, bytes uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.tunnels[slotOf(to)]; t != nil {
+		if up {
+			t.Sent += bytes
+		} else {
+			t.Received += bytes
+		}
+	}
+	for _, l := range w.topology.Links {
+		from, into := l.Ends[0], l.Ends[1]
+		if !up {
+			from, into = into, from
+		}
+		if !w.detour[from.Node] {
+			w.counters[from].TxPackets += packets
+			w.counters[from].TxBytes += bytes
+		}
+		if !w.detour[into.Node] {
+			w.counters[into].RxPackets += packets
+			w.counters[into].RxBytes += bytes
+		}
+	}
+}
+
+// read returns the counters of a node's device.
+func (w *Wire) read(node, device string) (kernel.LinkCounters, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.counters[record.TopoPort{Node: node, Port: device}]
+	if c == nil {
+		return kernel.LinkCounters{}, false
+	}
+	return *c, true
+}
