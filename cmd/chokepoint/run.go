@@ -107,8 +107,14 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		return errors.Join(err, x.shut())
 	}
 	defer func() { err = errors.Join(err, x.shut()) }()
+	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts()}
+	if x.attach != "" {
+		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
+			return &exitError{codeUsage, err}
+		}
+	}
 	x.sink = x.p.sink(x.json)
-	runErr := x.campaignOver(ctx, done)
+	runErr := x.campaignOver(ctx, labs, done)
 	// From here on nothing may be cut short by the first signal: undo,
 	// store, report.
 	undoErr := x.undo(ctx)
@@ -209,15 +215,7 @@ func (x *execution) tell(e record.Event) {
 }
 
 // campaignOver brings the labs up, stores the run's head and runs all rows.
-func (x *execution) campaignOver(ctx context.Context, done []record.Trial) error {
-	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts()}
-	if x.attach != "" {
-		l, err := lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal)
-		if err != nil {
-			return &exitError{codeUsage, err}
-		}
-		labs.Attached = l
-	}
+func (x *execution) campaignOver(ctx context.Context, labs *lab.Locals, done []record.Trial) error {
 	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
 		Prober: node.Prober(), Probes: node.Probes(), Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
 	c := x.campaign
@@ -337,11 +335,7 @@ func (x *execution) present(ctx context.Context) error {
 		}
 		return errors.Join(write(x.p.Out, string(line)), outcome(doc))
 	}
-	text, err := render(doc, formatText)
-	if err != nil {
-		return err
-	}
-	if err := write(x.p.Out, string(text)+"\nReport: "+x.reportPath+"\n"); err != nil {
+	if err := write(x.p.Out, x.p.streams.resultText(doc)+"\nReport: "+x.reportPath+"\n"); err != nil {
 		return err
 	}
 	return outcome(doc)

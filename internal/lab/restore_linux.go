@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -29,6 +30,9 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 	for _, s := range stale {
 		failed := false
 		for _, e := range s.Entries {
+			if e.Kind == journal.KindSetting && owns(s, e.Lab) {
+				continue // goes with its lab, which is taken down next
+			}
 			text, undoErr := undoEntry(ctx, labDir, e)
 			if undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
@@ -49,6 +53,11 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 		return out, fmt.Errorf("restore: %w: %w", ErrDirty, err)
 	}
 	return out, nil
+}
+
+// owns reports whether the owner had made the lab itself.
+func owns(s *journal.Stale, id string) bool {
+	return slices.ContainsFunc(s.Entries, func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
 func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, error) {

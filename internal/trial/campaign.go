@@ -188,7 +188,13 @@ func light(t record.Trial) record.Trial {
 // summarise adds what the live view shows of a finished trial: counts over
 // the window, as analysis will find them again.
 func summarise(e *record.Event, t *record.Trial) {
-	if t.Status != record.TrialOK || t.Traffic == nil {
+	if t.Status != record.TrialOK {
+		return
+	}
+	if t.Row.Kind == record.RowIdle && t.Idle != nil {
+		e.RTT = nearestRank(answered(t.Idle.RTT), 0.5)
+	}
+	if t.Traffic == nil {
 		return
 	}
 	for _, f := range t.Traffic.Flows {

@@ -96,17 +96,21 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	if err != nil {
 		return Timer{}, fmt.Errorf("measure the timer: %w", err)
 	}
-	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT)}
-	var rtt []int64
-	for _, r := range got.RTT {
-		if r < 0 {
-			t.Lost++
-			continue
-		}
-		rtt = append(rtt, r)
-	}
+	rtt := answered(got.RTT)
+	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt)}
 	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99), nearestRank(rtt, 0.5)
 	return t, nil
+}
+
+// answered leaves out the lost probes.
+func answered(rtt []int64) []int64 {
+	var out []int64
+	for _, r := range rtt {
+		if r >= 0 {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // nearestRank is the nearest-rank quantile.

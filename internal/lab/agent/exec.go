@@ -56,7 +56,7 @@ func execute(ctx context.Context, s host.Session) error {
 	both.Go(func() { pump(p.Stdout(), s, func(b []byte) ExecOutput { return ExecOutput{Out: b} }) })
 	both.Go(func() { pump(p.Stderr(), s, func(b []byte) ExecOutput { return ExecOutput{Err: b} }) })
 	both.Wait()
-	in.Close() // the command needs no more
+	feed.Close() // the command needs no more; waiting waits for its input, too
 	_, err = p.Wait()
 	code, known := host.ExitCode(err)
 	if !known {
