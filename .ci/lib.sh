@@ -28,7 +28,8 @@ begin() {
 	local cache
 	cache=$(go env GOMODCACHE)
 	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" GOFLAGS=-modcacherw
-	export GOMODCACHE="$WORK/modules" GOCACHE="$WORK/cache"
+	# CI_CACHE names a folder that is kept for the next time.
+	export GOMODCACHE="${CI_CACHE:-$WORK}/modules" GOCACHE="${CI_CACHE:-$WORK}/build"
 	mkdir -p "$GOCACHE"/{{0..9},{a..f}}{{0..9},{a..f}}
 	chmod 777 "$GOCACHE" "$GOCACHE"/*
 }

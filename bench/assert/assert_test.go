@@ -126,6 +126,9 @@ func TestCheckQuick(t *testing.T) {
 		{"median made up", change("goodput_bps", func(v *value) { v.Median++ }), "does not follow"},
 		{"range made up", change("rtt_loaded_p99_ns", func(v *value) { v.High++ }), "does not follow"},
 		{"zero latency", change("rtt_idle_p50_ns", func(v *value) { *v = value{N: 3, Values: []float64{0, 0, 0}, Interval: "range"} }), "outside of"},
+		{"percentile of all probes", change("rtt_loaded_p99_ns", func(v *value) { v.Interval, v.Values = "pooled", nil }), ""},
+		{"the same out of order", change("rtt_loaded_p99_ns", func(v *value) { v.Interval, v.Low = "pooled", v.High }), "want it ordered"},
+		{"goodput cannot be pooled", change("goodput_bps", func(v *value) { v.Interval = "pooled" }), "pooled"},
 		{"super packets", func(d *document) { d.Cells[1].Factors["offload"] = "super" }, `offload "super"`},
 		{"a ceiling on a virtual link", func(d *document) { d.Cells[1].Ceiling.Kind = "nic 1G" }, "nic 1G"},
 		{"no seed", func(d *document) { d.Run.Seed = "" }, `seed ""`},
@@ -140,6 +143,26 @@ func TestCheckQuick(t *testing.T) {
 				t.Errorf("faults: got %v, want %q in it", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestCheckObserving(t *testing.T) {
+	doc := goodDocument()
+	doc.Observing.FastRatio, doc.Observing.CoreRatio, doc.Observing.Probes = .004, .009, map[string]float64{"cpu": .001}
+	if f := checkObserving(doc); len(f) != 0 {
+		t.Errorf("faults: got %v, want none", f)
+	}
+	for name, spoil := range map[string]func(d *document){
+		"fast sources": func(d *document) { d.Observing.FastRatio = .006 },
+		"everything":   func(d *document) { d.Observing.CoreRatio = .011 },
+		"no figures":   func(d *document) { d.Observing.Probes = nil },
+		"nothing read": func(d *document) { d.Observing.FastRatio = 0 },
+	} {
+		bad := doc
+		spoil(&bad)
+		if f := checkObserving(bad); len(f) != 1 {
+			t.Errorf("%s: got faults %v, want one", name, f)
+		}
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +19,12 @@ type document struct {
 	Run    struct{ ID, Plan, Lab, Status, Seed, Command string }
 	Cells  []cell
 	Trials []struct{ ID, Grade, Kind string }
+
+	Observing struct {
+		CoreRatio float64 `json:"core_ratio"`
+		FastRatio float64 `json:"fast_ratio"`
+		Probes    map[string]float64
+	}
 }
 
 type cell struct {
@@ -158,10 +166,19 @@ func checkCell(f *faults, c cell) {
 	} else {
 		limits["goodput_bps"] = [2]float64{1e6, 1e12}
 	}
-	for name, limit := range limits {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		limit := limits[name]
 		v, ok := c.Metrics[name]
 		if !ok {
 			f.add("cell %s: no %s", c.Label, name)
+			continue
+		}
+		// The probes of one short window do not carry a 99th percentile;
+		// those of all three together do.
+		if name == "rtt_loaded_p99_ns" && v.Interval == "pooled" {
+			if v.N != 3 || v.Low > v.Median || v.Median > v.High || v.Low < limit[0] || v.High > limit[1] {
+				f.add("cell %s: %s is %v [%v, %v] with n=%d, want it ordered, in %v and n=3", c.Label, name, v.Median, v.Low, v.High, v.N, limit)
+			}
 			continue
 		}
 		if v.N != 3 || len(v.Values) != 3 || v.Interval != "range" {

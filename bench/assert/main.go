@@ -14,6 +14,7 @@ const usage = `usage:
   assert tests -allowed FILE [-counts FILE] < go-test-json
   assert cells -plan quick DOCUMENT
   assert report -document DOCUMENT REPORT
+  assert observing DOCUMENT
   assert commands MARKDOWN
 `
 
@@ -21,7 +22,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, in io.Reader, out, talk io.Writer) int {
 	commands := map[string]func([]string, io.Reader, io.Writer) error{
-		"tests": testsCommand, "cells": cellsCommand, "report": reportCommand, "commands": commandsCommand,
+		"tests": testsCommand, "cells": cellsCommand, "report": reportCommand, "observing": observingCommand, "commands": commandsCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(talk, usage)
