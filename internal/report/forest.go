@@ -13,22 +13,22 @@ type forest struct {
 }
 
 type forestRow struct {
-	Name, Text, Title string
-	Ratio, Low, High  float64
-	Whisker           bool
+	Name, Sub, Text, Title string
+	Ratio, Low, High       float64
+	Whisker                bool
 }
 
 // Draw uses a logarithmic axis: half and double are equally far from one.
 func (f forest) Draw(width float64) string {
 	narrow := width < 600
-	step, left, right := 30.0, 1.0, 150.0
+	step, left, right := 42.0, 1.0, 150.0
 	for _, r := range f.Rows {
 		right = math.Max(right, textWidth(r.Text, 12.5)+14)
-		left = math.Max(left, textWidth(r.Name, 13)+14)
+		left = math.Max(left, math.Max(textWidth(r.Name, 13), textWidth(r.Sub, 11.5))+14)
 	}
 	left = math.Min(left, width*0.45)
 	if narrow {
-		step, left = 46, 1
+		step, left = 62, 1
 	}
 	right = math.Min(right, width*0.45)
 	c := &canvas{w: width, h: step*float64(len(f.Rows)) + 40}
@@ -60,12 +60,14 @@ func (f forest) Draw(width float64) string {
 func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) {
 	c.open(r.Title)
 	defer c.close()
-	middle := y + 16
+	middle := y + 18
 	if narrow {
-		c.text("t", "start", 0, y+13, shorten(r.Name, 13, c.w))
-		middle = y + 29
+		c.text("t", "start", 7, y+13, shorten(r.Name, 13, c.w-7))
+		c.text("ax", "start", 7, y+27, shorten(r.Sub, 11.5, c.w-7))
+		middle = y + 42
 	} else {
-		c.text("t", "end", left-12, middle+4.5, shorten(r.Name, 13, left-12))
+		c.text("t", "end", left-12, middle-2, shorten(r.Name, 13, left-12))
+		c.text("ax", "end", left-12, middle+13, shorten(r.Sub, 11.5, left-12))
 	}
 	if !(r.Ratio > 0) {
 		c.text("v", "start", left, middle+4.5, r.Text)

@@ -137,7 +137,7 @@ func comparisonIntervals(v *view) string {
 }
 
 func forestLine(v *view, k analysis.Comparison) forestRow {
-	r := forestRow{Name: v.label(k.Factors), Text: unit.Percent(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
+	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Percent(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
 		Whisker: k.Interval != analysis.IntervalSingle && k.High > k.Low,
 		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Percent(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {

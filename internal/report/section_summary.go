@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -19,11 +20,13 @@ type head struct {
 }
 
 func headOf(v *view) head {
-	h := head{Title: v.Run.Plan, Meta: []Fact{
-		{Name: "Run", Value: v.Run.ID},
-		{Name: "Started", Value: v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")},
-		{Name: "Lab", Value: v.Run.Lab},
-	}}
+	h := head{Title: v.Run.Plan, Meta: []Fact{{Name: "Run", Value: v.Run.ID}}}
+	if !v.Run.Started.IsZero() {
+		h.Meta = append(h.Meta, Fact{Name: "Started", Value: v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")})
+	}
+	if v.Run.Lab != "" {
+		h.Meta = append(h.Meta, Fact{Name: "Lab", Value: v.Run.Lab})
+	}
 	if m := machine(v.Environment); m != "" {
 		h.Meta = append(h.Meta, Fact{Name: "Machine", Value: m})
 	}
@@ -37,12 +40,26 @@ func headOf(v *view) head {
 			// It only says what was measured: the first result belongs to it.
 			h.Lead, h.Points = h.Lead+" "+h.Points[0], h.Points[1:]
 		}
+		h.Points = unsaid(h.Points, v.Caveats)
 	}
 	h.Alerts = alerts(v)
 	for _, c := range v.Caveats {
 		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
 	}
 	return h
+}
+
+// unsaid drops the sentences that stand among the caveats anyway.
+func unsaid(points []string, caveats []record.Caveat) []string {
+	var out []string
+	for _, p := range points {
+		if !slices.ContainsFunc(caveats, func(c record.Caveat) bool {
+			return strings.EqualFold(strings.TrimRight(p, "."), strings.TrimRight(c.Text, "."))
+		}) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // extent says how much was measured: cells and runs of each.

@@ -33,7 +33,8 @@ type coreLine struct {
 }
 
 const (
-	plotHeight = 104
+	plotTop    = 17
+	plotHeight = 100
 	plotLeft   = 40
 	heatLevels = 10
 )
@@ -45,7 +46,7 @@ func (t timeline) Draw(width float64) string {
 	x := linear{from, to, plotLeft, width - 6}
 	row := t.rowHeight()
 	heat := row * float64(len(t.Cores))
-	foot := 8 + plotHeight + 8.0
+	foot := plotTop + plotHeight + 8.0
 	c.h = foot + 16
 	if heat > 0 {
 		c.h += heat + 18
@@ -82,20 +83,20 @@ func (t timeline) plot(c *canvas, x linear) {
 			high = math.Max(high, v)
 		}
 	}
-	marks := axisFrom0(high, 3)
-	y := linear{0, marks[len(marks)-1], 8 + plotHeight, 8}
+	marks := axisFrom0(high, 4)
+	y := linear{0, marks[len(marks)-1], plotTop + plotHeight, plotTop}
 	if x.low < 0 {
-		c.rect("outside", x.from, 8, x.at(0)-x.from, plotHeight)
+		c.rect("outside", x.from, plotTop, x.at(0)-x.from, plotHeight)
 	}
 	if t.Window > 0 && t.Window < x.high {
-		c.rect("outside", x.at(t.Window), 8, x.to-x.at(t.Window), plotHeight)
+		c.rect("outside", x.at(t.Window), plotTop, x.to-x.at(t.Window), plotHeight)
 	}
 	s := unit.ScaleOf(t.Unit, marks[len(marks)-1])
 	for _, m := range marks {
 		c.line("grid", x.from, y.at(m), x.to, y.at(m))
 		c.text("ax", "end", plotLeft-6, y.at(m)+4, tickText(s, m))
 	}
-	c.text("ax unit", "start", plotLeft+4, 18, s.Unit)
+	c.text("ax unit", "start", plotLeft, 9, s.Unit)
 	for _, strong := range []bool{false, true} {
 		for _, l := range t.Lines {
 			if l.Strong == strong {
