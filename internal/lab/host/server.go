@@ -34,10 +34,7 @@ func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Hand
 
 type serving struct {
 	*session
-	verb    string
-	started bool
-	cancel  context.CancelFunc
-	ctx     context.Context
+	cancel context.CancelFunc
 }
 
 type server struct {
@@ -98,16 +95,16 @@ func (s *server) open(ctx context.Context, f frame) {
 		s.end(f.session, fmt.Errorf("%w %q", ErrUnknownVerb, r.Verb))
 		return
 	}
-	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox()}, verb: r.Verb}
-	v.ctx, v.cancel = context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox()}, cancel: cancel}
 	s.mu.Lock()
 	s.sessions[f.session] = v
 	s.mu.Unlock()
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
-		defer v.cancel()
-		err := handler(v.ctx, v.session)
+		defer cancel()
+		err := handler(ctx, v.session)
 		v.in.finish(ErrAbandoned, true)
 		s.mu.Lock()
 		delete(s.sessions, f.session)
