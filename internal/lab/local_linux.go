@@ -210,7 +210,8 @@ func dialNode(dir, node string) (*Node, error) {
 	return &Node{Name: node, Agent: host.Connect(c)}, nil
 }
 
-// Attach connects to a detached lab.
+// Attach connects to a detached lab. With a journal it is for a campaign,
+// and only one may have the lab at a time; without, for looking into it.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	labs, err := List(dir)
 	if err != nil {
@@ -223,9 +224,30 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 		l := newLab(i.ID, i.Topology, parts, j)
 		l.Holder = i.Pid
 		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(filepath.Join(dir, id), node) }
+		if j == nil {
+			return l, nil
+		}
+		lock, err := lockLab(filepath.Join(dir, id), id)
+		if err != nil {
+			return nil, err
+		}
+		l.down = func(context.Context) error { return lock.Close() }
 		return l, nil
 	}
 	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id), "lab up makes one; lab list shows those that are up"}
+}
+
+// lockLab takes a lab for one campaign, for as long as the file is open.
+func lockLab(dir, id string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("attach to lab %s: %w", id, err)
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		f.Close()
+		return nil, &hinted{fmt.Errorf("attach to lab %s: another run is using it", id), "wait for that run, or make another lab with lab up"}
+	}
+	return f, nil
 }
 
 // List reads the labs below a runtime directory, living or not.
