@@ -50,7 +50,7 @@ func HTML(d *analysis.Document) ([]byte, error) {
 	if err := t.Execute(&out, page); err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
 	}
-	return out.Bytes(), nil
+	return []byte(printable(out.String())), nil
 }
 
 type pageSection struct {

@@ -128,8 +128,20 @@ func TestHostileTextStaysText(t *testing.T) {
 	if scripts != 1 {
 		t.Errorf("%d scripts, want 1", scripts)
 	}
-	if !strings.Contains(text, hostile) {
+	if !strings.Contains(text, strings.TrimSpace(printable(hostile))) {
 		t.Error("hostile text is not shown as it was")
+	}
+	for ext, render := range renderers() {
+		out, err := render(damagedDocument())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ext != "csv" && ext != "json" && strings.ContainsAny(strings.ReplaceAll(string(out), "\x1b[", ""), "\a\r\x1b") {
+			t.Errorf("%s holds control characters of the document", ext)
+		}
+	}
+	if strings.Contains(Text(damagedDocument(), 80, true), "\x1b[2J") {
+		t.Error("text of the document clears the screen")
 	}
 	md, err := Markdown(damagedDocument())
 	if err != nil {

@@ -69,7 +69,7 @@ func (m *markdown) gap() {
 func (m *markdown) fence(lines []string) {
 	m.line("```text")
 	for _, l := range lines {
-		m.line(strings.ReplaceAll(l, "```", "'''"))
+		m.line(strings.ReplaceAll(printable(l), "```", "'''"))
 	}
 	m.line("```")
 	m.gap()
@@ -189,5 +189,5 @@ func dash(s string) string {
 // escape keeps text from being read as Markdown or HTML.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
-		"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "\n", " ").Replace(s)
+		"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "\n", " ").Replace(printable(s))
 }

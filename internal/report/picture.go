@@ -70,6 +70,7 @@ func (c chain) lines() []string {
 		}
 	}
 	for i, n := range c.Nodes {
+		n.Name = printable(n.Name)
 		w := len([]rune(n.Name)) + 2
 		bar, mark := strings.Repeat("─", w), ""
 		if n.Router {

@@ -83,7 +83,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 // squeeze drops what renderers may add to a text: breaks, escapes, indents.
 func squeeze(s string) string {
-	return strings.Join(strings.Fields(strings.NewReplacer(`\`, "", "&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(s)), "")
+	return strings.Join(strings.Fields(strings.NewReplacer(`\`, "", "&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(printable(s))), "")
 }
 
 // TestNothingIsDropped: caveats, reasons, failures, skips and misses in =

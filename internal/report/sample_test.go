@@ -8,7 +8,7 @@ import (
 )
 
 // hostile is text that each renderer must not take for its own markup.
-const hostile = `<script>alert(1)</script> & "quotes" | pipe *star* _under_ [x](y) ` + "`tick`"
+const hostile = `<script>alert(1)</script> & "quotes" | pipe *star* _under_ [x](y) ` + "`tick` \x1b[2J\a\r"
 
 // samples are the documents that every renderer is tried on.
 func samples() map[string]*analysis.Document {

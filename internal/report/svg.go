@@ -65,12 +65,12 @@ func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	if anchor != "start" {
 		c.tag(` text-anchor="`, anchor, `"`)
 	}
-	c.tag(">", html.EscapeString(s), "</text>")
+	c.tag(">", html.EscapeString(printable(s)), "</text>")
 }
 
 // open begins a group that shows a title when pointed at.
 func (c *canvas) open(title string) {
-	c.tag("<g><title>", html.EscapeString(title), "</title>")
+	c.tag("<g><title>", html.EscapeString(printable(title)), "</title>")
 }
 
 func (c *canvas) close() { c.tag("</g>") }
@@ -78,7 +78,7 @@ func (c *canvas) close() { c.tag("</g>") }
 // svg is the whole drawing.
 func (c *canvas) svg(label string) string {
 	return `<svg viewBox="0 0 ` + attr(c.w) + " " + attr(c.h) + `" role="img" aria-label="` +
-		html.EscapeString(label) + `">` + c.b.String() + "</svg>"
+		html.EscapeString(printable(label)) + `">` + c.b.String() + "</svg>"
 }
 
 // textWidth estimates the width of text at a size, for leaving room; system

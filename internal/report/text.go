@@ -14,7 +14,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	h := headOf(v)
 	t := &terminal{width: max(width, 40), colour: colour}
-	t.line(t.paint(bold, h.Title))
+	t.line(t.paint(bold, printable(h.Title)))
 	t.wrap("", "", runWords(v), dim)
 	t.gap()
 	if h.Lead != "" {
@@ -112,7 +112,7 @@ func (t *terminal) wrap(first, rest, text, code string) {
 func breakLines(text string, width int) []string {
 	var lines []string
 	line := ""
-	for _, w := range strings.Fields(text) {
+	for _, w := range strings.Fields(printable(text)) {
 		switch {
 		case line == "":
 			line = w

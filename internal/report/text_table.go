@@ -118,7 +118,7 @@ func (t *terminal) columns(tab Table, widths []int) {
 func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) {
 	var b strings.Builder
 	for i, c := range cells {
-		text := c.Text
+		text := printable(c.Text)
 		pad := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(text), 0))
 		paint := code
 		if tone := toneCode(c.Tone); tone != "" {

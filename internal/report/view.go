@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"unicode"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -176,6 +177,17 @@ func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
 		}
 	}
 	return out
+}
+
+// printable drops control characters, so that nothing a node reports can move
+// a terminal's cursor or break a page.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\ufffd"))
 }
 
 func upperFirst(s string) string {
