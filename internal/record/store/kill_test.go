@@ -70,7 +70,7 @@ func TestKill9(t *testing.T) {
 		// within a few trials' time of one of them.
 		after := 0
 		if round >= 4 {
-			after = 1 + r.IntN(6)
+			after = 1 + r.IntN(3)
 		}
 		delay := time.Duration(r.Int64N(int64(4 * time.Millisecond)))
 		confirmed = max(confirmed, killWriter(t, path, confirmed+after, after == 0, delay))
