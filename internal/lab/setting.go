@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -43,13 +44,7 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 	}
 	var failed error
 	for _, t := range slices.Backward(drop) {
-		if err := t.undo(ctx); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("undo %s on %s: %w", t.setting.Knob, place(t.setting), err))
-			continue // its journal entry stays, for restore
-		}
-		if l.journal != nil && t.seq > 0 {
-			failed = errors.Join(failed, l.journal.Done(t.seq))
-		}
+		failed = errors.Join(failed, l.unwind(ctx, t))
 	}
 	l.settings = slices.DeleteFunc(l.settings, func(t *turned) bool { return slices.Contains(drop, t) })
 	if failed != nil {
@@ -153,8 +148,9 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { session.Close() })
-	defer stop()
+	// Asked to stop, the node is told that this is all: it undoes what it
+	// may have done, says so, and is waited for.
+	stop := context.AfterFunc(ctx, func() { session.Finish() })
 	t := &turned{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
 	var held agent.Held
 	if err = session.Recv(&held); err == nil {
@@ -165,14 +161,40 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 			err = session.Recv(&held)
 		}
 	}
-	if err != nil {
-		session.Close() // the node undoes what it may have done
-		if t.seq > 0 {
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return t, nil
+	}
+	var ended *host.RemoteError
+	if errors.As(err, &ended) { // the node has undone what it did before it said so
+		if l.journal != nil && t.seq > 0 {
 			err = errors.Join(err, l.journal.Done(t.seq))
 		}
 		return nil, err
 	}
-	return t, nil
+	if undoErr := l.unwind(ctx, t); undoErr != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %w", ErrDirty, undoErr))
+	}
+	return nil, err
+}
+
+// unwindTime is how long a node may take to undo one setting.
+const unwindTime = 5 * time.Second
+
+// unwind undoes a setting although ctx may be cancelled: that is when it is
+// undone. What could not be keeps its journal entry, for restore.
+func (l *Lab) unwind(ctx context.Context, t *turned) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwindTime)
+	defer cancel()
+	if err := t.undo(ctx); err != nil {
+		return fmt.Errorf("undo %s on %s: %w", t.setting.Knob, place(t.setting), err)
+	}
+	if l.journal != nil && t.seq > 0 {
+		return l.journal.Done(t.seq)
+	}
+	return nil
 }
 
 // remember journals a change before it is made.
