@@ -36,6 +36,18 @@ func TestOutFile(t *testing.T) {
 	}
 	check("old")
 
+	// What is under way has no name yet, or only one of its own.
+	left, err := createOutFile(path)
+	if err != nil {
+		t.Fatalf("createOutFile: got %v, want nil", err)
+	}
+	if !left.named {
+		check("old")
+	}
+	if err := left.abort(); err != nil {
+		t.Errorf("abort: got %v, want nil", err)
+	}
+
 	kept, err := createOutFile(link)
 	if err != nil {
 		t.Fatalf("createOutFile: got %v, want nil", err)
@@ -49,6 +61,18 @@ func TestOutFile(t *testing.T) {
 	check("new")
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("link: got %v, %v, want it kept", info.Mode(), err)
+	}
+
+	fresh := filepath.Join(t.TempDir(), "fresh.html")
+	first, err := createOutFile(fresh)
+	if err != nil {
+		t.Fatalf("createOutFile: got %v, want nil", err)
+	}
+	if err := first.commit([]byte("first")); err != nil {
+		t.Errorf("commit: got %v, want nil", err)
+	}
+	if info, err := os.Stat(fresh); err != nil || info.Size() != 5 || info.Mode().Perm() != 0o644 {
+		t.Errorf("fresh file: got %v, %v, want 5 bytes for all to read", info, err)
 	}
 
 	if _, err := createOutFile(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
