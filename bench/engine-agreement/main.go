@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	shape     = "tbf rate 300M burst 128k limit 512k"
+	shape     = "tbf rate 300M burst 512k limit 1M" // a burst of 14 ms, so that a late timer costs no rate
 	tolerance = 0.03
 	minPairs  = 6 // below it, an order-statistic interval of 95 % does not exist
 )
