@@ -43,6 +43,17 @@ func baseSysctls(router bool) [][2]string {
 	return s
 }
 
+// portSysctls are the same for a device: it was made before the settings
+// above, and its own count as well (duplicate detection is off only if both
+// say so). Without them a node's link-local address, from which neighbours
+// are asked for, is of no use for the first one to two seconds.
+func portSysctls(port string) [][2]string {
+	return [][2]string{
+		{"net.ipv6.conf." + port + ".accept_dad", "0"},
+		{"net.ipv6.conf." + port + ".accept_ra", "0"},
+	}
+}
+
 // layouts computes every node's layout of a topology. Routing is by hop
 // count along the chain of nodes, near to far: what lies behind is reached
 // through the neighbour on that side.
@@ -57,6 +68,7 @@ func layouts(t record.Topology) []layout {
 					continue
 				}
 				l.Ports = append(l.Ports, end.Port)
+				l.Sysctls = append(l.Sysctls, portSysctls(end.Port)...)
 				for _, a := range p.link(li, e) {
 					l.Addresses = append(l.Addresses, portAddress{end.Port, a})
 				}

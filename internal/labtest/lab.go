@@ -36,7 +36,7 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	var nodes []*lab.Node
 	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
 		if slices.Contains(f.Agentless, n.Name) {
-			f.Routers[n.Name] = NewRouter(n.Name, f.ports(n.Name), f.Wire.changed(n.Name))
+			f.Routers[n.Name] = NewRouter(n.Name, Ports(f.Topology, n.Name), f.Wire.changed(n.Name))
 			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], System: RouterSystem{}})
 			continue
 		}
@@ -45,18 +45,6 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	}
 	parts := lab.Parts{Knobs: knob.All(), Tunnels: []tunnel.Tunnel{Tunnel{f.Wire}}}
 	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, f.Journal)
-}
-
-func (f *Lab) ports(node string) []string {
-	var out []string
-	for _, l := range f.Topology.Links {
-		for _, e := range l.Ends {
-			if e.Node == node {
-				out = append(out, e.Port)
-			}
-		}
-	}
-	return out
 }
 
 // State lists the settings that differ from how they were found: none when

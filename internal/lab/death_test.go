@@ -1,0 +1,224 @@
+package lab_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// controller starts a part of the play and waits until it is where it wants
+// to be. It is killed, at the latest, with the test.
+func controller(t *testing.T, part, dir string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), partMark+"="+part, partDir+"="+dir)
+	var talk strings.Builder
+	cmd.Stderr = &talk
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(t, cmd) })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		io.Copy(io.Discard, out)
+		cmd.Wait()
+		labtest.Refused(t, errors.New(talk.String()))
+		t.Fatalf("%s: %v: %s", part, err, talk.String())
+	}
+	if line != "ready\n" {
+		t.Fatalf("%s: got %q, want ready", part, line)
+	}
+	return cmd
+}
+
+func kill(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if cmd.ProcessState != nil {
+		return
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	cmd.Wait() // says that it was killed
+}
+
+func alive(pids []int) []int {
+	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		return err != nil || strings.Contains(string(b), ") Z ")
+	})
+}
+
+// TestKilledControllerTakesItsLabAlong: the namespaces end with the
+// controller, and Restore clears away the rest.
+func TestKilledControllerTakesItsLabAlong(t *testing.T) {
+	dir := t.TempDir()
+	labtest.LeavesNothing(t, func() {
+		cmd := controller(t, "owner", dir)
+		pids := labtest.Descendants(cmd.Process.Pid)
+		if len(pids) < 5 {
+			t.Errorf("processes of the lab: got %v, want a holder, three anchors and an agent", pids)
+		}
+		kill(t, cmd)
+		died := time.Now()
+		for len(alive(pids)) > 0 && time.Since(died) < time.Second {
+			time.Sleep(time.Millisecond)
+		}
+		if left := alive(pids); len(left) > 0 {
+			t.Errorf("one second after the controller was killed: processes %v live, want none", left)
+		}
+		t.Logf("gone %s after the controller", time.Since(died))
+		got, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+		if err != nil {
+			t.Errorf("restore: %v", err)
+		}
+		if len(got.Living) > 0 || !slices.Contains(got.Undone, "took down lab owned") {
+			t.Errorf("restored: got %+v, want the lab among what is undone and no living owner", got)
+		}
+	})
+	wantEmpty(t, dir+"/labs")
+	wantEmpty(t, dir+"/journal")
+}
+
+// TestRestorePutsBackWhatADeadGuestLeft: the guest of a detached lab and its
+// agent die in the same moment, so that nobody undoes the setting.
+func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
+	dir := t.TempDir()
+	_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir + "/labs", Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos, err := lab.List(dir + "/labs")
+	if err != nil || len(infos) != 1 {
+		t.Fatalf("labs: got %v, %v, want one", infos, err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Down(dir+"/labs", infos[0]); err != nil {
+			t.Error(err)
+		}
+	})
+	watcher, err := lab.Attach(dir+"/labs", "kept", registry.LabParts(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { watcher.Close(labtest.Context(t)) })
+	length := func() string {
+		return strings.TrimSpace(labtest.Exec(t, watcher, "router", "cat", "/sys/class/net/lan/tx_queue_len"))
+	}
+	before := length()
+	own := labtest.Descendants(infos[0].Pid)
+	cmd := controller(t, "guest", dir)
+	for _, pid := range labtest.Descendants(infos[0].Pid) {
+		if !slices.Contains(own, pid) { // the guest's agent
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := length(); got != aSetting.Value || got == before {
+		t.Fatalf("with the guest's agent killed: queue length %s, want the guest's %s", got, aSetting.Value)
+	}
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"guest"}) {
+		t.Errorf("restore while the guest lives: got %+v, %v, want nothing undone", restored, err)
+	}
+	if got := length(); got != aSetting.Value {
+		t.Errorf("restore while the guest lives: queue length %s, want it untouched", got)
+	}
+	kill(t, cmd)
+	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0], "put back txqueuelen="+before) {
+		t.Errorf("restore after the guest's death: got %+v, %v, want its one setting put back", restored, err)
+	}
+	if got := length(); got != before {
+		t.Errorf("after restore: queue length %s, want %s", got, before)
+	}
+	if !infos[0].Alive() {
+		t.Error("after restore: the detached lab is gone, want it untouched")
+	}
+	wantEmpty(t, dir+"/journal")
+}
+
+// TestRestoreLeavesTheLivingAlone: the owner of this lab is this process.
+func TestRestoreLeavesTheLivingAlone(t *testing.T) {
+	dir := t.TempDir()
+	j, err := journal.Create(dir+"/journal", "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j, Parts: registry.LabParts()}.Up(labtest.Context(t))
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"me"}) {
+		t.Errorf("restore: got %+v, %v, want nothing undone and me living", restored, err)
+	}
+	if got := labtest.Reach(t, l, 0, 4, 1500); len(got.Back) != 1 {
+		t.Errorf("after restore: got %v (%s), want the lab to carry", got.Back, got.Note)
+	}
+	if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	wantEmpty(t, dir+"/labs")
+}
+
+// TestAsAnOrdinaryUser runs the tests of a real lab once more, as nobody, if
+// they run as root.
+func TestAsAnOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skip: these tests already run as an ordinary user")
+	}
+	const nobody = 65534
+	dir, err := os.MkdirTemp("", "chokepoint-lab-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "lab.test")
+	b, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(program, b, 0o755)
+	}
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/tmp", 0o700), os.Chown(dir+"/tmp", nobody, nobody))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.timeout=60s", "-test.v",
+		"-test.run=^(TestUp.*|TestTwoLabs.*|TestDetached.*|TestKilled.*|TestRestore.*)$")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir+"/tmp", "HOME="+dir+"/tmp")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skip("skip: this kernel refuses user namespaces to ordinary users")
+	}
+	if !strings.Contains(string(out), "--- PASS: TestKilledControllerTakesItsLabAlong") {
+		t.Errorf("as nobody: got\n%s\nwant the tests to have run", out)
+	}
+}

@@ -1,0 +1,230 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+func forward(t *testing.T) record.Topology {
+	t.Helper()
+	shape, err := lab.TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape
+}
+
+// wantEmpty: a directory of labs that holds none, or that does not exist.
+func wantEmpty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if len(entries) > 0 {
+		t.Errorf("directory of labs: got %v, want none", entries)
+	}
+}
+
+// TestUpCarriesAndLeavesNothing brings up each topology, sends full packets
+// of both IP versions along its plain path, and finds nothing after Close.
+func TestUpCarriesAndLeavesNothing(t *testing.T) {
+	for _, shape := range lab.Topologies() {
+		t.Run(shape.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			labtest.LeavesNothing(t, func() {
+				l, err := lab.Local{ID: "one", Topology: shape, Dir: dir, Parts: registry.LabParts()}.Up(labtest.Context(t))
+				labtest.Refused(t, err)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for ip := 4; ip <= 6; ip += 2 {
+					if got := labtest.Reach(t, l, 0, ip, 100, 1500, 1501); len(got.Back) != 2 {
+						t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two", ip, got.Back, got.Note)
+					}
+				}
+				if err := l.Close(labtest.Context(t)); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			})
+			wantEmpty(t, dir)
+		})
+	}
+}
+
+func TestTwoLabsSideBySide(t *testing.T) {
+	dir := t.TempDir()
+	labtest.LeavesNothing(t, func() {
+		var labs []*lab.Lab
+		for _, id := range []string{"a", "b"} {
+			l, err := lab.Local{ID: id, Topology: forward(t), Dir: dir, Parts: registry.LabParts()}.Up(labtest.Context(t))
+			labtest.Refused(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			labs = append(labs, l)
+		}
+		// What is set in one is not seen in the other, and both carry.
+		if err := labs[0].Settle(labtest.Context(t), []record.Setting{{Knob: "link_mtu", Node: "router", Value: "1400"}}); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []int{1, 2} {
+			if got := labtest.Reach(t, labs[i], 0, 4, 1400, 1500); len(got.Back) != want {
+				t.Errorf("lab %s: packets of %v bytes came back, want the first %d of 1400 and 1500", labs[i].ID, got.Back, want)
+			}
+		}
+		for _, l := range labs {
+			if err := l.Close(labtest.Context(t)); err != nil {
+				t.Errorf("close lab %s: %v", l.ID, err)
+			}
+		}
+	})
+	wantEmpty(t, dir)
+}
+
+// TestUpThatFailsLeavesNothing plants a fault at each step of Up.
+func TestUpThatFailsLeavesNothing(t *testing.T) {
+	broken := func(change func(s *record.Topology)) func(t *testing.T, o *lab.Local) {
+		return func(_ *testing.T, o *lab.Local) { change(&o.Topology) }
+	}
+	tests := []struct {
+		name  string
+		plant func(t *testing.T, o *lab.Local)
+		want  string
+	}{
+		{"the runtime directory is a file", func(t *testing.T, o *lab.Local) {
+			o.Dir = filepath.Join(o.Dir, "file", "labs")
+			if err := os.WriteFile(filepath.Dir(o.Dir), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "create lab directory"},
+		{"a port's name is too long", broken(func(s *record.Topology) {
+			s.Links[0].Ends[0].Port = "a-name-of-more-than-fifteen-bytes"
+		}), "join client and router"},
+		{"two links have one port", broken(func(s *record.Topology) { s.Links[1].Ends[0].Port = "lan" }), "join router and server"},
+		{"a node's name is no file's", broken(func(s *record.Topology) { s.Nodes[0].Name = "no/name" }), "listen for node no/name"},
+		{"the journal is closed", func(t *testing.T, o *lab.Local) {
+			j, err := journal.Create(t.TempDir(), "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			o.Journal = j
+		}, "write journal"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			shape := forward(t)
+			o := lab.Local{ID: "x", Topology: shape, Dir: t.TempDir(), Parts: registry.LabParts()}
+			dir := o.Dir
+			tt.plant(t, &o)
+			labtest.LeavesNothing(t, func() {
+				_, err := o.Up(labtest.Context(t))
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					labtest.Refused(t, err)
+					t.Errorf("got error %v, want one with %q", err, tt.want)
+				}
+			})
+			if _, err := os.Stat(filepath.Join(dir, "x")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the lab's directory: got %v, want none", err)
+			}
+		})
+	}
+}
+
+func TestUpDoesNotTouchADirectoryThatExists(t *testing.T) {
+	dir := t.TempDir()
+	keep := filepath.Join(dir, "x", "keep")
+	if err := os.MkdirAll(keep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := lab.Local{ID: "x", Topology: forward(t), Dir: dir}.Up(labtest.Context(t))
+	if !errors.Is(err, os.ErrExist) {
+		t.Errorf("got error %v, want %v", err, os.ErrExist)
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Errorf("what was there: %v, want it untouched", err)
+	}
+}
+
+// TestUpCanBeCancelledAtAnyMoment cancels in every phase of the 20 ms that a
+// lab needs.
+func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
+	cause := errors.New("changed my mind")
+	for delay := time.Duration(0); delay <= 30*time.Millisecond; delay += 5 * time.Millisecond {
+		dir := t.TempDir()
+		labtest.LeavesNothing(t, func() {
+			ctx, cancel := context.WithCancelCause(context.Background())
+			timer := time.AfterFunc(delay, func() { cancel(cause) })
+			defer timer.Stop()
+			if delay == 0 {
+				cancel(cause)
+			}
+			l, err := lab.Local{ID: "x", Topology: forward(t), Dir: dir}.Up(ctx)
+			switch {
+			case err == nil:
+				if err := l.Close(labtest.Context(t)); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			case !errors.Is(err, cause):
+				labtest.Refused(t, err)
+				t.Errorf("cancelled after %s: got %v, want the cause", delay, err)
+			}
+		})
+		wantEmpty(t, dir)
+	}
+}
+
+func TestDetachedLabStaysUntilDown(t *testing.T) {
+	dir := t.TempDir()
+	labtest.LeavesNothing(t, func() {
+		up, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+		labtest.Refused(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := up.Close(labtest.Context(t)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		infos, err := lab.List(dir)
+		if err != nil || len(infos) != 1 || !infos[0].Alive() || !infos[0].Detached {
+			t.Fatalf("labs after Close: got %+v, %v, want one that is alive and detached", infos, err)
+		}
+		l, err := lab.Attach(dir, "kept", registry.LabParts(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := labtest.Reach(t, l, 0, 4, 1500); len(got.Back) != 1 {
+			t.Errorf("attached: got %v (%s), want the packet back", got.Back, got.Note)
+		}
+		if err := l.Settle(labtest.Context(t), []record.Setting{aSetting}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(labtest.Context(t)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := lab.Down(dir, infos[0]); err != nil {
+			t.Errorf("down: %v", err)
+		}
+		if infos[0].Alive() {
+			t.Error("after Down: the holder lives, want it gone")
+		}
+	})
+	wantEmpty(t, dir)
+	if _, err := lab.Attach(dir, "kept", registry.LabParts(), nil); err == nil {
+		t.Error("attach to a lab that is down: got no error, want one")
+	}
+}

@@ -1,0 +1,241 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Time is how long a single step of a test on a real lab may take.
+const Time = 20 * time.Second
+
+// Context ends with the test, and after Time.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Time)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Up brings up a real lab of namespaces, which goes with the test. The test
+// program must serve the roles of a lab, see registry.Serve.
+func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
+	t.Helper()
+	l, _ := UpIn(t, t.TempDir(), topology, parts)
+	return l
+}
+
+// UpIn is Up below a runtime directory, for those who want to attach to the
+// lab too: it returns the lab's id.
+func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
+	t.Helper()
+	shape, err := lab.TopologyNamed(topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := "t" + strconv.Itoa(os.Getpid()) + "-" + topology
+	l, err := lab.Local{ID: id, Topology: shape, Dir: dir, Parts: parts}.Up(Context(t))
+	Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Time)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("take down the lab: %v", err)
+		}
+	})
+	return l, id
+}
+
+// Refused skips the test if the kernel lets this user make no namespaces.
+func Refused(t testing.TB, err error) {
+	t.Helper()
+	if err != nil && os.Geteuid() != 0 && (errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "operation not permitted") ||
+		strings.Contains(err.Error(), "no space left")) {
+		t.Skip("skip: this kernel refuses user namespaces to ordinary users")
+	}
+}
+
+// Exec runs a command on a node and returns what it printed.
+func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
+	t.Helper()
+	ctx := Context(t)
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	var out, talk strings.Builder
+	for {
+		var o agent.ExecOutput
+		if err := s.Recv(&o); err != nil {
+			t.Fatalf("execute %v on %s: %v", args, node, err)
+		}
+		out.Write(o.Out)
+		talk.Write(o.Err)
+		if o.Exit == nil {
+			continue
+		}
+		if *o.Exit != 0 {
+			t.Fatalf("execute %v on %s: exit code %d: %s", args, node, *o.Exit, talk.String())
+		}
+		return out.String()
+	}
+}
+
+// Devices lists a node's network devices, sorted.
+func Devices(t testing.TB, l *lab.Lab, node string) []string {
+	t.Helper()
+	var out []string
+	for line := range strings.Lines(Exec(t, l, node, "cat", "/proc/net/dev")) {
+		if name, _, ok := strings.Cut(line, ":"); ok {
+			out = append(out, strings.TrimSpace(name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Reach sends packets of the sizes from the near to the far node on a slot's
+// path, and returns the sizes that came back.
+func Reach(t testing.TB, l *lab.Lab, slot, ip int, sizes ...int) agent.Reached {
+	t.Helper()
+	const port = 20995
+	ctx := Context(t)
+	near, far := l.Address(slot, 0, ip), l.Address(slot, 1, ip)
+	asker, err := l.Node(ctx, l.Topology.Near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answerer, err := l.Node(ctx, l.Topology.Far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := answerer.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: far, Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		s.Finish()
+		for s.Recv(nil) == nil {
+		}
+		s.Close()
+	}()
+	if err := s.Recv(nil); err != nil {
+		t.Fatalf("echo on %s at %s: %v", answerer.Name, far, err)
+	}
+	var out agent.Reached
+	if err := asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port, Sizes: sizes}, &out); err != nil {
+		t.Fatalf("reach %s from %s: %v", far, near, err)
+	}
+	return out
+}
+
+// Machine is what a test on a real lab may not leave behind, as text: the
+// network devices and mounts of this namespace, and the processes that
+// descend from this one.
+func Machine(t testing.TB) []string {
+	t.Helper()
+	var out []string
+	entries, err := os.ReadDir("/sys/class/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, "device "+e.Name())
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		out = append(out, "mount "+strings.TrimSpace(line))
+	}
+	for _, pid := range Descendants(os.Getpid()) {
+		out = append(out, "process "+strconv.Itoa(pid))
+	}
+	return out
+}
+
+// Descendants lists the processes that descend from one, zombies left out.
+func Descendants(of int) []int {
+	parents := map[int]int{}
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		_, rest, ok := strings.Cut(string(b), ") ")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 2 || f[0] == "Z" || f[0] == "X" {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+		parents[pid], _ = strconv.Atoi(f[1])
+	}
+	var out []int
+	for pid := range parents {
+		for p := parents[pid]; p > 0; p = parents[p] {
+			if p == of {
+				out = append(out, pid)
+				break
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// LeavesNothing runs f and compares the machine before and after; what ends a
+// little later than f is waited for.
+func LeavesNothing(t *testing.T, f func()) {
+	t.Helper()
+	before := Machine(t)
+	f()
+	var left []string
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		left = slices.DeleteFunc(Machine(t), func(s string) bool { return slices.Contains(before, s) })
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("left behind: %v, want nothing", left)
+			return
+		}
+	}
+}
+
+// Ports lists a node's devices in a topology.
+func Ports(topology record.Topology, node string) []string {
+	var out []string
+	for _, l := range topology.Links {
+		for _, e := range l.Ends {
+			if e.Node == node {
+				out = append(out, e.Port)
+			}
+		}
+	}
+	return out
+}
