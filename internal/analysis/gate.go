@@ -3,6 +3,7 @@ package analysis
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -58,7 +59,14 @@ func testerLimited(s suspect) []Reason {
 	if r := s.m.values[unsentRatio]; r > gateUnsent {
 		return because(ReasonTesterLimited, "the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
 	}
-	if s.t.Traffic == nil || s.run.Lab == "local" {
+	if s.t.Traffic == nil {
+		return nil
+	}
+	if n, share := ownDrops(s); share > gateUnsent {
+		return because(ReasonTesterLimited, "%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's loss, not the path's",
+			n, unit.Percent(share))
+	}
+	if s.run.Lab == "local" {
 		return nil
 	}
 	for _, end := range sortedKeys(s.t.Traffic.Ends) {
@@ -69,6 +77,27 @@ func testerLimited(s suspect) []Reason {
 		}
 	}
 	return nil
+}
+
+// ownDrops counts what the receiving sockets had no room for, over the whole
+// load, and its share of the packets sent in the window.
+func ownDrops(s suspect) (dropped int64, share float64) {
+	var sent int64
+	for i := range s.t.Traffic.Flows {
+		if p := s.t.Traffic.Flows[i].Packets; p != nil {
+			sent += p.Sent
+		}
+	}
+	for _, side := range []string{"near", "far"} {
+		n, err := strconv.ParseInt(s.t.Traffic.Details[side+".socket_drops"], 10, 64)
+		if err == nil {
+			dropped += n
+		}
+	}
+	if sent == 0 {
+		return dropped, 0
+	}
+	return dropped, float64(dropped) / float64(sent)
 }
 
 // wrongMTU fires when the path's MTU is not what the factors say.

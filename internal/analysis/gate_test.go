@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,9 @@ func TestGateFires(t *testing.T) {
 		lab     string
 	}{
 		{"unsent", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) { p := t.Traffic.Flows[0].Packets; p.Unsent = p.Sent / 20 }, ""},
+		{"receiver's own drops", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) {
+			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(t.Traffic.Flows[0].Packets.Sent / 20)}
+		}, ""},
 		{"busy thread", tcp, 1e9, ReasonTesterLimited, func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
 		{"tunnel idle", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
 			for i := range t.Path.Counters {

@@ -285,8 +285,8 @@ func capital(s string) string {
 func (g *group) addFindings() {
 	c := &g.cell
 	added, ok := c.Metrics[rttAdded]
-	if !ok || g.factors["protocol"] == "udp" {
-		return
+	if !ok || g.factors["protocol"] == "udp" || Bufferbloat(added.Median) == "A+" {
+		return // what was not found is no finding
 	}
 	c.Findings = append(c.Findings, Finding{
 		Kind: "bufferbloat",

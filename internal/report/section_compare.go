@@ -173,6 +173,9 @@ func comparisonLines(v *view) []string {
 	var out []string
 	var rest []string
 	for _, k := range v.Comparisons {
+		if strings.HasPrefix(k.Name, "of the plan's baseline") && plainVerdict(k.Verdict) {
+			continue // differs in more than one factor: for the page, where there is room
+		}
 		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plainVerdict(k.Verdict) {
 			if !slices.Contains(rest, k.Metric) {
 				rest = append(rest, k.Metric)
