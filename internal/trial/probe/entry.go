@@ -51,6 +51,7 @@ func isSlow(p Probe) bool {
 type entry struct {
 	name    string
 	slow    bool
+	rare    bool // slow, and only its totals between marks matter
 	metrics []record.Metric
 	check   func(ctx context.Context, h host.Host) check.Answer
 	open    func() (Sampler, error)
@@ -59,6 +60,7 @@ type entry struct {
 
 func (e entry) Name() string             { return e.name }
 func (e entry) Slow() bool               { return e.slow }
+func (e entry) Rare() bool               { return e.rare }
 func (e entry) Metrics() []record.Metric { return e.metrics }
 
 func (e entry) Check(ctx context.Context, h host.Host) check.Answer { return e.check(ctx, h) }

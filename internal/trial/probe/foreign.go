@@ -73,7 +73,7 @@ func foreign(root Root) Probe {
 	open := func(own []int) func() (Sampler, error) {
 		return func() (Sampler, error) { return openForeign(root, own) }
 	}
-	return entry{name: "foreign", slow: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
+	return entry{name: "foreign", slow: true, rare: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
 		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
 }
 

@@ -49,6 +49,9 @@ const (
 	// slowShare bounds a slow source's cost: one whose read takes longer than
 	// this share of its interval is read less often.
 	slowShare = 0.002
+	// rareFactor spaces a source that costs much and whose totals between
+	// marks are all that is asked of it.
+	rareFactor = 5
 )
 
 // openSampling opens the named probes. One that cannot be opened is part of
@@ -78,6 +81,9 @@ func (s *sampling) add(ctx context.Context, p Probe, r WatchRequest) {
 	src := &source{probe: p, every: r.FastNs}
 	if isSlow(p) {
 		src.every = r.SlowNs
+	}
+	if spaced, ok := p.(interface{ Rare() bool }); ok && spaced.Rare() {
+		src.every = rareFactor * r.SlowNs
 	}
 	s.sources = append(s.sources, src)
 	sampler, err := p.Open(ctx, host.Local())
@@ -178,7 +184,10 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		if ok {
 			s.keep(src, at, cost)
 		}
-		if !marked || src.due <= now {
+		switch {
+		case marked && isSlow(src.probe):
+			src.due = at + src.every // a mark is a sample, too
+		case !marked || src.due <= now:
 			src.next(at, cost)
 		}
 	}
