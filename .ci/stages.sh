@@ -38,6 +38,8 @@ generate() {
 
 build() {
 	mkdir -p "$WORK/bin"
+	fresh_clone "$WORK/source"
+	cd "$WORK/source"
 	go build -trimpath -o "$PROGRAM" ./cmd/chokepoint
 	go build -trimpath -o "$WORK/bin/chokepoint-agent" ./cmd/chokepoint-agent
 	go build -trimpath -o "$ASSERT" ./bench/assert
