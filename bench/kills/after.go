@@ -1,166 +1,155 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"sort"
 	"strings"
-	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// machine is what a run could leave changed, as sorted lines.
-type machine []string
+// document is what is needed of show --json.
+type document struct {
+	Run    struct{ ID, Status string }
+	Trials []trial
+}
 
-// observe looks at namespaces, links, nftables rules and processes.
-func observe() (machine, error) {
-	var m machine
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list links: %v", err)
+type trial struct {
+	ID, Row, Grade string
+	Metrics        map[string]float64
+	Failure        *struct{ Phase, Error string }
+}
+
+// files lists what lies in the program's folders where nothing of a run may
+// stay: the journal, the sockets, temporary files, and unfinished results.
+func (o options) files() (inventory, error) {
+	var i inventory
+	for _, d := range []string{"home", "state", "run", "tmp", "config", "data"} {
+		err := filepath.WalkDir(o.at(d), func(path string, e fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // removed meanwhile
+			}
+			path = strings.TrimPrefix(path, o.dir+"/")
+			// A folder stays of each kind; one of a lab must not.
+			if err != nil || e.IsDir() && !strings.HasPrefix(path, "run/chokepoint/labs/") {
+				return err
+			}
+			if d != "data" || strings.HasPrefix(filepath.Base(path), ".") {
+				i = append(i, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list files: %v", err)
+		}
 	}
-	for _, l := range links {
-		m = append(m, "link "+l.Name)
-	}
-	named, err := os.ReadDir("/run/netns")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list named namespaces: %v", err)
-	}
-	for _, n := range named {
-		m = append(m, "named namespace "+n.Name())
-	}
-	procs, err := filepath.Glob("/proc/[0-9]*")
+	return i.sorted(), nil
+}
+
+func (o options) storedRuns() ([]string, error) {
+	said, err := o.say("list", "--json")
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	for _, p := range procs {
-		// Processes come and go while this looks; what is gone is no trace.
-		if ns, err := os.Readlink(p + "/ns/net"); err == nil {
-			seen["namespace "+ns] = true
-		}
-		exe, _ := os.Readlink(p + "/exe")
-		name := strings.TrimSuffix(filepath.Base(exe), " (deleted)")
-		if name == "chokepoint" || name == "chokepoint-agent" || name == "iperf3" {
-			seen["process "+filepath.Base(p)+" "+name] = true
-		}
-	}
-	for line := range seen {
-		m = append(m, line)
-	}
-	// Without the program nothing of this machine can have made a rule that
-	// outlives its namespace, so its absence loses nothing.
-	if rules, err := exec.Command("nft", "list", "ruleset").Output(); err == nil {
-		for _, line := range strings.Split(string(rules), "\n") {
-			m = append(m, "nft "+line)
-		}
-	}
-	sort.Strings(m)
-	return m, nil
-}
-
-// leftBehind compares with the machine before, allowing the kernel some time
-// to remove what nobody holds any more.
-func leftBehind(before machine) []string {
-	deadline := time.Now().Add(vanishing)
-	for {
-		now, err := observe()
-		if err != nil {
-			return []string{err.Error()}
-		}
-		faults := compare(before, now)
-		if len(faults) == 0 || time.Now().After(deadline) {
-			return faults
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-func compare(before, now machine) []string {
-	var faults []string
-	for _, line := range now {
-		if !slices.Contains(before, line) {
-			faults = append(faults, "left: "+line)
-		}
-	}
-	for _, line := range before {
-		if !slices.Contains(now, line) {
-			faults = append(faults, "gone: "+line)
-		}
-	}
-	return faults
-}
-
-func storedRuns(ctx context.Context, o options) ([]string, error) {
-	out, err := o.command(ctx, "list", "--json").Output()
-	if err != nil {
-		return nil, fmt.Errorf("list: %v", err)
-	}
 	var ids []string
-	for _, line := range bytes.Split(out, []byte("\n")) {
+	for line := range strings.Lines(said) {
 		var head struct{ ID string }
-		if len(line) > 0 {
-			if err := json.Unmarshal(line, &head); err != nil || head.ID == "" {
-				return nil, fmt.Errorf("list: line %q has no id", line)
-			}
-			ids = append(ids, head.ID)
+		if err := json.Unmarshal([]byte(line), &head); err != nil || head.ID == "" {
+			return nil, fmt.Errorf("list: line %q has no id", line)
 		}
+		ids = append(ids, head.ID)
 	}
 	return ids, nil
 }
 
-// checkStore: every run, killed or not, can be shown; the trials that were
-// reported as finished are there, once, and whole.
-func checkStore(ctx context.Context, o options, known []string, t told) []string {
-	ids, err := storedRuns(ctx, o)
-	if err != nil {
-		return []string{err.Error()}
-	}
+// checkStore: the file is whole; every run, killed or not, is listed; the
+// trials that were reported as finished are there, once, and whole. It
+// returns the run's document where it has one.
+func (o options) checkStore(known []string, t told) (document, []string) {
 	var faults []string
+	if err := o.verify(); err != nil {
+		faults = append(faults, err.Error())
+	}
+	ids, err := o.storedRuns()
+	if err != nil {
+		return document{}, append(faults, err.Error())
+	}
 	for _, id := range known {
 		if !slices.Contains(ids, id) {
 			faults = append(faults, "run "+id+" is lost")
 		}
 	}
-	if t.run == "" {
-		return faults // it was killed before it stored its head
+	if t.begun == 0 && !slices.Contains(ids, t.run) {
+		return document{}, faults // it ended before it stored its head
 	}
-	out, err := o.command(ctx, "show", "--json", t.run).Output()
+	doc, err := o.show(t.run)
 	if err != nil {
-		return append(faults, fmt.Sprintf("show --json %s: %v", t.run, err))
+		return doc, append(faults, err.Error())
 	}
-	return append(faults, checkTrials(out, t)...)
+	return doc, append(faults, checkTrials(doc.Trials, t)...)
 }
 
-func checkTrials(document []byte, t told) []string {
-	var doc struct {
-		Trials []struct {
-			ID, Row, Grade string
-			Metrics        map[string]float64
-			Failure        *struct{ Phase, Error string }
+func (o options) show(run string) (document, error) {
+	var doc document
+	said, err := o.say("show", "--json", run)
+	if err != nil {
+		return doc, err
+	}
+	if err := json.Unmarshal([]byte(said), &doc); err != nil {
+		return doc, fmt.Errorf("show --json %s: %v", run, err)
+	}
+	return doc, nil
+}
+
+// verify reads a copy of the store, as it lies there after the kill, from
+// beginning to end.
+func (o options) verify() error {
+	dir, err := os.MkdirTemp(o.dir, "copy-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	from := o.at("data/chokepoint/runs.db")
+	for _, part := range []string{"", "-wal"} {
+		err := copyFile(from+part, filepath.Join(dir, "runs.db")+part, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no store yet, or one that was closed in peace
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if err := json.Unmarshal(document, &doc); err != nil {
-		return []string{fmt.Sprintf("show --json %s: %v", t.run, err)}
+	ctx := context.Background()
+	s, err := store.Open(ctx, filepath.Join(dir, "runs.db"))
+	if err != nil {
+		return err
 	}
+	return errors.Join(s.Verify(ctx), s.Close())
+}
+
+func checkTrials(stored []trial, t told) []string {
 	var faults []string
-	ids, rows := map[string]bool{}, map[string]bool{}
-	for _, trial := range doc.Trials {
+	ids, rows, good := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, trial := range stored {
 		if ids[trial.ID] {
 			faults = append(faults, "trial "+trial.ID+" is stored twice")
 		}
-		ids[trial.ID], rows[trial.Row] = true, true
-		if trial.Grade == "failed" && (trial.Failure == nil || trial.Failure.Error == "") {
+		failed := trial.Grade == "failed"
+		if !failed && good[trial.Row] {
+			faults = append(faults, "row "+trial.Row+" has more than one trial with numbers")
+		}
+		ids[trial.ID], rows[trial.Row], good[trial.Row] = true, true, good[trial.Row] || !failed
+		if failed && (trial.Failure == nil || trial.Failure.Error == "") {
 			faults = append(faults, "trial "+trial.ID+" failed without a reason")
 		}
-		if trial.Grade != "failed" && len(trial.Metrics) == 0 {
+		if !failed && len(trial.Metrics) == 0 {
 			faults = append(faults, "trial "+trial.ID+" has neither numbers nor a failure")
 		}
 	}
@@ -171,8 +160,40 @@ func checkTrials(document []byte, t told) []string {
 	}
 	// At most one trial more can be stored than was reported: the one whose
 	// commit the blow fell upon.
-	if len(doc.Trials) > len(t.finished)+1 {
-		faults = append(faults, fmt.Sprintf("%d trials are stored, %d were reported as finished", len(doc.Trials), len(t.finished)))
+	if len(stored) > len(t.finished)+1 {
+		faults = append(faults, fmt.Sprintf("%d trials are stored, %d were reported as finished", len(stored), len(t.finished)))
+	}
+	return faults
+}
+
+// checkResumed compares a finished run with what it was before it was
+// resumed: every row has its trial, and those that were there are untouched.
+func checkResumed(before, after document, rows int) []string {
+	var faults []string
+	if after.Run.Status != "done" {
+		faults = append(faults, "the resumed run's status is "+after.Run.Status)
+	}
+	have := map[string]trial{}
+	tried, good := map[string]bool{}, map[string]int{}
+	for _, t := range after.Trials {
+		have[t.ID] = t
+		tried[t.Row] = true
+		if t.Grade != "failed" {
+			good[t.Row]++
+		}
+	}
+	for _, old := range before.Trials {
+		if now := have[old.ID]; now.Row != old.Row || !reflect.DeepEqual(now.Metrics, old.Metrics) {
+			faults = append(faults, "trial "+old.ID+" is another one since the run was resumed")
+		}
+	}
+	for row, n := range good {
+		if n > 1 {
+			faults = append(faults, fmt.Sprintf("row %s has %d trials with numbers since the run was resumed", row, n))
+		}
+	}
+	if len(tried) != rows {
+		faults = append(faults, fmt.Sprintf("the resumed run has trials of %d rows, its plan has %d", len(tried), rows))
 	}
 	return faults
 }

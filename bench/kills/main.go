@@ -1,8 +1,12 @@
 // Program kills ends chokepoint runs by SIGINT, SIGTERM and SIGKILL at seeded
-// moments that are spread over every phase, and checks what each leaves: after
-// lab restore no namespace, link, process or nftables rule; every finished
-// trial readable, none twice, none torn. It prints how often each phase was
-// hit, and stops at nothing: all that is wrong is listed at the end.
+// moments that are spread over every stretch of a run, on a lab of the run's
+// own and on one that it was attached to, and checks what each leaves: a run
+// that was asked to stop has put everything back within 3 seconds; after a
+// killed one, lab restore does. Then no process, namespace, link, nftables
+// rule, queue, runtime directory or journal may be left, every finished trial
+// must be readable, none twice and none torn, and resume must be able to
+// finish the run. It prints how often each stretch was hit by which signal,
+// and stops at nothing: all that is wrong is listed at the end.
 package main
 
 import (
@@ -10,170 +14,122 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == lookRole {
+		os.Exit(lookMain(os.Stdout, os.Stderr))
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 type options struct {
-	program string
+	program string // the one under test: a copy of its own, so that its processes can be told from all others
+	look    string // this program, for looking around inside of a lab
 	kills   int
+	only    int
 	seed    uint64
 	uid     int
+	stop    time.Duration
 	dir     string
 }
 
 func run(args []string, out, talk io.Writer) int {
 	var o options
+	var binary string
 	flags := flag.NewFlagSet("kills", flag.ContinueOnError)
 	flags.SetOutput(talk)
-	flags.StringVar(&o.program, "program", "", "the chokepoint to run")
+	flags.StringVar(&binary, "binary", "", "the chokepoint to run (default: built from the source here)")
 	flags.IntVar(&o.kills, "n", 24, "how many runs to kill")
+	flags.IntVar(&o.only, "only", 0, "repeat the kill of this number alone")
 	flags.Uint64Var(&o.seed, "seed", 1, "decides the moments")
-	flags.IntVar(&o.uid, "uid", 0, "user to run as, where this one may choose")
-	if flags.Parse(args) != nil || o.program == "" || flags.NArg() > 0 {
+	flags.IntVar(&o.uid, "uid", os.Geteuid(), "user to run as; only root may choose")
+	flags.DurationVar(&o.stop, "stop", 3*time.Second, "how long a run may take to end once it is asked to")
+	if flags.Parse(args) != nil || flags.NArg() > 0 || o.kills < 1 || o.only < 0 || o.only > o.kills {
 		flags.Usage()
 		return 2
 	}
-	program, err := filepath.Abs(o.program)
+	var err error
+	if o.dir, err = os.MkdirTemp("", "chokepoint-kills-"); err == nil {
+		defer os.RemoveAll(o.dir)
+		err = prepare(&o, binary)
+	}
+	var s *suite
 	if err == nil {
-		o.program = program
-		o.dir, err = os.MkdirTemp("", "chokepoint-kills-")
+		s, err = newSuite(context.Background(), o, out)
 	}
 	if err != nil {
 		fmt.Fprintln(talk, "kills:", err)
 		return 1
 	}
-	defer os.RemoveAll(o.dir)
-	if err := prepare(o); err != nil {
-		fmt.Fprintln(talk, "kills:", err)
-		return 1
-	}
-	return killAll(o, out, talk)
+	return s.all(context.Background())
 }
 
-// plan has two paths and two blocks, so that a run has trials that set up,
-// that change something and that take something over.
+// plan has two paths, and settings that are changed between trials and must
+// be undone. The seed fixes the order, so that the stretches of one run are
+// found again in the next.
 const plan = `name: kills
-method: {duration: 400ms, warmup: 100ms, cooldown: 0, idle: 200ms, runs: 2, seed: 1}
+method: {duration: 250ms, warmup: 60ms, cooldown: 40ms, idle: 150ms, runs: 1, seed: 1}
 matrix:
+  streams: [2]
   tunnel: [none, wireguard]
   nat: [off, masquerade]
-  streams: [2]
+  firewall: [off, 20 stateful]
+  queue@router.wan: [pfifo limit 500]
 exclude:
+  - {tunnel: none, nat: off, firewall: off}
   - {tunnel: wireguard, nat: masquerade}
+  - {nat: off, firewall: 20 stateful}
 measure: {verify: false}
 `
 
-func prepare(o options) error {
-	for _, d := range []string{"", "home", "data", "state", "run", "tmp", "config"} {
-		path := filepath.Join(o.dir, d)
+func (o options) at(name string) string { return filepath.Join(o.dir, name) }
+
+// prepare makes the folders of the program under test and copies it there.
+func prepare(o *options, binary string) error {
+	for _, d := range []string{"", "bin", "home", "data", "state", "run", "tmp", "config"} {
+		path := o.at(d)
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return err
 		}
-		if o.uid != 0 {
-			if err := os.Chown(path, o.uid, o.uid); err != nil {
-				return err
-			}
+		if err := os.Chown(path, o.uid, -1); err != nil {
+			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(o.dir, "kills.yaml"), []byte(plan), 0o644)
-}
-
-var signals = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
-
-// blow is one planned kill. The moments go round the phases, and the signals
-// round each phase, so that n kills spread as evenly as n allows.
-type blow struct {
-	number int
-	phase  string
-	signal syscall.Signal
-	trial  int           // the trial, from 1, in which the phase is awaited
-	after  time.Duration // the phase's beginning
-	then   syscall.Signal
-	pause  time.Duration // until then
-}
-
-func plannedBlow(seed uint64, i int) blow {
-	r := rand.New(rand.NewPCG(seed, uint64(i)))
-	m := moments[i%len(moments)]
-	b := blow{number: i + 1, phase: m.name, signal: signals[(i/len(moments)+i)%len(signals)], trial: 1 + r.IntN(4)}
-	b.after = time.Duration(r.Float64() * float64(m.span))
-	if m.name == undoing {
-		// The first signal asks for the undoing, the second interrupts it.
-		b.then, b.signal = b.signal, syscall.SIGINT
-		b.pause = time.Duration(r.Float64() * float64(300*time.Millisecond))
+	if err := os.WriteFile(o.at("kills.yaml"), []byte(plan), 0o644); err != nil {
+		return err
 	}
-	return b
+	o.program, o.look = o.at("bin/chokepoint"), o.at("bin/look")
+	if err := copyFile("/proc/self/exe", o.look, 0o755); err != nil {
+		return err
+	}
+	if binary != "" {
+		return copyFile(binary, o.program, 0o755)
+	}
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", o.program, "./cmd/chokepoint")
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build chokepoint: %v\n%s", err, said)
+	}
+	return os.Chmod(o.program, 0o755)
 }
 
-func killAll(o options, out, talk io.Writer) int {
-	ctx := context.Background()
-	before, err := observe()
+func copyFile(from, to string, mode os.FileMode) error {
+	in, err := os.Open(from)
 	if err != nil {
-		fmt.Fprintln(talk, "kills:", err)
-		return 1
+		return err
 	}
-	hits := map[string]map[string]int{}
-	var wrong []string
-	for i := range o.kills {
-		b := plannedBlow(o.seed, i)
-		faults, hit := strike(ctx, o, b, before)
-		if hit {
-			if hits[b.phase] == nil {
-				hits[b.phase] = map[string]int{}
-			}
-			hits[b.phase][b.name()]++
-		} else {
-			faults = append(faults, "the run ended before the moment came")
-		}
-		verdict := "left nothing"
-		if len(faults) > 0 {
-			verdict = fmt.Sprint("WRONG: ", faults)
-		}
-		line := fmt.Sprintf("%3d %-12s trial %d +%-8s %-16s %s", b.number, b.phase, b.trial, b.after.Round(time.Millisecond), b.name(), verdict)
-		fmt.Fprintln(out, line)
-		if len(faults) > 0 {
-			wrong = append(wrong, line)
-		}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
 	}
-	return summary(o, hits, wrong, out)
-}
-
-func (b blow) name() string {
-	if b.then != 0 {
-		return short(b.signal) + "+" + short(b.then)
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
 	}
-	return short(b.signal)
-}
-
-func short(s syscall.Signal) string {
-	return map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL"}[s]
-}
-
-func summary(o options, hits map[string]map[string]int, wrong []string, out io.Writer) int {
-	total := 0
-	for _, m := range moments {
-		sum := 0
-		for _, n := range hits[m.name] {
-			sum += n
-		}
-		total += sum
-		fmt.Fprintf(out, "note: %-12s %3d kills %v\n", m.name, sum, hits[m.name])
-		if sum == 0 && o.kills >= len(moments) {
-			wrong = append(wrong, "phase "+m.name+" was never hit")
-		}
-	}
-	fmt.Fprintf(out, "note: %d kills, seed %d, uid %d: %d hit their moment, %d wrong\n", o.kills, o.seed, o.uid, total, len(wrong))
-	for _, line := range wrong {
-		fmt.Fprintln(out, "fail:", line)
-	}
-	if len(wrong) > 0 {
-		return 1
-	}
-	return 0
+	return out.Close()
 }

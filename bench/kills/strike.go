@@ -9,154 +9,136 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// moment is a stretch of a run in which to strike.
-type moment struct {
-	name  string
-	event string        // awaited event
-	phase string        // and its phase, for event "phase"
-	span  time.Duration // the blow falls within this after it
-}
-
-const undoing = "undo"
-
-// moments are all stretches of a run: beginning, building the lab, the phases
-// of a trial, the commit that follows the last of them, and the undoing.
-var moments = []moment{
-	{name: "start", span: 60 * time.Millisecond},
-	{name: "lab", event: "run-started", span: 150 * time.Millisecond},
-	{name: "set-up", event: "phase", phase: "set-up", span: 60 * time.Millisecond},
-	{name: "verify-path", event: "phase", phase: "verify-path", span: 60 * time.Millisecond},
-	{name: "idle-latency", event: "phase", phase: "idle-latency", span: 200 * time.Millisecond},
-	{name: "warm-up", event: "phase", phase: "warm-up", span: 100 * time.Millisecond},
-	{name: "window", event: "phase", phase: "window", span: 400 * time.Millisecond},
-	{name: "drain", event: "phase", phase: "drain", span: 60 * time.Millisecond},
-	{name: "collect", event: "phase", phase: "collect", span: 10 * time.Millisecond},
-	{name: "commit", event: "phase", phase: "collect", span: 60 * time.Millisecond},
-	{name: undoing, event: "phase", phase: "window", span: 400 * time.Millisecond},
-	{name: "end", event: "run-ended", span: 100 * time.Millisecond},
-}
+const (
+	patience  = 60 * time.Second       // for a run to reach its moment
+	vanishing = 5 * time.Second        // for the kernel to remove what nobody holds any more
+	leaving   = time.Second            // for the agents of a lab that stays to leave once a run has hung up
+	writing   = 500 * time.Microsecond // of a commit
+)
 
 // event is what is needed of a line of run --json.
 type event struct {
 	Event, Phase, Row, Run, Status string
-	Index                          int
+	Index, Total                   int
 }
 
 // told is what a run said before it ended.
 type told struct {
 	run      string
+	rows     int      // of the plan
+	begun    int      // trials
 	finished []string // rows whose trial was reported as ended, in order
-	code     int
+	ended    bool     // it said so
+	code     int      // −1: by a signal
 	talk     string
+	stopped  time.Duration // from the first signal to the end of the process
 }
-
-const (
-	patience  = 90 * time.Second // for a run to reach its moment
-	stopping  = 5 * time.Second  // for a signalled run to end: 3 promised, 2 for a slow machine
-	vanishing = 5 * time.Second  // for the kernel to remove what it must
-)
 
 func (o options) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, o.program, args...)
-	at := func(name string) string { return filepath.Join(o.dir, name) }
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + at("home"), "XDG_DATA_HOME=" + at("data"), "XDG_STATE_HOME=" + at("state"),
-		"XDG_RUNTIME_DIR=" + at("run"), "XDG_CONFIG_HOME=" + at("config"), "TMPDIR=" + at("tmp"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + o.at("home"), "XDG_DATA_HOME=" + o.at("data"), "XDG_STATE_HOME=" + o.at("state"),
+		"XDG_RUNTIME_DIR=" + o.at("run"), "XDG_CONFIG_HOME=" + o.at("config"), "TMPDIR=" + o.at("tmp"),
 	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if o.uid != 0 {
-		id := uint32(o.uid)
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+	if o.uid != os.Geteuid() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.uid), Gid: uint32(o.uid)}
 	}
 	return cmd
 }
 
-// strike starts a run, ends it as planned, and lists what is wrong after.
-func strike(ctx context.Context, o options, b blow, before machine) (faults []string, hit bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// say runs a short command of the program and returns what it prints.
+func (o options) say(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	known, err := storedRuns(ctx, o)
+	cmd := o.command(ctx, args...)
+	var talk strings.Builder
+	cmd.Stderr = &talk
+	out, err := cmd.Output()
 	if err != nil {
-		return []string{err.Error()}, true
+		return string(out), fmt.Errorf("chokepoint %s: %v: %s%s", strings.Join(args, " "), err, talk.String(), out)
 	}
-	t, hit, err := killOne(ctx, o, b)
-	if err != nil {
-		faults = append(faults, err.Error())
-	}
-	last := b.signal
-	if b.then != 0 {
-		last = b.then
-	}
-	if hit && last != syscall.SIGKILL && t.code != 130 && b.phase != "end" {
-		faults = append(faults, fmt.Sprintf("exit code %d, want 130: %s", t.code, t.talk))
-	}
-	if out, err := o.command(context.Background(), "lab", "restore").CombinedOutput(); err != nil {
-		faults = append(faults, fmt.Sprintf("lab restore: %v: %s", err, out))
-	}
-	faults = append(faults, leftBehind(before)...)
-	return append(faults, checkStore(context.Background(), o, known, t)...), hit
+	return string(out), nil
 }
 
-// killOne runs the plan until the moment, and strikes.
-func killOne(ctx context.Context, o options, b blow) (told, bool, error) {
-	cmd := o.command(ctx, "run", filepath.Join(o.dir, "kills.yaml"), "--json")
+// watcher follows the events of one run, remembers its stretches, and strikes
+// when the moment has come.
+type watcher struct {
+	o      options
+	blow   *blow // nil: only watch
+	target stretch
+	scale  float64 // of the delay within the stretch
+	run    *os.Process
+
+	mu     sync.Mutex // what follows is shared with the striking goroutine
+	told   told
+	now    stretch
+	since  time.Time
+	seen   []stretch
+	armed  bool
+	hit    string // the stretch that was hit, "" if none was
+	struck time.Time
+	blows  sync.WaitGroup
+	spaces map[string]bool // namespaces that its processes were in
+}
+
+// follow runs the program to its end.
+func (w *watcher) follow(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := w.o.command(ctx, args...)
 	var talk strings.Builder
 	cmd.Stderr = &talk
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return told{}, false, err
+		return err
 	}
+	w.since = time.Now()
 	if err := cmd.Start(); err != nil {
-		return told{}, false, err
+		return err
 	}
-	w := watcher{blow: b, struck: make(chan error, 1)}
-	for _, m := range moments {
-		if m.name == b.phase {
-			w.moment = m
-		}
+	w.run = cmd.Process
+	over, watched := make(chan struct{}), make(chan error, 1)
+	go func() { watched <- w.o.watchNamespaces(w.spaces, over) }()
+	w.enter(atStart, 0)
+	w.read(stdout)
+	err = cmd.Wait()
+	end := time.Now()
+	w.enter("", 0)
+	w.blows.Wait()
+	close(over)
+	if err := <-watched; err != nil {
+		return err
 	}
-	if w.moment.event == "" {
-		w.strikeLater(cmd.Process)
-	}
-	w.read(stdout, cmd.Process)
-	late := w.ended()
 	var exit *exec.ExitError
-	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		return w.told, w.hit, err
+	if err != nil && !errors.As(err, &exit) {
+		return err
 	}
 	w.told.code, w.told.talk = cmd.ProcessState.ExitCode(), talk.String()
-	if ctx.Err() != nil {
-		return w.told, w.hit, fmt.Errorf("the run did not end in %s: %s", patience, talk.String())
+	if !w.struck.IsZero() {
+		w.told.stopped = end.Sub(w.struck)
 	}
-	return w.told, w.hit, late
+	if ctx.Err() != nil {
+		return fmt.Errorf("the run did not end in %s: %s", patience, talk.String())
+	}
+	return nil
 }
 
-// watcher follows the events of a run up to the blow, and beyond it to the
-// end of the output.
-type watcher struct {
-	blow   blow
-	moment moment
-	told   told
-	trial  int
-	hit    bool
-	at     time.Time
-	struck chan error
-}
-
-func (w *watcher) read(stdout io.Reader, p *os.Process) {
+func (w *watcher) read(stdout io.Reader) {
 	lines := bufio.NewReaderSize(stdout, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
 		var e event
 		if json.Unmarshal(line, &e) == nil {
-			w.take(e, p)
+			w.take(e)
 		}
 		if err != nil {
 			return
@@ -164,50 +146,112 @@ func (w *watcher) read(stdout io.Reader, p *os.Process) {
 	}
 }
 
-func (w *watcher) take(e event, p *os.Process) {
+func (w *watcher) take(e event) {
+	w.mu.Lock()
+	t := &w.told
+	trial := t.begun
 	switch e.Event {
 	case "run-started":
-		w.told.run = e.Run
+		t.run = e.Run
 	case "trial-started":
-		w.trial++
+		t.begun++
 	case "trial-ended":
-		w.told.finished = append(w.told.finished, e.Row)
+		t.finished, t.rows = append(t.finished, e.Row), e.Total
+	case "run-ended":
+		t.ended = true
 	}
-	// Not every trial has every phase (idle latency comes once per path and
-	// block), so the first one at or after the planned trial is taken.
-	inTrial := w.moment.event != "phase" || w.trial >= w.blow.trial
-	if !w.hit && e.Event == w.moment.event && e.Phase == w.moment.phase && inTrial {
-		w.strikeLater(p)
+	last := e.Index == e.Total
+	w.mu.Unlock()
+	switch {
+	case e.Event == "run-started":
+		w.enter(inLab, 0)
+	case e.Event == "phase" && e.Phase == "tester ceiling":
+		w.enter(inCeiling, 0)
+	case e.Event == "phase":
+		w.enter(e.Phase, trial)
+	case e.Event == "trial-ended" && last:
+		w.enter(inUndo, 0)
+	case e.Event == "trial-ended":
+		w.enter(between, 0)
+	case e.Event == "run-ended":
+		w.enter(inReport, 0)
 	}
 }
 
-func (w *watcher) strikeLater(p *os.Process) {
-	w.hit = true
-	go func() {
-		time.Sleep(w.blow.after)
-		w.at = time.Now()
-		err := p.Signal(w.blow.signal)
-		if w.blow.then != 0 {
-			time.Sleep(w.blow.pause)
-			// It may have ended in the meantime, which is all right.
-			if again := p.Signal(w.blow.then); again != nil && !errors.Is(again, os.ErrProcessDone) {
-				err = again
-			}
+// enter notes that a stretch ends and the next one begins.
+func (w *watcher) enter(name string, trial int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := time.Now()
+	if w.now.name != "" {
+		w.now.span = at.Sub(w.since)
+		w.seen = append(w.seen, w.now)
+	}
+	w.now, w.since = stretch{name: name, trial: trial}, at
+	if w.blow == nil || w.armed || name != w.target.name || trial != w.target.trial {
+		return
+	}
+	w.armed = true
+	w.blows.Add(1)
+	go w.strike()
+}
+
+// strike waits for the moment within the stretch and sends the signals.
+func (w *watcher) strike() {
+	defer w.blows.Done()
+	span := w.target.span
+	if w.blow.moment == inCommit {
+		w.awaitWriting()
+		span = writing
+	}
+	time.Sleep(time.Duration(w.scale * w.blow.within * float64(span)))
+	w.mu.Lock()
+	hit := w.now.name
+	w.struck = time.Now()
+	w.mu.Unlock()
+	first := w.blow.signal
+	if w.blow.moment == inStopping {
+		first = syscall.SIGINT
+	}
+	if hit == "" || w.run.Signal(first) != nil {
+		return // it had ended
+	}
+	if hit == "collect" && w.blow.moment == inCommit {
+		hit = inCommit
+	}
+	if w.blow.moment == inStopping {
+		// The time a stop takes is 20 to 200 ms.
+		time.Sleep(2*time.Millisecond + time.Duration(w.scale*w.blow.within*float64(100*time.Millisecond)))
+		if w.run.Signal(w.blow.signal) == nil && hit == "window" {
+			hit = inStopping
 		}
-		w.struck <- err
-	}()
+	} else if w.blow.again > 0 {
+		time.Sleep(w.blow.again)
+		_ = w.run.Signal(w.blow.signal) // it may have ended, which is all right
+	}
+	w.mu.Lock()
+	w.hit = hit
+	w.mu.Unlock()
 }
 
-// ended is called once the output has ended, and says if that took too long.
-func (w *watcher) ended() error {
-	if !w.hit {
-		return nil
+// awaitWriting returns when the store's write-ahead log changes, or when the
+// trial is reported as stored.
+func (w *watcher) awaitWriting() {
+	log := w.o.at("data/chokepoint/runs.db-wal")
+	look := func() (size, when int64) {
+		if info, err := os.Stat(log); err == nil {
+			return info.Size(), info.ModTime().UnixNano()
+		}
+		return 0, 0
 	}
-	if err := <-w.struck; err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal the run: %v", err)
+	size, when := look()
+	for {
+		w.mu.Lock()
+		over := w.now.name != "collect"
+		w.mu.Unlock()
+		if s, m := look(); over || s != size || m != when {
+			return
+		}
+		runtime.Gosched() // a commit takes less than a sleep
 	}
-	if took := time.Since(w.at); took > stopping {
-		return fmt.Errorf("it took %s to end, %s are allowed", took.Round(time.Millisecond), stopping)
-	}
-	return nil
 }

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// lookRole makes this program look around in the namespace that it is started
+// in, and print what it sees.
+const lookRole = "look"
+
+func lookMain(out, talk io.Writer) int {
+	i, err := lookAround()
+	if err == nil {
+		i, err = i.withKernel()
+	}
+	if err != nil {
+		fmt.Fprintln(talk, "look:", err)
+		return 1
+	}
+	fmt.Fprintln(out, strings.Join(i.sorted(), "\n"))
+	return 0
+}
+
+// withKernel adds what needs netlink.
+func (i inventory) withKernel() (inventory, error) {
+	devices, err := kernel.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, dev := range devices {
+		queue, err := kernel.RootQueue(dev)
+		if err != nil {
+			return nil, err
+		}
+		length, err := kernel.TxQueueLen(dev)
+		if err != nil {
+			return nil, err
+		}
+		features, err := kernel.Features(dev)
+		if err != nil {
+			return nil, err
+		}
+		i = append(i, fmt.Sprintf("device %s: queue %v, txqueuelen %d", dev, queue, length), fmt.Sprintf("device %s: features %v", dev, features))
+	}
+	tables, err := kernel.FilterTables()
+	if err != nil {
+		return nil, err
+	}
+	return append(i, fmt.Sprint("tables of nftables: ", tables)), nil
+}
+
+// lookInto lists what can be changed in the nodes of a lab that is up.
+func (o options) lookInto(lab string, nodes []string) (inventory, error) {
+	var all inventory
+	for _, n := range nodes {
+		said, err := o.say("lab", "exec", n, "--lab", lab, "--", o.look, lookRole)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(said) {
+			all = append(all, n+": "+strings.TrimSpace(line))
+		}
+	}
+	return all.sorted(), nil
+}
