@@ -128,8 +128,8 @@ var homes = []home{
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
-	{"github.com/google/go-cmp", nil},
-	{"github.com/rogpeppe/go-internal", nil},
+	{"github.com/google/go-cmp", []string{"labtest"}},
+	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest"}},
 	{"net/http", nil}, // nothing here speaks to a network service
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/traffic"}},

@@ -209,16 +209,21 @@ func declaredLocally(f *ast.File, id *ast.Ident) bool {
 	return !ok || !slices.Contains(packageVars(f), spec)
 }
 
-// misplacedContext: ctx comes first and is never kept in a struct.
+// misplacedContext: ctx comes first, but for the testing.T of a suite, and is
+// never kept in a struct.
 func misplacedContext(t *tree) []string {
-	isContext := func(e ast.Expr) bool {
+	isFrom := func(pkg string, e ast.Expr, names ...string) bool {
+		if star, ok := e.(*ast.StarExpr); ok {
+			e = star.X
+		}
 		sel, ok := e.(*ast.SelectorExpr)
 		if !ok {
 			return false
 		}
 		id, ok := sel.X.(*ast.Ident)
-		return ok && id.Name == "context" && sel.Sel.Name == "Context"
+		return ok && id.Name == pkg && slices.Contains(names, sel.Sel.Name)
 	}
+	isContext := func(e ast.Expr) bool { return isFrom("context", e, "Context") }
 	var found []string
 	for _, f := range t.production() {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -230,7 +235,11 @@ func misplacedContext(t *tree) []string {
 					}
 				}
 			case *ast.FuncType:
-				for i, field := range n.Params.List {
+				params := n.Params.List
+				if len(params) > 0 && isFrom("testing", params[0].Type, "T", "B", "F", "TB") {
+					params = params[1:]
+				}
+				for i, field := range params {
 					if i > 0 && isContext(field.Type) {
 						found = append(found, fmt.Sprintf("%s: context is not the first parameter", t.at(field)))
 					}
