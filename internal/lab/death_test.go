@@ -174,7 +174,7 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"me"}) {
 		t.Errorf("restore: got %+v, %v, want nothing undone and me living", restored, err)
 	}
-	if got := labtest.Reach(t, l, 0, 4, 1500); len(got.Back) != 1 {
+	if got := labtest.Reach(t, l, 0, 4, 0, 1500); len(got.Back) != 1 {
 		t.Errorf("after restore: got %v (%s), want the lab to carry", got.Back, got.Note)
 	}
 	if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {

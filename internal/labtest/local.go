@@ -118,8 +118,9 @@ func Devices(t testing.TB, l *lab.Lab, node string) []string {
 }
 
 // Reach sends packets of the sizes from the near to the far node on a slot's
-// path, and returns the sizes that came back.
-func Reach(t testing.TB, l *lab.Lab, slot, ip int, sizes ...int) agent.Reached {
+// path, and returns the sizes that came back. beyond, unless it is 0, is a
+// size that should not pass: it is tried only once.
+func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.Reached {
 	t.Helper()
 	const port = 20995
 	ctx := Context(t)
@@ -146,7 +147,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip int, sizes ...int) agent.Reached {
 		t.Fatalf("echo on %s at %s: %v", answerer.Name, far, err)
 	}
 	var out agent.Reached
-	if err := asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port, Sizes: sizes}, &out); err != nil {
+	if err := asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port, Sizes: sizes, Beyond: beyond}, &out); err != nil {
 		t.Fatalf("reach %s from %s: %v", far, near, err)
 	}
 	return out

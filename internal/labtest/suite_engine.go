@@ -1,0 +1,183 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Ends are the two ends of a slot's path on a lab.
+func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
+	t.Helper()
+	ctx := Context(t)
+	for i, end := range []*traffic.End{&near, &far} {
+		name := []string{l.Topology.Near, l.Topology.Far}[i]
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		offset, _, err := n.Agent.Clock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := l.Address(slot, i, ip)
+		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset}
+	}
+	return near, far
+}
+
+// Conductor keeps one engine in time: a warm-up of a fifth of its window.
+type Conductor struct {
+	Length time.Duration
+	// Start, where it is set, is called when the timeline is fixed.
+	Start func()
+
+	mu     sync.Mutex
+	window record.Window
+}
+
+// Ready implements traffic.Conductor.
+func (c *Conductor) Ready(context.Context) (record.Window, error) {
+	begin := host.Monotonic() + int64(15*time.Millisecond)
+	w := record.Window{Begin: begin, Start: begin + int64(c.Length/5)}
+	w.End = w.Start + int64(c.Length)
+	w.Stop = w.End + int64(20*time.Millisecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.window = w
+	if c.Start != nil {
+		c.Start()
+	}
+	return w, nil
+}
+
+// Progress implements traffic.Conductor.
+func (c *Conductor) Progress(traffic.Progress) {}
+
+// Loads are what every engine is tried with. Rates are modest: the suite
+// judges the accounts, not the speed.
+func Loads() map[string]record.Load {
+	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic", Opener: "near",
+		Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: "suite"}
+	change := func(f func(l *record.Load)) record.Load {
+		l := base
+		f(&l)
+		return l
+	}
+	return map[string]record.Load{
+		"tcp up":         base,
+		"tcp down, 4":    change(func(l *record.Load) { l.Direction, l.Streams = record.Down, 4 }),
+		"tcp both, IPv6": change(func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
+		"tcp far opens":  change(func(l *record.Load) { l.Opener = "far" }),
+		"udp 20M":        change(func(l *record.Load) { l.Protocol, l.PacketSize, l.RateBps = "udp", 500, 20e6 }),
+		"udp down, 2": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.RateBps, l.Direction, l.Streams = "udp", 200, 5e6, record.Down, 2
+		}),
+		"udp flat, IPv6":  change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
+		"tcp, every byte": change(func(l *record.Load) { l.Verify = true }),
+	}
+}
+
+// EngineSuite is what every engine must do: for one load, account for what it
+// sent, and end soon after it is told to.
+func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
+	near, far := Ends(t, l, 0, load.IP)
+	ctx := Context(t)
+	if a := e.Check(ctx, near, far, load); a.State != check.Yes {
+		if a.State == check.No && a.Reason != "" {
+			t.Skip("skip: the engine offers no such load here: " + a.Reason)
+		}
+		t.Fatalf("check: got %v (%s), want yes or a conclusive no", a.State, a.Reason)
+	}
+	got, err := e.Offer(ctx, near, far, load, &Conductor{Length: load.Duration})
+	if err != nil {
+		t.Fatalf("offer: %v", err)
+	}
+	accounts(t, got, load)
+	cause := errors.New("enough")
+	cancelled, cancel := context.WithCancelCause(ctx)
+	var at time.Time
+	c := &Conductor{Length: time.Minute, Start: func() {
+		time.AfterFunc(50*time.Millisecond, func() { at = time.Now(); cancel(cause) })
+	}}
+	load.Duration = time.Minute
+	_, err = e.Offer(cancelled, near, far, load, c)
+	if took := time.Since(at); !errors.Is(err, cause) && !errors.Is(err, context.Canceled) || took > 3*time.Second {
+		t.Errorf("cancelled: got %v after %s, want the cause within 3 s", err, took)
+	}
+}
+
+// accounts: every flow of the load is there, and its numbers add up.
+func accounts(t *testing.T, got *record.Traffic, load record.Load) {
+	t.Helper()
+	want := load.Streams
+	if load.Direction == record.Both {
+		want *= 2
+	}
+	if len(got.Flows) != want {
+		t.Errorf("flows: got %d, want %d", len(got.Flows), want)
+	}
+	for _, f := range got.Flows {
+		name := f.Direction
+		if f.ReceivedBytes <= 0 || f.SentBytes <= 0 || f.SenderNs <= 0 || f.ReceiverNs <= 0 {
+			t.Errorf("%s flow %d: got %d bytes sent in %d ns and %d received in %d ns, want all above zero",
+				name, f.Stream, f.SentBytes, f.SenderNs, f.ReceivedBytes, f.ReceiverNs)
+		}
+		if p := f.Packets; load.Protocol == "udp" {
+			switch {
+			case p == nil:
+				t.Errorf("%s flow %d: got no packet counts, want them", name, f.Stream)
+			case p.Sent <= 0 || p.Sent != p.Received+p.Lost:
+				t.Errorf("%s flow %d: sent %d, received %d, lost %d; want sent = received + lost", name, f.Stream, p.Sent, p.Received, p.Lost)
+			case p.Size != load.PacketSize:
+				t.Errorf("%s flow %d: got packets of %d bytes, want %d", name, f.Stream, p.Size, load.PacketSize)
+			}
+		}
+		if load.Verify && (f.Verified <= 0 || f.Corrupt != 0) {
+			t.Errorf("%s flow %d: got %d bytes verified and %d corrupt, want all right", name, f.Stream, f.Verified, f.Corrupt)
+		}
+	}
+	for _, side := range []string{"near", "far"} {
+		if u, ok := got.Ends[side]; !ok || u.Node == "" || u.UserNs+u.SystemNs <= 0 {
+			t.Errorf("cost of the %s end: got %+v, want its node and CPU time", side, u)
+		}
+	}
+}
+
+// ProberSuite is what a latency probe must do on an idle path: account for
+// every slot, and report its own timer's error.
+func ProberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
+	for ip := 4; ip <= 6; ip += 2 {
+		near, far := Ends(t, l, 0, ip)
+		const length, interval = 200 * time.Millisecond, 2 * time.Millisecond
+		load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100, Opener: "near", Port: 20900,
+			Duration: length, Interval: interval, Tag: "suite"}
+		got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
+		if err != nil {
+			t.Fatalf("IPv%d: %v", ip, err)
+		}
+		lost := 0
+		for _, rtt := range got.RTT {
+			if rtt < 0 {
+				lost++
+			} else if rtt == 0 || rtt > int64(time.Second) {
+				t.Errorf("IPv%d: got a round trip of %d ns, want one between 0 and 1 s", ip, rtt)
+			}
+		}
+		slots := int64(length / interval)
+		if n := int64(len(got.RTT)) + got.SkippedSlots; n < slots-1 || n > slots+1 || lost > len(got.RTT)/10 {
+			t.Errorf("IPv%d: got %d probes, %d slots skipped and %d lost, want %d in all and few lost", ip, len(got.RTT), got.SkippedSlots, lost, slots)
+		}
+		if len(got.Late) != len(got.RTT) || len(got.SentAt) != len(got.RTT) {
+			t.Errorf("IPv%d: got %d timer errors and %d send times for %d probes, want one each", ip, len(got.Late), len(got.SentAt), len(got.RTT))
+		}
+	}
+}

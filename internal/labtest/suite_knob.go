@@ -1,0 +1,133 @@
+package labtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// KnobSuite is what every knob must do on a real lab, for one setting: parse
+// stably, be applied as it is read back, be restored, and be put back by the
+// node itself when the session that holds it is killed. attach returns
+// another controller's view of the same lab.
+func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s record.Setting) {
+	ctx := Context(t)
+	want := parseStably(t, k, s)
+	if a := l.CheckSetting(ctx, s); a.State != check.Yes {
+		if a.State == check.No && a.Reason != "" {
+			t.Skip("skip: this kernel or user lacks the setting: " + a.Reason)
+		}
+		t.Fatalf("check %s=%s: got %v (%s), want yes or a conclusive no", s.Knob, s.Value, a.State, a.Reason)
+	}
+	read := func() knob.State {
+		t.Helper()
+		got, err := readSetting(t, l, k, s, want)
+		if err != nil {
+			t.Errorf("read %s: %v", s.Knob, err)
+		}
+		return got
+	}
+	before := read()
+	if knob.Same(k, want, before) {
+		t.Fatalf("%s=%s holds already: the suite wants a level that changes something", s.Knob, s.Value)
+	}
+	for range 2 { // the second time nothing is done
+		if err := l.Settle(ctx, []record.Setting{s}); err != nil {
+			t.Fatalf("apply %s=%s: %v", s.Knob, s.Value, err)
+		}
+		if got := read(); !knob.Same(k, want, got) {
+			t.Errorf("read back: got %q, want %q", got, want)
+		}
+	}
+	if err := l.Settle(ctx, nil); err != nil {
+		t.Fatalf("restore %s: %v", s.Knob, err)
+	}
+	if got := read(); got != before {
+		t.Errorf("restored: got %q, want %q as before", got, before)
+	}
+	other := attach()
+	if err := other.Settle(ctx, []record.Setting{s}); err != nil {
+		t.Fatalf("apply %s=%s by another controller: %v", s.Knob, s.Value, err)
+	}
+	if got := read(); !knob.Same(k, want, got) {
+		t.Errorf("set by another controller: got %q, want %q", got, want)
+	}
+	n, err := other.Node(ctx, s.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Agent.Close() // as a controller that dies
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got, err := readSetting(t, l, k, s, want) // fails while the node is half way back
+		if got == before {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("after the session was killed: got %q, %v, want %q as before", got, err, before)
+			return
+		}
+	}
+}
+
+// parseStably parses a setting's value; the canonical text must parse to
+// itself, and nonsense to an error that says what is allowed.
+func parseStably(t *testing.T, k knob.Knob, s record.Setting) knob.State {
+	t.Helper()
+	text := s.Value
+	if _, member, isFamily := strings.Cut(s.Knob, ":"); isFamily {
+		text = member + "=" + text
+	}
+	want, err := k.Parse(text)
+	if err != nil {
+		t.Fatalf("parse %q: %v", text, err)
+	}
+	if again, err := k.Parse(string(want)); err != nil || again != want {
+		t.Errorf("parse canonical %q: got %q, %v, want itself", want, again, err)
+	}
+	if got, err := k.Parse("no such level \x00"); err == nil || got != "" {
+		t.Errorf("parse nonsense: got %q, %v, want an error and no state", got, err)
+	}
+	return want
+}
+
+// readSetting reads a setting without changing it: it begins to turn the knob
+// and leaves when the node has said what it found.
+func readSetting(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State, error) {
+	ctx := Context(t)
+	n, err := l.Node(ctx, s.Node)
+	if err != nil {
+		return "", err
+	}
+	p := knob.Place{Node: s.Node, Port: s.Port, Ports: l.Ports(s.Node)}
+	p.Inside, p.Outside, p.WAN = surroundings(l, s.Node)
+	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: want})
+	if err != nil {
+		return "", err
+	}
+	defer session.Close()
+	var held agent.Held
+	if err := host.Await(ctx, session, &held); err != nil {
+		return "", fmt.Errorf("begin to turn %s: %w", k.Name(), err)
+	}
+	return held.State, nil
+}
+
+// surroundings are what a port forward joins: the near node's addresses and
+// the router's own, on the port that faces the far side.
+func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string) {
+	for ip := 4; ip <= 6; ip += 2 {
+		inside = append(inside, l.Address(0, 0, ip).String())
+		if a, err := l.ForwardAddress(ip); err == nil && len(l.Topology.Routers) > 0 && node == l.Topology.Routers[0] {
+			outside, wan = append(outside, a.String()), "wan"
+		}
+	}
+	return inside, outside, wan
+}

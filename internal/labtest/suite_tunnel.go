@@ -1,0 +1,104 @@
+package labtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+)
+
+// TunnelSuite is what every kind of tunnel must do on a real lab: come up and
+// go down twice, bear being taken down twice, leave no device, route or
+// process, and count what it carries.
+func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
+	const slot, mtu = 3, 1380
+	ctx := Context(t)
+	near, far, err := l.Ends(ctx, kind.Name(), slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := kind.Check(ctx, near, far); a.State != check.Yes {
+		if a.State == check.No && a.Reason != "" {
+			t.Skip("skip: this kernel has no such tunnel: " + a.Reason)
+		}
+		t.Fatalf("check: got %v (%s), want yes or a conclusive no", a.State, a.Reason)
+	}
+	before := residue(t, l)
+	for range 2 {
+		p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun3", MTU: mtu, Port: 51823})
+		if err != nil {
+			t.Fatalf("up: %v", err)
+		}
+		tunnelCarries(t, l, p, slot, mtu)
+		for range 2 {
+			if err := p.Down(ctx); err != nil {
+				t.Errorf("down: %v", err)
+			}
+		}
+		if _, err := p.Counters(ctx); err == nil {
+			t.Error("counters of a tunnel that is down: got no error, want one")
+		}
+		left := residue(t, l)
+		for deadline := time.Now().Add(2 * time.Second); !slices.Equal(left, before) && time.Now().Before(deadline); left = residue(t, l) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !slices.Equal(left, before) {
+			t.Errorf("after down: got %v, want what there was before, %v", left, before)
+		}
+	}
+}
+
+func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
+	t.Helper()
+	ctx := Context(t)
+	if p.MTU() != mtu {
+		t.Errorf("mtu: got %d, want %d", p.MTU(), mtu)
+	}
+	for e, node := range l.Topology.Tunnel {
+		if dev := p.Devices()[e]; !slices.Contains(Devices(t, l, node), dev) {
+			t.Errorf("devices of %s: got %v, want %s among them", node, Devices(t, l, node), dev)
+		}
+	}
+	for ip := 4; ip <= 6; ip += 2 {
+		before, err := p.Counters(ctx)
+		if err != nil {
+			t.Fatalf("counters: %v", err)
+		}
+		got := Reach(t, l, slot, ip, mtu+1, 100, mtu)
+		if !slices.Equal(got.Back, []int{100, mtu}) {
+			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu, mtu+1, got.Back, got.Note)
+		}
+		after, err := p.Counters(ctx)
+		if err != nil {
+			t.Fatalf("counters: %v", err)
+		}
+		if sent, received := int64(after.Sent-before.Sent), int64(after.Received-before.Received); sent < got.Bytes || received < got.Bytes {
+			t.Errorf("IPv%d, %d bytes each way: counters moved by %d sent and %d received", ip, got.Bytes, sent, received)
+		}
+	}
+}
+
+// residue is what a tunnel may leave in a lab: devices, routes and processes.
+func residue(t *testing.T, l *lab.Lab) []string {
+	t.Helper()
+	var out []string
+	for _, n := range l.Topology.Nodes {
+		for _, dev := range Devices(t, l, n.Name) {
+			out = append(out, n.Name+" device "+dev)
+		}
+		for line := range strings.Lines(Exec(t, l, n.Name, "cat", "/proc/net/route")) {
+			out = append(out, n.Name+" route "+strings.Join(strings.Fields(line)[:3], " "))
+		}
+	}
+	processes := 0
+	for _, name := range strings.Fields(Exec(t, l, l.Topology.Near, "ls", "/proc")) {
+		if name[0] >= '0' && name[0] <= '9' {
+			processes++
+		}
+	}
+	return append(out, strings.Repeat("process ", processes))
+}

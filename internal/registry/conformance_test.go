@@ -1,0 +1,114 @@
+package registry_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+)
+
+func TestHosts(t *testing.T) {
+	t.Run("local", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "have"), []byte("had"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		labtest.HostSuite(t, host.Local(), dir)
+	})
+	t.Run("fake", func(t *testing.T) {
+		labtest.HostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil), "/dir")
+	})
+}
+
+// TestTunnels runs the suite over every kind, in a lab where the tunnel ends
+// on an end node and in one where it runs between two routers.
+func TestTunnels(t *testing.T) {
+	t.Parallel()
+	for _, topology := range []string{"forward", "site-to-site"} {
+		l := labtest.Up(t, topology, registry.LabParts())
+		for _, kind := range node.Tunnels() {
+			t.Run(topology+"/"+kind.Name(), func(t *testing.T) { labtest.TunnelSuite(t, l, kind) })
+		}
+	}
+}
+
+// settings are levels that change something on a lab as it comes up, at least
+// one for each knob.
+var settings = map[string][]record.Setting{
+	"link_mtu": {{Node: "router", Port: "wan", Value: "1400"}, {Node: "server", Value: "9000"}},
+	"queue": {{Node: "router", Port: "wan", Value: "pfifo limit 50"}, {Node: "router", Value: "tbf rate 300M"},
+		{Node: "router", Port: "lan", Value: "htb rate 300M"}},
+	"txqueuelen": {{Node: "router", Value: "77"}},
+	"offload":    {{Node: "client", Value: "wire"}},
+	"nat":        {{Node: "router", Value: "masquerade"}, {Node: "router", Value: "forward"}},
+	"vlan":       {{Node: "router", Port: "lan", Value: "10"}},
+	"firewall":   {{Node: "router", Value: "10"}, {Node: "router", Value: "10 stateful"}},
+	"ip_forward": {{Node: "router", Value: "off"}, {Node: "router", Value: "ipv4"}},
+	"sysctl:":    {{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"}},
+	"cpus":       {{Node: "router", Value: "0"}},
+}
+
+func TestKnobs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
+	for _, k := range node.Knobs() {
+		if len(settings[k.Name()]) == 0 {
+			t.Errorf("knob %s: got no setting to run the suite with, want one", k.Name())
+		}
+		for _, s := range settings[k.Name()] {
+			if s.Knob == "" {
+				s.Knob = k.Name()
+			}
+			t.Run(s.Knob+"="+s.Value+"@"+s.Node+"."+s.Port, func(t *testing.T) {
+				labtest.KnobSuite(t, l, func() *lab.Lab {
+					other, err := lab.Attach(dir, id, registry.LabParts(), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return other
+				}, k, s)
+			})
+		}
+	}
+}
+
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	for i, e := range node.Engines() {
+		t.Run(e.Name(), func(t *testing.T) {
+			t.Parallel()
+			l := labtest.Up(t, "forward", registry.LabParts())
+			for name, load := range labtest.Loads() {
+				if i > 0 && !slices.Contains([]string{"tcp up", "tcp down, 4", "udp 20M", "tcp, every byte"}, name) {
+					continue // each takes seconds where the engine only knows whole ones
+				}
+				t.Run(name, func(t *testing.T) { labtest.EngineSuite(t, l, e, load) })
+			}
+		})
+	}
+}
+
+func TestProber(t *testing.T) {
+	t.Parallel()
+	for _, topology := range []string{"forward", "to-router", "site-to-site", "direct"} {
+		t.Run(topology, func(t *testing.T) {
+			labtest.ProberSuite(t, labtest.Up(t, topology, registry.LabParts()), node.Prober())
+		})
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	l := labtest.Up(t, "forward", registry.LabParts())
+	for _, p := range node.Probes() {
+		t.Run(p.Name(), func(t *testing.T) { labtest.ProbeSuite(t, l, p) })
+	}
+}

@@ -1,0 +1,86 @@
+package registry
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+)
+
+// Entry is one thing that the registry lists. Test is its test on a real
+// kernel, "package.TestName" with the package's folder below internal; the
+// conformance suite of its family runs besides.
+type Entry struct {
+	Family string // topology, tunnel, knob, engine, prober, probe, router
+	Name   string
+	Test   string
+}
+
+// Entries lists everything that the registry has, in the order shown.
+func Entries() []Entry {
+	var out []Entry
+	add := func(family, name string) {
+		out = append(out, Entry{family, name, kernelTest(family, name)})
+	}
+	for _, t := range lab.Topologies() {
+		add("topology", t.Name)
+	}
+	for _, t := range node.Tunnels() {
+		add("tunnel", t.Name())
+	}
+	for _, k := range node.Knobs() {
+		add("knob", k.Name())
+	}
+	for _, e := range node.Engines() {
+		add("engine", e.Name())
+	}
+	add("prober", node.Prober().Name())
+	for _, p := range node.Probes() {
+		add("probe", p.Name())
+	}
+	return out
+}
+
+// kernelTest is the entry's test on a real kernel, or "" for one that has
+// none, which the tests of this package refuse.
+func kernelTest(family, name string) string {
+	return map[string]string{
+		"topology forward":      "lab.TestUpCarriesAndLeavesNothing",
+		"topology to-router":    "lab.TestUpCarriesAndLeavesNothing",
+		"topology site-to-site": "lab.TestUpCarriesAndLeavesNothing",
+		"topology direct":       "lab.TestUpCarriesAndLeavesNothing",
+
+		"tunnel wireguard":           "lab/tunnel.TestTunnelTellsWhatItResolvedTo",
+		"tunnel wireguard-kernel":    "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel wireguard-userspace": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+
+		"knob link_mtu":   "registry.TestLinkMTUBoundsThePath",
+		"knob queue":      "registry.TestQueueShapes",
+		"knob txqueuelen": "lab.TestRestorePutsBackWhatADeadGuestLeft",
+		"knob offload":    "lab/knob.TestOffloadDecidesPacketSize",
+		"knob nat":        "lab/knob.TestNATTranslates",
+		"knob vlan":       "registry.TestVLANTagsBothEnds",
+		"knob firewall":   "lab/knob.TestFirewallLetsTrafficPass",
+		"knob ip_forward": "registry.TestIPForwardDecidesWhatPasses",
+		"knob sysctl:":    "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob cpus":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+
+		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",
+		"engine iperf3": "trial/traffic.TestIperf3EveryOpenerAndDirection",
+		"prober echo":   "trial/traffic.TestEchoEveryOpenerAndFamily",
+
+		"probe cpu":       "trial/probe.TestCPUMoves",
+		"probe softirq":   "trial/probe.TestSoftirqMoves",
+		"probe softnet":   "trial/probe.TestSoftnetMoves",
+		"probe netdev":    "trial/probe.TestNetdevMoves",
+		"probe qdisc":     "trial/probe.TestQdiscMoves",
+		"probe ethtool":   "trial/probe.TestEthtoolMoves",
+		"probe snmp":      "trial/probe.TestSnmpMoves",
+		"probe conntrack": "trial/probe.TestConntrackMoves",
+		"probe memory":    "trial/probe.TestMemoryMoves",
+		"probe pressure":  "trial/probe.TestPressureMoves",
+		"probe cpufreq":   "trial/probe.TestCPUFreqMoves",
+		"probe thermal":   "trial/probe.TestThermalMoves",
+		"probe power":     "trial/probe.TestPowerMoves",
+		"probe kernellog": "trial/probe.TestKernelLogMoves",
+		"probe foreign":   "trial/probe.TestForeignMoves",
+	}[family+" "+name]
+}

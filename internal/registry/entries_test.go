@@ -1,0 +1,121 @@
+package registry_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// untested says of each entry what is wrong with its test: none is named, or
+// the one that is named does not exist below root.
+func untested(root fs.FS, entries []registry.Entry) ([]string, error) {
+	var found []string
+	tests := map[string][]string{} // package → its tests
+	for _, e := range entries {
+		dot := strings.LastIndex(e.Test, ".")
+		if dot < 0 || !strings.HasPrefix(e.Test[dot+1:], "Test") {
+			found = append(found, fmt.Sprintf("%s %s names no test on a real kernel, got %q", e.Family, e.Name, e.Test))
+			continue
+		}
+		pkg, name := e.Test[:dot], e.Test[dot+1:]
+		if tests[pkg] == nil {
+			var err error
+			if tests[pkg], err = testsOf(root, pkg); err != nil {
+				return nil, err
+			}
+		}
+		if !slices.Contains(tests[pkg], name) {
+			found = append(found, fmt.Sprintf("%s %s names %s, which does not exist", e.Family, e.Name, e.Test))
+		}
+	}
+	return found, nil
+}
+
+// testsOf parses the test files of a package.
+func testsOf(root fs.FS, pkg string) ([]string, error) {
+	files, err := fs.Glob(root, pkg+"/*_test.go")
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, file := range files {
+		b, err := fs.ReadFile(root, file)
+		if err != nil {
+			return nil, err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, b, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
+	found, err := untested(os.DirFS(".."), registry.Entries())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		t.Error(f)
+	}
+}
+
+func TestEntriesAreWholeAndUnique(t *testing.T) {
+	seen := map[string]bool{}
+	families := map[string]int{}
+	for _, e := range registry.Entries() {
+		key := e.Family + " " + e.Name
+		if seen[key] || e.Name == "" {
+			t.Errorf("entry %q: got it twice or without a name, want each once", key)
+		}
+		seen[key] = true
+		families[e.Family]++
+	}
+	for _, family := range []string{"topology", "tunnel", "knob", "engine", "prober", "probe"} {
+		if families[family] == 0 {
+			t.Errorf("family %s: got no entry, want at least one", family)
+		}
+	}
+}
+
+// TestUntestedEntriesAreFound plants one fault of each kind.
+func TestUntestedEntriesAreFound(t *testing.T) {
+	root := fstest.MapFS{"lab/x_test.go": {Data: []byte("package lab\nfunc TestThere(t *testing.T) {}\nfunc (x) TestMethod() {}\n// TestComment\n")}}
+	got, err := untested(root, []registry.Entry{
+		{Family: "knob", Name: "good", Test: "lab.TestThere"},
+		{Family: "knob", Name: "none"},
+		{Family: "knob", Name: "word", Test: "lab.helper"},
+		{Family: "knob", Name: "gone", Test: "lab.TestGone"},
+		{Family: "knob", Name: "method", Test: "lab.TestMethod"},
+		{Family: "knob", Name: "comment", Test: "lab.TestComment"},
+		{Family: "knob", Name: "elsewhere", Test: "lab/knob.TestThere"},
+	})
+	want := []string{
+		`knob none names no test on a real kernel, got ""`,
+		`knob word names no test on a real kernel, got "lab.helper"`,
+		`knob gone names lab.TestGone, which does not exist`,
+		`knob method names lab.TestMethod, which does not exist`,
+		`knob comment names lab.TestComment, which does not exist`,
+		`knob elsewhere names lab/knob.TestThere, which does not exist`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("faults found (-want +got), %v:\n%s", err, diff)
+	}
+}
