@@ -1,0 +1,233 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestRouterOfCommandsConforms(t *testing.T) {
+	h := NewRouter("router", []string{"lan", "wan"}, nil)
+	RouterSuite(t, RouterSystem{}, h, []record.Setting{
+		{Knob: "firewall", Node: "router", Value: "10 stateful"},
+		{Knob: "nat", Node: "router", Value: "masquerade"},
+		{Knob: "queue", Node: "router", Port: "wan", Value: "tbf rate 300M burst 128k limit 256k"},
+		{Knob: "queue", Node: "router", Value: "pfifo limit 50"},
+		{Knob: "link_mtu", Node: "router", Value: "lan: 1400; wan: 9000"},
+	})
+	if a := (RouterSystem{}).Check(Context(t), NewHost("toaster", nil, nil)); a.State != check.No {
+		t.Errorf("check of a machine that is no such router: got %v (%s), want no", a.State, a.Reason)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add("nat off\nlan.link_mtu 1500\n")
+	f.Add("nat\n")
+	f.Add("a b\na c\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := parseConfig(strings.NewReader(text))
+		if err != nil {
+			if got != nil {
+				t.Errorf("parse %q: got %v with an error, want nil", text, got)
+			}
+			return
+		}
+		again, err := parseConfig(strings.NewReader(printConfig(got)))
+		if diff := cmp.Diff(got, again); diff != "" || err != nil {
+			t.Errorf("parse what was printed of %q: %v (-want +got)\n%s", text, err, diff)
+		}
+	})
+}
+
+// TestFakesAreFoundInCanonicalStates: a fake node speaks the real knobs' text.
+func TestFakesAreFoundInCanonicalStates(t *testing.T) {
+	for _, k := range knob.All() {
+		text := string(starts[k.Name()])
+		if strings.HasSuffix(k.Name(), ":") {
+			continue // a family's members are found as "name=0"
+		}
+		if got, err := k.Parse(text); err != nil || string(got) != text {
+			t.Errorf("knob %s: %q parses to %q, %v, want itself", k.Name(), text, got, err)
+		}
+	}
+}
+
+// TestSettle: exactly the wanted settings hold, and Close restores the rest,
+// on nodes with an agent and on routers of commands alike.
+func TestSettle(t *testing.T) {
+	s := func(knob, node, port, value string) record.Setting {
+		return record.Setting{Knob: knob, Node: node, Port: port, Value: value}
+	}
+	steps := []struct {
+		want []record.Setting
+		hold []string
+	}{
+		{[]record.Setting{s("firewall", "router-a", "", "10"), s("nat", "router-b", "", "masquerade")},
+			[]string{"router-b nat@=masquerade", "router-a firewall=10"}},
+		{[]record.Setting{s("firewall", "router-a", "", "20 stateful"), s("nat", "router-b", "", "masquerade"), s("sysctl:net.ipv4.tcp_ecn", "client", "", "1")},
+			[]string{"client sysctl:net.ipv4.tcp_ecn@=net.ipv4.tcp_ecn=1", "router-b nat@=masquerade", "router-a firewall=20 stateful"}},
+		{[]record.Setting{s("queue", "router-a", "wan", "pfifo limit 50"), s("queue", "router-a", "lan", "pfifo limit 9"), s("queue", "router-b", "wan", "pfifo limit 7")},
+			[]string{"router-b queue@wan=pfifo limit 7", "router-a lan.queue=pfifo limit 9", "router-a wan.queue=pfifo limit 50"}},
+		{nil, nil},
+		{[]record.Setting{s("link_mtu", "router-a", "", "1400")}, []string{"router-a lan.link_mtu=1400", "router-a wan.link_mtu=1400"}},
+	}
+	shape, err := lab.TopologyNamed("site-to-site")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Create(t.TempDir(), "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Lab{Topology: shape, Agentless: []string{"router-a"}, Journal: j}
+	l, err := f.Up()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range steps {
+		if err := l.Settle(Context(t), step.want); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if diff := cmp.Diff(step.hold, f.State()); diff != "" {
+			t.Errorf("step %d, settings in force (-want +got):\n%s", i, diff)
+		}
+	}
+	if err := l.Close(Context(t)); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if left := f.State(); len(left) > 0 {
+		t.Errorf("after close: got %v, want everything as it was found", left)
+	}
+	if err := j.Close(); err != nil {
+		t.Errorf("journal: got %v, want every change undone", err)
+	}
+}
+
+// stubborn is a router that takes a setting and does something else.
+type stubborn struct {
+	RouterSystem
+	broken bool // refuses to be restored, too
+}
+
+func (s stubborn) Apply(ctx context.Context, h host.Host, set record.Setting) error {
+	switch {
+	case set.Value == "10":
+		set.Value = "11"
+	case s.broken:
+		return errors.New("the router hangs")
+	}
+	return s.RouterSystem.Apply(ctx, h, set)
+}
+
+// TestSettingThatDoesNotTake: what is read back decides; what was changed is
+// undone, and if it cannot be, the lab is dirty and the journal knows.
+func TestSettingThatDoesNotTake(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		shape, err := lab.TopologyNamed("forward")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		j, err := journal.Create(dir, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		router := NewRouter("router", []string{"lan", "wan"}, nil)
+		nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
+			{Name: "router", Host: router, System: stubborn{broken: broken}}}
+		l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = l.Settle(Context(t), []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
+		if err == nil || !strings.Contains(err.Error(), "apply firewall=10 on router: read back 11") || errors.Is(err, lab.ErrDirty) != broken {
+			t.Errorf("restorable %v: got %v, want what was read back, and dirty: %v", !broken, err, broken)
+		}
+		if err := l.Close(Context(t)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := j.Close(); (err != nil) != broken {
+			t.Errorf("journal of a router that can be restored (%v): got %v", !broken, err)
+		}
+	}
+}
+
+func TestAssembleWantsEveryNode(t *testing.T) {
+	shape, err := lab.TopologyNamed("to-router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := Serve(nil)
+	defer a.Close()
+	for _, tt := range []struct {
+		nodes []*lab.Node
+		want  string
+	}{
+		{[]*lab.Node{{Name: "client", Agent: a}}, "topology to-router wants node router"},
+		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router"}}, "node router has neither an agent nor a system and a host"},
+		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router", System: RouterSystem{}}}, "node router has neither an agent nor a system and a host"},
+	} {
+		if _, err := lab.Assemble("x", shape, tt.nodes, lab.Parts{}, nil); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want an error with %q", err, tt.want)
+		}
+	}
+}
+
+// TestTunnelsOfAFakeLab: five slots but four tunnels; the one not used for
+// longest makes way, and packets are counted on the way they take.
+func TestTunnelsOfAFakeLab(t *testing.T) {
+	shape, err := lab.TopologyNamed("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Lab{Topology: shape}
+	l, err := f.Up()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slots []int
+	for _, mtu := range []int{1420, 1400, 1380, 1360, 1420, 1340, 1400} {
+		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: mtu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots = append(slots, p.Slot)
+		f.Wire.Carry(true, l.Address(p.Slot, 1, 4), 1, 1000)
+		if c, err := p.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 || p.Tunnel.MTU() != mtu {
+			t.Errorf("tunnel with mtu %d: got mtu %d and counters %+v, %v, want them to move", mtu, p.Tunnel.MTU(), c, err)
+		}
+	}
+	if want := []int{1, 2, 3, 4, 1, 2, 3}; !slices.Equal(slots, want) {
+		t.Errorf("slots: got %v, want %v", slots, want)
+	}
+	if err := l.Close(Context(t)); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if len(f.Wire.tunnels) > 0 {
+		t.Errorf("after close: got tunnels %v, want none", f.Wire.tunnels)
+	}
+}
+
+// TestFakeEngineConforms holds the fake to the real one's suite.
+func TestFakeEngineConforms(t *testing.T) {
+	f := &Lab{Topology: lab.Topologies()[0], Engine: Engine{Loss: 0.1}}
+	l, err := f.Up()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background())
+	for name, load := range Loads() {
+		t.Run(name, func(t *testing.T) { EngineSuite(t, l, f.Engine, load) })
+	}
+}
