@@ -210,7 +210,8 @@ func declaredLocally(f *ast.File, id *ast.Ident) bool {
 }
 
 // misplacedContext: ctx comes first, but for the testing.T of a suite, and is
-// never kept in a struct.
+// never kept in a struct. Function literals, which only their neighbours call,
+// may order their parameters as they like.
 func misplacedContext(t *tree) []string {
 	isFrom := func(pkg string, e ast.Expr, names ...string) bool {
 		if star, ok := e.(*ast.StarExpr); ok {
@@ -226,8 +227,11 @@ func misplacedContext(t *tree) []string {
 	isContext := func(e ast.Expr) bool { return isFrom("context", e, "Context") }
 	var found []string
 	for _, f := range t.production() {
+		literals := map[*ast.FuncType]bool{}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.FuncLit: // comes before its type
+				literals[n.Type] = true
 			case *ast.StructType:
 				for _, field := range n.Fields.List {
 					if isContext(field.Type) {
@@ -240,7 +244,7 @@ func misplacedContext(t *tree) []string {
 					params = params[1:]
 				}
 				for i, field := range params {
-					if i > 0 && isContext(field.Type) {
+					if i > 0 && isContext(field.Type) && !literals[n] {
 						found = append(found, fmt.Sprintf("%s: context is not the first parameter", t.at(field)))
 					}
 				}
