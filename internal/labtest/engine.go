@@ -19,9 +19,13 @@ import (
 type Engine struct {
 	Bps  float64
 	Loss float64
-	// Fail, where it is set, ends an offer before the load begins, or hangs
-	// until ctx ends if it returns nil; it is for planted faults.
+	// Fail, where it is set, is called before the load begins; an error ends
+	// the offer. It is for planted faults.
 	Fail func(ctx context.Context, load record.Load) error
+	// Rate, where it is set, is Bps of a load.
+	Rate func(load record.Load) float64
+	// Refuse, where it is set, is the reason why a load cannot be offered, or "".
+	Refuse func(load record.Load) string
 	// Watch, where it is set, hears of every offer.
 	Watch func(load record.Load)
 
@@ -32,7 +36,12 @@ type Engine struct {
 func (Engine) Name() string { return "native" }
 
 // Check implements traffic.Engine.
-func (Engine) Check(context.Context, traffic.End, traffic.End, record.Load) check.Answer {
+func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) check.Answer {
+	if e.Refuse != nil {
+		if why := e.Refuse(load); why != "" {
+			return check.Not("%s", why)
+		}
+	}
 	return check.OK()
 }
 
@@ -72,6 +81,9 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 		return nil, err
 	}
 	bps := e.Bps
+	if e.Rate != nil {
+		bps = e.Rate(load)
+	}
 	if bps == 0 {
 		bps = 100e6
 	}
@@ -179,8 +191,11 @@ func until(ctx context.Context, at int64) error {
 }
 
 // Prober is a latency probe that sends nothing: every round trip takes RTT,
-// and 1 ms if that is zero.
-type Prober struct{ RTT time.Duration }
+// and 1 ms if that is zero. Fail, where it is set, ends it once the load runs.
+type Prober struct {
+	RTT  time.Duration
+	Fail error
+}
 
 // Name implements traffic.Prober.
 func (Prober) Name() string { return "echo" }
@@ -190,6 +205,9 @@ func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load, c
 	w, err := c.Ready(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if p.Fail != nil {
+		return nil, p.Fail
 	}
 	if err := until(ctx, w.End); err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ type Lab struct {
 	Agentless []string // nodes that are driven by commands
 	Engine    Engine
 	Journal   *journal.Journal
+	Changed   func(router, setting, value string) // hears of what routers of commands are told; may be nil
 
 	Wire    *Wire            // set by Up
 	Routers map[string]*Host // set by Up: the agentless ones
@@ -36,7 +37,7 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	var nodes []*lab.Node
 	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
 		if slices.Contains(f.Agentless, n.Name) {
-			f.Routers[n.Name] = NewRouter(n.Name, Ports(f.Topology, n.Name), f.Wire.changed(n.Name))
+			f.Routers[n.Name] = NewRouter(n.Name, Ports(f.Topology, n.Name), f.changed(n.Name))
 			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], System: RouterSystem{}})
 			continue
 		}
@@ -45,6 +46,18 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	}
 	parts := lab.Parts{Knobs: knob.All(), Tunnels: []tunnel.Tunnel{Tunnel{f.Wire}}}
 	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, f.Journal)
+}
+
+// changed follows the settings of a router of commands.
+func (f *Lab) changed(node string) func(setting, value string) {
+	return func(setting, value string) {
+		if port, name, ok := strings.Cut(setting, "."); ok && name == "link_mtu" {
+			f.Wire.SetMTU(node, port, value)
+		}
+		if f.Changed != nil {
+			f.Changed(node, setting, value)
+		}
+	}
 }
 
 // State lists the settings that differ from how they were found: none when
@@ -78,6 +91,7 @@ func (f *Lab) State() []string {
 type Labs struct {
 	Agentless []string
 	Engine    Engine
+	Changed   func(router, setting, value string)
 	Missing   map[string]string // topology → why there is no lab of it
 	Fakes     map[string]*Lab   // those that were lent
 
@@ -96,7 +110,7 @@ func (o *Labs) For(_ context.Context, topology string) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Lab{Topology: t, Agentless: o.Agentless, Engine: o.Engine}
+	f := &Lab{Topology: t, Agentless: o.Agentless, Engine: o.Engine, Changed: o.Changed}
 	l, err := f.Up()
 	if err != nil {
 		return nil, err

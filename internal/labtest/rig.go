@@ -36,6 +36,7 @@ type Rig struct {
 	Labs   *Labs
 	Prober traffic.Prober // nil: Prober{}
 	Done   []record.Trial
+	Slack  time.Duration // 0: 2 s, fakes are quick
 	Ask    func(ctx context.Context, s record.Step) error
 	Begin  func(ctx context.Context, run record.Run) (trial.Store, error) // nil: Trials is the store
 
@@ -60,9 +61,12 @@ func (s *Trials) AppendTrial(_ context.Context, t record.Trial) error {
 func (r *Rig) Execute(ctx context.Context) error {
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning, Lab: "fake",
 		Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(), Engines: []traffic.Engine{r.Labs.Engine},
-		Prober: r.Prober, Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done}
+		Prober: r.Prober, Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Slack: r.Slack}
 	if c.Prober == nil {
 		c.Prober = Prober{}
+	}
+	if c.Slack == 0 {
+		c.Slack = 2 * time.Second
 	}
 	r.Campaign = c
 	err := c.Prepare(ctx)
@@ -80,6 +84,9 @@ func (r *Rig) sink(e record.Event) {
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
+
+// Note adds a line of the test's own to the events, as one of kind "note".
+func (r *Rig) Note(text string) { r.sink(record.Event{Event: "note", Text: text}) }
 
 // Events are the events of the kinds given, or all of them.
 func (r *Rig) Events(kinds ...string) []record.Event {

@@ -3,7 +3,6 @@ package labtest
 import (
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -55,15 +54,6 @@ func (w *Wire) SetMTU(node, port, text string) {
 	for p := range w.mtu {
 		if p.Node == node && (port == "" || p.Port == port) {
 			w.mtu[p] = mtu
-		}
-	}
-}
-
-// changed follows the settings of a fake router.
-func (w *Wire) changed(node string) func(setting, value string) {
-	return func(setting, value string) {
-		if port, name, ok := strings.Cut(setting, "."); ok && name == "link_mtu" {
-			w.SetMTU(node, port, value)
 		}
 	}
 }

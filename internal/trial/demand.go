@@ -57,6 +57,13 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	}
 	number("ip", &d.ip)
 	number("link_mtu", &d.wantMTU)
+	for name := range f {
+		if strings.HasPrefix(name, "link_mtu@") { // one narrow place is enough
+			mtu := d.wantMTU
+			number(name, &mtu)
+			d.wantMTU = min(d.wantMTU, mtu)
+		}
+	}
 	number("mtu", &d.tunnel.MTU)
 	if d.tunnel.Kind != "none" && d.tunnel.MTU > 0 {
 		d.wantMTU = d.tunnel.MTU
@@ -80,8 +87,10 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	if err != nil {
 		return demand{}, err
 	}
-	d.settings, d.cpus, err = place(f, t, knobs)
-	return d, err
+	if d.settings, d.cpus, err = place(f, t, knobs); err != nil {
+		return demand{}, err
+	}
+	return d, nil
 }
 
 // place turns the factors that knobs apply into settings, in knob order.
@@ -141,6 +150,10 @@ func everywhere(knob, value string, t record.Topology) []record.Setting {
 	return out
 }
 
+// maxCore is the highest number of a core that a Linux kernel can be built
+// for (CONFIG_NR_CPUS, 8192 at most).
+const maxCore = 8191
+
 // cpuList reads the canonical text of the knob cpus: "off" or "0-1,3".
 func cpuList(text string) ([]int, error) {
 	if text == "off" {
@@ -154,7 +167,7 @@ func cpuList(text string) ([]int, error) {
 		}
 		a, errA := strconv.Atoi(lo)
 		b, errB := strconv.Atoi(hi)
-		if errA != nil || errB != nil || b < a {
+		if errA != nil || errB != nil || a < 0 || b < a || b > maxCore {
 			return nil, fmt.Errorf("read cores %q: want a list such as 0-1,3", text)
 		}
 		for c := a; c <= b; c++ {

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// slack is what a trial may take beyond its own times before it has failed.
-const slack = 20 * time.Second
+// usualSlack is a Campaign's Slack where none is given.
+const usualSlack = 20 * time.Second
 
 // attempt is one trial in the making.
 type attempt struct {
@@ -35,6 +35,10 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int) (*record
 		Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
 	a := &attempt{c: c, t: t}
 	m := c.Run.Design.Method
+	slack := c.Slack
+	if slack == 0 {
+		slack = usualSlack
+	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
 	defer cancel()
@@ -90,13 +94,14 @@ func (a *attempt) run(ctx context.Context) error {
 			continue
 		}
 		a.enter(s.phase)
-		if err := s.do(ctx); err != nil {
+		err := s.do(ctx)
+		a.leave()
+		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
 			}
 			return err
 		}
-		a.leave()
 	}
 	return nil
 }
@@ -188,10 +193,13 @@ func (a *attempt) load(ctx context.Context) error {
 		a.c.narrate(ctx, a.t.Row.ID, w)
 		return a.watch.schedule(w)
 	}
-	if err := a.offer(ctx, engine, con, probed); err != nil {
+	err = a.offer(ctx, engine, con, probed)
+	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
+		a.splitAtWindow()
+	}
+	if err != nil {
 		return err
 	}
-	a.splitAtWindow()
 	moves, err := a.way.moved(ctx, a.moves, "window")
 	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
 	return err

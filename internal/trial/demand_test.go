@@ -1,0 +1,172 @@
+package trial
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func shape(t *testing.T, name string) record.Topology {
+	t.Helper()
+	s, err := lab.TopologyNamed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func knobNames() []string {
+	var names []string
+	for _, k := range knob.All() {
+		names = append(names, k.Name())
+	}
+	return names
+}
+
+// factors reads "name=value name=value".
+func factors(text string) record.Factors {
+	f := record.Factors{}
+	for pair := range strings.SplitSeq(text, "; ") {
+		name, value, _ := strings.Cut(pair, "=")
+		f[name] = value
+	}
+	return f
+}
+
+func TestPlace(t *testing.T) {
+	tests := []struct {
+		name, topology, factors string
+		want                    string // settings in order; then cores of the ends
+	}{
+		{"nothing to set", "forward", "topology=forward; tunnel=none; streams=4; mtu=1400; rate=flat", ""},
+		{"nat is of the first router", "site-to-site", "nat=masquerade", "nat=masquerade@router-a"},
+		{"nat off is how it is", "forward", "nat=off", ""},
+		{"no router, no nat", "direct", "nat=masquerade", ""},
+		{"offload is of every device", "forward", "offload=wire", "offload=wire@client offload=wire@router offload=wire@server"},
+		{"so is the underlay's mtu", "direct", "link_mtu=9000", "link_mtu=9000@client link_mtu=9000@server"},
+		{"a tag needs both ends", "to-router", "vlan=10", "vlan=10@client vlan=10@router"},
+		{"a kernel setting is of every node", "to-router", "sysctl:net.ipv4.tcp_ecn=1", "sysctl:net.ipv4.tcp_ecn=1@client sysctl:net.ipv4.tcp_ecn=1@router"},
+		{"unless it is placed", "forward", "sysctl:net.ipv4.tcp_ecn@server=1", "sysctl:net.ipv4.tcp_ecn=1@server"},
+		{"a queue is of the devices under test", "site-to-site", "queue=pfifo", "queue=pfifo@router-a queue=pfifo@router-b"},
+		{"unless it is placed on a port", "forward", "queue@router.wan=pfifo", "queue=pfifo@router.wan"},
+		{"cores of the router", "forward", "cpus=1", "cpus=1@router"},
+		{"cores of the ends are the engine's", "forward", "cpus@client=0,2-3; cpus@server=off; cpus@router=1", "cpus=1@router client:[0 2 3] server:[]"},
+		{"the router that ends traffic is an end", "to-router", "cpus@router=1", "router:[1]"},
+		{"knob order, not the alphabet", "to-router", "firewall=10; queue=pfifo; link_mtu=1400; ip_forward=on; txqueuelen=9",
+			"link_mtu=1400@client link_mtu=1400@router queue=pfifo@router txqueuelen=9@router firewall=10@router ip_forward=on@router"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			settings, cpus, err := place(factors(tt.factors), shape(t, tt.topology), knobNames())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, s := range settings {
+				words = append(words, fmt.Sprintf("%s=%s@%s", s.Knob, s.Value, strings.TrimSuffix(s.Node+"."+s.Port, ".")))
+			}
+			for _, n := range shape(t, tt.topology).Nodes {
+				if list, ok := cpus[n.Name]; ok {
+					words = append(words, fmt.Sprintf("%s:%v", n.Name, list))
+				}
+			}
+			if got := strings.Join(words, " "); got != tt.want {
+				t.Errorf("place %s on %s:\ngot  %s\nwant %s", tt.factors, tt.topology, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAsk(t *testing.T) {
+	method := record.Method{Duration: 10 * time.Second, Warmup: time.Second}
+	base := "topology=forward; tunnel=none; ip=4; nat=off; protocol=tcp; streams=4; direction=up; congestion=cubic; engine=native"
+	load := record.Load{Protocol: "tcp", Direction: "up", Streams: 4, IP: 4, Congestion: "cubic", Opener: "near", Port: loadPort,
+		Warmup: time.Second, Duration: 10 * time.Second, Interval: 100 * time.Millisecond}
+	tests := []struct {
+		name, more, kind string
+		want             func(d *demand)
+	}{
+		{"plain", "", record.RowLoad, func(*demand) {}},
+		{"a port forward is opened by the far side", "nat=forward", record.RowLoad, func(d *demand) {
+			d.nat, d.load.Opener = "forward", "far"
+			d.settings = []record.Setting{{Knob: "nat", Node: "router", Value: "forward"}}
+		}},
+		{"the tunnel's mtu is the path's", "tunnel=wireguard; mtu=1380", record.RowLoad, func(d *demand) {
+			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1380}, 1380
+		}},
+		{"the underlay's mtu", "link_mtu=9000", record.RowLoad, func(d *demand) {
+			d.wantMTU = 9000
+			d.settings = everywhere("link_mtu", "9000", shape(t, "forward"))
+		}},
+		{"one narrow place bounds the path", "link_mtu@router.wan=1400", record.RowLoad, func(d *demand) {
+			d.wantMTU = 1400
+			d.settings = []record.Setting{{Knob: "link_mtu", Node: "router", Port: "wan", Value: "1400"}}
+		}},
+		{"one wide place does not", "link_mtu@router.wan=9000", record.RowLoad, func(d *demand) {
+			d.settings = []record.Setting{{Knob: "link_mtu", Node: "router", Port: "wan", Value: "9000"}}
+		}},
+		{"udp at a rate", "protocol=udp; packet_size=200; rate=1.5M; congestion=; ip=6", record.RowLoad, func(d *demand) {
+			d.ip = 6
+			d.load.Protocol, d.load.PacketSize, d.load.RateBps, d.load.Congestion, d.load.IP = "udp", 200, 1.5e6, "", 6
+		}},
+		{"udp flat out", "protocol=udp; packet_size=64; rate=flat; congestion=", record.RowLoad, func(d *demand) {
+			d.load.Protocol, d.load.PacketSize, d.load.Congestion = "udp", 64, ""
+		}},
+		{"a verification is short and not warmed up", "", record.RowVerify, func(d *demand) {
+			d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := factors(base)
+			if tt.more != "" {
+				for name, level := range factors(tt.more) {
+					f[name] = level
+				}
+			}
+			want := demand{topology: "forward", tunnel: lab.TunnelSpec{Kind: "none"}, ip: 4, nat: "off", engine: "native", wantMTU: 1500,
+				load: load, cpus: map[string][]int{}}
+			tt.want(&want)
+			got, err := ask(record.Row{ID: "r", Kind: tt.kind, Factors: f}, shape(t, "forward"), method, knobNames())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(demand{})); diff != "" {
+				t.Errorf("demand (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAskRefusesWhatIsNoNumber(t *testing.T) {
+	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast", "packet_size=-", "cpus@client=3-1"} {
+		got, err := ask(record.Row{ID: "r", Kind: record.RowLoad, Factors: factors(f)}, shape(t, "forward"), record.Method{}, knobNames())
+		if diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{})); err == nil || diff != "" {
+			t.Errorf("ask for %s: got %v and a demand (-want +got)\n%s\nwant an error and none", f, err, diff)
+		}
+	}
+}
+
+func FuzzCPUList(f *testing.F) {
+	for _, text := range []string{"off", "0", "0-1,3", "1-", "-", "9-3", "0-4294967296"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := cpuList(text)
+		if err != nil && got != nil {
+			t.Errorf("cpu list %q: got %v with an error, want none", text, got)
+		}
+		for _, c := range got {
+			if c < 0 {
+				t.Errorf("cpu list %q: got core %d, want none below 0", text, c)
+			}
+		}
+	})
+}
