@@ -105,7 +105,7 @@ func prepare(dir string) error {
 }
 
 // trusted refuses a directory that another user may have put there: in a
-// place where everybody may write, it must be this user's.
+// place where everybody may write, it must be this user's or root's.
 func trusted(dir string) error {
 	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
 		above, err := os.Stat(filepath.Dir(d))
@@ -117,7 +117,7 @@ func trusted(dir string) error {
 			return fmt.Errorf("check directory %s: %v", dir, err)
 		}
 		owner, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() && owner.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
 			return &hinted{fmt.Errorf("use directory %s: it is not this user's alone", d), "remove it, or set XDG_DATA_HOME and XDG_STATE_HOME"}
 		}
 	}
