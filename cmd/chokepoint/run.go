@@ -120,7 +120,8 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	undoErr := x.undo(ctx)
 	status, reason := record.RunDone, ""
 	switch {
-	case errors.Is(context.Cause(ctx), ErrInterrupted):
+	// A signal that came after the last trial has interrupted nothing.
+	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status, reason = record.RunInterrupted, "by a signal"
 	case runErr != nil:
 		status, reason = record.RunFailed, runErr.Error()
