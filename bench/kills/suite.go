@@ -288,6 +288,9 @@ func (c *scene) strike(ctx context.Context, b blow, scale float64) []string {
 	faults = append(faults, c.left(vanishing)...)
 	doc, bad := c.o.checkStore(c.known, t)
 	faults = append(faults, bad...)
+	if complete := doc.Run.Status == "done"; t.code == 0 && !complete || t.code == 130 && complete && len(t.finished) < t.rows {
+		faults = append(faults, fmt.Sprintf("exit code %d, but the stored status is %q", t.code, doc.Run.Status))
+	}
 	if doc.Run.ID != "" {
 		c.known = append(c.known, doc.Run.ID)
 	}
