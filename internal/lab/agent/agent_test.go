@@ -1,0 +1,372 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+)
+
+// dial is what a setting of a test is: a text that remembers what was done.
+type dial struct {
+	mu    sync.Mutex
+	state knob.State
+	log   []string
+	turn  func(s knob.State) (knob.State, error) // what Apply makes of it; nil: s
+}
+
+func (d *dial) Name() string                          { return "dial" }
+func (d *dial) Parse(text string) (knob.State, error) { return knob.State(text), nil }
+func (d *dial) Same(want, got knob.State) bool        { return strings.EqualFold(string(want), string(got)) }
+func (d *dial) Check(_ context.Context, _ knob.Place, s knob.State) check.Answer {
+	if s == "eleven" {
+		return check.Not("it goes to ten")
+	}
+	return check.OK()
+}
+
+func (d *dial) Read(context.Context, knob.Place) (knob.State, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = append(d.log, "read "+string(d.state))
+	return d.state, nil
+}
+
+func (d *dial) Apply(ctx context.Context, _ knob.Place, s knob.State) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = append(d.log, "apply "+string(s))
+	d.state = s
+	if d.turn != nil {
+		var err error
+		d.state, err = d.turn(s)
+		return err
+	}
+	return nil
+}
+
+func (d *dial) did() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.log)
+}
+
+func serve(t *testing.T, p agent.Parts) host.Agent {
+	t.Helper()
+	a := labtest.Serve(agent.Handlers(agent.Role, p))
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Errorf("agent ended with %v, want nil", err)
+		}
+	})
+	return a
+}
+
+// hold opens a knob's session and takes its first answer.
+func hold(t *testing.T, a host.Agent, want knob.State) (host.Session, agent.Held) {
+	t.Helper()
+	s, err := a.Open(labtest.Context(t), "knob/dial", agent.Turn{Want: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held agent.Held
+	if err := s.Recv(&held); err != nil {
+		t.Fatal(err)
+	}
+	return s, held
+}
+
+// TestKnobSession: read, wait for the word, apply, read back, and put back in
+// whatever way the session ends.
+func TestKnobSession(t *testing.T) {
+	ends := map[string]func(a host.Agent, s host.Session) error{
+		"finish": func(_ host.Agent, s host.Session) error { return s.Finish() },
+		"close":  func(_ host.Agent, s host.Session) error { return s.Close() },
+		"death":  func(a host.Agent, _ host.Session) error { return a.Close() },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			d := &dial{state: "five"}
+			a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
+			s, held := hold(t, a, "TEN")
+			if held.State != "five" {
+				t.Errorf("found: got %q, want five", held.State)
+			}
+			if diff := cmp.Diff([]string{"read five"}, d.did()); diff != "" {
+				t.Errorf("before the word to go on (-want +got):\n%s", diff)
+			}
+			if err := s.Send(struct{}{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Recv(&held); err != nil || held.State != "TEN" {
+				t.Errorf("read back: got %q, %v, want TEN", held.State, err)
+			}
+			if err := end(a, s); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			want := []string{"read five", "apply TEN", "read TEN", "apply five"}
+			for deadline := time.Now().Add(2 * time.Second); len(d.did()) < len(want) && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			if diff := cmp.Diff(want, d.did()); diff != "" {
+				t.Errorf("effects (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestKnobSessionThatEndsBeforeTheWordChangesNothing: the controller could not
+// write its journal.
+func TestKnobSessionThatEndsBeforeTheWordChangesNothing(t *testing.T) {
+	d := &dial{state: "five"}
+	a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
+	s, _ := hold(t, a, "ten")
+	if err := s.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	for s.Recv(nil) == nil {
+	}
+	if diff := cmp.Diff([]string{"read five"}, d.did()); diff != "" {
+		t.Errorf("effects (-want +got):\n%s", diff)
+	}
+}
+
+// TestKnobThatDoesNotTakeIsPutBack: an error, or another state than asked.
+func TestKnobThatDoesNotTakeIsPutBack(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		turn       func(s knob.State) (knob.State, error)
+	}{
+		{"error", "stuck", func(s knob.State) (knob.State, error) {
+			if s == "ten" {
+				return "seven", errors.New("stuck")
+			}
+			return s, nil
+		}},
+		{"other state", "read back nine", func(s knob.State) (knob.State, error) {
+			if s == "ten" {
+				return "nine", nil
+			}
+			return s, nil
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := &dial{state: "five", turn: tt.turn}
+			s, _ := hold(t, serve(t, agent.Parts{Knobs: []knob.Knob{d}}), "ten")
+			if err := s.Send(struct{}{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Recv(nil); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+			if log := d.did(); log[len(log)-1] != "apply five" || d.state != "five" {
+				t.Errorf("effects: got %v, want the last to put five back", log)
+			}
+		})
+	}
+}
+
+func TestKnobRestoreIsForGood(t *testing.T) {
+	d := &dial{state: "five"}
+	a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
+	var held agent.Held
+	if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: "ten", Restore: true}, &held); err != nil || held.State != "ten" {
+		t.Errorf("restore: got %q, %v, want ten", held.State, err)
+	}
+	if diff := cmp.Diff([]string{"apply ten", "read ten"}, d.did()); diff != "" {
+		t.Errorf("effects (-want +got):\n%s", diff)
+	}
+	for level, want := range map[knob.State]check.State{"ten": check.Yes, "eleven": check.No} {
+		held = agent.Held{}
+		if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: level, Check: true}, &held); err != nil || held.Answer == nil || held.Answer.State != want {
+			t.Errorf("check %s: got %+v, %v, want %v", level, held.Answer, err, want)
+		}
+	}
+}
+
+// TestIsolatedVerbsLiveInAProcessEach: with the session the process ends, and
+// what it did is undone; its death is an error of its session alone.
+func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
+	a := serve(t, parts(nil))
+	ctx := labtest.Context(t)
+	var pid int
+	if err := a.Invoke(ctx, "test/pid", struct{}{}, &pid); err != nil || pid == os.Getpid() {
+		t.Errorf("process: got %d, %v, want one of its own", pid, err)
+	}
+	file := filepath.Join(t.TempDir(), "held")
+	s, err := a.Open(ctx, "test/hold", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Recv(&pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Invoke(ctx, "test/die", struct{}{}, nil); err == nil || !strings.Contains(err.Error(), "its process ended unexpectedly") {
+		t.Errorf("a child that dies: got %v, want that it ended unexpectedly", err)
+	}
+	if err := a.Invoke(ctx, "test/refuse", struct{}{}, nil); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("a child that refuses: got %v, want %v", err, host.ErrUnsupported)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the other session: %v, want it to hold still", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() bool {
+		_, err := os.Stat(file)
+		return errors.Is(err, os.ErrNotExist) && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	}
+	for deadline := time.Now().Add(3 * time.Second); !gone(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("after Close: the child or what it made is still there, want both gone")
+		}
+	}
+}
+
+func TestSecretsPassToAChildUnread(t *testing.T) {
+	a := serve(t, parts(nil))
+	s, err := a.Open(labtest.Context(t), "test/secret", struct{}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := host.NewSecret(32)
+	if err := s.(host.SecretSession).SendSecret(want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.(host.SecretSession).RecvSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytesOf(t, got) != bytesOf(t, want) {
+		t.Error("the secret came back changed, want it as it was")
+	}
+	if text := fmt.Sprintf("%v %+v %#v", got, got, got); strings.Contains(text, bytesOf(t, want)) {
+		t.Error("the secret prints itself")
+	}
+}
+
+func bytesOf(t *testing.T, x host.Secret) (text string) {
+	t.Helper()
+	if err := x.Use(func(b []byte) error { text = string(b); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestReach over the loopback device: what fits comes back and is counted.
+func TestReach(t *testing.T) {
+	a := serve(t, agent.Parts{})
+	ctx := labtest.Context(t)
+	for _, addr := range []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")} {
+		const port = 20987
+		s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: addr, Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Recv(nil); err != nil {
+			t.Fatalf("echo at %s: %v", addr, err)
+		}
+		header := 28
+		if addr.Is6() {
+			header = 48
+		}
+		var got agent.Reached
+		err = a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Sizes: []int{header, 100, 1500, 10}}, &got)
+		want := agent.Reached{Back: []int{header, 100, 1500}, Bytes: int64(1600 - 2*header), Note: "packet of 10 bytes: smaller than its headers"}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("reach %s: %v (-want +got)\n%s", addr, err, diff)
+		}
+		if err := s.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		for s.Recv(nil) == nil {
+		}
+		// Nobody answers any more; a size beyond is tried only once.
+		began := time.Now()
+		got = agent.Reached{}
+		if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Beyond: 100}, &got); err != nil || len(got.Back) > 0 || time.Since(began) > time.Second {
+			t.Errorf("reach nobody at %s: got %+v, %v after %s, want nothing back soon", addr, got, err, time.Since(began))
+		}
+	}
+}
+
+func TestCounters(t *testing.T) {
+	a := serve(t, agent.Parts{})
+	var got map[string]kernel.LinkCounters
+	if err := a.Invoke(labtest.Context(t), agent.VerbCounters, []string{"lo"}, &got); err != nil || len(got) != 1 {
+		t.Errorf("counters of lo: got %v, %v, want them", got, err)
+	}
+	if err := a.Invoke(labtest.Context(t), agent.VerbCounters, []string{"no-such-device"}, &got); err == nil {
+		t.Error("counters of no device: got no error, want one")
+	}
+}
+
+// run executes a command on the agent's node with some input.
+func run(t *testing.T, input []string, args ...string) (out, talk string, code int, err error) {
+	t.Helper()
+	s, err := serve(t, agent.Parts{}).Open(labtest.Context(t), agent.VerbExec, agent.Exec{Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, text := range input {
+		if err := s.Send([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var o agent.ExecOutput
+		if err := s.Recv(&o); err != nil {
+			return out, talk, 0, err
+		}
+		out += string(o.Out)
+		talk += string(o.Err)
+		if o.Exit != nil {
+			return out, talk, *o.Exit, nil
+		}
+	}
+}
+
+func TestExec(t *testing.T) {
+	if out, _, code, err := run(t, []string{"one ", "two"}, "cat"); out != "one two" || code != 0 || err != nil {
+		t.Errorf("cat: got %q, code %d, %v, want its input", out, code, err)
+	}
+	if out, talk, code, err := run(t, nil, "sh", "-c", "echo out; echo talk >&2; exit 7"); out != "out\n" || talk != "talk\n" || code != 7 || err != nil {
+		t.Errorf("sh: got %q, %q, code %d, %v, want out, talk and 7", out, talk, code, err)
+	}
+	// A command that reads no input ends although more is to come.
+	if out, _, code, err := run(t, []string{strings.Repeat("x", 1<<18)}, "echo", "done"); out != "done\n" || code != 0 || err != nil {
+		t.Errorf("echo: got %q, code %d, %v, want done", out, code, err)
+	}
+	if _, _, _, err := run(t, nil); err == nil || !strings.Contains(err.Error(), "no command") {
+		t.Errorf("no command: got %v, want an error that says so", err)
+	}
+	if _, _, _, err := run(t, nil, "chokepoint-has-no-such-command"); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("a command that is not there: got %v, want %v", err, host.ErrUnsupported)
+	}
+}

@@ -1,0 +1,76 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// TestMain lets the test program be an agent's child.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == agent.ChildRole {
+		if err := agent.Main(context.Background(), agent.ChildRole, stdio{os.Stdin, os.Stdout}, parts(nil)); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+type stdio struct {
+	io.ReadCloser
+	io.Writer
+}
+
+// parts are a node's: knobs, and isolated verbs that tell whose process they
+// live in, carry secrets, die, and hang.
+func parts(p *agent.Parts) agent.Parts {
+	if p == nil {
+		p = &agent.Parts{}
+	}
+	p.Isolated = map[string]host.Handler{
+		"test/pid": func(_ context.Context, s host.Session) error {
+			if err := s.Recv(nil); err != nil {
+				return err
+			}
+			return s.Send(os.Getpid())
+		},
+		"test/secret": func(_ context.Context, s host.Session) error {
+			if err := s.Recv(nil); err != nil {
+				return err
+			}
+			x, err := s.(host.SecretSession).RecvSecret()
+			if err != nil {
+				return err
+			}
+			return s.(host.SecretSession).SendSecret(x)
+		},
+		"test/die": func(context.Context, host.Session) error {
+			os.Exit(3)
+			return nil
+		},
+		"test/hold": func(ctx context.Context, s host.Session) error {
+			var file string
+			if err := s.Recv(&file); err != nil {
+				return err
+			}
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				return err
+			}
+			if err := s.Send(os.Getpid()); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return os.Remove(file)
+		},
+		"test/refuse": func(context.Context, host.Session) error {
+			return errors.Join(host.ErrUnsupported, errors.New("not here"))
+		},
+	}
+	return *p
+}
