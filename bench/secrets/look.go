@@ -32,11 +32,55 @@ func (p *place) look(where string, data []byte) {
 	}
 }
 
-// try runs the planted program and looks at everything it shows while it
-// runs.
-func (p *place) try(ctx context.Context, args ...string) error {
+// try runs the planted program to its end, looks at everything it shows
+// meanwhile, and returns its output.
+func (p *place) try(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	said, err := p.watch(ctx, args)
+	if err != nil {
+		return said, fmt.Errorf("chokepoint %s: %v", strings.Join(args, " "), err)
+	}
+	return said, nil
+}
+
+// kill ends the planted program by SIGKILL in the middle of a run: some time
+// after the nodes have a tunnel.
+func (p *place) kill(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	armed := false
+	p.meanwhile = func() {
+		if !armed && p.tunnels() > 0 {
+			armed = true
+			time.AfterFunc(300*time.Millisecond, cancel)
+		}
+	}
+	defer func() { p.meanwhile = nil }()
+	_, err := p.watch(ctx, args)
+	if !armed || ctx.Err() == nil {
+		return fmt.Errorf("chokepoint %s: it ended before it could be killed: %v", strings.Join(args, " "), err)
+	}
+	p.searchFiles()
+	return nil
+}
+
+// tunnels counts the processes that hold a tunnel's device.
+func (p *place) tunnels() int {
+	n := 0
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is well-formed
+	for _, l := range links {
+		if to, _ := os.Readlink(l); to != "/dev/net/tun" {
+			continue
+		}
+		if exe, _ := os.Readlink(filepath.Join(l, "../../exe")); exe == p.program {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *place) watch(ctx context.Context, args []string) (string, error) {
 	cmd := exec.CommandContext(ctx, p.program, args...)
 	cmd.Dir = p.dir
 	cmd.Env = []string{
@@ -46,7 +90,7 @@ func (p *place) try(ctx context.Context, args ...string) error {
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	if err := cmd.Start(); err != nil {
-		return err
+		return "", err
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -57,12 +101,15 @@ func (p *place) try(ctx context.Context, args ...string) error {
 			p.look("the output of "+name, out.Bytes())
 			p.look("the talk of "+name, talk.Bytes())
 			if err != nil {
-				return fmt.Errorf("chokepoint %s: %v\n%s", name, err, talk.String())
+				err = fmt.Errorf("%v\n%s", err, talk.String())
 			}
-			return nil
+			return out.String(), err
 		case <-time.After(20 * time.Millisecond):
 			p.lookAtProcesses()
 			p.searchFiles()
+			if p.meanwhile != nil {
+				p.meanwhile()
+			}
 		}
 	}
 }

@@ -5,12 +5,17 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // TestSearchFindsAPlantedKey writes a key in every way that could happen.
@@ -59,6 +64,85 @@ func TestSearchFilesFindsALeak(t *testing.T) {
 	want := []string{"a key stands in hexadecimal in file state/chokepoint/journal"}
 	if !slices.Equal(p.found, want) {
 		t.Errorf("found: got %q, want %q", p.found, want)
+	}
+}
+
+func TestLookAtProcessesFindsALeak(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		env  []string
+		want string
+	}{
+		{"argument", []string{base64.StdEncoding.EncodeToString([]byte(mark + "0123456789abcdef"))}, nil, "in the cmdline"},
+		{"environment", nil, []string{"PSK=" + hex.EncodeToString([]byte(mark+"0123456789abcdef"))}, "in the environ"},
+		{"neither", nil, nil, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			// A shell that waits: it keeps its arguments, whatever they mean.
+			shell, err := filepath.EvalSymlinks("/bin/sh")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(shell, append([]string{"-c", "read line; exit", "sh"}, tt.args...)...)
+			cmd.Env = tt.env
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			p := &place{dir: t.TempDir(), program: shell, inMemory: true}
+			p.lookAtProcesses()
+			in.Close()
+			_ = cmd.Wait() // its exit code means nothing here
+			got := strings.Join(p.found, "; ")
+			if p.looked == 0 || tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("found: got %q in %d places, want %q in it", got, p.looked, tt.want)
+			}
+		})
+	}
+}
+
+func TestSearchStoreFindsALeak(t *testing.T) {
+	key := []byte(mark + "0123456789abcdef")
+	text := base64.StdEncoding.EncodeToString(key)
+	tests := []struct {
+		name  string
+		run   record.Run
+		trial record.Trial
+		want  string
+	}{
+		{"clean", record.Run{}, record.Trial{}, ""},
+		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{}, "in the store"},
+		{"failure", record.Run{}, record.Trial{Failure: &record.Failure{Phase: "set-up", Error: "peer " + text}}, "in the store"},
+		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}}, "in stored raw output"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &place{dir: t.TempDir()}
+			s, err := store.Open(t.Context(), p.at("data/chokepoint/runs.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.run.ID, tt.trial.Run, tt.trial.ID = "r", "r", "b1-r01.1"
+			err = s.CreateRun(t.Context(), tt.run)
+			if err == nil {
+				err = s.AppendTrial(t.Context(), tt.trial)
+			}
+			if err = errors.Join(err, s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.searchStore(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(p.found, "; ")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("found: got %q, want %q in it", got, tt.want)
+			}
+		})
 	}
 }
 
