@@ -92,6 +92,8 @@ type netdevSampler struct {
 type netdevDevice struct {
 	name               string
 	changes, operstate *file
+	count, up          float64 // as last read
+	known              bool
 }
 
 func openNetdev(root Root, path, why string) (Sampler, error) {
@@ -129,7 +131,7 @@ func (s *netdevSampler) describe() {
 		for _, st := range netdevStems {
 			s.columns = append(s.columns, d.name+"/"+st.stem)
 		}
-		if dir := s.root.device(d.name); dir != "" {
+		if dir := s.root.device(d.name); dir != "" && d.name != "lo" { // which has no carrier
 			d.changes, _ = openFile(filepath.Join(dir, carrierChanges), "")
 			d.operstate, _ = openFile(filepath.Join(dir, "operstate"), "")
 		}
@@ -187,15 +189,33 @@ func (s *netdevSampler) Sample(dst []float64) error {
 			at++
 		}
 		if d.changes != nil {
-			dst[at] = d.changes.number()
+			dst[at] = d.carrier()
 			at++
 		}
 		if d.operstate != nil {
-			dst[at] = d.operstate.up()
+			dst[at] = d.state()
 			at++
 		}
 	}
 	return nil
+}
+
+// carrier reads how often the link came or went.
+func (d *netdevDevice) carrier() float64 {
+	count := d.changes.number()
+	d.known = d.known && count == d.count
+	d.count = count
+	return count
+}
+
+// state reads whether the device is up: anew only when its carrier has
+// changed, because the file is a good part of the probe's cost.
+func (d *netdevDevice) state() float64 {
+	if !d.known {
+		d.up = d.operstate.up()
+		d.known = d.changes != nil
+	}
+	return d.up
 }
 
 // number reads a file that holds one whole number; NaN if it cannot.
