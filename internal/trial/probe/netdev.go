@@ -93,7 +93,7 @@ type netdevDevice struct {
 	name               string
 	changes, operstate *file
 	count, up          float64 // as last read
-	known              bool
+	unsettled          int     // samples for which the state is still read
 }
 
 func openNetdev(root Root, path, why string) (Sampler, error) {
@@ -127,7 +127,7 @@ func (s *netdevSampler) describe() {
 	s.closeDevices()
 	s.columns = nil
 	for _, l := range s.now {
-		d := netdevDevice{name: string(l.name)}
+		d := netdevDevice{name: string(l.name), unsettled: settleSamples}
 		for _, st := range netdevStems {
 			s.columns = append(s.columns, d.name+"/"+st.stem)
 		}
@@ -202,18 +202,22 @@ func (s *netdevSampler) Sample(dst []float64) error {
 
 // carrier reads how often the link came or went.
 func (d *netdevDevice) carrier() float64 {
-	count := d.changes.number()
-	d.known = d.known && count == d.count
-	d.count = count
-	return count
+	if count := d.changes.number(); count != d.count {
+		d.count, d.unsettled = count, settleSamples
+	}
+	return d.count
 }
 
-// state reads whether the device is up: anew only when its carrier has
-// changed, because the file is a good part of the probe's cost.
+// settleSamples is how long a state is followed after a change of carrier: the
+// kernel's link watch changes it up to a second later (net/core/link_watch.c).
+const settleSamples = 20
+
+// state reads whether the device is up: only for a while after its carrier
+// has changed, because the file is a good part of the probe's cost.
 func (d *netdevDevice) state() float64 {
-	if !d.known {
+	if d.unsettled > 0 || d.changes == nil {
 		d.up = d.operstate.up()
-		d.known = d.changes != nil
+		d.unsettled--
 	}
 	return d.up
 }
