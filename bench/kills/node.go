@@ -44,7 +44,12 @@ func (i inventory) withKernel() (inventory, error) {
 		if err != nil {
 			return nil, err
 		}
-		i = append(i, fmt.Sprintf("device %s: queue %v, txqueuelen %d", dev, queue, length), fmt.Sprintf("device %s: features %v", dev, features))
+		i = append(i, fmt.Sprintf("device %s: queue %v, txqueuelen %d", dev, queue, length))
+		for name, on := range features {
+			if on {
+				i = append(i, "device "+dev+": feature "+name)
+			}
+		}
 	}
 	tables, err := kernel.FilterTables()
 	if err != nil {
