@@ -214,6 +214,7 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 		if err := l.Settle(labtest.Context(t), []record.Setting{aSetting}); err != nil {
 			t.Fatal(err)
 		}
+		takeTurns(t, dir)
 		if err := l.Close(labtest.Context(t)); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -228,4 +229,66 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 	if _, err := lab.Attach(dir, "kept", registry.LabParts(), nil); err == nil {
 		t.Error("attach to a lab that is down: got no error, want one")
 	}
+}
+
+// takeTurns: one campaign at a time has the lab, and those who only look are
+// no campaign.
+func takeTurns(t *testing.T, dir string) {
+	t.Helper()
+	j, err := journal.Create(t.TempDir(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for range 2 { // the second time the first has left
+		one, err := lab.Attach(dir, "kept", registry.LabParts(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lab.Attach(dir, "kept", registry.LabParts(), j); err == nil || !strings.Contains(err.Error(), "another run is using it") {
+			t.Errorf("a second campaign: got %v, want that another run is using the lab", err)
+		}
+		if err := one.Close(labtest.Context(t)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// TestLocalsLendEachTopologyOnce, and take back what they made.
+func TestLocalsLendEachTopologyOnce(t *testing.T) {
+	dir := t.TempDir()
+	labtest.LeavesNothing(t, func() {
+		labs := &lab.Locals{Owner: "run", Dir: dir, Parts: registry.LabParts()}
+		seen := map[*lab.Lab]bool{}
+		for _, topology := range []string{"to-router", "direct", "to-router"} {
+			l, err := labs.For(labtest.Context(t), topology)
+			labtest.Refused(t, err)
+			if err != nil || l.Topology.Name != topology || l.ID != "run-"+topology {
+				t.Fatalf("lab for %s: got %+v, %v", topology, l, err)
+			}
+			seen[l] = true
+		}
+		if len(seen) != 2 {
+			t.Errorf("labs: got %d for two topologies, want one each", len(seen))
+		}
+		if _, err := labs.For(labtest.Context(t), "ring"); err == nil {
+			t.Error("lab for an unknown topology: got no error, want one")
+		}
+		attached := &lab.Locals{Attached: firstOf(seen)}
+		var no *lab.NoTopology
+		if _, err := attached.For(labtest.Context(t), "site-to-site"); !errors.As(err, &no) || no.Topology != "site-to-site" {
+			t.Errorf("another topology of an attached lab: got %v, want that there is none", err)
+		}
+		if err := labs.Close(labtest.Context(t)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	wantEmpty(t, dir)
+}
+
+func firstOf(labs map[*lab.Lab]bool) *lab.Lab {
+	for l := range labs {
+		return l
+	}
+	return nil
 }

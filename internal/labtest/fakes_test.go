@@ -226,8 +226,11 @@ func TestFakeEngineConforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close(context.Background())
+	t.Cleanup(func() { l.Close(context.Background()) })
 	for name, load := range Loads() {
-		t.Run(name, func(t *testing.T) { EngineSuite(t, l, f.Engine, load) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			EngineSuite(t, l, f.Engine, load)
+		})
 	}
 }

@@ -2,6 +2,7 @@ package labtest
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 
@@ -14,9 +15,21 @@ type memory struct {
 	knob.Knob
 	start   knob.State
 	changed func(p knob.Place, s knob.State)
+	stuck   bool
+	node    *nodeState
+}
 
-	mu     *sync.Mutex
-	states map[string]knob.State // what differs from how it was found
+// nodeState is what all agents of a fake node share: the settings that differ
+// from how it was found.
+type nodeState struct {
+	mu       sync.Mutex
+	settings map[string]knob.State
+}
+
+func (n *nodeState) copy() map[string]knob.State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.settings)
 }
 
 // starts are the states in which a fake node is found.
@@ -26,9 +39,8 @@ var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqu
 // knobs are the node halves of all knobs, for one node.
 func (f *Lab) knobs(node string) []knob.Knob {
 	var out []knob.Knob
-	mu, states := &sync.Mutex{}, f.states[node]
 	for _, k := range knob.All() {
-		m := memory{Knob: k, start: starts[k.Name()], mu: mu, states: states}
+		m := memory{Knob: k, start: starts[k.Name()], node: f.states[node], stuck: f.Stuck == k.Name()}
 		if k.Name() == "link_mtu" {
 			m.changed = func(p knob.Place, s knob.State) { f.Wire.SetMTU(node, p.Port, string(s)) }
 		}
@@ -56,9 +68,9 @@ func (m memory) ReadLike(_ context.Context, p knob.Place, s knob.State) (knob.St
 }
 
 func (m memory) read(p knob.Place, like knob.State) knob.State {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s, ok := m.states[m.key(p, like)]; ok {
+	m.node.mu.Lock()
+	defer m.node.mu.Unlock()
+	if s, ok := m.node.settings[m.key(p, like)]; ok {
 		return s
 	}
 	return m.found(like)
@@ -73,10 +85,13 @@ func (m memory) found(like knob.State) knob.State {
 }
 
 func (m memory) Apply(_ context.Context, p knob.Place, s knob.State) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.states[m.key(p, s)] = s; s == m.found(s) {
-		delete(m.states, m.key(p, s))
+	m.node.mu.Lock()
+	defer m.node.mu.Unlock()
+	if m.stuck && s == m.found(s) {
+		return nil
+	}
+	if m.node.settings[m.key(p, s)] = s; s == m.found(s) {
+		delete(m.node.settings, m.key(p, s))
 	}
 	if m.changed != nil {
 		m.changed(p, s)

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // Lab is a lab of fakes in one process: agents over pipes, and routers that
@@ -24,16 +25,19 @@ type Lab struct {
 	Journal   *journal.Journal
 	Changed   func(router, setting, value string) // hears of what routers of commands are told; may be nil
 
+	Probes []probe.Probe // of every node; nil: Probes()
+	Stuck  string        // planted fault: a knob that nodes do not put back
+
 	Wire    *Wire            // set by Up
 	Routers map[string]*Host // set by Up: the agentless ones
 
-	states map[string]map[string]knob.State // of nodes with an agent
+	states map[string]*nodeState // of nodes with an agent
 }
 
 // Up assembles the lab.
 func (f *Lab) Up() (*lab.Lab, error) {
 	f.Wire, f.Routers = NewWire(f.Topology), map[string]*Host{}
-	f.states = map[string]map[string]knob.State{}
+	f.states = map[string]*nodeState{}
 	var nodes []*lab.Node
 	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
 		if slices.Contains(f.Agentless, n.Name) {
@@ -41,11 +45,28 @@ func (f *Lab) Up() (*lab.Lab, error) {
 			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], System: RouterSystem{}})
 			continue
 		}
-		f.states[n.Name] = map[string]knob.State{}
+		f.states[n.Name] = &nodeState{settings: map[string]knob.State{}}
 		nodes = append(nodes, &lab.Node{Name: n.Name, Agent: Serve(f.handlers(n.Name))})
 	}
+	return f.assemble(nodes, f.Journal)
+}
+
+// Attach connects another controller to the lab that Up has made, with agents
+// of its own on the same nodes.
+func (f *Lab) Attach() (*lab.Lab, error) {
+	var nodes []*lab.Node
+	for name := range f.states {
+		nodes = append(nodes, &lab.Node{Name: name, Agent: Serve(f.handlers(name))})
+	}
+	for name, h := range f.Routers {
+		nodes = append(nodes, &lab.Node{Name: name, Host: h, System: RouterSystem{}})
+	}
+	return f.assemble(nodes, nil)
+}
+
+func (f *Lab) assemble(nodes []*lab.Node, j *journal.Journal) (*lab.Lab, error) {
 	parts := lab.Parts{Knobs: knob.All(), Tunnels: []tunnel.Tunnel{Tunnel{f.Wire}}}
-	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, f.Journal)
+	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, j)
 }
 
 // changed follows the settings of a router of commands.
@@ -65,8 +86,9 @@ func (f *Lab) changed(node string) func(setting, value string) {
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {
-		for _, key := range slices.Sorted(maps.Keys(f.states[node])) {
-			out = append(out, fmt.Sprintf("%s %s=%s", node, key, f.states[node][key]))
+		settings := f.states[node].copy()
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			out = append(out, fmt.Sprintf("%s %s=%s", node, key, settings[key]))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Routers)) {

@@ -56,7 +56,11 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	engine := f.Engine
 	engine.wire = f.Wire
 	h[host.Verb(host.FamilyTraffic, engine.Name())] = engine.Serve
-	h[probe.VerbWatch] = probe.Serve(Probes(), probe.Root{})
+	list := f.Probes
+	if list == nil {
+		list = Probes()
+	}
+	h[probe.VerbWatch] = probe.Serve(list, probe.Root{})
 	h[probe.VerbEnvironment] = probe.ServeEnvironment(probe.Root{})
 	return h
 }

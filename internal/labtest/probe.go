@@ -17,6 +17,16 @@ func Probes() []probe.Probe {
 		source{"absent", record.ScopeHost, "a fake machine has none"}}
 }
 
+// Undeclared is a source with a planted fault: its column has a stem that it
+// does not declare.
+func Undeclared() probe.Probe { return undeclared{source{"ticks", record.ScopeNode, ""}} }
+
+type undeclared struct{ source }
+
+func (u undeclared) Open(context.Context, host.Host) (probe.Sampler, error) {
+	return &sampler{columns: []string{"lan/no_such_stem"}}, nil
+}
+
 type source struct{ name, scope, missing string }
 
 func (s source) Name() string { return s.name }

@@ -108,6 +108,11 @@ func TestProber(t *testing.T) {
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	l := labtest.Up(t, "forward", registry.LabParts())
+	// Without a queue of its own the client has nothing to show there.
+	queue := record.Setting{Knob: "queue", Node: "client", Value: "pfifo limit 1000"}
+	if err := l.Settle(labtest.Context(t), []record.Setting{queue}); err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range node.Probes() {
 		t.Run(p.Name(), func(t *testing.T) { labtest.ProbeSuite(t, l, p) })
 	}
