@@ -47,8 +47,7 @@ func TestCloseRemovesOnlyACleanJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seq, err := j.Add(Entry{Kind: KindLab})
-	if err != nil {
+	if _, err := j.Add(Entry{Kind: KindLab}); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Close(); err == nil {
@@ -58,8 +57,11 @@ func TestCloseRemovesOnlyACleanJournal(t *testing.T) {
 		t.Errorf("journal with an open change is gone: %v", err)
 	}
 	os.Remove(filepath.Join(dir, "run-2.jsonl"))
-	j, _ = Create(dir, "run-2")
-	seq, _ = j.Add(Entry{Kind: KindLab})
+	j, err = Create(dir, "run-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq, _ := j.Add(Entry{Kind: KindLab})
 	j.Done(seq)
 	if err := j.Close(); err != nil {
 		t.Errorf("Close of a clean journal: %v", err)
