@@ -198,18 +198,25 @@ func declared(ours, stored []record.Metric, d *Document) []record.Metric {
 // (ENGINE.md §5): /proc/stat, softirqs, softnet_stat, net/dev and queues.
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
-// observing sums what watching cost: CPU time of the reads ÷ the time that
-// was watched, over all trials.
+// observing sums what watching cost over all trials.
 func observing(trials []record.Trial) Observing {
 	o := Observing{Probes: map[string]float64{}}
 	type key struct{ node, probe string }
-	spent, over := map[key]float64{}, map[key]float64{}
+	type total struct{ own, charged, over float64 }
+	spent := map[key]total{}
 	for i := range trials {
 		for node, n := range trials[i].Nodes {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
-				spent[k] += float64(c.CPUNs)
-				over[k] += float64(c.OverNs)
+				t := spent[k]
+				own := c.CPUNs // all that older runs have
+				if c.MedianNs > 0 {
+					own = min(c.MedianNs*c.Reads, own)
+				}
+				t.own += float64(own)
+				t.charged += float64(c.CPUNs)
+				t.over += float64(c.OverNs)
+				spent[k] = t
 			}
 		}
 	}
@@ -222,16 +229,19 @@ func observing(trials []record.Trial) Observing {
 	})
 	fast := map[string]float64{}
 	for _, k := range keys {
-		if over[k] <= 0 {
+		t := spent[k]
+		if t.over <= 0 {
 			continue
 		}
-		share := spent[k] / over[k]
-		o.CoreRatio += share
-		o.Probes[k.probe] += share
+		o.CoreRatio += t.own / t.over
+		o.ChargedRatio += t.charged / t.over
+		o.Probes[k.probe] += t.own / t.over
 		if fastProbes[k.probe] {
-			fast[k.node] += share
-			o.FastRatio = max(o.FastRatio, fast[k.node])
+			fast[k.probe] = max(fast[k.probe], t.own/t.over)
 		}
+	}
+	for _, probe := range sortedKeys(fast) {
+		o.FastRatio += fast[probe]
 	}
 	return o
 }

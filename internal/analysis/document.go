@@ -213,9 +213,13 @@ type RTTPoint struct {
 // number of probes carries are left out at the end.
 var QuantileLevels = []float64{0, .01, .05, .1, .25, .5, .75, .9, .95, .99, .999, .9999}
 
-// Observing is what watching cost, by the program's own accounting.
+// Observing is what watching cost, by the program's own accounting: the
+// median of each source's reads, times their number. The thread time that the
+// kernel charged also holds interrupts served and time stolen by a hypervisor
+// while a sampler happened to run; ChargedRatio is that larger figure.
 type Observing struct {
-	CoreRatio float64            `json:"core_ratio"` // all probes of all nodes, share of one core
-	FastRatio float64            `json:"fast_ratio"` // the five fast sources alone, costliest node
-	Probes    map[string]float64 `json:"probes"`     // probe → share of one core
+	CoreRatio    float64            `json:"core_ratio"`    // all probes of all nodes, share of one core
+	ChargedRatio float64            `json:"charged_ratio"` // the same as charged by the kernel
+	FastRatio    float64            `json:"fast_ratio"`    // the five fast sources once each, on the node where each costs most
+	Probes       map[string]float64 `json:"probes"`        // probe → share of one core, all nodes
 }

@@ -182,7 +182,7 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 	samples := func(probe string, t *record.Table) record.Samples {
 		return record.Samples{Probe: probe, Scope: record.ScopeHost, Table: t}
 	}
-	cost := []record.Cost{{Probe: "cpu", Reads: 100, CPUNs: 5e6, OverNs: 10 * second}, {Probe: "netdev", Reads: 100, CPUNs: 2e6, OverNs: 10 * second}}
+	cost := []record.Cost{{Probe: "cpu", Reads: 100, CPUNs: 5e6, MedianNs: 4e4, OverNs: 10 * second}, {Probe: "netdev", Reads: 100, CPUNs: 2e6, OverNs: 10 * second}}
 	return map[string]record.NodeData{
 		"host": {
 			Samples: []record.Samples{samples("cpu", cpu), samples("softnet", softnet), samples("foreign", foreign),

@@ -432,12 +432,16 @@ type Samples struct {
 	Table       *Table   `json:"table,omitempty"`
 }
 
-// Cost is what observing cost, by the program's own accounting.
+// Cost is what observing cost, by the program's own accounting: the reads of
+// the intervals between the first and the last sample.
 type Cost struct {
 	Probe  string `json:"probe"`
 	Reads  int64  `json:"reads"`
 	CPUNs  int64  `json:"cpu_ns"`  // thread CPU time of the reads
 	OverNs int64  `json:"over_ns"` // length of the time it was watched
+	// MedianNs is the median of the reads. Far below CPUNs ÷ Reads where the
+	// kernel charged the sampler with interrupts that it served meanwhile.
+	MedianNs int64 `json:"median_ns,omitempty"`
 }
 
 // Stall is a sampler that came late: a finding, not an error.

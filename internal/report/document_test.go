@@ -77,7 +77,7 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 		Metrics:    sampleMetrics(),
 		Tester: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s", Note: "one stream"},
 			{Kind: "udp loopback 64 B", Value: 611e3, Unit: "pps"}},
-		Observing: analysis.Observing{CoreRatio: .0061, FastRatio: .0027,
+		Observing: analysis.Observing{CoreRatio: .0061, ChargedRatio: .0072, FastRatio: .0027,
 			Probes: map[string]float64{"cpu": .0009, "softirqs": .0007, "interfaces": .0006, "thermal": .0021}},
 		Skipped: []record.Skipped{{Factors: base("queue", "cake"), Reason: "this kernel has no sch_cake: operation not supported"}},
 		Caveats: []record.Caveat{

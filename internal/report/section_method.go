@@ -132,7 +132,8 @@ func observingFacts(v *view) Facts {
 	o := v.Observing
 	f := Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: []Fact{
 		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
-		{Name: "The five fast sources, costliest node", Value: unit.Percent(o.FastRatio)}}}
+		{Name: "The same with the interrupts that were charged to it", Value: unit.Percent(o.ChargedRatio)},
+		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}}
 	for _, name := range sortedKeys(o.Probes) {
 		f.Items = append(f.Items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
 	}

@@ -171,8 +171,13 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 // of one read and the start of the next.
 func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
+	mark := s.nextMark()
 	for _, src := range s.sources {
 		if src.sampler == nil || !marked && src.due > now {
+			continue
+		}
+		if !marked && isSlow(src.probe) && mark-now <= src.every/2 {
+			src.due = mark // which is soon enough
 			continue
 		}
 		at := host.Monotonic()
@@ -197,6 +202,16 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.mu.Unlock()
 	}
 	return read
+}
+
+// nextMark is the time of the next mark, far off if there is none.
+func (s *sampling) nextMark() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.marks) == 0 {
+		return math.MaxInt64
+	}
+	return s.marks[0]
 }
 
 // next sets when the source is due again, on a grid, skipping what has been

@@ -1,6 +1,10 @@
 package probe
 
-import "github.com/chokepoint-lab/chokepoint/internal/record"
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
 
 // Bounds of what a watch keeps: 20 minutes, and so much memory for all
 // probes together that a small router can spare it.
@@ -113,7 +117,8 @@ func (s *series) snapshot() series {
 
 // cut copies the rows of from…to and the nearest row outside on either side,
 // so that the edges are covered. A column that a row does not have is NaN
-// there. The cost is that of the rows in the table.
+// there. The cost is that of the rows after the first: n-1 reads belong to
+// the n-1 intervals that the table spans.
 func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	from, to = s.widen(from, to)
 	var columns []string
@@ -130,6 +135,7 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 		}
 	}
 	t, cost := record.NewTable(columns...), record.Cost{}
+	var each []int64
 	row := make([]float64, len(columns))
 	for _, b := range s.blocks {
 		for r, at := range b.at {
@@ -140,13 +146,20 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 			for j, c := range b.columns {
 				row[index[c]] = b.values[r*len(b.columns)+j]
 			}
+			if len(t.T) > 0 {
+				cost.Reads++
+				cost.CPUNs += b.cost[r]
+				each = append(each, b.cost[r])
+			}
 			t.Append(at, row...)
-			cost.Reads++
-			cost.CPUNs += b.cost[r]
 		}
 	}
 	if n := len(t.T); n > 0 {
 		cost.OverNs = t.T[n-1] - t.T[0]
+	}
+	if n := len(each); n > 0 {
+		slices.Sort(each)
+		cost.MedianNs = each[n/2]
 	}
 	return t, cost
 }
