@@ -104,6 +104,14 @@ func prepare(dir string) error {
 	return trusted(dir)
 }
 
+// clearRuntime removes the runtime directories if they are empty, so that
+// nothing is left of a lab that is gone.
+func clearRuntime(d dirs) {
+	if os.Remove(labsDir(d)) == nil {
+		_ = os.Remove(d.Runtime) // holds another program's files, or is in use
+	}
+}
+
 // trusted refuses a directory that another user may have put there: in a
 // place where everybody may write, it must be this user's or root's.
 func trusted(dir string) error {

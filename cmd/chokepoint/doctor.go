@@ -53,6 +53,7 @@ func runDoctor(ctx context.Context, asJSON bool, p *program) error {
 			return err
 		}
 	}
+	defer clearRuntime(p.dirs)
 	id := "doctor-" + store.NewID(time.Now(), randomWord())
 	j, err := journal.Create(journalDir(p.dirs), id)
 	if err != nil {

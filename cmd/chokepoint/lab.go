@@ -294,6 +294,7 @@ func newLabDownCommand(p *program) *cobra.Command {
 			if err := lab.Down(labsDir(p.dirs), i); err != nil {
 				return dirty(err)
 			}
+			clearRuntime(p.dirs)
 			return write(p.Out, "lab "+i.ID+" is down\n")
 		},
 	}
@@ -308,6 +309,7 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			"Labs whose owner lives are never touched.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			defer clearRuntime(p.dirs)
 			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), labsDir(p.dirs))
 			if asJSON {
 				line, jsonErr := jsonLine(r)
@@ -358,6 +360,7 @@ func runLabCheck(ctx context.Context, asJSON bool, p *program) error {
 			return err
 		}
 	}
+	defer clearRuntime(p.dirs)
 	j, err := journal.Create(journalDir(p.dirs), "check-"+store.NewID(time.Now(), randomWord()))
 	if err != nil {
 		return err

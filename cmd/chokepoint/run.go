@@ -344,6 +344,7 @@ func (x *execution) present(ctx context.Context) error {
 
 // shut closes what open opened. Nothing here loses a result.
 func (x *execution) shut() error {
+	defer clearRuntime(x.p.dirs)
 	var err error
 	if x.report != nil {
 		err = errors.Join(err, x.report.abort())

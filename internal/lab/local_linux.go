@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -51,10 +52,7 @@ const infoFile = "lab.json"
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	l := newLab(o.ID, o.Topology, o.Parts, o.Journal)
 	dir := filepath.Join(o.Dir, o.ID)
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create lab directory: %w", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := makeDir(o.Dir, dir); err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
 	}
 	child, err := o.startHolder(ctx, dir)
@@ -89,6 +87,20 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		}
 	}
 	return l, nil
+}
+
+// makeDir makes dir in above; whoever has just taken down the last lab may be
+// removing the empty folder above meanwhile.
+func makeDir(above, dir string) (err error) {
+	for range 3 {
+		if err = os.MkdirAll(above, 0o700); err != nil {
+			return err
+		}
+		if err = os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
 }
 
 func newLab(id string, t record.Topology, parts Parts, j *journal.Journal) *Lab {

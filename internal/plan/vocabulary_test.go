@@ -13,7 +13,7 @@ import (
 // settings with a place and a grammar of their own.
 func words() plan.List {
 	base := plan.BaseFactors(plan.BaseOptions{
-		Topologies:  []string{"forward", "to-router", "site-to-site"},
+		Topologies:  []string{"forward", "to-router", "site-to-site", "direct"},
 		Tunnels:     []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace"},
 		Engines:     []string{"native", "iperf3"},
 		Congestions: []string{"cubic", "reno", "bbr"},
