@@ -68,7 +68,7 @@ func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 		}
 	}
 	i := slices.IndexFunc(data.Cost, func(c record.Cost) bool { return c.Probe == p.Name() })
-	if i < 0 || data.Cost[i].Reads < 2 || data.Cost[i].CPUNs <= 0 || data.Cost[i].OverNs <= 0 {
-		t.Errorf("cost: got %+v, want at least two reads, their CPU time and the time over which", data.Cost)
+	if i < 0 || data.Cost[i].Reads < 1 || data.Cost[i].CPUNs <= 0 || data.Cost[i].OverNs <= 0 {
+		t.Errorf("cost: got %+v, want at least one read after the first, its CPU time and the time over which", data.Cost)
 	}
 }

@@ -16,7 +16,7 @@ func TestCheckAsksTheNodes(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
 	if a := (Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
-		t.Errorf("cubic: %+v, want yes", a)
+		t.Errorf("%s: %+v, want yes", load.Congestion, a)
 	}
 	load.Congestion = "nonesuch"
 	if a := (Native{}).Check(t.Context(), near, far, load); a.State != check.No || a.Hint == "" {

@@ -53,8 +53,8 @@ func checkTCPFlow(t *testing.T, f record.Flow, w record.Window) {
 			t.Errorf("%s's window is %v off the plan", name, time.Duration(d))
 		}
 	}
-	if f.TCP == nil || f.TCP.Congestion != "cubic" || f.TCP.MSS <= 0 || f.SentBytes > 0 && f.TCP.BusyNs <= 0 {
-		t.Errorf("TCP = %+v, want cubic with a segment size and busy time", f.TCP)
+	if f.TCP == nil || f.TCP.Congestion != congestion() || f.TCP.MSS <= 0 || f.SentBytes > 0 && f.TCP.BusyNs <= 0 {
+		t.Errorf("TCP = %+v, want %s with a segment size and busy time", f.TCP, congestion())
 	}
 	for name, table := range map[string]*record.Table{"sent": f.Sent, "received": f.Received, "tcp_info": f.TCP.Series} {
 		if table == nil || len(table.T) < 3 {
