@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,8 @@ func (f *findings) text() string {
 		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99); round trip over loopback %s (%s time stamps)\n",
 			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
 			unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
+		fmt.Fprintf(&b, "  clock source %s; a reading takes %s, the smallest step seen is %s\n", cmp.Or(t.ClockSource, "unknown"),
+			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))
 	}
 	return b.String()
 }

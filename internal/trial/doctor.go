@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -75,6 +76,10 @@ type Timer struct {
 	LateP99Ns int64  `json:"late_p99_ns"`
 	RTTP50Ns  int64  `json:"rtt_p50_ns"` // over the loopback device
 	Lost      int    `json:"lost"`
+
+	ClockSource string `json:"clock_source,omitempty"` // the kernel's, of the machine
+	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading it
+	ClockStepNs int64  `json:"clock_step_ns"`          // smallest step seen
 }
 
 // MeasureTimer runs the latency probe over the loopback device of the lab's
@@ -99,7 +104,24 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	rtt := answered(got.RTT)
 	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt)}
 	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99), nearestRank(rtt, 0.5)
+	t.readClock(ctx)
 	return t, nil
+}
+
+// readClock measures the clock that all times are taken with.
+func (t *Timer) readClock(ctx context.Context) {
+	source, err := host.Local().ReadFile(ctx, "/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	if err == nil {
+		t.ClockSource = strings.TrimSpace(string(source))
+	}
+	steps := make([]int64, 0, 2000)
+	for before := host.Monotonic(); len(steps) < cap(steps); {
+		now := host.Monotonic()
+		steps = append(steps, now-before)
+		before = now
+	}
+	t.ClockReadNs = nearestRank(steps, 0.5)
+	t.ClockStepNs = slices.Min(steps)
 }
 
 // answered leaves out the lost probes.
