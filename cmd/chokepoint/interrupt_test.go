@@ -45,7 +45,7 @@ func startRun(t *testing.T) *started {
 		t.Fatal(err)
 	}
 	s := &started{cmd: exec.Command(program, "run", plan, "--json")}
-	s.env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir)
+	s.env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir, "GORACE="+noExitSleep)
 	s.cmd.Env, s.cmd.Stderr = s.env, &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

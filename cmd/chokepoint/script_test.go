@@ -36,6 +36,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// noExitSleep keeps a race-built program from sleeping a second at its exit,
+// which each of a lab's processes would do in turn.
+const noExitSleep = "atexit_sleep_ms=0"
+
 // setUpScript gives each script directories of its own, so that none sees
 // another's runs or the user's.
 func setUpScript(env *testscript.Env) error {
@@ -49,6 +53,7 @@ func setUpScript(env *testscript.Env) error {
 		env.Setenv(variable, dir)
 	}
 	env.Setenv("TZ", "UTC")
+	env.Setenv("GORACE", noExitSleep)
 	env.Defer(func() { takeLabsDown(env) })
 	return nil
 }

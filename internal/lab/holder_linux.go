@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -54,6 +55,9 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("read lab request: %w", err)
 	}
 	anchors, err := hold(q)
+	// Their pipes must stay open for as long as we live: an anchor leaves
+	// when its input ends, and a collected file is closed.
+	defer runtime.KeepAlive(anchors)
 	a := holderAnswer{}
 	if err != nil {
 		a.Error = err.Error()
@@ -76,10 +80,7 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 		}
 	}
 	io.Copy(io.Discard, in) // until the controller hangs up or dies
-	for _, c := range anchors {
-		c.Close()
-	}
-	return nil
+	return nil              // the kernel kills what is left in our PID namespace
 }
 
 func readLine(r *bufio.Reader, v any) error {
@@ -106,7 +107,7 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	pids := map[string]int{}
 	for i, l := range plan {
 		if anchors[i], err = startAnchor(dir, l.Node); err != nil {
-			return anchors[:i], err
+			return nil, err
 		}
 		pids[l.Node] = anchors[i].Pid()
 	}
@@ -115,12 +116,12 @@ func hold(q holderRequest) ([]*host.Child, error) {
 		err := kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pids[a.Node]},
 			kernel.VethEnd{Name: b.Port, PID: pids[b.Node]}, max(q.Queues, 1))
 		if err != nil {
-			return anchors, fmt.Errorf("join %s and %s: %w", a.Node, b.Node, err)
+			return nil, fmt.Errorf("join %s and %s: %w", a.Node, b.Node, err)
 		}
 	}
 	for i, l := range plan {
 		if err := settle(anchors[i], l); err != nil {
-			return anchors, fmt.Errorf("set up node %s: %w", l.Node, err)
+			return nil, fmt.Errorf("set up node %s: %w", l.Node, err)
 		}
 	}
 	return anchors, nil
