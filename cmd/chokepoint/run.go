@@ -77,7 +77,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
-		Lab: "local", Command: commandLine(os.Args, pl.Design.Method.Seed), Version: readVersion().String(),
+		Lab: "local", Command: commandLine(os.Args, pl.Design.Method.Seed), Version: strings.TrimPrefix(readVersion().String(), "chokepoint "),
 		BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	return x.whole(ctx, nil)
