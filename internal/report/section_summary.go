@@ -12,7 +12,8 @@ import (
 // head is the top of a report: what was measured and what came out, in words.
 type head struct {
 	Title   string // of the plan
-	Lead    string // the most important sentence
+	Lead    string // what was measured
+	More    string // what else the plan's author says of it
 	Points  []string
 	Meta    []Fact
 	Alerts  []Item // what makes the whole run less than it should be
@@ -35,18 +36,20 @@ func headOf(v *view) head {
 		h.Meta = append(h.Meta, Fact{Name: "Status", Value: v.Run.Status})
 	}
 	if len(v.Summary) > 0 {
-		h.Lead, h.Points = v.Summary[0], v.Summary[1:]
-		if len(h.Points) > 0 && !strings.ContainsAny(h.Lead, "0123456789") {
-			// It only says what was measured: the first result belongs to it.
-			h.Lead, h.Points = h.Lead+" "+h.Points[0], h.Points[1:]
-		}
-		h.Points = unsaid(h.Points, v.Caveats)
+		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
+	h.More = afterFirst(v.Run.Description)
 	h.Alerts = alerts(v)
 	for _, c := range v.Caveats {
 		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
 	}
 	return h
+}
+
+// afterFirst is a description without its first sentence, which leads.
+func afterFirst(description string) string {
+	_, rest, _ := strings.Cut(strings.Join(strings.Fields(description), " "), ". ")
+	return rest
 }
 
 // unsaid drops the sentences that stand among the caveats anyway.
