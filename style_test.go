@@ -435,7 +435,7 @@ func forbiddenMarks(t *tree) []string {
 }
 
 // A path of somebody's machine in the tree, also inside of binary samples.
-var developerPath = regexp.MustCompile(`/(home|Users)/[A-Za-z][A-Za-z0-9._-]*/|/work/(main|shared|notes)\b|/root/[A-Za-z.]|[A-Z]:\\Users\\`)
+var developerPath = regexp.MustCompile(`/(home|Users)/[A-Za-z][A-Za-z0-9._-]*/|/root/[A-Za-z.]|[A-Z]:\\Users\\`)
 
 func developerPaths(t *tree) []string {
 	return t.grep(func(line []byte) string {
