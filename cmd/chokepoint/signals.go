@@ -6,10 +6,15 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // ErrInterrupted is the cause of a context that a signal has cancelled.
 var ErrInterrupted = errors.New("interrupted")
+
+// sameRequest is how long after the first a second signal is still the same
+// request: timeout(1) and others send one to the process and one to its group.
+const sameRequest = 50 * time.Millisecond
 
 // interrupts turns signals into two requests. The first cancels ctx with the
 // cause ErrInterrupted: stop, undo, keep what is finished. The second closes
@@ -44,10 +49,16 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 		case <-quit:
 			return
 		}
-		select {
-		case <-signals:
-			close(closed)
-		case <-quit:
+		for first := time.Now(); ; {
+			select {
+			case <-signals:
+				if time.Since(first) < sameRequest {
+					continue
+				}
+				close(closed)
+			case <-quit:
+			}
+			return
 		}
 	}()
 	return ctx, closed, func() {
