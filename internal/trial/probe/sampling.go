@@ -29,6 +29,8 @@ type source struct {
 // when it is due.
 type sampling struct {
 	sources []*source
+	start   int64 // of the grid that the reads keep to
+	step    int64
 	cores   Cored // or nil
 	wait    *waiter
 	live    func(cores []float64) // must not block
@@ -57,7 +59,7 @@ const (
 // openSampling opens the named probes. One that cannot be opened is part of
 // the watch with its reason; an unknown name is an error.
 func openSampling(ctx context.Context, list []Probe, r WatchRequest) (*sampling, error) {
-	s := &sampling{live: func([]float64) {}}
+	s := &sampling{live: func([]float64) {}, step: r.FastNs}
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p Probe) bool { return p.Name() == name })
 		if i < 0 {
@@ -117,11 +119,11 @@ func (s *sampling) close() {
 // loop samples until stop. It must have its thread for itself.
 func (s *sampling) loop() {
 	defer lockThread()()
-	start := host.Monotonic()
+	s.start = host.Monotonic()
 	for _, src := range s.sources {
-		src.due = start
+		src.due = s.start
 	}
-	spent, liveDue, trimDue := threadTime(), start, start
+	spent, liveDue, trimDue := threadTime(), s.start, s.start
 	cores := make([]float64, 0, 64)
 	for {
 		next, marked, liveEvery, stop := s.plan()
@@ -189,12 +191,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		if ok {
 			s.keep(src, at, cost)
 		}
-		switch {
-		case marked && isSlow(src.probe):
-			src.due = at + src.every // a mark is a sample, too
-		case !marked || src.due <= now:
-			src.next(at, cost)
-		}
+		src.due = s.next(src, at, cost)
 	}
 	if marked {
 		s.mu.Lock()
@@ -214,17 +211,15 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next sets when the source is due again, on a grid, skipping what has been
-// missed.
-func (src *source) next(now, cost int64) {
-	every := src.every
+// next is when the source is due again after a read at the time at, which may
+// have been a mark. All times are on the grid of the fast sources, because
+// waking up costs as much as a read does; what has been missed is skipped.
+func (s *sampling) next(src *source, at, cost int64) int64 {
+	every, step := src.every, min(src.every, s.step)
 	if isSlow(src.probe) {
 		every = max(every, int64(float64(cost)/slowShare))
 	}
-	src.due += every
-	if src.due <= now {
-		src.due += (now - src.due + every) / every * every
-	}
+	return s.start + ((at+every-step-s.start)/step+1)*step
 }
 
 // read samples once, and again if the columns have just changed.
