@@ -21,9 +21,10 @@ type document struct {
 	Trials []struct{ ID, Grade, Kind string }
 
 	Observing struct {
-		CoreRatio float64 `json:"core_ratio"`
-		FastRatio float64 `json:"fast_ratio"`
-		Probes    map[string]float64
+		CoreRatio    float64 `json:"core_ratio"`
+		ChargedRatio float64 `json:"charged_ratio"`
+		FastRatio    float64 `json:"fast_ratio"`
+		Probes       map[string]float64
 	}
 }
 
