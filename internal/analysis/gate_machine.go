@@ -118,7 +118,7 @@ func shorten(text string, most int) string {
 // linkFlap fires when a link came or went in the window.
 func linkFlap(s suspect) []Reason {
 	for _, node := range sortedKeys(s.t.Nodes) {
-		table, _ := samplesOf(s.t.Nodes[node], "netdev")
+		table, _ := samplesOf(s.t.Nodes[node], "link")
 		for _, c := range columnsOf(table, "carrier_changes") {
 			if d, ok := c.curve.moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
 				return because(ReasonLinkFlap, "the link of %s on %s changed %.0f times in the window", c.label, node, d)

@@ -113,7 +113,7 @@ func TestGateFires(t *testing.T) {
 		{"heat", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
 			logged(t, t.Window.Start+5, 4, "CPU0: Core temperature above threshold, cpu clock throttled")
 		}, ""},
-		{"link flap", tcp, 1e9, ReasonLinkFlap, func(t *record.Trial) { after(t, table(t, "router", "netdev"), "wan/carrier_changes", 2) }, ""},
+		{"link flap", tcp, 1e9, ReasonLinkFlap, func(t *record.Trial) { after(t, table(t, "router", "link"), "wan/carrier_changes", 2) }, ""},
 		{"slows down", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .6, .8) }, ""},
 		{"warms up", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .5, 1.3) }, ""},
 		{"late probe", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) {

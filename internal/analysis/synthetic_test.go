@@ -165,7 +165,8 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 		}
 	}
 	cpu := record.NewTable(names...)
-	netdev := record.NewTable("wan/rx_bytes", "wan/rx_dropped", "wan/tx_dropped", "wan/carrier_changes", "lo/rx_dropped")
+	netdev := record.NewTable("wan/rx_bytes", "wan/rx_dropped", "wan/tx_dropped", "lo/rx_dropped")
+	link := record.NewTable("wan/carrier_changes")
 	softnet := record.NewTable("cpu/dropped", "cpu/time_squeeze", "cpu0/dropped", "cpu1/dropped")
 	foreign := record.NewTable("foreign_cpu_ns")
 	thermal := record.NewTable("thermal_zone0.x86/temperature_c", "cpu0/core_throttles", "cooling0.Fan/cooling_state", "cooling1.Processor/cooling_state")
@@ -174,7 +175,8 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 		cpu.Append(at,
 			n*.05, 0, n*.40, n*.20, 0, 0, n*.34, n*.01,
 			n*.05, 0, n*.50, n*.10, 0, 0, n*.34, n*.01)
-		netdev.Append(at, n, 5, 7, 3, 100)
+		netdev.Append(at, n, 5, 7, 100)
+		link.Append(at, 3)
 		softnet.Append(at, 4, float64(i)*.5, 1, 3)
 		foreign.Append(at, n*.02)
 		thermal.Append(at, 50, 12, 3, 0)
@@ -190,7 +192,7 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 			Cost: cost,
 			Log:  []record.LogLine{{At: w.Start + second, Severity: 6, Text: "cp0: link becomes ready"}},
 		},
-		"router": {Samples: []record.Samples{samples("netdev", netdev),
+		"router": {Samples: []record.Samples{samples("netdev", netdev), samples("link", link),
 			{Probe: "qdisc", Table: record.NewTable()}, {Probe: "conntrack", Unavailable: "nf_conntrack is not loaded"}}},
 	}
 }

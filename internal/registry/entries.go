@@ -71,6 +71,7 @@ func kernelTest(family, name string) string {
 		"probe softirq":   "trial/probe.TestSoftirqMoves",
 		"probe softnet":   "trial/probe.TestSoftnetMoves",
 		"probe netdev":    "trial/probe.TestNetdevMoves",
+		"probe link":      "trial/probe.TestLinkSeesTheCarrierComeAndGo",
 		"probe qdisc":     "trial/probe.TestQdiscMoves",
 		"probe ethtool":   "trial/probe.TestEthtoolMoves",
 		"probe snmp":      "trial/probe.TestSnmpMoves",

@@ -12,7 +12,7 @@ import (
 func All(root Root) []Probe {
 	return []Probe{
 		cpu(root), softirq(root), softnet(root), netdev(root), qdisc(root),
-		ethtool(root), snmp(root), conntrack(root),
+		link(root), ethtool(root), snmp(root), conntrack(root),
 		memory(root), pressure(root), cpufreq(root), thermal(root), power(root),
 		kernellog(root), foreign(root),
 	}

@@ -158,9 +158,9 @@ func TestNetdevMoves(t *testing.T) {
 	moves(t, s, datagrams(t, "127.0.0.1", 10, 100), "lo/rx_bytes", "lo/rx_packets", "lo/tx_bytes", "lo/tx_packets")
 }
 
-func TestNetdevSeesTheCarrierComeAndGo(t *testing.T) {
+func TestLinkSeesTheCarrierComeAndGo(t *testing.T) {
 	a, b := pair(t)
-	s := open(t, netdev(Root{}))
+	s := open(t, link(Root{}))
 	wait := func(want float64) {
 		t.Helper()
 		got := -1.0

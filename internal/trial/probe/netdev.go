@@ -3,11 +3,6 @@ package probe
 import (
 	"bytes"
 	"errors"
-	"net"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -23,11 +18,6 @@ var netdevStems = [...]struct{ stem, unit string }{
 	{"tx_bytes", "bytes"}, {"tx_packets", "count"}, {"tx_errors", "count"}, {"tx_dropped", "count"},
 	{"tx_fifo_errors", "count"}, {"tx_collisions", "count"}, {"tx_carrier_errors", "count"}, {"tx_compressed", "count"},
 }
-
-const (
-	carrierChanges = "carrier_changes"
-	operUp         = "oper_up"
-)
 
 // netdevLine is one device of /proc/net/dev; name points into the text.
 type netdevLine struct {
@@ -65,222 +55,113 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 }
 
 func netdev(root Root) Probe {
-	const why = "the kernel has no network devices in /proc"
 	var metrics []record.Metric
 	for _, s := range netdevStems {
 		metrics = append(metrics, counter(record.ScopeNode, s.stem, s.unit,
 			"of the device, from /proc/net/dev; includes what its driver adds up"))
 	}
-	metrics = append(metrics,
-		counter(record.ScopeNode, carrierChanges, "count", "times the link came or went, from /sys/class/net"),
-		level(record.ScopeNode, operUp, "ratio", "1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"))
 	path := root.proc("net/dev")
-	return entry{name: "netdev", metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) { return openNetdev(root, path, why) }}
+	return entry{name: "netdev", metrics: metrics, check: fileCheck(path, noDevices),
+		open: func() (Sampler, error) { return openNetdev(path) }}
 }
 
-type netdevSampler struct {
-	f       *file
-	root    Root
-	now     []netdevLine
-	devices []netdevDevice
-	columns []string
+const noDevices = "the kernel has no network devices in /proc"
+
+// devices is /proc/net/dev kept open, and the names that it held when they
+// were last asked for.
+type devices struct {
+	f     *file
+	now   []netdevLine
+	names []string
 }
 
-// netdevDevice is what the columns describe; the files are nil where sysfs
-// does not show this device.
-type netdevDevice struct {
-	name               string
-	changes, operstate *file
-	count, up          float64 // as last read
-	unsettled          int     // samples for which the state is still read
-}
-
-func openNetdev(root Root, path, why string) (Sampler, error) {
-	f, err := openFile(path, why)
+func openDevices(path string) (*devices, error) {
+	f, err := openFile(path, noDevices)
 	if err != nil {
 		return nil, err
 	}
-	s := &netdevSampler{f: f, root: root}
-	if err := s.parse(); err != nil {
+	d := &devices{f: f}
+	if _, err := d.read(); err != nil {
 		f.Close()
 		return nil, err
 	}
+	return d, nil
+}
+
+// read reads all devices anew and tells whether they are others than before.
+func (d *devices) read() (changed bool, err error) {
+	b, err := d.f.read()
+	if err != nil {
+		return false, err
+	}
+	lines, err := parseNetdev(b, d.now)
+	if err != nil {
+		return false, err
+	}
+	d.now = lines
+	if d.same() {
+		return false, nil
+	}
+	d.names = make([]string, len(lines))
+	for i, l := range lines {
+		d.names[i] = string(l.name)
+	}
+	return true, nil
+}
+
+func (d *devices) same() bool {
+	if len(d.now) != len(d.names) {
+		return false
+	}
+	for i, l := range d.now {
+		if string(l.name) != d.names[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *devices) Close() error { return d.f.Close() }
+
+type netdevSampler struct {
+	*devices
+	columns []string
+}
+
+func openNetdev(path string) (Sampler, error) {
+	d, err := openDevices(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &netdevSampler{devices: d}
 	s.describe()
 	return s, nil
 }
 
-func (s *netdevSampler) parse() error {
-	b, err := s.f.read()
-	if err != nil {
-		return err
-	}
-	lines, err := parseNetdev(b, s.now)
-	if err != nil {
-		return err
-	}
-	s.now = lines
-	return nil
-}
-
 func (s *netdevSampler) describe() {
-	s.closeDevices()
-	s.columns = nil
-	for _, l := range s.now {
-		d := netdevDevice{name: string(l.name), unsettled: settleSamples}
+	s.columns = make([]string, 0, len(s.names)*len(netdevStems))
+	for _, name := range s.names {
 		for _, st := range netdevStems {
-			s.columns = append(s.columns, d.name+"/"+st.stem)
+			s.columns = append(s.columns, name+"/"+st.stem)
 		}
-		if dir := s.root.device(d.name); dir != "" && d.name != "lo" { // which has no carrier
-			d.changes, _ = openFile(filepath.Join(dir, carrierChanges), "")
-			d.operstate, _ = openFile(filepath.Join(dir, "operstate"), "")
-		}
-		if d.changes != nil {
-			s.columns = append(s.columns, d.name+"/"+carrierChanges)
-		}
-		if d.operstate != nil {
-			s.columns = append(s.columns, d.name+"/"+operUp)
-		}
-		s.devices = append(s.devices, d)
 	}
-}
-
-// device returns the sysfs folder of a device of this process' network
-// namespace, or "". A sysfs mounted by another namespace shows that one's
-// devices, perhaps with the same names: index and address must agree.
-func (r Root) device(name string) string {
-	dir := filepath.Join(r.sys("class/net"), name)
-	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))
-	if err != nil {
-		return ""
-	}
-	if r.Sys != "" {
-		return dir
-	}
-	dev, err := net.InterfaceByName(name)
-	if err != nil || dev.Index != index {
-		return ""
-	}
-	if len(dev.HardwareAddr) == 6 && dev.HardwareAddr.String() != readWord(filepath.Join(dir, "address")) {
-		return ""
-	}
-	return dir
 }
 
 func (s *netdevSampler) Columns() []string { return s.columns }
 
 func (s *netdevSampler) Sample(dst []float64) error {
-	if err := s.parse(); err != nil {
+	changed, err := s.read()
+	if err != nil {
 		return err
 	}
-	if len(s.now) != len(s.devices) {
+	if changed {
 		s.describe()
 		return ErrColumns
 	}
-	at := 0
 	for i := range s.now {
-		d, l := &s.devices[i], &s.now[i]
-		if string(l.name) != d.name {
-			s.describe()
-			return ErrColumns
-		}
-		for _, v := range l.values {
-			dst[at] = float64(v)
-			at++
-		}
-		if d.changes != nil {
-			dst[at] = d.carrier()
-			at++
-		}
-		if d.operstate != nil {
-			dst[at] = d.state()
-			at++
+		for j, v := range s.now[i].values {
+			dst[i*len(netdevStems)+j] = float64(v)
 		}
 	}
 	return nil
-}
-
-// carrier reads how often the link came or went.
-func (d *netdevDevice) carrier() float64 {
-	if count := d.changes.number(); count != d.count {
-		d.count, d.unsettled = count, settleSamples
-	}
-	return d.count
-}
-
-// settleSamples is how long a state is followed after a change of carrier: the
-// kernel's link watch changes it up to a second later (net/core/link_watch.c).
-const settleSamples = 20
-
-// state reads whether the device is up: only for a while after its carrier
-// has changed, because the file is a good part of the probe's cost.
-func (d *netdevDevice) state() float64 {
-	if d.unsettled > 0 || d.changes == nil {
-		d.up = d.operstate.up()
-		d.unsettled--
-	}
-	return d.up
-}
-
-// number reads a file that holds one whole number; NaN if it cannot.
-func (f *file) number() float64 {
-	b, err := f.read()
-	if err != nil {
-		return nan
-	}
-	w, _ := word(b)
-	v, ok := signed(w)
-	if !ok {
-		return nan
-	}
-	return v
-}
-
-// up reads an operstate (RFC 2863): "unknown" means that the driver does not
-// tell.
-func (f *file) up() float64 {
-	b, err := f.read()
-	if err != nil {
-		return nan
-	}
-	switch w, _ := word(b); string(w) {
-	case "up":
-		return 1
-	case "unknown", "":
-		return nan
-	}
-	return 0
-}
-
-func (s *netdevSampler) closeDevices() {
-	for _, d := range s.devices {
-		d.changes.Close()
-		d.operstate.Close()
-	}
-	s.devices = nil
-}
-
-func (s *netdevSampler) Close() error {
-	s.closeDevices()
-	return s.f.Close()
-}
-
-// lowerDevices lists the devices that name is stacked on, such as the parent
-// of a VLAN, in sysfs' order.
-func (r Root) lowerDevices(name string) []string {
-	dir := r.device(name)
-	if dir == "" {
-		return nil
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var lower []string
-	for _, e := range entries {
-		if dev, ok := strings.CutPrefix(e.Name(), "lower_"); ok {
-			lower = append(lower, dev)
-		}
-	}
-	return lower
 }

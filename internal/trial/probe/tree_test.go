@@ -78,7 +78,7 @@ func TestEnergyGoesOnWhenItsCounterStartsAgain(t *testing.T) {
 func TestAbsentSources(t *testing.T) {
 	root := tree(t, nil)
 	for _, p := range All(root) {
-		if slices.Contains([]string{"qdisc", "ethtool"}, p.Name()) {
+		if slices.Contains([]string{"qdisc", "link", "ethtool"}, p.Name()) {
 			continue // not files
 		}
 		s, err := p.Open(context.Background(), nil)
@@ -136,12 +136,12 @@ func TestByScope(t *testing.T) {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
 	own := Names(ByScope(list, record.ScopeNode))
-	if d := cmp.Diff(own, []string{"netdev", "qdisc", "ethtool", "snmp", "conntrack"}); d != "" {
+	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack"}); d != "" {
 		t.Errorf("node scope (-got +want):\n%s", d)
 	}
 }
 
-func TestNetdevReadsTheDevicesFolder(t *testing.T) {
+func TestLinkReadsTheDevicesFolder(t *testing.T) {
 	root := tree(t, map[string]string{
 		"proc/net/dev":                       "x\ny\n wan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n lan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
 		"sys/class/net/wan/ifindex":          "3\n",
@@ -149,10 +149,13 @@ func TestNetdevReadsTheDevicesFolder(t *testing.T) {
 		"sys/class/net/wan/operstate":        "lowerlayerdown\n",
 		"sys/class/net/wan/lower_eth0/dummy": "",
 	})
-	s := open(t, netdev(root))
+	counts, s := open(t, netdev(root)), open(t, link(root))
+	if got := sample(t, counts); got["wan/tx_carrier_errors"] != 15 || got["lan/rx_bytes"] != 1 {
+		t.Errorf("got %v, want 15 carrier errors of wan, 1 byte of lan", got)
+	}
 	got := sample(t, s)
-	if got["wan/carrier_changes"] != 7 || got["wan/oper_up"] != 0 || got["wan/tx_carrier_errors"] != 15 {
-		t.Errorf("got %v, want 7 changes, down, 15 carrier errors", got)
+	if got["wan/carrier_changes"] != 7 || got["wan/oper_up"] != 0 {
+		t.Errorf("got %v, want 7 changes, down", got)
 	}
 	if _, ok := got["lan/oper_up"]; ok {
 		t.Error("lan: got a state although sysfs does not have the device")
@@ -161,8 +164,11 @@ func TestNetdevReadsTheDevicesFolder(t *testing.T) {
 		t.Errorf("lower devices (-got +want):\n%s", d)
 	}
 	write(t, root.proc("net/dev"), "x\ny\n lan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
-	if _, ok := sample(t, s)["wan/rx_bytes"]; ok {
-		t.Error("wan: got a column after it has gone")
+	if _, ok := sample(t, counts)["wan/rx_bytes"]; ok {
+		t.Error("wan: got a count after it has gone")
+	}
+	if _, ok := sample(t, s)["wan/oper_up"]; ok {
+		t.Error("wan: got a state after it has gone")
 	}
 }
 

@@ -1,0 +1,177 @@
+package probe
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+const (
+	carrierChanges = "carrier_changes"
+	operUp         = "oper_up"
+)
+
+func link(root Root) Probe {
+	metrics := []record.Metric{
+		counter(record.ScopeNode, carrierChanges, "count", "times the link came or went, from /sys/class/net"),
+		level(record.ScopeNode, operUp, "ratio", "1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
+	}
+	path := root.proc("net/dev")
+	return entry{name: "link", slow: true, metrics: metrics, check: fileCheck(path, noDevices),
+		open: func() (Sampler, error) { return openLink(root, path) }}
+}
+
+// linkSampler reads sysfs' files of each device that it shows; one that comes
+// or goes is noticed by /proc/net/dev.
+type linkSampler struct {
+	*devices
+	root    Root
+	links   []linkFiles
+	columns []string
+}
+
+// linkFiles are nil where sysfs does not have them.
+type linkFiles struct{ changes, operstate *file }
+
+func openLink(root Root, path string) (Sampler, error) {
+	d, err := openDevices(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &linkSampler{devices: d, root: root}
+	s.describe()
+	return s, nil
+}
+
+func (s *linkSampler) describe() {
+	s.closeLinks()
+	s.columns = nil
+	for _, name := range s.names {
+		dir := s.root.device(name)
+		if dir == "" || name == "lo" { // which has no carrier
+			continue
+		}
+		var l linkFiles
+		if l.changes, _ = openFile(filepath.Join(dir, carrierChanges), ""); l.changes != nil {
+			s.columns = append(s.columns, name+"/"+carrierChanges)
+		}
+		if l.operstate, _ = openFile(filepath.Join(dir, "operstate"), ""); l.operstate != nil {
+			s.columns = append(s.columns, name+"/"+operUp)
+		}
+		s.links = append(s.links, l)
+	}
+}
+
+func (s *linkSampler) Columns() []string { return s.columns }
+
+func (s *linkSampler) Sample(dst []float64) error {
+	changed, err := s.read()
+	if err != nil {
+		return err
+	}
+	if changed {
+		s.describe()
+		return ErrColumns
+	}
+	at := 0
+	for _, l := range s.links {
+		if l.changes != nil {
+			dst[at] = l.changes.number()
+			at++
+		}
+		if l.operstate != nil {
+			dst[at] = l.operstate.up()
+			at++
+		}
+	}
+	return nil
+}
+
+func (s *linkSampler) closeLinks() {
+	for _, l := range s.links {
+		l.changes.Close()
+		l.operstate.Close()
+	}
+	s.links = nil
+}
+
+func (s *linkSampler) Close() error {
+	s.closeLinks()
+	return s.devices.Close()
+}
+
+// number reads a file that holds one whole number; NaN if it cannot.
+func (f *file) number() float64 {
+	b, err := f.read()
+	if err != nil {
+		return nan
+	}
+	w, _ := word(b)
+	v, ok := signed(w)
+	if !ok {
+		return nan
+	}
+	return v
+}
+
+// up reads an operstate (RFC 2863): "unknown" means that the driver does not
+// tell.
+func (f *file) up() float64 {
+	b, err := f.read()
+	if err != nil {
+		return nan
+	}
+	switch w, _ := word(b); string(w) {
+	case "up":
+		return 1
+	case "unknown", "":
+		return nan
+	}
+	return 0
+}
+
+// device returns the sysfs folder of a device of this process' network
+// namespace, or "". A sysfs mounted by another namespace shows that one's
+// devices, perhaps with the same names: index and address must agree.
+func (r Root) device(name string) string {
+	dir := filepath.Join(r.sys("class/net"), name)
+	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))
+	if err != nil {
+		return ""
+	}
+	if r.Sys != "" {
+		return dir
+	}
+	dev, err := net.InterfaceByName(name)
+	if err != nil || dev.Index != index {
+		return ""
+	}
+	if len(dev.HardwareAddr) == 6 && dev.HardwareAddr.String() != readWord(filepath.Join(dir, "address")) {
+		return ""
+	}
+	return dir
+}
+
+// lowerDevices lists the devices that name is stacked on, such as the parent
+// of a VLAN, in sysfs' order.
+func (r Root) lowerDevices(name string) []string {
+	dir := r.device(name)
+	if dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var lower []string
+	for _, e := range entries {
+		if dev, ok := strings.CutPrefix(e.Name(), "lower_"); ok {
+			lower = append(lower, dev)
+		}
+	}
+	return lower
+}
