@@ -16,7 +16,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -66,7 +68,9 @@ func run(args []string, out, talk io.Writer) int {
 		fmt.Fprintln(talk, "kills:", err)
 		return 1
 	}
-	return s.all(context.Background())
+	asked, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer release()
+	return s.all(asked)
 }
 
 // plan has two paths, and settings that are changed between trials and must

@@ -45,8 +45,10 @@ func newSuite(ctx context.Context, o options, out io.Writer) (*suite, error) {
 	return s, nil
 }
 
-// all strikes every kill of the series and says what came of it.
-func (s *suite) all(ctx context.Context) int {
+// all strikes every kill of the series and says what came of it. When it is
+// asked to stop, it first sees the present one to its end, so that nothing is
+// left, but does not judge it: the program under test may have been asked too.
+func (s *suite) all(asked context.Context) int {
 	var wrong []string
 	count := 0
 	for i := range s.o.kills {
@@ -56,7 +58,11 @@ func (s *suite) all(ctx context.Context) int {
 		count++
 		b := plannedBlow(s.o.seed, i)
 		began := time.Now()
-		faults, hit, t := s.strike(ctx, b)
+		faults, hit, t := s.strike(context.WithoutCancel(asked), b)
+		if asked.Err() != nil {
+			wrong = append(wrong, fmt.Sprintf("stopped at number %d of %d", b.number, s.o.kills))
+			break
+		}
 		verdict := "left nothing"
 		if len(faults) > 0 {
 			verdict = "WRONG: " + strings.Join(faults, "; ")
