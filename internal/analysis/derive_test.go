@@ -101,6 +101,18 @@ func TestTrialMetrics(t *testing.T) {
 	near("sum of directions", both[goodputUp].Median+both[goodputDown].Median, both[goodput].Median, 1e-9)
 }
 
+func TestTypedWattsServeWhereNoneAreMeasured(t *testing.T) {
+	run, trials := quickRun(1)
+	run.Design.Conditions = map[string]string{record.WattsCondition: "31 W"}
+	c := cellOf(t, Derive(run, trials), quickFactors())
+	if got, want := c.Metrics[goodputPerWatt].Median, c.Metrics[goodput].Median/31; math.Abs(got/want-1) > 1e-9 {
+		t.Errorf("goodput per watt %v, want %v", got, want)
+	}
+	if _, ok := c.Metrics["host_power_w"]; ok {
+		t.Error("host_power_w has a number although nothing measured it")
+	}
+}
+
 func TestMissingHasReasons(t *testing.T) {
 	run, trials := quickRun(1)
 	d := Derive(run, trials)

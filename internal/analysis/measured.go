@@ -265,6 +265,9 @@ func (m *measured) addEfficiency(p place) {
 	if watts <= 0 {
 		watts = m.values[name]
 	}
+	if watts <= 0 {
+		watts = p.watts
+	}
 	if why = m.missing[name]; why == "" {
 		why = "no power source"
 	}

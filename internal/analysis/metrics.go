@@ -28,7 +28,7 @@ func trafficMetrics() []record.Metric {
 		path(reordered, "count", record.Lower, "UDP packets that arrived after one with a higher number (RFC 4737)"),
 		path(goodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of all cores of the machine that carries the nodes"),
 		path(goodputPerRouter, "bit/s", record.Higher, "the same per second of CPU time of the routers' own cores, all routers together"),
-		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, else that of the machine that carries all nodes"),
+		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, else that of the machine that carries all nodes, else the condition watts as typed in"),
 		path(consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
 }

@@ -11,12 +11,14 @@ type place struct {
 	routers []string // devices under test, near to far
 	own     bool     // their work has cores of its own
 	why     string   // why not
+	watts   float64  // mean power under load as typed in, 0 if it was not
 }
 
 // placeOf finds the routers of a trial's topology. Only real machines and
 // guests have cores that do nothing but the router's work.
 func placeOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Lab != "local"}
+	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
 	if !p.own {
 		p.why = "the router shares the host's cores in lab local"
 	}

@@ -131,7 +131,7 @@ func TestCompletePlanIsComplete(t *testing.T) {
 	if diff := cmp.Diff([]string{"mtu: there is no tunnel (4 combinations)"}, p.Notes()); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
-	if !p.SeedGiven || len(d.Steps) != 2 || d.Conditions["ambient"] != "22 °C" || d.Conditions["watts at rest"] != "6.1" {
+	if !p.SeedGiven || len(d.Steps) != 2 || d.Conditions["ambient"] != "22 °C" || d.Conditions["watts"] != "6.1" {
 		t.Errorf("got seed given %v, steps %v, conditions %v", p.SeedGiven, d.Steps, d.Conditions)
 	}
 }

@@ -142,6 +142,9 @@ func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
 			return err
 		}
 		d.Conditions[key.Value] = text
+		if _, err := d.Watts(); err != nil {
+			return r.fail(value, "write, for example, watts: 6.1", "%v", err)
+		}
 		return nil
 	})
 }

@@ -113,6 +113,8 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"threshold without cell", "matrix: {ip: 4}\nrequire:\n  - goodput > 5M where ip=6\n", `3:5: no cell matches the threshold "goodput > 5M where ip=6"`,
 		"chokepoint plan expand prints the cells"},
 	{"conditions", "conditions: [a]\n", "1:13: conditions must be a map of keys, not a list", ""},
+	{"watts", "conditions: {watts: a lot}\n", `1:21: condition watts: "a lot" is not a power in watts`, "write, for example, watts: 6.1"},
+	{"no watts", "conditions: {watts: 0 W}\n", `1:21: condition watts: "0 W" is not a power in watts`, ""},
 	{"condition", "conditions: {a: {b: c}}\n", "1:17: condition a must be a single value, not a map", ""},
 	{"step", "steps: [{when: always, prompt: x}]\n", `1:16: when: "always" is not one of start, block, end`, ""},
 	{"step without prompt", "steps:\n  - when: start\n", "2:5: the step has no prompt", ""},
