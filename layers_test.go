@@ -14,7 +14,7 @@ var layers = [][]string{
 	0: {"unit", "check"},
 	1: {"overhead"},
 	2: {"record", "lab/host", "lab/kernel"},
-	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/tunnel", "trial/probe", "trial/traffic"},
+	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
 	4: {"analysis/method", "analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
 	5: {"lab", "registry/node"},
 	6: {"trial", "report"},

@@ -53,6 +53,9 @@ const (
 )
 
 func main() {
+	if code, isGuest := serveGuest(os.Args); isGuest {
+		os.Exit(code)
+	}
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
 	os.Exit(run(ctx, os.Args[1:], standard{}, os.Stderr))
@@ -90,7 +93,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		return watch(ctx, args[1:], conn)
 	case "environment":
 		return environment(args[1:], conn)
-	case agent.Role, agent.ChildRole:
+	case agent.Role, agent.ChildRole, agent.PortRole:
 		if len(args) > 1 {
 			return &usageError{fmt.Sprintf("%s takes no argument, got %q", args[0], args[1])}
 		}

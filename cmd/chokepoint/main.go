@@ -10,6 +10,9 @@ import (
 )
 
 func main() {
+	if code, isGuest := serveGuest(os.Args); isGuest {
+		os.Exit(code)
+	}
 	if code, isRole := serveRole(os.Args[1:]); isRole {
 		os.Exit(code)
 	}

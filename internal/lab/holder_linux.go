@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -163,7 +164,7 @@ func startAnchor(dir *os.File, node string) (*host.Child, error) {
 }
 
 // settle sends a node its layout and waits until it stands.
-func settle(anchor *host.Child, l layout) error {
+func settle(anchor *host.Child, l agent.Layout) error {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -186,12 +187,15 @@ func settle(anchor *host.Child, l layout) error {
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
 	listener := os.NewFile(3, "listener")
 	unix.CloseOnExec(3)
-	var l layout
+	var l agent.Layout
 	in := bufio.NewReader(stdin)
 	if err := readLine(in, &l); err != nil {
 		return fmt.Errorf("read layout of node %s: %w", node, err)
 	}
-	err := arrange(l)
+	err := mountNode()
+	if err == nil {
+		err = agent.Arrange(context.Background(), l)
+	}
 	a := holderAnswer{}
 	if err != nil {
 		a.Error = err.Error()
@@ -240,40 +244,14 @@ func serveNode(ln *net.UnixListener, agentArgs []string) error {
 	}
 }
 
-// arrange makes this namespace what the layout says.
-func arrange(l layout) error {
-	if err := unix.Sethostname([]byte(l.Node)); err != nil {
-		return fmt.Errorf("name the node: %w", err)
-	}
+// mountNode gives this mount namespace a /sys that shows its network
+// namespace: it shows that of whoever mounted it.
+func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	// /sys shows the namespace of whoever mounted it.
 	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, syscall.EPERM) {
 		return fmt.Errorf("mount /sys in the node: %w", err)
-	}
-	for _, s := range l.Sysctls {
-		if err := kernel.WriteSysctl(s[0], s[1]); err != nil {
-			return err
-		}
-	}
-	if err := kernel.LoopbackUp(); err != nil {
-		return err
-	}
-	for _, port := range l.Ports {
-		if err := kernel.Up(port); err != nil {
-			return err
-		}
-	}
-	for _, a := range l.Addresses {
-		if err := kernel.AddAddress(a.Port, a.Address); err != nil {
-			return err
-		}
-	}
-	for _, r := range l.Routes {
-		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -3,30 +3,9 @@ package lab
 import (
 	"net/netip"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
-
-// layout is what one node of a local lab must look like: plain data that the
-// holder hands to the node's first process.
-type layout struct {
-	Node      string        `json:"node"`
-	Router    bool          `json:"router"`
-	Ports     []string      `json:"ports"`
-	Addresses []portAddress `json:"addresses"`
-	Routes    []route       `json:"routes"`
-	Sysctls   [][2]string   `json:"sysctls"` // in order; before links come up
-}
-
-type portAddress struct {
-	Port    string       `json:"port"`
-	Address netip.Prefix `json:"address"`
-}
-
-type route struct {
-	To  netip.Prefix `json:"to"`
-	Via netip.Addr   `json:"via"`
-	Dev string       `json:"dev"`
-}
 
 // baseSysctls are set in every node before its links come up. IPv6 addresses
 // must not wait for duplicate detection (the first second of every lab would
@@ -57,11 +36,11 @@ func portSysctls(port string) [][2]string {
 // layouts computes every node's layout of a topology. Routing is by hop
 // count along the chain of nodes, near to far: what lies behind is reached
 // through the neighbour on that side.
-func layouts(t record.Topology) []layout {
+func layouts(t record.Topology) []agent.Layout {
 	p := addressPlan{t}
-	out := make([]layout, len(t.Nodes))
+	out := make([]agent.Layout, len(t.Nodes))
 	for i, n := range t.Nodes {
-		l := layout{Node: n.Name, Router: n.Router, Sysctls: baseSysctls(n.Router)}
+		l := agent.Layout{Node: n.Name, Router: n.Router, Sysctls: baseSysctls(n.Router)}
 		for li, link := range t.Links {
 			for e, end := range link.Ends {
 				if end.Node != n.Name {
@@ -70,7 +49,7 @@ func layouts(t record.Topology) []layout {
 				l.Ports = append(l.Ports, end.Port)
 				l.Sysctls = append(l.Sysctls, portSysctls(end.Port)...)
 				for _, a := range p.link(li, e) {
-					l.Addresses = append(l.Addresses, portAddress{end.Port, a})
+					l.Addresses = append(l.Addresses, agent.PortAddress{Port: end.Port, Address: a})
 				}
 				l.Routes = append(l.Routes, p.routesOver(i, li, e)...)
 			}
@@ -84,13 +63,13 @@ func layouts(t record.Topology) []layout {
 // routesOver lists what node i reaches over its end e of link li: every link
 // further on in that direction, and the end node's path addresses, unless a
 // tunnel of its own leads there.
-func (p addressPlan) routesOver(i, li, e int) []route {
+func (p addressPlan) routesOver(i, li, e int) []agent.Route {
 	via := p.link(li, 1-e)
 	dev := p.topology.Links[li].Ends[e].Port
-	var out []route
+	var out []agent.Route
 	add := func(to []netip.Prefix) {
 		for f := range to {
-			out = append(out, route{to[f].Masked(), via[f].Addr(), dev})
+			out = append(out, agent.Route{To: to[f].Masked(), Via: via[f].Addr(), Dev: dev})
 		}
 	}
 	// Links and nodes are both listed near to far, so link li joins nodes li
@@ -153,15 +132,15 @@ func (p addressPlan) index(node string) int {
 
 // extraAddresses are the path addresses that a near or far node carries for
 // every slot, on its only port.
-func (p addressPlan) extraAddresses(node string, ports []string) []portAddress {
-	var out []portAddress
+func (p addressPlan) extraAddresses(node string, ports []string) []agent.PortAddress {
+	var out []agent.PortAddress
 	for side, name := range []string{p.topology.Near, p.topology.Far} {
 		if name != node || !p.hasBehind(side) {
 			continue
 		}
 		for slot := 1; slot < Slots; slot++ {
 			for _, a := range p.behind(slot, side) {
-				out = append(out, portAddress{ports[0], a})
+				out = append(out, agent.PortAddress{Port: ports[0], Address: a})
 			}
 		}
 	}

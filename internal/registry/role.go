@@ -15,10 +15,10 @@ import (
 var ErrRole = errors.New("wrong arguments")
 
 // Serve lives the life of one of the program's other roles, in which it
-// starts itself again for a lab: holder, anchor, agent, agent's child. It
-// speaks on standard input and output and returns when that life ends;
-// handled is false, and nothing was done, if args name no role. Any program
-// that makes labs calls it first.
+// starts itself again for a lab: holder, anchor, agent, agent's child, a
+// guest's agent. It speaks on standard input and output and returns when that
+// life ends; handled is false, and nothing was done, if args name no role. Any
+// program that makes labs calls it first.
 func Serve(args []string) (handled bool, err error) {
 	if len(args) == 0 {
 		return false, nil
@@ -31,7 +31,7 @@ func Serve(args []string) (handled bool, err error) {
 			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
 		}
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
-	case agent.Role, agent.ChildRole:
+	case agent.Role, agent.ChildRole, agent.PortRole:
 		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
 	default:
 		return false, nil

@@ -22,16 +22,24 @@ type Parts struct {
 	Isolated map[string]host.Handler // served in a child process each
 }
 
-// ChildRole and Role are the arguments with which the program is started as
-// an agent, and as an agent's child.
+// Roles are the arguments with which the program is started as an agent, as
+// an agent's child, and as a guest's agent, whose connection is a port or a
+// serial line: it was there before and will be there after.
 const (
 	Role      = "agent"
 	ChildRole = "agent-child"
+	PortRole  = "agent-port"
 )
 
 // Main serves the parts on a connection until it ends. The child role serves
 // isolated verbs itself; the agent passes them on to a child.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
+	if role == PortRole {
+		if err := host.Announce(conn); err != nil {
+			return fmt.Errorf("serve the port: %w", err)
+		}
+		conn = host.Resync(conn)
+	}
 	return host.Serve(ctx, conn, Handlers(role, p))
 }
 
@@ -54,6 +62,10 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	handlers[VerbEcho] = echo
 	handlers[VerbReach] = reach
 	handlers[VerbExec] = execute
+	handlers[VerbArrange] = arrange
+	if role == PortRole {
+		handlers[VerbPowerOff] = powerOff
+	}
 	return handlers
 }
 

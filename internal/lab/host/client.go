@@ -25,6 +25,7 @@ type client struct {
 	sessions map[uint32]*session
 	next     uint32
 	err      error // why the connection ended
+	node     int64 // when the agent began that announced itself, 0 if none has
 }
 
 func (a *client) read() {
@@ -34,6 +35,10 @@ func (a *client) read() {
 		if err != nil {
 			a.fail(err)
 			return
+		}
+		if f.kind == frameHello {
+			a.greeted(f)
+			continue
 		}
 		a.mu.Lock()
 		s := a.sessions[f.session]
@@ -59,6 +64,29 @@ func (a *client) deliver(s *session, f frame) {
 		}
 		s.in.finish(&RemoteError{w.Code, w.Text, w.Hint}, false)
 		a.forget(s.id)
+	}
+}
+
+// greeted takes note of a new agent at the other end. The first one serves
+// what was asked for before it came; any other knows nothing of the sessions
+// that the one before was serving. Those opened in between end as well: their
+// owners close them, which tells the new one to drop them.
+func (a *client) greeted(f frame) {
+	var began int64
+	if json.Unmarshal(f.payload, &began) != nil {
+		return
+	}
+	a.mu.Lock()
+	lost := a.sessions
+	if a.node == 0 || a.node == began {
+		lost = nil
+	} else {
+		a.sessions = map[uint32]*session{}
+	}
+	a.node = began
+	a.mu.Unlock()
+	for _, s := range lost {
+		s.in.finish(fmt.Errorf("agent: %w: it ended, and another was started", ErrUnreachable), false)
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	frameClose                       // controller → node: abandon
 	frameEnd                         // node → controller: handler returned nil
 	frameError                       // node → controller: wireError
+	frameHello                       // node → controller, session 0: a new agent begins, see Announce
 )
 
 type frame struct {
@@ -52,6 +53,7 @@ const (
 	codeError       = "error"
 	codeUnknownVerb = "unknown-verb"
 	codeUnsupported = "unsupported"
+	codeUnreachable = "unreachable" // of what a gateway leads to
 )
 
 // ErrVersion is a frame of a protocol version that this program does not
@@ -62,7 +64,7 @@ var ErrVersion = errors.New("agent protocol version differs")
 var ErrUnknownVerb = errors.New("unknown verb")
 
 // RemoteError is an error that happened on the node. It matches
-// ErrUnsupported and ErrUnknownVerb by its code.
+// ErrUnsupported, ErrUnknownVerb and ErrUnreachable by its code.
 type RemoteError struct{ Code, Text, HintText string }
 
 func (e *RemoteError) Error() string { return e.Text }
@@ -73,7 +75,8 @@ func (e *RemoteError) Hint() string { return e.HintText }
 // Is maps the code to the package's sentinels.
 func (e *RemoteError) Is(target error) bool {
 	return e.Code == codeUnsupported && target == ErrUnsupported ||
-		e.Code == codeUnknownVerb && target == ErrUnknownVerb
+		e.Code == codeUnknownVerb && target == ErrUnknownVerb ||
+		e.Code == codeUnreachable && target == ErrUnreachable
 }
 
 func toWire(err error) wireError {
@@ -83,6 +86,8 @@ func toWire(err error) wireError {
 		w.Code = codeUnknownVerb
 	case errors.Is(err, ErrUnsupported):
 		w.Code = codeUnsupported
+	case errors.Is(err, ErrUnreachable):
+		w.Code = codeUnreachable
 	}
 	var h interface{ Hint() string }
 	if errors.As(err, &h) {

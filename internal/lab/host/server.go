@@ -16,11 +16,20 @@ const verbClock = "clock"
 // Then every handler's context is cancelled, and Serve returns when all have
 // undone what they did. It returns nil when the controller hung up.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
+	return serve(ctx, rwc, func(verb string) Handler {
+		if verb == verbClock {
+			return tellClock
+		}
+		return handlers[verb]
+	})
+}
+
+func serve(ctx context.Context, rwc io.ReadWriteCloser, find func(verb string) Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { rwc.Close() })
 	defer stop()
-	s := &server{link: &link{rwc: rwc}, handlers: handlers, sessions: map[uint32]*serving{}}
+	s := &server{link: &link{rwc: rwc}, find: find, sessions: map[uint32]*serving{}}
 	err := s.read(ctx)
 	cancel()
 	s.abandonAll()
@@ -38,9 +47,9 @@ type serving struct {
 }
 
 type server struct {
-	link     *link
-	handlers map[string]Handler
-	running  sync.WaitGroup
+	link    *link
+	find    func(verb string) Handler // nil for an unknown one
+	running sync.WaitGroup
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
@@ -87,10 +96,7 @@ func (s *server) open(ctx context.Context, f frame) {
 		s.end(f.session, fmt.Errorf("open session: %w", err))
 		return
 	}
-	handler := s.handlers[r.Verb]
-	if r.Verb == verbClock {
-		handler = tellClock
-	}
+	handler := s.find(r.Verb)
 	if handler == nil {
 		s.end(f.session, fmt.Errorf("%w %q", ErrUnknownVerb, r.Verb))
 		return

@@ -20,6 +20,8 @@ func HardwareAddr(dev string) (net.HardwareAddr, error)                 { return
 func Exists(dev string) (bool, error)                                   { return false, ErrUnsupported }
 func Devices() ([]string, error)                                        { return nil, ErrUnsupported }
 func Parent(dev string) (string, error)                                 { return "", ErrUnsupported }
+func DeviceOf(mac net.HardwareAddr) (string, error)                     { return "", ErrUnsupported }
+func Rename(dev, name string) error                                     { return ErrUnsupported }
 func AddAddress(dev string, p netip.Prefix) error                       { return ErrUnsupported }
 func DelAddress(dev string, p netip.Prefix) error                       { return ErrUnsupported }
 func Addresses(dev string) ([]netip.Prefix, error)                      { return nil, ErrUnsupported }

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// VerbArrange makes a node what a Layout says. It is the making of the node,
+// not a setting: it outlives its session, and ends with the node.
+const VerbArrange = "lab/arrange"
+
+// Layout is what one node of a lab must look like: plain data.
+type Layout struct {
+	Node   string `json:"node"`
+	Router bool   `json:"router"`
+	// Names gives ports their names by hardware address, for nodes whose
+	// devices got theirs from the kernel. It comes before all else.
+	Names     map[string]string `json:"names,omitempty"`
+	Ports     []string          `json:"ports"`
+	Addresses []PortAddress     `json:"addresses"`
+	Routes    []Route           `json:"routes"`
+	Sysctls   [][2]string       `json:"sysctls"` // in order; before links come up
+}
+
+// PortAddress is an address of a port.
+type PortAddress struct {
+	Port    string       `json:"port"`
+	Address netip.Prefix `json:"address"`
+}
+
+// Route leads to a network by way of a neighbour on a device.
+type Route struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via"`
+	Dev string       `json:"dev"`
+}
+
+func arrange(ctx context.Context, s host.Session) error {
+	var l Layout
+	if err := s.Recv(&l); err != nil {
+		return err
+	}
+	if err := Arrange(ctx, l); err != nil {
+		return err
+	}
+	return s.Send(struct{}{})
+}
+
+// Arrange makes the namespace of this process what the layout says. What is
+// so already is no error.
+func Arrange(ctx context.Context, l Layout) error {
+	if err := setHostname(l.Node); err != nil {
+		return fmt.Errorf("name the node %s: %w", l.Node, err)
+	}
+	if err := rename(ctx, l.Names); err != nil {
+		return err
+	}
+	for _, s := range l.Sysctls {
+		if err := kernel.WriteSysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	if err := kernel.LoopbackUp(); err != nil {
+		return err
+	}
+	for _, port := range l.Ports {
+		if err := kernel.Up(port); err != nil {
+			return err
+		}
+	}
+	for _, a := range l.Addresses {
+		if err := kernel.AddAddress(a.Port, a.Address); err != nil {
+			return err
+		}
+	}
+	for _, r := range l.Routes {
+		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rename names devices by their hardware addresses. Names may be swapped, so
+// each device that has another name yet gets one first that nobody else has.
+func rename(ctx context.Context, names map[string]string) error {
+	aside := map[string]string{} // its name for the moment → the one wanted
+	for i, text := range slices.Sorted(maps.Keys(names)) {
+		mac, err := net.ParseMAC(text)
+		if err != nil {
+			return fmt.Errorf("name port %s: %w", names[text], err)
+		}
+		dev, err := deviceOf(ctx, mac)
+		if err != nil {
+			return fmt.Errorf("name port %s: %w", names[text], err)
+		}
+		if dev == names[text] {
+			continue
+		}
+		moment := fmt.Sprintf("port%d.aside", i)
+		if err := kernel.Rename(dev, moment); err != nil {
+			return err
+		}
+		aside[moment] = names[text]
+	}
+	for _, moment := range slices.Sorted(maps.Keys(aside)) {
+		if err := kernel.Rename(moment, aside[moment]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deviceTime is how long a driver may take to find its device after its
+// module was loaded.
+const deviceTime = 2 * time.Second
+
+func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {
+	deadline := time.Now().Add(deviceTime)
+	for {
+		dev, err := kernel.DeviceOf(mac)
+		if !errors.Is(err, kernel.ErrAbsent) || time.Now().After(deadline) {
+			return dev, err
+		}
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package agent
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+func setHostname(string) error {
+	return fmt.Errorf("%w on %s", host.ErrUnsupported, runtime.GOOS)
+}
+
+func askInit() error {
+	return fmt.Errorf("power off: %w on %s", host.ErrUnsupported, runtime.GOOS)
+}

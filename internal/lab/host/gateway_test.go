@@ -1,0 +1,195 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// behindGateway returns n controllers that share one connection to an agent,
+// and what ends that agent's connection.
+func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Agent, far Agent, lose func()) {
+	t.Helper()
+	a, b := net.Pipe()
+	served := make(chan struct{})
+	go func() { defer close(served); Serve(context.Background(), b, handlers) }()
+	far = Connect(a)
+	gateways := make(chan error, n)
+	for range n {
+		c, d := net.Pipe()
+		go func() { gateways <- Gateway(context.Background(), d, far) }()
+		near = append(near, Connect(c))
+	}
+	t.Cleanup(func() {
+		for _, c := range near {
+			c.Close()
+			if err := <-gateways; err != nil {
+				t.Errorf("Gateway: got %v, want nil after its controller hung up", err)
+			}
+		}
+		far.Close()
+		<-served
+	})
+	return near, far, func() { b.Close() }
+}
+
+func TestGatewayServesSeveralControllers(t *testing.T) {
+	near, _, _ := behindGateway(t, 3, map[string]Handler{
+		"x/sum": func(_ context.Context, s Session) error {
+			for sum := 0; ; {
+				var n int
+				if err := s.Recv(&n); err == io.EOF {
+					return s.Send(sum)
+				} else if err != nil {
+					return err
+				}
+				sum += n
+			}
+		},
+		"x/refuse": func(context.Context, Session) error {
+			return fmt.Errorf("not here: %w", ErrUnsupported)
+		},
+	})
+	var all sync.WaitGroup
+	for i, a := range near {
+		all.Go(func() {
+			for n := range 50 {
+				s, err := a.Open(t.Context(), "x/sum", i)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s.Send(n)
+				s.Finish()
+				var got int
+				if err := s.Recv(&got); err != nil || got != i+n {
+					t.Errorf("controller %d: sum: got %d, %v; want %d", i, got, err, i+n)
+				}
+				if err := s.Recv(&got); err != io.EOF {
+					t.Errorf("controller %d: after the sum: got %v, want EOF", i, err)
+				}
+				s.Close()
+			}
+			if err := a.Invoke(t.Context(), "x/refuse", nil, nil); !errors.Is(err, ErrUnsupported) {
+				t.Errorf("controller %d: refuse: got %v, want ErrUnsupported", i, err)
+			}
+			if err := a.Invoke(t.Context(), "x/none", nil, nil); !errors.Is(err, ErrUnknownVerb) {
+				t.Errorf("controller %d: unknown verb: got %v, want ErrUnknownVerb", i, err)
+			}
+			if off, bound, err := a.Clock(t.Context()); err != nil || off < -bound || off > bound {
+				t.Errorf("controller %d: clock of this process: offset %d ± %d, %v", i, off, bound, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestGatewayPassesSecrets(t *testing.T) {
+	near, _, _ := behindGateway(t, 1, map[string]Handler{"x/echo": func(_ context.Context, s Session) error {
+		if err := s.Recv(nil); err != nil {
+			return err
+		}
+		secret, err := s.(SecretSession).RecvSecret()
+		if err != nil {
+			return err
+		}
+		return s.(SecretSession).SendSecret(secret)
+	}})
+	s, err := near[0].Open(t.Context(), "x/echo", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.(SecretSession).SendSecret(SecretFrom([]byte("hunter2")))
+	got, err := s.(SecretSession).RecvSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Use(func(b []byte) error {
+		if string(b) != "hunter2" {
+			t.Errorf("secret: got another one of %d bytes", len(b))
+		}
+		return nil
+	})
+}
+
+// holds is a handler that tells who came and who was abandoned.
+func holds(came, gone chan<- string) Handler {
+	return func(ctx context.Context, s Session) error {
+		var who string
+		if err := s.Recv(&who); err != nil {
+			return err
+		}
+		came <- who
+		<-ctx.Done()
+		gone <- who
+		return nil
+	}
+}
+
+func TestGatewayAbandonsOneControllerOnly(t *testing.T) {
+	ends := map[string]func(a Agent, s Session){
+		"close session":    func(_ Agent, s Session) { s.Close() },
+		"close controller": func(a Agent, _ Session) { a.Close() },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			came, gone := make(chan string), make(chan string)
+			near, _, _ := behindGateway(t, 2, map[string]Handler{"x/hold": holds(came, gone)})
+			var sessions []Session
+			for i, a := range near {
+				s, err := a.Open(t.Context(), "x/hold", fmt.Sprint(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-came
+				sessions = append(sessions, s)
+			}
+			end(near[0], sessions[0])
+			if who := <-gone; who != "0" {
+				t.Errorf("abandoned: got %s, want 0", who)
+			}
+			select {
+			case who := <-gone:
+				t.Errorf("abandoned as well: got %s, want nobody", who)
+			case <-time.After(50 * time.Millisecond):
+			}
+			sessions[1].Close()
+			if who := <-gone; who != "1" {
+				t.Errorf("abandoned at last: got %s, want 1", who)
+			}
+		})
+	}
+}
+
+func TestGatewayWhoseAgentIsLost(t *testing.T) {
+	came := make(chan string)
+	near, _, lose := behindGateway(t, 2, map[string]Handler{"x/hold": holds(came, make(chan string, 2))})
+	for i, a := range near {
+		s, err := a.Open(t.Context(), "x/hold", fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			var raw json.RawMessage
+			if err := s.Recv(&raw); !errors.Is(err, ErrUnreachable) {
+				t.Errorf("controller %d: open session: got %v, want ErrUnreachable", i, err)
+			}
+		}()
+		<-came
+	}
+	lose()
+	for i, a := range near {
+		err := a.Invoke(t.Context(), "x/hold", "late", nil)
+		if !errors.Is(err, ErrUnreachable) || strings.Count(err.Error(), "unreachable") != 1 {
+			t.Errorf("controller %d: later session: got %v, want ErrUnreachable, said once", i, err)
+		}
+	}
+}

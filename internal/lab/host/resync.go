@@ -1,0 +1,141 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+)
+
+// Resync wraps a line that outlives the programs at its ends, such as a
+// serial line or a guest's port: what arrives there may begin amidst a frame
+// that was meant for somebody else, and bytes may be lost or changed on the
+// way. Reading it yields whole frames only; what is not part of one is
+// skipped, and a frame with a damaged payload is dropped. Both ends need it.
+//
+// A session that has lost a frame waits for ever: bound what you ask for over
+// such a line by a deadline.
+func Resync(rwc io.ReadWriteCloser) io.ReadWriteCloser { return &resync{ReadWriteCloser: rwc} }
+
+type resync struct {
+	io.ReadWriteCloser
+
+	// Owned by the one reader.
+	buf   []byte // arrived and not yet judged, after what is whole
+	whole int    // length of the frame at the beginning of buf that was judged good
+	seen  int    // how much of an incomplete frame holds no other's header
+	err   error
+}
+
+// readAhead is how much is asked of the line at once.
+const readAhead = 64 << 10
+
+func (r *resync) Read(p []byte) (int, error) {
+	for r.whole == 0 {
+		if r.seek(); r.whole > 0 {
+			break
+		}
+		if r.err != nil {
+			return 0, r.err
+		}
+		r.fill()
+	}
+	n := copy(p, r.buf[:r.whole])
+	r.buf, r.whole = r.buf[n:], r.whole-n
+	return n, nil
+}
+
+// fill takes what the line has.
+func (r *resync) fill() {
+	have := len(r.buf)
+	if cap(r.buf)-have < readAhead {
+		grown := make([]byte, have, 2*have+readAhead)
+		copy(grown, r.buf)
+		r.buf = grown
+	}
+	n, err := r.ReadWriteCloser.Read(r.buf[have : have+readAhead])
+	r.buf, r.err = r.buf[:have+n], err
+}
+
+// seek skips to the next frame and judges it, as far as it has arrived.
+func (r *resync) seek() {
+	for {
+		at, found := nextHeader(r.buf)
+		r.skip(at)
+		if !found {
+			return
+		}
+		size := headerSize + int(binary.BigEndian.Uint32(r.buf[8:]))
+		if len(r.buf) < size {
+			if !r.broken() {
+				return
+			}
+			continue
+		}
+		if crc32.ChecksumIEEE(r.buf[headerSize:size]) == binary.BigEndian.Uint32(r.buf[12:]) {
+			r.whole, r.seen = size, 0
+			return
+		}
+		r.skip(1)
+	}
+}
+
+func (r *resync) skip(n int) {
+	r.buf = r.buf[n:]
+	if n > 0 {
+		r.seen = 0
+	}
+}
+
+// broken reports whether another frame begins within the incomplete one, of
+// which bytes were lost then; it skips to that. JSON has no control
+// characters, so no payload of ours looks like a header, and a random secret
+// does once in 2^56 places.
+func (r *resync) broken() bool {
+	from := max(headerSize, r.seen)
+	if from > len(r.buf) {
+		return false
+	}
+	at, found := nextHeader(r.buf[from:])
+	if found {
+		r.skip(from + at)
+		return true
+	}
+	r.seen = from + at
+	return false
+}
+
+// nextHeader finds the first valid header. If there is none, at is where one
+// may still begin once more bytes have come.
+func nextHeader(b []byte) (at int, found bool) {
+	for {
+		i := bytes.IndexByte(b[at:], 'C')
+		if i < 0 {
+			return len(b), false
+		}
+		at += i
+		h := b[at:]
+		switch {
+		case len(h) > 1 && h[1] != 'P':
+		case len(h) < headerSize:
+			return at, false
+		case crc32.ChecksumIEEE(h[:16]) == binary.BigEndian.Uint32(h[16:headerSize]) &&
+			binary.BigEndian.Uint32(h[8:]) <= maxPayload:
+			return at, true
+		}
+		at++
+	}
+}
+
+// Announce tells the controller at the other end of such a line that a new
+// agent begins here. The end of an agent cannot be seen there; this tells
+// that the sessions which the one before was serving are gone. It comes
+// before Serve.
+func Announce(w io.Writer) error {
+	b, err := encode(Monotonic())
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(appendFrame(nil, frame{frameHello, 0, b}))
+	return err
+}

@@ -1,0 +1,23 @@
+//go:build !linux
+
+package guest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Init answers that this system's guests have an init of their own.
+func Init(<-chan os.Signal, []string) error {
+	return fmt.Errorf("be a guest's first process: %w on %s", host.ErrUnsupported, runtime.GOOS)
+}
+
+// Modprobe says that this system has none.
+func Modprobe(_ []string, talk io.Writer) bool {
+	fmt.Fprintf(talk, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
+	return false
+}

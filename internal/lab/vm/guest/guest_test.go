@@ -1,0 +1,88 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRoleOf(t *testing.T) {
+	tests := []struct {
+		name string
+		pid  int
+		want Role
+	}{
+		{"/init", 1, InitRole},
+		{"init", 1, InitRole},
+		{"/init", 77, None},     // a user starts it again
+		{"chokepoint", 1, None}, // a container, or a lab's holder
+		{"/sbin/modprobe", 77, ModprobeRole},
+		{"modprobe", 77, ModprobeRole},
+		{"chokepoint-agent", 77, None},
+		{"", 1, None},
+	}
+	for _, tt := range tests {
+		if got := RoleOf(tt.name, tt.pid); got != tt.want {
+			t.Errorf("role of %q, process %d: got %d, want %d", tt.name, tt.pid, got, tt.want)
+		}
+	}
+}
+
+func TestParameter(t *testing.T) {
+	tests := []struct {
+		cmdline, value string
+		ok             bool
+	}{
+		{"console=ttyS0 quiet chokepoint.agent=ttyS1 panic=-1\n", "ttyS1", true},
+		{"chokepoint.agent=ttyS1 chokepoint.agent=ttyS2", "ttyS2", true},
+		{"chokepoint.agent=", "", true},
+		{"xchokepoint.agent=ttyS1 chokepoint.agentx=1", "", false},
+		{"", "", false},
+	}
+	for _, tt := range tests {
+		if value, ok := parameter(tt.cmdline, portName); value != tt.value || ok != tt.ok {
+			t.Errorf("command line %q: got %q, %v; want %q, %v", tt.cmdline, value, ok, tt.value, tt.ok)
+		}
+	}
+}
+
+func TestSerialDevice(t *testing.T) {
+	if got, err := serialDevice("ttyAMA1"); err != nil || got != "/dev/ttyAMA1" {
+		t.Errorf("ttyAMA1: got %q, %v; want /dev/ttyAMA1", got, err)
+	}
+	for _, name := range []string{"", "sda", "tty/../sda", "/dev/ttyS1"} {
+		if got, err := serialDevice(name); err == nil || got != "" {
+			t.Errorf("%q: got %q, %v; want an error", name, got, err)
+		}
+	}
+}
+
+func TestVirtioPort(t *testing.T) {
+	class := t.TempDir()
+	add := func(port, name string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(class, port), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(class, port, "name"), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("vport1p1", "org.qemu.guest_agent.0\n")
+	if got := virtioPort(class, portName); got != "" {
+		t.Errorf("before it is there: got %q, want none", got)
+	}
+	add("vport1p2", portName+"\n")
+	if got := virtioPort(class, portName); got != "/dev/vport1p2" {
+		t.Errorf("port: got %q, want /dev/vport1p2", got)
+	}
+}
+
+func TestModuleList(t *testing.T) {
+	got := moduleList("# first\nvirtio_console\n\n  virtio_net  # NIC\nsch_cake")
+	if diff := cmp.Diff([]string{"virtio_console", "virtio_net", "sch_cake"}, got); diff != "" {
+		t.Errorf("modules (-want +got):\n%s", diff)
+	}
+}

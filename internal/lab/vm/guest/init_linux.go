@@ -1,0 +1,225 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+const (
+	portTime = 2 * time.Second        // a port appears after its driver was loaded
+	pause    = 200 * time.Millisecond // before an agent that ended is started again
+)
+
+// Init is the life of a guest's first process. It makes the machine usable,
+// loads the modules of the image's list, and keeps an agent running, which is
+// this program with agentArgs, on the machine's port: the virtio port named
+// chokepoint.agent or the serial line that the kernel's parameter
+// chokepoint.agent names. It reaps whoever ends. On a signal to terminate, or
+// on an error, it powers the machine off; it returns only if that fails.
+// signals delivers Signals, and has room for several.
+func Init(signals <-chan os.Signal, agentArgs []string) error {
+	g := &guest{signals: signals, agentArgs: agentArgs, console: os.Stderr}
+	err := g.boot()
+	if err == nil {
+		err = g.live()
+	}
+	if err != nil {
+		g.say("%s", oneLine(err))
+	}
+	return g.powerOff()
+}
+
+// guest is the first process' knowledge. One goroutine has it.
+type guest struct {
+	signals   <-chan os.Signal
+	agentArgs []string
+	console   *os.File
+	open      func() (*os.File, error) // the agent's port
+	agent     *host.Child              // nil while none runs
+}
+
+// say writes a line to the console.
+func (g *guest) say(format string, args ...any) {
+	fmt.Fprintf(g.console, "chokepoint: "+format+"\n", args...)
+}
+
+func (g *guest) boot() error {
+	os.Clearenv()
+	for name, value := range map[string]string{"PATH": searchPath, "HOME": "/", "TERM": "linux"} {
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if err := mountAll(); err != nil {
+		return err
+	}
+	if f, err := os.OpenFile("/dev/console", os.O_WRONLY|unix.O_NOCTTY, 0); err == nil {
+		g.console = f
+	}
+	// Ctrl-Alt-Del becomes a SIGINT for us instead of a reset.
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
+		return fmt.Errorf("take over ctrl-alt-del: %w", err)
+	}
+	if err := g.loadModules(); err != nil {
+		return err
+	}
+	return g.findPort()
+}
+
+// loadModules loads the list. A module that does not load is told of, and no
+// more: it may be for another processor.
+func (g *guest) loadModules() error {
+	list, err := os.ReadFile("/" + modulesFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load modules: %w", err)
+	}
+	root, err := modulesRoot()
+	if err != nil {
+		return err
+	}
+	m, err := openModules(root, insert)
+	if err != nil {
+		return err
+	}
+	if err := (Request{Names: moduleList(string(list))}).serve(m); err != nil {
+		g.say("modules: %s", oneLine(err))
+	}
+	return nil
+}
+
+// findPort decides how the agent is reached.
+func (g *guest) findPort() error {
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return fmt.Errorf("find the agent's port: %w", err)
+	}
+	if name, ok := parameter(string(cmdline), portName); ok {
+		device, err := serialDevice(name)
+		if err != nil {
+			return err
+		}
+		g.open = func() (*os.File, error) { return openSerial(device) }
+		return nil
+	}
+	deadline := time.Now().Add(portTime)
+	for {
+		if device := virtioPort("/sys/class/virtio-ports", portName); device != "" {
+			g.open = func() (*os.File, error) { return os.OpenFile(device, os.O_RDWR, 0) }
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("find the agent's port: no virtio port is named %s, and no kernel parameter names a serial line", portName)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// live keeps an agent running until it is told to end the machine.
+func (g *guest) live() error {
+	again := time.NewTimer(0)
+	said := ""
+	for {
+		select {
+		case s := <-g.signals:
+			if s != syscall.SIGCHLD {
+				return nil
+			}
+			if g.reap() {
+				again.Reset(pause)
+			}
+		case <-again.C:
+			err := g.startAgent()
+			if err != nil {
+				again.Reset(pause)
+			}
+			// Each news once: a controller may stay away for long.
+			news := "ready"
+			if err != nil {
+				news = oneLine(err)
+			}
+			if news != said {
+				g.say("%s", news)
+				said = news
+			}
+		}
+	}
+}
+
+// startAgent gives the port to a new agent; we must not keep it open, for it
+// opens once only.
+func (g *guest) startAgent() error {
+	port, err := g.open()
+	if err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	defer port.Close()
+	if err := connected(port); err != nil {
+		return err
+	}
+	agent, err := host.Spawn{Args: g.agentArgs, Conn: port, Stderr: g.console}.Start()
+	if err != nil {
+		return err
+	}
+	g.agent = agent
+	return nil
+}
+
+// connected reports an error while nobody is at the port's other end: an
+// agent would end at once.
+func connected(port *os.File) error {
+	fds := []unix.PollFd{{Fd: int32(port.Fd()), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLHUP != 0 {
+		return errors.New("no controller at the agent's port")
+	}
+	return nil
+}
+
+// reap collects all that have ended, and reports whether the agent is one.
+func (g *guest) reap() (agent bool) {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return agent
+		}
+		if g.agent == nil || pid != g.agent.Pid() {
+			continue
+		}
+		if status != 0 {
+			g.say("agent ended: %s", ending(status))
+		}
+		g.agent.Wait() // it was collected; this frees what is kept of it
+		g.agent, agent = nil, true
+	}
+}
+
+func ending(s unix.WaitStatus) string {
+	if s.Signaled() {
+		return s.Signal().String()
+	}
+	return fmt.Sprintf("exit status %d", s.ExitStatus())
+}
+
+// powerOff ends the machine. What was last written to the console and to the
+// port gets out first.
+func (g *guest) powerOff() error {
+	g.say("power off")
+	unix.Sync()
+	unix.IoctlSetInt(int(g.console.Fd()), unix.TCSBRK, 1) // tcdrain(3); not every console is a terminal
+	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	return fmt.Errorf("power off: %w", err)
+}

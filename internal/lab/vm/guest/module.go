@@ -1,0 +1,181 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// errUnknown means that no module has the name or the alias.
+var errUnknown = errors.New("no such module")
+
+// modules loads kernel modules with what they depend on. Root is the folder
+// where the lists of depmod(8) and the modules are; load hands one file to
+// the kernel.
+type modules struct {
+	root   string // /lib/modules/RELEASE
+	load   func(file string) error
+	files  map[string]string // by normal name: its line of modules.dep
+	loaded map[string]bool   // files that need no loading any more
+}
+
+// openModules reads the list of modules. Without one there are none.
+func openModules(root string, load func(file string) error) (*modules, error) {
+	m := &modules{root: root, load: load, loaded: map[string]bool{}}
+	text, err := readList(filepath.Join(root, "modules.dep"))
+	if err != nil {
+		return nil, err
+	}
+	m.files = parseDependencies(text)
+	return m, nil
+}
+
+func readList(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read list of modules: %w", err)
+	}
+	return string(b), nil
+}
+
+// parseDependencies reads modules.dep: by name the line "file: dependency …",
+// whose files are below the list's folder. What is not such a line, or leads
+// out of the folder, is skipped.
+func parseDependencies(text string) map[string]string {
+	files := map[string]string{}
+	for line := range strings.Lines(text) {
+		file, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok || !filepath.IsLocal(file) || slices.ContainsFunc(strings.Fields(rest), func(f string) bool { return !filepath.IsLocal(f) }) {
+			continue
+		}
+		if name := moduleName(file); name != "" {
+			files[name] = file + " " + rest
+		}
+	}
+	return files
+}
+
+// moduleName is the normal name of a module's file: what comes before ".ko".
+func moduleName(file string) string {
+	name, _, ok := strings.Cut(path.Base(file), ".ko")
+	if !ok {
+		return ""
+	}
+	return normal(name)
+}
+
+// parseAliases finds the modules that modules.alias ("alias PATTERN MODULE")
+// names for a normal name, in order, each once.
+func parseAliases(text, name string) []string {
+	var found []string
+	for line := range strings.Lines(text) {
+		// The list is long and the kernel waits: no allocation for a line
+		// that begins otherwise.
+		rest, ok := strings.CutPrefix(line, "alias ")
+		if !ok || !mayMatch(rest, name) {
+			continue
+		}
+		f := strings.Fields(rest)
+		if len(f) == 2 && matches(normal(f[0]), name) && !slices.Contains(found, normal(f[1])) {
+			found = append(found, normal(f[1]))
+		}
+	}
+	return found
+}
+
+// mayMatch compares the first bytes of a pattern, up to the first that may
+// stand for another.
+func mayMatch(pattern, name string) bool {
+	for i := range len(name) {
+		if i == len(pattern) {
+			return false
+		}
+		switch c := pattern[i]; c {
+		case '*', '?', '[', '\\':
+			return true
+		case '-', '_':
+			if name[i] != '_' {
+				return false
+			}
+		default:
+			if c != name[i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// builtIn reports whether modules.builtin lists a module of that name: one
+// that is part of the kernel.
+func builtIn(text, name string) bool {
+	for line := range strings.Lines(text) {
+		if moduleName(strings.TrimSpace(line)) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// want loads what a name stands for: the module itself, or else all modules
+// that have it as an alias, of which one must load. Several drivers offer one
+// algorithm, and the first may be for another processor. What is part of the
+// kernel is there already.
+func (m *modules) want(asked string) error {
+	name := normal(asked)
+	if line, ok := m.files[name]; ok {
+		return m.one(line)
+	}
+	aliases, err := readList(filepath.Join(m.root, "modules.alias"))
+	if err != nil {
+		return err
+	}
+	some := false
+	var failed []error
+	for _, module := range parseAliases(aliases, name) {
+		line, ok := m.files[module]
+		if !ok {
+			continue // not in this image
+		}
+		if err := m.one(line); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		some = true
+	}
+	if some {
+		return nil
+	}
+	own, err := readList(filepath.Join(m.root, "modules.builtin"))
+	switch {
+	case err != nil:
+		return err
+	case builtIn(own, name):
+		return nil
+	case len(failed) > 0:
+		return errors.Join(failed...)
+	}
+	return fmt.Errorf("load %s: %w", asked, errUnknown)
+}
+
+// one loads a module after what it depends on, which stands behind it, the
+// deepest last.
+func (m *modules) one(line string) error {
+	files := strings.Fields(line)
+	for _, file := range slices.Backward(files) {
+		if m.loaded[file] {
+			continue
+		}
+		if err := m.load(filepath.Join(m.root, file)); err != nil && !errors.Is(err, syscall.EEXIST) {
+			return fmt.Errorf("load %s: %w", moduleName(file), err)
+		}
+		m.loaded[file] = true
+	}
+	return nil
+}
