@@ -16,7 +16,7 @@ func serveGuest(argv []string) (code int, isGuest bool) {
 	case guest.InitRole:
 		signals := make(chan os.Signal, 64)
 		signal.Notify(signals, guest.Signals()...)
-		fmt.Fprintf(os.Stderr, "chokepoint: error: %v\n", guest.Init(signals, []string{agent.PortRole}))
+		fmt.Fprintf(os.Stderr, "chokepoint: error: %v\n", guest.Init(signals, []string{agent.LineRole}))
 		return codeError, true
 	case guest.ModprobeRole:
 		if !guest.Modprobe(argv[1:], os.Stderr) {

@@ -31,7 +31,7 @@ func Serve(args []string) (handled bool, err error) {
 			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
 		}
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
-	case agent.Role, agent.ChildRole, agent.PortRole:
+	case agent.Role, agent.ChildRole, agent.LineRole:
 		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
 	default:
 		return false, nil

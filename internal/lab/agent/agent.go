@@ -23,22 +23,18 @@ type Parts struct {
 }
 
 // Roles are the arguments with which the program is started as an agent, as
-// an agent's child, and as a guest's agent, whose connection is a port or a
-// serial line: it was there before and will be there after.
+// an agent's child, and as a guest's agent on a line, see host.ConnectLine.
 const (
 	Role      = "agent"
 	ChildRole = "agent-child"
-	PortRole  = "agent-port"
+	LineRole  = "agent-line"
 )
 
 // Main serves the parts on a connection until it ends. The child role serves
 // isolated verbs itself; the agent passes them on to a child.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
-	if role == PortRole {
-		if err := host.Announce(conn); err != nil {
-			return fmt.Errorf("serve the port: %w", err)
-		}
-		conn = host.Resync(conn)
+	if role == LineRole {
+		return host.ServeLine(ctx, conn, Handlers(role, p))
 	}
 	return host.Serve(ctx, conn, Handlers(role, p))
 }
@@ -63,7 +59,7 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	handlers[VerbReach] = reach
 	handlers[VerbExec] = execute
 	handlers[VerbArrange] = arrange
-	if role == PortRole {
+	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}
 	return handlers

@@ -3,12 +3,15 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // TestMain lets the test program be an agent's child.
@@ -68,9 +71,49 @@ func parts(p *agent.Parts) agent.Parts {
 			<-ctx.Done()
 			return os.Remove(file)
 		},
+		"test/veth": func(_ context.Context, s host.Session) error {
+			if err := s.Recv(nil); err != nil {
+				return err
+			}
+			if err := kernel.AddVeth(kernel.VethEnd{Name: "eth0"}, kernel.VethEnd{Name: "eth1"}, 1); err != nil {
+				return err
+			}
+			var macs []string
+			for _, dev := range []string{"eth0", "eth1"} {
+				mac, err := kernel.HardwareAddr(dev)
+				if err != nil {
+					return err
+				}
+				macs = append(macs, mac.String())
+			}
+			return s.Send(macs)
+		},
+		"test/look": func(_ context.Context, s host.Session) error {
+			if err := s.Recv(nil); err != nil {
+				return err
+			}
+			return s.Send(look())
+		},
 		"test/refuse": func(context.Context, host.Session) error {
 			return errors.Join(host.ErrUnsupported, errors.New("not here"))
 		},
 	}
 	return *p
+}
+
+// look is what a layout decides, as text.
+func look() []string {
+	name, _ := os.Hostname()
+	out := []string{"node " + name}
+	for _, dev := range []string{"lan", "wan", "eth0", "eth1"} {
+		mac, err := kernel.HardwareAddr(dev)
+		if err != nil {
+			continue
+		}
+		addresses, _ := kernel.Addresses(dev)
+		out = append(out, fmt.Sprintf("%s %s %v", mac, dev, addresses))
+	}
+	forward, _ := kernel.ReadSysctl("net.ipv4.ip_forward")
+	via, _ := kernel.RouteDevice(netip.MustParseAddr("198.18.9.9"))
+	return append(out, "forward "+forward, "198.18.9.9 by "+via)
 }

@@ -13,6 +13,6 @@ func setHostname(string) error {
 	return fmt.Errorf("%w on %s", host.ErrUnsupported, runtime.GOOS)
 }
 
-func askInit() error {
-	return fmt.Errorf("power off: %w on %s", host.ErrUnsupported, runtime.GOOS)
+func guestInit() (tell func() error, err error) {
+	return nil, fmt.Errorf("power off: %w on %s", host.ErrUnsupported, runtime.GOOS)
 }

@@ -15,10 +15,14 @@ func powerOff(_ context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
 	}
+	tell, err := guestInit()
+	if err != nil {
+		return err
+	}
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
-	return askInit()
+	return tell()
 }
 
 // PowerOff asks a guest to power itself off, and returns when it has agreed.

@@ -12,20 +12,27 @@ import (
 // Connect returns the controller's view of an agent at the other end of rwc,
 // which it owns. One goroutine reads until the connection ends.
 func Connect(rwc io.ReadWriteCloser) Agent {
-	a := &client{link: &link{rwc: rwc}, sessions: map[uint32]*session{}, done: make(chan struct{})}
+	a := newClient(rwc)
 	go a.read()
 	return a
 }
 
+func newClient(rwc io.ReadWriteCloser) *client {
+	return &client{link: &link{rwc: rwc}, began: Monotonic(), sessions: map[uint32]*session{},
+		done: make(chan struct{}), met: make(chan struct{})}
+}
+
 type client struct {
-	link *link
-	done chan struct{} // closed when the reader has ended
+	link  *link
+	began int64
+	done  chan struct{} // closed when the reader has ended
+	met   chan struct{} // closed when an agent has greeted, see ConnectLine
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
 	next     uint32
 	err      error // why the connection ended
-	node     int64 // when the agent began that announced itself, 0 if none has
+	node     int64 // when the agent began that greeted last, 0 if none has
 }
 
 func (a *client) read() {
@@ -64,29 +71,6 @@ func (a *client) deliver(s *session, f frame) {
 		}
 		s.in.finish(&RemoteError{w.Code, w.Text, w.Hint}, false)
 		a.forget(s.id)
-	}
-}
-
-// greeted takes note of a new agent at the other end. The first one serves
-// what was asked for before it came; any other knows nothing of the sessions
-// that the one before was serving. Those opened in between end as well: their
-// owners close them, which tells the new one to drop them.
-func (a *client) greeted(f frame) {
-	var began int64
-	if json.Unmarshal(f.payload, &began) != nil {
-		return
-	}
-	a.mu.Lock()
-	lost := a.sessions
-	if a.node == 0 || a.node == began {
-		lost = nil
-	} else {
-		a.sessions = map[uint32]*session{}
-	}
-	a.node = began
-	a.mu.Unlock()
-	for _, s := range lost {
-		s.in.finish(fmt.Errorf("agent: %w: it ended, and another was started", ErrUnreachable), false)
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	frameClose                       // controller → node: abandon
 	frameEnd                         // node → controller: handler returned nil
 	frameError                       // node → controller: wireError
-	frameHello                       // node → controller, session 0: a new agent begins, see Announce
+	frameHello                       // both, session 0: when the sender began, see ConnectLine
 )
 
 type frame struct {

@@ -14,9 +14,9 @@ import (
 // controller's sessions end with ErrUnreachable, also those that it opens
 // later.
 func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent) error {
-	return serve(ctx, conn, func(verb string) Handler {
+	return newServer(conn, func(verb string) Handler {
 		return func(ctx context.Context, near Session) error { return pass(ctx, verb, near, far) }
-	})
+	}).serve(ctx)
 }
 
 func pass(ctx context.Context, verb string, near Session, far Agent) error {

@@ -7,16 +7,9 @@ import (
 	"io"
 )
 
-// Resync wraps a line that outlives the programs at its ends, such as a
-// serial line or a guest's port: what arrives there may begin amidst a frame
-// that was meant for somebody else, and bytes may be lost or changed on the
-// way. Reading it yields whole frames only; what is not part of one is
-// skipped, and a frame with a damaged payload is dropped. Both ends need it.
-//
-// A session that has lost a frame waits for ever: bound what you ask for over
-// such a line by a deadline.
-func Resync(rwc io.ReadWriteCloser) io.ReadWriteCloser { return &resync{ReadWriteCloser: rwc} }
-
+// resync makes a connection of a line, see ConnectLine: reading it yields
+// whole frames only. What is not part of one is skipped, and a frame with a
+// damaged payload is dropped.
 type resync struct {
 	io.ReadWriteCloser
 
@@ -125,17 +118,4 @@ func nextHeader(b []byte) (at int, found bool) {
 		}
 		at++
 	}
-}
-
-// Announce tells the controller at the other end of such a line that a new
-// agent begins here. The end of an agent cannot be seen there; this tells
-// that the sessions which the one before was serving are gone. It comes
-// before Serve.
-func Announce(w io.Writer) error {
-	b, err := encode(Monotonic())
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(appendFrame(nil, frame{frameHello, 0, b}))
-	return err
 }

@@ -16,25 +16,33 @@ const verbClock = "clock"
 // Then every handler's context is cancelled, and Serve returns when all have
 // undone what they did. It returns nil when the controller hung up.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
-	return serve(ctx, rwc, func(verb string) Handler {
+	return newServer(rwc, verbs(handlers)).serve(ctx)
+}
+
+// verbs finds a handler by its verb; nil means that it is unknown.
+func verbs(handlers map[string]Handler) func(verb string) Handler {
+	return func(verb string) Handler {
 		if verb == verbClock {
 			return tellClock
 		}
 		return handlers[verb]
-	})
+	}
 }
 
-func serve(ctx context.Context, rwc io.ReadWriteCloser, find func(verb string) Handler) error {
+func newServer(rwc io.ReadWriteCloser, find func(verb string) Handler) *server {
+	return &server{link: &link{rwc: rwc}, find: find, began: Monotonic(), sessions: map[uint32]*serving{}}
+}
+
+func (s *server) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { rwc.Close() })
+	stop := context.AfterFunc(ctx, func() { s.link.rwc.Close() })
 	defer stop()
-	s := &server{link: &link{rwc: rwc}, find: find, sessions: map[uint32]*serving{}}
 	err := s.read(ctx)
 	cancel()
 	s.abandonAll()
 	s.running.Wait()
-	rwc.Close()
+	s.link.rwc.Close()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil && !errors.Is(err, ErrVersion) {
 		return nil
 	}
@@ -49,7 +57,10 @@ type serving struct {
 type server struct {
 	link    *link
 	find    func(verb string) Handler // nil for an unknown one
+	began   int64
 	running sync.WaitGroup
+
+	controller int64 // when the controller began that greeted last; the reader's
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
@@ -69,8 +80,12 @@ func (s *server) read(ctx context.Context) error {
 }
 
 func (s *server) handle(ctx context.Context, f frame) {
-	if f.kind == frameOpen {
+	switch f.kind {
+	case frameOpen:
 		s.open(ctx, f)
+		return
+	case frameHello:
+		s.greeted(f)
 		return
 	}
 	s.mu.Lock()

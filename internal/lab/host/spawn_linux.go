@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// Spawn starts this program again in another role, optionally as the first
-// process of new namespaces. Its standard input and output are a connection
+// Spawn starts this program again in another role, or another program that
+// is to be a child of a lab's, optionally as the first process of new namespaces. Its standard input and output are a connection
 // to us unless Conn is given.
 type Spawn struct {
+	Program    string     // "" = this one
 	Args       []string   // the role and its arguments
 	Namespaces uintptr    // CLONE_NEW… flags
 	MapRoot    bool       // with CLONE_NEWUSER: our user is root inside
@@ -41,6 +42,9 @@ func (s Spawn) Start() (*Child, error) {
 	// file was replaced or removed, as "go run" does.
 	cmd := exec.Command("/proc/self/exe", s.Args...)
 	cmd.Args[0] = "chokepoint"
+	if s.Program != "" {
+		cmd = exec.Command(s.Program, s.Args...)
+	}
 	cmd.ExtraFiles = s.Files
 	cmd.Stderr = s.Stderr
 	if s.Stderr == nil {
@@ -65,6 +69,9 @@ func (s Spawn) Start() (*Child, error) {
 		}
 	}
 	if err := cmd.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return nil, fmt.Errorf("start %s: %w: not installed", s.Program, ErrUnsupported)
+		}
 		return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
 	}
 	return c, nil

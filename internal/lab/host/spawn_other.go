@@ -10,6 +10,7 @@ import (
 
 // Spawn starts this program again in another role; see spawn_linux.go.
 type Spawn struct {
+	Program    string
 	Args       []string
 	Namespaces uintptr
 	MapRoot    bool

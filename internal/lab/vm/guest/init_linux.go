@@ -44,6 +44,8 @@ type guest struct {
 	console   *os.File
 	open      func() (*os.File, error) // the agent's port
 	agent     *host.Child              // nil while none runs
+
+	began, modules int64 // since the kernel's start, and what loading took, in ns
 }
 
 // say writes a line to the console.
@@ -68,9 +70,11 @@ func (g *guest) boot() error {
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
 		return fmt.Errorf("take over ctrl-alt-del: %w", err)
 	}
+	g.began = host.Monotonic()
 	if err := g.loadModules(); err != nil {
 		return err
 	}
+	g.modules = host.Monotonic() - g.began
 	return g.findPort()
 }
 
@@ -92,7 +96,7 @@ func (g *guest) loadModules() error {
 	if err != nil {
 		return err
 	}
-	if err := (Request{Names: moduleList(string(list))}).serve(m); err != nil {
+	if err := (request{Names: moduleList(string(list))}).serve(m); err != nil {
 		g.say("modules: %s", oneLine(err))
 	}
 	return nil
@@ -144,7 +148,7 @@ func (g *guest) live() error {
 				again.Reset(pause)
 			}
 			// Each news once: a controller may stay away for long.
-			news := "ready"
+			news := fmt.Sprintf("ready: kernel %d ms, modules %d ms", g.began/1e6, g.modules/1e6)
 			if err != nil {
 				news = oneLine(err)
 			}

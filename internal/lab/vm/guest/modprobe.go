@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Request is a command line of modprobe: the kernel's is "-q -- ALIAS".
-type Request struct {
+// request is a command line of modprobe: the kernel's is "-q -- ALIAS".
+type request struct {
 	Quiet bool // an unknown name is nothing to talk about
 	Names []string
 }
 
-// ParseRequest reads the arguments of modprobe that load something. Module
+// parseRequest reads the arguments of modprobe that load something. Module
 // parameters are not among them.
-func ParseRequest(args []string) (Request, error) {
-	var r Request
+func parseRequest(args []string) (request, error) {
+	var r request
 	flags := true
 	for _, a := range args {
 		switch {
@@ -25,21 +25,21 @@ func ParseRequest(args []string) (Request, error) {
 			r.Quiet = true
 		case flags && (a == "-a" || a == "--all"):
 		case flags && strings.HasPrefix(a, "-"):
-			return Request{}, fmt.Errorf("flag %s is not among -q, -a and --", a)
+			return request{}, fmt.Errorf("flag %s is not among -q, -a and --", a)
 		case a == "" || strings.ContainsRune(a, '='):
-			return Request{}, fmt.Errorf("%q is not a module's name", a)
+			return request{}, fmt.Errorf("%q is not a module's name", a)
 		default:
 			r.Names = append(r.Names, a)
 		}
 	}
 	if len(r.Names) == 0 {
-		return Request{}, errors.New("no module's name")
+		return request{}, errors.New("no module's name")
 	}
 	return r, nil
 }
 
 // serve loads all names and tells of each that cannot be.
-func (r Request) serve(m *modules) error {
+func (r request) serve(m *modules) error {
 	var failed []error
 	for _, name := range r.Names {
 		failed = append(failed, m.want(name))

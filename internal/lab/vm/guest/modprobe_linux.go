@@ -16,7 +16,7 @@ import (
 // what went wrong is talked about; if that is to be quiet, a module that
 // exists and does not load is noted in the kernel's log instead.
 func Modprobe(args []string, talk io.Writer) bool {
-	r, err := ParseRequest(args)
+	r, err := parseRequest(args)
 	if err == nil {
 		err = probe(r)
 	}
@@ -31,7 +31,7 @@ func Modprobe(args []string, talk io.Writer) bool {
 	return false
 }
 
-func probe(r Request) error {
+func probe(r request) error {
 	root, err := modulesRoot()
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ var errUnknown = errors.New("no such module")
 type modules struct {
 	root   string // /lib/modules/RELEASE
 	load   func(file string) error
-	files  map[string]string // by normal name: its line of modules.dep
-	loaded map[string]bool   // files that need no loading any more
+	files  map[string][]string // by normal name: its file, and what it depends on
+	loaded map[string]bool     // files that need no loading any more
 }
 
 // openModules reads the list of modules. Without one there are none.
@@ -44,21 +44,24 @@ func readList(file string) (string, error) {
 	return string(b), nil
 }
 
-// parseDependencies reads modules.dep: by name the line "file: dependency …",
-// whose files are below the list's folder. What is not such a line, or leads
-// out of the folder, is skipped.
-func parseDependencies(text string) map[string]string {
-	files := map[string]string{}
+// parseDependencies reads modules.dep, by name the files of its lines
+// "file: dependency …", which are below the list's folder. What is not such a
+// line, or leads out of the folder, is skipped.
+func parseDependencies(text string) map[string][]string {
+	all := map[string][]string{}
 	for line := range strings.Lines(text) {
-		file, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
-		if !ok || !filepath.IsLocal(file) || slices.ContainsFunc(strings.Fields(rest), func(f string) bool { return !filepath.IsLocal(f) }) {
+		first, rest, ok := strings.Cut(line, ":")
+		files := strings.Fields(first)
+		if !ok || len(files) != 1 {
 			continue
 		}
-		if name := moduleName(file); name != "" {
-			files[name] = file + " " + rest
+		name := moduleName(files[0])
+		files = append(files, strings.Fields(rest)...)
+		if name != "" && !slices.ContainsFunc(files, func(f string) bool { return !filepath.IsLocal(f) }) {
+			all[name] = files
 		}
 	}
-	return files
+	return all
 }
 
 // moduleName is the normal name of a module's file: what comes before ".ko".
@@ -129,8 +132,8 @@ func builtIn(text, name string) bool {
 // kernel is there already.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
-	if line, ok := m.files[name]; ok {
-		return m.one(line)
+	if files, ok := m.files[name]; ok {
+		return m.one(files)
 	}
 	aliases, err := readList(filepath.Join(m.root, "modules.alias"))
 	if err != nil {
@@ -139,11 +142,11 @@ func (m *modules) want(asked string) error {
 	some := false
 	var failed []error
 	for _, module := range parseAliases(aliases, name) {
-		line, ok := m.files[module]
+		files, ok := m.files[module]
 		if !ok {
 			continue // not in this image
 		}
-		if err := m.one(line); err != nil {
+		if err := m.one(files); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -166,8 +169,7 @@ func (m *modules) want(asked string) error {
 
 // one loads a module after what it depends on, which stands behind it, the
 // deepest last.
-func (m *modules) one(line string) error {
-	files := strings.Fields(line)
+func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {
 			continue

@@ -90,7 +90,7 @@ func TestModprobe(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m, log := someModules(t, tt.refuse)
-			r, err := ParseRequest(strings.Fields(tt.args))
+			r, err := parseRequest(strings.Fields(tt.args))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,19 +119,19 @@ func TestImageWithoutModules(t *testing.T) {
 }
 
 func TestParseRequest(t *testing.T) {
-	for args, want := range map[string]Request{
+	for args, want := range map[string]request{
 		"-q -- crypto-ghash": {Quiet: true, Names: []string{"crypto-ghash"}},
 		"-q -- -odd":         {Quiet: true, Names: []string{"-odd"}},
 		"tun":                {Names: []string{"tun"}},
 		"-a tun veth":        {Names: []string{"tun", "veth"}},
 	} {
-		got, err := ParseRequest(strings.Fields(args))
+		got, err := parseRequest(strings.Fields(args))
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("modprobe %s: %v (-want +got):\n%s", args, err, diff)
 		}
 	}
 	for _, args := range []string{"", "-q --", "-r tun", "nf_conntrack hashsize=1"} {
-		if got, err := ParseRequest(strings.Fields(args)); err == nil || got.Names != nil {
+		if got, err := parseRequest(strings.Fields(args)); err == nil || got.Names != nil {
 			t.Errorf("modprobe %s: got %v, want an error and nothing else", args, got)
 		}
 	}
@@ -140,11 +140,11 @@ func TestParseRequest(t *testing.T) {
 func FuzzParseDependencies(f *testing.F) {
 	f.Add(dependencies)
 	f.Add("../../etc/x.ko: /etc/y.ko\n:\n.ko:\n a.ko :b.ko")
+	f.Add("0 /0.ko:")
 	f.Fuzz(func(t *testing.T, text string) {
-		for name, line := range parseDependencies(text) {
-			files := strings.Fields(line)
+		for name, files := range parseDependencies(text) {
 			if name == "" || name != normal(name) || len(files) == 0 {
-				t.Fatalf("module %q: got %q, want a name and a file", name, line)
+				t.Fatalf("module %q: got %q, want a name and a file", name, files)
 			}
 			for _, file := range files {
 				if !filepath.IsLocal(file) {

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// A line is a connection that outlives the programs at its ends: a guest's
+// port, a serial line. What arrives there may begin amidst a frame that was
+// meant for somebody else, bytes may be lost or changed on the way, and the
+// end of the program at the other end cannot be seen. So both ends skip what
+// is no whole frame, and greet each other by the time at which they began: a
+// greeting by another than before ends the sessions of the one before.
+
+// greetAgain is how long a controller waits for the answer to its greeting.
+const greetAgain = 250 * time.Millisecond
+
+// ConnectLine is Connect over a line. It waits until an agent has answered,
+// which may still be booting, for as long as ctx lives; what fails closes rwc.
+//
+// A session that has lost a frame to the line waits for ever: bound what you
+// ask for by a deadline.
+func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
+	a := newClient(&resync{ReadWriteCloser: rwc})
+	// An answer to a controller before us must not be taken for one to us.
+	a.next = uint32(a.began)
+	go a.read()
+	stop := context.AfterFunc(ctx, func() { rwc.Close() })
+	err := a.greet()
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		a.Close()
+		return nil, fmt.Errorf("wait for the agent: %w", err)
+	}
+	return a, nil
+}
+
+// greet greets until it is answered or the connection ends.
+func (a *client) greet() error {
+	b, err := encode(a.began)
+	if err != nil {
+		return err
+	}
+	again := time.NewTicker(greetAgain)
+	defer again.Stop()
+	for {
+		if err := a.link.write(frame{frameHello, 0, b}); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+		select {
+		case <-a.met:
+			return nil
+		case <-a.done:
+			return a.err
+		case <-again.C:
+		}
+	}
+}
+
+// greeted takes note of a new agent at the other end. The first one serves
+// what was asked for before it came; any other knows nothing of the sessions
+// that the one before was serving. Those opened in between end as well: their
+// owners close them, which tells the new one to drop them.
+func (a *client) greeted(f frame) {
+	var began int64
+	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
+		return
+	}
+	a.mu.Lock()
+	before := a.node
+	a.node = began
+	var lost map[uint32]*session
+	if before != 0 && before != began {
+		lost, a.sessions = a.sessions, map[uint32]*session{}
+	}
+	a.mu.Unlock()
+	if before == 0 {
+		close(a.met)
+	}
+	for _, s := range lost {
+		s.in.finish(fmt.Errorf("agent: %w: it ended, and another was started", ErrUnreachable), false)
+	}
+}
+
+// ServeLine is Serve over a line. The sessions of a controller end when
+// another one greets.
+func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
+	s := newServer(&resync{ReadWriteCloser: rwc}, verbs(handlers))
+	s.greet()
+	return s.serve(ctx)
+}
+
+func (s *server) greet() {
+	b, _ := encode(s.began)
+	s.link.write(frame{frameHello, 0, b}) // a dead link shows itself to the reader
+}
+
+// greeted answers a controller.
+func (s *server) greeted(f frame) {
+	var began int64
+	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
+		return
+	}
+	if s.controller != 0 && s.controller != began {
+		s.abandonAll()
+	}
+	s.controller = began
+	s.greet()
+}
