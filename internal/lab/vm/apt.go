@@ -1,0 +1,239 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// apt is a private root of the package manager: lists and packages of one
+// architecture, from the machine's own sources, without touching the machine.
+// Needs no privilege.
+type apt struct {
+	dir     string // cache/apt-ARCH
+	etc     string // the machine's configuration
+	machine machine
+	say     func(format string, args ...any)
+}
+
+// aptItem is a package that the request leads to.
+type aptItem struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Arch    string `json:"arch"` // or "all"
+}
+
+// file is its name among the downloaded archives.
+func (i aptItem) file() string {
+	return fmt.Sprintf("%s_%s_%s.deb", i.Name, strings.ReplaceAll(i.Version, ":", "%3a"), i.Arch)
+}
+
+// present are packages that others ask for only because of their installation
+// scripts, none of which is ever run. Declared as installed, they and what
+// they lead to (half of the download) stay away.
+var present = []string{
+	"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils", "dpkg", "dracut",
+	"init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base", "linux-firmware", "linux-initramfs-tool", "login",
+	"lsb-base", "passwd", "perl", "perl-base", "sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf", "udev", "usrmerge",
+	"util-linux", "wireless-regdb",
+}
+
+// prepare writes the configuration. It is read after the machine's own, whose
+// proxies and pins hold, but whose hooks would clean up the machine's cache.
+func (a apt) prepare() error {
+	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "sources"} {
+		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	var status strings.Builder
+	for _, name := range present {
+		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nMaintainer: none\nArchitecture: %s\nMulti-Arch: foreign\nVersion: 9999:1\nDescription: declared, not installed\n\n", name, a.machine.arch)
+	}
+	files := map[string]string{"status": status.String(), "apt.conf": a.config()}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return a.copySources()
+}
+
+func (a apt) config() string {
+	return fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Pre-Invoke;
+#clear DPkg::Post-Invoke;
+#clear DPkg::Pre-Install-Pkgs;
+#clear APT::Architectures;
+APT::Architecture "%[1]s";
+APT::Architectures { "%[1]s"; };
+APT::Sandbox::User "root";
+APT::Install-Recommends "false";
+APT::Install-Suggests "false";
+APT::Keep-Downloaded-Packages "true";
+APT::Get::Assume-Yes "true";
+Dir::State "%[2]s/state";
+Dir::State::status "%[2]s/status";
+Dir::Cache "%[2]s/cache";
+Dir::Log "%[2]s";
+Dir::Etc::sourcelist "%[2]s/sources/sources.list";
+Dir::Etc::sourceparts "%[2]s/sources";
+Acquire::Languages "none";
+Acquire::Retries "2";
+Acquire::http::Timeout "20";
+Acquire::https::Timeout "20";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+Acquire::IndexTargets::deb::CNF::DefaultEnabled "false";
+Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
+Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";
+`, a.machine.arch, a.dir)
+}
+
+// run starts apt-get or apt-cache on the private root.
+func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
+	out, err := host.Run(ctx, host.Local(), host.Command{
+		Path: program, Args: append([]string{"-c", filepath.Join(a.dir, "apt.conf"), "-q"}, args...),
+		Env: []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
+	})
+	if errors.Is(err, host.ErrUnsupported) {
+		return "", errNoApt(program)
+	}
+	return string(out), err
+}
+
+func errNoApt(program string) error {
+	return &hinted{fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it is not like Debian", host.ErrUnsupported, program), ownKernel}
+}
+
+// listsAge is how old the lists may be.
+const listsAge = 24 * time.Hour
+
+// update fetches the lists. A source that does not answer is no error as long
+// as the others have what is wanted, so only the caller can judge the error.
+func (a apt) update(ctx context.Context) error {
+	a.say("fetching the package lists for %s", a.machine.arch)
+	if _, err := a.run(ctx, "apt-get", "update"); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return &hinted{fmt.Errorf("fetch the package lists: %w", err), "check the network and apt's sources, or " + ownKernel}
+	}
+	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
+}
+
+// stamp is the file that tells when the lists were fetched, and of which
+// sources.
+func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
+
+func (a apt) listsAreFresh(now time.Time) bool {
+	b, err := os.ReadFile(a.stamp())
+	if err != nil || string(b) != a.sourcesKey() {
+		return false
+	}
+	info, err := os.Stat(a.stamp())
+	return err == nil && now.Sub(info.ModTime()) < listsAge
+}
+
+// candidates returns those of the names that can be installed.
+func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
+	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
+	if err != nil {
+		return nil, fmt.Errorf("look for packages: %w", err)
+	}
+	return parsePolicy(out), nil
+}
+
+// parsePolicy reads `apt-cache policy`: a line "NAME:", and below it, further
+// in, "Candidate: VERSION".
+func parsePolicy(out string) []string {
+	var names []string
+	name := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\n")
+		if n, ok := strings.CutSuffix(line, ":"); ok && !strings.HasPrefix(line, " ") {
+			name = n
+		}
+		version, ok := strings.CutPrefix(line, "  Candidate: ")
+		if ok && name != "" && version != "(none)" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// resolve returns every package that the wanted ones need, by name.
+func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
+	out, err := a.run(ctx, "apt-get", append([]string{"--simulate", "install"}, names...)...)
+	if err != nil {
+		return nil, fmt.Errorf("resolve packages: %w", err)
+	}
+	return parseSimulation(out), nil
+}
+
+// parseSimulation reads `apt-get --simulate`: "Inst NAME (VERSION ORIGIN…
+// [ARCH]) …". What cannot be a file's name is not a package's.
+func parseSimulation(out string) []aptItem {
+	var items []aptItem
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		_, rest, ok := strings.Cut(line, " (")
+		inside, _, closed := strings.Cut(rest, ")")
+		version, origin, _ := strings.Cut(inside, " ")
+		open := strings.LastIndex(origin, "[")
+		if !ok || !closed || len(f) < 3 || f[0] != "Inst" || open < 0 || !strings.HasSuffix(origin, "]") {
+			continue
+		}
+		name, _, _ := strings.Cut(f[1], ":")
+		item := aptItem{name, version, origin[open+1 : len(origin)-1]}
+		if item.Name != "" && item.Version != "" && item.Arch != "" && !strings.ContainsAny(item.file(), "/ ") {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, func(a, b aptItem) int { return strings.Compare(a.file(), b.file()) })
+	return slices.Compact(items)
+}
+
+// download fetches the packages that are not there yet, checked by apt
+// against the signed lists.
+func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
+	var args, files []string
+	missing := 0
+	for _, i := range items {
+		file := filepath.Join(a.dir, "cache/archives", i.file())
+		if _, err := os.Stat(file); err != nil {
+			missing++
+		}
+		files = append(files, file)
+		args = append(args, i.Name+"="+i.Version)
+	}
+	if missing > 0 {
+		a.say("downloading %d packages", missing)
+	}
+	// Also if none is missing: apt compares their hashes.
+	if _, err := a.run(ctx, "apt-get", append([]string{"--download-only", "install"}, args...)...); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, &hinted{fmt.Errorf("download packages: %w: %w", errOutdated, err), "check the network, or " + ownKernel}
+	}
+	return files, nil
+}
+
+// prune drops archives that are of no use any more.
+func (a apt) prune(files []string) {
+	old, _ := filepath.Glob(filepath.Join(a.dir, "cache/archives", "*.deb"))
+	for _, f := range old {
+		if !slices.Contains(files, f) {
+			_ = os.Remove(f) // it costs space, no more
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// resolved is what was found out about the distribution's packages, so that
+// they need not be asked for again within a day.
+type resolved struct {
+	Request string    `json:"request"` // hash over sources and wishes
+	Until   time.Time `json:"until"`
+	Inputs  inputs    `json:"inputs"`
+}
+
+func (r Recipe) resolvedFile() string {
+	name := "packages-" + r.Arch + ".json"
+	if r.Kernel != "" {
+		name = "packages-" + r.Arch + "-own-kernel.json"
+	}
+	return filepath.Join(r.Cache, name)
+}
+
+// apt is the private root of this architecture.
+func (r Recipe) apt() apt {
+	m, _ := machineOf(r.Arch) // checked by Image
+	etc := r.aptDir
+	if etc == "" {
+		etc = "/etc/apt"
+	}
+	dir, err := filepath.Abs(r.Cache)
+	if err != nil {
+		dir = r.Cache
+	}
+	return apt{dir: filepath.Join(dir, "apt-"+r.Arch), etc: etc, machine: m, say: r.say}
+}
+
+// requestKey is a hash over what is asked of the distribution.
+func (r Recipe) requestKey() string {
+	a := r.apt()
+	b, err := json.Marshal([]any{imageFormat, a.sourcesKey(), a.machine.kernels, programs, present, r.Kernel != ""})
+	if err != nil {
+		panic("encode the request: " + err.Error()) // all of it is text
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// remembered reads what was resolved, however old, if the same was asked.
+func (r Recipe) remembered() (resolved, bool) {
+	var known resolved
+	b, err := os.ReadFile(r.resolvedFile())
+	if err != nil || json.Unmarshal(b, &known) != nil || known.Request != r.requestKey() {
+		return resolved{}, false
+	}
+	return known, true
+}
+
+// knownInputs returns the inputs if nothing need be asked.
+func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
+	known, ok := r.remembered()
+	if !ok || now.After(known.Until) || known.Until.After(now.Add(listsAge)) {
+		return inputs{}, false
+	}
+	in, err := r.withTree(known.Inputs)
+	return in, err == nil
+}
+
+// findInputs asks the distribution. What it said the last time serves for an
+// hour more if it does not answer; a user's own kernel can do without.
+func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
+	now := time.Now()
+	if in, ok := r.knownInputs(now); ok {
+		return in, nil
+	}
+	known := resolved{Request: r.requestKey(), Until: now.Add(listsAge)}
+	items, err := r.findPackages(ctx)
+	old, isOld := r.remembered()
+	switch {
+	case err == nil:
+		known.Inputs.Packages = items
+	case ctx.Err() != nil:
+		return inputs{}, err
+	case isOld:
+		r.say("the packages may be outdated: %v", err)
+		known.Inputs, known.Until = old.Inputs, now.Add(time.Hour)
+	case r.Kernel != "" && errors.Is(err, host.ErrUnsupported):
+		r.say("the image has no shell, tools or openvpn: %v", err)
+	default:
+		return inputs{}, err
+	}
+	b, err := json.Marshal(known)
+	if err != nil {
+		return inputs{}, err
+	}
+	if err := writeWhole(r.resolvedFile(), b); err != nil {
+		return inputs{}, err
+	}
+	return r.withTree(known.Inputs)
+}
+
+// forgetInputs makes the next look ask the distribution again.
+func (r Recipe) forgetInputs() {
+	_ = os.Remove(r.resolvedFile())
+	_ = os.Remove(r.apt().stamp())
+}
+
+// findPackages resolves the kernel's package and those of the programs.
+func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
+	a := r.apt()
+	if err := a.prepare(); err != nil {
+		return nil, err
+	}
+	var stale error
+	fresh := a.listsAreFresh(time.Now())
+	if !fresh {
+		stale = a.update(ctx)
+	}
+	items, err := r.resolvePackages(ctx, a)
+	if err != nil && fresh && ctx.Err() == nil {
+		// The lists may be those of another day's mirror.
+		if stale = a.update(ctx); stale == nil {
+			items, err = r.resolvePackages(ctx, a)
+		}
+	}
+	if err != nil && stale != nil {
+		return nil, stale // its cause
+	}
+	return items, err
+}
+
+func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
+	var ask []string
+	if r.Kernel == "" {
+		ask = append(ask, a.machine.kernels...)
+	}
+	for _, p := range programs {
+		ask = append(ask, p.Packages...)
+	}
+	have, err := a.candidates(ctx, ask...)
+	if err != nil {
+		return nil, err
+	}
+	var want []string
+	if r.Kernel == "" {
+		k := slices.IndexFunc(a.machine.kernels, func(name string) bool { return slices.Contains(have, name) })
+		if k < 0 {
+			return nil, &hinted{fmt.Errorf("find a kernel package: %w: this distribution has none of %s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel}
+		}
+		want = append(want, a.machine.kernels[k])
+	}
+	for _, p := range programs {
+		i := slices.IndexFunc(p.Packages, func(name string) bool { return slices.Contains(have, name) })
+		if i < 0 {
+			r.say("this distribution has no package %s for %s: the image lacks %s", p.Packages[0], r.Arch, strings.Join(p.Files, ", "))
+			continue
+		}
+		want = append(want, p.Packages[i])
+	}
+	if len(want) == 0 {
+		return nil, fmt.Errorf("find packages: %w: this distribution has none for %s", host.ErrUnsupported, r.Arch)
+	}
+	items, err := a.resolve(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	return r.withExtraModules(ctx, a, want, items)
+}
+
+// withExtraModules adds Ubuntu's package of the modules that its kernel for
+// virtual machines leaves out, queues among them.
+func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem, error) {
+	for _, i := range items {
+		release, ok := strings.CutPrefix(i.Name, "linux-modules-")
+		if !ok || strings.HasPrefix(release, "extra-") {
+			continue
+		}
+		have, err := a.candidates(ctx, "linux-modules-extra-"+release)
+		if err != nil || len(have) == 0 {
+			return items, err
+		}
+		return a.resolve(ctx, append(want, have[0]))
+	}
+	return items, nil
+}
+
+// withTree adds the user's own kernel: names, sizes and times of its files.
+func (r Recipe) withTree(in inputs) (inputs, error) {
+	if r.Kernel == "" {
+		return in, nil
+	}
+	h := sha256.New()
+	note := func(name string, info fs.FileInfo) {
+		fmt.Fprintf(h, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+	}
+	info, err := os.Stat(r.Kernel)
+	if err != nil {
+		return inputs{}, fmt.Errorf("read the kernel: %w", err)
+	}
+	note("kernel", info)
+	if r.Modules != "" {
+		err := filepath.WalkDir(r.Modules, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(r.Modules, p)
+			note(rel, info)
+			return err
+		})
+		if err != nil {
+			return inputs{}, fmt.Errorf("read the kernel's modules: %w", err)
+		}
+	}
+	in.tree = hex.EncodeToString(h.Sum(nil)[:8])
+	return in, nil
+}

@@ -1,0 +1,92 @@
+package vm
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// machine is an architecture that a guest can have.
+type machine struct {
+	arch    string // as Debian calls it
+	goarch  string
+	elf     elf.Machine
+	order   binary.ByteOrder
+	class   elf.Class
+	kernels []string // packages, the first that the distribution has
+}
+
+// machines are in the order in which they are offered.
+var machines = []machine{
+	// The cloud kernel has no drivers but virtio's and is a quarter of the
+	// size. linux-image-virtual is Ubuntu's.
+	{"amd64", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
+	{"arm64", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-arm64", "linux-image-virtual", "linux-image-generic"}},
+	{"mipsel", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{"linux-image-4kc-malta"}},
+}
+
+// Arches are the architectures of guests, the usual one first.
+func Arches() []string {
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.arch)
+	}
+	return names
+}
+
+// NativeArch is this machine's own architecture, or "" if no guest has it.
+func NativeArch() string {
+	for _, m := range machines {
+		if m.goarch == runtime.GOARCH {
+			return m.arch
+		}
+	}
+	return ""
+}
+
+func machineOf(arch string) (machine, error) {
+	for _, m := range machines {
+		if m.arch == arch {
+			return m, nil
+		}
+	}
+	return machine{}, &hinted{fmt.Errorf("build an image for architecture %q: it is not known", arch), "choose one of " + strings.Join(Arches(), ", ")}
+}
+
+// runs reports whether an ELF file is for this machine.
+func (m machine) runs(f *elf.File) bool {
+	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order
+}
+
+// checkProgram makes sure that a guest of the architecture can start the
+// program with nothing else in the image: a static Linux executable.
+func checkProgram(path, arch string) error {
+	m, err := machineOf(arch)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the guest's program: %w", err)
+	}
+	defer f.Close()
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return fmt.Errorf("read the guest's program %s: %w", path, err)
+	}
+	if e.Type != elf.ET_EXEC && e.Type != elf.ET_DYN {
+		return fmt.Errorf("read the guest's program %s: not an executable", path)
+	}
+	if !m.runs(e) {
+		return fmt.Errorf("read the guest's program %s: it is for %v, not for %s", path, e.Machine, arch)
+	}
+	for _, p := range e.Progs {
+		if p.Type == elf.PT_INTERP {
+			return &hinted{fmt.Errorf("read the guest's program %s: it needs shared libraries", path), "build it with CGO_ENABLED=0"}
+		}
+	}
+	return nil
+}

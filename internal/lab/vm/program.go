@@ -1,0 +1,147 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+const (
+	modulePath  = "github.com/chokepoint-lab/chokepoint"
+	agentSource = "cmd/chokepoint-agent"
+	agentName   = "chokepoint-agent"
+)
+
+// GuestProgram finds the program that is the guest's init and agent, or makes
+// it: chokepoint-agent-linux-ARCH or a fitting chokepoint-agent beside this
+// executable, as a release has them; else, in this program's source tree or
+// below it, one that is built from there, and kept in the cache; else, for the
+// machine's own architecture, this executable itself.
+func GuestProgram(ctx context.Context, arch, cache string) (path string, err error) {
+	m, err := machineOf(arch)
+	if err != nil {
+		return "", err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the guest's program: %w", err)
+	}
+	for _, name := range []string{agentName + "-linux-" + arch, agentName} {
+		if beside := filepath.Join(filepath.Dir(self), name); checkProgram(beside, arch) == nil {
+			return beside, nil
+		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the guest's program: %w", err)
+	}
+	if source, ok := sourceTree(here); ok {
+		built, err := buildProgram(ctx, m, source, cache)
+		if !errors.Is(err, host.ErrUnsupported) {
+			return built, err
+		}
+	}
+	// By this name it is there even if its file was replaced meanwhile.
+	if checkProgram("/proc/self/exe", arch) == nil {
+		return "/proc/self/exe", nil
+	}
+	return "", &hinted{
+		fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, and no source tree to build it from", arch, agentName, arch, filepath.Dir(self)),
+		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o %s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource),
+	}
+}
+
+// softFloat: processors of MIPS routers have no floating point unit.
+func softFloat(m machine) string {
+	if m.goarch == "mipsle" {
+		return " GOMIPS=softfloat"
+	}
+	return ""
+}
+
+// sourceTree finds the folder of this module that holds dir.
+func sourceTree(dir string) (string, bool) {
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil {
+			first, _, _ := strings.Cut(string(b), "\n")
+			return dir, strings.TrimSpace(first) == "module "+modulePath
+		}
+		if dir == filepath.Dir(dir) {
+			return "", false
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// buildProgram builds the agent from its sources, unless the cache has one of
+// the very same.
+func buildProgram(ctx context.Context, m machine, source, cache string) (string, error) {
+	key, err := sourcesHash(source)
+	if err != nil {
+		return "", fmt.Errorf("build the guest's program: %w", err)
+	}
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return "", fmt.Errorf("build the guest's program: %w", err)
+	}
+	built := filepath.Join(cache, "agent-"+m.arch+"-"+key)
+	if checkProgram(built, m.arch) == nil {
+		return built, nil
+	}
+	work, err := os.CreateTemp(cache, "agent-new-")
+	if err != nil {
+		return "", fmt.Errorf("build the guest's program: %w", err)
+	}
+	work.Close()
+	defer os.Remove(work.Name()) // not there any more if all went well
+	out, err := filepath.Abs(work.Name())
+	if err != nil {
+		return "", err
+	}
+	_, err = host.Run(ctx, host.Local(), host.Command{
+		Path: "go",
+		Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "./" + agentSource},
+		Env:  []string{"GOOS=linux", "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
+	})
+	if err != nil {
+		return "", fmt.Errorf("build the guest's program for %s: %w", m.arch, err)
+	}
+	return built, os.Rename(work.Name(), built)
+}
+
+// sourcesHash is over names, sizes and times of whatever may become part of
+// the agent.
+func sourcesHash(source string) (string, error) {
+	h := sha256.New()
+	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
+		err := filepath.WalkDir(filepath.Join(source, part), func(p string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if !d.Type().IsRegular() || strings.HasSuffix(p, "_test.go") {
+				return nil
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(h, "%q %d %d\n", strings.TrimPrefix(p, source), info.Size(), info.ModTime().UnixNano())
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}

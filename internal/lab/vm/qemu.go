@@ -1,0 +1,152 @@
+package vm
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// PortName is the name of the guest's virtio port that its agent serves; on
+// standard input and output of QEMU at our end.
+const PortName = "chokepoint.agent"
+
+// Guest is a virtual machine to be run. The zero values of its sizes are
+// those of a usual router.
+type Guest struct {
+	Image    Image  `json:"image"`
+	Kernel   string `json:"kernel"` // file, as in Image, whose own do not travel
+	Initrd   string `json:"initrd"`
+	CPUs     int    `json:"cpus,omitempty"`      // 0 = 2, or 1 where the board has no more
+	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
+	Model    string `json:"model,omitempty"`     // processor; "" = see board
+	KVM      bool   `json:"kvm,omitempty"`
+}
+
+// NewGuest is a guest of an image.
+func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
+
+// board is how QEMU is told to make a machine of an architecture. Processor
+// models are the ones that are quickest under emulation: vector instructions
+// cost more there than they save.
+type board struct {
+	program string
+	machine []string
+	model   string
+	cpus    int
+	console string   // the kernel's name of the first serial line
+	cmdline []string // further words for the kernel
+	slots   []string // PCI addresses of the ports; nil = any
+	serial  bool     // the agent's line is the second UART
+}
+
+var boards = map[string]board{
+	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 2, console: "ttyS0",
+		cmdline: []string{"tsc=reliable", "no_timer_check"}},
+	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"}, model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
+	// The board has two interrupt lines for PCI; two devices on one of them
+	// stall under load, so its ports have one each and there is no third.
+	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1, console: "ttyS0",
+		slots: []string{"0x12", "0x14"}, serial: true},
+}
+
+// Program is the emulator of the guest's architecture.
+func (g Guest) Program() string { return boards[g.Image.Arch].program }
+
+// MaxPorts is how many ports a guest of an architecture can have, 0 = any.
+func MaxPorts(arch string) int { return len(boards[arch].slots) }
+
+// HardwareAddr is the address of the i-th port of the n-th guest of a lab,
+// from the locally administered range.
+func HardwareAddr(n, i int) net.HardwareAddr {
+	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
+}
+
+// Args is QEMU's command line. taps are the descriptors of the ports' taps in
+// QEMU's process, in the order of macs; console is the file that its console
+// is written to. Standard input and output are the agent's line.
+func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
+	b := boards[g.Image.Arch]
+	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"}
+	a = append(a, b.machine...)
+	a = append(a, "-smp", strconv.Itoa(g.cpus()), "-m", strconv.Itoa(g.memory()))
+	if g.KVM {
+		a = append(a, "-accel", "kvm", "-cpu", "host")
+	} else {
+		accel := "tcg"
+		if g.cpus() > 1 {
+			accel = "tcg,thread=multi"
+		}
+		a = append(a, "-accel", accel, "-cpu", g.model())
+	}
+	// The address layout is not randomised and the kernel's own test suites
+	// of ciphers do not run: both are time at boot.
+	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off", "nokaslr", "cryptomgr.notests"}, b.cmdline...)
+	a = append(a, "-serial", "file:"+comma(console), "-chardev", "stdio,id=agent,signal=off")
+	if b.serial {
+		words = append(words, PortName+"=ttyS1")
+		a = append(a, "-serial", "chardev:agent")
+	} else {
+		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+PortName,
+			"-device", "virtio-rng-pci,romfile=")
+	}
+	a = append(a, "-kernel", g.Kernel, "-initrd", g.Initrd, "-append", strings.Join(words, " "))
+	for i, fd := range taps {
+		device := fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, macs[i])
+		if b.slots != nil {
+			device += ",addr=" + b.slots[i]
+		}
+		a = append(a, "-netdev", fmt.Sprintf("tap,id=n%d,fd=%d", i, fd), "-device", device)
+	}
+	return a
+}
+
+func (g Guest) cpus() int {
+	if most := boards[g.Image.Arch].cpus; g.CPUs == 0 || most == 1 {
+		return most
+	}
+	return g.CPUs
+}
+
+func (g Guest) memory() int {
+	if g.MemoryMB == 0 {
+		return 320
+	}
+	return g.MemoryMB
+}
+
+func (g Guest) model() string {
+	if g.Model == "" {
+		return boards[g.Image.Arch].model
+	}
+	return g.Model
+}
+
+// comma doubles the commas of a value, as QEMU wants them.
+func comma(text string) string { return strings.ReplaceAll(text, ",", ",,") }
+
+// String says in words what the guest is.
+func (g Guest) String() string {
+	accel, model := "emulated", g.model()
+	if g.KVM {
+		accel, model = "KVM", "host"
+	}
+	return fmt.Sprintf("QEMU guest, %s, %s, processor %s × %d, %d MB, Linux %s", g.Image.Arch, accel, model, g.cpus(), g.memory(), g.Image.Release)
+}
+
+// CheckKVM says whether this machine may try hardware virtualisation for a
+// guest. That it works is only known once a guest has booted with it.
+func CheckKVM(arch string) check.Answer {
+	if arch != NativeArch() {
+		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())
+	}
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return check.Not("open /dev/kvm: %v", err)
+	}
+	f.Close()
+	return check.OK()
+}

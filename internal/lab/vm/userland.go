@@ -1,0 +1,284 @@
+package vm
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// program is what the image has for a human beside the guest's own program,
+// and openvpn, which chokepoint itself starts.
+type program struct {
+	Packages []string // the first that the distribution has
+	Files    []string // programs, by name; a pattern with a slash: other files
+}
+
+var programs = []program{
+	// Debian's busybox shell prefers its own ip over the real one, so the
+	// shell is dash, and busybox stands behind it with a few applets.
+	{[]string{"dash"}, []string{"dash"}},
+	{[]string{"busybox", "busybox-static"}, []string{"busybox"}},
+	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
+	{[]string{"nftables"}, []string{"nft"}},
+	{[]string{"ethtool"}, []string{"ethtool"}},
+	{[]string{"conntrack"}, []string{"conntrack"}},
+	{[]string{"tcpdump"}, []string{"tcpdump"}},
+	{[]string{"wireguard-tools"}, []string{"wg"}},
+	{[]string{"iperf3"}, []string{"iperf3"}},
+	{[]string{"openvpn"}, []string{"openvpn"}},
+	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
+}
+
+// applets are links to busybox, where no program of that name is. Not those
+// that start other programs by name and would prefer applets again, nor those
+// that end the machine without telling its init.
+var applets = []string{
+	"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff", "dmesg", "du", "echo", "env", "expr",
+	"false", "find", "free", "grep", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "kill", "killall", "less",
+	"ln", "ls", "lsmod", "md5sum", "mkdir", "mknod", "mktemp", "more", "mount", "mv", "nc", "netstat", "nslookup", "od",
+	"ping", "ping6", "printf", "ps", "pwd", "readlink", "rm", "rmdir", "rmmod", "sed", "seq", "sha256sum", "sleep", "sort",
+	"stat", "strings", "stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true",
+	"tty", "umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat",
+}
+
+// etcFiles make users and groups known to the programs that ask.
+var etcFiles = [][2]string{
+	{"etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
+	{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
+	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
+	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
+}
+
+// opened by name at run time, so that no program's list of libraries has it:
+// glibc unwinds a cancelled thread's stack with it.
+const unwinder = "libgcc_s.so.1"
+
+// root is a folder into which packages were unpacked.
+type root struct {
+	dir     string
+	machine machine
+}
+
+// follow resolves a path below the root as if it were "/", and returns the
+// file's real place. Both /lib/x and /usr/lib/x are tried, because packages
+// differ in which they ship while a system has one linked to the other.
+func (r root) follow(p string) (string, bool) {
+	for range 16 { // links to links
+		full, info := "", fs.FileInfo(nil)
+		for _, candidate := range []string{p, path.Join("usr", p), strings.TrimPrefix(p, "usr/")} {
+			full = filepath.Join(r.dir, filepath.FromSlash(candidate))
+			if i, err := os.Lstat(full); err == nil {
+				info, p = i, candidate
+				break
+			}
+		}
+		switch {
+		case info == nil:
+			return "", false
+		case info.Mode().IsRegular():
+			return full, true
+		case info.Mode()&fs.ModeSymlink == 0:
+			return "", false
+		}
+		to, err := os.Readlink(full)
+		if err != nil {
+			return "", false
+		}
+		if !path.IsAbs(to) {
+			to = path.Join("/", path.Dir(p), to)
+		}
+		p = strings.TrimPrefix(path.Clean(to), "/")
+	}
+	return "", false
+}
+
+// find returns the first of the folders that has the name. A folder may be a
+// pattern.
+func (r root) find(name string, folders []string) (string, bool) {
+	for _, folder := range folders {
+		dirs, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(folder)))
+		if err != nil {
+			continue // only a pattern that is wrong
+		}
+		for _, d := range dirs {
+			rel, err := filepath.Rel(r.dir, d)
+			if err != nil {
+				continue
+			}
+			if full, ok := r.follow(path.Join(filepath.ToSlash(rel), name)); ok {
+				return full, true
+			}
+		}
+	}
+	return "", false
+}
+
+var (
+	programFolders = []string{"usr/bin", "bin", "usr/sbin", "sbin"}
+	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
+)
+
+// addUserland copies the programs that the unpacked packages have, with the
+// libraries that they need. All programs lie in /bin and all libraries in
+// /lib, the dynamic linker's last resort; the other folders are links.
+func (r root) addUserland(a archive) error {
+	var needed []string
+	for _, p := range programs {
+		for _, name := range p.Files {
+			if strings.Contains(name, "/") {
+				if err := r.addFiles(a, name); err != nil {
+					return err
+				}
+				continue
+			}
+			full, ok := r.find(name, programFolders)
+			if !ok {
+				continue // its package may be absent, which was said
+			}
+			more, err := r.addBinary(a, "bin/"+name, full)
+			if err != nil {
+				return err
+			}
+			needed = append(needed, more...)
+		}
+	}
+	if len(needed) > 0 {
+		if _, ok := r.find(unwinder, libraryFolders); ok {
+			needed = append(needed, unwinder)
+		}
+	}
+	for len(needed) > 0 {
+		name := needed[0]
+		needed = needed[1:]
+		if _, ok := a["lib/"+name]; ok {
+			continue
+		}
+		full, ok := r.find(name, libraryFolders)
+		if !ok {
+			return fmt.Errorf("build the image: no package has the library %s", name)
+		}
+		more, err := r.addBinary(a, "lib/"+name, full)
+		if err != nil {
+			return err
+		}
+		needed = append(needed, more...)
+	}
+	r.addApplets(a)
+	return nil
+}
+
+func (r root) addApplets(a archive) {
+	if _, ok := a["bin/dash"]; ok {
+		a.link("bin/sh", "dash")
+	}
+	if _, ok := a["bin/busybox"]; !ok {
+		return
+	}
+	for _, name := range applets {
+		if _, ok := a["bin/"+name]; !ok {
+			a.link("bin/"+name, "busybox")
+		}
+	}
+}
+
+// addBinary copies a program or a library, and returns what it needs: its
+// libraries and, for a program, the dynamic linker.
+func (r root) addBinary(a archive, name, full string) ([]string, error) {
+	data, err := os.ReadFile(full)
+	if err != nil {
+		return nil, err
+	}
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
+	}
+	if !r.machine.runs(f) {
+		return nil, fmt.Errorf("read %s of a package: it is for %v, not for %s", path.Base(name), f.Machine, r.machine.arch)
+	}
+	a.add(name, modeProgram, data)
+	needed, err := f.ImportedLibraries()
+	if errors.Is(err, elf.ErrNoSymbols) {
+		needed, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
+	}
+	linker, err := interpreter(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
+	}
+	if linker != "" {
+		needed = append(needed, path.Base(linker))
+	}
+	return needed, nil
+}
+
+// interpreter is the dynamic linker that a program names, or "".
+func interpreter(f *elf.File) (string, error) {
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP || p.Filesz > 4096 {
+			continue
+		}
+		b := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(b, 0); err != nil {
+			return "", err
+		}
+		return strings.TrimRight(string(b), "\x00"), nil
+	}
+	return "", nil
+}
+
+// addFiles copies files that match a pattern, to where their package has
+// them.
+func (r root) addFiles(a archive, pattern string) error {
+	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
+		found, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(p)))
+		if err != nil {
+			return err
+		}
+		slices.Sort(found)
+		for _, full := range found {
+			info, err := os.Lstat(full)
+			if err != nil {
+				return err
+			}
+			if !info.Mode().IsRegular() {
+				continue
+			}
+			data, err := os.ReadFile(full)
+			if err != nil {
+				return err
+			}
+			// usr/lib is a link to lib in the image.
+			dir := strings.TrimPrefix(path.Dir(pattern), "usr/")
+			a.add(path.Join(dir, info.Name()), modeFile, data)
+		}
+	}
+	return nil
+}
+
+// addSkeleton makes the folders that the guest mounts on, and lets every
+// usual path of programs and libraries lead to the one folder of each.
+func addSkeleton(a archive) {
+	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint", "usr", "var"} {
+		a.folder(dir)
+	}
+	for _, l := range [][2]string{
+		{"sbin", "bin"}, {"lib64", "lib"}, {"usr/bin", "../bin"}, {"usr/sbin", "../bin"},
+		{"usr/lib", "../lib"}, {"usr/lib64", "../lib"}, {"var/run", "../run"}, {"var/tmp", "../tmp"},
+		// The kernel calls /sbin/modprobe; the program knows itself by name.
+		{"bin/modprobe", "../init"}, {"bin/chokepoint-agent", "../init"},
+	} {
+		a.link(l[0], l[1])
+	}
+	for _, f := range etcFiles {
+		a.text(f[0], f[1])
+	}
+}
