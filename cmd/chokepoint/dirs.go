@@ -16,12 +16,16 @@ import (
 type dirs struct {
 	Data    string // the store and the reports
 	State   string // the journal of what was changed
+	Cache   string // what can be made again: images of guests
 	Runtime string // sockets; gone after a reboot
 	Note    string // why they are not where they are expected, or ""
 }
 
 // storeFile is the file of all runs.
 func (d dirs) storeFile() string { return filepath.Join(d.Data, "runs.db") }
+
+// vmCache is where guests' images are kept.
+func (d dirs) vmCache() string { return filepath.Join(d.Cache, "vm") }
 
 // reportFile is where the report of a run is put unless told otherwise.
 func (d dirs) reportFile(run string) string {
@@ -55,6 +59,7 @@ func findDirs(getenv func(string) string, uid int) dirs {
 	}
 	d.Data = place("XDG_DATA_HOME", ".local/share", "data")
 	d.State = place("XDG_STATE_HOME", ".local/state", "state")
+	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
 	return d
 }

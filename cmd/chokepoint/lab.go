@@ -34,13 +34,14 @@ func newLabCommand(p *program) *cobra.Command {
 
 type labUpOptions struct {
 	topology string
+	lab      labOptions
 	json     bool
 }
 
 func newLabUpCommand(p *program) *cobra.Command {
 	var o labUpOptions
 	cmd := &cobra.Command{
-		Use:   "up [TOPOLOGY] [--json]",
+		Use:   "up [TOPOLOGY] [--lab KIND] [--json]",
 		Short: "Make a lab that stays up until lab down",
 		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
 			"TOPOLOGY is forward (the default), to-router or site-to-site.",
@@ -54,6 +55,7 @@ func newLabUpCommand(p *program) *cobra.Command {
 			return runLabUp(cmd.Context(), o, p)
 		},
 	}
+	o.lab.addFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the lab as a JSON object")
 	return cmd
 }
@@ -81,11 +83,15 @@ func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
 	if err != nil {
 		return &usageError{fmt.Sprintf("topology %q is not known", o.topology), "topologies: " + strings.Join(topologyNames(), ", ")}
 	}
+	guest, err := o.lab.guest(ctx, p)
+	if err != nil {
+		return err
+	}
 	if err := prepare(p.dirs.Runtime); err != nil {
 		return err
 	}
 	id := strings.ToLower(store.NewID(time.Now(), randomWord()))
-	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}

@@ -139,6 +139,7 @@ var commands = []func(*program) *cobra.Command{
 	newLabCommand,
 	newShowCommand,
 	newCompletionCommand,
+	newVMCommand,
 	newVersionCommand,
 }
 

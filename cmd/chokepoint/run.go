@@ -37,6 +37,7 @@ const undoTime = 20 * time.Second
 
 type runOptions struct {
 	plan   planOptions
+	lab    labOptions
 	attach string
 	report string
 	json   bool
@@ -45,7 +46,7 @@ type runOptions struct {
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--attach LAB] [--report FILE] [--json]",
+		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] [--report FILE] [--json]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
 			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
@@ -64,9 +65,11 @@ func newRunCommand(p *program) *cobra.Command {
 		},
 	}
 	o.plan.addFlags(cmd.Flags())
+	o.lab.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
+	cmd.MarkFlagsMutuallyExclusive("lab", "attach")
 	return cmd
 }
 
@@ -75,9 +78,12 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err != nil {
 		return err
 	}
+	if _, err := o.lab.arch(); err != nil {
+		return err
+	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
-		Lab: "local", Command: commandLine(os.Args, pl.Design.Method.Seed), Version: strings.TrimPrefix(readVersion().String(), "chokepoint "),
+		Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed), Version: strings.TrimPrefix(readVersion().String(), "chokepoint "),
 		BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	return x.whole(ctx, nil)
@@ -112,6 +118,9 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
 			return &exitError{codeUsage, err}
 		}
+		x.run.Lab = labs.Attached.Kind
+	} else if labs.Guest, err = (labOptions{x.run.Lab}).guest(ctx, x.p); err != nil {
+		return err
 	}
 	x.sink = x.p.sink(x.json)
 	runErr := x.campaignOver(ctx, labs, done)

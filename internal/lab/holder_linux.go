@@ -18,7 +18,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -39,12 +39,25 @@ type holderRequest struct {
 	Dir      string          `json:"dir"`
 	Detached bool            `json:"detached"` // stays after its input ends
 	Queues   int             `json:"queues"`
+	Guest    *vm.Guest       `json:"guest,omitempty"` // what the routers are; nil = namespaces
 }
 
 // holderAnswer is the one line on its standard output.
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
+}
+
+func answerOf(err error) holderAnswer {
+	if err == nil {
+		return holderAnswer{}
+	}
+	a := holderAnswer{Error: err.Error()}
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		a.Hint = h.Hint()
+	}
+	return a
 }
 
 // HolderMain is the holder's life. It returns when its controller hangs up;
@@ -59,15 +72,7 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	// Their pipes must stay open for as long as we live: an anchor leaves
 	// when its input ends, and a collected file is closed.
 	defer runtime.KeepAlive(anchors)
-	a := holderAnswer{}
-	if err != nil {
-		a.Error = err.Error()
-		var h interface{ Hint() string }
-		if errors.As(err, &h) {
-			a.Hint = h.Hint()
-		}
-	}
-	if encErr := json.NewEncoder(stdout).Encode(a); encErr != nil || err != nil {
+	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
 		return errors.Join(err, encErr)
 	}
 	if q.Detached {
@@ -107,26 +112,49 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	anchors := make([]*host.Child, len(plan))
 	pids := map[string]int{}
 	for i, l := range plan {
-		if anchors[i], err = startAnchor(dir, l.Node); err != nil {
+		if q.machine(l) {
+			continue
+		}
+		if anchors[i], err = startAnchor(dir, l.Node, AnchorRole, nil); err != nil {
 			return nil, err
 		}
 		pids[l.Node] = anchors[i].Pid()
 	}
+	c := cabling{pids: pids, queues: max(q.Queues, 1), taps: map[record.TopoPort]*os.File{}}
+	defer c.close()
 	for _, link := range q.Topology.Links {
-		a, b := link.Ends[0], link.Ends[1]
-		err := kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pids[a.Node]},
-			kernel.VethEnd{Name: b.Port, PID: pids[b.Node]}, max(q.Queues, 1))
-		if err != nil {
-			return nil, fmt.Errorf("join %s and %s: %w", a.Node, b.Node, err)
+		if err := c.join(link); err != nil {
+			return nil, fmt.Errorf("join %s and %s: %w", link.Ends[0].Node, link.Ends[1].Node, err)
+		}
+	}
+	asked := make([]any, len(plan)) // all machines boot at the same time
+	guests := 0
+	for i, l := range plan {
+		asked[i] = l
+		if !q.machine(l) {
+			continue
+		}
+		if anchors[i], err = startAnchor(dir, l.Node, MachineRole, c.of(l)); err != nil {
+			return nil, err
+		}
+		asked[i] = machineRequest{Guest: *q.Guest, Number: guests, Console: consoleOf(q.Dir, l.Node), Layout: l}
+		guests++
+	}
+	for i := range plan {
+		if err := ask(anchors[i], asked[i]); err != nil {
+			return nil, err
 		}
 	}
 	for i, l := range plan {
-		if err := settle(anchors[i], l); err != nil {
+		if err := settled(anchors[i]); err != nil {
 			return nil, fmt.Errorf("set up node %s: %w", l.Node, err)
 		}
 	}
 	return anchors, nil
 }
+
+// machine reports whether a node is a virtual machine.
+func (q holderRequest) machine(l agent.Layout) bool { return q.Guest != nil && l.Router }
 
 // mountOwn gives this mount namespace a /proc that shows its PID namespace.
 func mountOwn() error {
@@ -143,7 +171,7 @@ func mountOwn() error {
 // startAnchor makes the node's socket and the process that serves it. The
 // socket's address goes through the open directory, because a path may be
 // longer than the 108 bytes that unix(7) allows.
-func startAnchor(dir *os.File, node string) (*host.Child, error) {
+func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -157,27 +185,30 @@ func startAnchor(dir *os.File, node string) (*host.Child, error) {
 	}
 	defer f.Close()
 	return host.Spawn{
-		Args:       []string{AnchorRole, node},
+		Args:       []string{role, node},
 		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS,
-		Files:      []*os.File{f},
+		Files:      append([]*os.File{f}, taps...),
 	}.Start()
 }
 
-// settle sends a node its layout and waits until it stands.
-func settle(anchor *host.Child, l agent.Layout) error {
-	b, err := json.Marshal(l)
+// ask sends a node's first process what the node must be.
+func ask(anchor *host.Child, what any) error {
+	b, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	if _, err := anchor.Write(append(b, '\n')); err != nil {
-		return err
-	}
+	_, err = anchor.Write(append(b, '\n'))
+	return err
+}
+
+// settled waits until the node stands.
+func settled(anchor *host.Child) error {
 	var a holderAnswer
 	if err := json.NewDecoder(anchor).Decode(&a); err != nil {
 		return fmt.Errorf("no answer: %w", err)
 	}
 	if a.Error != "" {
-		return errors.New(a.Error)
+		return &hinted{errors.New(a.Error), a.Hint}
 	}
 	return nil
 }
@@ -196,11 +227,7 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	if err == nil {
 		err = agent.Arrange(context.Background(), l)
 	}
-	a := holderAnswer{}
-	if err != nil {
-		a.Error = err.Error()
-	}
-	if encErr := json.NewEncoder(stdout).Encode(a); encErr != nil || err != nil {
+	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
 		return errors.Join(err, encErr)
 	}
 	ln, err := net.FileListener(listener)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -15,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/router"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -43,8 +45,9 @@ type Lab struct {
 	ID       string
 	Kind     string // "local", …
 	Topology record.Topology
-	Note     string // what this kind of lab loses here, in words
-	Holder   int    // process whose descendants are the lab, 0 if they are our own
+	Guest    *vm.Guest // what the routers are where they are virtual machines
+	Note     string    // what this kind of lab loses here, in words
+	Holder   int       // process whose descendants are the lab, 0 if they are our own
 
 	parts   Parts
 	plan    addressPlan
@@ -74,6 +77,22 @@ func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	}
 	l.nodes[name] = n
 	return n, nil
+}
+
+// KindOf names the kind of lab whose routers are such guests, as --lab does.
+func KindOf(guest *vm.Guest) string {
+	switch {
+	case guest == nil:
+		return "local"
+	case guest.Image.Arch == vm.NativeArch():
+		return "vm"
+	}
+	return "vm:" + guest.Image.Arch
+}
+
+// OwnKernel reports whether a node has a kernel, and cores, of its own.
+func (l *Lab) OwnKernel(node string) bool {
+	return l.Guest != nil && slices.Contains(l.Topology.Routers, node)
 }
 
 // Nodes names the lab's nodes, near to far, then the host.

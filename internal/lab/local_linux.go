@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -32,6 +33,7 @@ type Local struct {
 	Dir      string           // the runtime directory of all labs
 	Journal  *journal.Journal // nil only for a detached lab
 	Detached bool             // stays up until Down
+	Guest    *vm.Guest        // what the routers are: virtual machines; nil = namespaces
 	Queues   int              // transmit and receive queues of each veth; 0 = 1
 	Parts    Parts
 }
@@ -43,6 +45,7 @@ type Info struct {
 	Born     uint64          `json:"born"`
 	Detached bool            `json:"detached"`
 	Started  time.Time       `json:"started"`
+	Guest    *vm.Guest       `json:"guest,omitempty"`
 	Topology record.Topology `json:"topology"`
 }
 
@@ -50,7 +53,7 @@ const infoFile = "lab.json"
 
 // Up makes the lab. On error nothing is left.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
-	l := newLab(o.ID, o.Topology, o.Parts, o.Journal)
+	l := newLab(o.ID, o.Topology, o.Guest, o.Parts, o.Journal)
 	dir := filepath.Join(o.Dir, o.ID)
 	if err := makeDir(o.Dir, dir); err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
@@ -60,7 +63,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
-		Started: time.Now().UTC(), Topology: o.Topology}
+		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest}
 	seq := 0
 	if o.Journal != nil {
 		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid, Born: info.Born})
@@ -103,8 +106,8 @@ func makeDir(above, dir string) (err error) {
 	return err
 }
 
-func newLab(id string, t record.Topology, parts Parts, j *journal.Journal) *Lab {
-	l := &Lab{ID: id, Kind: "local", Topology: t, parts: parts, plan: addressPlan{t}, journal: j,
+func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journal.Journal) *Lab {
+	l := &Lab{ID: id, Kind: KindOf(guest), Topology: t, Guest: guest, parts: parts, plan: addressPlan{t}, journal: j,
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
 	if os.Geteuid() != 0 {
 		l.Note = "as an ordinary user, in a user namespace: no softirq placement (RPS), no real-time priority, " +
@@ -135,9 +138,13 @@ func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error)
 	}
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
-	late := time.AfterFunc(upTime, func() { child.Kill() })
+	limit := upTime
+	if o.Guest != nil {
+		limit += bootTime
+	}
+	late := time.AfterFunc(limit, func() { child.Kill() })
 	defer late.Stop()
-	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues})
+	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues, Guest: o.Guest})
 	if err == nil {
 		return child, nil
 	}
@@ -233,7 +240,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 		if i.ID != id || !i.Alive() {
 			continue
 		}
-		l := newLab(i.ID, i.Topology, parts, j)
+		l := newLab(i.ID, i.Topology, i.Guest, parts, j)
 		l.Holder = i.Pid
 		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(filepath.Join(dir, id), node) }
 		if j == nil {

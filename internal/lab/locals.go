@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
 // Locals lends local labs by topology; it makes each at first use and owns
@@ -17,6 +18,7 @@ type Locals struct {
 	Dir      string
 	Journal  *journal.Journal
 	Parts    Parts
+	Guest    *vm.Guest // what the routers are; nil = namespaces
 	Attached *Lab
 
 	labs map[string]*Lab
@@ -37,7 +39,7 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Parts: o.Parts}.Up(ctx)
+	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest, Parts: o.Parts}.Up(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,11 @@ func Serve(args []string) (handled bool, err error) {
 			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
 		}
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
+	case lab.MachineRole:
+		if len(args) != 2 {
+			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
+		}
+		err = lab.MachineMain(args[1], os.Stdin, os.Stdout)
 	case agent.Role, agent.ChildRole, agent.LineRole:
 		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
 	default:

@@ -40,11 +40,14 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 		if l.Holder > 0 {
 			options.Own = append(options.Own, l.Holder)
 		}
-		scope := record.ScopeNode
-		if name == lab.HostNode {
-			scope, options.Live = record.ScopeHost, liveEvery
+		watched := probe.ByScope(probes, record.ScopeNode)
+		switch {
+		case name == lab.HostNode:
+			watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
+		case l.OwnKernel(name): // its cores and memory are nobody else's
+			watched, options.Own = probes, nil
 		}
-		p, err := probe.Watch(ctx, n.Agent, name, probe.Names(probe.ByScope(probes, scope)), options)
+		p, err := probe.Watch(ctx, n.Agent, name, probe.Names(watched), options)
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}

@@ -5,8 +5,12 @@ package kernel
 import (
 	"net"
 	"net/netip"
+	"os"
 )
 
+func AddTap(name string) (*os.File, error)                              { return nil, ErrUnsupported }
+func MoveLink(dev string, pid int) error                                { return ErrUnsupported }
+func AddBridge(name string, ports ...string) error                      { return ErrUnsupported }
 func AddVeth(a, b VethEnd, queues int) error                            { return ErrUnsupported }
 func Up(dev string) error                                               { return ErrUnsupported }
 func Down(dev string) error                                             { return ErrUnsupported }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+)
+
+// labOptions say what the routers of a lab are.
+type labOptions struct{ kind string }
+
+func (o *labOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.kind, "lab", "local", "`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
+}
+
+// arch is the architecture of the lab's guests, "" if it has none.
+func (o labOptions) arch() (string, error) {
+	kind, arch, _ := strings.Cut(o.kind, ":")
+	switch {
+	case o.kind == "local":
+		return "", nil
+	case o.kind == "vm" && vm.NativeArch() != "":
+		return vm.NativeArch(), nil
+	case kind == "vm" && slices.Contains(vm.Arches(), arch):
+		return arch, nil
+	}
+	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" + strings.Join(vm.Arches(), ", vm:")}
+}
+
+// guest builds the image that the lab needs, or finds it built, and returns
+// what its routers are; nil if they are namespaces.
+func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
+	arch, err := o.arch()
+	if err != nil || arch == "" {
+		return nil, err
+	}
+	img, err := buildImage(ctx, p, vm.Recipe{Arch: arch})
+	if err != nil {
+		return nil, err
+	}
+	g := vm.NewGuest(img)
+	return &g, nil
+}
+
+func buildImage(ctx context.Context, p *program, r vm.Recipe) (vm.Image, error) {
+	r.Cache, r.Say = p.dirs.vmCache(), func(text string) { p.streams.note("%s", text) }
+	if err := prepare(r.Cache); err != nil {
+		return vm.Image{}, err
+	}
+	var err error
+	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache); err != nil {
+		return vm.Image{}, err
+	}
+	return r.Image(ctx)
+}
+
+func newVMCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router", Args: cobra.NoArgs}
+	cmd.AddCommand(newVMBuildCommand(p))
+	return cmd
+}
+
+func newVMBuildCommand(p *program) *cobra.Command {
+	r := vm.Recipe{Arch: vm.NativeArch()}
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "build [--arch ARCH] [--kernel FILE [--modules DIR]] [--json]",
+		Short: "Build the image that --lab vm boots",
+		Long: "Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or\n" +
+			"your own, its modules, this program as init and agent, and a few tools for a human.\n" +
+			"No privilege is needed. The image is kept; nothing is built anew unless a package,\n" +
+			"the kernel or this program has changed. run --lab vm does this by itself.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(vm.Arches(), r.Arch) {
+				return &usageError{fmt.Sprintf("architecture %q is not known", r.Arch), "architectures: " + strings.Join(vm.Arches(), ", ")}
+			}
+			began := time.Now()
+			img, err := buildImage(cmd.Context(), p, r)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				line, err := jsonLine(map[string]any{"arch": img.Arch, "release": img.Release, "key": img.Key,
+					"kernel": img.Kernel, "initrd": img.Initrd, "packages": img.Packages})
+				if err != nil {
+					return err
+				}
+				return write(p.Out, string(line))
+			}
+			return write(p.Out, fmt.Sprintf("image %s: %s, Linux %s, in %v\n  kernel  %s\n  initrd  %s\n", img.Key, img.Arch, img.Release,
+				time.Since(began).Round(10*time.Millisecond), img.Kernel, img.Initrd))
+		},
+	}
+	cmd.Flags().StringVar(&r.Arch, "arch", r.Arch, "`ARCH` of the guest: "+strings.Join(vm.Arches(), ", "))
+	cmd.Flags().StringVar(&r.Kernel, "kernel", "", "kernel `FILE` of your own")
+	cmd.Flags().StringVar(&r.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the image as one line of JSON")
+	return cmd
+}
