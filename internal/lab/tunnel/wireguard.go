@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -28,8 +29,8 @@ const (
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard takes the kernel's implementation where both ends have it, else
-// the userspace one on both.
+// WireGuard takes the kernel's implementation on each end that has it, else
+// the userspace one: the two speak one protocol.
 func WireGuard() Tunnel { return auto{} }
 
 // WireGuardKernel is the kernel's implementation.
@@ -81,14 +82,17 @@ func probeEnd(ctx context.Context, name string, e End) check.Answer {
 // controller, gives both a preshared key, and proves that packets cross in
 // both directions.
 func (w wireguard) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	s = withDefaults(s)
-	if err := plausible(near, far, s); err != nil {
-		return nil, fmt.Errorf("lay %s from %s to %s: %w", w.name, near.Node, far.Node, err)
+	return up(ctx, &path{spec: withDefaults(s), ends: [2]*end{{End: near, kind: w.name}, {End: far, kind: w.name}}})
+}
+
+func up(ctx context.Context, p *path) (Path, error) {
+	near, far := p.ends[0], p.ends[1]
+	if err := plausible(near.End, far.End, p.spec); err != nil {
+		return nil, fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err)
 	}
-	p := &path{name: w.name, spec: s, ends: [2]*end{{End: near}, {End: far}}}
 	if err := p.lay(ctx); err != nil {
 		// What was laid must not outlive the caller's patience.
-		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", w.name, near.Node, far.Node, err),
+		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err),
 			p.Down(context.WithoutCancel(ctx)))
 	}
 	return p, nil
@@ -141,22 +145,32 @@ type auto struct{}
 func (auto) Name() string { return nameAuto }
 
 func (auto) Check(ctx context.Context, near, far End) check.Answer {
-	kernel := WireGuardKernel().Check(ctx, near, far)
-	if kernel.State == check.Yes {
+	var why []string
+	for _, e := range []End{near, far} {
+		kernel := probeEnd(ctx, nameKernel, e)
+		if kernel.State == check.Yes {
+			continue
+		}
+		if a := probeEnd(ctx, nameUserspace, e); a.State != check.Yes {
+			return a
+		}
+		why = append(why, kernel.Reason)
+	}
+	if len(why) == 0 {
 		return check.OKBecause("kernel implementation")
 	}
-	a := WireGuardUserspace().Check(ctx, near, far)
-	if a.State == check.Yes {
-		return check.OKBecause("userspace implementation; not the kernel's, because %s", kernel.Reason)
-	}
-	return a
+	return check.OKBecause("userspace implementation; not the kernel's, because %s", strings.Join(why, "; "))
 }
 
 func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	if WireGuardKernel().Check(ctx, near, far).State == check.Yes {
-		return WireGuardKernel().Up(ctx, near, far, s)
+	p := &path{spec: withDefaults(s)}
+	for i, e := range []End{near, far} {
+		p.ends[i] = &end{End: e, kind: nameUserspace}
+		if probeEnd(ctx, nameKernel, e).State == check.Yes {
+			p.ends[i].kind = nameKernel
+		}
 	}
-	return WireGuardUserspace().Up(ctx, near, far, s)
+	return up(ctx, p)
 }
 
 // Serve is for a node that is asked for either: it takes what it has. The

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ const presharedSize = 32
 // end is one node of a path with the session that holds its device.
 type end struct {
 	End
+	kind    string // implementation
 	session host.Session
 	public  string
 	failed  bool // the node has said so, and undone what it did
@@ -33,7 +35,6 @@ type end struct {
 
 // path is a WireGuard tunnel that is up, seen from the controller.
 type path struct {
-	name string
 	spec Spec
 
 	mu   sync.Mutex // sessions take one conversation at a time
@@ -67,7 +68,7 @@ func (p *path) lay(ctx context.Context) error {
 }
 
 func (p *path) open(ctx context.Context, e *end) (err error) {
-	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, p.name), request{
+	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, e.kind), request{
 		Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner, Routes: e.Routes,
 	})
 	if err != nil {
@@ -162,8 +163,17 @@ func (p *path) MTU() int { return p.mtu }
 
 func (p *path) Devices() []string { return []string{p.spec.Device, p.spec.Device} }
 
-// Implementation is the kind that was resolved to: "wireguard-userspace".
-func (p *path) Implementation() string { return p.name }
+// Implementation is the kind that was resolved to: "wireguard-userspace", or
+// in words where the ends differ.
+func (p *path) Implementation() string {
+	near, far := p.ends[0], p.ends[1]
+	if near.kind == far.kind {
+		return near.kind
+	}
+	return fmt.Sprintf("%s (%s %s, %s %s)", nameAuto, near.Node, near.implementation(), far.Node, far.implementation())
+}
+
+func (e *end) implementation() string { return strings.TrimPrefix(e.kind, nameAuto+"-") }
 
 // Counters reads the near end's. A node that does not answer in time ends
 // the tunnel: nothing else would be heard on its session.
@@ -171,7 +181,7 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {
-		return Counters{}, fmt.Errorf("read counters of %s: the tunnel is down", p.name)
+		return Counters{}, fmt.Errorf("read counters of %s: the tunnel is down", p.Implementation())
 	}
 	if ctx.Err() != nil {
 		return Counters{}, context.Cause(ctx)
@@ -179,11 +189,11 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 	near := p.ends[0]
 	s, err := near.inquire(ask{})
 	if err != nil {
-		return Counters{}, fmt.Errorf("read counters of %s at %s: %w", p.name, near.Node, err)
+		return Counters{}, fmt.Errorf("read counters of %s at %s: %w", near.kind, near.Node, err)
 	}
 	return Counters{
 		Sent: s.Sent, Received: s.Received, Handshake: s.Handshake,
-		Implementation: p.name[len(nameAuto)+1:],
+		Implementation: near.implementation(),
 	}, nil
 }
 
@@ -204,7 +214,7 @@ func (p *path) Down(ctx context.Context) error {
 			continue
 		}
 		if err := e.finish(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("take down %s at %s: %w", p.name, e.Node, err))
+			errs = append(errs, fmt.Errorf("take down %s at %s: %w", e.kind, e.Node, err))
 		}
 	}
 	return errors.Join(errs...)

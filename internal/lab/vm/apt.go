@@ -87,8 +87,9 @@ Dir::Cache "%[2]s/cache";
 Dir::Log "%[2]s";
 Dir::Etc::sourcelist "%[2]s/sources/sources.list";
 Dir::Etc::sourceparts "%[2]s/sources";
+APT::Update::Error-Mode "any";
 Acquire::Languages "none";
-Acquire::Retries "2";
+Acquire::Retries "1";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
@@ -98,20 +99,30 @@ Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";
 `, a.machine.arch, a.dir)
 }
 
+// exists makes sure that there is a package manager.
+func (a apt) exists(ctx context.Context) error {
+	for _, program := range []string{"apt-get", "dpkg-deb"} {
+		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
+		if errors.Is(err, host.ErrUnsupported) {
+			return &hinted{fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it is not like Debian", host.ErrUnsupported, program), ownKernel}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run starts apt-get or apt-cache on the private root.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
 	out, err := host.Run(ctx, host.Local(), host.Command{
 		Path: program, Args: append([]string{"-c", filepath.Join(a.dir, "apt.conf"), "-q"}, args...),
 		Env: []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 	})
-	if errors.Is(err, host.ErrUnsupported) {
-		return "", errNoApt(program)
+	if err != nil {
+		err = &oneLine{err}
 	}
 	return string(out), err
-}
-
-func errNoApt(program string) error {
-	return &hinted{fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it is not like Debian", host.ErrUnsupported, program), ownKernel}
 }
 
 // listsAge is how old the lists may be.

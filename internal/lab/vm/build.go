@@ -27,7 +27,8 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 		if err != nil {
 			return inputs{}, err
 		}
-		if _, err := os.Stat(r.baseDir(in)); err == nil {
+		base := r.baseDir(in)
+		if whole(filepath.Join(base, kernelFile), filepath.Join(base, initrdFile), filepath.Join(base, imageFile)) {
 			return in, nil
 		}
 		err = r.buildBase(ctx, in)
@@ -164,9 +165,6 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	r.say("unpacking %d packages", len(files))
 	for _, f := range files {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: "dpkg-deb", Args: []string{"--extract", f, dir}})
-		if errors.Is(err, host.ErrUnsupported) {
-			return errNoApt("dpkg-deb")
-		}
 		if err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(f), err)
 		}

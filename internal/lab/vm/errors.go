@@ -1,5 +1,7 @@
 package vm
 
+import "strings"
+
 // hinted adds the next step to an error.
 type hinted struct {
 	error
@@ -12,3 +14,9 @@ func (h *hinted) Unwrap() error { return h.error }
 func (h *hinted) Hint() string { return h.hint }
 
 const ownKernel = "give a kernel and its modules: --kernel FILE --modules DIR"
+
+// oneLine is an error that carries what a program said in many.
+type oneLine struct{ err error }
+
+func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.err.Error()), " ") }
+func (e *oneLine) Unwrap() error { return e.err }

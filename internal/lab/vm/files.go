@@ -64,3 +64,13 @@ func sumOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
+
+// whole reports whether the files are there and not empty.
+func whole(names ...string) bool {
+	for _, name := range names {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -172,10 +172,8 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 		return Image{}, false
 	}
 	img.Kernel, img.Initrd = filepath.Join(base, kernelFile), filepath.Join(dir, initrdFile)
-	for _, f := range []string{img.Kernel, img.Initrd} {
-		if info, err := os.Stat(f); err != nil || info.Size() == 0 {
-			return Image{}, false
-		}
+	if !whole(img.Kernel, img.Initrd) {
+		return Image{}, false
 	}
 	now := time.Now()
 	for _, d := range []string{base, dir} {

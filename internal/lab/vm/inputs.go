@@ -120,6 +120,9 @@ func (r Recipe) forgetInputs() {
 // findPackages resolves the kernel's package and those of the programs.
 func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	a := r.apt()
+	if err := a.exists(ctx); err != nil {
+		return nil, err
+	}
 	if err := a.prepare(); err != nil {
 		return nil, err
 	}

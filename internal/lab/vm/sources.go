@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // sourceFiles reads the machine's package sources, by name. One that this
@@ -46,7 +48,7 @@ func (a apt) copySources() error {
 	}
 	files := a.sourceFiles()
 	if len(files) == 0 {
-		return &hinted{fmt.Errorf("take packages of the distribution: %s names no sources", a.etc), ownKernel}
+		return &hinted{fmt.Errorf("take packages of the distribution: %w: %s names no sources", host.ErrUnsupported, a.etc), ownKernel}
 	}
 	for _, f := range old {
 		if _, ok := files[f.Name()]; !ok {
