@@ -113,16 +113,29 @@ func (a apt) exists(ctx context.Context) error {
 	return nil
 }
 
+// lockTime is how long apt-get may still work for a build that was killed.
+const lockTime = time.Minute
+
 // run starts apt-get or apt-cache on the private root.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
-	out, err := host.Run(ctx, host.Local(), host.Command{
+	command := host.Command{
 		Path: program, Args: append([]string{"-c", filepath.Join(a.dir, "apt.conf"), "-q"}, args...),
 		Env: []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
-	})
-	if err != nil {
-		err = &oneLine{err}
 	}
-	return string(out), err
+	for began := time.Now(); ; {
+		out, err := host.Run(ctx, host.Local(), command)
+		if err == nil {
+			return string(out), nil
+		}
+		if !strings.Contains(err.Error(), "Could not get lock") || time.Since(began) > lockTime {
+			return string(out), &oneLine{err}
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("run %s: %w", program, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // listsAge is how old the lists may be.

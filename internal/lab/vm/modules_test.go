@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"debug/elf"
-	"encoding/binary"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,35 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 )
-
-// madeModule is a relocatable ELF file with nothing but a section .modinfo.
-func madeModule(t testing.TB, machine elf.Machine, fields ...string) []byte {
-	t.Helper()
-	info := strings.Join(fields, "\x00") + "\x00"
-	names := "\x00.modinfo\x00.shstrtab\x00"
-	const head, section = 64, 64
-	infoAt, namesAt := head, head+len(info)
-	tableAt := (namesAt + len(names) + 7) &^ 7
-	h := elf.Header64{
-		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_REL), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
-		Shoff: uint64(tableAt), Ehsize: head, Shentsize: section, Shnum: 3, Shstrndx: 2,
-	}
-	var b bytes.Buffer
-	write := func(v any) {
-		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(h)
-	b.WriteString(info)
-	b.WriteString(names)
-	b.Write(make([]byte, tableAt-b.Len()))
-	write(elf.Section64{})
-	write(elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: uint64(infoAt), Size: uint64(len(info))})
-	write(elf.Section64{Name: 10, Type: uint32(elf.SHT_STRTAB), Off: uint64(namesAt), Size: uint64(len(names))})
-	return b.Bytes()
-}
 
 const someVermagic = "vermagic=6.1.0-9-test SMP mod_unload"
 
@@ -95,11 +65,7 @@ func write(t testing.TB, name string, data []byte) {
 }
 
 func TestModuleClosure(t *testing.T) {
-	m, err := machineOf("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := openModules(madeTree(t), m)
+	tree, err := openModules(madeTree(t), amd64(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +128,6 @@ func TestDependencyOrder(t *testing.T) {
 }
 
 func TestModulesOfAnotherKernelAreRefused(t *testing.T) {
-	amd64, err := machineOf("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, file := range map[string][]byte{
 		"another machine": madeModule(t, elf.EM_AARCH64, someVermagic),
 		"another release": madeModule(t, elf.EM_X86_64, "vermagic=5.10.0 SMP"),
@@ -176,7 +138,7 @@ func TestModulesOfAnotherKernelAreRefused(t *testing.T) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "kernel/net/a.ko"), madeModule(t, elf.EM_X86_64, someVermagic))
 		write(t, filepath.Join(dir, "kernel/net/b.ko"), file)
-		if release, err := addModules(t.Context(), archive{}, dir, amd64); err == nil || release != "" {
+		if release, err := addModules(t.Context(), archive{}, dir, amd64(t)); err == nil || release != "" {
 			t.Errorf("%s: got release %q, %v; want an error", name, release, err)
 		}
 	}

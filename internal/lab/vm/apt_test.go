@@ -1,0 +1,136 @@
+package vm
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func remember(t *testing.T, r Recipe, known resolved) {
+	t.Helper()
+	b, err := json.Marshal(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.resolvedFile(), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestParsePolicy(t *testing.T) {
+	const out = `linux-image-cloud-amd64:
+  Installed: (none)
+  Candidate: 6.1.192-2
+  Version table:
+     6.1.192-2 500
+        500 http://deb.debian.org/debian-security bookworm-security/main amd64 Packages
+virtual:
+  Installed: (none)
+  Candidate: (none)
+openvpn:
+  Installed: (none)
+  Candidate: 2.6.14-0+deb12u2
+`
+	if diff := cmp.Diff([]string{"linux-image-cloud-amd64", "openvpn"}, parsePolicy(out)); diff != "" {
+		t.Errorf("candidates (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseSimulation(t *testing.T) {
+	const out = `Reading package lists...
+The following NEW packages will be installed:
+  dash iproute2
+Inst libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [amd64]) []
+Inst libxtables12 (1:1.8.9-2 Debian:12.15/oldstable, Debian-Security:12/oldstable-security [amd64])
+Inst old [1.0] (2.0 Debian:12.15/oldstable [all]) [x:amd64 ]
+Inst foreign:arm64 (1 Debian:12 [arm64])
+Inst ../../evil (1 Debian:12 [all])
+Inst broken (1
+Conf libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [amd64])
+`
+	want := []aptItem{
+		{"foreign", "1", "arm64"}, {"libc6", "2.36-9+deb12u14", "amd64"},
+		{"libxtables12", "1:1.8.9-2", "amd64"}, {"old", "2.0", "all"},
+	}
+	got := parseSimulation(out)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("packages (-want +got):\n%s", diff)
+	}
+	if got, want := got[2].file(), "libxtables12_1%3a1.8.9-2_amd64.deb"; got != want {
+		t.Errorf("archive: got %s, want %s", got, want)
+	}
+}
+
+func FuzzAptOutput(f *testing.F) {
+	f.Add("Inst libc6 (2.36-9 Debian:12.15/oldstable [amd64]) []\n")
+	f.Add("a:\n  Candidate: 1\n")
+	f.Fuzz(func(t *testing.T, out string) {
+		for _, i := range parseSimulation(out) {
+			if i.Name == "" || i.Version == "" || i.Arch == "" || strings.ContainsAny(i.file(), "/ \n") {
+				t.Fatalf("package: got %+v", i)
+			}
+		}
+		for _, name := range parsePolicy(out) {
+			if name == "" {
+				t.Fatal("candidate: got an empty name")
+			}
+		}
+	})
+}
+
+func TestRewriteSources(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text   string
+		deb822 bool
+		arch   string
+		want   string
+	}{
+		"debian as it is": {
+			"Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: main\nSigned-By: /usr/share/keyrings/k.gpg\n", true, "arm64",
+			"Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: main\nSigned-By: /usr/share/keyrings/k.gpg\n",
+		},
+		"limit of architectures": {
+			"Types: deb\nArchitectures: amd64\n i386\nURIs: http://x/\n\nTypes: deb\narchitectures: amd64\n", true, "arm64",
+			"Types: deb\nURIs: http://x/\n\nTypes: deb\n",
+		},
+		"ubuntu to ports": {
+			"URIs: http://de.archive.ubuntu.com/ubuntu/ https://security.ubuntu.com/ubuntu\nURIs: http://deb.debian.org/ubuntu\n", true, "arm64",
+			"URIs: http://ports.ubuntu.com/ubuntu-ports/ https://ports.ubuntu.com/ubuntu-ports\nURIs: http://deb.debian.org/ubuntu\n",
+		},
+		"ports to ubuntu": {
+			"deb http://ports.ubuntu.com/ubuntu-ports noble main\n", false, "amd64",
+			"deb http://archive.ubuntu.com/ubuntu noble main\n",
+		},
+		"lines": {
+			"# comment\n\ndeb [arch=amd64 signed-by=/k.gpg] http://x/ a b\ndeb [ arch=amd64 ]  http://x/ a b\ndeb-src http://x/ a b\ndeb http://x/ [b] a\n", false, "arm64",
+			"deb [signed-by=/k.gpg] http://x/ a b\ndeb http://x/ a b\ndeb http://x/ [b] a\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, rewriteSources(tt.text, tt.deb822, tt.arch)); diff != "" {
+				t.Errorf("sources (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// FuzzRewriteSources: rewriting twice is rewriting once, and an option that
+// says whom to trust stays what it is.
+func FuzzRewriteSources(f *testing.F) {
+	f.Add("Types: deb\nArchitectures: amd64\n i386\nURIs: http://archive.ubuntu.com/ubuntu\n", true)
+	f.Add("deb [arch=amd64 signed-by=/k.gpg] http://x/ a b\n", false)
+	f.Fuzz(func(t *testing.T, text string, deb822 bool) {
+		for _, arch := range []string{"amd64", "arm64"} {
+			once := rewriteSources(text, deb822, arch)
+			if twice := rewriteSources(once, deb822, arch); twice != once {
+				t.Fatalf("%s: rewritten twice: got %q, want %q", arch, twice, once)
+			}
+			if strings.Count(once, "trusted=yes") > strings.Count(text, "trusted=yes") {
+				t.Fatalf("%s: got %q, which trusts more than %q", arch, once, text)
+			}
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package vm
+
+import (
+	"debug/elf"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestGuestProgramFromSource builds the agent from this very tree.
+func TestGuestProgramFromSource(t *testing.T) {
+	arch := NativeArch()
+	if arch == "" {
+		t.Skip("skip: no guest has this machine's architecture")
+	}
+	cache := filepath.Join(t.TempDir(), "cache")
+	built, err := GuestProgram(t.Context(), arch, cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkProgram(built, arch); err != nil || filepath.Dir(built) != cache {
+		t.Errorf("program: got %s, %v; want one in %s", built, err, cache)
+	}
+	began := time.Now()
+	again, err := GuestProgram(t.Context(), arch, cache)
+	if err != nil || again != built {
+		t.Errorf("second time: got %s, %v; want %s", again, err, built)
+	}
+	if spent := time.Since(began); spent > 2*time.Second {
+		t.Errorf("second time: took %v, want it from the cache", spent)
+	}
+	if left, err := filepath.Glob(filepath.Join(cache, "agent-new-*")); err != nil || left != nil {
+		t.Errorf("left over: %q, %v", left, err)
+	}
+}
+
+// TestGuestProgramElsewhere: away from the sources, only this executable is
+// left, for its own architecture and if it needs no libraries.
+func TestGuestProgramElsewhere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, arch := range Arches() {
+		got, err := GuestProgram(t.Context(), arch, t.TempDir())
+		if checkProgram("/proc/self/exe", arch) == nil {
+			if err != nil || got != "/proc/self/exe" {
+				t.Errorf("%s: got %q, %v; want this executable", arch, got, err)
+			}
+			continue
+		}
+		var h interface{ Hint() string }
+		if got != "" || !errors.As(err, &h) || !strings.Contains(h.Hint(), "chokepoint-agent-linux-"+arch) {
+			t.Errorf("%s: got %q, %v; want an error with the way to make it", arch, got, err)
+		}
+	}
+	if _, err := GuestProgram(t.Context(), "sparc", t.TempDir()); err == nil {
+		t.Error("sparc: got no error")
+	}
+}
+
+func TestSourceTree(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "ours/go.mod"), []byte("module "+modulePath+"\n\ngo 1.26\n"))
+	write(t, filepath.Join(dir, "ours/testdata/go.mod"), []byte("module example.org/x\n"))
+	if err := os.MkdirAll(filepath.Join(dir, "ours/cmd/x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]bool{"ours": true, "ours/cmd/x": true, "ours/testdata": false, ".": false} {
+		got, ok := sourceTree(filepath.Join(dir, at))
+		if ok != want || ok && got != filepath.Join(dir, "ours") {
+			t.Errorf("%s: got %q, %v; want %v", at, got, ok, want)
+		}
+	}
+}
+
+func TestCheckProgram(t *testing.T) {
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		file []byte
+		ok   bool
+	}{
+		"static":      {madeProgram(t, elf.EM_X86_64, ""), true},
+		"dynamic":     {madeBinary(t, elf.EM_X86_64, "/lib64/ld-linux-x86-64.so.2\x00", "libc.so.6"), false},
+		"other":       {madeProgram(t, elf.EM_AARCH64, ""), false},
+		"relocatable": {madeModule(t, elf.EM_X86_64), false},
+		"text":        {[]byte("#!/bin/sh\n"), false},
+		"cut":         {madeProgram(t, elf.EM_X86_64, "")[:40], false},
+	} {
+		write(t, filepath.Join(dir, name), tt.file)
+		if err := checkProgram(filepath.Join(dir, name), "amd64"); (err == nil) != tt.ok {
+			t.Errorf("%s: got %v, want accepted: %v", name, err, tt.ok)
+		}
+	}
+}
