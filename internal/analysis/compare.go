@@ -40,7 +40,7 @@ var baselineLevels = map[string]struct{ level, words string }{
 	"offload":  {"wire", "of the same with packets as on a wire"},
 	"ip":       {"4", "of the same with IPv4"},
 	"vlan":     {"", "of the same without VLAN tag"},
-	"sysctl":   {"", "of the same with the default"},
+	"sysctl":   {"default", "of the same with the default"},
 	"cpus":     {"off", "of the same without pinning"},
 	"link_mtu": {"", "of the same with the default link MTU"},
 }
@@ -112,12 +112,16 @@ func plainName(name string) string {
 	return name
 }
 
-// atBaseline treats the words for "nothing set" alike.
+// atBaseline treats the words for "nothing set" alike. Zero is none of them,
+// and of a sysctl nor are "off" and "none": those are values.
 func atBaseline(level, base string) bool {
 	if level == base {
 		return true
 	}
-	return base == "" && (level == "default" || level == "off" || level == "none" || level == "0")
+	if base == "default" {
+		return level == ""
+	}
+	return base == "" && (level == "default" || level == "off" || level == "none")
 }
 
 func describe(f record.Factors) string {
