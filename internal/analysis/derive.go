@@ -33,7 +33,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Environment: orEmpty(run.Environments),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),
-		Skipped:     append(append([]record.Skipped{}, run.Design.Skipped...), run.Skipped...),
+		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
 		Comparisons: compareCells(cells, run.Design.Baseline),
 		Observing:   observing(trials),
