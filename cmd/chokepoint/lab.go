@@ -43,7 +43,7 @@ func newLabUpCommand(p *program) *cobra.Command {
 		Use:   "up [TOPOLOGY] [--json]",
 		Short: "Make a lab that stays up until lab down",
 		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
-			"TOPOLOGY is forward (the default), to-router or site-to-site.",
+			"TOPOLOGY is forward (the default), to-router, site-to-site or direct.",
 		Args:      optionalArg,
 		ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
