@@ -84,6 +84,9 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
 	}
+	if d.engine == "iperf3" { // which knows whole seconds only
+		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
+	}
 	if err != nil {
 		return demand{}, err
 	}
@@ -91,6 +94,11 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// wholeSeconds rounds up, so that the conductor's window is the engine's.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }
 
 // place turns the factors that knobs apply into settings, in knob order.
@@ -115,7 +123,7 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		case knob == "cpus" && placed && isEnd(at, t):
 			list, err := cpuList(f[name])
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, fmt.Errorf("place %s: %v", name, err)
 			}
 			cpus[at] = list
 		case placed:

@@ -155,7 +155,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 func (a *attempt) idle(ctx context.Context) (err error) {
 	m := a.c.Run.Design.Method
 	con := newConductor(1, 0, m.Idle)
-	con.progress = a.c.report(a.watch, a.t.Row.ID)
+	con.progress = a.c.report(a.watch, a.t.Row.ID, "idle")
 	if a.t.Row.Kind == record.RowIdle {
 		con.fixed = func(w record.Window) error { a.t.Window = w; return a.watch.schedule(w) }
 	}
@@ -187,13 +187,14 @@ func (a *attempt) load(ctx context.Context) error {
 		return err
 	}
 	con := newConductor(parties, a.d.load.Warmup, a.d.load.Duration)
-	con.progress = a.c.report(a.watch, a.t.Row.ID)
+	con.progress = a.c.report(a.watch, a.t.Row.ID, "loaded")
 	con.fixed = func(w record.Window) error {
 		a.t.Window = w
 		a.c.narrate(ctx, a.t.Row.ID, w)
 		return a.watch.schedule(w)
 	}
 	err = a.offer(ctx, engine, con, probed)
+	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
 		a.splitAtWindow()
 	}
