@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -232,6 +233,17 @@ func TestZeroIsNoBaseline(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// The comparisons of one run are one family, whatever their metric.
+func TestOneFamily(t *testing.T) {
+	run, trials := quickRun(6)
+	d := Derive(run, trials)
+	for _, c := range d.Comparisons {
+		if want := fmt.Sprintf("; corrected for %d comparisons", len(d.Comparisons)); !strings.HasSuffix(c.Test, want) {
+			t.Errorf("%s %s: %q, want %q", c.Metric, c.Name, c.Test, want)
 		}
 	}
 }
