@@ -124,14 +124,14 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	}
 	block := 0
 	for i, row := range rows {
+		if c.narrowEnough(row) {
+			continue
+		}
 		if row.Block != block {
 			block = row.Block
 			if err := c.steps(ctx, "block"); err != nil {
 				return out, err
 			}
-		}
-		if c.narrowEnough(row) {
-			continue
 		}
 		c.index = len(done) + i + 1
 		t, err := c.one(ctx, row, len(rows)-i)
@@ -229,15 +229,27 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough applies adaptive stopping: it only ever removes rows.
+// narrowEnough applies adaptive stopping: it only ever removes rows. A path
+// need not idle any more when no cell of it is going to run.
 func (c *Campaign) narrowEnough(row record.Row) bool {
-	a := c.Run.Design.Method.Adaptive
-	if a == nil || row.Kind != record.RowLoad {
+	switch {
+	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
 		return false
+	case row.Kind == record.RowLoad:
+		return c.narrow(row.Cell())
 	}
+	path := row.Factors.Path().Key()
+	return !slices.ContainsFunc(c.Plan.Cells(), func(cell record.Factors) bool {
+		_, skipped := c.skip[cell.Key()]
+		return cell.Path().Key() == path && !skipped && !c.narrow(cell.Key())
+	})
+}
+
+func (c *Campaign) narrow(cell string) bool {
+	a := c.Run.Design.Method.Adaptive
 	var values []float64
 	for _, t := range c.trials {
-		if t.Row.Cell() == row.Cell() && t.Status == record.TrialOK && t.Traffic != nil {
+		if t.Row.Kind == record.RowLoad && t.Row.Cell() == cell && t.Status == record.TrialOK && t.Traffic != nil {
 			var e record.Event
 			summarise(&e, &t)
 			values = append(values, e.Rate)
@@ -246,10 +258,15 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	return analysis.Narrow(values, a.Width, a.Min)
 }
 
-// report forwards progress to the live view.
-func (c *Campaign) report(w *watch, row string) func(traffic.Progress) {
+// report forwards progress to the live view. latency says what a round-trip
+// time is one of: "idle" or "loaded".
+func (c *Campaign) report(w *watch, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
-		c.tell(record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, RTT: p.RTT, Cores: w.cores()})
+		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
+		if p.RTT > 0 {
+			e.Event, e.RTT, e.Text = "latency", p.RTT, latency
+		}
+		c.tell(e)
 	}
 }
 
