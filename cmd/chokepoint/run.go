@@ -99,6 +99,7 @@ type execution struct {
 	sink     progress.Sink
 	campaign *trial.Campaign
 	report   *outFile
+	answers  *bufio.Reader // of the human; one, because it reads ahead
 }
 
 // whole opens everything that could fail late, runs, puts back, and reports.
@@ -229,6 +230,11 @@ func (x *execution) campaignOver(ctx context.Context, labs *lab.Locals, done []r
 		return err
 	}
 	if x.resumed {
+		if more := c.Run.Skipped[len(x.run.Skipped):]; len(more) > 0 {
+			if err := x.store.AddNote(ctx, x.run.ID, store.Note{Skipped: more}); err != nil {
+				return err
+			}
+		}
 		if err := x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC()); err != nil {
 			return err
 		}
@@ -270,9 +276,12 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 		return fmt.Errorf("step %q needs a human", s.Prompt)
 	}
 	fmt.Fprintf(x.p.Err, "\n%s, then press Enter ", strings.TrimRight(s.Prompt, ". "))
+	if x.answers == nil {
+		x.answers = bufio.NewReader(x.p.In)
+	}
 	answered := make(chan error, 1)
 	go func() {
-		_, err := bufio.NewReader(x.p.In).ReadString('\n')
+		_, err := x.answers.ReadString('\n')
 		answered <- err
 	}()
 	select {
