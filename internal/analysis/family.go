@@ -78,7 +78,7 @@ const divisions = 20000
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	blocksA, blocksB := blocksOf(a), blocksOf(b)
 	n, all := len(blocksA), len(blocksA)+len(blocksB)
-	if len(a) == 1 || logChoose(all, n) > math.Log(divisions) {
+	if len(a) < 2 || logChoose(all, n) > math.Log(divisions) {
 		p = make([]float64, len(a))
 		for i := range a {
 			p[i] = MannWhitney(inOrder(a[i], blocksA), inOrder(b[i], blocksB))
@@ -102,8 +102,12 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 		scores[i] = standardScores(both, upTo(all))
 		observed[i] = math.Abs(total(scores[i][:n]) - total(scores[i][n:]))
 	}
+	free := all
+	if 2*n == all {
+		free-- // by symmetry the last block can stay
+	}
 	var patterns []int
-	for x := range 1 << all {
+	for x := range 1 << free {
 		if bits.OnesCount(uint(x)) == n {
 			patterns = append(patterns, x)
 		}
