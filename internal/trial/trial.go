@@ -111,7 +111,12 @@ func (a *attempt) enter(phase string) {
 	a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: phase})
 }
 
-func (a *attempt) leave() { a.t.Phases[len(a.t.Phases)-1].End = host.Monotonic() }
+// leave ends the last phase, unless that has its end from the timeline.
+func (a *attempt) leave() {
+	if last := &a.t.Phases[len(a.t.Phases)-1]; last.End == 0 {
+		last.End = host.Monotonic()
+	}
+}
 
 func (a *attempt) wantsIdle() bool {
 	return a.t.Row.Kind == record.RowIdle ||
@@ -241,7 +246,8 @@ func (a *attempt) splitAtWindow() {
 	last := &a.t.Phases[len(a.t.Phases)-1]
 	w := a.t.Window
 	last.End = w.Start
-	a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: w.Start, End: w.End})
+	end := min(w.End, host.Monotonic()) // a load that failed may not have got to the window's
+	a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: w.Start, End: end})
 }
 
 // drain lets queues run empty before the next row.
