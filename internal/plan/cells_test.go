@@ -93,6 +93,13 @@ var expansions = []struct {
 		[]string{"topology=forward", "topology=site-to-site queue@router-a.wan=noqueue",
 			"topology=site-to-site queue@router-a.wan=pfifo"},
 	},
+	{
+		"what the place decides: without one, a queue is the router's",
+		"matrix: {topology: [forward, direct], queue: [noqueue, pfifo]}\ninclude: [{topology: direct, queue@client: pfifo}]",
+		"topology queue queue@client",
+		[]string{"topology=forward queue=noqueue", "topology=forward queue=pfifo", "topology=direct",
+			"topology=direct queue@client=pfifo"},
+	},
 }
 
 func TestExpansion(t *testing.T) {

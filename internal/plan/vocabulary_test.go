@@ -27,9 +27,13 @@ func words() plan.List {
 			return text, nil
 		}}
 	}
+	queue := form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000")
+	queue.AppliesAt = func(place string, c record.Factors) (bool, string) {
+		return place != "" || c["topology"] != "direct", "topology direct has no router"
+	}
 	return plan.List{
 		Factors: []plan.Factor{
-			form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000"),
+			queue,
 			{Name: "link_mtu", Placed: true, Parse: plan.Whole(68, 65535)},
 			form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
 			{Name: "cpus", Hard: true, Parse: plan.Whole(1, 64)},
@@ -40,7 +44,7 @@ func words() plan.List {
 		},
 		Places: func(place string) []string {
 			return map[string][]string{
-				"client":       {"forward", "to-router", "site-to-site"},
+				"client":       {"forward", "to-router", "site-to-site", "direct"},
 				"router.wan":   {"forward", "to-router"},
 				"router-a.wan": {"site-to-site"},
 			}[place]
