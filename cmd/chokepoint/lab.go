@@ -322,7 +322,10 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			for _, o := range r.Living {
 				fmt.Fprintf(&b, "left run %s alone: it is still running\n", o)
 			}
-			if len(r.Undone) == 0 && err == nil {
+			for _, id := range r.Held {
+				fmt.Fprintf(&b, "left lab %s alone: a run is using it; restore again when that has ended\n", id)
+			}
+			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {
 				b.WriteString("nothing to restore\n")
 			}
 			return errors.Join(dirty(err), write(p.Out, b.String()))

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,17 +191,26 @@ func prepareFor(file, data string) error {
 	return nil
 }
 
-// refuseLeftovers tells of a killed run whose changes were not undone.
+// refuseLeftovers tells of a killed run whose changes were not undone, and
+// refuses to measure in the lab that has them.
 func (x *execution) refuseLeftovers() error {
 	stale, _, err := journal.FindStale(journalDir(x.p.dirs))
 	if err != nil {
 		return err
 	}
+	var refused error
 	for _, s := range stale {
+		if x.attach != "" && slices.ContainsFunc(s.Entries, func(e journal.Entry) bool { return e.Lab == x.attach }) {
+			refused = &hinted{fmt.Errorf("attach to lab %s: run %s was killed and has left changes there", x.attach, s.Owner),
+				"chokepoint lab restore puts them back"}
+		}
 		x.p.streams.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner, count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
 		}
+	}
+	if refused != nil {
+		return &exitError{codeUsage, refused}
 	}
 	return nil
 }

@@ -249,6 +249,9 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id), "lab up makes one; lab list shows those that are up"}
 }
 
+// errHeld means that a campaign has the lab.
+var errHeld = errors.New("another run is using it")
+
 // lockLab takes a lab for one campaign, for as long as the file is open.
 func lockLab(dir, id string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -257,7 +260,7 @@ func lockLab(dir, id string) (*os.File, error) {
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		f.Close()
-		return nil, &hinted{fmt.Errorf("attach to lab %s: another run is using it", id), "wait for that run, or make another lab with lab up"}
+		return nil, &hinted{fmt.Errorf("attach to lab %s: %w", id, errHeld), "wait for that run, or make another lab with lab up"}
 	}
 	return f, nil
 }

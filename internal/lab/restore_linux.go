@@ -19,6 +19,7 @@ import (
 type Restored struct {
 	Undone []string `json:"undone"` // in words
 	Living []string `json:"living"` // owners that live: their labs were left alone
+	Held   []string `json:"held"`   // labs in use that have settings of killed runs: left alone, too
 }
 
 // Restore finishes the undoing of owners that are gone: their labs are taken
@@ -34,6 +35,13 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 				continue // goes with its lab, which is taken down next
 			}
 			text, undoErr := undoEntry(ctx, labDir, e)
+			if errors.Is(undoErr, errHeld) {
+				failed = true
+				if !slices.Contains(out.Held, e.Lab) {
+					out.Held = append(out.Held, e.Lab)
+				}
+				continue
+			}
 			if undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
 				failed = true
@@ -77,8 +85,14 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, err
 	return "forgot " + what + ": the lab is gone", nil
 }
 
-// putBack applies the state before through a fresh agent.
+// putBack applies the state before through a fresh agent, unless a run is
+// using the lab.
 func putBack(ctx context.Context, dir string, e journal.Entry) error {
+	lock, err := lockLab(dir, e.Lab)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	n, err := dialNode(dir, e.Node)
 	if err != nil {
 		return err
