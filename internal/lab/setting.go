@@ -176,14 +176,26 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 		return nil, err
 	}
 	// Asked to stop, the node is told that this is all: it undoes what it
-	// may have done, says so, and is waited for.
-	stop := context.AfterFunc(ctx, func() { session.Finish() })
+	// may have done, says so, and is waited for, though not for ever.
+	answered := make(chan struct{})
+	defer close(answered)
+	stop := context.AfterFunc(ctx, func() {
+		session.Finish()
+		select {
+		case <-answered:
+		case <-time.After(unwindTime):
+			session.Close()
+		}
+	})
 	t := &turned{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
 	var held agent.Held
 	if err = session.Recv(&held); err == nil {
 		before := agent.Turn{Place: p, Want: held.State, Restore: true}
 		t.again = func(ctx context.Context) error { return l.putBackOn(ctx, s.Node, k.Name(), before) }
 		t.seq, err = l.remember(s, k, p, string(held.State), string(state))
+	} else {
+		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
+		defer session.Close()
 	}
 	if err == nil {
 		if err = session.Send(struct{}{}); err == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -262,6 +263,42 @@ func moody(t *testing.T) (*lab.Lab, *moodyKnob, *journal.Journal) {
 		t.Fatal(err)
 	}
 	return l, k, j
+}
+
+// TestSettleDoesNotWaitForASilentNode: the node has taken the question and
+// says nothing more, not even when it is asked to stop.
+func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
+	t.Parallel()
+	shape, err := lab.TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := func(ctx context.Context, s host.Session) error {
+		<-ctx.Done()
+		return nil
+	}
+	nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
+		{Name: "router", Agent: Serve(map[string]host.Handler{"knob/firewall": silent})}}
+	l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Millisecond, cause)
+	defer cancel()
+	settled := make(chan error, 1)
+	go func() { settled <- l.Settle(ctx, []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}}) }()
+	select {
+	case err := <-settled:
+		if !errors.Is(err, cause) || errors.Is(err, lab.ErrDirty) {
+			t.Errorf("settle: got %v, want the cause, and nothing dirty: nothing was changed", err)
+		}
+	case <-time.After(12 * time.Second):
+		t.Error("settle still waits for the node")
+	}
+	for _, n := range nodes {
+		n.Agent.Close()
+	}
 }
 
 func TestAssembleWantsEveryNode(t *testing.T) {
