@@ -3,17 +3,37 @@ package plan_test
 import (
 	"errors"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// topologies are those of the labs, as far as plans look at them.
+func topologies() []record.Topology {
+	shape := func(name, near, far string, links ...string) record.Topology {
+		t := record.Topology{Name: name, Tunnel: [2]string{near, far}}
+		for _, l := range links { // node.port node.port
+			var e [4]string
+			copy(e[:], strings.FieldsFunc(l, func(r rune) bool { return r == '.' || r == ' ' }))
+			t.Links = append(t.Links, record.TopoLink{Ends: [2]record.TopoPort{{Node: e[0], Port: e[1]}, {Node: e[2], Port: e[3]}}})
+		}
+		return t
+	}
+	return []record.Topology{
+		shape("forward", "client", "router", "client.lan router.lan", "router.wan server.wan"),
+		shape("to-router", "client", "router", "client.lan router.lan"),
+		shape("site-to-site", "router-a", "router-b", "client.lan router-a.lan", "router-a.wan router-b.wan", "router-b.lan server.lan"),
+		shape("direct", "client", "server", "client.lan server.lan"),
+	}
+}
+
 // words is a vocabulary as the registry makes one: the base factors, and
 // settings with a place and a grammar of their own.
 func words() plan.List {
 	base := plan.BaseFactors(plan.BaseOptions{
-		Topologies:  []string{"forward", "to-router", "site-to-site", "direct"},
+		Topologies:  topologies(),
 		Tunnels:     []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace"},
 		Engines:     []string{"native", "iperf3"},
 		Congestions: []string{"cubic", "reno", "bbr"},

@@ -36,10 +36,7 @@ func (vocabulary) MetricNames() []string {
 
 // Vocabulary is what plans may speak of: the base factors, and every knob.
 func Vocabulary() plan.Vocabulary {
-	options := plan.BaseOptions{Tunnels: []string{"none"}, Congestions: congestions[:]}
-	for _, t := range lab.Topologies() {
-		options.Topologies = append(options.Topologies, t.Name)
-	}
+	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:]}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}

@@ -42,7 +42,7 @@ var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "d
 // the factor names a place.
 func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (demand, error) {
 	f := row.Factors
-	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4, engine: f["engine"], wantMTU: 1500}
+	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4, engine: f["engine"], wantMTU: plan.PathMTU(t, f)}
 	var err error
 	number := func(name string, into *int) {
 		text := f[name]
@@ -56,18 +56,12 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		*into = n
 	}
 	number("ip", &d.ip)
-	number("link_mtu", &d.wantMTU)
 	for name := range f {
-		if strings.HasPrefix(name, "link_mtu@") { // one narrow place is enough
-			mtu := d.wantMTU
-			number(name, &mtu)
-			d.wantMTU = min(d.wantMTU, mtu)
+		if name == "link_mtu" || strings.HasPrefix(name, "link_mtu@") {
+			number(name, new(int))
 		}
 	}
 	number("mtu", &d.tunnel.MTU)
-	if d.tunnel.Kind != "none" && d.tunnel.MTU > 0 {
-		d.wantMTU = d.tunnel.MTU
-	}
 	d.load = record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: 1, IP: d.ip,
 		Congestion: f["congestion"], Opener: "near", Port: loadPort, Warmup: m.Warmup, Duration: m.Duration,
 		Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify}

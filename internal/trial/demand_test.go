@@ -101,6 +101,10 @@ func TestAsk(t *testing.T) {
 		{"the tunnel's mtu is the path's", "tunnel=wireguard; mtu=1380", record.RowLoad, func(d *demand) {
 			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1380}, 1380
 		}},
+		{"a plain link behind the tunnel bounds the path", "tunnel=wireguard; mtu=1420; link_mtu=1400", record.RowLoad, func(d *demand) {
+			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1420}, 1400
+			d.settings = everywhere("link_mtu", "1400", shape(t, "forward"))
+		}},
 		{"the underlay's mtu", "link_mtu=9000", record.RowLoad, func(d *demand) {
 			d.wantMTU = 9000
 			d.settings = everywhere("link_mtu", "9000", shape(t, "forward"))

@@ -144,9 +144,6 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
-	if path.Tunnel != nil {
-		a.d.wantMTU = path.Tunnel.MTU()
-	}
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	a.t.Caveats = append(a.t.Caveats, a.way.caveats()...)
 	return err
