@@ -214,30 +214,46 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	return serveNode(ln.(*net.UnixListener), agentArgs)
 }
 
+// serveNode lives as long as its listener: a connection that cannot be served
+// is closed and said on standard error, since the node's namespaces, and what
+// other agents have set in them, would end with this process.
 func serveNode(ln *net.UnixListener, agentArgs []string) error {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("accept: %w", err)
+		if err == nil {
+			err = startAgent(c, agentArgs)
 		}
-		f, err := c.File()
-		c.Close()
 		if err != nil {
-			return fmt.Errorf("accept: %w", err)
+			fmt.Fprintln(os.Stderr, "serve node:", err)
+			time.Sleep(breath)
 		}
-		// The pollable, non-blocking mode is a property of the open file and
-		// would reach the agent; it wants its standard input blocking or not
-		// as its own runtime decides, which it detects.
-		agent, err := host.Spawn{Args: agentArgs, Conn: f}.Start()
-		f.Close()
-		if err != nil {
-			return err
-		}
-		go agent.Wait() // reaps it when it leaves
 	}
+}
+
+// breath keeps an error that lasts, such as too many open files, from taking
+// a whole core.
+const breath = 10 * time.Millisecond
+
+// startAgent starts an agent on the connection, which is then its own.
+func startAgent(c *net.UnixConn, args []string) error {
+	f, err := c.File()
+	c.Close()
+	if err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	defer f.Close()
+	// The pollable, non-blocking mode is a property of the open file and
+	// would reach the agent; it wants its standard input blocking or not
+	// as its own runtime decides, which it detects.
+	agent, err := host.Spawn{Args: args, Conn: f}.Start()
+	if err != nil {
+		return err
+	}
+	go agent.Wait() // reaps it when it leaves
+	return nil
 }
 
 // arrange makes this namespace what the layout says.
