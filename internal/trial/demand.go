@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -109,7 +110,7 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		switch {
 		case knob == "nat":
 			if f[name] != "off" && len(t.Routers) > 0 {
-				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Value: f[name]})
+				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t), Value: f[name]})
 			}
 		case knob == "offload":
 			out = append(out, everywhere(knob, f[name], t)...)
@@ -140,6 +141,30 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 	}
 	slices.SortStableFunc(out, func(a, b record.Setting) int { return rank(a) - rank(b) })
 	return out, cpus, nil
+}
+
+// taggedWAN is the device of the first router's WAN port where the cell puts a
+// tag on that, else "". A change of the tag makes the setting another, so that
+// the translation moves along.
+func taggedWAN(f record.Factors, t record.Topology) string {
+	router := t.Routers[0]
+	for _, l := range t.Links {
+		wan := l.Ends[0]
+		if wan.Node != router { // the first end faces the far side
+			continue
+		}
+		for _, place := range []string{"@" + router + "." + wan.Port, "@" + router, ""} {
+			level, ok := f["vlan"+place]
+			if !ok {
+				continue
+			}
+			if dev := knob.VLANDevice(wan.Port, knob.State(level)); dev != wan.Port {
+				return dev
+			}
+			return ""
+		}
+	}
+	return ""
 }
 
 func isEnd(node string, t record.Topology) bool { return node == t.Near || node == t.Far }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -139,6 +140,42 @@ func TestNATTranslates(t *testing.T) {
 		if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", patience); got != tt.port {
 			t.Errorf("nat %s: the client sees %v through the forward, want %v", tt.mode, got, tt.port)
 		}
+	}
+}
+
+// TestNATGoesByThePort: where the place names a device, that is the WAN's.
+func TestNATGoesByThePort(t *testing.T) {
+	r := newRoute(t)
+	place := r.place()
+	place.Port, place.WAN = "wan", "wan0"
+	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "masquerade") })
+	want := netip.MustParseAddr("198.18.1.1")
+	if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != want {
+		t.Errorf("nat masquerade on wan: the server sees %v, want %v", got, want)
+	}
+}
+
+// TestNATTranslatesBehindATag: the rules are those of the device with the tag.
+func TestNATTranslatesBehindATag(t *testing.T) {
+	r := newRoute(t)
+	var a check.Answer
+	r.router.do(t, func() error { a = Check(context.Background(), VLAN(), Place{Port: "wan"}, "10"); return nil })
+	if a.State == check.No { // TestNATGoesByThePort holds without it
+		t.Logf("%v: %s", a.State, a.Reason)
+		return
+	}
+	r.router.do(t, func() error { return VLAN().Apply(context.Background(), Place{Port: "wan"}, "10") })
+	r.server.do(t, func() error { return VLAN().Apply(context.Background(), Place{Port: "far"}, "10") })
+	place := r.place()
+	place.Port = VLANDevice("wan", "10")
+	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "masquerade") })
+	wan, server := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")
+	if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != wan {
+		t.Errorf("nat masquerade: the server sees %v, want %v", got, wan)
+	}
+	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "forward") })
+	if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", arrives); got != server {
+		t.Errorf("nat forward: the client sees %v, want %v", got, server)
 	}
 }
 
