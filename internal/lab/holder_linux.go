@@ -44,6 +44,8 @@ type holderRequest struct {
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
+	// Refused: the kernel made no namespaces, or only ones without power.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // HolderMain is the holder's life. It returns when its controller hangs up;
@@ -61,6 +63,8 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	a := holderAnswer{}
 	if err != nil {
 		a.Error = err.Error()
+		var r *refused
+		a.Refused = errors.As(err, &r)
 		var h interface{ Hint() string }
 		if errors.As(err, &h) {
 			a.Hint = h.Hint()
@@ -100,7 +104,7 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	}
 	defer dir.Close()
 	if err := mountOwn(); err != nil {
-		return nil, err
+		return nil, &refused{err}
 	}
 	plan := layouts(q.Topology)
 	anchors := make([]*host.Child, len(plan))
@@ -155,11 +159,15 @@ func startAnchor(dir *os.File, node string) (*host.Child, error) {
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
 	defer f.Close()
-	return host.Spawn{
+	anchor, err := host.Spawn{
 		Args:       []string{AnchorRole, node},
 		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS,
 		Files:      []*os.File{f},
 	}.Start()
+	if err != nil {
+		return nil, &refused{err}
+	}
+	return anchor, nil
 }
 
 // settle sends a node its layout and waits until it stands.

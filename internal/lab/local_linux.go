@@ -55,7 +55,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if err := makeDir(o.Dir, dir); err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
 	}
-	child, err := o.startHolder(ctx, dir)
+	child, err := o.startHolder(ctx, dir, upTime)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -78,6 +78,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 	l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
 	if !o.Detached {
+		l.owned = true
 		l.down = func(context.Context) error {
 			err := errors.Join(child.Close(), os.RemoveAll(dir))
 			if err == nil && o.Journal != nil {
@@ -113,8 +114,9 @@ func newLab(id string, t record.Topology, parts Parts, j *journal.Journal) *Lab 
 	return l
 }
 
-// startHolder starts the lab's first process and waits until all stands.
-func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error) {
+// startHolder starts the lab's first process and waits, no longer than
+// patience, until all stands.
+func (o Local) startHolder(ctx context.Context, dir string, patience time.Duration) (*host.Child, error) {
 	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create lab log: %w", err)
@@ -135,21 +137,29 @@ func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error)
 	}
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
-	late := time.AfterFunc(upTime, func() { child.Kill() })
+	late := time.AfterFunc(patience, func() { child.Kill() })
 	defer late.Stop()
 	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues})
 	if err == nil {
 		return child, nil
 	}
+	inTime := late.Stop()
 	child.Kill()
 	child.Close()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if !inTime {
+		return nil, fmt.Errorf("start lab: it was not up within %s", patience)
+	}
 	if said, _ := os.ReadFile(log.Name()); len(said) > 0 {
 		err = fmt.Errorf("%w (%s)", err, strings.TrimSpace(lastLine(said)))
 	}
-	return nil, noNamespaces(err)
+	var r *refused
+	if errors.As(err, &r) {
+		err = noNamespaces(err)
+	}
+	return nil, err
 }
 
 func lastLine(b []byte) string {
@@ -173,11 +183,21 @@ func greet(child *host.Child, q holderRequest) error {
 	if err := json.Unmarshal(line, &a); err != nil {
 		return fmt.Errorf("start lab: %w", err)
 	}
-	if a.Error != "" {
-		return &hinted{fmt.Errorf("start lab: %s", a.Error), a.Hint}
+	if a.Error == "" {
+		return nil
 	}
-	return nil
+	err = &hinted{fmt.Errorf("start lab: %s", a.Error), a.Hint}
+	if a.Refused {
+		err = &refused{err}
+	}
+	return err
 }
+
+// refused is an error of making namespaces or the mounts in them, not of what
+// is then built there.
+type refused struct{ error }
+
+func (r *refused) Unwrap() error { return r.error }
 
 // noNamespaces adds what to do when the kernel refuses namespaces.
 func noNamespaces(err error) error {
