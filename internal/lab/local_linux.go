@@ -74,7 +74,11 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if err != nil {
 		child.Kill()
 		child.Close()
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		left := os.RemoveAll(dir)
+		if left == nil && seq > 0 {
+			left = o.Journal.Done(seq)
+		}
+		return nil, errors.Join(err, left)
 	}
 	l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
 	if !o.Detached {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 )
 
 // small is a lab of two nodes below a directory of the test's own.
@@ -85,5 +86,34 @@ func TestUpNamesItsTimeout(t *testing.T) {
 	mayMake(t, err)
 	if err == nil || !strings.Contains(err.Error(), "not up within 1µs") || hintOf(err) != "" {
 		t.Errorf("got %v with the hint %q, want the time named, and no hint", err, hintOf(err))
+	}
+}
+
+// TestUpThatFailsLateClosesItsJournal: the entry of a lab that was taken away
+// again must not be left for restore. A directory is where the lab's
+// description should go, from the moment that the lab's own exists.
+func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
+	o := small(t)
+	var err error
+	if o.Journal, err = journal.Create(t.TempDir(), "me"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := o.Up(t.Context())
+		ended <- err
+	}()
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Microsecond) {
+		if err := os.Mkdir(filepath.Join(o.Dir, o.ID, infoFile), 0o700); err == nil || time.Now().After(until) {
+			break
+		}
+	}
+	err = <-ended
+	mayMake(t, err)
+	if !errors.Is(err, unix.EISDIR) {
+		t.Errorf("got %v, want that the lab's description cannot be written", err)
+	}
+	if err := o.Journal.Close(); err != nil {
+		t.Errorf("journal: got %v, want nothing left to undo", err)
 	}
 }
