@@ -49,6 +49,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 
 // Path returns the way that a row wants, laying its tunnel unless it is up.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
+	l.last = ""
 	if s.Kind == "none" || s.Kind == "" {
 		return Path{Resolved: "none"}, nil
 	}
@@ -61,7 +62,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
 		}
 	}
-	t.used = l.clock
+	t.used, l.last = l.clock, key
 	p := Path{Slot: t.slot, Tunnel: t.Path, Resolved: s.Kind}
 	if i, ok := t.Path.(interface{ Implementation() string }); ok {
 		p.Resolved = i.Implementation()

@@ -357,6 +357,47 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 	}
 }
 
+// TestMendLaysDeadTunnelsAgain: one that does not tell, and the one wanted
+// last, of whose far end nobody knows; not the others.
+func TestMendLaysDeadTunnelsAgain(t *testing.T) {
+	shape, err := lab.TopologyNamed("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Lab{Topology: shape}
+	l, err := f.Up()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lay := func(mtu int) lab.Path {
+		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: mtu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	dead, alive, last := lay(1420), lay(1400), lay(1380)
+	if err := dead.Tunnel.Down(Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	if l.Mend(Context(t)) {
+		t.Error("mend: got new agents, want none")
+	}
+	again := lay(1420)
+	if _, err := again.Tunnel.Counters(Context(t)); err != nil || again.Tunnel == dead.Tunnel {
+		t.Errorf("tunnel that had died: %v, want a new one", err)
+	}
+	if lay(1400).Tunnel != alive.Tunnel {
+		t.Error("tunnel that lives: got a new one, want it left alone")
+	}
+	if lay(1380).Tunnel == last.Tunnel {
+		t.Error("tunnel wanted last: got the same, want a new one")
+	}
+	if err := l.Close(Context(t)); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
 // TestFakeEngineConforms holds the fake to the real one's suite.
 func TestFakeEngineConforms(t *testing.T) {
 	f := &Lab{Topology: lab.Topologies()[0], Engine: Engine{Loss: 0.1}}

@@ -84,17 +84,16 @@ func (c *Campaign) tell(e record.Event) {
 // bench brings up the lab of a topology with its watch, once.
 func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch, error) {
 	if b := c.benches[topology]; b != nil {
-		return b.lab, b.watch, nil
+		err := c.attend(ctx, b)
+		return b.lab, b.watch, err
 	}
 	l, err := c.Labs.For(ctx, topology)
 	if err != nil {
 		return nil, nil, err
 	}
 	b := &bench{lab: l}
-	if c.Run.Design.Measure.Telemetry {
-		if b.watch, err = openWatch(ctx, l, c.Probes); err != nil {
-			return nil, nil, err
-		}
+	if err := c.attend(ctx, b); err != nil {
+		return nil, nil, err
 	}
 	if c.benches == nil {
 		c.benches = map[string]*bench{}
@@ -102,6 +101,31 @@ func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch
 	c.benches[topology] = b
 	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, topology)})
 	return l, b.watch, nil
+}
+
+// attend opens the watch of a bench where one is wanted and none is open.
+func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
+	if b.watch == nil && c.Run.Design.Measure.Telemetry {
+		b.watch, err = openWatch(ctx, b.lab, c.Probes)
+	}
+	return err
+}
+
+// mendTime bounds the mending of a lab between two trials.
+const mendTime = 20 * time.Second
+
+// mend keeps what a trial has failed of from failing the next one.
+func (c *Campaign) mend(ctx context.Context, topology string) {
+	b := c.benches[topology]
+	if b == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	if b.lab.Mend(ctx) && b.watch != nil {
+		b.watch.Close() // part of it went with the old agents
+		b.watch = nil
+	}
 }
 
 // Execute runs all rows that Prepare did not skip and Done does not hold. It
@@ -163,6 +187,9 @@ func (c *Campaign) one(ctx context.Context, row record.Row, left int) (*record.T
 	t, err := c.try(ctx, row, c.attempts[row.ID]+1)
 	if err != nil {
 		return nil, err
+	}
+	if t.Status == record.TrialFailed {
+		c.mend(ctx, row.Factors["topology"])
 	}
 	c.rows++
 	c.took += time.Since(start)
