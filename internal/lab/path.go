@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 
@@ -138,9 +137,6 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 	}
 	return l.parts.Tunnels[i], ends[0], ends[1], nil
 }
-
-// TunnelOuter reports the underlay's IP version and a tunnel's near device.
-func (l *Lab) TunnelOuter() netip.Addr { return l.plan.outer(0, 4) }
 
 // Counters reads the counters of a node's devices.
 func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map[string]kernel.LinkCounters, error) {
