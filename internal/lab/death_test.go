@@ -208,6 +208,50 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	wantEmpty(t, dir+"/labs")
 }
 
+// TestRestoreBesideLabsThatStart restores again and again while labs that stay
+// come up.
+func TestRestoreBesideLabsThatStart(t *testing.T) {
+	dir := t.TempDir()
+	stop, restored := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		for {
+			select {
+			case <-stop:
+				restored <- err
+				return
+			default:
+				_, again := lab.Restore(t.Context(), dir+"/journal", dir+"/labs")
+				err = errors.Join(err, again)
+			}
+		}
+	}()
+	for i := range 8 {
+		id := "l" + strconv.Itoa(i)
+		_, err := lab.Local{ID: id, Topology: forward(t), Dir: dir + "/labs", Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+		if err != nil {
+			close(stop)
+			<-restored
+			labtest.Refused(t, err)
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-restored; err != nil {
+		t.Errorf("restore: %v", err)
+	}
+	infos, err := lab.List(dir + "/labs")
+	if err != nil || len(infos) != 8 {
+		t.Errorf("labs: got %d, %v, want eight", len(infos), err)
+	}
+	for _, i := range infos {
+		if err := lab.Down(dir+"/labs", i); err != nil {
+			t.Error(err)
+		}
+	}
+	wantEmpty(t, dir+"/labs")
+}
+
 // TestAsAnOrdinaryUser runs the tests of a real lab once more, as nobody, if
 // they run as root.
 func TestAsAnOrdinaryUser(t *testing.T) {

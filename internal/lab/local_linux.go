@@ -52,12 +52,13 @@ const infoFile = "lab.json"
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	l := newLab(o.ID, o.Topology, o.Parts, o.Journal)
 	dir := filepath.Join(o.Dir, o.ID)
-	if err := makeDir(o.Dir, dir); err != nil {
+	held, err := makeDir(o.Dir, dir)
+	if err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
 	}
 	child, err := o.startHolder(ctx, dir, upTime)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 	}
 	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
 		Started: time.Now().UTC(), Topology: o.Topology}
@@ -78,13 +79,15 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		if left == nil && seq > 0 {
 			left = o.Journal.Done(seq)
 		}
-		return nil, errors.Join(err, left)
+		return nil, errors.Join(err, left, held.Close())
 	}
 	l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
-	if !o.Detached {
+	if o.Detached {
+		held.Close() // its file says that it is up
+	} else {
 		l.owned = true
 		l.down = func(context.Context) error {
-			err := errors.Join(child.Close(), os.RemoveAll(dir))
+			err := errors.Join(child.Close(), os.RemoveAll(dir), held.Close())
 			if err == nil && o.Journal != nil {
 				err = o.Journal.Done(seq)
 			}
@@ -94,18 +97,46 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir makes dir in above; whoever has just taken down the last lab may be
-// removing the empty folder above meanwhile.
-func makeDir(above, dir string) (err error) {
+// makeDir makes dir in above and holds it against sweeping for as long as the
+// file is open. Whoever has just taken down the last lab may be removing the
+// empty folder above meanwhile, and a restore may sweep dir before it is held.
+func makeDir(above, dir string) (held *os.File, err error) {
 	for range 3 {
 		if err = os.MkdirAll(above, 0o700); err != nil {
-			return err
+			return nil, err
 		}
-		if err = os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err = os.Mkdir(dir, 0o700); err == nil {
+			held, err = holdDir(dir, 0)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return held, err
 		}
 	}
-	return err
+	return nil, err
+}
+
+// holdDir locks a directory, with unix.LOCK_NB only if nobody else has it.
+func holdDir(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|how); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	ours, err := f.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Stat(dir); err == nil && !os.SameFile(ours, there) {
+			err = fs.ErrNotExist // removed before it was locked
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func newLab(id string, t record.Topology, parts Parts, j *journal.Journal) *Lab {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -55,7 +57,7 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 		}
 		err = errors.Join(err, s.Remove())
 	}
-	text, sweepErr := sweep(labDir, living)
+	text, sweepErr := sweep(labDir)
 	out.Undone = append(out.Undone, text...)
 	if err = errors.Join(err, sweepErr); err != nil {
 		return out, fmt.Errorf("restore: %w: %w", ErrDirty, err)
@@ -106,11 +108,9 @@ func putBack(ctx context.Context, dir string, e journal.Entry) error {
 }
 
 // sweep removes the directories of labs that died with their owners, and of
-// labs whose start was killed before it could be journalled.
-func sweep(labDir string, living []string) ([]string, error) {
-	if len(living) > 0 {
-		return nil, nil // one of them may be starting
-	}
+// labs whose start was killed before it could be journalled. One that is
+// starting, or whose owner lives, is held.
+func sweep(labDir string) ([]string, error) {
 	entries, err := os.ReadDir(labDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -118,23 +118,32 @@ func sweep(labDir string, living []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	labs, err := List(labDir)
-	if err != nil {
-		return nil, err
-	}
-	alive := map[string]bool{}
-	for _, i := range labs {
-		alive[i.ID] = i.Alive()
-	}
 	var out []string
 	for _, e := range entries {
-		if alive[e.Name()] {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(labDir, e.Name())); err != nil {
+		swept, err := sweepOne(labDir, e.Name())
+		if err != nil {
 			return out, err
 		}
-		out = append(out, "removed the directory of lab "+e.Name())
+		if swept {
+			out = append(out, "removed the directory of lab "+e.Name())
+		}
 	}
 	return out, nil
+}
+
+func sweepOne(labDir, id string) (swept bool, err error) {
+	dir := filepath.Join(labDir, id)
+	held, err := holdDir(dir, unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer held.Close()
+	labs, err := List(labDir) // only now does it stay as it is
+	if err != nil || slices.ContainsFunc(labs, func(i Info) bool { return i.ID == id && i.Alive() }) {
+		return false, err
+	}
+	return true, os.RemoveAll(dir)
 }
