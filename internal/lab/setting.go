@@ -178,7 +178,6 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 	// Asked to stop, the node is told that this is all: it undoes what it
 	// may have done, says so, and is waited for, though not for ever.
 	answered := make(chan struct{})
-	defer close(answered)
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
 		select {
@@ -202,6 +201,7 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 			err = session.Recv(&held)
 		}
 	}
+	close(answered) // undoing has a time of its own
 	if !stop() {
 		err = context.Cause(ctx)
 	}
