@@ -173,12 +173,11 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
 	late := time.AfterFunc(patience, func() { child.Kill() })
-	defer late.Stop()
 	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues})
-	if err == nil {
+	inTime := late.Stop() // else it is being killed, whatever it answered
+	if err == nil && inTime {
 		return child, nil
 	}
-	inTime := late.Stop()
 	child.Kill()
 	child.Close()
 	if ctx.Err() != nil {

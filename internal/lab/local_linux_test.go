@@ -2,6 +2,7 @@ package lab
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // small is a lab of two nodes below a directory of the test's own.
@@ -80,11 +82,16 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	}
 }
 
+// TestUpNamesItsTimeout: so many nodes take their time.
 func TestUpNamesItsTimeout(t *testing.T) {
 	o := small(t)
-	_, err := o.startHolder(t.Context(), o.Dir, time.Microsecond)
+	o.Topology = record.Topology{Name: "crowd"}
+	for i := range 100 {
+		o.Topology.Nodes = append(o.Topology.Nodes, record.TopoNode{Name: fmt.Sprint("n", i)})
+	}
+	_, err := o.startHolder(t.Context(), o.Dir, time.Millisecond)
 	mayMake(t, err)
-	if err == nil || !strings.Contains(err.Error(), "not up within 1µs") || hintOf(err) != "" {
+	if err == nil || !strings.Contains(err.Error(), "not up within 1ms") || hintOf(err) != "" {
 		t.Errorf("got %v with the hint %q, want the time named, and no hint", err, hintOf(err))
 	}
 }
