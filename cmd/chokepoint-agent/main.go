@@ -94,11 +94,6 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		if len(args) > 1 {
 			return &usageError{fmt.Sprintf("%s takes no argument, got %q", args[0], args[1])}
 		}
-		// The handlers must undo what they did although the controller is
-		// gone: the runtime ends a program by SIGPIPE that writes to a broken
-		// standard output. Caught and not ignored, as programs that we start
-		// would inherit that.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		// A Ctrl-C of the controller's terminal reaches its whole group; the
 		// end of the connection says when to stop, not the signal.
 		return agent.Main(context.WithoutCancel(ctx), args[0], conn, node.Parts())

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -34,19 +32,12 @@ func Serve(args []string) (handled bool, err error) {
 		}
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
 	case agent.Role, agent.ChildRole:
-		outliveController()
 		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
 	default:
 		return false, nil
 	}
 	return true, err
 }
-
-// outliveController keeps the process alive when it writes to a controller
-// that is gone: the runtime ends a program by SIGPIPE that writes to a broken
-// standard output, and what the handlers changed would stay. A caught signal
-// is the default again in the programs that we start, an ignored one is not.
-func outliveController() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // standard is the connection on standard input and output.
 type standard struct{}
