@@ -126,7 +126,7 @@ var homes = []home{
 	{"go.yaml.in/yaml", []string{"plan"}},
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
-	{"os/signal", []string{"cmd/*", "bench/*"}},
+	{"os/signal", []string{"lab/agent", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
 	{"github.com/google/go-cmp", []string{"labtest"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},

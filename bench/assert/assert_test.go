@@ -33,6 +33,7 @@ func TestJudge(t *testing.T) {
 			{Action: "pass", Package: pkg, Test: "TestOther"},
 			{Action: "output", Package: pkg, Test: test, Output: "    x_test.go:3: " + reason + "\n"},
 			{Action: "skip", Package: pkg, Test: test},
+			{Action: "pass", Package: pkg},
 		}
 	}
 	tests := []struct {
@@ -43,14 +44,23 @@ func TestJudge(t *testing.T) {
 	}{
 		{"pass", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p"}}, "1 0 0", ""},
 		{"fail", []testEvent{{Action: "fail", Package: "p", Test: "TestA"}, {Action: "fail", Package: "p"}}, "0 1 0", "p TestA failed"},
-		{"does not build", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "fail", Package: "p"}}, "1 1 0", "p failed"},
+		{"does not build", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "fail", Package: "p"}}, "1 1 0", "p failed"},
 		{"nothing ran", nil, "0 0 0", "no test was run"},
 		{"listed skip", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: the kernel has no cake"), "1 0 1", ""},
 		{"skip for another reason", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: no time"), "1 1 0", "no time"},
 		{"skip of another test", skip("m/internal/lab/kernel", "TestLink", "skip: the kernel has no veth"), "1 1 0", "TestLink"},
 		{"skip in another package", skip("m/internal/lab", "TestQdisc/cake", "skip: the kernel has no cake"), "1 1 0", "m/internal/lab"},
 		{"skip without a type", skip("m/internal/lab/kernel", "TestQdisc/cake", "the kernel has no cake"), "1 1 0", `("")`},
-		{"package without tests", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "skip", Package: "p"}}, "1 0 0", ""},
+		{"package without tests", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "skip", Package: "p"}}, "1 0 0", ""},
+		{"ends before a package has", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "start", Package: "p"}},
+			"1 1 0", "p did not end"},
+		{"ends after a package's word", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "output", Package: "p", Output: "x"}},
+			"1 1 0", "p did not end"},
+		{"ends between two tests", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}}, "1 1 0", "p did not end"},
+		{"ends within a test", []testEvent{{Action: "start", Package: "p"}, {Action: "run", Package: "p", Test: "TestA"}, {Action: "run", Package: "p", Test: "TestA/b"},
+			{Action: "pass", Package: "p", Test: "TestA/b"}, {Action: "pass", Package: "p"}}, "1 1 0", "p TestA did not end"},
+		{"all ends", []testEvent{{Action: "start", Package: "p"}, {Action: "run", Package: "p", Test: "TestA"}, {Action: "output", Package: "p", Test: "TestA", Output: "x"},
+			{Action: "pass", Package: "p", Test: "TestA"}, {Action: "output", Package: "p", Output: "ok"}, {Action: "pass", Package: "p"}}, "1 0 0", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -60,6 +62,7 @@ func (a allowance) covers(pkg, test, reason string) bool {
 type outcome struct {
 	passed, failed, skipped int
 	faults                  faults
+	open                    map[string]bool // packages and tests that began and did not end
 }
 
 var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
@@ -68,7 +71,7 @@ var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 // that fails without a failing test, such as one that does not build, counts
 // once.
 func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
-	var o outcome
+	o := outcome{open: map[string]bool{}}
 	output := map[string]string{}
 	failedIn := map[string]bool{}
 	lines := bufio.NewReader(in)
@@ -89,6 +92,10 @@ func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 			return o, err
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.open)) {
+		o.failed++
+		o.faults.add("%s did not end", name)
+	}
 	if o.passed+o.failed == 0 {
 		o.faults.add("no test was run")
 	}
@@ -97,6 +104,7 @@ func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 
 func (o *outcome) take(e testEvent, allowed []allowance, output map[string]string, failedIn map[string]bool, talk io.Writer) {
 	key := e.Package + " " + e.Test
+	o.follow(e)
 	switch {
 	case e.Action == "output" || e.Action == "build-output":
 		output[key] += e.Output
@@ -114,6 +122,26 @@ func (o *outcome) take(e testEvent, allowed []allowance, output map[string]strin
 		o.skip(e, output[key], allowed, talk)
 	case e.Action == "pass" || e.Action == "skip":
 		fmt.Fprintf(talk, "%s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
+	}
+}
+
+// follow notes what has begun and what has ended: a stream that breaks off has
+// no failure in it. Words of the build belong to no package.
+func (o *outcome) follow(e testEvent) {
+	if e.Package == "" {
+		return
+	}
+	name := strings.TrimSpace(e.Package + " " + e.Test)
+	switch e.Action {
+	case "pass", "fail", "skip":
+		delete(o.open, name)
+		if e.Test != "" {
+			o.open[e.Package] = true
+		}
+	case "run", "start":
+		o.open[name] = true
+	default:
+		o.open[e.Package] = true
 	}
 }
 

@@ -148,7 +148,7 @@ func compare(ctx context.Context, o options, out io.Writer) (agrees bool, err er
 			verdict := "not judged"
 			if queue != "" {
 				verdict = "agrees"
-				if r.low < 1-tolerance || r.high > 1+tolerance {
+				if !r.agrees() {
 					verdict, agrees = "DISAGREES", false
 				}
 			}
@@ -209,6 +209,9 @@ func load(o options, streams int) record.Load {
 // statistics that hold the true median with at least 95 %.
 type ratio struct{ median, low, high, native, iperf3 float64 }
 
+// agrees is false also where there is no ratio at all: NaN.
+func (r ratio) agrees() bool { return r.low >= 1-tolerance && r.high <= 1+tolerance }
+
 func measure(ctx context.Context, o options, near, far traffic.End, streams int, draw *rand.Rand, out io.Writer) (ratio, error) {
 	engines := [2]traffic.Engine{traffic.Native{}, traffic.Iperf3{}}
 	var rates [2][]float64
@@ -220,10 +223,14 @@ func measure(ctx context.Context, o options, near, far traffic.End, streams int,
 			if err != nil {
 				return ratio{}, fmt.Errorf("%s, %d streams: %w", engines[i].Name(), streams, err)
 			}
-			rates[i] = append(rates[i], goodput(t))
 			if o.verbose {
 				show(out, t)
 			}
+			rate, err := goodput(t)
+			if err != nil {
+				return ratio{}, fmt.Errorf("%s, %d streams: %w", engines[i].Name(), streams, err)
+			}
+			rates[i] = append(rates[i], rate)
 		}
 		last := len(ratios)
 		ratios = append(ratios, rates[0][last]/rates[1][last])
@@ -242,12 +249,20 @@ func show(out io.Writer, t *record.Traffic) {
 	}
 }
 
-func goodput(t *record.Traffic) float64 {
+// goodput adds up the flows, in bit/s. A run that does not say for how long it
+// received, or received nothing, has none.
+func goodput(t *record.Traffic) (float64, error) {
 	sum := 0.0
 	for _, f := range t.Flows {
+		if f.ReceiverNs <= 0 {
+			return 0, fmt.Errorf("goodput: stream %d received for %d ns", f.Stream, f.ReceiverNs)
+		}
 		sum += 8 * float64(f.ReceivedBytes) / (float64(f.ReceiverNs) / 1e9)
 	}
-	return sum
+	if sum <= 0 {
+		return 0, errors.New("goodput: no byte was received")
+	}
+	return sum, nil
 }
 
 // rank is the largest k such that the k-th smallest (from 0) and k-th largest

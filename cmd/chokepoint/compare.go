@@ -26,10 +26,10 @@ func newCompareCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare RUN RUN [--json] [--fail-on-regression]",
 		Short: "Compare two stored runs, made at different times",
-		Long: "Compare two stored runs, the later with the earlier: the ratio of each cell that\n" +
-			"both measured, and everything else that differs between them. A difference with\n" +
-			"more than one candidate cause is called confounded. There is no verdict on cells\n" +
-			"with fewer than six runs on either side.",
+		Long: "Compare two stored runs, the second with the first: rates, loss, retransmits and\n" +
+			"latency of each cell that both measured, and everything else that differs between\n" +
+			"them. A difference with more than one candidate cause is called confounded. There\n" +
+			"is no verdict on cells with fewer than six runs on either side.",
 		Args:              exactArgs("RUN", "RUN"),
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,7 +38,7 @@ func newCompareCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON document")
-	cmd.Flags().BoolVar(&o.failOnRegression, "fail-on-regression", false, "exit with 4 if a cell is worse in the second run, confounded or not")
+	cmd.Flags().BoolVar(&o.failOnRegression, "fail-on-regression", false, "exit with 4 if a cell is worse in the second run, confounded or not, or has no number there")
 	return cmd
 }
 
@@ -93,6 +93,12 @@ func printComparison(s streams, c *analysis.RunComparison, labels map[string]str
 	if err := comparisonTable(&b, c, labels); err != nil {
 		return err
 	}
+	if len(c.Regressions) > 0 {
+		b.WriteString("\n")
+	}
+	for _, r := range c.Regressions {
+		fmt.Fprintf(&b, "worse in B: %s: %s\n", labels[r.Factors.Key()], r.Text)
+	}
 	if len(c.Changes) > 0 {
 		b.WriteString("\nWhat else differs (* can explain a difference of results):\n")
 	}
@@ -120,11 +126,15 @@ func comparisonTable(b *strings.Builder, c *analysis.RunComparison, labels map[s
 		if !slices.Contains(headline, x.Metric) && !differs(x) {
 			continue
 		}
+		metric := x.Metric
+		if x.Difference {
+			metric += ", B − A"
+		}
 		interval := fmt.Sprintf("%s to %s", unit.Significant(x.Low, 3), unit.Significant(x.High, 3))
 		if x.Interval == analysis.IntervalSingle {
 			interval = "-"
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", labels[x.Factors.Key()], x.Metric,
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", labels[x.Factors.Key()], metric,
 			unit.Significant(x.Ratio, 3), interval, x.N, x.Verdict))
 	}
 	if len(lines) == 0 {
@@ -149,17 +159,9 @@ func differs(c analysis.Comparison) bool {
 
 // regressions are the cells that are worse in the second run.
 func regressions(c *analysis.RunComparison, labels map[string]string) error {
-	better := map[string]string{}
-	for _, m := range c.Metrics {
-		better[m.Name] = m.Better
-	}
 	var errs []error
-	for _, x := range c.Comparisons {
-		worse := better[x.Metric] == record.Higher && x.Ratio < 1 || better[x.Metric] == record.Lower && x.Ratio > 1
-		if differs(x) && worse {
-			errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s of %s is %s of what it was",
-				x.Metric, labels[x.Factors.Key()], unit.Percent(x.Ratio))})
-		}
+	for _, r := range c.Regressions {
+		errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s", labels[r.Factors.Key()], r.Text)})
 	}
 	return errors.Join(errs...)
 }

@@ -44,7 +44,7 @@ func newLabUpCommand(p *program) *cobra.Command {
 		Use:   "up [TOPOLOGY] [--lab KIND] [--json]",
 		Short: "Make a lab that stays up until lab down",
 		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
-			"TOPOLOGY is forward (the default), to-router or site-to-site.",
+			"TOPOLOGY is forward (the default), to-router, site-to-site or direct.",
 		Args:      optionalArg,
 		ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -328,7 +328,10 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			for _, o := range r.Living {
 				fmt.Fprintf(&b, "left run %s alone: it is still running\n", o)
 			}
-			if len(r.Undone) == 0 && err == nil {
+			for _, id := range r.Held {
+				fmt.Fprintf(&b, "left lab %s alone: a run is using it; restore again when that has ended\n", id)
+			}
+			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {
 				b.WriteString("nothing to restore\n")
 			}
 			return errors.Join(dirty(err), write(p.Out, b.String()))

@@ -36,7 +36,7 @@ type planOptions struct {
 func (o *planOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.sets, "set", nil, "replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
-	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: first repetitions,\nthen the cells listed last")
+	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: first\nrepetitions, to six if there are more, then the\ncells listed last")
 	// pflag shows a zero duration as a default that means something.
 	flags.Lookup("budget").DefValue = "0"
 }
@@ -77,7 +77,7 @@ func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 		p = p.WithSeed(seed)
 	}
 	if o.budget > 0 {
-		if _, err := p.Fit(o.budget, rowOverhead); err != nil {
+		if err := p.Fit(o.budget, rowOverhead); err != nil {
 			return nil, &exitError{codeUsage, err}
 		}
 	}

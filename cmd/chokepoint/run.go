@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,6 +106,7 @@ type execution struct {
 	sink     progress.Sink
 	campaign *trial.Campaign
 	report   *outFile
+	answers  *bufio.Reader // of the human; one, because it reads ahead
 }
 
 // whole opens everything that could fail late, runs, puts back, and reports.
@@ -198,17 +200,26 @@ func prepareFor(file, data string) error {
 	return nil
 }
 
-// refuseLeftovers tells of a killed run whose changes were not undone.
+// refuseLeftovers tells of a killed run whose changes were not undone, and
+// refuses to measure in the lab that has them.
 func (x *execution) refuseLeftovers() error {
 	stale, _, err := journal.FindStale(journalDir(x.p.dirs))
 	if err != nil {
 		return err
 	}
+	var refused error
 	for _, s := range stale {
+		if x.attach != "" && slices.ContainsFunc(s.Entries, func(e journal.Entry) bool { return e.Lab == x.attach }) {
+			refused = &hinted{fmt.Errorf("attach to lab %s: run %s was killed and has left changes there", x.attach, s.Owner),
+				"chokepoint lab restore puts them back"}
+		}
 		x.p.streams.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner, count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
 		}
+	}
+	if refused != nil {
+		return &exitError{codeUsage, refused}
 	}
 	return nil
 }
@@ -238,6 +249,11 @@ func (x *execution) campaignOver(ctx context.Context, labs *lab.Locals, done []r
 		return err
 	}
 	if x.resumed {
+		if more := c.Run.Skipped[len(x.run.Skipped):]; len(more) > 0 {
+			if err := x.store.AddNote(ctx, x.run.ID, store.Note{Skipped: more}); err != nil {
+				return err
+			}
+		}
 		if err := x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC()); err != nil {
 			return err
 		}
@@ -279,9 +295,12 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 		return fmt.Errorf("step %q needs a human", s.Prompt)
 	}
 	fmt.Fprintf(x.p.Err, "\n%s, then press Enter ", strings.TrimRight(s.Prompt, ". "))
+	if x.answers == nil {
+		x.answers = bufio.NewReader(x.p.In)
+	}
 	answered := make(chan error, 1)
 	go func() {
-		_, err := bufio.NewReader(x.p.In).ReadString('\n')
+		_, err := x.answers.ReadString('\n')
 		answered <- err
 	}()
 	select {

@@ -76,8 +76,8 @@ func groups(run *record.Run, trials []*judged) []*group {
 		out = append(out, g)
 		return g
 	}
-	skipped := map[string]bool{} // by the lab: listed with their reasons instead
-	for _, s := range run.Skipped {
+	skipped := map[string]bool{} // listed with their reasons instead
+	for _, s := range skippedCells(run, trials) {
 		skipped[s.Factors.Key()] = true
 	}
 	for _, f := range run.Design.Cells {
@@ -101,6 +101,24 @@ func groups(run *record.Run, trials []*judged) []*group {
 	for _, g := range out {
 		path := g.factors.Path().Key()
 		g.idle, g.verify = idle[path], verify[path]
+	}
+	return out
+}
+
+// skippedCells are those of the design and of the lab, without those that have
+// a trial: a run that is resumed may be able to do what it could not at first.
+func skippedCells(run *record.Run, trials []*judged) []record.Skipped {
+	measured := map[string]bool{}
+	for _, j := range trials {
+		if j.t.Row.Kind == record.RowLoad {
+			measured[j.t.Row.Factors.Key()] = true
+		}
+	}
+	out := []record.Skipped{}
+	for _, s := range slices.Concat(run.Design.Skipped, run.Skipped) {
+		if !measured[s.Factors.Key()] {
+			out = append(out, s)
+		}
 	}
 	return out
 }
@@ -190,15 +208,20 @@ func (g *group) addFailures() {
 	}
 }
 
-// addVerify casts what the verifying trial of the path found on the cell.
+// addVerify casts what the verifying trial of the path found on the cell. A
+// repeated one counts once, as any row does.
 func (g *group) addVerify() {
-	for _, j := range g.verify {
+	ok := map[string]bool{}
+	for _, j := range lastGood(g.verify) {
+		ok[j.t.Row.ID] = true
 		for _, r := range j.reasons {
 			if verifyReasons[r.Kind] {
 				g.cell.Reasons = append(g.cell.Reasons, r)
 			}
 		}
-		if j.grade == GradeFailed {
+	}
+	for _, j := range g.verify {
+		if !ok[j.t.Row.ID] {
 			g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "unverified",
 				Text: "the content of this path was not verified: trial " + j.t.ID + " failed"})
 		}

@@ -40,7 +40,7 @@ var baselineLevels = map[string]struct{ level, words string }{
 	"offload":  {"wire", "of the same with packets as on a wire"},
 	"ip":       {"4", "of the same with IPv4"},
 	"vlan":     {"", "of the same without VLAN tag"},
-	"sysctl":   {"", "of the same with the default"},
+	"sysctl":   {"default", "of the same with the default"},
 	"cpus":     {"off", "of the same without pinning"},
 	"link_mtu": {"", "of the same with the default link MTU"},
 }
@@ -112,12 +112,16 @@ func plainName(name string) string {
 	return name
 }
 
-// atBaseline treats the words for "nothing set" alike.
+// atBaseline treats the words for "nothing set" alike. Zero is none of them,
+// and of a sysctl nor are "off" and "none": those are values.
 func atBaseline(level, base string) bool {
 	if level == base {
 		return true
 	}
-	return base == "" && (level == "default" || level == "off" || level == "none" || level == "0")
+	if base == "default" {
+		return level == ""
+	}
+	return base == "" && (level == "default" || level == "off" || level == "none")
 }
 
 func describe(f record.Factors) string {
@@ -186,11 +190,9 @@ func union(a, b record.Factors) map[string]bool {
 	return names
 }
 
-// comparePairs compares on one metric, block by block, and corrects for the
-// number of comparisons.
-func comparePairs(pairs []pair, metric string) []Comparison {
-	var out []Comparison
-	var family []map[int]float64
+// comparePairs compares on one metric, block by block, and returns the logs of
+// the ratios beside.
+func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
 	for _, p := range pairs {
 		logs := logRatios(p.cell.byBlock(metric), p.against.byBlock(metric))
 		if len(logs) == 0 {
@@ -203,6 +205,11 @@ func comparePairs(pairs []pair, metric string) []Comparison {
 		out = append(out, c)
 		family = append(family, logs)
 	}
+	return out, family
+}
+
+// judgePairs tests comparisons as one family, whatever their metrics.
+func judgePairs(out []Comparison, family []map[int]float64) {
 	enough, index := family[:0:0], []int(nil)
 	for i, logs := range family {
 		if len(logs) >= MinInterval {
@@ -220,7 +227,6 @@ func comparePairs(pairs []pair, metric string) []Comparison {
 	for i := range out {
 		out[i].Verdict = verdict(out[i], SmallestRelevant)
 	}
-	return out
 }
 
 // logRatios are ln(a ÷ b) of the blocks in which both have a number above 0.
@@ -246,12 +252,18 @@ func ratioOf(logs []float64) Comparison {
 // verdict words a comparison. The same comes first: a difference inside the
 // smallest relevant one is no difference, however sure it is.
 func verdict(c Comparison, relevant float64) string {
+	none := 1.0
+	if c.Difference {
+		none = 0
+	}
 	switch {
 	case c.N < MinInterval:
 		return fmt.Sprintf("cannot tell (n < %d)", MinInterval)
-	case c.Low >= 1/(1+relevant) && c.High <= 1+relevant:
+	case c.Difference && c.Low == 0 && c.High == 0:
+		return "same"
+	case !c.Difference && c.Low >= 1/(1+relevant) && c.High <= 1+relevant:
 		return "same within ±" + unit.Significant(relevant*100, 1) + " %"
-	case c.PValue <= significance && (c.Low > 1 || c.High < 1):
+	case c.PValue <= significance && (c.Low > none || c.High < none):
 		return "different"
 	}
 	return "cannot tell"
@@ -261,6 +273,7 @@ func verdict(c Comparison, relevant float64) string {
 func compareCells(groups []*group, baseline record.Factors) []Comparison {
 	pairs := pairsOf(groups, baseline)
 	out := []Comparison{}
+	var family []map[int]float64
 	for _, m := range compared {
 		paths := map[string]bool{}
 		var chosen []pair
@@ -275,7 +288,9 @@ func compareCells(groups []*group, baseline record.Factors) []Comparison {
 			paths[key] = true
 			chosen = append(chosen, p)
 		}
-		out = append(out, comparePairs(chosen, m.metric)...)
+		c, logs := comparePairs(chosen, m.metric)
+		out, family = append(out, c...), append(family, logs...)
 	}
+	judgePairs(out, family)
 	return out
 }

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -207,6 +208,42 @@ func TestNoComparisonTwice(t *testing.T) {
 	for path, n := range seen {
 		if n != 1 {
 			t.Errorf("idle path compared %d times: %s", n, path)
+		}
+	}
+}
+
+// Zero is a level like any other, not the word for "nothing set".
+func TestZeroIsNoBaseline(t *testing.T) {
+	sack := "sysctl:net.ipv4.tcp_sack@client"
+	for _, test := range []struct {
+		name string
+		a, b record.Factors
+		want string
+	}{
+		{"sysctl 1 and 0", quickFactors(sack, "1"), quickFactors(sack, "0"), ""},
+		{"sysctl 0 and none", quickFactors(sack, "0"), quickFactors(sack, "none"), ""},
+		{"sysctl 0 and absent", quickFactors(sack, "0"), quickFactors(), "of the same with the default net.ipv4.tcp_sack@client"},
+		{"sysctl 0 and default", quickFactors(sack, "0"), quickFactors(sack, "default"), "of the same with the default net.ipv4.tcp_sack@client"},
+		{"firewall 100 and 0", quickFactors("firewall", "100"), quickFactors("firewall", "0"), ""},
+		{"firewall 0 and off", quickFactors("firewall", "0"), quickFactors("firewall", "off"), "of the same without firewall rules"},
+	} {
+		got := ""
+		for _, p := range pairsOf([]*group{{factors: test.a}, {factors: test.b}}, nil) {
+			got += p.name
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// The comparisons of one run are one family, whatever their metric.
+func TestOneFamily(t *testing.T) {
+	run, trials := quickRun(6)
+	d := Derive(run, trials)
+	for _, c := range d.Comparisons {
+		if want := fmt.Sprintf("; corrected for %d comparisons", len(d.Comparisons)); !strings.HasSuffix(c.Test, want) {
+			t.Errorf("%s %s: %q, want %q", c.Metric, c.Name, c.Test, want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Environment: orEmpty(run.Environments),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),
-		Skipped:     append(append([]record.Skipped{}, run.Design.Skipped...), run.Skipped...),
+		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
 		Comparisons: compareCells(cells, run.Design.Baseline),
 		Observing:   observing(trials),
@@ -121,7 +121,7 @@ func head(run *record.Run) RunHead {
 		ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
 		Description: run.Design.Description, Lab: run.Lab, LabNote: run.LabNote,
 		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
-		Version: run.Version, Method: run.Design.Method, Set: run.Design.Set, Cuts: run.Design.Cuts,
+		Version: run.Version, BinaryHash: run.BinaryHash, Method: run.Design.Method, Measure: run.Design.Measure, Set: run.Design.Set, Cuts: run.Design.Cuts,
 	}
 }
 

@@ -31,21 +31,23 @@ type Document struct {
 
 // RunHead identifies a run.
 type RunHead struct {
-	ID          string        `json:"id"`
-	Started     time.Time     `json:"started"`
-	Ended       time.Time     `json:"ended,omitzero"`
-	Plan        string        `json:"plan"`
-	Description string        `json:"description,omitempty"`
-	Lab         string        `json:"lab"`
-	LabNote     string        `json:"lab_note,omitempty"`
-	Seed        uint64        `json:"seed,string"`
-	Status      string        `json:"status"`
-	Reason      string        `json:"reason,omitempty"`
-	Command     string        `json:"command"` // the exact command that made it, seed included
-	Version     string        `json:"version"`
-	Method      record.Method `json:"method"`
-	Set         []string      `json:"set,omitempty"`
-	Cuts        []string      `json:"cuts,omitempty"`
+	ID          string         `json:"id"`
+	Started     time.Time      `json:"started"`
+	Ended       time.Time      `json:"ended,omitzero"`
+	Plan        string         `json:"plan"`
+	Description string         `json:"description,omitempty"`
+	Lab         string         `json:"lab"`
+	LabNote     string         `json:"lab_note,omitempty"`
+	Seed        uint64         `json:"seed,string"`
+	Status      string         `json:"status"`
+	Reason      string         `json:"reason,omitempty"`
+	Command     string         `json:"command"` // the exact command that made it, seed included
+	Version     string         `json:"version"`
+	BinaryHash  string         `json:"binary_hash,omitempty"` // sha256 of the executable
+	Method      record.Method  `json:"method"`
+	Measure     record.Measure `json:"measure"`
+	Set         []string       `json:"set,omitempty"`
+	Cuts        []string       `json:"cuts,omitempty"`
 }
 
 // Grades of a cell or trial.
@@ -148,6 +150,7 @@ type Comparison struct {
 	Against     record.Factors `json:"against"`
 	Name        string         `json:"name"` // "of the same without tunnel"
 	Ratio       float64        `json:"ratio"`
+	Difference  bool           `json:"difference,omitempty"` // of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's unit
 	Low         float64        `json:"low"`
 	High        float64        `json:"high"`
 	N           int            `json:"n"`

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 )
@@ -59,7 +60,67 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 		scores[i] = standardScores(f, blocks)
 		observed[i] = math.Abs(total(scores[i]))
 	}
-	return stepDown(scores, observed, len(blocks)), "Fisher–Pitman sign-flip, exact"
+	// By symmetry the last block's sign can stay.
+	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
+}
+
+// divisions is the largest number of divisions of blocks between two runs
+// that are all tried; eight against eight have 12870.
+const divisions = 20000
+
+// RunsTest returns the p-values of a family of comparisons of two runs,
+// adjusted for their number, and the name of the test. Each map holds the
+// values of a metric by block of its run, at least MinInterval of them.
+//
+// It is the same step-down maximum test, with every division of all blocks
+// between the runs tried, on the difference of the means; where there are too
+// many divisions Holm's correction of Mann–Whitney tests has the power.
+func RunsTest(a, b []map[int]float64) (p []float64, name string) {
+	blocksA, blocksB := blocksOf(a), blocksOf(b)
+	n, all := len(blocksA), len(blocksA)+len(blocksB)
+	if len(a) < 2 || logChoose(all, n) > math.Log(divisions) {
+		p = make([]float64, len(a))
+		for i := range a {
+			p[i] = MannWhitney(inOrder(a[i], blocksA), inOrder(b[i], blocksB))
+		}
+		return Holm(p), "Mann–Whitney U, exact"
+	}
+	scores, observed := make([][]float64, len(a)), make([]float64, len(a))
+	for i := range a {
+		both := map[int]float64{} // block of the first run, or n + block of the second
+		mean := total(append(inOrder(a[i], blocksA), inOrder(b[i], blocksB)...)) / float64(len(a[i])+len(b[i]))
+		for k, block := range blocksA {
+			if v, ok := a[i][block]; ok {
+				both[k] = v - mean
+			}
+		}
+		for k, block := range blocksB {
+			if v, ok := b[i][block]; ok {
+				both[n+k] = v - mean
+			}
+		}
+		scores[i] = standardScores(both, upTo(all))
+		observed[i] = math.Abs(total(scores[i][:n]) - total(scores[i][n:]))
+	}
+	free := all
+	if 2*n == all {
+		free-- // by symmetry the last block can stay
+	}
+	var patterns []int
+	for x := range 1 << free {
+		if bits.OnesCount(uint(x)) == n {
+			patterns = append(patterns, x)
+		}
+	}
+	return stepDown(scores, observed, patterns), "Fisher–Pitman permutation, exact"
+}
+
+func upTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
 }
 
 func blocksOf(family []map[int]float64) []int {
@@ -114,18 +175,16 @@ func total(v []float64) float64 {
 }
 
 // stepDown counts, for each comparison from the strongest, the sign patterns
-// in which the largest statistic of it and the weaker ones is as large. By
-// symmetry the last block's sign can stay.
-func stepDown(scores [][]float64, observed []float64, blocks int) []float64 {
+// in which the largest statistic of it and the weaker ones is as large.
+func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	negated := make([]float64, len(observed))
 	for i, o := range observed {
 		negated[i] = -o
 	}
 	order := byValue(negated)
 	reached := make([]int, len(order))
-	patterns := 1 << max(blocks-1, 0)
 	const same = 1e-9
-	for pattern := range patterns {
+	for _, pattern := range patterns {
 		largest := 0.0
 		for i := len(order) - 1; i >= 0; i-- {
 			k, sum := order[i], 0.0
@@ -144,7 +203,7 @@ func stepDown(scores [][]float64, observed []float64, blocks int) []float64 {
 	adjusted := make([]float64, len(observed))
 	worst := 0.0
 	for i, k := range order {
-		worst = math.Max(worst, float64(reached[i])/float64(patterns))
+		worst = math.Max(worst, float64(reached[i])/float64(len(patterns)))
 		adjusted[k] = worst
 	}
 	return adjusted

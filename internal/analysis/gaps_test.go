@@ -3,6 +3,7 @@ package analysis
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -86,5 +87,96 @@ func TestDeriveSurvivesGaps(t *testing.T) {
 		if d.Cells == nil || d.Trials == nil || d.Skipped == nil || len(d.Summary) == 0 {
 			t.Errorf("%s: lists are null: %+v", name, d)
 		}
+	}
+}
+
+// Probes that were all lost are not probes that never ran.
+func TestLatencyOfLostProbes(t *testing.T) {
+	const p50 = "rtt_loaded_p50_ns"
+	f := quickFactors()
+	lose := func(all bool) *Cell {
+		run, trials := quickRun(3)
+		for i := range trials {
+			if r := trials[i].Row; r.Kind == record.RowLoad && r.Factors.Key() == f.Key() && (all || r.Block == 2) {
+				for k := range trials[i].Loaded.RTT {
+					trials[i].Loaded.RTT[k] = -1
+				}
+			}
+		}
+		return cellOf(t, Derive(run, trials), f)
+	}
+	c := lose(false)
+	if c.Metrics[p50].N != 2 || c.Metrics[probeLoss].N != 3 {
+		t.Errorf("n = %d of the latency and %d of the loss, want 2 and 3", c.Metrics[p50].N, c.Metrics[probeLoss].N)
+	}
+	var got []string
+	for _, k := range c.Caveats {
+		if k.Kind == "partly-missing" {
+			got = append(got, k.Text)
+		}
+	}
+	want := []string{"rtt_loaded: known in 2 of 3 trials (no probe was answered)",
+		"rtt_added_p50_ns: known in 2 of 3 trials (no probe was answered)"}
+	for _, text := range want {
+		if !slices.Contains(got, text) {
+			t.Errorf("caveats %q, want %q among them", got, text)
+		}
+	}
+	if why := lose(true).Missing[p50]; why != "no probe was answered" {
+		t.Errorf("all lost: missing because %q", why)
+	}
+}
+
+// A verifying trial that was repeated with success leaves no doubt.
+func TestRepeatedVerify(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		repeated bool
+		want     int
+	}{{"failed", false, 1}, {"failed, then repeated", true, 0}} {
+		run, trials := quickRun(3)
+		bad := trials[0]
+		bad.Row.Kind, bad.Row.ID, bad.ID, bad.Row.Factors = record.RowVerify, "b0-v01", "b0-v01.1", quickFactors().Path()
+		bad.Status, bad.Failure = record.TrialFailed, &record.Failure{Phase: record.PhaseVerify, Error: "no answer"}
+		trials = append(trials, bad)
+		if test.repeated {
+			again := bad
+			again.ID, again.Attempt, again.Status, again.Failure = "b0-v01.2", 2, record.TrialOK, nil
+			trials = append(trials, again)
+		}
+		got := 0
+		for _, c := range cellOf(t, Derive(run, trials), quickFactors()).Caveats {
+			if c.Kind == "unverified" {
+				got++
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: %d caveats, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// What a resumed run could do after all is not listed as skipped.
+func TestSkippedAndThenMeasured(t *testing.T) {
+	run, trials := quickRun(3)
+	never := quickFactors("engine", "iperf3")
+	run.Skipped = []record.Skipped{{Factors: quickFactors(), Reason: "no iperf3"}, {Factors: never, Reason: "no iperf3"}}
+	run.Design.Cells = append(run.Design.Cells, never)
+	run.Design.Requirements = []record.Requirement{{Text: "goodput >= 1", Metric: goodput, Op: ">=", Value: 1}}
+	d := Derive(run, trials)
+	if len(d.Skipped) != 1 || d.Skipped[0].Factors.Key() != never.Key() {
+		t.Errorf("skipped %v, want the one without a trial", d.Skipped)
+	}
+	if d.Cells[0].Factors.Key() != quickFactors().Key() {
+		t.Errorf("the first cell is %v, want the design's", d.Cells[0].Factors)
+	}
+	missed := 0
+	for _, r := range d.Thresholds {
+		if !r.Met {
+			missed++
+		}
+	}
+	if missed != 1 {
+		t.Errorf("%d requirements missed, want 1", missed)
 	}
 }

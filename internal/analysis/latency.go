@@ -81,6 +81,9 @@ func Bufferbloat(addedNs float64) string {
 }
 
 func tooFewProbes(n int, q percentile) string {
+	if n == 0 {
+		return "no probe was answered"
+	}
 	return fmt.Sprintf("%d answered probes do not carry %s", n, q.name)
 }
 
@@ -91,13 +94,13 @@ func tooFewProbes(n int, q percentile) string {
 // order-statistic interval of the pool (Level is then set, and holds as far as
 // probes are independent), and says "pooled".
 func (g *group) summariseLatency(good []*judged) {
-	idle := withRTT(good, "idle")
+	idle := probed(good, "idle")
 	if len(idle) == 0 {
-		idle = withRTT(lastGood(g.idle), "idle")
+		idle = probed(lastGood(g.idle), "idle")
 	}
 	g.addPercentiles("idle", idle, "the idle path was not measured")
-	g.addPercentiles("loaded", withRTT(good, "loaded"), "no latency probe ran beside the load")
-	if len(withRTT(good, "idle")) == 0 && len(idle) > 0 {
+	g.addPercentiles("loaded", probed(good, "loaded"), "no latency probe ran beside the load")
+	if len(probed(good, "idle")) == 0 && len(idle) > 0 {
 		var lost []float64
 		for _, j := range idle {
 			lost = append(lost, j.m.values[probeLossIdle])
@@ -106,18 +109,32 @@ func (g *group) summariseLatency(good []*judged) {
 	}
 }
 
-func withRTT(trials []*judged, kind string) []*judged {
+// probed are the trials in which a probe ran, whether it was answered or not.
+func probed(trials []*judged, kind string) []*judged {
 	var out []*judged
 	for _, j := range trials {
-		if len(j.m.rtts[kind]) > 0 {
+		if _, ran := j.m.rtts[kind]; ran {
 			out = append(out, j)
 		}
 	}
 	return out
 }
 
-func (g *group) addPercentiles(kind string, trials []*judged, why string) {
+func (g *group) addPercentiles(kind string, ran []*judged, why string) {
 	var pool []float64
+	var trials []*judged
+	for _, j := range ran {
+		if len(j.m.rtts[kind]) > 0 {
+			trials = append(trials, j)
+		}
+	}
+	if len(ran) > 0 {
+		why = tooFewProbes(0, percentiles[0])
+	}
+	if n := len(trials); n > 0 && n < len(ran) {
+		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "partly-missing",
+			Text: fmt.Sprintf("rtt_%s: known in %d of %d trials (%s)", kind, n, len(ran), why)})
+	}
 	for _, q := range percentiles {
 		name := rtt(kind, q)
 		if len(trials) == 0 {
@@ -193,6 +210,9 @@ func (g *group) addAdded() {
 	for _, j := range g.good() {
 		loaded, ok := j.m.values[rtt("loaded", percentiles[0])]
 		if !ok {
+			if why := j.m.missing[rtt("loaded", percentiles[0])]; why != "" {
+				j.m.lack(why, rttAdded)
+			}
 			continue
 		}
 		idle, ok := blocks[j.t.Row.Block]

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // RunComparison is two runs side by side: b against a. Runs made at different
@@ -19,6 +19,7 @@ type RunComparison struct {
 	B           RunHead          `json:"b"`
 	Summary     []string         `json:"summary"`
 	Comparisons []Comparison     `json:"comparisons"` // ratio b ÷ a
+	Regressions []Regression     `json:"regressions"` // what is worse in b, or lost
 	Changes     []Change         `json:"changes"`     // what differs between the runs
 	OnlyA       []record.Factors `json:"only_a,omitempty"`
 	OnlyB       []record.Factors `json:"only_b,omitempty"`
@@ -35,229 +36,237 @@ type Change struct {
 	Cause bool   `json:"cause"`
 }
 
+// Regression is a cell that is worse in the second run, or has no number there
+// where the first had one.
+type Regression struct {
+	Factors record.Factors `json:"factors"`
+	Metric  string         `json:"metric,omitempty"` // absent: the cell as a whole
+	Text    string         `json:"text"`
+}
+
+// judgedMetrics are those on which two runs are compared: what a network does
+// for its users. A processor that is busier may be busy with more packets. One
+// that is vital is missed where only the second run lacks it; percentiles far
+// out also need enough probes.
+var judgedMetrics = [...]struct {
+	name          string
+	ofPath, vital bool
+}{
+	{name: goodput, vital: true},
+	{name: packetRate, vital: true},
+	{name: lossRatio, vital: true},
+	{name: retransmits, vital: true},
+	{name: "rtt_idle_p50_ns", ofPath: true, vital: true},
+	{name: "rtt_loaded_p50_ns", vital: true},
+	{name: "rtt_loaded_p99_ns"},
+}
+
 // CompareRuns matches the cells of two runs by their factors and compares the
 // metrics that both have: the ratio of the medians' Hodges–Lehmann shift on
-// logarithms, with the interval and the p-value of the exact Mann–Whitney
-// test, corrected by Holm over each metric. Below six runs on either side
-// there is no verdict.
+// logarithms, with the interval that inverts the Mann–Whitney test. All
+// comparisons are one family, see RunsTest. Below six runs on either side there
+// is no verdict.
 func CompareRuns(a, b *Document) *RunComparison {
-	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b), Comparisons: []Comparison{}}
-	causes := causesOf(c.Changes)
+	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b), Comparisons: []Comparison{}, Regressions: []Regression{}}
 	theirs := map[string]*Cell{}
 	for i := range b.Cells {
 		theirs[b.Cells[i].Factors.Key()] = &b.Cells[i]
 	}
-	var matched [][2]*Cell
+	var matched []record.Factors
 	for i := range a.Cells {
-		key := a.Cells[i].Factors.Key()
+		mine := &a.Cells[i]
+		key := mine.Factors.Key()
 		other, ok := theirs[key]
+		c.Regressions = append(c.Regressions, lost(mine, other, b.Skipped)...)
 		if !ok {
-			c.OnlyA = append(c.OnlyA, a.Cells[i].Factors)
+			c.OnlyA = append(c.OnlyA, mine.Factors)
 			continue
 		}
 		delete(theirs, key)
-		matched = append(matched, [2]*Cell{&a.Cells[i], other})
+		matched = append(matched, mine.Factors)
 	}
 	for i := range b.Cells {
 		if _, left := theirs[b.Cells[i].Factors.Key()]; left {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
-	for _, m := range unionMetrics(a.Metrics, b.Metrics) {
-		if family := compareUnpaired(matched, m, causes); len(family) > 0 {
-			c.Comparisons = append(c.Comparisons, family...)
-			c.Metrics = append(c.Metrics, m)
-		}
-	}
+	c.Comparisons = compareUnpaired(matched, valuesOf(a), valuesOf(b), causesOf(c.Changes))
+	c.Metrics = judgedOf(slices.Concat(a.Metrics, b.Metrics), c.Comparisons)
+	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
 	return c
 }
 
-func unionMetrics(a, b []record.Metric) []record.Metric {
-	seen := map[string]bool{}
-	var out []record.Metric
-	for _, m := range slices.Concat(a, b) {
-		if !seen[m.Name] && m.Better != "" {
-			seen[m.Name] = true
-			out = append(out, m)
+// lost are the numbers that a cell had in the first run and has not in the
+// second.
+func lost(a, b *Cell, skipped []record.Skipped) []Regression {
+	switch {
+	case a.Runs == 0:
+		return nil
+	case b == nil:
+		text := "it is not in the second run"
+		for _, s := range skipped {
+			if s.Factors.Key() == a.Factors.Key() {
+				text = "it was skipped in the second run: " + s.Reason
+			}
+		}
+		return []Regression{{Factors: a.Factors, Text: text}}
+	case b.Runs == 0:
+		text := "it has no number in the second run"
+		if len(b.Reasons) > 0 {
+			text += ": " + b.Reasons[0].Text
+		}
+		return []Regression{{Factors: a.Factors, Text: text}}
+	}
+	var out []Regression
+	for _, m := range judgedMetrics {
+		_, had := a.Metrics[m.name]
+		if _, has := b.Metrics[m.name]; !m.vital || !had || has {
+			continue
+		}
+		text := m.name + " is missing in the second run"
+		if why := b.Missing[m.name]; why != "" {
+			text += ": " + why
+		}
+		out = append(out, Regression{a.Factors, m.name, text})
+	}
+	return out
+}
+
+// worse are the comparisons that found a difference for the worse.
+func worse(c *RunComparison) []Regression {
+	better := map[string]string{}
+	for _, m := range c.Metrics {
+		better[m.Name] = m.Better
+	}
+	var out []Regression
+	for _, x := range c.Comparisons {
+		same, text := 1.0, "is "+unit.Percent(x.Ratio)+" of what it was"
+		if x.Difference {
+			same, text = 0, "changed by "+unit.Significant(x.Ratio, 3)
+		}
+		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower && x.Ratio > same
+		if bad && (x.Verdict == "different" || x.Verdict == "confounded") {
+			out = append(out, Regression{x.Factors, x.Metric, x.Metric + " " + text})
 		}
 	}
 	return out
 }
 
-// compareUnpaired compares one metric in all matched cells. Ratios need
-// values above zero; metrics that may be zero, such as drops, are left out
-// where they are.
-func compareUnpaired(matched [][2]*Cell, m record.Metric, causes []string) []Comparison {
-	var out []Comparison
-	var p []float64
-	var tested []int
-	for _, pair := range matched {
-		a, okA := logsOf(pair[0], m.Name)
-		b, okB := logsOf(pair[1], m.Name)
-		if !okA || !okB {
+func judgedOf(declared []record.Metric, used []Comparison) []record.Metric {
+	names := map[string]bool{}
+	for _, c := range used {
+		names[c.Metric] = true
+	}
+	var out []record.Metric
+	for _, m := range declared {
+		if names[m.Name] {
+			out = append(out, m)
+			delete(names, m.Name)
+		}
+	}
+	return out
+}
+
+// valuesOf are the values of a run's metrics: cell or path → metric → block.
+func valuesOf(d *Document) map[string]map[string]map[int]float64 {
+	out := map[string]map[string]map[int]float64{}
+	for _, t := range d.Trials {
+		if t.Kind == record.RowVerify {
 			continue
 		}
-		c := Comparison{Metric: m.Name, Factors: pair[1].Factors, Against: pair[0].Factors,
-			Name: "of the earlier run", N: min(len(a), len(b)), Interval: IntervalRange}
-		shift, low, high, level, ok := Shift(a, b)
-		c.Ratio = math.Exp(shift)
-		if c.N >= MinInterval && ok {
-			c.Low, c.High, c.Level, c.Interval = math.Exp(low), math.Exp(high), level, IntervalOrder
-			tested = append(tested, len(out))
-			p = append(p, MannWhitney(a, b))
-		} else {
-			c.Low, c.High = math.Exp(slices.Min(b)-slices.Max(a)), math.Exp(slices.Max(b)-slices.Min(a))
-			if len(a) == 1 && len(b) == 1 {
-				c.Interval = IntervalSingle
+		for _, key := range []string{t.Factors.Key(), t.Factors.Path().Key()} {
+			for name, v := range t.Metrics {
+				if out[key] == nil {
+					out[key] = map[string]map[int]float64{}
+				}
+				if out[key][name] == nil {
+					out[key][name] = map[int]float64{}
+				}
+				out[key][name][t.Block] = v
 			}
 		}
-		out = append(out, c)
 	}
-	test := "Mann–Whitney U, exact"
-	if len(p) > 1 {
-		test += fmt.Sprintf("; Holm over %d cells", len(p))
+	return out
+}
+
+// compareUnpaired compares the cells that both runs have.
+func compareUnpaired(cells []record.Factors, ofA, ofB map[string]map[string]map[int]float64, causes []string) []Comparison {
+	out := []Comparison{}
+	var a, b []map[int]float64
+	var tested []int
+	for _, m := range judgedMetrics {
+		seen := map[string]bool{}
+		for _, f := range cells {
+			key := f.Key()
+			if m.ofPath {
+				key = f.Path().Key()
+			}
+			x, y := ofA[key][m.name], ofB[key][m.name]
+			if seen[key] || len(x) == 0 || len(y) == 0 || m.name == goodput && f["protocol"] == "udp" {
+				continue // the packet rate of UDP says the same
+			}
+			seen[key] = true
+			c, x, y := unpaired(x, y)
+			c.Metric, c.Factors, c.Against, c.Name = m.name, f, f, "of the first run"
+			if c.Interval == IntervalOrder {
+				a, b, tested = append(a, x), append(b, y), append(tested, len(out))
+			}
+			out = append(out, c)
+		}
 	}
-	for k, adjusted := range Holm(p) {
-		out[tested[k]].PValue, out[tested[k]].Test = adjusted, test
+	adjusted, test := RunsTest(a, b)
+	if len(a) > 1 {
+		test += fmt.Sprintf("; corrected for %d comparisons", len(a))
+	}
+	for k, p := range adjusted {
+		out[tested[k]].PValue, out[tested[k]].Test = p, test
 	}
 	for i := range out {
 		c := &out[i]
-		if c.Verdict = verdict(*c, SmallestRelevant); c.Verdict == "different" && len(causes) > 1 {
+		c.Verdict = verdict(*c, SmallestRelevant)
+		if c.Verdict == "different" && len(causes) > 1 {
 			c.Verdict, c.Confounders = "confounded", causes
 		}
 	}
 	return out
 }
 
-func logsOf(c *Cell, metric string) ([]float64, bool) {
-	v, ok := c.Metrics[metric]
-	if !ok || len(v.Values) == 0 {
-		return nil, false
+// unpaired estimates how b differs from a, and returns the values on the scale
+// that it used: logarithms, or as they are where a zero leaves no ratio.
+func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
+	c := Comparison{N: min(len(a), len(b)), Interval: IntervalRange}
+	scale := math.Exp
+	logA, okA := logsOf(a)
+	logB, okB := logsOf(b)
+	if c.Difference = !okA || !okB; c.Difference {
+		scale = func(x float64) float64 { return x }
+	} else {
+		a, b = logA, logB
 	}
-	logs := make([]float64, len(v.Values))
-	for i, x := range v.Values {
+	x, y := inOrder(a, blocksOf([]map[int]float64{a})), inOrder(b, blocksOf([]map[int]float64{b}))
+	shift, low, high, level, ok := Shift(x, y)
+	switch {
+	case c.N >= MinInterval && ok:
+		c.Level, c.Interval = level, IntervalOrder
+	case len(x) == 1 && len(y) == 1:
+		low, high, c.Interval = shift, shift, IntervalSingle
+	default:
+		low, high = slices.Min(y)-slices.Max(x), slices.Max(y)-slices.Min(x)
+	}
+	c.Ratio, c.Low, c.High = scale(shift), scale(low), scale(high)
+	return c, a, b
+}
+
+func logsOf(values map[int]float64) (map[int]float64, bool) {
+	logs := map[int]float64{}
+	for block, x := range values {
 		if !(x > 0) {
 			return nil, false
 		}
-		logs[i] = math.Log(x)
+		logs[block] = math.Log(x)
 	}
 	return logs, true
-}
-
-// changes lists everything that differs between the runs and is not a factor.
-func changes(a, b *Document) []Change {
-	var out []Change
-	add := func(kind, name, x, y string, cause bool) {
-		if x != y {
-			out = append(out, Change{kind, name, x, y, cause})
-		}
-	}
-	add("lab", "lab", a.Run.Lab, b.Run.Lab, true)
-	add("lab", "note", a.Run.LabNote, b.Run.LabNote, true)
-	add("version", "chokepoint", a.Run.Version, b.Run.Version, true)
-	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
-	add("plan", "duration", a.Run.Method.Duration.String(), b.Run.Method.Duration.String(), true)
-	add("plan", "warmup", a.Run.Method.Warmup.String(), b.Run.Method.Warmup.String(), true)
-	add("plan", "order", a.Run.Method.Order, b.Run.Method.Order, true)
-	for _, name := range sortedKeys(union(a.Conditions, b.Conditions)) {
-		add("condition", name, a.Conditions[name], b.Conditions[name], true)
-	}
-	out = append(out, environmentChanges(a.Environment, b.Environment)...)
-	for _, name := range resolvedNames(a, b) {
-		add("environment", name, resolvedOf(a, name), resolvedOf(b, name), true)
-	}
-	return out
-}
-
-// environmentChanges compares fingerprints node by node. A fact that is
-// unknown on one side cannot be ruled out, and is listed as unknown.
-func environmentChanges(a, b []record.Environment) []Change {
-	facts := func(list []record.Environment) map[string]map[string]string {
-		m := map[string]map[string]string{}
-		for _, e := range list {
-			m[e.Node] = e.Facts
-		}
-		return m
-	}
-	left, right := facts(a), facts(b)
-	nodes := map[string]bool{}
-	for n := range left {
-		nodes[n] = true
-	}
-	for n := range right {
-		nodes[n] = true
-	}
-	// The same change on many nodes of one machine is one change.
-	seen := map[string]int{}
-	var out []Change
-	for _, node := range sortedKeys(nodes) {
-		for _, name := range sortedKeys(union(left[node], right[node])) {
-			x, y := known(left[node], name), known(right[node], name)
-			if x == y || volatileFacts[name] {
-				continue
-			}
-			key := name + "\x00" + x + "\x00" + y
-			if i, again := seen[key]; again {
-				out[i].Name += ", " + node
-				continue
-			}
-			seen[key] = len(out)
-			out = append(out, Change{"environment", name + " on " + node, x, y, true})
-		}
-	}
-	return out
-}
-
-func known(facts map[string]string, name string) string {
-	if v, ok := facts[name]; ok {
-		return v
-	}
-	return "unknown"
-}
-
-// volatileFacts change from boot to boot or run to run by themselves.
-var volatileFacts = map[string]bool{"boot_id": true, "uptime": true, "hostname": true, "time": true}
-
-func resolvedNames(a, b *Document) []string {
-	names := map[string]bool{}
-	for _, d := range []*Document{a, b} {
-		for i := range d.Cells {
-			for n := range d.Cells[i].Resolved {
-				names[n] = true
-			}
-		}
-	}
-	return sortedKeys(names)
-}
-
-// resolvedOf lists what a factor was resolved to anywhere in a run.
-func resolvedOf(d *Document, name string) string {
-	values := map[string]bool{}
-	for i := range d.Cells {
-		if v := d.Cells[i].Resolved[name]; v != "" {
-			values[v] = true
-		}
-	}
-	return strings.Join(sortedKeys(values), ", ")
-}
-
-func causesOf(list []Change) []string {
-	var out []string
-	for _, c := range list {
-		if c.Cause {
-			out = append(out, fmt.Sprintf("%s: %s → %s", c.Name, orNone(c.A), orNone(c.B)))
-		}
-	}
-	sort.Strings(out)
-	return out
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 // runWords says in words what a comparison of runs found.
@@ -276,6 +285,9 @@ func runWords(c *RunComparison) []string {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
 	}
 	var out []string
+	if n := len(c.Regressions); n > 0 {
+		out = append(out, fmt.Sprintf("Worse in the second run, or lost: %d.", n))
+	}
 	if len(parts) > 0 {
 		out = append(out, "Goodput in the cells that both runs measured: "+strings.Join(parts, ", ")+".")
 	}

@@ -53,13 +53,7 @@ func (l *Lab) turnByCommand(ctx context.Context, n *Node, s record.Setting, k kn
 	if err == nil {
 		return t, nil
 	}
-	if undoErr := t.undo(context.WithoutCancel(ctx)); undoErr != nil {
-		return nil, errors.Join(err, fmt.Errorf("undo it: %w: %w", ErrDirty, undoErr)) // its entry stays, for restore
-	}
-	if l.journal != nil {
-		err = errors.Join(err, l.journal.Done(t.seq))
-	}
-	return nil, err
+	return l.failed(ctx, t, err)
 }
 
 func command(ctx context.Context, n *Node, s record.Setting, value string) error {

@@ -145,6 +145,10 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 		t.Errorf("restore while the guest lives: queue length %s, want it untouched", got)
 	}
 	kill(t, cmd)
+	restoreBesideAnotherRun(t, dir)
+	if got := length(); got != aSetting.Value {
+		t.Errorf("restore while another run has the lab: queue length %s, want it untouched", got)
+	}
 	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
 	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0], "put back txqueuelen="+before) {
 		t.Errorf("restore after the guest's death: got %+v, %v, want its one setting put back", restored, err)
@@ -156,6 +160,27 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 		t.Error("after restore: the detached lab is gone, want it untouched")
 	}
 	wantEmpty(t, dir+"/journal")
+}
+
+// restoreBesideAnotherRun: what is to be put back is in a lab that a campaign
+// is using.
+func restoreBesideAnotherRun(t *testing.T, dir string) {
+	t.Helper()
+	j, err := journal.Create(t.TempDir(), "another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := lab.Attach(dir+"/labs", "kept", registry.LabParts(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Held, []string{"kept"}) {
+		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone", restored, err)
+	}
+	if err := errors.Join(another.Close(labtest.Context(t)), j.Close()); err != nil {
+		t.Errorf("close: %v", err)
+	}
 }
 
 // TestRestoreLeavesTheLivingAlone: the owner of this lab is this process.
@@ -179,6 +204,50 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	}
 	if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
 		t.Errorf("close: %v", err)
+	}
+	wantEmpty(t, dir+"/labs")
+}
+
+// TestRestoreBesideLabsThatStart restores again and again while labs that stay
+// come up.
+func TestRestoreBesideLabsThatStart(t *testing.T) {
+	dir := t.TempDir()
+	stop, restored := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		for {
+			select {
+			case <-stop:
+				restored <- err
+				return
+			default:
+				_, again := lab.Restore(t.Context(), dir+"/journal", dir+"/labs")
+				err = errors.Join(err, again)
+			}
+		}
+	}()
+	for i := range 8 {
+		id := "l" + strconv.Itoa(i)
+		_, err := lab.Local{ID: id, Topology: forward(t), Dir: dir + "/labs", Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+		if err != nil {
+			close(stop)
+			<-restored
+			labtest.Refused(t, err)
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-restored; err != nil {
+		t.Errorf("restore: %v", err)
+	}
+	infos, err := lab.List(dir + "/labs")
+	if err != nil || len(infos) != 8 {
+		t.Errorf("labs: got %d, %v, want eight", len(infos), err)
+	}
+	for _, i := range infos {
+		if err := lab.Down(dir+"/labs", i); err != nil {
+			t.Error(err)
+		}
 	}
 	wantEmpty(t, dir+"/labs")
 }

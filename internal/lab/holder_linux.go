@@ -46,6 +46,8 @@ type holderRequest struct {
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
+	// Refused: the kernel made no namespaces, or only ones without power.
+	Refused bool `json:"refused,omitempty"`
 }
 
 func answerOf(err error) holderAnswer {
@@ -53,6 +55,8 @@ func answerOf(err error) holderAnswer {
 		return holderAnswer{}
 	}
 	a := holderAnswer{Error: err.Error()}
+	var r *refused
+	a.Refused = errors.As(err, &r)
 	var h interface{ Hint() string }
 	if errors.As(err, &h) {
 		a.Hint = h.Hint()
@@ -106,7 +110,7 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	}
 	defer dir.Close()
 	if err := mountOwn(); err != nil {
-		return nil, err
+		return nil, &refused{err}
 	}
 	plan := layouts(q.Topology)
 	anchors := make([]*host.Child, len(plan))
@@ -184,11 +188,15 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
 	defer f.Close()
-	return host.Spawn{
+	anchor, err := host.Spawn{
 		Args:       []string{role, node},
 		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS,
 		Files:      append([]*os.File{f}, taps...),
 	}.Start()
+	if err != nil {
+		return nil, &refused{err}
+	}
+	return anchor, nil
 }
 
 // ask sends a node's first process what the node must be.
@@ -245,30 +253,46 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	return serveNode(ln.(*net.UnixListener), agentArgs)
 }
 
+// serveNode lives as long as its listener: a connection that cannot be served
+// is closed and said on standard error, since the node's namespaces, and what
+// other agents have set in them, would end with this process.
 func serveNode(ln *net.UnixListener, agentArgs []string) error {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("accept: %w", err)
+		if err == nil {
+			err = startAgent(c, agentArgs)
 		}
-		f, err := c.File()
-		c.Close()
 		if err != nil {
-			return fmt.Errorf("accept: %w", err)
+			fmt.Fprintln(os.Stderr, "serve node:", err)
+			time.Sleep(breath)
 		}
-		// The pollable, non-blocking mode is a property of the open file and
-		// would reach the agent; it wants its standard input blocking or not
-		// as its own runtime decides, which it detects.
-		agent, err := host.Spawn{Args: agentArgs, Conn: f}.Start()
-		f.Close()
-		if err != nil {
-			return err
-		}
-		go agent.Wait() // reaps it when it leaves
 	}
+}
+
+// breath keeps an error that lasts, such as too many open files, from taking
+// a whole core.
+const breath = 10 * time.Millisecond
+
+// startAgent starts an agent on the connection, which is then its own.
+func startAgent(c *net.UnixConn, args []string) error {
+	f, err := c.File()
+	c.Close()
+	if err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	defer f.Close()
+	// The pollable, non-blocking mode is a property of the open file and
+	// would reach the agent; it wants its standard input blocking or not
+	// as its own runtime decides, which it detects.
+	agent, err := host.Spawn{Args: args, Conn: f}.Start()
+	if err != nil {
+		return err
+	}
+	go agent.Wait() // reaps it when it leaves
+	return nil
 }
 
 // mountNode gives this mount namespace a /sys that shows its network

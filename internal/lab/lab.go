@@ -59,9 +59,12 @@ type Lab struct {
 
 	settings []*turned // in the order applied
 	tunnels  map[string]*laid
-	clock    int // ages the tunnels
+	last     string // key of the tunnel that was wanted last, "" for the plain path
+	left     error  // what tunnels given up on have left
+	clock    int    // ages the tunnels
 
-	down func(ctx context.Context) error // ends what Up began
+	owned bool                            // all that was changed goes with down
+	down  func(ctx context.Context) error // ends what Up began
 }
 
 // Node returns a node by name, connecting to its agent at first use.
@@ -105,9 +108,14 @@ func (l *Lab) Nodes() []string {
 }
 
 // Close puts everything back: settings, tunnels, connections, and the lab
-// itself if we own it. It goes on after errors and joins them under ErrDirty.
+// itself if we own it. It goes on after errors and joins them under ErrDirty;
+// what was left in a lab that is gone is no error.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Settle(ctx, nil)
+	if err != nil && l.Mend(ctx) {
+		err = l.Settle(ctx, nil)
+	}
+	err = errors.Join(err, l.left)
 	for key := range l.tunnels {
 		err = errors.Join(err, l.lower(ctx, key))
 	}
@@ -120,7 +128,11 @@ func (l *Lab) Close(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if l.down != nil {
-		err = errors.Join(err, l.down(ctx))
+		downErr := l.down(ctx)
+		if l.owned && downErr == nil && l.goneWithIt() {
+			err = l.forget()
+		}
+		err = errors.Join(err, downErr)
 	}
 	if err != nil {
 		return fmt.Errorf("take down lab %s: %w: %w", l.ID, ErrDirty, err)

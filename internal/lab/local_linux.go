@@ -55,12 +55,13 @@ const infoFile = "lab.json"
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	l := newLab(o.ID, o.Topology, o.Guest, o.Parts, o.Journal)
 	dir := filepath.Join(o.Dir, o.ID)
-	if err := makeDir(o.Dir, dir); err != nil {
+	held, err := makeDir(o.Dir, dir)
+	if err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
 	}
-	child, err := o.startHolder(ctx, dir)
+	child, err := o.startHolder(ctx, dir, upTime)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 	}
 	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
 		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest}
@@ -77,12 +78,19 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if err != nil {
 		child.Kill()
 		child.Close()
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		left := os.RemoveAll(dir)
+		if left == nil && seq > 0 {
+			left = o.Journal.Done(seq)
+		}
+		return nil, errors.Join(err, left, held.Close())
 	}
 	l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
-	if !o.Detached {
+	if o.Detached {
+		held.Close() // its file says that it is up
+	} else {
+		l.owned = true
 		l.down = func(context.Context) error {
-			err := errors.Join(child.Close(), os.RemoveAll(dir))
+			err := errors.Join(child.Close(), os.RemoveAll(dir), held.Close())
 			if err == nil && o.Journal != nil {
 				err = o.Journal.Done(seq)
 			}
@@ -92,18 +100,46 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir makes dir in above; whoever has just taken down the last lab may be
-// removing the empty folder above meanwhile.
-func makeDir(above, dir string) (err error) {
+// makeDir makes dir in above and holds it against sweeping for as long as the
+// file is open. Whoever has just taken down the last lab may be removing the
+// empty folder above meanwhile, and a restore may sweep dir before it is held.
+func makeDir(above, dir string) (held *os.File, err error) {
 	for range 3 {
 		if err = os.MkdirAll(above, 0o700); err != nil {
-			return err
+			return nil, err
 		}
-		if err = os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err = os.Mkdir(dir, 0o700); err == nil {
+			held, err = holdDir(dir, 0)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return held, err
 		}
 	}
-	return err
+	return nil, err
+}
+
+// holdDir locks a directory, with unix.LOCK_NB only if nobody else has it.
+func holdDir(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|how); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	ours, err := f.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Stat(dir); err == nil && !os.SameFile(ours, there) {
+			err = fs.ErrNotExist // removed before it was locked
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journal.Journal) *Lab {
@@ -116,8 +152,9 @@ func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journ
 	return l
 }
 
-// startHolder starts the lab's first process and waits until all stands.
-func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error) {
+// startHolder starts the lab's first process and waits, no longer than
+// patience, until all stands.
+func (o Local) startHolder(ctx context.Context, dir string, patience time.Duration) (*host.Child, error) {
 	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create lab log: %w", err)
@@ -138,14 +175,13 @@ func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error)
 	}
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
-	limit := upTime
 	if o.Guest != nil {
-		limit += bootTime
+		patience += bootTime
 	}
-	late := time.AfterFunc(limit, func() { child.Kill() })
-	defer late.Stop()
+	late := time.AfterFunc(patience, func() { child.Kill() })
 	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues, Guest: o.Guest})
-	if err == nil {
+	inTime := late.Stop() // else it is being killed, whatever it answered
+	if err == nil && inTime {
 		return child, nil
 	}
 	child.Kill()
@@ -153,10 +189,17 @@ func (o Local) startHolder(ctx context.Context, dir string) (*host.Child, error)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if !inTime {
+		return nil, fmt.Errorf("start lab: it was not up within %s", patience)
+	}
 	if said, _ := os.ReadFile(log.Name()); len(said) > 0 {
 		err = fmt.Errorf("%w (%s)", err, strings.TrimSpace(lastLine(said)))
 	}
-	return nil, noNamespaces(err)
+	var r *refused
+	if errors.As(err, &r) {
+		err = noNamespaces(err)
+	}
+	return nil, err
 }
 
 func lastLine(b []byte) string {
@@ -180,11 +223,21 @@ func greet(child *host.Child, q holderRequest) error {
 	if err := json.Unmarshal(line, &a); err != nil {
 		return fmt.Errorf("start lab: %w", err)
 	}
-	if a.Error != "" {
-		return &hinted{fmt.Errorf("start lab: %s", a.Error), a.Hint}
+	if a.Error == "" {
+		return nil
 	}
-	return nil
+	err = &hinted{fmt.Errorf("start lab: %s", a.Error), a.Hint}
+	if a.Refused {
+		err = &refused{err}
+	}
+	return err
 }
+
+// refused is an error of making namespaces or the mounts in them, not of what
+// is then built there.
+type refused struct{ error }
+
+func (r *refused) Unwrap() error { return r.error }
 
 // noNamespaces adds what to do when the kernel refuses namespaces.
 func noNamespaces(err error) error {
@@ -256,6 +309,9 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id), "lab up makes one; lab list shows those that are up"}
 }
 
+// errHeld means that a campaign has the lab.
+var errHeld = errors.New("another run is using it")
+
 // lockLab takes a lab for one campaign, for as long as the file is open.
 func lockLab(dir, id string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -264,7 +320,7 @@ func lockLab(dir, id string) (*os.File, error) {
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		f.Close()
-		return nil, &hinted{fmt.Errorf("attach to lab %s: another run is using it", id), "wait for that run, or make another lab with lab up"}
+		return nil, &hinted{fmt.Errorf("attach to lab %s: %w", id, errHeld), "wait for that run, or make another lab with lab up"}
 	}
 	return f, nil
 }

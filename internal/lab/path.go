@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 
@@ -49,6 +48,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 
 // Path returns the way that a row wants, laying its tunnel unless it is up.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
+	l.last = ""
 	if s.Kind == "none" || s.Kind == "" {
 		return Path{Resolved: "none"}, nil
 	}
@@ -61,7 +61,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
 		}
 	}
-	t.used = l.clock
+	t.used, l.last = l.clock, key
 	p := Path{Slot: t.slot, Tunnel: t.Path, Resolved: s.Kind}
 	if i, ok := t.Path.(interface{ Implementation() string }); ok {
 		p.Resolved = i.Implementation()
@@ -137,9 +137,6 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 	}
 	return l.parts.Tunnels[i], ends[0], ends[1], nil
 }
-
-// TunnelOuter reports the underlay's IP version and a tunnel's near device.
-func (l *Lab) TunnelOuter() netip.Addr { return l.plan.outer(0, 4) }
 
 // Counters reads the counters of a node's devices.
 func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map[string]kernel.LinkCounters, error) {

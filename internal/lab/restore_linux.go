@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -19,6 +21,7 @@ import (
 type Restored struct {
 	Undone []string `json:"undone"` // in words
 	Living []string `json:"living"` // owners that live: their labs were left alone
+	Held   []string `json:"held"`   // labs in use that have settings of killed runs: left alone, too
 }
 
 // Restore finishes the undoing of owners that are gone: their labs are taken
@@ -34,6 +37,13 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 				continue // goes with its lab, which is taken down next
 			}
 			text, undoErr := undoEntry(ctx, labDir, e)
+			if errors.Is(undoErr, errHeld) {
+				failed = true
+				if !slices.Contains(out.Held, e.Lab) {
+					out.Held = append(out.Held, e.Lab)
+				}
+				continue
+			}
 			if undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
 				failed = true
@@ -47,7 +57,7 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 		}
 		err = errors.Join(err, s.Remove())
 	}
-	text, sweepErr := sweep(labDir, living)
+	text, sweepErr := sweep(labDir)
 	out.Undone = append(out.Undone, text...)
 	if err = errors.Join(err, sweepErr); err != nil {
 		return out, fmt.Errorf("restore: %w: %w", ErrDirty, err)
@@ -77,8 +87,14 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, err
 	return "forgot " + what + ": the lab is gone", nil
 }
 
-// putBack applies the state before through a fresh agent.
+// putBack applies the state before through a fresh agent, unless a run is
+// using the lab.
 func putBack(ctx context.Context, dir string, e journal.Entry) error {
+	lock, err := lockLab(dir, e.Lab)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	n, err := dialNode(dir, e.Node)
 	if err != nil {
 		return err
@@ -92,11 +108,9 @@ func putBack(ctx context.Context, dir string, e journal.Entry) error {
 }
 
 // sweep removes the directories of labs that died with their owners, and of
-// labs whose start was killed before it could be journalled.
-func sweep(labDir string, living []string) ([]string, error) {
-	if len(living) > 0 {
-		return nil, nil // one of them may be starting
-	}
+// labs whose start was killed before it could be journalled. One that is
+// starting, or whose owner lives, is held.
+func sweep(labDir string) ([]string, error) {
 	entries, err := os.ReadDir(labDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -104,23 +118,32 @@ func sweep(labDir string, living []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	labs, err := List(labDir)
-	if err != nil {
-		return nil, err
-	}
-	alive := map[string]bool{}
-	for _, i := range labs {
-		alive[i.ID] = i.Alive()
-	}
 	var out []string
 	for _, e := range entries {
-		if alive[e.Name()] {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(labDir, e.Name())); err != nil {
+		swept, err := sweepOne(labDir, e.Name())
+		if err != nil {
 			return out, err
 		}
-		out = append(out, "removed the directory of lab "+e.Name())
+		if swept {
+			out = append(out, "removed the directory of lab "+e.Name())
+		}
 	}
 	return out, nil
+}
+
+func sweepOne(labDir, id string) (swept bool, err error) {
+	dir := filepath.Join(labDir, id)
+	held, err := holdDir(dir, unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer held.Close()
+	labs, err := List(labDir) // only now does it stay as it is
+	if err != nil || slices.ContainsFunc(labs, func(i Info) bool { return i.ID == id && i.Alive() }) {
+		return false, err
+	}
+	return true, os.RemoveAll(dir)
 }

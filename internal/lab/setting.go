@@ -23,44 +23,70 @@ type turned struct {
 	setting record.Setting
 	seq     int
 	undo    func(ctx context.Context) error
+	again   func(ctx context.Context) error // undoes it where undo has failed; nil: undo does
+	stuck   bool                            // undo has failed: what holds there is not known
+}
+
+// sameAs reports whether both are of one knob and node: then the later one's
+// "before" is what the earlier one made.
+func (t *turned) sameAs(o *turned) bool {
+	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node
 }
 
 // Settle makes exactly the wanted settings hold: what is in force and not
 // wanted is undone, last first; what is wanted and not in force is applied in
 // the order given; the rest is left alone. A setting that was applied before
 // one which must be undone is undone and applied again only if both are of
-// the same knob and node, so that undoing restores what each found.
+// the same knob and node, so that undoing restores what each found. What could
+// not be undone stays to be undone by the next call, and until that succeeds
+// every call fails: nothing is to be measured under it.
 func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
-	keep := func(s record.Setting) bool { return slices.Contains(want, s) }
+	keep := func(t *turned) bool { return !t.stuck && slices.Contains(want, t.setting) }
 	// The first unwanted one, and every later one at the same knob and node:
 	// their "before" is what the unwanted one made.
 	var drop []*turned
 	for i, t := range l.settings {
-		if !keep(t.setting) || slices.ContainsFunc(l.settings[:i], func(o *turned) bool {
-			return slices.Contains(drop, o) && o.setting.Knob == t.setting.Knob && o.setting.Node == t.setting.Node
-		}) {
+		if !keep(t) || slices.ContainsFunc(l.settings[:i], func(o *turned) bool { return slices.Contains(drop, o) && o.sameAs(t) }) {
 			drop = append(drop, t)
 		}
 	}
-	var failed error
-	for _, t := range slices.Backward(drop) {
-		failed = errors.Join(failed, l.unwind(ctx, t))
-	}
-	l.settings = slices.DeleteFunc(l.settings, func(t *turned) bool { return slices.Contains(drop, t) })
-	if failed != nil {
-		return failed
+	if err := l.undo(ctx, drop); err != nil {
+		return err
 	}
 	for _, s := range want {
 		if slices.ContainsFunc(l.settings, func(t *turned) bool { return t.setting == s }) {
 			continue
 		}
 		t, err := l.turn(ctx, s)
+		if t != nil {
+			l.settings = append(l.settings, t)
+		}
 		if err != nil {
 			return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
 		}
-		l.settings = append(l.settings, t)
 	}
 	return nil
+}
+
+// undo undoes settings, last first, and forgets those that it has undone. One
+// that is under a later one which could not be undone must wait for that.
+func (l *Lab) undo(ctx context.Context, drop []*turned) error {
+	var failed error
+	var left []*turned
+	for _, t := range slices.Backward(drop) {
+		if slices.ContainsFunc(left, t.sameAs) {
+			left = append(left, t)
+			continue
+		}
+		if err := l.unwind(ctx, t); err != nil {
+			failed = errors.Join(failed, err)
+			left = append(left, t)
+		}
+	}
+	l.settings = slices.DeleteFunc(l.settings, func(t *turned) bool {
+		return slices.Contains(drop, t) && !slices.Contains(left, t)
+	})
+	return failed
 }
 
 func place(s record.Setting) string { return strings.TrimSuffix(s.Node+"."+s.Port, ".") }
@@ -131,7 +157,8 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 	return p
 }
 
-// turn applies one setting, journalled before it happens.
+// turn applies one setting, journalled before it happens. With an error it
+// returns the setting if it could not be undone either.
 func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 	k, state, p, err := l.resolve(s)
 	if err != nil {
@@ -149,35 +176,57 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 		return nil, err
 	}
 	// Asked to stop, the node is told that this is all: it undoes what it
-	// may have done, says so, and is waited for.
-	stop := context.AfterFunc(ctx, func() { session.Finish() })
+	// may have done, says so, and is waited for, though not for ever.
+	answered := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		session.Finish()
+		select {
+		case <-answered:
+		case <-time.After(unwindTime):
+			session.Close()
+		}
+	})
 	t := &turned{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
 	var held agent.Held
 	if err = session.Recv(&held); err == nil {
+		before := agent.Turn{Place: p, Want: held.State, Restore: true}
+		t.again = func(ctx context.Context) error { return l.putBackOn(ctx, s.Node, k.Name(), before) }
 		t.seq, err = l.remember(s, k, p, string(held.State), string(state))
+	} else {
+		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
+		defer session.Close()
 	}
 	if err == nil {
 		if err = session.Send(struct{}{}); err == nil {
 			err = session.Recv(&held)
 		}
 	}
+	close(answered) // undoing has a time of its own
 	if !stop() {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
 		return t, nil
 	}
-	var ended *host.RemoteError
-	if errors.As(err, &ended) { // the node has undone what it did before it said so
-		if l.journal != nil && t.seq > 0 {
-			err = errors.Join(err, l.journal.Done(t.seq))
-		}
-		return nil, err
-	}
+	return l.failed(ctx, t, err)
+}
+
+// failed undoes a setting that was not applied for err. It returns the setting
+// if that fails, too.
+func (l *Lab) failed(ctx context.Context, t *turned, err error) (*turned, error) {
 	if undoErr := l.unwind(ctx, t); undoErr != nil {
-		err = errors.Join(err, fmt.Errorf("%w: %w", ErrDirty, undoErr))
+		return t, errors.Join(err, undoErr)
 	}
 	return nil, err
+}
+
+// putBackOn has a node's agent apply for good the state that a setting found.
+func (l *Lab) putBackOn(ctx context.Context, node, knob string, before agent.Turn) error {
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		return err
+	}
+	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, knob), before, nil)
 }
 
 // unwindTime is how long a node may take to undo one setting.
@@ -189,7 +238,11 @@ func (l *Lab) unwind(ctx context.Context, t *turned) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwindTime)
 	defer cancel()
 	if err := t.undo(ctx); err != nil {
-		return fmt.Errorf("undo %s on %s: %w", t.setting.Knob, place(t.setting), err)
+		t.stuck = true
+		if t.again != nil {
+			t.undo = t.again
+		}
+		return fmt.Errorf("undo %s on %s: %w: %w", t.setting.Knob, place(t.setting), ErrDirty, err)
 	}
 	if l.journal != nil && t.seq > 0 {
 		return l.journal.Done(t.seq)
@@ -210,7 +263,8 @@ func (l *Lab) remember(s record.Setting, k knob.Knob, p knob.Place, before, afte
 		Place: b, Before: before, After: after})
 }
 
-// finish ends a knob's session and waits until the node has put it back.
+// finish ends a knob's session and waits until the node has put it back, which
+// it has done before it reports any other error than that it could not.
 func finish(ctx context.Context, s host.Session) error {
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
@@ -220,7 +274,8 @@ func finish(ctx context.Context, s host.Session) error {
 	for {
 		var rest json.RawMessage
 		err := s.Recv(&rest)
-		if errors.Is(err, io.EOF) {
+		var ended *host.RemoteError
+		if errors.Is(err, io.EOF) || errors.As(err, &ended) && !errors.Is(err, host.ErrNotUndone) {
 			return nil
 		}
 		if err != nil {

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -154,12 +157,147 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "apply firewall=10 on router: read back 11") || errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: got %v, want what was read back, and dirty: %v", !broken, err, broken)
 		}
-		if err := l.Close(Context(t)); err != nil {
-			t.Errorf("close: %v", err)
+		if err := l.Settle(Context(t), nil); errors.Is(err, lab.ErrDirty) != broken {
+			t.Errorf("restorable %v: settle again: got %v, want dirty: %v", !broken, err, broken)
+		}
+		if err := l.Close(Context(t)); errors.Is(err, lab.ErrDirty) != broken {
+			t.Errorf("restorable %v: close: got %v, want dirty: %v", !broken, err, broken)
 		}
 		if err := j.Close(); (err != nil) != broken {
 			t.Errorf("journal of a router that can be restored (%v): got %v", !broken, err)
 		}
+	}
+}
+
+// TestSettingThatIsNotPutBackIsNotForgotten: while a node cannot put a setting
+// back, nothing else is settled; once it can, all goes on.
+func TestSettingThatIsNotPutBackIsNotForgotten(t *testing.T) {
+	queue := func(value string) record.Setting {
+		return record.Setting{Knob: "queue", Node: "router", Port: "wan", Value: value}
+	}
+	wish := record.Setting{Knob: "firewall", Node: "router", Value: "10"}
+	for _, tt := range []struct {
+		name   string
+		settle []record.Setting // what is in force, or half applied, when the node breaks
+		refuse string           // a state that it does not take
+	}{
+		{"undoing fails", []record.Setting{queue("pfifo limit 50")}, ""},
+		{"applying and undoing fail", []record.Setting{queue("pfifo limit 50"), queue("pfifo limit 60")}, "pfifo limit 60"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, k, j := moody(t)
+			k.refuse = map[knob.State]bool{knob.State(tt.refuse): true, knob.State(k.state): true}
+			if tt.refuse == "" {
+				if err := l.Settle(Context(t), tt.settle); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := l.Settle(Context(t), tt.settle[1:]); !errors.Is(err, lab.ErrDirty) {
+				t.Errorf("apply and undo fail: got %v, want dirty", err)
+			}
+			for range 2 {
+				if err := l.Settle(Context(t), []record.Setting{wish}); !errors.Is(err, lab.ErrDirty) {
+					t.Errorf("settle over what was not undone: got %v, want dirty", err)
+				}
+			}
+			k.allow()
+			if err := l.Settle(Context(t), tt.settle[:1]); err != nil {
+				t.Errorf("settle once the node can: %v", err)
+			}
+			if err := errors.Join(l.Close(Context(t)), j.Close()); err != nil {
+				t.Errorf("close: got %v, want every change undone", err)
+			}
+			if k.state != "noqueue" {
+				t.Errorf("after close: got %s, want noqueue", k.state)
+			}
+		})
+	}
+}
+
+// moodyKnob is the queue of a node that refuses some states.
+type moodyKnob struct {
+	knob.Knob
+	mu     sync.Mutex
+	state  knob.State
+	refuse map[knob.State]bool
+}
+
+func (k *moodyKnob) allow() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuse = nil
+}
+
+func (k *moodyKnob) Read(context.Context, knob.Place) (knob.State, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state, nil
+}
+
+func (k *moodyKnob) Apply(_ context.Context, _ knob.Place, s knob.State) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refuse[s] {
+		k.state = "neither"
+		return errors.New("the node hangs")
+	}
+	k.state = s
+	return nil
+}
+
+// moody is a lab whose router has such a queue.
+func moody(t *testing.T) (*lab.Lab, *moodyKnob, *journal.Journal) {
+	t.Helper()
+	shape, err := lab.TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Create(t.TempDir(), "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &moodyKnob{Knob: knob.Queue(), state: "noqueue"}
+	a := Serve(agent.Handlers(agent.ChildRole, agent.Parts{Knobs: []knob.Knob{k, memory{Knob: knob.Firewall(), start: "off", node: &nodeState{settings: map[string]knob.State{}}}}}))
+	nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)}, {Name: "router", Agent: a}}
+	l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, k, j
+}
+
+// TestSettleDoesNotWaitForASilentNode: the node has taken the question and
+// says nothing more, not even when it is asked to stop.
+func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
+	t.Parallel()
+	shape, err := lab.TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := func(ctx context.Context, s host.Session) error {
+		<-ctx.Done()
+		return nil
+	}
+	nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
+		{Name: "router", Agent: Serve(map[string]host.Handler{"knob/firewall": silent})}}
+	l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Millisecond, cause)
+	defer cancel()
+	settled := make(chan error, 1)
+	go func() { settled <- l.Settle(ctx, []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}}) }()
+	select {
+	case err := <-settled:
+		if !errors.Is(err, cause) || errors.Is(err, lab.ErrDirty) {
+			t.Errorf("settle: got %v, want the cause, and nothing dirty: nothing was changed", err)
+		}
+	case <-time.After(12 * time.Second):
+		t.Error("settle still waits for the node")
+	}
+	for _, n := range nodes {
+		n.Agent.Close()
 	}
 }
 
@@ -216,6 +354,47 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 	}
 	if len(f.Wire.tunnels) > 0 {
 		t.Errorf("after close: got tunnels %v, want none", f.Wire.tunnels)
+	}
+}
+
+// TestMendLaysDeadTunnelsAgain: one that does not tell, and the one wanted
+// last, of whose far end nobody knows; not the others.
+func TestMendLaysDeadTunnelsAgain(t *testing.T) {
+	shape, err := lab.TopologyNamed("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Lab{Topology: shape}
+	l, err := f.Up()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lay := func(mtu int) lab.Path {
+		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: mtu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	dead, alive, last := lay(1420), lay(1400), lay(1380)
+	if err := dead.Tunnel.Down(Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	if l.Mend(Context(t)) {
+		t.Error("mend: got new agents, want none")
+	}
+	again := lay(1420)
+	if _, err := again.Tunnel.Counters(Context(t)); err != nil || again.Tunnel == dead.Tunnel {
+		t.Errorf("tunnel that had died: %v, want a new one", err)
+	}
+	if lay(1400).Tunnel != alive.Tunnel {
+		t.Error("tunnel that lives: got a new one, want it left alone")
+	}
+	if lay(1380).Tunnel == last.Tunnel {
+		t.Error("tunnel wanted last: got the same, want a new one")
+	}
+	if err := l.Close(Context(t)); err != nil {
+		t.Errorf("close: %v", err)
 	}
 }
 

@@ -2,8 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -19,17 +19,16 @@ const (
 	// header and 4 of frame check sequence (IEEE 802.3), without a tag.
 	EthernetBytes = 18
 
-	defaultLinkMTU = 1500
-	minIPv4MTU     = 576  // RFC 791: every host accepts packets of this size
-	minIPv6MTU     = 1280 // RFC 8200, section 5
+	minIPv4MTU = 576  // RFC 791: every host accepts packets of this size
+	minIPv6MTU = 1280 // RFC 8200, section 5
 )
 
 // BaseOptions names the levels that other packages own.
 type BaseOptions struct {
-	Topologies  []string // the first is the default
-	Tunnels     []string // "none" must be one, and is the default
-	Engines     []string // the first is the default
-	Congestions []string // the first is the default
+	Topologies  []record.Topology // the first is the default
+	Tunnels     []string          // "none" must be one, and is the default
+	Engines     []string          // the first is the default
+	Congestions []string          // the first is the default
 	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself; nil
 	// leaves 80 bytes for the outer headers, as wg-quick(8) does.
 	TunnelMTU func(tunnel string, linkMTU int) int
@@ -45,8 +44,12 @@ func BaseFactors(o BaseOptions) []Factor {
 }
 
 func pathFactors(o BaseOptions) []Factor {
+	var topologies []string
+	for _, t := range o.Topologies {
+		topologies = append(topologies, t.Name)
+	}
 	return []Factor{
-		choice("topology", "shape of the lab", o.Topologies[0], o.Topologies, func(f *Factor) { f.Hard = true }),
+		choice("topology", "shape of the lab", topologies[0], topologies, func(f *Factor) { f.Hard = true }),
 		choice("tunnel", "what carries the traffic", "none", o.Tunnels),
 		{
 			Name: "mtu", Unit: "bytes", Doc: "the tunnel's inner MTU", Base: true,
@@ -58,7 +61,7 @@ func pathFactors(o BaseOptions) []Factor {
 			Conflict: mtuConflict,
 		},
 		choice("ip", "version of the Internet Protocol", "4",
-			[]string{"4", "6"}, func(f *Factor) { f.Conflict = ipConflict }),
+			[]string{"4", "6"}, func(f *Factor) { f.Conflict = o.ipConflict }),
 		choice("nat", "address translation on the router", "off",
 			[]string{"off", "masquerade", "forward"}, func(f *Factor) { f.Conflict = natConflict }),
 		choice("offload", "virtual links: packets of up to 64 KiB, or as on a wire", "wire", []string{"wire", "super"}),
@@ -87,9 +90,9 @@ func trafficFactors(o BaseOptions) []Factor {
 				if frame, err := strconv.Atoi(c["frame_size"]); err == nil {
 					return strconv.Itoa(frame - EthernetBytes)
 				}
-				return strconv.Itoa(pathMTU(c))
+				return strconv.Itoa(o.pathMTU(c))
 			},
-			Conflict: sizeConflict,
+			Conflict: o.sizeConflict,
 		},
 		{
 			Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Base: true,
@@ -118,42 +121,22 @@ func onlyWith(name, why string, ok func(level string) bool) func(record.Factors)
 	}
 }
 
-// linkMTU is the smallest MTU that the cell sets on the underlay.
-func linkMTU(c record.Factors) int {
-	mtu := 0
-	for name, level := range c {
-		if name != "link_mtu" && !strings.HasPrefix(name, "link_mtu@") {
-			continue
-		}
-		if v, err := strconv.Atoi(level); err == nil && (mtu == 0 || v < mtu) {
-			mtu = v
-		}
-	}
-	if _, everywhere := c["link_mtu"]; !everywhere && (mtu == 0 || mtu > defaultLinkMTU) {
-		return defaultLinkMTU // the links that are not named keep their default
-	}
-	return mtu
-}
-
-// pathMTU is the largest packet that the path carries whole.
-func pathMTU(c record.Factors) int {
-	if mtu, err := strconv.Atoi(c["mtu"]); err == nil {
-		return mtu
-	}
-	return linkMTU(c)
+func (o BaseOptions) pathMTU(c record.Factors) int {
+	i := slices.IndexFunc(o.Topologies, func(t record.Topology) bool { return t.Name == c["topology"] })
+	return PathMTU(o.Topologies[max(i, 0)], c)
 }
 
 // mtuConflict is for an inner MTU that was derived; a written one is judged
 // when it is read.
 func mtuConflict(c record.Factors) string {
-	if mtu := pathMTU(c); mtu < minIPv4MTU {
+	if mtu, err := strconv.Atoi(c["mtu"]); err == nil && mtu < minIPv4MTU {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu, minIPv4MTU)
 	}
 	return ""
 }
 
-func ipConflict(c record.Factors) string {
-	if mtu := min(pathMTU(c), linkMTU(c)); c["ip"] == "6" && mtu < minIPv6MTU {
+func (o BaseOptions) ipConflict(c record.Factors) string {
+	if mtu := min(o.pathMTU(c), linkMTU(c)); c["ip"] == "6" && mtu < minIPv6MTU {
 		return fmt.Sprintf("IPv6 needs an MTU of %d bytes or more, the path has %d", minIPv6MTU, mtu)
 	}
 	return ""
@@ -178,7 +161,7 @@ func natConflict(c record.Factors) string {
 }
 
 // sizeConflict holds for the cell's packets, however their size was given.
-func sizeConflict(c record.Factors) string {
+func (o BaseOptions) sizeConflict(c record.Factors) string {
 	size, err := strconv.Atoi(c["packet_size"])
 	if err != nil {
 		return ""
@@ -195,7 +178,7 @@ func sizeConflict(c record.Factors) string {
 	if size < least {
 		return fmt.Sprintf("%s is too small: IP, UDP and our own header need %d", what, least)
 	}
-	if mtu := pathMTU(c); size > mtu {
+	if mtu := o.pathMTU(c); size > mtu {
 		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what, mtu)
 	}
 	return ""

@@ -93,6 +93,13 @@ var expansions = []struct {
 		[]string{"topology=forward", "topology=site-to-site queue@router-a.wan=noqueue",
 			"topology=site-to-site queue@router-a.wan=pfifo"},
 	},
+	{
+		"what the place decides: without one, a queue is the router's",
+		"matrix: {topology: [forward, direct], queue: [noqueue, pfifo]}\ninclude: [{topology: direct, queue@client: pfifo}]",
+		"topology queue queue@client",
+		[]string{"topology=forward queue=noqueue", "topology=forward queue=pfifo", "topology=direct",
+			"topology=direct queue@client=pfifo"},
+	},
 }
 
 func TestExpansion(t *testing.T) {
@@ -128,6 +135,9 @@ func TestSkipsWithReason(t *testing.T) {
 		{"tunnel: wireguard, mtu: 9000", ""}, // fragments the underlay's packets, and that will show
 		{"tunnel: wireguard, mtu: 1279, ip: 6", "IPv6 needs an MTU of 1280 bytes or more, the path has 1279"},
 		{"tunnel: wireguard, mtu: 1279", ""},
+		{"protocol: udp, packet_size: 1401, tunnel: wireguard, mtu: 1420, link_mtu: 1400",
+			"an IPv4 packet of 1401 bytes does not fit the path's MTU of 1400, and fragmentation is not measured"},
+		{"protocol: udp, packet_size: 1420, tunnel: wireguard, mtu: 1420, link_mtu: 1400, topology: to-router", ""},
 		{"link_mtu: 1000, ip: 6", "IPv6 needs an MTU of 1280 bytes or more, the path has 1000"},
 		{"tunnel: wireguard, link_mtu: 600", "the underlay leaves 520 bytes inside the tunnel, and IPv4 needs 576"},
 		{"nat: masquerade", ""},

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -52,20 +53,20 @@ func (p *Plan) estimate(cells, paths, runs int, overhead time.Duration) time.Dur
 	return total
 }
 
-// MinRuns is how far Fit cuts repetitions: to adaptive.min, or to three, the
-// fewest that show a spread.
+// MinRuns is how far Fit cuts repetitions: to adaptive.min, or to six, the
+// fewest that give a 95 % interval. A plan that has fewer keeps them all.
 func (p *Plan) MinRuns() int {
 	if a := p.Design.Method.Adaptive; a != nil {
 		return a.Min
 	}
-	return min(p.Design.Method.Runs, 3)
+	return min(p.Design.Method.Runs, 6)
 }
 
 // Fit cuts the plan until it is estimated to take no longer than the budget:
-// first repetitions, down to MinRuns, then the cells listed last. It returns
-// what was cut, in words, and notes it in the design; nothing is changed if
-// not even one cell fits.
-func (p *Plan) Fit(budget, overhead time.Duration) (cuts []string, err error) {
+// first repetitions, down to MinRuns, which the design's Cuts say in words,
+// then the cells listed last, which become skipped ones. Nothing is changed
+// if not even one cell fits.
+func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells, runs, paths := len(p.Design.Cells), m.Runs, p.pathsOfFirst()
 	for runs > p.MinRuns() && p.estimate(cells, paths[cells], runs, overhead) > budget {
@@ -75,22 +76,23 @@ func (p *Plan) Fit(budget, overhead time.Duration) (cuts []string, err error) {
 		cells--
 	}
 	if need := p.estimate(cells, paths[cells], runs, overhead); need > budget {
-		return nil, &Error{
+		return &Error{
 			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
 				plural(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
 			HintText: "give a longer --budget, or a shorter method.duration",
 		}
 	}
+	d := &p.Design
 	if runs < m.Runs {
-		cuts = append(cuts, fmt.Sprintf("%s instead of %d", plural(runs, "repetition"), m.Runs))
+		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("%s instead of %d", plural(runs, "repetition"), m.Runs))
 		p.cutRuns(runs)
 	}
-	for _, c := range p.Design.Cells[cells:] {
-		cuts = append(cuts, "not run, listed last: "+p.label(c))
+	d.Skipped = slices.Clone(d.Skipped)
+	for _, c := range d.Cells[cells:] {
+		d.Skipped = append(d.Skipped, record.Skipped{Factors: c, Reason: "cut by --budget"})
 	}
-	p.Design.Cells = p.Design.Cells[:cells:cells]
-	p.Design.Cuts = append(p.Design.Cuts[:len(p.Design.Cuts):len(p.Design.Cuts)], cuts...)
-	return cuts, nil
+	d.Cells = d.Cells[:cells:cells]
+	return nil
 }
 
 func (p *Plan) cutRuns(runs int) {
@@ -101,18 +103,4 @@ func (p *Plan) cutRuns(runs int) {
 		a.Max = runs
 		m.Adaptive = &a
 	}
-}
-
-// label names a cell by the factors that the plan varies.
-func (p *Plan) label(cell record.Factors) string {
-	short := record.Factors{}
-	for _, f := range p.Design.Factors {
-		if level, ok := cell[f.Name]; ok && len(f.Levels) > 1 {
-			short[f.Name] = level
-		}
-	}
-	if len(short) == 0 {
-		return cell.Key()
-	}
-	return short.Key()
 }

@@ -44,28 +44,32 @@ func TestFit(t *testing.T) {
 		runs     int
 		streams  []string
 		cuts     []string
+		skipped  []string
 	}{
-		{"all fits", 420 * time.Second, 0, 10, []string{"1", "2", "4", "8"}, nil},
-		{"fewer repetitions", 419 * time.Second, 0, 9, []string{"1", "2", "4", "8"}, []string{"9 repetitions instead of 10"}},
-		{"overhead counts", 420 * time.Second, time.Second, 8, []string{"1", "2", "4", "8"}, []string{"8 repetitions instead of 10"}},
-		{"fewest repetitions", 126 * time.Second, 0, 3, []string{"1", "2", "4", "8"}, []string{"3 repetitions instead of 10"}},
-		{"last cell goes", 125 * time.Second, 0, 3, []string{"1", "2", "4"},
-			[]string{"3 repetitions instead of 10", "not run, listed last: streams=8"}},
-		{"one cell stays", 36 * time.Second, 0, 3, []string{"1"},
-			[]string{"3 repetitions instead of 10", "not run, listed last: streams=2",
-				"not run, listed last: streams=4", "not run, listed last: streams=8"}},
+		{"all fits", 420 * time.Second, 0, 10, []string{"1", "2", "4", "8"}, nil, nil},
+		{"fewer repetitions", 419 * time.Second, 0, 9, []string{"1", "2", "4", "8"}, []string{"9 repetitions instead of 10"}, nil},
+		{"overhead counts", 420 * time.Second, time.Second, 8, []string{"1", "2", "4", "8"}, []string{"8 repetitions instead of 10"}, nil},
+		{"fewest repetitions", 252 * time.Second, 0, 6, []string{"1", "2", "4", "8"}, []string{"6 repetitions instead of 10"}, nil},
+		{"last cell goes", 251 * time.Second, 0, 6, []string{"1", "2", "4"}, []string{"6 repetitions instead of 10"}, []string{"8"}},
+		{"one cell stays", 72 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10"}, []string{"2", "4", "8"}},
 	} {
 		p := read(t, fitPlan)
-		cuts, err := p.Fit(tc.budget, tc.overhead)
-		if err != nil {
+		if err := p.Fit(tc.budget, tc.overhead); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		if diff := cmp.Diff(tc.cuts, cuts); diff != "" {
+		if diff := cmp.Diff(tc.cuts, p.Design.Cuts); diff != "" {
 			t.Errorf("%s: cuts (-want +got):\n%s", tc.name, diff)
 		}
-		if diff := cmp.Diff(cuts, p.Design.Cuts); diff != "" {
-			t.Errorf("%s: cuts in the design (-want +got):\n%s", tc.name, diff)
+		var skipped []string
+		for _, sk := range p.Skipped() {
+			skipped = append(skipped, sk.Factors["streams"])
+			if sk.Reason != "cut by --budget" {
+				t.Errorf("%s: skipped: got reason %q", tc.name, sk.Reason)
+			}
+		}
+		if diff := cmp.Diff(tc.skipped, skipped); diff != "" {
+			t.Errorf("%s: streams of the skipped cells (-want +got):\n%s", tc.name, diff)
 		}
 		var streams []string
 		for _, c := range p.Cells() {
@@ -85,27 +89,26 @@ func TestFitAdaptive(t *testing.T) {
 		"measure: {verify: false, latency_idle: off}\n")
 	before := *p.Design.Method.Adaptive
 	fitted := p.WithSeed(1)
-	cuts, err := fitted.Fit(100*time.Second, 0)
-	if err != nil {
+	if err := fitted.Fit(100*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
-	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 || len(cuts) != 2 {
-		t.Errorf("got runs %d, adaptive %+v, %d cells, cuts %q", m.Runs, *m.Adaptive, len(fitted.Cells()), cuts)
+	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 || len(fitted.Skipped()) != 1 {
+		t.Errorf("got runs %d, adaptive %+v, %d cells, skipped %v", m.Runs, *m.Adaptive, len(fitted.Cells()), fitted.Skipped())
 	}
-	if *p.Design.Method.Adaptive != before || len(p.Cells()) != 2 {
+	if *p.Design.Method.Adaptive != before || len(p.Cells()) != 2 || len(p.Skipped()) != 0 {
 		t.Error("Fit changed the plan that WithSeed copied")
 	}
 }
 
 // The largest plan is cut in no time, and its length does not overflow.
 func TestFitLargest(t *testing.T) {
-	p := read(t, "method: {runs: 5, duration: 24h, warmup: 1h, cooldown: 1h, idle: 1h}\nmeasure: {latency_idle: trial}\n"+
+	p := read(t, "method: {runs: 5, duration: 15m, warmup: 1m, cooldown: 1h, idle: 1m}\nmeasure: {latency_idle: trial}\n"+
 		"matrix:\n  protocol: udp\n"+manyLevels("streams", 100)+manyLevels("packet_size", 100))
-	if got, want := p.Estimate(time.Second), 50000*27*time.Hour; got < want {
+	if got, want := p.Estimate(time.Second), 50000*77*time.Minute; got < want {
 		t.Errorf("estimate: got %v, want at least %v", got, want)
 	}
 	start := time.Now()
-	if _, err := p.Fit(100*time.Hour, time.Second); err != nil {
+	if err := p.Fit(7*time.Hour, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); len(p.Cells()) != 1 || took > 10*time.Second {
@@ -113,19 +116,30 @@ func TestFitLargest(t *testing.T) {
 	}
 }
 
+// A plan with fewer repetitions than give an interval keeps all it has.
+func TestFitFewRuns(t *testing.T) {
+	p := read(t, fitPlan, "method.runs=4")
+	if err := p.Fit(100*time.Second, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Design.Method.Runs; got != 4 || len(p.Cells()) != 2 {
+		t.Errorf("got %d runs of %d cells, want 4 of 2", got, len(p.Cells()))
+	}
+}
+
 func TestFitTooSmall(t *testing.T) {
 	p := read(t, fitPlan)
-	cuts, err := p.Fit(35*time.Second, 0)
-	if err == nil || cuts != nil {
-		t.Fatalf("got %v, %v, want an error", cuts, err)
+	err := p.Fit(35*time.Second, 0)
+	if err == nil {
+		t.Fatal("got no error")
 	}
-	if got, want := err.Error(), "one cell with 3 repetitions takes 36s and does not fit into 35s"; got != want {
+	if got, want := err.Error(), "one cell with 6 repetitions takes 1m12s and does not fit into 35s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if hint := err.(*plan.Error).Hint(); hint == "" {
 		t.Error("got no hint")
 	}
-	if p.Design.Method.Runs != 10 || len(p.Cells()) != 4 || p.Design.Cuts != nil {
+	if p.Design.Method.Runs != 10 || len(p.Cells()) != 4 || p.Design.Cuts != nil || len(p.Skipped()) > 0 {
 		t.Error("a failed Fit changed the plan")
 	}
 }

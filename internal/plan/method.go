@@ -47,14 +47,21 @@ func defaultMeasure() record.Measure {
 	}
 }
 
+// Bounds of one trial: the probes keep their last 20 minutes, and the whole
+// load must lie in them.
+const (
+	longestWindow = 15 * time.Minute
+	longestPhase  = time.Minute
+)
+
 func (r *reader) method(n *yaml.Node, p *Plan) error {
 	m := &p.Design.Method
 	var runs, adaptive *yaml.Node
 	err := r.object(n, "method", []field{
-		{"duration", r.duration("duration", 100*time.Millisecond, 24*time.Hour, &m.Duration)},
-		{"warmup", r.duration("warmup", 0, time.Hour, &m.Warmup)},
+		{"duration", r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration)},
+		{"warmup", r.duration("warmup", 0, longestPhase, &m.Warmup)},
 		{"cooldown", r.duration("cooldown", 0, time.Hour, &m.Cooldown)},
-		{"idle", r.duration("idle", 100*time.Millisecond, time.Hour, &m.Idle)},
+		{"idle", r.duration("idle", 100*time.Millisecond, longestPhase, &m.Idle)},
 		{"runs", func(n *yaml.Node) error { runs = n; return r.count("runs", 1, maxRuns, &m.Runs)(n) }},
 		{"adaptive", func(n *yaml.Node) error { adaptive = n; return r.adaptive(n, m) }},
 		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},

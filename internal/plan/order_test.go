@@ -209,7 +209,7 @@ func TestShuffleIsFair(t *testing.T) {
 // A stored design gives the same rows without its text being read again.
 func TestNewFromStoredDesign(t *testing.T) {
 	p := read(t, hardPlan).WithSeed(5)
-	if _, err := p.Fit(p.Estimate(0)/2, 0); err != nil {
+	if err := p.Fit(p.Estimate(0)/2, 0); err != nil {
 		t.Fatal(err)
 	}
 	data, err := json.Marshal(p.Design)

@@ -59,9 +59,9 @@ var badFiles = []struct{ name, text, want, hint string }{
 	// Method.
 	{"method", "method: 5s\n", "1:9: method must be a map of keys, not a single value", ""},
 	{"method key", "method: {runz: 3}\n", `1:10: method has no key "runz"`, "did you mean runs?"},
-	{"duration without unit", "method: {duration: 60}\n", `1:20: duration: "60" is not a duration from 100ms to 24h`, "add the unit, such as 60s"},
-	{"duration too short", "method: {duration: 1ms}\n", `1:20: duration: "1ms" is not a duration from 100ms to 24h`, ""},
-	{"negative", "method: {warmup: -1s}\n", `1:18: warmup: "-1s" is not a duration from 0s to 1h`, ""},
+	{"duration without unit", "method: {duration: 60}\n", `1:20: duration: "60" is not a duration from 100ms to 15m`, "add the unit, such as 60s"},
+	{"duration too short", "method: {duration: 1ms}\n", `1:20: duration: "1ms" is not a duration from 100ms to 15m`, ""},
+	{"negative", "method: {warmup: -1s}\n", `1:18: warmup: "-1s" is not a duration from 0s to 1m`, ""},
 	{"runs 0", "method: {runs: 0}\n", `1:16: runs: "0" is not a whole number from 1 to 1000`, ""},
 	{"runs octal", "method: {runs: 010}\n", `1:16: runs: "010" is not a whole number from 1 to 1000`, ""},
 	{"runs fraction", "method: {runs: 2.5}\n", `1:16: runs: "2.5" is not a whole number from 1 to 1000`, ""},

@@ -37,6 +37,9 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		if n.Kind == yaml.MappingNode && free {
 			// Names of factors and conditions may hold dots themselves.
 			key, tail, more = rest, "", false
+			if i := strings.LastIndexByte(rest, '.'); i > 0 && wholeForm.MatchString(rest[i+1:]) && has(n, rest[:i], yaml.SequenceNode) {
+				key, tail, more = rest[:i], rest[i+1:], true
+			}
 		}
 		if key == "" {
 			return &Error{File: origin, Text: "the path has an empty part"}
@@ -55,6 +58,16 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		}
 		n, rest, done = child, tail, strings.TrimPrefix(done+"."+key, ".")
 	}
+}
+
+// has says whether a map has a key with a value of a kind.
+func has(n *yaml.Node, key string, kind yaml.Kind) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1].Kind == kind
+		}
+	}
+	return false
 }
 
 // isFree says that the keys of the map at a path are names, not a fixed set.
@@ -112,21 +125,35 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	}
 }
 
-// levelNode is a scalar, or a list where commas separate levels.
+// levelNode is a scalar, or a list where commas separate levels. A level that
+// holds a comma itself stands in double quotes.
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}
+		if v := n.Value; levels && len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+			n.Value = v[1 : len(v)-1]
+		}
 		if n.Value == "" {
 			n.Tag = "!!null"
 		}
 		return n
 	}
-	if !levels || !strings.Contains(value, ",") {
+	if !levels {
 		return scalar(value)
 	}
 	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-	for _, part := range strings.Split(value, ",") {
-		list.Content = append(list.Content, scalar(part))
+	from, quoted := 0, false
+	for i, c := range value + "," {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case i == len(value) || c == ',' && !quoted:
+			list.Content = append(list.Content, scalar(value[from:i]))
+			from = i + 1
+		}
+	}
+	if len(list.Content) == 1 {
+		return list.Content[0]
 	}
 	return list
 }

@@ -58,6 +58,38 @@ func TestSet(t *testing.T) {
 	}
 }
 
+// A place in a list of levels can be set, and a level can hold commas. A name
+// that ends in a number stays a name where there is no such list.
+func TestSetLevels(t *testing.T) {
+	const sysctl = "sysctl:net.ipv4.ip_local_reserved_ports"
+	const text = "matrix:\n  streams: [1, 2]\n  packet_size: 64\n  protocol: udp\ninclude:\n  - {streams: [4, 5]}\n"
+	for _, tc := range []struct {
+		name, factor string
+		sets, want   []string
+	}{
+		{"one level of a list", "streams", []string{"matrix.streams.0=8", "exclude.0.protocol=tcp"}, []string{"8", "2"}},
+		{"one behind it", "streams", []string{"matrix.streams.2=8", "exclude.0.protocol=tcp"}, []string{"1", "2", "8"}},
+		{"of an entry of include", "streams", []string{"include.0.streams.1=9"}, []string{"1", "2", "4", "9"}},
+		{"a level with a comma", sysctl, []string{"matrix." + sysctl + `="0,1"`, "exclude.0.protocol=tcp", "matrix.streams=1"}, []string{"0,1"}},
+		{"two of them", sysctl, []string{"matrix." + sysctl + `="0,1", "2,3"`, "exclude.0.protocol=tcp", "matrix.streams=1"}, []string{"0,1", "2,3"}},
+		{"in a place", sysctl, []string{"matrix." + sysctl + "=0,1", "matrix." + sysctl + ".1=0,3", "exclude.0.protocol=tcp", "matrix.streams=1"},
+			[]string{"0", "0,3"}},
+	} {
+		p, err := plan.Read("p.yaml", []byte(text), words(), tc.sets)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		var got []string
+		for _, c := range p.Cells() {
+			got = append(got, c[tc.factor])
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: levels (-want +got):\n%s", tc.name, diff)
+		}
+	}
+}
+
 // A plan may have adaptive and be overridden in part.
 func TestSetInsideAdaptive(t *testing.T) {
 	p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\n"), words(), []string{"method.adaptive.max=12"})
@@ -88,6 +120,8 @@ func TestBadSets(t *testing.T) {
 			"did you mean wireguard?"},
 		{"include.5.ip=4", `--set include.5.ip: include is a list of 1: "5" is no place in it`, "places count from 0; 1 appends"},
 		{"include.x.ip=4", `--set include.x.ip: include is a list of 1: "x" is no place in it`, ""},
+		{"matrix.streams.5=4", `--set matrix.streams.5: matrix.streams is a list of 2: "5" is no place in it`, "places count from 0; 2 appends"},
+		{`matrix.streams="1,4`, `--set matrix.streams: streams: "\"1,4" is not a whole number from 1 to 1024`, ""},
 		{"require.0=fast", `--set require.0: "fast" is not a threshold`, ""},
 		{"name=a\x00", "--set name: control character U+0000", ""},
 		{"name=\xff", "--set name: byte 0xff is not UTF-8", ""},

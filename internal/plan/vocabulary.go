@@ -49,6 +49,10 @@ type Factor struct {
 	// Applies says whether the factor means something beside the other
 	// levels of the cell, or why not: then it is dropped. nil: always.
 	Applies func(cell record.Factors) (ok bool, why string)
+	// AppliesAt is Applies for a factor whose meaning depends on its place:
+	// "node", "node.port", or "" where the plan names none. List makes the
+	// Applies of it; only one of the two may be set.
+	AppliesAt func(place string, cell record.Factors) (ok bool, why string)
 	// Conflict gives the reason why a complete cell cannot exist, or "".
 	// nil: never.
 	Conflict func(cell record.Factors) string
@@ -88,6 +92,9 @@ func (l List) Factor(name string) (Factor, bool) {
 		return Factor{}, false
 	}
 	f.Name = name
+	if at := f.AppliesAt; at != nil {
+		f.Applies = func(c record.Factors) (bool, string) { return at(place, c) }
+	}
 	if !placed {
 		return f, true
 	}

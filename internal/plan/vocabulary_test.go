@@ -3,17 +3,37 @@ package plan_test
 import (
 	"errors"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// topologies are those of the labs, as far as plans look at them.
+func topologies() []record.Topology {
+	shape := func(name, near, far string, links ...string) record.Topology {
+		t := record.Topology{Name: name, Tunnel: [2]string{near, far}}
+		for _, l := range links { // node.port node.port
+			var e [4]string
+			copy(e[:], strings.FieldsFunc(l, func(r rune) bool { return r == '.' || r == ' ' }))
+			t.Links = append(t.Links, record.TopoLink{Ends: [2]record.TopoPort{{Node: e[0], Port: e[1]}, {Node: e[2], Port: e[3]}}})
+		}
+		return t
+	}
+	return []record.Topology{
+		shape("forward", "client", "router", "client.lan router.lan", "router.wan server.wan"),
+		shape("to-router", "client", "router", "client.lan router.lan"),
+		shape("site-to-site", "router-a", "router-b", "client.lan router-a.lan", "router-a.wan router-b.wan", "router-b.lan server.lan"),
+		shape("direct", "client", "server", "client.lan server.lan"),
+	}
+}
+
 // words is a vocabulary as the registry makes one: the base factors, and
 // settings with a place and a grammar of their own.
 func words() plan.List {
 	base := plan.BaseFactors(plan.BaseOptions{
-		Topologies:  []string{"forward", "to-router", "site-to-site", "direct"},
+		Topologies:  topologies(),
 		Tunnels:     []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace"},
 		Engines:     []string{"native", "iperf3"},
 		Congestions: []string{"cubic", "reno", "bbr"},
@@ -27,9 +47,13 @@ func words() plan.List {
 			return text, nil
 		}}
 	}
+	queue := form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000")
+	queue.AppliesAt = func(place string, c record.Factors) (bool, string) {
+		return place != "" || c["topology"] != "direct", "topology direct has no router"
+	}
 	return plan.List{
 		Factors: []plan.Factor{
-			form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000"),
+			queue,
 			{Name: "link_mtu", Placed: true, Parse: plan.Whole(68, 65535)},
 			form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
 			{Name: "cpus", Hard: true, Parse: plan.Whole(1, 64)},
@@ -40,7 +64,7 @@ func words() plan.List {
 		},
 		Places: func(place string) []string {
 			return map[string][]string{
-				"client":       {"forward", "to-router", "site-to-site"},
+				"client":       {"forward", "to-router", "site-to-site", "direct"},
 				"router.wan":   {"forward", "to-router"},
 				"router-a.wan": {"site-to-site"},
 			}[place]

@@ -9,7 +9,7 @@
 //	step           a human is asked for something, by whoever sends this
 //	trial-started  Row, Index, Total, Cell, Text (kind of the row), Left
 //	phase          Phase
-//	rate           Rate and PPS, RTT under load, Cores
+//	rate           Rate and PPS, Cores
 //	latency        RTT, Text ("idle" or "loaded")
 //	trial-ended    Row, Index, Cell, Status, Rate, PPS, RTT, Text (why it failed), Left
 //	warning        Text

@@ -44,7 +44,7 @@ func story() []record.Event {
 		{Time: at(8), Event: Phase, Phase: record.PhaseWarmup},
 		{Time: at(9), Event: Rate, Rate: 450e6, Cores: []float64{0.5, 0.97}},
 		{Time: at(9.5), Event: Rate, Rate: 900e6},
-		{Time: at(9.5), Event: Rate, RTT: 700e3}, // a latency alone is no rate of zero
+		{Time: at(9.5), Event: Latency, RTT: 700e3, Text: "loaded"},
 		{Time: at(9.6), Event: Latency, RTT: 850e3, Text: "loaded"},
 	}
 }

@@ -92,14 +92,7 @@ func (v *view) take(e record.Event) {
 	}
 }
 
-// measure takes a rate, a latency under load, or both.
 func (v *view) measure(e record.Event) {
-	if e.RTT > 0 {
-		v.rtt, v.rttKind = e.RTT, "loaded"
-		if e.Rate == 0 && e.PPS == 0 {
-			return
-		}
-	}
 	v.rate, v.pps = e.Rate, e.PPS
 	// One of the two all along: bits where there are any.
 	point := e.Rate

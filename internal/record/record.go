@@ -263,8 +263,8 @@ type Phase struct {
 	End   int64  `json:"end_ns"`
 }
 
-// Window is the planned timeline of the load: it starts at Begin, counts from
-// Start to End, and has stopped by Stop.
+// Window is the timeline of the load: it starts at Begin, counts from Start to
+// End, and what was sent by then is waited for until Stop at the latest.
 type Window struct {
 	Begin int64 `json:"begin_ns"`
 	Start int64 `json:"start_ns"`

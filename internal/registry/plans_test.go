@@ -83,3 +83,49 @@ func TestBaseFactorsThatKnobsApply(t *testing.T) {
 		}
 	}
 }
+
+// TestFactorsOfARouterNeedOne: in a topology without what a factor acts on,
+// its levels make one cell, which does not carry them.
+func TestFactorsOfARouterNeedOne(t *testing.T) {
+	tests := []struct{ name, matrix, factor, note string }{
+		{"queue", `topology: direct, queue: [noqueue, tbf rate 300M]`, "queue", "topology direct has no router"},
+		{"txqueuelen", `topology: direct, txqueuelen: [10, 1000]`, "txqueuelen", "topology direct has no router"},
+		{"ip_forward", `topology: direct, ip_forward: ["on", "ipv4"]`, "ip_forward", "topology direct has no router"},
+		{"cpus", `topology: direct, cpus: ["0", "off"]`, "cpus", "topology direct has no router"},
+		{"firewall", `topology: direct, firewall: ["off", 10]`, "firewall", "topology direct has no router"},
+		{"firewall to the router", `topology: to-router, firewall: ["off", 10]`, "firewall", "topology to-router forwards nothing"},
+		{"firewall at the router that ends traffic", `topology: to-router, firewall@router: ["off", 10]`, "firewall@router",
+			"router forwards nothing in topology to-router"},
+		{"firewall at an end", `topology: forward, firewall@client: ["off", 10]`, "firewall@client",
+			"client forwards nothing in topology forward"},
+
+		{"a queue at an end", `topology: direct, queue@client.lan: [noqueue, pfifo limit 5]`, "queue@client.lan", ""},
+		{"the cores of an end", `topology: direct, cpus@client: ["0", "off"]`, "cpus@client", ""},
+		{"a queue to the router", `topology: to-router, queue: [noqueue, pfifo limit 5]`, "queue", ""},
+		{"firewall on the way", `topology: forward, firewall: ["off", 10]`, "firewall", ""},
+		{"firewall at one of two", `topology: site-to-site, firewall@router-b: ["off", 10]`, "firewall@router-b", ""},
+		{"the underlay", `topology: direct, link_mtu: [1400, 1500]`, "link_mtu", ""},
+		{"a tag", `topology: direct, vlan: ["off", 10]`, "vlan", ""},
+		{"a kernel setting", `topology: direct, sysctl:net.ipv4.tcp_ecn: [0, 1]`, "sysctl:net.ipv4.tcp_ecn", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantCells, wantNotes := 2, []string(nil)
+			if tt.note != "" {
+				wantCells, wantNotes = 1, []string{tt.factor + ": " + tt.note + " (2 combinations)"}
+			}
+			for _, c := range p.Cells() {
+				if _, has := c[tt.factor]; has != (tt.note == "") {
+					t.Errorf("cell %s carries %s: got %v, want %v", c.Key(), tt.factor, has, tt.note == "")
+				}
+			}
+			if diff := cmp.Diff(wantNotes, p.Notes()); diff != "" || len(p.Cells()) != wantCells {
+				t.Errorf("got %d cells, want %d; notes (-want +got):\n%s", len(p.Cells()), wantCells, diff)
+			}
+		})
+	}
+}

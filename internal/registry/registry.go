@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -35,10 +36,7 @@ func (vocabulary) MetricNames() []string {
 
 // Vocabulary is what plans may speak of: the base factors, and every knob.
 func Vocabulary() plan.Vocabulary {
-	options := plan.BaseOptions{Tunnels: []string{"none"}, Congestions: congestions[:]}
-	for _, t := range lab.Topologies() {
-		options.Topologies = append(options.Topologies, t.Name)
-	}
+	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:]}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}
@@ -75,7 +73,7 @@ func topologiesWith(place string) []string {
 // factorOf makes a knob a factor. A family such as "sysctl:" takes the rest
 // of the name as the parameter, and its knob's text is "name=value".
 func factorOf(k knob.Knob) plan.Factor {
-	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Placed: true}
+	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Placed: true, AppliesAt: meaningOf(k.Name())}
 	family, isFamily := strings.CutSuffix(k.Name(), ":")
 	if !isFamily {
 		f.Parse = func(text string) (string, error) {
@@ -94,6 +92,37 @@ func factorOf(k knob.Knob) plan.Factor {
 		return p, true
 	}
 	return f
+}
+
+// meaningOf says where a knob's factor means something; nil: everywhere. Where
+// the plan names no place, a setting of the device under test needs one. The
+// firewall's rules see only what a router forwards.
+func meaningOf(name string) func(place string, cell record.Factors) (bool, string) {
+	switch name {
+	case "link_mtu", "vlan", "sysctl:":
+		return nil
+	}
+	return func(place string, cell record.Factors) (bool, string) {
+		t, err := lab.TopologyNamed(cell["topology"])
+		if err != nil {
+			return false, err.Error()
+		}
+		if place == "" && len(t.Routers) == 0 {
+			return false, fmt.Sprintf("topology %s has no router", t.Name)
+		}
+		if name != "firewall" {
+			return true, ""
+		}
+		node, _, _ := strings.Cut(place, ".")
+		forwards := func(r string) bool { return (place == "" || r == node) && r != t.Near && r != t.Far }
+		if slices.ContainsFunc(t.Routers, forwards) {
+			return true, ""
+		}
+		if place == "" {
+			return false, fmt.Sprintf("topology %s forwards nothing", t.Name)
+		}
+		return false, fmt.Sprintf("%s forwards nothing in topology %s", node, t.Name)
+	}
 }
 
 // knobDoc is what a level of the factor means, in one sentence.

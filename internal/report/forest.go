@@ -50,7 +50,7 @@ func (f forest) Draw(width float64) string {
 		c.line(class, x.at(m), 0, x.at(m), base)
 		c.text("ax", "middle", x.at(m), base+15, tickText(unit.Scale{Div: 0.01}, m)+" %")
 	}
-	c.text("ax", "start", left, base+31, "ratio of medians of paired blocks; 100 % = the same")
+	c.text("ax", "start", left, base+31, "median of the ratios of paired blocks; 100 % = the same")
 	for i, r := range f.Rows {
 		r.draw(c, x, step*float64(i), left, narrow)
 	}

@@ -119,7 +119,7 @@ func comparisonSection(v *view) Section {
 		return s
 	}
 	s.Blocks = []Block{Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t,
-		Caption: "Point: ratio of paired medians. Whisker: " + comparisonIntervals(v) + "."}}
+		Caption: "Point: median of the paired ratios. Whisker: " + comparisonIntervals(v) + "."}}
 	return s
 }
 

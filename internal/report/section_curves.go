@@ -15,6 +15,7 @@ func curveSection(v *view) Section {
 		{"packet_size", packetRate, "IP packet length, bytes", "packets that arrived"},
 		{"frame_size", packetRate, "Ethernet frame with FCS, bytes", "packets that arrived"},
 		{"packet_size", lossRatio, "IP packet length, bytes", "packets lost"},
+		{"frame_size", lossRatio, "Ethernet frame with FCS, bytes", "packets lost"},
 		{"streams", goodput, "parallel TCP streams", "goodput"},
 		{"mtu", goodput, "inner MTU of the tunnel, bytes", "goodput"},
 		{"link_mtu", goodput, "MTU of the link, bytes", "goodput"},
@@ -31,12 +32,11 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 	cells := v.cells(func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[metric]
 		_, err := strconv.ParseFloat(c.Factors[factor], 64)
-		return ok && err == nil
+		// The length of a packet follows from the frame's, which has its own chart.
+		_, framed := c.Factors["frame_size"]
+		return ok && err == nil && !(framed && factor == "packet_size")
 	})
-	names := without(varying(cells), factor)
-	if factor == "mtu" {
-		names = without(names, "link_mtu")
-	}
+	names := lineNames(cells, factor)
 	byLine := map[string][]*analysis.Cell{}
 	var order []string
 	for _, c := range cells {
@@ -79,6 +79,22 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 			Caption: "Points: medians. Whisker: " + v.intervalsOf(used, metric) +
 				". The line only joins what was measured."},
 	}, true
+}
+
+// lineNames are the factors that set the lines of a curve apart: all that vary
+// but that of the axis, and one that only follows from it.
+func lineNames(cells []*analysis.Cell, factor string) []string {
+	all := without(varying(cells), factor)
+	names := without(all, map[string]string{"mtu": "link_mtu", "link_mtu": "mtu", "frame_size": "packet_size"}[factor])
+	taken := map[string]bool{}
+	for _, c := range cells {
+		at := setWords(c.Factors, append([]string{factor}, names...))
+		if taken[at] {
+			return all // it varies by itself as well
+		}
+		taken[at] = true
+	}
+	return names
 }
 
 func (v *view) curveLine(cells []*analysis.Cell, factor, metric, class, name string) curveLine {

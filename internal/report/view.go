@@ -89,7 +89,7 @@ func intervalName(x analysis.Value) string {
 		if x.Level > 0 {
 			return unit.Significant(x.Level*100, 3) + " % interval over all probes"
 		}
-		return "range over all probes"
+		return "range of the trials that carry it"
 	}
 	return "single value"
 }

@@ -84,17 +84,16 @@ func (c *Campaign) tell(e record.Event) {
 // bench brings up the lab of a topology with its watch, once.
 func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch, error) {
 	if b := c.benches[topology]; b != nil {
-		return b.lab, b.watch, nil
+		err := c.attend(ctx, b)
+		return b.lab, b.watch, err
 	}
 	l, err := c.Labs.For(ctx, topology)
 	if err != nil {
 		return nil, nil, err
 	}
 	b := &bench{lab: l}
-	if c.Run.Design.Measure.Telemetry {
-		if b.watch, err = openWatch(ctx, l, c.Probes); err != nil {
-			return nil, nil, err
-		}
+	if err := c.attend(ctx, b); err != nil {
+		return nil, nil, err
 	}
 	if c.benches == nil {
 		c.benches = map[string]*bench{}
@@ -102,6 +101,31 @@ func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch
 	c.benches[topology] = b
 	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, topology)})
 	return l, b.watch, nil
+}
+
+// attend opens the watch of a bench where one is wanted and none is open.
+func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
+	if b.watch == nil && c.Run.Design.Measure.Telemetry {
+		b.watch, err = openWatch(ctx, b.lab, c.Probes)
+	}
+	return err
+}
+
+// mendTime bounds the mending of a lab between two trials.
+const mendTime = 20 * time.Second
+
+// mend keeps what a trial has failed of from failing the next one.
+func (c *Campaign) mend(ctx context.Context, topology string) {
+	b := c.benches[topology]
+	if b == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	if b.lab.Mend(ctx) && b.watch != nil {
+		b.watch.Close() // part of it went with the old agents
+		b.watch = nil
+	}
 }
 
 // Execute runs all rows that Prepare did not skip and Done does not hold. It
@@ -124,14 +148,14 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	}
 	block := 0
 	for i, row := range rows {
+		if c.narrowEnough(row) {
+			continue
+		}
 		if row.Block != block {
 			block = row.Block
 			if err := c.steps(ctx, "block"); err != nil {
 				return out, err
 			}
-		}
-		if c.narrowEnough(row) {
-			continue
 		}
 		c.index = len(done) + i + 1
 		t, err := c.one(ctx, row, len(rows)-i)
@@ -163,6 +187,9 @@ func (c *Campaign) one(ctx context.Context, row record.Row, left int) (*record.T
 	t, err := c.try(ctx, row, c.attempts[row.ID]+1)
 	if err != nil {
 		return nil, err
+	}
+	if t.Status == record.TrialFailed {
+		c.mend(ctx, row.Factors["topology"])
 	}
 	c.rows++
 	c.took += time.Since(start)
@@ -229,15 +256,27 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough applies adaptive stopping: it only ever removes rows.
+// narrowEnough applies adaptive stopping: it only ever removes rows. A path
+// need not idle any more when no cell of it is going to run.
 func (c *Campaign) narrowEnough(row record.Row) bool {
-	a := c.Run.Design.Method.Adaptive
-	if a == nil || row.Kind != record.RowLoad {
+	switch {
+	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
 		return false
+	case row.Kind == record.RowLoad:
+		return c.narrow(row.Cell())
 	}
+	path := row.Factors.Path().Key()
+	return !slices.ContainsFunc(c.Plan.Cells(), func(cell record.Factors) bool {
+		_, skipped := c.skip[cell.Key()]
+		return cell.Path().Key() == path && !skipped && !c.narrow(cell.Key())
+	})
+}
+
+func (c *Campaign) narrow(cell string) bool {
+	a := c.Run.Design.Method.Adaptive
 	var values []float64
 	for _, t := range c.trials {
-		if t.Row.Cell() == row.Cell() && t.Status == record.TrialOK && t.Traffic != nil {
+		if t.Row.Kind == record.RowLoad && t.Row.Cell() == cell && t.Status == record.TrialOK && t.Traffic != nil {
 			var e record.Event
 			summarise(&e, &t)
 			values = append(values, e.Rate)
@@ -246,10 +285,15 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	return analysis.Narrow(values, a.Width, a.Min)
 }
 
-// report forwards progress to the live view.
-func (c *Campaign) report(w *watch, row string) func(traffic.Progress) {
+// report forwards progress to the live view. latency says what a round-trip
+// time is one of: "idle" or "loaded".
+func (c *Campaign) report(w *watch, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
-		c.tell(record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, RTT: p.RTT, Cores: w.cores()})
+		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
+		if p.RTT > 0 {
+			e.Event, e.RTT, e.Text = "latency", p.RTT, latency
+		}
+		c.tell(e)
 	}
 }
 

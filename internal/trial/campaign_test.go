@@ -220,6 +220,43 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 	}
 }
 
+// TestAdaptiveStoppingEndsWithTheLastCell: when all cells of the path are
+// steady, it idles no more and nobody is asked to do anything.
+func TestAdaptiveStoppingEndsWithTheLastCell(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		steady bool
+		want   int
+	}{{"steady", true, 6}, {"one is not", false, 9}} {
+		r := rig(t, `
+name: x
+method: {adaptive: {min: 6, max: 9, until: interval <= 5 %}, seed: 3}
+matrix: {direction: [up, down]}
+measure: {latency_idle: block, latency_loaded: false, verify: false}
+steps: [{when: block, prompt: let it cool}]
+`)
+		n := 0.0
+		r.Labs.Engine.Rate = func(load record.Load) float64 {
+			if tc.steady || load.Direction == record.Up {
+				return 100e6
+			}
+			n++
+			return 100e6 * n
+		}
+		asked, idle := 0, 0
+		r.Ask = func(context.Context, record.Step) error { asked++; return nil }
+		execute(t, r)
+		for _, tr := range r.Trials {
+			if tr.Row.Kind == record.RowIdle {
+				idle++
+			}
+		}
+		if idle != tc.want || asked != tc.want {
+			t.Errorf("%s: got %d idle rows and %d steps, want %d of each", tc.name, idle, asked, tc.want)
+		}
+	}
+}
+
 // TestResumeSkipsWhatIsDone and tries again what failed.
 func TestResumeSkipsWhatIsDone(t *testing.T) {
 	const text = "name: x\nmethod: {runs: 3, seed: 5}\nmatrix: {direction: [up, down]}\nmeasure: {latency_idle: block, latency_loaded: false, verify: true}\n"
@@ -315,6 +352,7 @@ include:
   - {topology: forward, vlan: "10"}
   - {topology: forward, streams: 7}
   - {topology: forward, engine: iperf3}
+  - {topology: forward, cpus@client: masks 1 2}
 measure: {latency_idle: block, latency_loaded: false, verify: true}
 `)
 	r.Labs.Agentless = []string{"router"}
@@ -337,6 +375,7 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 		"vlan=10 on router: router has no setting vlan: unsupported",
 		"engine native: seven is too many",
 		"no engine iperf3",
+		`place cpus@client: read cores "masks 1 2": want a list such as 0-1,3`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)

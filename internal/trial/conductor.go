@@ -14,6 +14,10 @@ import (
 // message to reach every node.
 const lead = 15 * time.Millisecond
 
+// drain bounds what is on its way when the window ends: a packet that comes
+// later is lost. The ends stop as soon as they know that nothing is missing.
+const drain = 500 * time.Millisecond
+
 // conductor keeps the engines of one trial in step: all of them are ready
 // before the timeline is fixed.
 type conductor struct {
@@ -41,7 +45,7 @@ func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
 		begin := host.Monotonic() + int64(lead)
 		w := record.Window{Begin: begin, Start: begin + int64(c.warmup)}
 		w.End = w.Start + int64(c.duration)
-		w.Stop = w.End + int64(10*time.Millisecond)
+		w.Stop = w.End + int64(drain)
 		c.window, c.err = w, c.fixed(w)
 		close(c.start)
 	}

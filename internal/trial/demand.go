@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -42,7 +43,7 @@ var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "d
 // the factor names a place.
 func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (demand, error) {
 	f := row.Factors
-	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4, engine: f["engine"], wantMTU: 1500}
+	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4, engine: f["engine"], wantMTU: plan.PathMTU(t, f)}
 	var err error
 	number := func(name string, into *int) {
 		text := f[name]
@@ -56,18 +57,12 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		*into = n
 	}
 	number("ip", &d.ip)
-	number("link_mtu", &d.wantMTU)
 	for name := range f {
-		if strings.HasPrefix(name, "link_mtu@") { // one narrow place is enough
-			mtu := d.wantMTU
-			number(name, &mtu)
-			d.wantMTU = min(d.wantMTU, mtu)
+		if name == "link_mtu" || strings.HasPrefix(name, "link_mtu@") {
+			number(name, new(int))
 		}
 	}
 	number("mtu", &d.tunnel.MTU)
-	if d.tunnel.Kind != "none" && d.tunnel.MTU > 0 {
-		d.wantMTU = d.tunnel.MTU
-	}
 	d.load = record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: 1, IP: d.ip,
 		Congestion: f["congestion"], Opener: "near", Port: loadPort, Warmup: m.Warmup, Duration: m.Duration,
 		Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify}
@@ -84,6 +79,9 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
 	}
+	if d.engine == "iperf3" { // which knows whole seconds only
+		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
+	}
 	if err != nil {
 		return demand{}, err
 	}
@@ -91,6 +89,11 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// wholeSeconds rounds up, so that the conductor's window is the engine's.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }
 
 // place turns the factors that knobs apply into settings, in knob order.
@@ -107,7 +110,7 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		switch {
 		case knob == "nat":
 			if f[name] != "off" && len(t.Routers) > 0 {
-				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Value: f[name]})
+				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t), Value: f[name]})
 			}
 		case knob == "offload":
 			out = append(out, everywhere(knob, f[name], t)...)
@@ -115,7 +118,7 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		case knob == "cpus" && placed && isEnd(at, t):
 			list, err := cpuList(f[name])
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, fmt.Errorf("place %s: %v", name, err)
 			}
 			cpus[at] = list
 		case placed:
@@ -138,6 +141,30 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 	}
 	slices.SortStableFunc(out, func(a, b record.Setting) int { return rank(a) - rank(b) })
 	return out, cpus, nil
+}
+
+// taggedWAN is the device of the first router's WAN port where the cell puts a
+// tag on that, else "". A change of the tag makes the setting another, so that
+// the translation moves along.
+func taggedWAN(f record.Factors, t record.Topology) string {
+	router := t.Routers[0]
+	for _, l := range t.Links {
+		wan := l.Ends[0]
+		if wan.Node != router { // the first end faces the far side
+			continue
+		}
+		for _, place := range []string{"@" + router + "." + wan.Port, "@" + router, ""} {
+			level, ok := f["vlan"+place]
+			if !ok {
+				continue
+			}
+			if dev := knob.VLANDevice(wan.Port, knob.State(level)); dev != wan.Port {
+				return dev
+			}
+			return ""
+		}
+	}
+	return ""
 }
 
 func isEnd(node string, t record.Topology) bool { return node == t.Near || node == t.Far }

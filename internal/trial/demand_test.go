@@ -47,6 +47,12 @@ func TestPlace(t *testing.T) {
 	}{
 		{"nothing to set", "forward", "topology=forward; tunnel=none; streams=4; mtu=1400; rate=flat", ""},
 		{"nat is of the first router", "site-to-site", "nat=masquerade", "nat=masquerade@router-a"},
+		{"nat is on the device with the tag", "forward", "nat=masquerade; vlan=10",
+			"nat=masquerade@router.wan.10 vlan=10@client vlan=10@router vlan=10@server"},
+		{"wherever the tag is written", "forward", "nat=forward; vlan=10; vlan@router.wan=20",
+			"nat=forward@router.wan.20 vlan=10@client vlan=10@router vlan=10@server vlan=20@router.wan"},
+		{"no tag on the wan port", "forward", "nat=masquerade; vlan@router.lan=10; vlan@router.wan=off",
+			"nat=masquerade@router vlan=10@router.lan vlan=off@router.wan"},
 		{"nat off is how it is", "forward", "nat=off", ""},
 		{"no router, no nat", "direct", "nat=masquerade", ""},
 		{"offload is of every device", "forward", "offload=wire", "offload=wire@client offload=wire@router offload=wire@server"},
@@ -100,6 +106,10 @@ func TestAsk(t *testing.T) {
 		}},
 		{"the tunnel's mtu is the path's", "tunnel=wireguard; mtu=1380", record.RowLoad, func(d *demand) {
 			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1380}, 1380
+		}},
+		{"a plain link behind the tunnel bounds the path", "tunnel=wireguard; mtu=1420; link_mtu=1400", record.RowLoad, func(d *demand) {
+			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1420}, 1400
+			d.settings = everywhere("link_mtu", "1400", shape(t, "forward"))
 		}},
 		{"the underlay's mtu", "link_mtu=9000", record.RowLoad, func(d *demand) {
 			d.wantMTU = 9000

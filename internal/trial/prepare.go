@@ -15,11 +15,16 @@ import (
 
 // Prepare brings up the labs that the plan needs and tries everything that
 // could fail late: it fills Run.Skipped with the cells that cannot be run
-// here, Run.Topologies, Run.Environments and Run.LabNote. What was checked
+// here, behind those that a resumed run has already, Run.Topologies,
+// Run.Environments and Run.LabNote. What was checked
 // is remembered only when the answer was conclusive; a check that could not
 // tell lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]string{}
+	known := map[string]bool{}
+	for _, s := range c.Run.Skipped {
+		known[s.Factors.Key()] = true
+	}
 	answers := map[string]check.Answer{}
 	for _, cell := range c.Plan.Cells() {
 		reason, err := c.impossible(ctx, cell, answers)
@@ -28,7 +33,9 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 		}
 		if reason != "" {
 			c.skip[cell.Key()] = reason
-			c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: reason})
+			if !known[cell.Key()] {
+				c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: reason})
+			}
 			c.tell(record.Event{Event: "warning", Cell: cell, Text: "skipped: " + reason})
 		}
 	}
@@ -65,8 +72,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 		return "", err
 	}
 	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology, c.Run.Design.Method, c.knobOrder())
-	if err != nil {
-		return "", err
+	if err != nil { // a level that means nothing at its place
+		return err.Error(), nil
 	}
 	once := func(key string, ask func() check.Answer) check.Answer {
 		key = topology + " " + key

@@ -111,7 +111,12 @@ func (a *attempt) enter(phase string) {
 	a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: phase})
 }
 
-func (a *attempt) leave() { a.t.Phases[len(a.t.Phases)-1].End = host.Monotonic() }
+// leave ends the last phase, unless that has its end from the timeline.
+func (a *attempt) leave() {
+	if last := &a.t.Phases[len(a.t.Phases)-1]; last.End == 0 {
+		last.End = host.Monotonic()
+	}
+}
 
 func (a *attempt) wantsIdle() bool {
 	return a.t.Row.Kind == record.RowIdle ||
@@ -139,9 +144,6 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
-	if path.Tunnel != nil {
-		a.d.wantMTU = path.Tunnel.MTU()
-	}
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	a.t.Caveats = append(a.t.Caveats, a.way.caveats()...)
 	return err
@@ -155,7 +157,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 func (a *attempt) idle(ctx context.Context) (err error) {
 	m := a.c.Run.Design.Method
 	con := newConductor(1, 0, m.Idle)
-	con.progress = a.c.report(a.watch, a.t.Row.ID)
+	con.progress = a.c.report(a.watch, a.t.Row.ID, "idle")
 	if a.t.Row.Kind == record.RowIdle {
 		con.fixed = func(w record.Window) error { a.t.Window = w; return a.watch.schedule(w) }
 	}
@@ -187,13 +189,14 @@ func (a *attempt) load(ctx context.Context) error {
 		return err
 	}
 	con := newConductor(parties, a.d.load.Warmup, a.d.load.Duration)
-	con.progress = a.c.report(a.watch, a.t.Row.ID)
+	con.progress = a.c.report(a.watch, a.t.Row.ID, "loaded")
 	con.fixed = func(w record.Window) error {
 		a.t.Window = w
 		a.c.narrate(ctx, a.t.Row.ID, w)
 		return a.watch.schedule(w)
 	}
 	err = a.offer(ctx, engine, con, probed)
+	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
 		a.splitAtWindow()
 	}
@@ -240,7 +243,8 @@ func (a *attempt) splitAtWindow() {
 	last := &a.t.Phases[len(a.t.Phases)-1]
 	w := a.t.Window
 	last.End = w.Start
-	a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: w.Start, End: w.End})
+	end := min(w.End, host.Monotonic()) // a load that failed may not have got to the window's
+	a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: w.Start, End: end})
 }
 
 // drain lets queues run empty before the next row.

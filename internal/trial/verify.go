@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -173,11 +174,16 @@ func (w way) exchange(ctx context.Context, mtu int) (agent.Reached, error) {
 	return back, err
 }
 
+// echoEnd is how long a node may take to close the echo's port.
+const echoEnd = 2 * time.Second
+
 // endEcho ends the echo and waits until the node has closed its port, which
-// the next check uses again.
+// the next check uses again. A node that is silent is not waited for.
 func endEcho(s host.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), echoEnd)
+	defer cancel()
 	s.Finish()
-	for s.Recv(nil) == nil {
+	for host.Await(ctx, s, nil) == nil {
 	}
 	s.Close()
 }

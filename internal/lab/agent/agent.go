@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -32,7 +35,13 @@ const (
 
 // Main serves the parts on a connection until it ends. The child role serves
 // isolated verbs itself; the agent passes them on to a child.
+//
+// It catches SIGPIPE: the runtime ends a program by it that writes to a broken
+// standard output, and what the handlers changed for a controller that is gone
+// would stay. A caught signal is the default again in the programs that we
+// start, an ignored one is not.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if role == LineRole {
 		return host.ServeLine(ctx, conn, Handlers(role, p))
 	}

@@ -68,7 +68,12 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 	}
 	// The undoing must happen although ctx is cancelled: that is when.
 	undo := context.WithoutCancel(ctx)
-	defer func() { err = errors.Join(quiet(err), k.Apply(undo, t.Place, before)) }()
+	defer func() {
+		err = quiet(err)
+		if undoErr := k.Apply(undo, t.Place, before); undoErr != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
+		}
+	}()
 	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ const (
 	codeUnknownVerb = "unknown-verb"
 	codeUnsupported = "unsupported"
 	codeUnreachable = "unreachable" // of what a gateway leads to
+	codeNotUndone   = "not-undone"
 )
 
 // ErrVersion is a frame of a protocol version that this program does not
@@ -63,8 +64,12 @@ var ErrVersion = errors.New("agent protocol version differs")
 // ErrUnknownVerb is the typed answer to a verb that the node lacks.
 var ErrUnknownVerb = errors.New("unknown verb")
 
+// ErrNotUndone is the typed answer of a node that could not put back what it
+// changed.
+var ErrNotUndone = errors.New("not put back")
+
 // RemoteError is an error that happened on the node. It matches
-// ErrUnsupported, ErrUnknownVerb and ErrUnreachable by its code.
+// ErrUnsupported, ErrUnknownVerb, ErrUnreachable and ErrNotUndone by its code.
 type RemoteError struct{ Code, Text, HintText string }
 
 func (e *RemoteError) Error() string { return e.Text }
@@ -76,12 +81,15 @@ func (e *RemoteError) Hint() string { return e.HintText }
 func (e *RemoteError) Is(target error) bool {
 	return e.Code == codeUnsupported && target == ErrUnsupported ||
 		e.Code == codeUnknownVerb && target == ErrUnknownVerb ||
-		e.Code == codeUnreachable && target == ErrUnreachable
+		e.Code == codeUnreachable && target == ErrUnreachable ||
+		e.Code == codeNotUndone && target == ErrNotUndone
 }
 
 func toWire(err error) wireError {
 	w := wireError{Code: codeError, Text: err.Error()}
 	switch {
+	case errors.Is(err, ErrNotUndone): // outweighs why it was to be undone
+		w.Code = codeNotUndone
 	case errors.Is(err, ErrUnknownVerb):
 		w.Code = codeUnknownVerb
 	case errors.Is(err, ErrUnsupported):

@@ -2,13 +2,18 @@ package host
 
 import (
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 )
 
 // Secret is a key or code that must never be printed, logged or stored.
 // Every printing path redacts it; it crosses to a node only by
 // SecretSession, and is read only inside Use. The zero value is "no secret".
-type Secret struct{ bytes []byte }
+type Secret struct {
+	// The bytes, behind a function: of a Secret in an unexported field fmt
+	// calls no method but prints what it holds, through a pointer too.
+	bytes func() []byte
+}
 
 const redacted = "[secret]"
 
@@ -16,20 +21,29 @@ const redacted = "[secret]"
 func NewSecret(n int) Secret {
 	b := make([]byte, n)
 	rand.Read(b) // never fails since Go 1.24
-	return Secret{b}
+	return SecretFrom(b)
 }
 
 // SecretFrom takes ownership of b.
-func SecretFrom(b []byte) Secret { return Secret{b} }
+func SecretFrom(b []byte) Secret { return Secret{func() []byte { return b }} }
 
 // Empty reports whether there is no secret.
-func (s Secret) Empty() bool { return len(s.bytes) == 0 }
+func (s Secret) Empty() bool { return len(s.read()) == 0 }
 
 // Use hands the bytes to f, which must not keep them.
-func (s Secret) Use(f func(b []byte) error) error { return f(s.bytes) }
+func (s Secret) Use(f func(b []byte) error) error { return f(s.read()) }
+
+func (s Secret) read() []byte {
+	if s.bytes == nil {
+		return nil
+	}
+	return s.bytes()
+}
+
+// Format prints a placeholder, whatever the verb.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 func (Secret) String() string               { return redacted }
-func (Secret) GoString() string             { return redacted }
 func (Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }

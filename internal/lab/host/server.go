@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 )
 
 const verbClock = "clock"
@@ -14,7 +15,8 @@ const verbClock = "clock"
 // Serve is the node's end of Connect: it runs a handler for each session
 // that the controller opens, until the connection ends or ctx is cancelled.
 // Then every handler's context is cancelled, and Serve returns when all have
-// undone what they did. It returns nil when the controller hung up.
+// undone what they did. It returns nil when the controller hung up or ctx
+// ended, and an error when what it read cannot be understood.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	return newServer(rwc, verbs(handlers)).serve(ctx)
 }
@@ -39,14 +41,21 @@ func (s *server) serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.link.rwc.Close() })
 	defer stop()
 	err := s.read(ctx)
+	told := ctx.Err() != nil // before we cancel it ourselves
 	cancel()
 	s.abandonAll()
 	s.running.Wait()
 	s.link.rwc.Close()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil && !errors.Is(err, ErrVersion) {
+	if hungUp(err) || told && !errors.Is(err, ErrVersion) {
 		return nil
 	}
 	return err
+}
+
+// hungUp tells a controller that is gone from a damaged connection. A reset
+// is one that died with our answers unread.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 type serving struct {

@@ -113,7 +113,7 @@ func (s *session) Recv(v any) error {
 }
 
 func (s *session) SendSecret(x Secret) error {
-	return s.link.write(frame{frameSecret, s.id, x.bytes})
+	return s.link.write(frame{frameSecret, s.id, x.read()})
 }
 
 func (s *session) RecvSecret() (Secret, error) {
@@ -124,7 +124,7 @@ func (s *session) RecvSecret() (Secret, error) {
 	if f.kind != frameSecret {
 		return Secret{}, errors.New("receive from agent: a value where a secret was expected")
 	}
-	return Secret{f.payload}, nil
+	return SecretFrom(f.payload), nil
 }
 
 func (s *session) Finish() error {

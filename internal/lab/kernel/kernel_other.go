@@ -51,7 +51,6 @@ func SetNAT(n NAT) error                                                { return
 func ReadFirewall() (Firewall, error)                                   { return Firewall{}, ErrUnsupported }
 func SetFirewall(want Firewall) error                                   { return ErrUnsupported }
 func FilterTables() ([]string, error)                                   { return nil, ErrUnsupported }
-func DeleteFilterTables() error                                         { return ErrUnsupported }
 func VLANDevice(dev string, id int) string                              { return "" }
 func VLAN(dev string) (int, error)                                      { return 0, ErrUnsupported }
 func SetVLAN(dev string, id int) error                                  { return ErrUnsupported }

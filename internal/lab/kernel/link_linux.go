@@ -60,10 +60,19 @@ func DeleteLink(dev string) error {
 	return err
 }
 
-// SetMTU sets the largest packet of a device, in bytes of layer 3.
+// SetMTU sets the largest packet of a device, in bytes of layer 3, and of the
+// device with a tag that SetVLAN made on it: the kernel narrows that with its
+// port, but does not widen it again.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
-		return netlink.LinkSetMTU(l, mtu)
+		if err := netlink.LinkSetMTU(l, mtu); err != nil {
+			return err
+		}
+		tag, err := vlanOn(dev)
+		if err != nil || tag == nil {
+			return err
+		}
+		return netlink.LinkSetMTU(tag, mtu)
 	})
 }
 

@@ -117,15 +117,6 @@ func FilterTables() ([]string, error) {
 	return names, nil
 }
 
-// DeleteFilterTables deletes every table that FilterTables lists.
-func DeleteFilterTables() error {
-	f, err := openFilter()
-	if err != nil {
-		return explain(err, "delete packet filter tables")
-	}
-	return explain(errors.Join(f.remove(natTable), f.remove(firewallTable)), "delete packet filter tables")
-}
-
 func repeatInterrupted[T any](list func() (T, error)) (T, error) {
 	var got T
 	var err error

@@ -63,6 +63,26 @@ func TestVLANIsMadeOrUnsupported(t *testing.T) {
 	})
 }
 
+// TestMTUOfATaggedPort: a tag's device follows its port in both directions.
+func TestMTUOfATaggedPort(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		dev := "a0.7"
+		if err := SetVLAN("a0", 7); errors.Is(err, ErrUnsupported) {
+			t.Logf("not on this kernel: %v", err)
+			dev = "a0"
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int{1300, 1500, 1400} {
+			must(t, SetMTU("a0", want))
+			if got, err := MTU(dev); err != nil || got != want {
+				t.Errorf("mtu of %s is %d (%v), want %d", dev, got, err, want)
+			}
+		}
+	})
+}
+
 func TestWireGuardOfTheKernelIsMadeOrUnsupported(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		err := ProbeWireGuard()

@@ -28,7 +28,6 @@ type WireGuard struct {
 	Preshared Key
 	Endpoint  netip.AddrPort // the peer's outer address
 	Allowed   []netip.Prefix // what the peer may send and be sent
-	Keepalive time.Duration  // 0 = none
 }
 
 // WireGuardStats are the counters of a device's one peer. Handshake is the

@@ -43,9 +43,6 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 		PublicKey: wgtypes.Key(w.Peer), PresharedKey: &preshared, ReplaceAllowedIPs: true,
 		Endpoint: net.UDPAddrFromAddrPort(w.Endpoint),
 	}
-	if w.Keepalive > 0 {
-		peer.PersistentKeepaliveInterval = &w.Keepalive
-	}
 	for _, p := range w.Allowed {
 		peer.AllowedIPs = append(peer.AllowedIPs, *ipNet(p.Masked()))
 	}

@@ -1,6 +1,8 @@
 package knob
 
 import (
+	"errors"
+	"io/fs"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -26,9 +28,24 @@ func LinkMTU() Knob {
 			if err != nil {
 				return refuse("link_mtu", string(s), "a number")
 			}
-			return kernel.SetMTU(dev, mtu)
+			if err := kernel.SetMTU(dev, mtu); err != nil {
+				return err
+			}
+			return forgetPathMTUs()
 		},
 	}
+}
+
+// forgetPathMTUs drops what the node was told of narrower links on the way of
+// IPv4 (RFC 1191), which it would go by for ten minutes after they are wide
+// again: behind a tunnel its own devices do not change. A kernel that keeps
+// this setting for itself is left to forget in time.
+func forgetPathMTUs() error {
+	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
+	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 func state(n int, err error) (State, error) {

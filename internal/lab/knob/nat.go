@@ -12,7 +12,8 @@ import (
 
 // NAT is a router's address translation at its WAN port: "off"; "masquerade",
 // for connections from inside; "forward", for connections from outside to the
-// router's WAN address, ports 20000 to 20999.
+// router's WAN address, ports 20000 to 20999. Where the WAN port has a tag, the
+// place's Port must name the device with the tag (VLANDevice): rules go by it.
 func NAT() Knob { return nat{} }
 
 type nat struct{}
@@ -41,9 +42,9 @@ func (nat) Apply(_ context.Context, p Place, s State) error {
 	if err != nil {
 		return fmt.Errorf("set nat %s at %s: outside: %w", s, p.Node, err)
 	}
-	wan := p.WAN
+	wan := p.Port
 	if wan == "" {
-		wan = p.Port
+		wan = p.WAN
 	}
 	return conclude(kernel.SetNAT(kernel.NAT{
 		Mode: kernel.NATMode(s), WAN: wan, Inside: inside, Outside: outside,

@@ -2,16 +2,19 @@ package knob
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -139,6 +142,80 @@ func TestNATTranslates(t *testing.T) {
 		if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", patience); got != tt.port {
 			t.Errorf("nat %s: the client sees %v through the forward, want %v", tt.mode, got, tt.port)
 		}
+	}
+}
+
+// TestLinkMTUForgetsNarrowPaths: a node that was told of a narrow link on the
+// way sends large packets again once the links are set anew.
+func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
+	r := newRoute(t)
+	set := func(n node, dev string, s State) {
+		n.do(t, func() error { return LinkMTU().Apply(context.Background(), Place{Port: dev}, s) })
+	}
+	// refused tells whether the client comes to think the path too narrow.
+	refused := func(patience time.Duration) bool {
+		var out net.Conn
+		r.client.do(t, func() (err error) {
+			d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+				return c.Control(func(fd uintptr) {
+					must(t, unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO))
+				})
+			}}
+			out, err = d.Dial("udp4", "198.18.1.2:20000")
+			return err
+		})
+		defer out.Close()
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if _, err := out.Write(make([]byte, 1472)); errors.Is(err, unix.EMSGSIZE) {
+				return true
+			}
+		}
+		return false
+	}
+	set(r.router, "wan", "1400")
+	if !refused(arrives) {
+		t.Fatal("packets of 1500 bytes into a path of 1400: the client goes on, want it told")
+	}
+	set(r.router, "wan", "1500")
+	set(r.client, "near", "1500")
+	if refused(stays) {
+		t.Error("packets of 1500 bytes after the links were set to 1500: the client refuses them, want them sent")
+	}
+}
+
+// TestNATGoesByThePort: where the place names a device, that is the WAN's.
+func TestNATGoesByThePort(t *testing.T) {
+	r := newRoute(t)
+	place := r.place()
+	place.Port, place.WAN = "wan", "wan0"
+	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "masquerade") })
+	want := netip.MustParseAddr("198.18.1.1")
+	if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != want {
+		t.Errorf("nat masquerade on wan: the server sees %v, want %v", got, want)
+	}
+}
+
+// TestNATTranslatesBehindATag: the rules are those of the device with the tag.
+func TestNATTranslatesBehindATag(t *testing.T) {
+	r := newRoute(t)
+	var a check.Answer
+	r.router.do(t, func() error { a = Check(context.Background(), VLAN(), Place{Port: "wan"}, "10"); return nil })
+	if a.State == check.No { // TestNATGoesByThePort holds without it
+		t.Logf("%v: %s", a.State, a.Reason)
+		return
+	}
+	r.router.do(t, func() error { return VLAN().Apply(context.Background(), Place{Port: "wan"}, "10") })
+	r.server.do(t, func() error { return VLAN().Apply(context.Background(), Place{Port: "far"}, "10") })
+	place := r.place()
+	place.Port = VLANDevice("wan", "10")
+	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "masquerade") })
+	wan, server := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")
+	if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != wan {
+		t.Errorf("nat masquerade: the server sees %v, want %v", got, wan)
+	}
+	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "forward") })
+	if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", arrives); got != server {
+		t.Errorf("nat forward: the client sees %v, want %v", got, server)
 	}
 }
 

@@ -45,9 +45,9 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 
 func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost) {
 	s.mu.Lock()
-	view, reason := src.kept.snapshot(), src.reason
+	view, reason, sampler := src.kept.snapshot(), src.reason, src.sampler
 	var metrics []record.Metric
-	if d, ok := src.sampler.(Declarer); ok {
+	if d, ok := sampler.(Declarer); ok {
 		metrics = d.Declared()
 	}
 	s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 		out.Metrics = slices.Concat(src.probe.Metrics(), metrics)
 	case len(table.T) > 0:
 		out.Unavailable = "nothing to sample"
-		if e, ok := src.sampler.(Emptier); ok {
+		if e, ok := sampler.(Emptier); ok {
 			out.Unavailable = e.Empty()
 		}
 	case reason != "":

@@ -26,12 +26,14 @@ func link(root Root) Probe {
 }
 
 // linkSampler reads sysfs' files of each device that it shows; one that comes
-// or goes is noticed by /proc/net/dev.
+// or goes is noticed by /proc/net/dev, one that is made anew under its name by
+// its files, which have no value any more.
 type linkSampler struct {
 	*devices
 	root    Root
 	links   []linkFiles
 	columns []string
+	valued  []bool // the columns that have had a value since they were described
 }
 
 // linkFiles are nil where sysfs does not have them.
@@ -64,12 +66,18 @@ func (s *linkSampler) describe() {
 		}
 		s.links = append(s.links, l)
 	}
+	s.valued = make([]bool, len(s.columns))
 }
 
 func (s *linkSampler) Columns() []string { return s.columns }
 
 func (s *linkSampler) Sample(dst []float64) error {
 	changed, err := s.read()
+	if err == nil && !changed && s.readLinks(dst) {
+		changed = true
+		s.names = nil
+		_, err = s.read()
+	}
 	if err != nil {
 		return err
 	}
@@ -77,6 +85,11 @@ func (s *linkSampler) Sample(dst []float64) error {
 		s.describe()
 		return ErrColumns
 	}
+	return nil
+}
+
+// readLinks tells whether a column lost the value that it had before.
+func (s *linkSampler) readLinks(dst []float64) (lost bool) {
 	at := 0
 	for _, l := range s.links {
 		if l.changes != nil {
@@ -88,7 +101,11 @@ func (s *linkSampler) Sample(dst []float64) error {
 			at++
 		}
 	}
-	return nil
+	for i, v := range dst {
+		lost = lost || v != v && s.valued[i]
+		s.valued[i] = v == v
+	}
+	return lost
 }
 
 func (s *linkSampler) closeLinks() {

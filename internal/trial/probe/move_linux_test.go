@@ -182,6 +182,20 @@ func TestLinkSeesTheCarrierComeAndGo(t *testing.T) {
 	}
 }
 
+// Tunnels are made anew under the name that they had.
+func TestLinkFollowsADeviceMadeAnew(t *testing.T) {
+	a, b := pair(t)
+	s := open(t, link(Root{}))
+	sample(t, s)
+	must(t, kernel.DeleteLink(a))
+	must(t, kernel.AddVeth(kernel.VethEnd{Name: a}, kernel.VethEnd{Name: b}, 1))
+	for range 2 {
+		if got, ok := sample(t, s)[a+"/carrier_changes"]; !ok || got != got {
+			t.Errorf("carrier_changes: got %v (column %v), want a value", got, ok)
+		}
+	}
+}
+
 func TestNetdevNoticesANewDevice(t *testing.T) {
 	needIsolation(t)
 	s := open(t, netdev(Root{}))

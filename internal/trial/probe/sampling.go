@@ -16,13 +16,15 @@ import (
 // loop.
 type source struct {
 	probe   Probe
-	sampler Sampler // nil: unavailable
+	open    func() (Sampler, error)
+	sampler Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
 	every   int64
 	due     int64
-	kept    series // under sampling.mu
-	reason  string // under sampling.mu: why there is no sample
+	costs   []int64 // of the last reads, as many as steadyCosts
+	kept    series  // under sampling.mu
+	reason  string  // under sampling.mu: why there is no sample
 }
 
 // sampling is the resident part of a watch: one loop that reads every source
@@ -54,6 +56,9 @@ const (
 	// rareFactor spaces a source that costs much and whose totals between
 	// marks are all that is asked of it.
 	rareFactor = 5
+	// steadyCosts is how many reads tell what a source costs: the cheapest of
+	// them does. The thread is also charged for interrupts that hit a read.
+	steadyCosts = 5
 )
 
 // openSampling opens the named probes. One that cannot be opened is part of
@@ -80,7 +85,7 @@ func (s *sampling) add(ctx context.Context, p Probe, r WatchRequest) {
 	if c, ok := p.(Configured); ok {
 		p = c.With(r)
 	}
-	src := &source{probe: p, every: r.FastNs}
+	src := &source{probe: p, every: r.FastNs, open: func() (Sampler, error) { return p.Open(ctx, host.Local()) }}
 	if isSlow(p) {
 		src.every = r.SlowNs
 	}
@@ -88,15 +93,36 @@ func (s *sampling) add(ctx context.Context, p Probe, r WatchRequest) {
 		src.every = rareFactor * r.SlowNs
 	}
 	s.sources = append(s.sources, src)
-	sampler, err := p.Open(ctx, host.Local())
+	s.try(src)
+}
+
+// try opens a source that has no sampler; it keeps the reason if it cannot.
+func (s *sampling) try(src *source) {
+	sampler, err := src.open()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		src.reason = err.Error()
 		return
 	}
-	src.sampler = sampler
+	src.sampler, src.reason = sampler, ""
 	src.describe()
 	if c, ok := sampler.(Cored); ok {
 		s.cores = c
+	}
+}
+
+// retry opens what was absent before, such as that of a kernel module which
+// has been loaded since, and has it read at once. What that costs is the
+// loop's own.
+func (s *sampling) retry(now int64) {
+	for _, src := range s.sources {
+		if src.sampler != nil {
+			continue
+		}
+		if s.try(src); src.sampler != nil {
+			src.due = now
+		}
 	}
 }
 
@@ -197,6 +223,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.mu.Lock()
 		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
 		s.mu.Unlock()
+		s.retry(now) // after the reads, which the mark is about
 	}
 	return read
 }
@@ -213,11 +240,16 @@ func (s *sampling) nextMark() int64 {
 
 // next is when the source is due again after a read at the time at, which may
 // have been a mark. All times are on the grid of the fast sources, because
-// waking up costs as much as a read does; what has been missed is skipped.
+// waking up costs as much as a read does; what has been missed is skipped. One
+// read alone does not make a source expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
-	if isSlow(src.probe) {
-		every = max(every, int64(float64(cost)/slowShare))
+	if len(src.costs) == steadyCosts {
+		src.costs = slices.Delete(src.costs, 0, 1)
+	}
+	src.costs = append(src.costs, cost)
+	if isSlow(src.probe) && len(src.costs) > 1 {
+		every = max(every, int64(float64(slices.Min(src.costs))/slowShare))
 	}
 	return s.start + ((at+every-step-s.start)/step+1)*step
 }

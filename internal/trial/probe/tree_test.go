@@ -172,6 +172,28 @@ func TestLinkReadsTheDevicesFolder(t *testing.T) {
 	}
 }
 
+// A value that is lost for good costs one new description, not one at every
+// sample.
+func TestLinkGivesUpAFileWithoutValue(t *testing.T) {
+	root := tree(t, map[string]string{
+		"proc/net/dev":                      "x\ny\n wan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
+		"sys/class/net/wan/ifindex":         "3\n",
+		"sys/class/net/wan/carrier_changes": "7\n",
+	})
+	s := open(t, link(root))
+	sample(t, s)
+	write(t, root.sys("class/net/wan/carrier_changes"), "\n")
+	if err := s.Sample(make([]float64, 1)); !errors.Is(err, ErrColumns) {
+		t.Errorf("value lost: got %v, want columns anew", err)
+	}
+	dst := []float64{0}
+	for range 2 {
+		if err := s.Sample(dst); err != nil || dst[0] == dst[0] {
+			t.Errorf("without value: got %v, %v; want none and no error", dst, err)
+		}
+	}
+}
+
 func TestSoftirqLeavesOutCoresThatNeverRan(t *testing.T) {
 	root := tree(t, map[string]string{"proc/softirqs": "   CPU0 CPU1\nNET_RX: 5 0\nTIMER: 1 0\n"})
 	s := open(t, softirq(root))

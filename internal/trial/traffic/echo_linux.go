@@ -124,6 +124,8 @@ func (e *echoer) run() {
 			if e.reply(e.buffer[:n]) == nil {
 				e.greeted.Store(true)
 			}
+		case phaseCooldown:
+			e.stop.Store(true)
 		case phaseProbe:
 			if n >= echoHeader {
 				e.echo(n, readStamps(control).at)

@@ -234,9 +234,10 @@ func (r *iperf3Report) socketName(socket int) string {
 }
 
 // series makes the intervals of one socket cumulative; tcp, if given, gets
-// the sender's TCP_INFO. The omitted warm-up is left out.
+// the sender's TCP_INFO. The omitted warm-up is left out; base is its end.
 func (r *iperf3Report) series(socket int, base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
+	t.Append(base, 0, 0)
 	bytes, packets, retransmits := 0.0, 0.0, 0.0
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {

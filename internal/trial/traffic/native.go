@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -192,7 +193,7 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 		}
 		t.Flows = append(t.Flows, f)
 	}
-	t.Caveats = socketDropCaveats(t.Details)
+	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(t.Details)...)
 	return t, nil
 }
 
@@ -204,6 +205,25 @@ func socketDropCaveats(details map[string]string) []record.Caveat {
 		if n := details[side+".socket_drops"]; n != "" && n != "0" {
 			caveats = append(caveats, record.Caveat{Kind: "receiver-drops",
 				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, not the path", n, side)})
+		}
+	}
+	return caveats
+}
+
+// sendersMargin is how much longer than the window the senders go on, so that
+// a receiver that is late to read its count at the window's end has not seen
+// silence in between.
+const sendersMargin = 20 * time.Millisecond
+
+// lateEdgeCaveats: an end that reads its count later than its senders go on
+// after the window has counted silence.
+func lateEdgeCaveats(details map[string]string) []record.Caveat {
+	var caveats []record.Caveat
+	for _, side := range []string{"near", "far"} {
+		late, err := strconv.ParseInt(details[side+".edge_late_ns"], 10, 64)
+		if err == nil && time.Duration(late) > sendersMargin {
+			caveats = append(caveats, record.Caveat{Kind: "late-edge",
+				Text: fmt.Sprintf("the %s end read its counts %v late at an edge of the window", side, time.Duration(late).Round(time.Millisecond))})
 		}
 	}
 	return caveats

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,7 +101,7 @@ type flow interface {
 	// received is what counts as progress: payload bytes and datagrams.
 	received() (bytes, packets int64)
 	report() flowReport
-	notes() map[string]int64 // further facts, summed over the flows
+	notes() map[string]int64 // further facts: counts are summed over the flows, "…_bytes" are the largest
 	close()
 }
 
@@ -122,7 +123,7 @@ const (
 // phases is the timeline as the threads of one end see it.
 type phases struct {
 	record.Window
-	senders int64       // when senders stop, between End and Stop
+	senders int64       // when senders stop, a little after End
 	stop    atomic.Bool // abandon everything
 }
 
@@ -155,7 +156,7 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 		l.quiet()
 		l.quiet = nil
 	}
-	p := &phases{Window: w, senders: w.End + (w.Stop-w.End)/4}
+	p := &phases{Window: w, senders: w.End + min(int64(sendersMargin), (w.Stop-w.End)/2)}
 	flows := l.flows // may outlive close in the watcher of a cancelled context
 	m := newMeter(flows, time.Duration(l.request.Load.Interval))
 	errs := make([]error, len(flows))
@@ -179,11 +180,19 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 	watchers.Go(func() { m.run(p, tids) })
 	done := make(chan struct{})
 	watchers.Go(func() { l.glimpses(done, say) })
+	finished := make(chan struct{})
+	go func() { // ends with the workers
+		workers.Wait()
+		close(finished)
+	}()
 	sleepUntil(p.senders, &p.stop)
 	unblock(flows, softly)
-	sleepUntil(p.Stop, &p.stop)
+	select {
+	case <-finished:
+	case <-time.After(l.drain(p)):
+	}
 	unblock(flows, atOnce)
-	workers.Wait()
+	<-finished
 	p.stop.Store(true)
 	close(done)
 	watchers.Wait()
@@ -197,6 +206,17 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 		}
 	}
 	return l.report(m), nil
+}
+
+// drain is how long the flows may take to end by themselves. A stream's bytes
+// that are on their way at the window's end do not count, so that it need not
+// wait for them; datagrams do.
+func (l *lanes) drain(p *phases) time.Duration {
+	at := p.Stop
+	if l.request.Load.Protocol == "tcp" && !l.request.Load.Verify {
+		at = min(at, p.senders+int64(sendersMargin)/2)
+	}
+	return time.Duration(at - monotonic())
 }
 
 func unblock(flows []flow, how urgency) {
@@ -236,6 +256,10 @@ func (l *lanes) report(m *meter) *endReport {
 	for _, f := range l.flows {
 		r.Flows = append(r.Flows, f.report())
 		for k, v := range f.notes() {
+			if strings.HasSuffix(k, "_bytes") {
+				notes[k] = max(notes[k], v) // of each socket
+				continue
+			}
 			notes[k] += v
 		}
 	}

@@ -78,8 +78,12 @@ type prober struct {
 	failed     int64
 	scheduling string
 
+	emitted atomic.Int64 // probes that the kernel took
+	allSent atomic.Bool
+
 	// Owned by the receiving thread.
 	answers    []answer
+	answered   int64
 	duplicates int64
 	strays     int64
 	queued     []stamps // TX stamps, joined to their probes at the end
@@ -111,6 +115,7 @@ func (p *prober) follow(ctx context.Context, s host.Session, w record.Window) er
 	var teller sync.WaitGroup
 	teller.Go(func() { p.glimpses(done, s) })
 	threads.Wait()
+	p.takeLeave()
 	close(done)
 	teller.Wait()
 	end()
@@ -130,12 +135,23 @@ func (p *prober) follow(ctx context.Context, s host.Session, w record.Window) er
 	}
 }
 
+// takeLeave tells the echoing end that it may go. It does not matter if that
+// is lost: then it stays until the end of the timeline.
+func (p *prober) takeLeave() {
+	b := make([]byte, p.payload)
+	datagram{tag: p.tag, phase: phaseCooldown}.put(b)
+	for range 3 {
+		unix.Write(p.fd, b)
+	}
+}
+
 // slot is the time at which the i-th probe is due; one is due at the window's
 // start.
 func (p *prober) slot(i int) int64 { return p.window.Start + int64(i-p.first)*p.interval }
 
 func (p *prober) send() {
 	ownThread()
+	defer p.allSent.Store(true)
 	p.scheduling = raise()
 	b := make([]byte, p.payload)
 	for i := 0; i < len(p.sent); i++ {
@@ -159,6 +175,7 @@ func (p *prober) send() {
 			p.failed++
 			continue
 		}
+		p.emitted.Add(1)
 		p.ids = append(p.ids, int32(i))
 	}
 }
@@ -166,7 +183,7 @@ func (p *prober) send() {
 func (p *prober) receive() {
 	ownThread()
 	raise()
-	for !p.stop.Load() && monotonic() < p.window.Stop {
+	for !p.stop.Load() && monotonic() < p.window.Stop && !p.complete() {
 		n, control, err := p.stampedSocket.receive(0) // at most receiveTimeout
 		at := monotonic()
 		if err == nil {
@@ -184,6 +201,12 @@ func (p *prober) receive() {
 	}
 }
 
+// complete says that every probe has been sent and answered, so that there is
+// nothing to wait for.
+func (p *prober) complete() bool {
+	return p.allSent.Load() && p.answered >= p.emitted.Load()
+}
+
 func (p *prober) enter(b []byte, at, stamp int64) {
 	d, ok := readDatagram(b)
 	if !ok || len(b) < echoHeader || d.tag != p.tag || d.phase != phaseEcho || d.seq >= uint64(len(p.answers)) {
@@ -199,6 +222,7 @@ func (p *prober) enter(b []byte, at, stamp int64) {
 		}
 		return
 	}
+	p.answered++
 	*a = answer{at: at, rx: stamp, residence: int64(binary.BigEndian.Uint64(b[datagramHeader:]))}
 	p.newest.Store(at - p.sent[d.seq].at.Load())
 }

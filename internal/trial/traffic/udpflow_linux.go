@@ -20,6 +20,8 @@ const (
 	receiveRoom  = 64 << 20 // bytes of socket buffer asked for
 	sendRoom     = 4 << 20
 	sendTimeout  = 50 * time.Millisecond // until a full buffer lets go to look at the time
+	afterlife    = 10 * time.Millisecond // in which a packet may arrive that the farewell has overtaken
+	backlogTime  = time.Second           // for reading what has arrived by the end, at most
 )
 
 // udpFlow is one end of a stream of datagrams.
@@ -44,6 +46,7 @@ type udpFlow struct {
 	// Owned by run.
 	sequence  sequence
 	announced int64
+	heard     int64 // when the first farewell arrived; 0 = not yet
 	sent      int64 // in the window
 	from, to  int64 // of the window as this end saw it
 	wrong     int64 // datagrams of another size or stray
@@ -85,8 +88,9 @@ func (f *udpFlow) receive(p *phases) error {
 		room = f.payload
 	}
 	b := newBatch(receiveBatch, room)
-	// The first pass throws away greetings that came too late.
-	for !p.over(p.Stop) {
+	// The first pass throws away greetings that came too late. What has
+	// arrived is read to its end: the path did not lose it.
+	for !p.over(p.Stop + int64(backlogTime)) {
 		n, err := b.receive(f.fd)
 		if n > 0 {
 			f.count(b, n)
@@ -96,11 +100,22 @@ func (f *udpFlow) receive(p *phases) error {
 		default:
 			return fmt.Errorf("receive: %w", err)
 		}
-		if n < receiveBatch {
-			nap(receivePoll)
+		if n == receiveBatch {
+			continue
 		}
+		if f.complete(p) {
+			return nil
+		}
+		nap(receivePoll)
 	}
 	return nil
+}
+
+// complete says that nothing more is to come: the sender has taken leave, or
+// it is too late.
+func (f *udpFlow) complete(p *phases) bool {
+	now := monotonic()
+	return now >= p.Stop || f.heard > 0 && now >= f.heard+int64(afterlife)
 }
 
 // count enters a batch of arrivals. The time of an arrival is that of its
@@ -129,6 +144,9 @@ func (f *udpFlow) count(b *batch, n int) {
 			f.sequence.see(d.seq)
 		case phaseCooldown:
 			f.announced = int64(d.seq)
+			if f.heard == 0 {
+				f.heard = now
+			}
 		}
 		if f.verify {
 			bad := f.pattern.mismatches(b.at(i)[datagramHeader:], datagramPosition(d.phase, d.seq))

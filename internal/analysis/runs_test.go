@@ -1,0 +1,189 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// bare is a document of n blocks with what a comparison of runs looks at. Each
+// metric is the value that draw gives for a cell.
+func bare(n int, cells []record.Factors, metrics []string, draw func(cell, block int, metric string) float64) *Document {
+	d := &Document{Metrics: Metrics()}
+	for i, f := range cells {
+		c := Cell{Factors: f, Runs: n, Grade: GradeValid, Metrics: map[string]Value{}}
+		for block := range n {
+			t := TrialView{Block: block, Kind: record.RowLoad, Factors: f, Metrics: map[string]float64{}}
+			for _, m := range metrics {
+				t.Metrics[m] = draw(i, block, m)
+				c.Metrics[m] = Value{N: n}
+			}
+			d.Trials = append(d.Trials, t)
+		}
+		d.Cells = append(d.Cells, c)
+	}
+	return d
+}
+
+var twoCells = []record.Factors{quickFactors(), quickFactors("streams", "4")}
+
+// Two runs of one set-up differ, for the worse or not, in at most 5 % of
+// cases, however many metrics they have.
+func TestRunsOfOneSetup(t *testing.T) {
+	metrics := []string{goodput, retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns", hostNode + "_" + cpuRatio, hostNode + "_" + temperature, engineCPU, probeLate}
+	rng := source(70)
+	noise := func(int, int, string) float64 { return math.Exp(.2 * rng.NormFloat64()) }
+	alarms := 0
+	for range draws {
+		c := CompareRuns(bare(6, twoCells, metrics, noise), bare(6, twoCells, metrics, noise))
+		for _, x := range c.Comparisons {
+			if x.Verdict == "different" {
+				alarms++
+				break
+			}
+		}
+	}
+	atMost(t, "runs of one set-up that differ", float64(alarms)/draws, .05)
+}
+
+func TestRunsTest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 71))
+	sample := func(n int, shift float64) map[int]float64 {
+		out := map[int]float64{}
+		for b := range n {
+			out[b+3] = shift + rng.NormFloat64()
+		}
+		return out
+	}
+	for _, test := range []struct {
+		n, m int
+		name string
+	}{{6, 6, "Fisher–Pitman permutation"}, {6, 10, "Fisher–Pitman permutation"}, {9, 8, "Mann–Whitney"}, {6, 40, "Mann–Whitney"}} {
+		var a, b []map[int]float64
+		for range 30 {
+			a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 0))
+		}
+		a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 60))
+		p, name := RunsTest(a, b)
+		if len(p) != 31 || p[30] > .05 || !strings.HasPrefix(name, test.name) {
+			t.Errorf("%d and %d: p %v of a large difference among noise (%s)", test.n, test.m, p, name)
+		}
+	}
+	// Alone: the smallest p that six against six can give.
+	if p, _ := RunsTest([]map[int]float64{sample(6, 0)}, []map[int]float64{sample(6, 60)}); math.Abs(p[0]-2.0/924) > 1e-12 {
+		t.Errorf("one comparison: %v", p)
+	}
+	both := []map[int]float64{sample(6, 0), sample(6, 0)}
+	far := []map[int]float64{sample(6, 60), sample(6, 60)}
+	if p, _ := RunsTest(both, far); math.Abs(p[0]-2.0/924) > 1e-12 || p[1] != p[0] {
+		t.Errorf("two comparisons: %v", p)
+	}
+	if p, _ := RunsTest(nil, nil); len(p) != 0 {
+		t.Errorf("no family: %v", p)
+	}
+}
+
+// What is worse in the second run, and what it has lost.
+func TestRegressions(t *testing.T) {
+	udp := quickFactors("protocol", "udp")
+	cells := append([]record.Factors{udp}, twoCells...)
+	metrics := []string{goodput, packetRate, lossRatio, retransmits, hostNode + "_" + cpuRatio}
+	steady := func(cell, block int, metric string) float64 {
+		if metric == lossRatio || metric == retransmits {
+			return 0
+		}
+		return 100 + float64(block)
+	}
+	times := func(name string, factor float64) *Document {
+		return bare(8, cells, metrics, func(cell, block int, metric string) float64 {
+			if v := steady(cell, block, metric); metric == name {
+				return v * factor
+			}
+			return steady(cell, block, metric)
+		})
+	}
+	lossy := func() *Document {
+		return bare(8, cells, metrics, func(cell, block int, metric string) float64 {
+			if cell == 0 && metric == lossRatio {
+				return .1 + .001*float64(block)
+			}
+			return steady(cell, block, metric)
+		})
+	}
+	failed, skipped, gone, missing := times("", 1), times("", 1), times("", 1), times("", 1)
+	failed.Cells[1] = Cell{Factors: cells[1], Grade: GradeFailed, Reasons: []Reason{{Text: "no answer"}}}
+	skipped.Cells, skipped.Skipped = skipped.Cells[1:], []record.Skipped{{Factors: udp, Reason: "no iperf3"}}
+	gone.Cells = gone.Cells[1:]
+	delete(missing.Cells[1].Metrics, retransmits)
+	missing.Cells[1].Missing = map[string]string{retransmits: "no TCP_INFO"}
+	for _, test := range []struct {
+		name string
+		b    *Document
+		want []string
+	}{
+		{"the same", times("", 1), nil},
+		{"faster", times(goodput, 1.3), nil},
+		{"slower", times(goodput, .5), []string{"goodput_bps is 50.0 % of what it was", "goodput_bps is 50.0 % of what it was"}},
+		{"busier", times(hostNode+"_"+cpuRatio, 1.3), nil},
+		{"loss out of nothing", lossy(), []string{"loss_ratio changed by 0.104"}},
+		{"failed", failed, []string{"it has no number in the second run: no answer"}},
+		{"skipped", skipped, []string{"it was skipped in the second run: no iperf3"}},
+		{"gone", gone, []string{"it is not in the second run"}},
+		{"a metric missing", missing, []string{"retransmits is missing in the second run: no TCP_INFO"}},
+	} {
+		c := CompareRuns(times("", 1), test.b)
+		var got []string
+		for _, r := range c.Regressions {
+			got = append(got, r.Text)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", test.name, diff)
+		}
+	}
+	if r := CompareRuns(lossy(), times("", 1)).Regressions; len(r) != 0 {
+		t.Errorf("loss that went away is a regression: %v", r)
+	}
+}
+
+// Everything that was recorded and can explain a difference is listed.
+func TestChangesOfThePlan(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*RunHead)
+	}{
+		{"telemetry", func(r *RunHead) { r.Measure.Telemetry = true }},
+		{"verify", func(r *RunHead) { r.Measure.Verify = true }},
+		{"latency_loaded", func(r *RunHead) { r.Measure.LatencyLoaded = true }},
+		{"latency_idle", func(r *RunHead) { r.Measure.LatencyIdle = "off" }},
+		{"probe_interval", func(r *RunHead) { r.Measure.ProbeInterval = time.Second }},
+		{"cooldown", func(r *RunHead) { r.Method.Cooldown = time.Second }},
+		{"idle", func(r *RunHead) { r.Method.Idle = time.Second }},
+		{"hash of the program", func(r *RunHead) { r.BinaryHash = "00" }},
+		{"chokepoint", func(r *RunHead) { r.Version, r.BinaryHash = "2", "00" }},
+	} {
+		run, trials := quickRun(1)
+		run.BinaryHash = "ff"
+		run.Design.Measure.LatencyIdle = "block"
+		a, b := Derive(run, trials), Derive(run, trials)
+		test.change(&b.Run)
+		got := ""
+		for _, c := range changes(a, b) {
+			got += fmt.Sprint(c.Name, c.Cause)
+		}
+		if got != test.name+"true" {
+			t.Errorf("%s: changes %s", test.name, got)
+		}
+	}
+	run, _ := quickRun(1)
+	run.BinaryHash, run.Design.Measure.Telemetry = "ff", true
+	if h := head(&run); h.BinaryHash != "ff" || !h.Measure.Telemetry {
+		t.Errorf("head %+v lacks what was recorded", h)
+	}
+}

@@ -1,0 +1,33 @@
+package lab
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+)
+
+// TestSweepSparesALabThatIsStarting: its directory is there, and nothing says
+// yet that it is up.
+func TestSweepSparesALabThatIsStarting(t *testing.T) {
+	labs := t.TempDir()
+	held, err := makeDir(labs, labs+"/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sweep(labs); err != nil || len(got) > 0 {
+		t.Errorf("sweep while the lab starts: got %v, %v, want nothing removed", got, err)
+	}
+	if _, err := os.Stat(labs + "/x"); err != nil {
+		t.Errorf("its directory: %v", err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sweep(labs); err != nil || len(got) != 1 {
+		t.Errorf("sweep after the starter's death: got %v, %v, want the directory removed", got, err)
+	}
+	if _, err := os.Stat(labs + "/x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its directory: got %v, want none", err)
+	}
+}

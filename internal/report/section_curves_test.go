@@ -1,0 +1,50 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A factor that follows from that of the axis does not tear the line apart;
+// one that varies by itself does.
+func TestCurvesOfDerivedFactors(t *testing.T) {
+	frames, links, both := []cellPlan{}, []cellPlan{}, []cellPlan{}
+	for i, n := range []int{128, 512, 1518} {
+		pps := 1e5 / float64(i+1)
+		frames = append(frames, cellPlan{factors: base("protocol", "udp", "frame_size", fmt.Sprint(n), "packet_size", fmt.Sprint(n-18)),
+			pps: pps, bps: pps * 8e3, p50: 1e6, p99: 2e6, idle: 1e4})
+	}
+	for i, n := range []int{1500, 4000, 9000} {
+		f := base("tunnel", "wireguard", "link_mtu", fmt.Sprint(n), "mtu", fmt.Sprint(n-80))
+		links = append(links, cellPlan{factors: f, bps: 1e9 * float64(i+1), p50: 1e6, p99: 2e6, idle: 1e4})
+		f = maps.Clone(f)
+		f["mtu"] = "1280"
+		both = append(both, links[i], cellPlan{factors: f, bps: 9e8, p50: 1e6, p99: 2e6, idle: 1e4})
+	}
+	for _, test := range []struct {
+		name, figure string
+		plans        []cellPlan
+		want         []int // points of each line
+	}{
+		{"frame sizes", "packet_rate_pps-by-frame_size", frames, []int{3}},
+		{"their packets", "packet_rate_pps-by-packet_size", frames, nil},
+		{"link MTU in a tunnel", "goodput_bps-by-link_mtu", links, []int{3}},
+		{"its inner MTU", "goodput_bps-by-mtu", links, []int{3}},
+		{"link MTU and inner MTU", "goodput_bps-by-link_mtu", both, []int{3}},
+	} {
+		var got []int
+		for _, b := range curveSection(newView(documentOf(test.plans, 2))).Blocks {
+			if f, ok := b.(Figure); ok && f.ID == test.figure {
+				for _, l := range f.Draw.(curves).Lines {
+					got = append(got, len(l.Points))
+				}
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", test.name, diff)
+		}
+	}
+}

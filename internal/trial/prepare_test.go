@@ -1,0 +1,78 @@
+package trial_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// TestResumeAddsWhatIsNewlyImpossible behind what the run has skipped before,
+// which is listed once.
+func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
+	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: [1, 7]}\n", registry.Vocabulary())
+	run := record.Run{ID: "run-1", Design: p.Design}
+	for _, tc := range []struct {
+		name    string
+		missing map[string]string
+		want    []string
+	}{
+		{"first", nil, []string{"forward 7", "direct 7"}},
+		{"resumed", map[string]string{"direct": "the cable is gone"}, []string{"forward 7", "direct 7", "direct 1"}},
+	} {
+		labs := &labtest.Labs{Missing: tc.missing}
+		labs.Engine.Refuse = func(load record.Load) string {
+			if load.Streams == 7 {
+				return "seven is too many"
+			}
+			return ""
+		}
+		c := &trial.Campaign{Run: run, Plan: p, Labs: labs, Knobs: knob.All(), Engines: []traffic.Engine{labs.Engine},
+			Prober: labtest.Prober{}, Probes: labtest.Probes()}
+		if err := c.Prepare(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		run.Skipped = c.Run.Skipped
+		var got []string
+		for _, s := range run.Skipped {
+			got = append(got, s.Factors["topology"]+" "+s.Factors["streams"])
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: skipped (-want +got):\n%s", tc.name, diff)
+		}
+	}
+}
+
+// answering is a prober that shows one round trip as it goes.
+type answering struct{ labtest.Prober }
+
+func (p answering) Probe(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Latency, error) {
+	c.Progress(traffic.Progress{RTT: 1e6})
+	return p.Prober.Probe(ctx, near, far, load, c)
+}
+
+// TestLatencyIsToldAsWhatItIs: without load it is idle, beside it loaded.
+func TestLatencyIsToldAsWhatItIs(t *testing.T) {
+	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: trial, latency_loaded: true, verify: false}\n")
+	r.Prober = answering{}
+	execute(t, r)
+	var got []string
+	for _, e := range r.Events("latency", "rate") {
+		if e.RTT > 0 {
+			got = append(got, e.Event+" "+e.Text)
+		}
+	}
+	if diff := cmp.Diff([]string{"latency idle", "latency loaded"}, got); diff != "" {
+		t.Errorf("round trips in the order told (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,81 @@
+package probe
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// A module that is loaded after the watch has begun is seen from the next
+// mark on.
+func TestWatchFindsASourceThatAppears(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	root := tree(t, nil)
+	s, err := openSampling(ctx, []Probe{conntrack(root)}, WatchRequest{Probes: []string{"conntrack"}}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	var loop sync.WaitGroup
+	loop.Go(s.loop)
+	defer func() { s.stop(); loop.Wait() }()
+	collect := func(done func(record.Samples) bool) (got record.Samples) {
+		t.Helper()
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			_, err := s.collect(0, host.Monotonic(), func(r record.Samples) error { got = r; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done(got) {
+				return got
+			}
+		}
+		t.Fatalf("conntrack: got %+v", got)
+		return got
+	}
+	s.schedule([]int64{host.Monotonic()})
+	collect(func(r record.Samples) bool { return strings.Contains(r.Unavailable, "nf_conntrack is not loaded") })
+	write(t, root.proc("sys/net/netfilter/nf_conntrack_count"), "12\n")
+	s.schedule([]int64{host.Monotonic()})
+	got := collect(func(r record.Samples) bool { return r.Table != nil })
+	if v := got.Table.Column("entries"); len(v) == 0 || v[0] != 12 || got.Unavailable != "" {
+		t.Errorf("after it has appeared: got %v entries, reason %q; want 12 and none", v, got.Unavailable)
+	}
+}
+
+func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
+	const cheap, dear = 100e3, 20e6 // 20 ms ÷ slowShare is 10 s
+	tests := []struct {
+		name  string
+		slow  bool
+		costs []int64
+		want  int64 // seconds after the last read
+	}{
+		{"cheap", true, []int64{cheap, cheap}, 1},
+		{"first read", true, []int64{dear}, 1},
+		{"one charge among cheap ones", true, []int64{cheap, cheap, dear}, 1},
+		{"always dear", true, []int64{dear, dear}, 10},
+		{"dear for long", true, []int64{cheap, dear, dear, dear, dear, dear}, 10},
+		{"cheap again", true, []int64{dear, dear, dear, dear, dear, cheap}, 1},
+		{"fast", false, []int64{dear, dear}, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &sampling{step: 1e9}
+			src := &source{probe: entry{name: "x", slow: tt.slow}, every: 1e9}
+			var got int64
+			for _, cost := range tt.costs {
+				got = s.next(src, 50e9, cost)
+			}
+			if want := 50e9 + tt.want*1e9; got != want {
+				t.Errorf("due: got %d, want %d", got, want)
+			}
+		})
+	}
+}
