@@ -63,6 +63,7 @@ type Lab struct {
 	left     error  // what tunnels given up on have left
 	clock    int    // ages the tunnels
 
+	dir   string                          // what it keeps on this machine, "" if nothing
 	owned bool                            // all that was changed goes with down
 	down  func(ctx context.Context) error // ends what Up began
 }
@@ -112,8 +113,10 @@ func (l *Lab) Nodes() []string {
 // what was left in a lab that is gone is no error.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Settle(ctx, nil)
-	if err != nil && l.Mend(ctx) {
-		err = l.Settle(ctx, nil)
+	if err != nil && !(l.owned && l.goneWithIt()) {
+		if fresh, _ := l.Mend(ctx); fresh {
+			err = l.Settle(ctx, nil)
+		}
 	}
 	err = errors.Join(err, l.left)
 	for key := range l.tunnels {

@@ -84,7 +84,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		}
 		return nil, errors.Join(err, left, held.Close())
 	}
-	l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
+	l.dir, l.dial = dir, func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
 	if o.Detached {
 		held.Close() // its file says that it is up
 	} else {
@@ -295,7 +295,8 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 		}
 		l := newLab(i.ID, i.Topology, i.Guest, parts, j)
 		l.Holder = i.Pid
-		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(filepath.Join(dir, id), node) }
+		l.dir = filepath.Join(dir, id)
+		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(l.dir, node) }
 		if j == nil {
 			return l, nil
 		}

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
-	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,11 +46,12 @@ func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	if err := readLine(in, &q); err != nil {
 		return fmt.Errorf("read request of machine %s: %w", node, err)
 	}
-	guest, far, err := bootGuest(node, q)
+	m := newMachine(node, q)
+	err := m.boot()
 	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
 		return errors.Join(err, encErr)
 	}
-	defer guest.Kill()
+	defer m.kill()
 	ln, err := net.FileListener(listener)
 	if err != nil {
 		return fmt.Errorf("serve machine %s: %w", node, err)
@@ -64,10 +63,41 @@ func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 		io.Copy(io.Discard, in) // the holder hung up
 		cancel()
 	}()
-	return serveGuest(ctx, ln, far)
+	return m.serve(ctx, ln)
 }
 
-func serveGuest(ctx context.Context, ln net.Listener, far host.Agent) error {
+// machine is a node that is a guest. When that ends, its taps stay: whoever
+// connects next finds a fresh guest on them.
+type machine struct {
+	node string
+	q    machineRequest
+	taps []*os.File
+	macs []net.HardwareAddr
+
+	mu    sync.Mutex // held while a guest boots
+	guest *running   // nil if none could be booted
+}
+
+// running is a guest that was booted; it may have ended since.
+type running struct {
+	child *host.Child
+	far   host.Agent
+	words func() string // the last it has said, as of the first call
+}
+
+func newMachine(node string, q machineRequest) *machine {
+	m := &machine{node: node, q: q}
+	m.q.Layout.Names = map[string]string{}
+	for i, port := range q.Layout.Ports {
+		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
+		unix.CloseOnExec(4 + i)
+		m.macs = append(m.macs, vm.HardwareAddr(q.Number, i))
+		m.q.Layout.Names[m.macs[i].String()] = port
+	}
+	return m
+}
+
+func (m *machine) serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	for {
 		c, err := ln.Accept()
@@ -77,86 +107,115 @@ func serveGuest(ctx context.Context, ln net.Listener, far host.Agent) error {
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		go host.Gateway(ctx, c, far) // until that controller hangs up
+		go m.attend(ctx, c) // until that controller hangs up
 	}
 }
 
-// bootGuest boots the guest and makes it what the layout says.
-func bootGuest(node string, q machineRequest) (*host.Child, host.Agent, error) {
-	taps := make([]*os.File, len(q.Layout.Ports))
-	fds := make([]int, len(taps))
-	q.Layout.Names = map[string]string{}
-	var macs []net.HardwareAddr
-	for i, port := range q.Layout.Ports {
-		taps[i] = os.NewFile(uintptr(4+i), "tap")
-		unix.CloseOnExec(4 + i)
-		fds[i] = 3 + i
-		macs = append(macs, vm.HardwareAddr(q.Number, i))
-		q.Layout.Names[macs[i].String()] = port
-	}
-	log, err := os.OpenFile(q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+// attend serves a controller: by the guest that runs, or by a fresh one if
+// that has ended or does not answer. What the controller asks of a guest that
+// ends, then or later, is refused with the last words of the console.
+func (m *machine) attend(ctx context.Context, c net.Conn) {
+	g, err := m.living(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("boot guest %s: %w", node, err)
+		host.Refuse(ctx, c, fmt.Errorf("%w: %w", host.ErrUnreachable, err))
+		return
+	}
+	host.Gateway(ctx, c, g.far, func(err error) error {
+		if !errors.Is(err, host.ErrUnreachable) || awake(ctx, g.far) {
+			return err
+		}
+		return fmt.Errorf("guest %s has ended: %w; its console%s", m.node, host.ErrUnreachable, g.words())
+	})
+}
+
+// living is the guest that runs, a fresh one if need be.
+func (m *machine) living(ctx context.Context) (*running, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.guest != nil && awake(ctx, m.guest.far) {
+		return m.guest, nil
+	}
+	m.kill()
+	if err := m.boot(); err != nil {
+		return nil, err
+	}
+	return m.guest, nil
+}
+
+// Whoever connects finds out within wakeTime × wakeTries that a guest hangs.
+// It is asked again because a serial line may lose a question.
+const (
+	wakeTime  = 5 * time.Second
+	wakeTries = 2
+)
+
+func awake(ctx context.Context, far host.Agent) bool {
+	for range wakeTries {
+		ctx, cancel := context.WithTimeout(ctx, wakeTime)
+		_, _, err := far.Clock(ctx)
+		cancel()
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, host.ErrUnreachable) {
+			return false
+		}
+	}
+	return false
+}
+
+// kill ends the guest, if there is one.
+func (m *machine) kill() {
+	if m.guest == nil {
+		return
+	}
+	m.guest.words() // before another writes there
+	m.guest.child.Kill()
+	m.guest.far.Close() // waits for QEMU's end
+	m.guest = nil
+}
+
+// boot boots a guest on the taps and makes it what the layout says.
+func (m *machine) boot() error {
+	err := markConsole(m.q.Console)
+	if err == nil {
+		m.guest, err = m.start()
+	}
+	if err != nil {
+		return fmt.Errorf("boot guest %s: %w", m.node, err)
+	}
+	go m.guest.child.Wait() // reaps it when it ends
+	return nil
+}
+
+func (m *machine) start() (*running, error) {
+	fds := make([]int, len(m.taps))
+	for i := range fds {
+		fds[i] = 3 + i
+	}
+	log, err := os.OpenFile(m.q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
 	}
 	defer log.Close()
-	child, err := host.Spawn{Program: q.Guest.Program(), Args: q.Guest.Args(node, fds, macs, q.Console), Files: taps, Stderr: log}.Start()
-	for _, t := range taps {
-		t.Close()
-	}
+	g := m.q.Guest
+	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: m.taps, Stderr: log}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
-		return nil, nil, &hinted{fmt.Errorf("boot guest %s: %w", node, err), "install " + packageOf(q.Guest) + " (Debian, Ubuntu)"}
+		return nil, &hinted{err, "install " + packageOf(g) + " (Debian, Ubuntu)"}
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("boot guest %s: %w", node, err)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bootTime)
 	defer cancel()
 	far, err := host.ConnectLine(ctx, child)
 	if err == nil {
-		err = far.Invoke(ctx, agent.VerbArrange, q.Layout, nil)
+		err = far.Invoke(ctx, agent.VerbArrange, m.q.Layout, nil)
 	}
 	if err != nil {
 		child.Kill()
-		return nil, nil, fmt.Errorf("boot guest %s: %w%s", node, err, lastWords(q.Console))
+		child.Close()
+		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
-	return child, far, nil
+	return &running{child, far, sync.OnceValue(func() string { return lastWords(m.q.Console) })}, nil
 }
-
-func packageOf(g vm.Guest) string {
-	switch g.Image.Arch {
-	case "arm64":
-		return "qemu-system-arm"
-	case "mipsel":
-		return "qemu-system-mips"
-	}
-	return "qemu-system-x86"
-}
-
-// consoleLines is how much of a guest's console is quoted.
-const consoleLines = 6
-
-// lastWords quotes what QEMU complained of and the end of the guest's console.
-func lastWords(console string) string {
-	var lines []string
-	for _, name := range []string{console + ".qemu", console} {
-		b, _ := os.ReadFile(name)
-		b = bytes.Map(func(r rune) rune {
-			if r < ' ' && r != '\n' {
-				return -1
-			}
-			return r
-		}, b)
-		for _, l := range strings.Split(string(b), "\n") {
-			if l = strings.TrimSpace(l); l != "" {
-				lines = append(lines, l)
-			}
-		}
-	}
-	if len(lines) == 0 {
-		return " (it said nothing)"
-	}
-	return ": " + strings.Join(lines[max(0, len(lines)-consoleLines):], " | ")
-}
-
-// consoleOf is the file of a guest's console in the lab's directory.
-func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }

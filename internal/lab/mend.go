@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,14 +13,29 @@ import (
 // lookTime is how long a node or a tunnel may take to say that it is there.
 const lookTime = 5 * time.Second
 
+// bootAgain is what the mending of a guest may take beyond that of a
+// namespace: to see that it hangs, and to boot another.
+const bootAgain = wakeTries*wakeTime + bootTime
+
+// MendTime bounds the mending of the lab.
+func (l *Lab) MendTime() time.Duration {
+	if l.Guest != nil {
+		return mendTime + bootAgain
+	}
+	return mendTime
+}
+
+const mendTime = 20 * time.Second
+
 // Mend makes the lab usable again after something in it has failed. Nodes
-// whose agents are gone get new ones, and what was set through the old ones is
-// taken as unknown: the next Settle puts it back. The tunnel that was wanted
-// last, tunnels that ended on such nodes and those whose counters cannot be
-// read are taken down; the next Path lays them again. Mend reports whether a
-// node has a new agent.
-func (l *Lab) Mend(ctx context.Context) bool {
-	renewed := l.renew(ctx)
+// whose agents are gone get new ones, guests that have ended or hang are
+// booted anew, and what was set there is taken as unknown: the next Settle
+// puts it back. The tunnel that was wanted last, tunnels that ended on such
+// nodes and those whose counters cannot be read are taken down; the next Path
+// lays them again. Mend reports whether a node has a new agent, and in which
+// state it has found those that did not answer.
+func (l *Lab) Mend(ctx context.Context) (fresh bool, found error) {
+	renewed, found := l.renew(ctx)
 	for _, t := range l.settings {
 		if slices.Contains(renewed, t.setting.Node) {
 			t.stuck, t.undo = true, t.again
@@ -31,18 +47,28 @@ func (l *Lab) Mend(ctx context.Context) bool {
 			l.left = errors.Join(l.left, l.lower(ctx, key))
 		}
 	}
-	return len(renewed) > 0
+	return len(renewed) > 0, found
 }
 
 // renew dials the nodes whose agents are gone.
-func (l *Lab) renew(ctx context.Context) (names []string) {
+func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, n := range l.nodes {
-		if n.Agent == nil || answers(ctx, n.Agent) {
+		if n.Agent == nil {
 			continue
 		}
+		gone := l.gone(ctx, n)
+		if gone == nil {
+			continue
+		}
+		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
+		if err == nil && l.OwnKernel(name) {
+			if _, _, err = fresh.Agent.Clock(ctx); err != nil { // once it has booted
+				fresh.Agent.Close()
+			}
+		}
 		if err != nil {
 			continue // it stays as it is: every use of it says that it is gone
 		}
@@ -50,16 +76,23 @@ func (l *Lab) renew(ctx context.Context) (names []string) {
 		l.nodes[name] = fresh
 		names = append(names, name)
 	}
-	return names
+	return names, found
 }
 
-// answers reports whether an agent is there. One that is only slow is: it
-// still holds what was set through it.
-func answers(ctx context.Context, a host.Agent) bool {
+// gone says why a node's agent is of no use any more. A process that is only
+// slow still holds what was set through it; a guest that does not answer, now
+// that nothing loads it, hangs.
+func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	_, _, err := a.Clock(ctx)
-	return !errors.Is(err, host.ErrUnreachable)
+	_, _, err := n.Agent.Clock(ctx)
+	switch {
+	case err == nil || errors.Is(err, host.ErrUnreachable):
+		return err
+	case l.OwnKernel(n.Name):
+		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, lookTime, lastWords(consoleOf(l.dir, n.Name)))
+	}
+	return nil
 }
 
 func tells(ctx context.Context, t *laid) bool {

@@ -72,7 +72,7 @@ func TestMend(t *testing.T) {
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
-	if l.Mend(labtest.Context(t)) {
+	if fresh, found := l.Mend(labtest.Context(t)); fresh || found != nil {
 		t.Error("mend with all agents alive: got new ones, want none")
 	}
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
@@ -80,7 +80,7 @@ func TestMend(t *testing.T) {
 	}
 	killAgent(t, l, "router")
 	killAgent(t, l, "server")
-	if !l.Mend(labtest.Context(t)) {
+	if fresh, found := l.Mend(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {
 		t.Error("mend after two agents have died: got no new ones, want two")
 	}
 	for _, step := range []struct {

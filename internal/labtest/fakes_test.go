@@ -380,8 +380,8 @@ func TestMendLaysDeadTunnelsAgain(t *testing.T) {
 	if err := dead.Tunnel.Down(Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if l.Mend(Context(t)) {
-		t.Error("mend: got new agents, want none")
+	if fresh, found := l.Mend(Context(t)); fresh || found != nil {
+		t.Errorf("mend: got new agents %v, %v, want none", fresh, found)
 	}
 	again := lay(1420)
 	if _, err := again.Tunnel.Counters(Context(t)); err != nil || again.Tunnel == dead.Tunnel {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -111,20 +112,28 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
-// mendTime bounds the mending of a lab between two trials.
-const mendTime = 20 * time.Second
-
-// mend keeps what a trial has failed of from failing the next one.
-func (c *Campaign) mend(ctx context.Context, topology string) {
-	b := c.benches[topology]
+// mend keeps what a trial has failed of from failing the next one. It adds to
+// the failure which nodes were found gone, and what their consoles said last.
+func (c *Campaign) mend(ctx context.Context, t *record.Trial) {
+	b := c.benches[t.Row.Factors["topology"]]
 	if b == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	ctx, cancel := context.WithTimeout(ctx, b.lab.MendTime())
 	defer cancel()
-	if b.lab.Mend(ctx) && b.watch != nil {
+	fresh, found := b.lab.Mend(ctx)
+	if fresh && b.watch != nil {
 		b.watch.Close() // part of it went with the old agents
 		b.watch = nil
+	}
+	if found == nil {
+		return
+	}
+	for _, said := range strings.Split(found.Error(), "\n") {
+		_, what, _ := strings.Cut(said, ": ")
+		if !strings.Contains(t.Failure.Error, what) {
+			t.Failure.Error += "; afterwards " + said
+		}
 	}
 }
 
@@ -189,7 +198,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, left int) (*record.T
 		return nil, err
 	}
 	if t.Status == record.TrialFailed {
-		c.mend(ctx, row.Factors["topology"])
+		c.mend(ctx, t)
 	}
 	c.rows++
 	c.took += time.Since(start)

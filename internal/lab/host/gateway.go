@@ -12,10 +12,24 @@ import (
 // ctx is cancelled, which abandons this controller's sessions and nobody
 // else's; far stays open, and undoes in its own time. If far is lost, the
 // controller's sessions end with ErrUnreachable, also those that it opens
-// later.
-func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent) error {
+// later; explain, unless it is nil, words that and every other error of far.
+func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
-		return func(ctx context.Context, near Session) error { return pass(ctx, verb, near, far) }
+		return func(ctx context.Context, near Session) error {
+			err := pass(ctx, verb, near, far)
+			if err != nil && explain != nil && ctx.Err() == nil {
+				err = explain(err)
+			}
+			return err
+		}
+	}).serve(ctx)
+}
+
+// Refuse serves a controller on conn by refusing all that it asks for with
+// err, until it hangs up or ctx is cancelled.
+func Refuse(ctx context.Context, conn io.ReadWriteCloser, err error) error {
+	return newServer(conn, func(string) Handler {
+		return func(context.Context, Session) error { return err }
 	}).serve(ctx)
 }
 

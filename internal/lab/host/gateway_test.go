@@ -24,7 +24,7 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 	gateways := make(chan error, n)
 	for range n {
 		c, d := net.Pipe()
-		go func() { gateways <- Gateway(context.Background(), d, far) }()
+		go func() { gateways <- Gateway(context.Background(), d, far, nil) }()
 		near = append(near, Connect(c))
 	}
 	t.Cleanup(func() {

@@ -67,7 +67,7 @@ func HardwareAddr(n, i int) net.HardwareAddr {
 
 // Args is QEMU's command line. taps are the descriptors of the ports' taps in
 // QEMU's process, in the order of macs; console is the file that its console
-// is written to. Standard input and output are the agent's line.
+// is appended to. Standard input and output are the agent's line.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"}
@@ -85,7 +85,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	// The address layout is not randomised and the kernel's own test suites
 	// of ciphers do not run: both are time at boot.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off", "nokaslr", "cryptomgr.notests"}, b.cmdline...)
-	a = append(a, "-serial", "file:"+comma(console), "-chardev", "stdio,id=agent,signal=off")
+	a = append(a, "-chardev", "file,id=console,append=on,path="+comma(console), "-serial", "chardev:console", "-chardev", "stdio,id=agent,signal=off")
 	if b.serial {
 		words = append(words, PortName+"=ttyS1")
 		a = append(a, "-serial", "chardev:agent")

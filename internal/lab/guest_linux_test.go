@@ -1,0 +1,134 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+)
+
+// aGuest is a real guest of this machine's architecture.
+func aGuest(t *testing.T) *vm.Guest {
+	t.Helper()
+	g := vm.Guest{Image: vm.Image{Arch: vm.NativeArch()}}
+	if g.Image.Arch == "" {
+		t.Skip("skip: no QEMU here")
+	}
+	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}}); err != nil {
+		t.Skip("skip: no QEMU here")
+	}
+	cache := os.Getenv("CHOKEPOINT_VM_CACHE")
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = filepath.Join(dir, "chokepoint", "vm")
+	}
+	if _, err := os.Stat(cache); err != nil {
+		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
+	}
+	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := vm.Recipe{Arch: g.Image.Arch, Program: program, Cache: cache, Say: func(text string) { t.Log(text) }}.Image(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g = vm.NewGuest(img)
+	return &g
+}
+
+// TestCampaignOutlivesAGuest: the trial in which a router's kernel panics
+// fails with its last words, and the next one runs on a fresh guest with the
+// same settings.
+func TestCampaignOutlivesAGuest(t *testing.T) {
+	p := labtest.ReadPlan(t, `
+name: x
+method: {runs: 3, order: listed, seed: 1}
+matrix: {streams: 1, txqueuelen@router: 77}
+measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
+`, registry.Vocabulary())
+	p.Design.Method.Duration = 200 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: aGuest(t)}
+	l, err := labs.For(ctx, "forward")
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trials labtest.Trials
+	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+		Prober: node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 5 * time.Second}
+	started := 0
+	c.Sink = func(e record.Event) {
+		if e.Event == "trial-started" {
+			started++
+		}
+		if e.Event == "phase" && e.Phase == record.PhaseWarmup && started == 2 {
+			crash(t, l)
+		}
+	}
+	if err := c.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Execute(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := queueLength(t, l); got != "77" {
+		t.Errorf("queue length of the fresh guest: got %s, want the plan's 77", got)
+	}
+	var got []string
+	for _, tr := range trials {
+		got = append(got, tr.Status)
+		if tr.Failure == nil {
+			continue
+		}
+		t.Log(tr.ID, ": ", tr.Failure.Phase, ": ", tr.Failure.Error)
+		if !strings.Contains(tr.Failure.Error, "Kernel panic") {
+			t.Errorf("failure of trial %s: got %q, want the console's last words in it", tr.ID, tr.Failure.Error)
+		}
+	}
+	want := []string{record.TrialOK, record.TrialFailed, record.TrialOK}
+	if !slices.Equal(got, want) {
+		t.Errorf("trials: got %v, want %v", got, want)
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// crash has the router's kernel panic, which ends QEMU, and waits for that.
+func crash(t *testing.T, l *lab.Lab) {
+	n, err := l.Node(t.Context(), "router")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := n.Agent.Open(t.Context(), agent.VerbExec, agent.Exec{Args: []string{"sh", "-c", "echo c > /proc/sysrq-trigger"}}); err != nil {
+		t.Error(err)
+		return
+	}
+	for err == nil {
+		_, _, err = n.Agent.Clock(t.Context())
+	}
+	if !errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "Kernel panic") {
+		t.Errorf("agent of the guest that panicked: got %v, want it unreachable and the console's last words", err)
+	}
+}
