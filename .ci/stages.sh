@@ -129,7 +129,7 @@ race() {
 }
 
 # Every fuzz target for a few seconds. Go's own engine now and then calls the
-# end of its time a failure (golang.org/issue/75804): a target that fails
+# end of its time a failure (golang.org/issue/75804, mended in 1.27): a target that fails
 # without a failing input is tried once more.
 fuzz() {
 	local pkg name n=0 log="$WORK/fuzz.target"
