@@ -66,7 +66,7 @@ func testerLimited(s suspect) []Reason {
 		return because(ReasonTesterLimited, "%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's loss, not the path's",
 			n, unit.Percent(share))
 	}
-	if s.run.Lab == "local" {
+	if sharesCores(s.run) {
 		return nil
 	}
 	for _, end := range sortedKeys(s.t.Traffic.Ends) {

@@ -27,6 +27,12 @@ func caveats(run *record.Run, d *Document) []record.Caveat {
 	if run.Lab == "local" {
 		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this machine doing all three, not a router alone")
 	}
+	if isEmulated(run) {
+		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and reactions do")
+	}
+	if isVirtual(run) {
+		add("shared-cores", "the router's virtual cores are this machine's, which client, server and load generators use as well")
+	}
 	if n := fewestRuns(d); n > 0 && n < MinInterval {
 		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value are shown, not an interval", MinInterval))
 	}
@@ -80,7 +86,7 @@ func summary(run *record.Run, d *Document) []string {
 
 // opening is the first sentence of the plan's description.
 func opening(run *record.Run) string {
-	text := strings.Join(strings.Fields(run.Design.Description), " ")
+	text := strings.Join(strings.Fields(description(run)), " ")
 	if first, _, more := strings.Cut(text, ". "); more {
 		text = first
 	}

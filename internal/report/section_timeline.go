@@ -30,7 +30,11 @@ func timelineSection(v *view) Section {
 }
 
 func sharedCores(v *view) string {
-	if v.Run.Lab != "local" {
+	switch kind, _, _ := strings.Cut(v.Run.Lab, ":"); kind {
+	case "local":
+	case "vm":
+		return " The cores are the host's: client, virtual router, server and load generators share them."
+	default:
 		return ""
 	}
 	return " The cores are the host's: client, router, server and load generators share them."
