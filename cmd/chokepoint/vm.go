@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -61,6 +62,22 @@ func buildImage(ctx context.Context, p *program, r vm.Recipe) (vm.Image, error) 
 	return r.Image(ctx)
 }
 
+// ownKernel refuses a kernel that cannot be meant before anything is made.
+func ownKernel(r vm.Recipe) error {
+	if r.Modules != "" && r.Kernel == "" {
+		return &usageError{"--modules without --kernel", "name the kernel that the modules belong to"}
+	}
+	for _, path := range []string{r.Kernel, r.Modules} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			return &usageError{fmt.Sprintf("read the kernel: %v", err), "give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
+		}
+	}
+	return nil
+}
+
 func newVMCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router", Args: cobra.NoArgs}
 	cmd.AddCommand(newVMBuildCommand(p))
@@ -81,6 +98,9 @@ func newVMBuildCommand(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(vm.Arches(), r.Arch) {
 				return &usageError{fmt.Sprintf("architecture %q is not known", r.Arch), "architectures: " + strings.Join(vm.Arches(), ", ")}
+			}
+			if err := ownKernel(r); err != nil {
+				return err
 			}
 			began := time.Now()
 			img, err := buildImage(cmd.Context(), p, r)
