@@ -59,7 +59,9 @@ func findDirs(getenv func(string) string, uid int) dirs {
 	}
 	d.Data = place("XDG_DATA_HOME", ".local/share", "data")
 	d.State = place("XDG_STATE_HOME", ".local/state", "state")
+	said := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
+	d.Note = said // nobody looks for what can be made again
 	d.Runtime = runtimeDir(getenv, uid)
 	return d
 }
