@@ -33,16 +33,22 @@ var compared = [...]struct {
 
 // baselineLevels are the levels of factors that stand for "without".
 var baselineLevels = map[string]struct{ level, words string }{
-	"tunnel":   {"none", "of the same without tunnel"},
-	"nat":      {"off", "of the same without address translation"},
-	"firewall": {"", "of the same without firewall rules"},
-	"queue":    {"", "of the same with the default queue"},
-	"offload":  {"wire", "of the same with packets as on a wire"},
-	"ip":       {"4", "of the same with IPv4"},
-	"vlan":     {"", "of the same without VLAN tag"},
-	"sysctl":   {"default", "of the same with the default"},
-	"cpus":     {"off", "of the same without pinning"},
-	"link_mtu": {"", "of the same with the default link MTU"},
+	"tunnel":    {"none", "of the same without tunnel"},
+	"nat":       {"off", "of the same without address translation"},
+	"firewall":  {"", "of the same without firewall rules"},
+	"flowtable": {"off", "of the same without flow table"},
+	"shape":     {"off", "of the same without shaper"},
+	"policer":   {"off", "of the same without policer"},
+	"queue":     {"", "of the same with the default queue"},
+	"offload":   {"wire", "of the same with packets as on a wire"},
+	"ip":        {"4", "of the same with IPv4"},
+	"vlan":      {"", "of the same without VLAN tag"},
+	"sysctl":    {"default", "of the same with the default"},
+	"cpus":      {"off", "of the same without pinning"},
+
+	"napi_threaded": {"off", "of the same received in softirqs"},
+	"idle_policies": {"0", "of the same without idle policies"},
+	"link_mtu":      {"", "of the same with the default link MTU"},
 }
 
 // following are the factors whose level follows from another one's, so that

@@ -49,10 +49,17 @@ var settings = map[string][]record.Setting{
 	"offload":    {{Node: "client", Value: "wire"}},
 	"nat":        {{Node: "router", Value: "masquerade"}, {Node: "router", Value: "forward"}},
 	"vlan":       {{Node: "router", Port: "lan", Value: "10"}},
-	"firewall":   {{Node: "router", Value: "10"}, {Node: "router", Value: "10 stateful"}},
+	"firewall":   {{Node: "router", Value: "10"}, {Node: "router", Value: "10 in a set stateful log"}},
 	"ip_forward": {{Node: "router", Value: "off"}, {Node: "router", Value: "ipv4"}},
 	"sysctl:":    {{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"}},
 	"cpus":       {{Node: "router", Value: "0"}},
+
+	"flowtable":     {{Node: "router", Value: "on"}},
+	"conntrack_max": {{Node: "router", Value: "4321"}},
+	"shape":         {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan", Value: "over pfifo limit 50"}},
+	"policer":       {{Node: "router", Value: "50M"}},
+	"napi_threaded": {{Node: "router", Value: "on"}},
+	"idle_policies": {{Node: "router", Value: "20"}},
 }
 
 func TestKnobs(t *testing.T) {

@@ -63,6 +63,13 @@ func kernelTest(family, name string) string {
 		"knob sysctl:":    "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob cpus":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 
+		"knob flowtable":     "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob conntrack_max": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob shape":         "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob policer":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob napi_threaded": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+
 		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",
 		"engine iperf3": "trial/traffic.TestIperf3EveryOpenerAndDirection",
 		"prober echo":   "trial/traffic.TestEchoEveryOpenerAndFamily",

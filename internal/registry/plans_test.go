@@ -99,6 +99,11 @@ func TestFactorsOfARouterNeedOne(t *testing.T) {
 		{"firewall at an end", `topology: forward, firewall@client: ["off", 10]`, "firewall@client",
 			"client forwards nothing in topology forward"},
 
+		{"flow table to the router", `topology: to-router, flowtable: ["off", "on"]`, "flowtable", "topology to-router forwards nothing"},
+		{"shaper to the router", `topology: to-router, shape: ["off", 50M]`, "shape", "topology to-router forwards nothing"},
+		{"idle policies", `topology: direct, idle_policies: [0, 10]`, "idle_policies", "topology direct has no router"},
+
+		{"a shaper of the router that ends traffic", `topology: to-router, shape@router.lan: ["off", 50M]`, "shape@router.lan", ""},
 		{"a queue at an end", `topology: direct, queue@client.lan: [noqueue, pfifo limit 5]`, "queue@client.lan", ""},
 		{"the cores of an end", `topology: direct, cpus@client: ["0", "off"]`, "cpus@client", ""},
 		{"a queue to the router", `topology: to-router, queue: [noqueue, pfifo limit 5]`, "queue", ""},
@@ -127,5 +132,33 @@ func TestFactorsOfARouterNeedOne(t *testing.T) {
 				t.Errorf("got %d cells, want %d; notes (-want +got):\n%s", len(p.Cells()), wantCells, diff)
 			}
 		})
+	}
+}
+
+// TestAShaperTakesThePlaceOfAQueue: a cell that has both at one port cannot
+// exist; it is skipped with the reason.
+func TestAShaperTakesThePlaceOfAQueue(t *testing.T) {
+	tests := []struct {
+		matrix   string
+		conflict bool
+	}{
+		{`shape: ["off", 50M], queue: [noqueue]`, true},
+		{`shape: ["off", 50M], queue@router: [noqueue]`, true},
+		{`shape@router.lan: ["off", 50M], queue: [noqueue]`, true},
+		{`shape@router.lan: ["off", 50M], queue@router.lan: [noqueue]`, true},
+		{`shape: ["off", 50M], queue@router.lan: [noqueue]`, false},
+		{`shape: ["off", 50M], queue@client.lan: [noqueue]`, false},
+	}
+	const reason = "a shaper has a queue of its own in the place of the port's"
+	for _, tt := range tests {
+		p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(), nil)
+		if err != nil {
+			t.Errorf("%s: %v", tt.matrix, err)
+			continue
+		}
+		skipped := p.Skipped()
+		if got := len(skipped) == 1 && skipped[0].Reason == reason; got != tt.conflict {
+			t.Errorf("%s: a conflict: got %v (%v), want %v", tt.matrix, got, skipped, tt.conflict)
+		}
 	}
 }

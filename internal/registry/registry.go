@@ -74,6 +74,9 @@ func topologiesWith(place string) []string {
 // of the name as the parameter, and its knob's text is "name=value".
 func factorOf(k knob.Knob) plan.Factor {
 	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Placed: true, AppliesAt: meaningOf(k.Name())}
+	if k.Name() == "shape" {
+		f.Conflict = shapeConflict
+	}
 	family, isFamily := strings.CutSuffix(k.Name(), ":")
 	if !isFamily {
 		f.Parse = func(text string) (string, error) {
@@ -96,7 +99,7 @@ func factorOf(k knob.Knob) plan.Factor {
 
 // meaningOf says where a knob's factor means something; nil: everywhere. Where
 // the plan names no place, a setting of the device under test needs one. The
-// firewall's rules see only what a router forwards.
+// firewall's rules and the flow table see only what a router forwards.
 func meaningOf(name string) func(place string, cell record.Factors) (bool, string) {
 	switch name {
 	case "link_mtu", "vlan", "sysctl:":
@@ -110,7 +113,10 @@ func meaningOf(name string) func(place string, cell record.Factors) (bool, strin
 		if place == "" && len(t.Routers) == 0 {
 			return false, fmt.Sprintf("topology %s has no router", t.Name)
 		}
-		if name != "firewall" {
+		switch {
+		case name == "firewall", name == "flowtable":
+		case place == "" && (name == "shape" || name == "policer"): // which port is theirs follows from the way
+		default:
 			return true, ""
 		}
 		node, _, _ := strings.Cut(place, ".")
@@ -125,6 +131,31 @@ func meaningOf(name string) func(place string, cell record.Factors) (bool, strin
 	}
 }
 
+// shapeConflict: a shaper takes the place of its port's queue.
+func shapeConflict(cell record.Factors) string {
+	for shape := range cell {
+		for queue := range cell {
+			a, at, _ := strings.Cut(shape, "@")
+			b, on, _ := strings.Cut(queue, "@")
+			if a == "shape" && b == "queue" && cell[shape] != "off" && meet(at, on) {
+				return "a shaper has a queue of its own in the place of the port's"
+			}
+		}
+	}
+	return ""
+}
+
+// meet reports whether the place of a shaper, by default a router's WAN port,
+// can be that of a queue, by default every port of a router.
+func meet(shape, queue string) bool {
+	node, port, _ := strings.Cut(shape, ".")
+	if port == "" {
+		port = "wan"
+	}
+	otherNode, otherPort, _ := strings.Cut(queue, ".")
+	return (node == "" || otherNode == "" || node == otherNode) && (otherPort == "" || port == otherPort)
+}
+
 // knobDoc is what a level of the factor means, in one sentence.
 func knobDoc(name string) string {
 	return map[string]string{
@@ -132,9 +163,16 @@ func knobDoc(name string) string {
 		"queue":      "queueing discipline of the router's ports, with its parameters",
 		"txqueuelen": "length of the devices' transmit queue, in packets",
 		"vlan":       "802.1Q tag on the links, or off",
-		"firewall":   "rules that each forwarded packet is compared with, and whether connections are tracked",
-		"ip_forward": "whether the router forwards at all",
-		"sysctl:":    "a kernel setting, by its name",
-		"cpus":       "cores: of the router's receive work, or of an endpoint's engine",
+		"firewall":   "rules that each forwarded packet is compared with: in a list, set or map, stateful, logging",
+		"flowtable":  "whether known connections skip the router's forwarding path (nftables' flow table, in software)",
+
+		"conntrack_max": "connections that the router tracks at most",
+		"shape":         "rate of the router's shaper towards the far side: htb with fq_codel; or off",
+		"policer":       "rate above which the router drops what comes from the near side; or off",
+		"napi_threaded": "whether the router receives in kernel threads instead of softirqs",
+		"idle_policies": "IPsec policies per direction that the traffic does not match",
+		"ip_forward":    "whether the router forwards at all",
+		"sysctl:":       "a kernel setting, by its name",
+		"cpus":          "cores: of the router's receive work, or of an endpoint's engine",
 	}[name]
 }

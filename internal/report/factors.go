@@ -14,7 +14,7 @@ import (
 // is not here follows by name.
 func factorOrder() []string {
 	return []string{"topology", "tunnel", "mtu", "link_mtu", "nat", "ip", "protocol",
-		"packet_size", "frame_size", "streams", "direction", "rate", "queue", "firewall",
+		"packet_size", "frame_size", "streams", "direction", "rate", "queue", "shape", "policer", "firewall", "flowtable",
 		"offload", "congestion", "engine"}
 }
 
@@ -93,9 +93,12 @@ func levelWords(name, value string) string {
 	case "topology":
 		return value
 	case "firewall":
-		if n, err := strconv.Atoi(value); err == nil {
-			return strconv.Itoa(n) + " firewall rules"
+		number, rest, _ := strings.Cut(value, " ")
+		if _, err := strconv.Atoi(number); err == nil {
+			return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 		}
+	case "idle_policies":
+		return value + " idle policies"
 	}
 	return name + " " + value
 }

@@ -28,11 +28,24 @@ type NAT struct {
 	Inside, Outside []netip.Addr
 }
 
-// Firewall is a chain of rules that every forwarded packet runs through:
-// Rules of them, none of which matches, and ahead of them, if Stateful, one
-// that accepts what belongs to a known connection. The zero value is none.
+// FirewallForm is how a firewall finds out that none of its rules matches.
+type FirewallForm string
+
+const (
+	FirewallList FirewallForm = ""    // rule after rule
+	FirewallSet  FirewallForm = "set" // one rule that looks the address up in a set
+	FirewallMap  FirewallForm = "map" // one rule that takes its verdict from a map
+)
+
+// Firewall is a chain that every forwarded packet runs through: Rules of them,
+// or elements of one, none of which matches. Ahead of them, if Stateful, is
+// one that accepts what belongs to a known connection; behind them, if Log, one
+// that writes each packet that comes so far to the kernel's log. Both versions
+// of IP have the same. The zero value is none.
 type Firewall struct {
 	On       bool
 	Rules    int
+	Form     FirewallForm
 	Stateful bool
+	Log      bool
 }

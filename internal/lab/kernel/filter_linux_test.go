@@ -30,7 +30,9 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		for _, want := range []Firewall{
 			{On: true}, {On: true, Rules: 1}, {On: true, Rules: 1000}, {On: true, Stateful: true},
-			{On: true, Rules: 101, Stateful: true}, {},
+			{On: true, Rules: 101, Stateful: true}, {On: true, Form: FirewallSet}, {On: true, Rules: 250, Form: FirewallSet},
+			{On: true, Rules: 250, Form: FirewallMap, Stateful: true}, {On: true, Rules: 7, Log: true},
+			{On: true, Rules: 1, Form: FirewallMap, Stateful: true, Log: true}, {},
 		} {
 			start := time.Now()
 			must(t, SetFirewall(want))
@@ -39,7 +41,7 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 				t.Errorf("firewall is %+v (%v), want %+v", got, err, want)
 			}
 		}
-		must(t, ProbeFirewall(true))
+		must(t, ProbeFirewall(Firewall{On: true, Form: FirewallMap, Stateful: true, Log: true}))
 		must(t, ProbeNAT(NATMasquerade))
 		must(t, ProbeNAT(NATForward))
 		if tables, err := FilterTables(); err != nil || len(tables) != 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -46,19 +47,53 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	if err != nil || n < 0 {
 		return Firewall{}, err
 	}
-	stateful, err := f.hasChain(t, statefulMark)
+	got := Firewall{On: true}
+	for mark, is := range map[string]*bool{statefulMark: &got.Stateful, logMark: &got.Log} {
+		if *is, err = f.hasChain(t, mark); err != nil {
+			return Firewall{}, err
+		}
+		if *is {
+			n--
+		}
+	}
+	set, err := f.sources(t)
 	if err != nil {
 		return Firewall{}, err
 	}
-	if stateful {
-		n--
+	if set == nil {
+		got.Rules = n
+		return got, nil
 	}
-	return Firewall{On: true, Rules: n, Stateful: stateful}, nil
+	if n != 1 {
+		return Firewall{}, fmt.Errorf("%d rules use the set %s, want one", n, set.Name)
+	}
+	if got.Form = FirewallSet; set.IsMap {
+		got.Form = FirewallMap
+	}
+	elements, err := repeatInterrupted(func() ([]nftables.SetElement, error) { return f.conn.GetSetElements(set) })
+	got.Rules = len(elements)
+	return got, filterError(err)
 }
 
-// statefulMark is an empty chain that no packet sees; its presence says that
-// the first rule is the stateful one.
-const statefulMark = "stateful"
+// sources finds the set or map of our firewall; nil if it has none.
+func (f filter) sources(t *nftables.Table) (*nftables.Set, error) {
+	sets, err := repeatInterrupted(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) })
+	if err != nil {
+		return nil, filterError(err)
+	}
+	for _, s := range sets {
+		if s.Name == sourcesSet {
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
+// Empty chains that no packet sees; their presence says that the first rule is
+// the stateful one, and that the last one logs.
+const statefulMark, logMark = "stateful", "log"
+
+const sourcesSet = "sources"
 
 // SetFirewall replaces our rules, and counts them back.
 func SetFirewall(want Firewall) error {
@@ -86,15 +121,16 @@ func SetFirewall(want Firewall) error {
 	return nil
 }
 
-// ProbeFirewall makes the rules in a chain that no packet sees, and deletes
-// them again.
-func ProbeFirewall(stateful bool) error {
+// ProbeFirewall makes rules like the wanted ones in a chain that no packet
+// sees, and deletes them again.
+func ProbeFirewall(like Firewall) error {
 	const probe = "probe"
 	f, err := openFilter()
 	if err == nil {
+		like.Rules = 1
 		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + probe, Family: nftables.TableFamilyIPv4})
 		c := f.conn.AddChain(&nftables.Chain{Name: rulesChain, Table: t})
-		if err = f.addRules(t, c, 1, stateful); err == nil {
+		if err = f.addRules(t, c, like); err == nil {
 			err = f.add()
 		}
 	}
@@ -110,23 +146,78 @@ func (f filter) addFirewall(table string, family nftables.TableFamily, want Fire
 		Name: rulesChain, Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
-	if err := f.addRules(t, c, want.Rules, want.Stateful); err != nil {
+	if err := f.addRules(t, c, want); err != nil {
 		return err
 	}
 	return f.add()
 }
 
-func (f filter) addRules(t *nftables.Table, c *nftables.Chain, n int, stateful bool) error {
-	if stateful {
+func (f filter) addRules(t *nftables.Table, c *nftables.Chain, want Firewall) error {
+	if want.Stateful {
 		f.conn.AddChain(&nftables.Chain{Name: statefulMark, Table: t})
 		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: knownConnection()})
 	}
+	var err error
+	if want.Form == FirewallList {
+		err = f.addList(t, c, want.Rules)
+	} else {
+		err = f.addLookup(t, c, want.Form == FirewallMap, want.Rules)
+	}
+	if err != nil || !want.Log {
+		return err
+	}
+	f.conn.AddChain(&nftables.Chain{Name: logMark, Table: t})
+	f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: []expr.Any{
+		&expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte("chokepoint ")},
+	}})
+	return nil
+}
+
+func (f filter) addList(t *nftables.Table, c *nftables.Chain, n int) error {
 	for i := range n {
 		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: neverMatching(t.Family, i)})
 		if (i+1)%batch == 0 {
 			if err := f.add(); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// addLookup is "ip saddr @sources drop", or "ip saddr vmap @sources" with drop
+// as every verdict.
+func (f filter) addLookup(t *nftables.Table, c *nftables.Chain, verdicts bool, n int) error {
+	s := &nftables.Set{Table: t, Name: sourcesSet, KeyType: nftables.TypeIPAddr}
+	if t.Family == nftables.TableFamilyIPv6 {
+		s.KeyType = nftables.TypeIP6Addr
+	}
+	lookup := &expr.Lookup{SourceRegister: 1, SetName: s.Name, IsDestRegSet: verdicts}
+	rule := []expr.Any{loadSource(t.Family), lookup}
+	if verdicts {
+		s.IsMap, s.DataType = true, nftables.TypeVerdict
+	} else {
+		rule = append(rule, &expr.Verdict{Kind: expr.VerdictDrop})
+	}
+	if err := f.conn.AddSet(s, nil); err != nil {
+		return err
+	}
+	lookup.SetID = s.ID
+	f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: rule})
+	for from := 0; from < n; from += batch {
+		var elements []nftables.SetElement
+		for i := from; i < min(from+batch, n); i++ {
+			e := nftables.SetElement{Key: strangeSource(t.Family, i)}
+			if verdicts {
+				e.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}
+			}
+			elements = append(elements, e)
+		}
+		if err := f.conn.SetAddElements(s, elements); err != nil {
+			return err
+		}
+		if err := f.add(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -144,20 +235,30 @@ func knownConnection() []expr.Any {
 	}
 }
 
-// neverMatching is "ip saddr ADDRESS drop" with an address that no packet
-// bears: of 240.0.0.0/4 (RFC 1112 §4, reserved) or of 2001:db8::/32
-// (RFC 3849, documentation).
+// neverMatching is "ip saddr ADDRESS drop".
 func neverMatching(family nftables.TableFamily, i int) []expr.Any {
-	source := binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))
-	offset := uint32(12)
-	if family == nftables.TableFamilyIPv6 {
-		a := netip.MustParseAddr("2001:db8::1").As16()
-		binary.BigEndian.PutUint32(a[8:], uint32(i))
-		source, offset = a[:], 8
-	}
 	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(len(source))},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: source},
+		loadSource(family),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: strangeSource(family, i)},
 		&expr.Verdict{Kind: expr.VerdictDrop},
 	}
+}
+
+func loadSource(family nftables.TableFamily) expr.Any {
+	offset, size := uint32(12), uint32(4)
+	if family == nftables.TableFamilyIPv6 {
+		offset, size = 8, 16
+	}
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
+}
+
+// strangeSource is the i-th address that no packet bears: of 240.0.0.0/4 (RFC
+// 1112 §4, reserved) or of 2001:db8::/32 (RFC 3849, documentation).
+func strangeSource(family nftables.TableFamily, i int) []byte {
+	if family != nftables.TableFamilyIPv6 {
+		return binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))
+	}
+	a := netip.MustParseAddr("2001:db8::1").As16()
+	binary.BigEndian.PutUint32(a[8:], uint32(i))
+	return a[:]
 }

@@ -61,6 +61,6 @@ func ProbeWireGuard() error                                             { return
 func ConfigureWireGuard(dev string, w WireGuard) error                  { return ErrUnsupported }
 func ReadWireGuard(dev string) (WireGuardStats, error)                  { return WireGuardStats{}, ErrUnsupported }
 func ProbeNAT(mode NATMode) error                                       { return ErrUnsupported }
-func ProbeFirewall(stateful bool) error                                 { return ErrUnsupported }
+func ProbeFirewall(like Firewall) error                                 { return ErrUnsupported }
 func ProbeVLAN() error                                                  { return ErrUnsupported }
 func TxQueues(dev string) (int, error)                                  { return 0, ErrUnsupported }

@@ -81,11 +81,15 @@ func SetRootQueue(dev string, want Queue) error {
 // ProbeQueue tries a queue on a virtual link made for the purpose and
 // deleted again, so that nothing in use is touched.
 func ProbeQueue(q Queue) error {
-	a, b := fmt.Sprintf("cpq%da", os.Getpid()), fmt.Sprintf("cpq%db", os.Getpid())
+	return onProbeLink("cpq", func(dev string) error { return SetRootQueue(dev, q) })
+}
+
+func onProbeLink(prefix string, try func(dev string) error) error {
+	a, b := fmt.Sprintf("%s%da", prefix, os.Getpid()), fmt.Sprintf("%s%db", prefix, os.Getpid())
 	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 2); err != nil {
 		return err
 	}
-	err := SetRootQueue(a, q)
+	err := try(a)
 	return errors.Join(err, DeleteLink(a))
 }
 

@@ -11,9 +11,17 @@ import (
 
 const maxRules = 20_000
 
+const firewallWords = "off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log"
+
 // Firewall is a chain of N rules that every forwarded packet runs through and
-// none matches: "off", "N" or "N stateful"; stateful lets packets of known
-// connections pass ahead of the N.
+// none matches: "off" or "N", and behind the number, in this order,
+//
+//	in a set   one rule looks the packet up in a set of N
+//	in a map   one rule takes its verdict from a map of N
+//	stateful   packets of known connections pass ahead of that
+//	log        packets that come to the end are written to the kernel's log
+//
+// IPv4 and IPv6 get the same rules.
 func Firewall() Knob { return firewall{} }
 
 type firewall struct{}
@@ -23,7 +31,7 @@ func (firewall) Name() string { return "firewall" }
 func (firewall) Parse(text string) (State, error) {
 	f, ok := parseFirewall(text)
 	if !ok {
-		return "", refuse("firewall", text, "off, N or N stateful, with N from 0 to "+strconv.Itoa(maxRules))
+		return "", refuse("firewall", text, firewallWords)
 	}
 	return spellFirewall(f), nil
 }
@@ -33,24 +41,48 @@ func parseFirewall(text string) (kernel.Firewall, bool) {
 	if len(words) == 1 && words[0] == "off" {
 		return kernel.Firewall{}, true
 	}
-	if len(words) == 0 || len(words) > 2 || len(words) == 2 && words[1] != "stateful" {
+	if len(words) == 0 {
 		return kernel.Firewall{}, false
 	}
 	n, err := strconv.Atoi(words[0])
 	if err != nil || n < 0 || n > maxRules {
 		return kernel.Firewall{}, false
 	}
-	return kernel.Firewall{On: true, Rules: n, Stateful: len(words) == 2}, true
+	f := kernel.Firewall{On: true, Rules: n}
+	rest := strings.Join(words[1:], " ")
+	take := func(phrase string) bool {
+		left, found := strings.CutPrefix(rest+" ", phrase+" ")
+		if found {
+			rest = strings.TrimSuffix(left, " ")
+		}
+		return found
+	}
+	switch {
+	case take("in a set"):
+		f.Form = kernel.FirewallSet
+	case take("in a map"):
+		f.Form = kernel.FirewallMap
+	}
+	f.Stateful = take("stateful")
+	f.Log = take("log")
+	return f, rest == ""
 }
 
 func spellFirewall(f kernel.Firewall) State {
-	switch {
-	case !f.On:
+	if !f.On {
 		return "off"
-	case f.Stateful:
-		return State(strconv.Itoa(f.Rules) + " stateful")
 	}
-	return State(strconv.Itoa(f.Rules))
+	text := strconv.Itoa(f.Rules)
+	if f.Form != kernel.FirewallList {
+		text += " in a " + string(f.Form)
+	}
+	if f.Stateful {
+		text += " stateful"
+	}
+	if f.Log {
+		text += " log"
+	}
+	return State(text)
 }
 
 func (firewall) Read(context.Context, Place) (State, error) {
@@ -64,7 +96,7 @@ func (firewall) Read(context.Context, Place) (State, error) {
 func (firewall) Apply(_ context.Context, _ Place, s State) error {
 	f, ok := parseFirewall(string(s))
 	if !ok {
-		return refuse("firewall", string(s), "off, N or N stateful")
+		return refuse("firewall", string(s), firewallWords)
 	}
 	return conclude(kernel.SetFirewall(f))
 }
@@ -74,5 +106,5 @@ func (firewall) Check(_ context.Context, _ Place, s State) check.Answer {
 	if !ok || !f.On {
 		return check.OK()
 	}
-	return answer(kernel.ProbeFirewall(f.Stateful))
+	return answer(kernel.ProbeFirewall(f))
 }

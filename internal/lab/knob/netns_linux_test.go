@@ -69,13 +69,21 @@ func levels() map[string][]struct {
 			{"fq_codel", false}, {"cake bandwidth 300M nat", false}, {"fq", false}, {"codel", false}, {"sfq", false},
 			{"netem delay 10ms loss 1%", false},
 		},
-		"offload":    {{"wire", true}, {"super", true}, {"gro=on tso=off", true}, {"wire", true}},
-		"nat":        {{"masquerade", true}, {"forward", true}, {"off", true}},
-		"vlan":       {{"7", false}, {"off", true}},
-		"firewall":   {{"0", true}, {"250", true}, {"10 stateful", true}, {"off", true}},
+		"offload": {{"wire", true}, {"super", true}, {"gro=on tso=off", true}, {"wire", true}},
+		"nat":     {{"masquerade", true}, {"forward", true}, {"off", true}},
+		"vlan":    {{"7", false}, {"off", true}},
+		"firewall": {{"0", true}, {"250", true}, {"10 stateful", true}, {"250 in a set", true},
+			{"250 in a map stateful log", true}, {"off", true}},
 		"ip_forward": {{"on", true}, {"ipv4", true}, {"ipv6", true}, {"off", true}},
 		"sysctl:":    {{"net.ipv4.tcp_ecn=1", true}, {"net.ipv4.tcp_rmem=4096 65536 1048576", true}},
-		"cpus":       {{"0", true}, {"masks 1 2", true}, {"off", true}},
+		"flowtable":  {{"on", false}, {"off", true}},
+		// Whether a namespace may set it depends on the kernel's version.
+		"conntrack_max": {{"5000", false}},
+		"shape":         {{"50M", false}, {"lan: 20M; wan: over pfifo limit 5", false}, {"over pfifo limit 50", true}, {"off", true}},
+		"policer":       {{"50M", false}, {"off", true}},
+		"napi_threaded": {{"on", false}},
+		"idle_policies": {{"50", true}, {"0", true}},
+		"cpus":          {{"0", true}, {"masks 1 2", true}, {"off", true}},
 	}
 }
 

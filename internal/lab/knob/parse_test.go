@@ -47,6 +47,28 @@ func TestParse(t *testing.T) {
 		{Firewall(), "100  stateful", "100 stateful"},
 		{Firewall(), "off stateful", ""},
 		{Firewall(), "-1", ""},
+		{Firewall(), "2000 in a  set", "2000 in a set"},
+		{Firewall(), "0 in a map stateful log", "0 in a map stateful log"},
+		{Firewall(), "5 log", "5 log"},
+		{Firewall(), "5 log stateful", ""},
+		{Firewall(), "5 in a", ""},
+		{Firewall(), "5 in a settee", ""},
+		{Flowtable(), "on", "on"},
+		{Flowtable(), "hw", ""},
+		{ConntrackMax(), "20", "20"},
+		{ConntrackMax(), "0", ""},
+		{Shape(), "50Mbit", "50M"},
+		{Shape(), "0.3G", "300M"},
+		{Shape(), "off", "off"},
+		{Shape(), "over pfifo", "over pfifo limit 1000"},
+		{Shape(), "unlimited", ""},
+		{Shape(), "over", ""},
+		{Policer(), "lan: 50M; wan: off", "lan: 50M; wan: off"},
+		{Policer(), "0", ""},
+		{NAPIThreaded(), "off", "off"},
+		{NAPIThreaded(), "1", ""},
+		{IdlePolicies(), "100", "100"},
+		{IdlePolicies(), "10001", ""},
 		{IPForward(), "on", "on"},
 		{IPForward(), "1", ""},
 		{Sysctl(), "net/ipv4/tcp_rmem = 4096  131072 6291456", "net.ipv4.tcp_rmem=4096 131072 6291456"},
@@ -86,6 +108,9 @@ func TestSame(t *testing.T) {
 		{Offload(), "rx-gro=on", "super", true},
 		{Offload(), "super", "wire", false},
 		{NAT(), "off", "forward", false},
+		{Shape(), "off", "over noqueue", true},
+		{Shape(), "50M", "over noqueue", false},
+		{Shape(), "off", "50M", false},
 	}
 	for _, tt := range tests {
 		if got := Same(tt.knob, tt.want, tt.got); got != tt.same {
@@ -108,6 +133,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"1500", "a: 1; b: 2", "tbf rate 300M burst 128k", "cake nat besteffort", "netem loss 0.5%", "wire", "gro=on",
 		"masquerade", "10 stateful", "net.ipv4.tcp_ecn=1", "0-1,3", "masks 1 2", "fq_codel target 5ms", "off", "on",
+		"2000 in a set stateful log", "over pfifo limit 5",
 	} {
 		for i := range All() {
 			f.Add(i, text)

@@ -221,7 +221,7 @@ func TestNATTranslatesBehindATag(t *testing.T) {
 
 func TestFirewallLetsTrafficPass(t *testing.T) {
 	r := newRoute(t)
-	for _, s := range []State{"off", "200", "0 stateful", "200 stateful"} {
+	for _, s := range []State{"off", "200", "0 stateful", "200 stateful", "200 in a set", "200 in a map stateful log"} {
 		r.router.do(t, func() error { return Firewall().Apply(context.Background(), r.place(), s) })
 		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); !got.IsValid() {
 			t.Errorf("firewall %s: nothing arrives, want the datagram", s)
