@@ -85,6 +85,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		return nil, errors.Join(err, left, held.Close())
 	}
 	l.dir, l.dial = dir, func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
+	l.addNote(l.guestNote())
 	if o.Detached {
 		held.Close() // its file says that it is up
 	} else {
@@ -146,10 +147,17 @@ func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journ
 	l := &Lab{ID: id, Kind: KindOf(guest), Topology: t, Guest: guest, parts: parts, plan: addressPlan{t}, journal: j,
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
 	if os.Geteuid() != 0 {
-		l.Note = "as an ordinary user, in a user namespace: no softirq placement (RPS), no real-time priority, " +
-			"socket buffers limited by rmem_max and wmem_max, no BPF"
+		l.addNote("as an ordinary user, in a user namespace: no softirq placement (RPS), no real-time priority, " +
+			"socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
 	return l
+}
+
+func (l *Lab) addNote(text string) {
+	if l.Note != "" && text != "" {
+		l.Note += "; "
+	}
+	l.Note += text
 }
 
 // startHolder starts the lab's first process and waits, no longer than
@@ -176,7 +184,7 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
 	if o.Guest != nil {
-		patience += bootTime
+		patience += kvmTime + bootTime
 	}
 	late := time.AfterFunc(patience, func() { child.Kill() })
 	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues, Guest: o.Guest})
@@ -296,6 +304,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 		l := newLab(i.ID, i.Topology, i.Guest, parts, j)
 		l.Holder = i.Pid
 		l.dir = filepath.Join(dir, id)
+		l.addNote(l.guestNote())
 		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(l.dir, node) }
 		if j == nil {
 			return l, nil

@@ -9,11 +9,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
@@ -25,8 +27,12 @@ import (
 // controllers share that agent. Its argument is the node's name.
 const MachineRole = "lab-machine"
 
-// bootTime bounds a guest's boot; it takes 3 to 8 seconds under emulation.
-const bootTime = 60 * time.Second
+// A guest's boot is bounded. It takes 3 to 8 seconds under emulation, and less
+// than two with KVM, where that works.
+const (
+	bootTime = 60 * time.Second
+	kvmTime  = 10 * time.Second
+)
 
 // machineRequest is the first line on its standard input.
 type machineRequest struct {
@@ -76,6 +82,7 @@ type machine struct {
 
 	mu    sync.Mutex // held while a guest boots
 	guest *running   // nil if none could be booted
+	as    bootedAs
 }
 
 // running is a guest that was booted; it may have ended since.
@@ -177,18 +184,48 @@ func (m *machine) kill() {
 
 // boot boots a guest on the taps and makes it what the layout says.
 func (m *machine) boot() error {
-	err := markConsole(m.q.Console)
-	if err == nil {
-		m.guest, err = m.start()
+	may := vm.CheckKVM(m.q.Guest.Image.Arch)
+	if m.as.Why != "" {
+		may = check.Not("it has not worked before")
 	}
+	g, as, err := bootBest(may, m.start)
 	if err != nil {
+		return fmt.Errorf("boot guest %s: %w", m.node, err)
+	}
+	if as.Why == "" {
+		as.Why = m.as.Why
+	}
+	m.guest, m.as = g, as
+	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), as); err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
 	go m.guest.child.Wait() // reaps it when it ends
 	return nil
 }
 
-func (m *machine) start() (*running, error) {
+// bootBest boots with KVM where that may work, and by emulation where it may
+// not, or does not.
+func bootBest(may check.Answer, start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
+	var as bootedAs
+	if may.State == check.Yes {
+		g, err := start(true, kvmTime)
+		if err == nil {
+			return g, bootedAs{KVM: true}, nil
+		}
+		if errors.Is(err, host.ErrUnsupported) {
+			return nil, as, err
+		}
+		as.Why = fmt.Sprintf("KVM was tried first: %v", err)
+	}
+	g, err := start(false, bootTime)
+	return g, as, err
+}
+
+// start boots a guest, whose agent must be ready in time.
+func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
+	if err := markConsole(m.q.Console); err != nil {
+		return nil, err
+	}
 	fds := make([]int, len(m.taps))
 	for i := range fds {
 		fds[i] = 3 + i
@@ -199,6 +236,7 @@ func (m *machine) start() (*running, error) {
 	}
 	defer log.Close()
 	g := m.q.Guest
+	g.KVM = kvm
 	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: m.taps, Stderr: log}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
 		return nil, &hinted{err, "install " + packageOf(g) + " (Debian, Ubuntu)"}
@@ -206,7 +244,7 @@ func (m *machine) start() (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), bootTime)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	far, err := host.ConnectLine(ctx, child)
 	if err == nil {

@@ -15,7 +15,7 @@ const lookTime = 5 * time.Second
 
 // bootAgain is what the mending of a guest may take beyond that of a
 // namespace: to see that it hangs, and to boot another.
-const bootAgain = wakeTries*wakeTime + bootTime
+const bootAgain = wakeTries*wakeTime + kvmTime + bootTime
 
 // MendTime bounds the mending of the lab.
 func (l *Lab) MendTime() time.Duration {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -129,6 +130,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 		}
 		c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
 		c.Run.LabNote = b.lab.Note
+		guest := b.lab.GuestFacts(ctx)
 		for _, name := range b.lab.Nodes() {
 			if seen[name] {
 				continue
@@ -137,6 +139,9 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 			e, err := c.describe(ctx, b.lab, name)
 			if err != nil {
 				return err
+			}
+			if name == lab.HostNode && e.Facts != nil {
+				maps.Copy(e.Facts, guest)
 			}
 			c.Run.Environments = append(c.Run.Environments, e)
 		}

@@ -72,15 +72,15 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	b := boards[g.Image.Arch]
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"}
 	a = append(a, b.machine...)
-	a = append(a, "-smp", strconv.Itoa(g.cpus()), "-m", strconv.Itoa(g.memory()))
+	a = append(a, "-smp", strconv.Itoa(g.Processors()), "-m", strconv.Itoa(g.Memory()))
 	if g.KVM {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
 	} else {
 		accel := "tcg"
-		if g.cpus() > 1 {
+		if g.Processors() > 1 {
 			accel = "tcg,thread=multi"
 		}
-		a = append(a, "-accel", accel, "-cpu", g.model())
+		a = append(a, "-accel", accel, "-cpu", g.Processor())
 	}
 	// The address layout is not randomised and the kernel's own test suites
 	// of ciphers do not run: both are time at boot.
@@ -104,21 +104,27 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-func (g Guest) cpus() int {
+// Processors is how many the guest has.
+func (g Guest) Processors() int {
 	if most := boards[g.Image.Arch].cpus; g.CPUs == 0 || most == 1 {
 		return most
 	}
 	return g.CPUs
 }
 
-func (g Guest) memory() int {
+// Memory is the guest's, in MB.
+func (g Guest) Memory() int {
 	if g.MemoryMB == 0 {
 		return 320
 	}
 	return g.MemoryMB
 }
 
-func (g Guest) model() string {
+// Processor is the model of the guest's processors.
+func (g Guest) Processor() string {
+	if g.KVM {
+		return "host"
+	}
 	if g.Model == "" {
 		return boards[g.Image.Arch].model
 	}
@@ -130,11 +136,11 @@ func comma(text string) string { return strings.ReplaceAll(text, ",", ",,") }
 
 // String says in words what the guest is.
 func (g Guest) String() string {
-	accel, model := "emulated", g.model()
+	accel := "emulated"
 	if g.KVM {
-		accel, model = "KVM", "host"
+		accel = "KVM"
 	}
-	return fmt.Sprintf("QEMU guest, %s, %s, processor %s × %d, %d MB, Linux %s", g.Image.Arch, accel, model, g.cpus(), g.memory(), g.Image.Release)
+	return fmt.Sprintf("QEMU guest, %s, %s, processor %s × %d, %d MB, Linux %s", g.Image.Arch, accel, g.Processor(), g.Processors(), g.Memory(), g.Image.Release)
 }
 
 // CheckKVM says whether this machine may try hardware virtualisation for a

@@ -1,0 +1,100 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+)
+
+// bootedAs is what a machine process writes down of the guest that it has
+// booted, where that is not known before.
+type bootedAs struct {
+	KVM bool   `json:"kvm"`
+	Why string `json:"why,omitempty"` // why not KVM, although it was tried
+}
+
+func bootedFile(dir, node string) string {
+	return filepath.Join(dir, filepath.Base(node)+".guest.json")
+}
+
+// guests tells how each router that is a guest was booted, in the order of
+// the topology's routers.
+func (l *Lab) guests() []bootedAs {
+	var out []bootedAs
+	for _, name := range l.Topology.Routers {
+		if !l.OwnKernel(name) {
+			continue
+		}
+		var b bootedAs
+		if text, err := os.ReadFile(bootedFile(l.dir, name)); err == nil {
+			json.Unmarshal(text, &b) // of another version: it tells nothing
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// guestNote says what the routers are, and what was tried in vain.
+func (l *Lab) guestNote() string {
+	if l.Guest == nil {
+		return ""
+	}
+	var said []string
+	for _, b := range l.guests() {
+		g := *l.Guest
+		g.KVM = b.KVM
+		text := g.String()
+		if b.Why != "" {
+			text += " (" + b.Why + ")"
+		}
+		if !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// GuestFacts are what a reader must know of the routers that are guests, to
+// compare their numbers with others'. There are none if they are not.
+func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
+	if l.Guest == nil {
+		return nil
+	}
+	g := *l.Guest
+	accels := map[bool]string{false: "tcg", true: "kvm"}
+	var accel []string
+	for _, b := range l.guests() {
+		g.KVM = g.KVM || b.KVM
+		accel = append(accel, accels[b.KVM])
+	}
+	facts := map[string]string{
+		"guest_accel":     strings.Join(slices.Compact(accel), ", "),
+		"guest_arch":      g.Image.Arch,
+		"guest_cpu_model": g.Processor(),
+		"guest_cpus":      strconv.Itoa(g.Processors()),
+		"guest_memory_mb": strconv.Itoa(g.Memory()),
+		"guest_kernel":    g.Image.Release,
+		"guest_image":     g.Image.Key,
+	}
+	if version := qemuVersion(ctx, g); version != "" {
+		facts["guest_qemu"] = version
+	}
+	return facts
+}
+
+// qemuVersion is the first line of what the emulator says of itself.
+func qemuVersion(ctx context.Context, g vm.Guest) string {
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimPrefix(strings.TrimSpace(first), "QEMU emulator version ")
+}
