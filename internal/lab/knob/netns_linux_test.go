@@ -79,7 +79,7 @@ func levels() map[string][]struct {
 		"flowtable":  {{"on", false}, {"off", true}},
 		// Whether a namespace may set it depends on the kernel's version.
 		"conntrack_max": {{"5000", false}},
-		"shape":         {{"50M", false}, {"lan: 20M; wan: over pfifo limit 5", false}, {"over pfifo limit 50", true}, {"off", true}},
+		"shape":         {{"50M", false}, {"over pfifo limit 50", true}, {"off", true}},
 		"policer":       {{"50M", false}, {"off", true}},
 		"napi_threaded": {{"on", false}},
 		"idle_policies": {{"50", true}, {"0", true}},

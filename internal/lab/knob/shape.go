@@ -97,6 +97,15 @@ type atPort struct {
 	pick func(p Place) string
 }
 
+// Parse refuses a list of devices: only one port is read, so that only one
+// could be put back.
+func (k atPort) Parse(text string) (State, error) {
+	if strings.Contains(text, ":") {
+		return "", refuse(k.name, text, "one value; name the port as in "+k.name+"@router.lan")
+	}
+	return k.perPort.Parse(text)
+}
+
 func (k atPort) at(p Place) (Place, error) {
 	if p.Port == "" {
 		p.Port = k.pick(p)
