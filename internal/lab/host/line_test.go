@@ -117,10 +117,10 @@ func TestLineAgentKilled(t *testing.T) {
 	if err := lost.Recv(nil); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("session of the dead agent: got %v, want ErrUnreachable", err)
 	}
-	lost.Close()
 	// What it was asked in the meantime, the new one does not know to be
 	// another's; closing the session tells it.
 	expect(t, came, "lost")
+	lost.Close()
 	hold(t, a, "new")
 	expect(t, came, "new")
 }

@@ -97,8 +97,8 @@ func runConducted(parent context.Context, verb string, near, far End, load recor
 		if parent.Err() != nil {
 			return results, parent.Err()
 		}
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
-			err = cause
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause // what failed first; the other end was only abandoned for it
 		}
 		return results, err
 	}

@@ -11,7 +11,8 @@ const (
 	sendBatch = 64
 	// farewells are sent at this interval after the window: they tell the
 	// receiver how many packets there were.
-	farewell = 2 * time.Millisecond
+	farewell       = 2 * time.Millisecond
+	leastFarewells = 5
 )
 
 // sender is the state of one flow's sending thread.
@@ -146,11 +147,15 @@ func (s *sender) sayFarewell() error {
 	if s.verify {
 		s.pattern.fill(b[datagramHeader:], datagramPosition(phaseCooldown, uint64(s.sent)))
 	}
-	for !s.phases.over(s.phases.senders) {
+	// Some are sent however late this thread is.
+	for sent := 0; sent < leastFarewells || !s.phases.over(s.phases.senders); sent++ {
+		if s.phases.stop.Load() {
+			return nil
+		}
 		if n, err := s.batch.send(s.fd, 0, 1); err == nil {
 			s.packets.Add(int64(n))
 		}
-		sleepUntil(min(monotonic()+int64(farewell), s.phases.senders), &s.phases.stop)
+		sleepUntil(monotonic()+int64(farewell), &s.phases.stop)
 	}
 	return nil
 }
