@@ -93,7 +93,7 @@ func parseConfig(r io.Reader) (map[string]string, error) {
 			continue
 		}
 		name, value, ok := strings.Cut(s.Text(), " ")
-		if !ok || name == "" || value == "" || out[name] != "" {
+		if !ok || name == "" || value == "" || out[name] != "" || strings.Contains(s.Text(), "\r") {
 			return nil, fmt.Errorf("parse router configuration, line %d: want each name once with its value, got %q", n, s.Text())
 		}
 		out[name] = value
