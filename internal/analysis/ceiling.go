@@ -62,8 +62,9 @@ func pathOf(f record.Factors, tunnelled bool) overhead.Path {
 		}
 	}
 	mtu, _ := strconv.Atoi(f["mtu"])
-	if strings.HasPrefix(f["tunnel"], "wireguard") {
-		p.Tunnel = overhead.Tunnel{Kind: overhead.WireGuard, OuterIP: ipOf(f["outer_ip"]), MTU: mtu}
+	if t, ok := overhead.Named(f["tunnel"]); ok {
+		t.OuterIP, t.MTU = ipOf(f["outer_ip"]), mtu
+		p.Tunnel = t
 	}
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
 		// Outside the tunnel its packets still have its size.

@@ -19,6 +19,8 @@ func TestCeiling(t *testing.T) {
 	}{
 		{"virtual link", quickFactors(), "none: virtual link", 0, 1448.0 / 1538},
 		{"wireguard", quickFactors("tunnel", "wireguard"), "none: virtual link", 0, 1368.0 / 1518},
+		{"esp", quickFactors("tunnel", "esp", "mtu", "1446"), "none: virtual link", 0, 1394.0 / 1538},
+		{"esp with CBC", quickFactors("tunnel", "esp-aes-cbc-sha256", "mtu", "1438"), "none: virtual link", 0, 1386.0 / 1538},
 		{"wireguard IPv6 inside", quickFactors("tunnel", "wireguard", "ip", "6"), "none: virtual link", 0, 1348.0 / 1518},
 		{"small UDP", quickFactors("protocol", "udp"), "none: virtual link", 0, 36.0 / 102},
 		{"vlan", quickFactors("vlan@router.wan", "10"), "none: virtual link", 0, 1448.0 / 1542},

@@ -48,9 +48,13 @@ func kernelTest(family, name string) string {
 		"topology site-to-site": "lab.TestUpCarriesAndLeavesNothing",
 		"topology direct":       "lab.TestUpCarriesAndLeavesNothing",
 
-		"tunnel wireguard":           "lab/tunnel.TestTunnelTellsWhatItResolvedTo",
-		"tunnel wireguard-kernel":    "lab/tunnel.TestTunnelsComeUpCarryAndGo",
-		"tunnel wireguard-userspace": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel wireguard":             "lab/tunnel.TestTunnelTellsWhatItResolvedTo",
+		"tunnel wireguard-kernel":      "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel wireguard-userspace":   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel esp":                   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel esp-aes-gcm-256":       "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel esp-aes-cbc-sha256":    "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel esp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 
 		"knob link_mtu":   "registry.TestLinkMTUBoundsThePath",
 		"knob queue":      "registry.TestQueueShapes",

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -36,7 +37,7 @@ func (vocabulary) MetricNames() []string {
 
 // Vocabulary is what plans may speak of: the base factors, and every knob.
 func Vocabulary() plan.Vocabulary {
-	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:]}
+	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:], TunnelMTU: tunnelMTU}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}
@@ -50,6 +51,17 @@ func Vocabulary() plan.Vocabulary {
 		}
 	}
 	return vocabulary{list}
+}
+
+// tunnelMTU is what fits over IPv4, as the labs' underlay is, but for
+// WireGuard: wg-quick(8) leaves room for IPv6 outside.
+func tunnelMTU(kind string, linkMTU int) int {
+	t, ok := overhead.Named(kind)
+	if !ok || t.Kind == overhead.WireGuard {
+		return linkMTU - 80
+	}
+	t.OuterIP = overhead.V4
+	return t.FitMTU(linkMTU)
 }
 
 // topologiesWith names the topologies that have a node, or a node's port.

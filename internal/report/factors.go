@@ -156,6 +156,9 @@ func tunnelName(value string) string {
 	if rest, ok := strings.CutPrefix(value, "wireguard"); ok {
 		return "WireGuard" + strings.ReplaceAll(rest, "-", ", ")
 	}
+	if rest, ok := strings.CutPrefix(value, "esp"); ok {
+		return "IPsec ESP" + strings.Replace(rest, "-", ", ", 1)
+	}
 	return value
 }
 

@@ -150,8 +150,20 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	default:
 		return e, fmt.Errorf("packets of %d bytes, the path's MTU, do not come back: %s", wantMTU, back.Note)
 	}
-	return e, w.judge(e)
+	// A driver may count a packet only when its card has said that it left.
+	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
+		err := w.judge(e)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return e, err
+		}
+		if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
+			return e, err
+		}
+	}
 }
+
+// countTime is how long the counters of a path may lag behind its packets.
+const countTime = 500 * time.Millisecond
 
 func (w way) exchange(ctx context.Context, mtu int) (agent.Reached, error) {
 	asker, answerer := w.near, w.far

@@ -64,3 +64,8 @@ func ProbeNAT(mode NATMode) error                                       { return
 func ProbeFirewall(like Firewall) error                                 { return ErrUnsupported }
 func ProbeVLAN() error                                                  { return ErrUnsupported }
 func TxQueues(dev string) (int, error)                                  { return 0, ErrUnsupported }
+func AddXfrm(dev string, id uint32, mtu int) error                      { return ErrUnsupported }
+func ProbeESP(c ESPCipher, outer6 bool) error                           { return ErrUnsupported }
+func AddESP(e ESP) error                                                { return ErrUnsupported }
+func RemoveESP(e ESP) error                                             { return ErrUnsupported }
+func ReadESP(e ESP) (ESPStats, error)                                   { return ESPStats{}, ErrUnsupported }

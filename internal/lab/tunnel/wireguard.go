@@ -12,7 +12,9 @@ import (
 )
 
 // All lists the kinds of tunnel in the order in which they are shown.
-func All() []Tunnel { return []Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()} }
+func All() []Tunnel {
+	return append([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds()...)
+}
 
 // Defaults of a WireGuard tunnel: the MTU that wg-quick(8) takes on an
 // Ethernet underlay of 1500 bytes, which fits IPv6 outside, and its port.
@@ -55,8 +57,12 @@ func (w wireguard) Name() string { return w.name }
 
 // Check asks both nodes.
 func (w wireguard) Check(ctx context.Context, near, far End) check.Answer {
+	return checkEnds(ctx, w.name, near, far)
+}
+
+func checkEnds(ctx context.Context, name string, near, far End) check.Answer {
 	for _, e := range []End{near, far} {
-		if a := probeEnd(ctx, w.name, e); a.State != check.Yes {
+		if a := probeEnd(ctx, name, e); a.State != check.Yes {
 			return a
 		}
 	}
@@ -65,7 +71,7 @@ func (w wireguard) Check(ctx context.Context, near, far End) check.Answer {
 
 func probeEnd(ctx context.Context, name string, e End) check.Answer {
 	var o offer
-	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, name), request{Probe: true}, &o)
+	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, name), request{Probe: true, Outer: e.Outer}, &o)
 	switch {
 	case errors.Is(err, host.ErrUnknownVerb), errors.Is(err, host.ErrUnsupported):
 		return check.Not("%s: %v", e.Node, err)

@@ -28,8 +28,9 @@ func TestTunnelsComeUpCarryAndGo(t *testing.T) {
 				a, b := ends(near, far, outer)
 				ctx := context.Background()
 				if c := tun.Check(ctx, a, b); c.State != check.Yes {
-					if tun.Name() != nameKernel || c.State != check.No || c.Reason == "" || c.Hint == "" {
-						t.Errorf("check says %+v, want yes, or no with reason and hint for the kernel's", c)
+					_, kernels := tun.(esp)
+					if kernels = kernels || tun.Name() == nameKernel; !kernels || c.State != check.No || c.Reason == "" || c.Hint == "" {
+						t.Errorf("check says %+v, want yes, or no with reason and hint for what is the kernel's", c)
 					}
 					return
 				}
@@ -77,7 +78,7 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	ctx := context.Background()
 	before, err := p.Counters(ctx)
 	check0(t, err)
-	if before.Handshake < 0 || before.Handshake > int64(time.Minute) {
+	if !p.(*path).mute && (before.Handshake < 0 || before.Handshake > int64(time.Minute)) {
 		t.Errorf("last handshake was %v ago, want less than a minute", time.Duration(before.Handshake))
 	}
 	const size = 2 << 20

@@ -22,6 +22,8 @@ type request struct {
 	Port   int            `json:"port,omitempty"`
 	Inner  []netip.Prefix `json:"inner,omitempty"`
 	Routes []netip.Prefix `json:"routes,omitempty"`
+	Outer  netip.Addr     `json:"outer,omitzero"` // of this end
+	Near   bool           `json:"near,omitempty"` // this is the near end
 }
 
 // offer is the node's public key, or the answer to a probe.

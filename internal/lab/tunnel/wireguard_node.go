@@ -35,10 +35,7 @@ func (w wireguard) Serve(ctx context.Context, s host.Session) (err error) {
 	if r.Probe {
 		return s.Send(offer{Answer: w.probe()})
 	}
-	if there, err := kernel.Exists(r.Device); err != nil || there {
-		if err == nil {
-			err = fmt.Errorf("make tunnel device %s: it exists already", r.Device)
-		}
+	if err := unused(r.Device); err != nil {
 		return conclude(err)
 	}
 	d, err := w.open(r)
@@ -52,13 +49,26 @@ func (w wireguard) Serve(ctx context.Context, s host.Session) (err error) {
 	return nil
 }
 
+func unused(dev string) error {
+	there, err := kernel.Exists(dev)
+	if err == nil && there {
+		err = fmt.Errorf("make tunnel device %s: it exists already", dev)
+	}
+	return err
+}
+
 // serveDevice is the conversation from the key on.
 func serveDevice(ctx context.Context, s host.Session, r request, d device) error {
 	if err := introduce(s, r, d); err != nil {
 		return err
 	}
+	return report(ctx, s, func() (status, error) { return read(r.Device, d) })
+}
+
+// report tells the state, and again after each question.
+func report(ctx context.Context, s host.Session, read func() (status, error)) error {
 	for ctx.Err() == nil {
-		now, err := read(r.Device, d)
+		now, err := read()
 		if err != nil {
 			return err
 		}
@@ -92,7 +102,7 @@ func introduce(s host.Session, r request, d device) error {
 	if err := s.Send(offer{Public: spellPublic(public), Answer: check.OK()}); err != nil {
 		return err
 	}
-	if err := receivePreshared(s, &w.Preshared); err != nil {
+	if err := receivePreshared(s, w.Preshared[:]); err != nil {
 		return err
 	}
 	var c connect
@@ -139,7 +149,7 @@ func newKey(private *kernel.Key) (kernel.Key, error) {
 	return kernel.Key(k.PublicKey().Bytes()), nil
 }
 
-func receivePreshared(s host.Session, into *kernel.Key) error {
+func receivePreshared(s host.Session, into []byte) error {
 	carrier, ok := s.(host.SecretSession)
 	if !ok {
 		return errors.New("receive preshared key: the session cannot carry a secret")
@@ -153,7 +163,7 @@ func receivePreshared(s host.Session, into *kernel.Key) error {
 		if len(b) != len(into) {
 			return fmt.Errorf("receive preshared key: %d bytes, want %d", len(b), len(into))
 		}
-		copy(into[:], b)
+		copy(into, b)
 		return nil
 	})
 }

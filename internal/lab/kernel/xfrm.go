@@ -1,0 +1,62 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// ESPCipher is what packets of IPsec's ESP are sealed with.
+type ESPCipher int
+
+// The ciphers, each with an integrity check value of 128 bits.
+const (
+	ESPAESGCM128        ESPCipher = iota // RFC 4106
+	ESPAESGCM256                         // RFC 4106
+	ESPAESCBC256SHA256                   // RFC 3602, RFC 4868
+	ESPChaCha20Poly1305                  // RFC 7634
+)
+
+// KeySize is the length in bytes of one direction's keys: the cipher's own,
+// its salt or nonce (RFC 4106 §8.1, RFC 7634 §2), the integrity key.
+func (c ESPCipher) KeySize() int {
+	switch c {
+	case ESPAESGCM128:
+		return 16 + 4
+	case ESPAESCBC256SHA256:
+		return 32 + 32
+	}
+	return 32 + 4
+}
+
+// ESPKey is one direction's keys, one after the other. It is never printed.
+type ESPKey []byte
+
+// Format prints a placeholder, whatever the verb.
+func (ESPKey) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[key]")) }
+
+// MarshalText encodes a placeholder.
+func (ESPKey) MarshalText() ([]byte, error) { return []byte("[key]"), nil }
+
+// ESP is one end of an ESP tunnel (RFC 4303, tunnel mode) that carries both
+// versions of IP: two security associations, and the policies that lead
+// through them what a device made by AddXfrm with the same ID sends and takes.
+type ESP struct {
+	ID            uint32 // of the device; never 0
+	Cipher        ESPCipher
+	Local, Remote netip.Addr // outer addresses
+	Out, In       ESPAssociation
+}
+
+// ESPAssociation is one direction. The receiver finds it by the SPI, which is
+// above 255.
+type ESPAssociation struct {
+	SPI uint32
+	Key ESPKey
+}
+
+// ESPStats counts what the associations of one end have sealed and opened,
+// and what they refused.
+type ESPStats struct {
+	Sent, Received   uint64 // packets
+	Replayed, Forged uint64 // packets: outside the window, integrity check missed
+}

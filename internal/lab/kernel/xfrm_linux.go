@@ -1,0 +1,223 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// replayWindow is how far in packets a packet may be overtaken (RFC 4303
+// §3.4.3 asks for 32 at least, and takes 64 as default).
+const replayWindow = 64
+
+// AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose
+// packets take the policies with the same ID.
+func AddXfrm(dev string, id uint32, mtu int) error {
+	reportDetails()
+	at := netlink.NewLinkAttrs()
+	at.Name, at.MTU = dev, mtu
+	return explain(netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: at, Ifid: id}), "add xfrm interface %s", dev)
+}
+
+// ProbeESP makes a device, two associations and their policies for the
+// outside version of IP, and deletes all again. No packet takes them.
+func ProbeESP(c ESPCipher, outer6 bool) error {
+	// Addresses for documentation: RFC 5737, RFC 3849.
+	local, remote := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	if outer6 {
+		local, remote = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+	}
+	id := 1<<30 | uint32(os.Getpid())
+	dev := fmt.Sprintf("cpesp%d", os.Getpid())
+	if err := AddXfrm(dev, id, 0); err != nil {
+		return err
+	}
+	// AES refuses no key, and HMAC only one that is too short.
+	key := make(ESPKey, c.KeySize())
+	e := ESP{ID: id, Cipher: c, Local: local, Remote: remote, Out: ESPAssociation{id, key}, In: ESPAssociation{id, key}}
+	err := AddESP(e)
+	if err == nil {
+		err = RemoveESP(e)
+	}
+	return errors.Join(err, DeleteLink(dev))
+}
+
+// AddESP sets up one end, or nothing.
+func AddESP(e ESP) error {
+	reportDetails()
+	var undo []func() error
+	step := func(add, del func() error) error {
+		err := add()
+		if err == nil {
+			undo = append(undo, del)
+		}
+		return err
+	}
+	err := step(func() error { return e.associate(e.Local, e.Remote, e.Out) }, func() error { return e.dissociate(e.Remote, e.Out) })
+	if err == nil {
+		err = step(func() error { return e.associate(e.Remote, e.Local, e.In) }, func() error { return e.dissociate(e.Local, e.In) })
+	}
+	for _, p := range e.policies() {
+		if err != nil {
+			break
+		}
+		err = step(func() error { return e.admit(p) }, func() error { return e.dismiss(p) })
+	}
+	if err == nil {
+		return nil
+	}
+	errs := []error{err}
+	for i := range undo {
+		errs = append(errs, undo[len(undo)-1-i]())
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveESP undoes AddESP; what is gone already is no error.
+func RemoveESP(e ESP) error {
+	var errs []error
+	for _, p := range e.policies() {
+		errs = append(errs, e.dismiss(p))
+	}
+	return errors.Join(append(errs, e.dissociate(e.Remote, e.Out), e.dissociate(e.Local, e.In))...)
+}
+
+// ReadESP reads the counters of one end.
+func ReadESP(e ESP) (ESPStats, error) {
+	out, err := e.read(e.Remote, e.Out)
+	if err != nil {
+		return ESPStats{}, err
+	}
+	in, err := e.read(e.Local, e.In)
+	if err != nil {
+		return ESPStats{}, err
+	}
+	return ESPStats{
+		Sent: out.Packets, Received: in.Packets, Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed),
+	}, nil
+}
+
+// associate adds one direction. The library cannot: it has no way to say
+// that an association carries both versions of IP (XFRM_STATE_AF_UNSPEC).
+func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
+	if len(a.Key) != e.Cipher.KeySize() || e.ID == 0 {
+		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI, len(a.Key), e.ID, e.Cipher.KeySize())
+	}
+	m := &nl.XfrmUsersaInfo{
+		Reqid: e.ID, Family: family(to), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
+		Flags: nl.XFRM_STATE_AF_UNSPEC | nl.XFRM_STATE_ESN,
+	}
+	m.Id.Daddr.FromIP(to.AsSlice())
+	m.Id.Proto, m.Id.Spi = unix.IPPROTO_ESP, nl.Swap32(a.SPI)
+	m.Saddr.FromIP(from.AsSlice())
+	m.Lft = nl.XfrmLifetimeCfg{
+		SoftByteLimit: nl.XFRM_INF, HardByteLimit: nl.XFRM_INF, SoftPacketLimit: nl.XFRM_INF, HardPacketLimit: nl.XFRM_INF,
+	}
+	req := nl.NewNetlinkRequest(nl.XFRM_MSG_NEWSA, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	req.AddData(m)
+	for _, algorithm := range e.Cipher.algorithms(a.Key) {
+		req.AddData(algorithm)
+	}
+	// struct xfrm_replay_state_esn; the window holds the numbers of RFC 4304.
+	const words = replayWindow / 32
+	esn := make([]byte, 24+4*words)
+	binary.NativeEndian.PutUint32(esn, words)
+	binary.NativeEndian.PutUint32(esn[20:], replayWindow)
+	req.AddData(nl.NewRtAttr(nl.XFRMA_REPLAY_ESN_VAL, esn))
+	req.AddData(nl.NewRtAttr(nl.XFRMA_IF_ID, nl.Uint32Attr(e.ID)))
+	_, err := req.Execute(unix.NETLINK_XFRM, 0)
+	if errors.Is(err, unix.ENOENT) { // of the algorithm
+		err = fmt.Errorf("%w (%w)", ErrUnsupported, err)
+	}
+	return explain(err, "add association %#x from %s to %s", a.SPI, from, to)
+}
+
+// algorithms are the cipher's attributes, by the kernel's names.
+func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
+	const icv = 128 // bits
+	if c == ESPAESCBC256SHA256 {
+		crypt, auth := nl.XfrmAlgo{AlgKeyLen: 256, AlgKey: key[:32]}, nl.XfrmAlgoAuth{AlgKeyLen: 256, AlgTruncLen: icv, AlgKey: key[32:]}
+		copy(crypt.AlgName[:], "cbc(aes)")
+		copy(auth.AlgName[:], "hmac(sha256)")
+		return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_CRYPT, crypt.Serialize()), nl.NewRtAttr(nl.XFRMA_ALG_AUTH_TRUNC, auth.Serialize())}
+	}
+	aead := nl.XfrmAlgoAEAD{AlgKeyLen: uint32(8 * len(key)), AlgICVLen: icv, AlgKey: key}
+	name := "rfc4106(gcm(aes))"
+	if c == ESPChaCha20Poly1305 {
+		name = "rfc7539esp(chacha20,poly1305)"
+	}
+	copy(aead.AlgName[:], name)
+	return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_AEAD, aead.Serialize())}
+}
+
+// state names an association to the library. Of its values, which hold keys,
+// none is kept or printed.
+func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
+	return &netlink.XfrmState{
+		Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.ID),
+		Spi: int(a.SPI),
+	}
+}
+
+func (e ESP) dissociate(to netip.Addr, a ESPAssociation) error {
+	err := netlink.XfrmStateDel(e.state(to, a))
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return explain(err, "delete association %#x to %s", a.SPI, to)
+}
+
+func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, error) {
+	s, err := netlink.XfrmStateGet(e.state(to, a))
+	if errors.Is(err, unix.ESRCH) {
+		err = ErrAbsent
+	}
+	if err != nil {
+		return netlink.XfrmStateStats{}, explain(err, "read association %#x to %s", a.SPI, to)
+	}
+	return s.Statistics, nil
+}
+
+// policies lead all packets of both versions through the associations: what
+// the device sends, what is for this node, and what it forwards.
+func (e ESP) policies() []*netlink.XfrmPolicy {
+	var out []*netlink.XfrmPolicy
+	for _, all := range []string{"0.0.0.0/0", "::/0"} {
+		for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
+			from, to := e.Local, e.Remote
+			if dir != netlink.XFRM_DIR_OUT {
+				from, to = to, from
+			}
+			every := ipNet(netip.MustParsePrefix(all))
+			out = append(out, &netlink.XfrmPolicy{
+				Src: every, Dst: every, Dir: dir, Ifid: int(e.ID),
+				Tmpls: []netlink.XfrmPolicyTmpl{{
+					Src: from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP,
+					Mode: netlink.XFRM_MODE_TUNNEL, Reqid: int(e.ID),
+				}},
+			})
+		}
+	}
+	return out
+}
+
+func (e ESP) admit(p *netlink.XfrmPolicy) error {
+	return explain(netlink.XfrmPolicyAdd(p), "add policy %s of tunnel %d", p.Dir, e.ID)
+}
+
+func (e ESP) dismiss(p *netlink.XfrmPolicy) error {
+	err := netlink.XfrmPolicyDel(p)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return explain(err, "delete policy %s of tunnel %d", p.Dir, e.ID)
+}
+
+func family(a netip.Addr) uint16 { return uint16(nl.GetIPFamily(net.IP(a.AsSlice()))) }

@@ -1,0 +1,164 @@
+package tunnel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// newESPPair is a pair whose kernel has ESP.
+func newESPPair(t *testing.T) (near, far *testNode, a, b End) {
+	t.Helper()
+	near, far = newPair(t)
+	a, b = ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	if c := ESP().Check(context.Background(), a, b); c.State != check.Yes {
+		t.Skip("skip: the kernel has no IPsec: " + c.Reason)
+	}
+	return near, far, a, b
+}
+
+func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
+	tests := []struct {
+		name   string
+		v4, v6 int
+	}{
+		{"esp", 1446, 1426}, {"esp-aes-gcm-256", 1446, 1426},
+		{"esp-aes-cbc-sha256", 1438, 1406}, {"esp-chacha20-poly1305", 1446, 1426},
+	}
+	for i, k := range espKinds() {
+		got := k.(esp)
+		if got.name != tests[i].name || got.fitMTU(false) != tests[i].v4 || got.fitMTU(true) != tests[i].v6 {
+			t.Errorf("%s: got %d over IPv4 and %d over IPv6, want %+v", got.name, got.fitMTU(false), got.fitMTU(true), tests[i])
+		}
+	}
+}
+
+// TestESPAssociationsAreTheirOwn: no two of side-by-side tunnels share an SPI,
+// no two directions or ciphers a key, and the SPIs are not reserved ones.
+func TestESPAssociationsAreTheirOwn(t *testing.T) {
+	secret := bytes.Repeat([]byte{7}, presharedSize)
+	spis, keys := map[uint32]bool{}, map[string]bool{}
+	for _, k := range espKinds() {
+		k := k.(esp)
+		for _, there := range []bool{true, false} {
+			a, err := k.association(secret, 51821, there)
+			check0(t, err)
+			if again, err := k.association(secret, 51821, there); err != nil || !bytes.Equal(a.Key, again.Key) {
+				t.Errorf("%s: the other end derives another key (%v)", k.name, err)
+			}
+			if len(a.Key) != k.cipher.KeySize() || keys[string(a.Key[:16])] || bytes.Contains(a.Key, secret[:4]) {
+				t.Errorf("%s: a key has %d bytes, or is another's, or the secret", k.name, len(a.Key))
+			}
+			keys[string(a.Key[:16])] = true
+		}
+	}
+	for port := range 8 {
+		for _, there := range []bool{true, false} {
+			a, err := ESP().(esp).association(secret, DefaultPort+port, there)
+			check0(t, err)
+			if a.SPI < 256 || spis[a.SPI] {
+				t.Errorf("port %d: SPI %#x is reserved or another's", DefaultPort+port, a.SPI)
+			}
+			spis[a.SPI] = true
+		}
+	}
+}
+
+func TestESPWithoutKernelIsUnsupported(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	for _, k := range espKinds() {
+		c := k.Check(context.Background(), a, b)
+		if c.State == check.Yes {
+			continue
+		}
+		if c.State != check.No || c.Reason == "" || c.Hint == "" {
+			t.Errorf("%s: check says %+v, want no with reason and hint", k.Name(), c)
+		}
+		if _, err := k.Up(context.Background(), a, b, Spec{}); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("%s: laying it gives %v, want ErrUnsupported", k.Name(), err)
+		}
+	}
+}
+
+func TestESPTunnelsStandBesideEachOther(t *testing.T) {
+	near, far, a, b := newESPPair(t)
+	ctx := context.Background()
+	first, err := ESP().Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
+	check0(t, err)
+	a2, b2 := a, b
+	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")}, []netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
+	a2.Routes, b2.Routes = nil, nil
+	second, err := espKinds()[2].Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
+	check0(t, err)
+	transfer(t, near, far, "198.18.10.2", 1<<20)
+	carries(t, first, near, far)
+	check0(t, second.Down(ctx))
+	carries(t, first, near, far)
+	check0(t, first.Down(ctx))
+	if got := ask0[[]string](t, near, "test/devices", struct{}{}); len(got) != 2 {
+		t.Errorf("devices are %v afterwards, want lo and wan", got)
+	}
+}
+
+// TestESPSeals: what crosses the link outside is as long as the formulas say,
+// so it is neither clear nor sealed with something else.
+func TestESPSeals(t *testing.T) {
+	near, far, a, b := newESPPair(t)
+	p, err := ESP().Up(context.Background(), a, b, Spec{Device: "wg7"})
+	check0(t, err)
+	outside := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
+	inside, err := p.Counters(context.Background())
+	check0(t, err)
+	const size = 4 << 20
+	transfer(t, near, far, "198.18.9.2", size)
+	outside2 := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
+	after, err := p.Counters(context.Background())
+	check0(t, err)
+	packets := outside2.TxPackets - outside.TxPackets
+	got := float64(outside2.TxBytes-outside.TxBytes) / float64(size)
+	t.Logf("%d packets, %.4f bytes outside and %.4f inside per byte", packets, got, float64(after.Sent-inside.Sent)/size)
+	// 1394 bytes of payload in 1514 of frame without check sequence; a
+	// connection's beginning, end and window updates are some packets more.
+	if want := 1514.0 / 1394; got < want || got > want*1.02 {
+		t.Errorf("%.4f bytes cross the link per byte of data, want %.4f", got, want)
+	}
+}
+
+func TestESPTunnelKeepsItsSecret(t *testing.T) {
+	near, far, a, b := newESPPair(t)
+	log := &recording{}
+	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
+	p, err := ESP().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	_, err = p.Counters(context.Background())
+	check0(t, err)
+	_, err = ESP().Up(context.Background(), a, b, Spec{})
+	log.add(fmt.Sprint(err))
+	check0(t, p.Down(context.Background()))
+	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || !bytes.Equal(log.secrets[0], log.secrets[1]) {
+		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
+	}
+	keys := [][]byte{log.secrets[0]}
+	for _, there := range []bool{true, false} {
+		k, err := ESP().(esp).association(log.secrets[0], DefaultPort, there)
+		check0(t, err)
+		keys = append(keys, k.Key)
+	}
+	text := log.text.String() + near.stderr.String() + far.stderr.String()
+	for _, key := range keys {
+		for _, form := range forms(key) {
+			if strings.Contains(text, form) {
+				t.Errorf("a key is in what was said, as %d characters", len(form))
+			}
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package overhead
+
+import "testing"
+
+func TestNamed(t *testing.T) {
+	tests := []struct {
+		kind  string
+		fit   int // over IPv4 on 1500 bytes
+		known bool
+	}{
+		{"wireguard", 1440, true},
+		{"wireguard-userspace", 1440, true},
+		{"esp", 1446, true},
+		{"esp-aes-gcm-256", 1446, true},
+		{"esp-chacha20-poly1305", 1446, true},
+		{"esp-aes-cbc-sha256", 1438, true},
+		{"none", 1500, false},
+		{"", 1500, false},
+		{"especially", 1500, false},
+	}
+	for _, tt := range tests {
+		got, known := Named(tt.kind)
+		if known != tt.known {
+			t.Errorf("Named(%q) is known: got %v, want %v", tt.kind, known, tt.known)
+		}
+		if fit := got.FitMTU(1500); fit != tt.fit {
+			t.Errorf("Named(%q): got an MTU of %d, want %d", tt.kind, fit, tt.fit)
+		}
+	}
+}
