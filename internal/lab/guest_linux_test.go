@@ -3,8 +3,6 @@ package lab_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,46 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
-
-// aGuest is a real guest of this machine's architecture.
-func aGuest(t *testing.T) *vm.Guest {
-	t.Helper()
-	g := vm.Guest{Image: vm.Image{Arch: vm.NativeArch()}}
-	if g.Image.Arch == "" {
-		t.Skip("skip: no QEMU here")
-	}
-	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}}); err != nil {
-		t.Skip("skip: no QEMU here")
-	}
-	cache := os.Getenv("CHOKEPOINT_VM_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(dir, "chokepoint", "vm")
-	}
-	if _, err := os.Stat(cache); err != nil {
-		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
-	}
-	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := vm.Recipe{Arch: g.Image.Arch, Program: program, Cache: cache, Say: func(text string) { t.Log(text) }}.Image(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	g = vm.NewGuest(img)
-	return &g
-}
 
 // TestCampaignOutlivesAGuest: the trial in which a router's kernel panics
 // fails with its last words, and the next one runs on a fresh guest with the
@@ -67,7 +31,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	p.Design.Method.Duration = 200 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: aGuest(t)}
+	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
 	l, err := labs.For(ctx, "forward")
 	labtest.Refused(t, err)
 	if err != nil {

@@ -120,6 +120,35 @@ func readSetting(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want k
 	return held.State, nil
 }
 
+// ReadSetting is the present state of what a setting would change, in the
+// words of its knob.
+func ReadSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) knob.State {
+	t.Helper()
+	for _, k := range knobs {
+		text := s.Value
+		if family, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
+			member, ok := strings.CutPrefix(s.Knob, family+":")
+			if !ok {
+				continue
+			}
+			text = member + "=" + text
+		} else if k.Name() != s.Knob {
+			continue
+		}
+		want, err := k.Parse(text)
+		if err != nil {
+			t.Fatalf("parse %s=%s: %v", s.Knob, s.Value, err)
+		}
+		got, err := readSetting(t, l, k, s, want)
+		if err != nil {
+			t.Fatalf("read %s: %v", s.Knob, err)
+		}
+		return got
+	}
+	t.Fatalf("no knob %s", s.Knob)
+	return ""
+}
+
 // surroundings are what a port forward joins: the near node's addresses and
 // the router's own, on the port that faces the far side.
 func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string) {

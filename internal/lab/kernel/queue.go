@@ -2,8 +2,10 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -85,7 +87,7 @@ func queueKinds() map[string]queueKind {
 		"codel":    {codelParameters(), encodeAttributes, decodeAttributes},
 		"fq_codel": {fqCodelParameters(), encodeAttributes, decodeAttributes},
 		"fq":       {fqParameters(), encodeAttributes, decodeAttributes},
-		"cake":     {cakeParameters(), encodeAttributes, decodeAttributes},
+		"cake":     {cakeParameters(), encodeAttributes, decodeCake},
 	}
 }
 
@@ -137,7 +139,31 @@ func cakeParameters() []Parameter {
 		{Name: "ingress", Quantity: Flag, attribute: 15},
 		{Name: "ack-filter", Quantity: Flag, attribute: 16},
 		{Name: "split-gso", Quantity: Flag, attribute: 17},
+		// What a frame has on the link beside the IP packet, and the least
+		// that it counts as: DSL, for example.
+		{Name: "overhead", Quantity: Count, attribute: cakeOverhead},
+		{Name: "mpu", Quantity: Count, attribute: 14},
+		{Name: "cells", Quantity: Word, attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
 	}
+}
+
+// Attributes of cake. RAW says that OVERHEAD, which is there too, was never
+// given: then the device's own header counts.
+const cakeOverhead, cakeRaw = 6, 12
+
+func decodeCake(k queueKind, b []byte) (map[string]uint64, error) {
+	found, err := attributes(b)
+	if err != nil {
+		return nil, err
+	}
+	v, err := decodeAttributes(k, b)
+	if _, raw := found[cakeRaw]; err == nil && raw {
+		delete(v, "overhead")
+	}
+	if v["overhead"] > math.MaxInt32 {
+		return nil, errors.New("has a negative overhead, which could not be restored")
+	}
+	return v, err
 }
 
 func (q Queue) encode() ([]byte, error) {

@@ -16,10 +16,11 @@ func TestRootQueue(t *testing.T) {
 		{"mq", nil},
 		{"fq_codel", map[string]uint64{"limit": 777, "target": 5000, "interval": 100000}},
 		{"fq", map[string]uint64{"limit": 777}},
-		{"cake", map[string]uint64{"bandwidth": 300e6, "nat": 1}},
+		{"cake", map[string]uint64{"bandwidth": 300e6, "nat": 1, "overhead": 44, "mpu": 84, "cells": 1}},
 		{"codel", map[string]uint64{"limit": 777}},
 		{"sfq", map[string]uint64{"limit": 100}},
 		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "loss": 10000}},
+		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "duplicate": 20000, "reorder": 250000}},
 	}
 	inNamespace(t, func(t *testing.T) {
 		pair(t)

@@ -53,7 +53,11 @@ func ProbeVLAN() error {
 	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 1); err != nil {
 		return err
 	}
-	return errors.Join(SetVLAN(a, 1), DeleteLink(a))
+	err := Up(a) // or its tagged device cannot come up
+	if err == nil {
+		err = SetVLAN(a, 1)
+	}
+	return errors.Join(err, DeleteLink(a))
 }
 
 func addVLAN(dev string, id int) error {

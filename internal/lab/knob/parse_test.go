@@ -33,6 +33,8 @@ func TestParse(t *testing.T) {
 		{Queue(), "cake nat besteffort bandwidth 300M", "cake bandwidth 300M besteffort rtt 100ms nat"},
 		{Queue(), "cake bandwidth unlimited nonat", "cake bandwidth unlimited rtt 100ms nonat"},
 		{Queue(), "netem delay 10ms loss 0.5%", "netem limit 1000 delay 10ms loss 0.5%"},
+		{Queue(), "netem reorder 25% duplicate 1% delay 5ms", "netem limit 1000 delay 5ms duplicate 1% reorder 25%"},
+		{Queue(), "cake bandwidth 50M overhead 44 atm", "cake bandwidth 50M rtt 100ms overhead 44 atm"},
 		{Queue(), "codel2", ""},
 		{Queue(), "", ""},
 		{Offload(), "wire", "wire"},

@@ -58,6 +58,9 @@ func parseQueue(text string) (kernel.Queue, error) {
 			return kernel.Queue{}, refuse("queue", text, "a "+p.Name+", such as "+q.Kind+" "+p.Name+" "+example(p))
 		}
 	}
+	if q.Values["reorder"] > 0 && q.Values["delay"] == 0 {
+		return kernel.Queue{}, refuse("queue", text, "a delay that a packet can overtake others by, such as netem delay 5ms reorder 25%")
+	}
 	fillDefaults(q, parameters)
 	return q, nil
 }
