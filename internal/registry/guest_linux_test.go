@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -74,6 +75,66 @@ func TestGuestKnobs(t *testing.T) {
 		s, command, want := guestSetting(line)
 		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) { turnAndBack(t, l, s, command, want) })
 	}
+	t.Run("packet sizes", func(t *testing.T) { packetSizes(t, l) })
+}
+
+// packetSizes: with "wire" what crosses the guest's ports has the size that it
+// would have on a cable, with "super" it is many times as large, both ways.
+func packetSizes(t *testing.T, l *lab.Lab) {
+	for _, level := range []string{"wire", "super", "wire"} {
+		var want []record.Setting
+		for _, n := range l.Topology.Nodes {
+			want = append(want, record.Setting{Knob: "offload", Node: n.Name, Value: level})
+		}
+		settle(t, l, want...)
+		for _, direction := range []string{record.Up, record.Down} {
+			load := labtest.Loads()["tcp up"]
+			load.Direction = direction
+			before := carried(t, l)
+			near, far := labtest.Ends(t, l, 0, 4)
+			if _, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration}); err != nil {
+				t.Fatal(err)
+			}
+			after := carried(t, l)
+			for i, what := range []string{"received", "sent"} {
+				for _, port := range l.Ports("router") {
+					if data := map[string]string{"lan received": record.Up, "wan sent": record.Up}[port+" "+what]; (data == "") == (direction == record.Up) {
+						continue // acknowledgements go the other way
+					}
+					a, b := before[port], after[port]
+					size := float64(b[2*i]-a[2*i]) / float64(b[2*i+1]-a[2*i+1])
+					t.Logf("%s, %s, %s %s: %.0f bytes a packet", level, direction, port, what, size)
+					if level == "wire" && size > 1518 || level == "super" && size < 3000 {
+						t.Errorf("%s, %s: port %s %s packets of %.0f bytes, want at most 1518 on a wire, and 3000 or more otherwise", level, direction, port, what, size)
+					}
+				}
+			}
+		}
+	}
+	settle(t, l)
+}
+
+// carried are the bytes and packets received and sent by each of the router's
+// devices, as its kernel counts them.
+func carried(t *testing.T, l *lab.Lab) map[string][4]uint64 {
+	out := map[string][4]uint64{}
+	for line := range strings.Lines(labtest.Exec(t, l, "router", "cat", "/proc/net/dev")) {
+		dev, rest, ok := strings.Cut(line, ":")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 10 {
+			continue
+		}
+		var c [4]uint64
+		for i, column := range []int{0, 1, 8, 9} {
+			n, err := strconv.ParseUint(f[column], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c[i] = n
+		}
+		out[strings.TrimSpace(dev)] = c
+	}
+	return out
 }
 
 func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want string) {

@@ -22,11 +22,18 @@ func Features(dev string) (map[string]bool, error) {
 	return f, explain(err, "read offloads of %s", dev)
 }
 
-// FixedFeatures are the offloads that this device does not let change.
+// FixedFeatures are the offloads that this device does not let change. What a
+// tap does not segment now counts as one, see UDPSegmentation.
 func FixedFeatures(dev string) (map[string]bool, error) {
 	var f map[string]ethtool.FeatureState
+	var driver string
 	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
-		f, err = e.FeaturesWithState(dev)
+		if f, err = e.FeaturesWithState(dev); err == nil {
+			driver, err = e.DriverName(dev)
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
+			err = nil // a device that does not tell its driver is no tap
+		}
 		return err
 	})
 	if err != nil {
@@ -37,6 +44,9 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 		if !s.Available || s.NeverChanged {
 			fixed[name] = true
 		}
+	}
+	if driver == "tun" && !f[UDPSegmentation].Active {
+		fixed[UDPSegmentation] = true
 	}
 	return fixed, nil
 }

@@ -16,6 +16,10 @@ var ErrUnsupported = errors.New("not supported by this kernel")
 // ErrAbsent means that the thing named does not exist.
 var ErrAbsent = errors.New("does not exist")
 
+// UDPSegmentation is the offload that a tap has only if the program at its
+// other end takes such packets, which its flags do not tell.
+const UDPSegmentation = "tx-udp-segmentation"
+
 // VethEnd is one end of a virtual Ethernet link. PID names the network
 // namespace by a process in it; 0 is the caller's own. MTU 0 is the kernel's
 // default.

@@ -1,6 +1,7 @@
 package knob
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,7 +31,7 @@ func superFeatures() map[string]bool {
 		"tx-tcp6-segmentation":         true,
 		"tx-tcp-ecn-segmentation":      true,
 		"tx-tcp-mangleid-segmentation": true,
-		"tx-udp-segmentation":          true,
+		kernel.UDPSegmentation:         true,
 		"rx-gro":                       true,
 		"tx-gso-list":                  false,
 		"rx-gro-list":                  false,
@@ -46,7 +47,7 @@ func shortFeatures() map[string][]string {
 		"gso": {"tx-generic-segmentation"},
 		"gro": {"rx-gro"},
 		"lro": {"rx-lro"},
-		"uso": {"tx-udp-segmentation"},
+		"uso": {kernel.UDPSegmentation},
 		"sg":  {"tx-scatter-gather"},
 	}
 }
@@ -159,7 +160,15 @@ func applyOffload(dev string, s State) error {
 	if err != nil {
 		return err
 	}
-	return kernel.SetFeatures(dev, featuresOf(s, has, fixed))
+	if err := kernel.SetFeatures(dev, featuresOf(s, has, fixed)); err != nil || s != "super" || !fixed[kernel.UDPSegmentation] {
+		return err
+	}
+	// Only trying tells whether the other end of a tap takes it.
+	err = kernel.SetFeatures(dev, map[string]bool{kernel.UDPSegmentation: true})
+	if errors.Is(err, kernel.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 // sameOffload lets a list be part of what is read: features that nobody
