@@ -40,6 +40,11 @@ func (l *Lab) Mend(ctx context.Context) (fresh bool, found error) {
 		if slices.Contains(renewed, t.setting.Node) {
 			t.stuck, t.undo = true, t.again
 		}
+		// What the machine does to a guest it did to the one that is gone. Its
+		// own agent lives, and with it the way back.
+		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, l.OwnKernel) {
+			t.stuck = true
+		}
 	}
 	ended := slices.ContainsFunc(renewed, func(node string) bool { return slices.Contains(l.Topology.Tunnel[:], node) })
 	for key, t := range l.tunnels {

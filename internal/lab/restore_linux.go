@@ -33,7 +33,7 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 	for _, s := range stale {
 		failed := false
 		for _, e := range s.Entries {
-			if e.Kind == journal.KindSetting && owns(s, e.Lab) {
+			if e.Kind == journal.KindSetting && owns(s, e.Lab) && e.Node != HostNode {
 				continue // goes with its lab, which is taken down next
 			}
 			text, undoErr := undoEntry(ctx, labDir, e)
@@ -84,6 +84,9 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, err
 			return "put back " + what, putBack(ctx, filepath.Join(labDir, i.ID), e)
 		}
 	}
+	if e.Node == HostNode { // what this machine was set to outlives the lab
+		return "put back " + what, putBackOn(ctx, filepath.Join(labDir, e.Lab), e)
+	}
 	return "forgot " + what + ": the lab is gone", nil
 }
 
@@ -95,6 +98,10 @@ func putBack(ctx context.Context, dir string, e journal.Entry) error {
 		return err
 	}
 	defer lock.Close()
+	return putBackOn(ctx, dir, e)
+}
+
+func putBackOn(ctx context.Context, dir string, e journal.Entry) error {
 	n, err := dialNode(dir, e.Node)
 	if err != nil {
 		return err

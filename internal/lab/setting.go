@@ -135,6 +135,10 @@ func (l *Lab) resolve(s record.Setting) (knob.Knob, knob.State, knob.Place, erro
 // placeOf adds what a knob may need to know of its node's surroundings.
 func (l *Lab) placeOf(s record.Setting) knob.Place {
 	p := knob.Place{Node: s.Node, Port: s.Port}
+	if s.Node == HostNode {
+		p.Lab = l.dir
+		return p
+	}
 	for i, link := range l.Topology.Links {
 		for e, end := range link.Ends {
 			if end.Node != s.Node {

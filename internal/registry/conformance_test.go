@@ -59,6 +59,7 @@ var settings = map[string][]record.Setting{
 	"shape":         {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan", Value: "over pfifo limit 50"}},
 	"policer":       {{Node: "router", Value: "50M"}},
 	"napi_threaded": {{Node: "router", Value: "on"}},
+	"cpu_quota":     {{Node: "host", Value: "25%"}},
 	"idle_policies": {{Node: "router", Value: "20"}},
 }
 

@@ -72,6 +72,7 @@ func kernelTest(family, name string) string {
 		"knob shape":         "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob policer":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob napi_threaded": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob cpu_quota":     "registry.TestGuestKnobs",
 		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 
 		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",

@@ -51,6 +51,8 @@ offload@router=wire                        # ethtool -k wan => generic-receive-o
 offload@router=rx-gro=off                  # ethtool -k wan => generic-receive-offload: off
 offload@router=rx-gro=on rx-udp-gro-forwarding=on  # ethtool -k wan => rx-udp-gro-forwarding: on
 idle_policies@router=100
+cpu_quota@host=25%
+cpu_quota@host=5%
 ip_forward@router=ipv4                     # cat /proc/sys/net/ipv6/conf/all/forwarding => 0
 sysctl:net.core.netdev_budget@router=100   # cat /proc/sys/net/core/netdev_budget => 100
 sysctl:net.core.netdev_max_backlog@router=333  # cat /proc/sys/net/core/netdev_max_backlog => 333

@@ -53,6 +53,20 @@ func Vocabulary() plan.Vocabulary {
 	return vocabulary{list}
 }
 
+// ofTheHost are the knobs of the machine that carries the lab, and of no
+// other node; no other knob is that machine's.
+func ofTheHost(knob string) bool { return knob == "cpu_quota" }
+
+// Factor keeps the knobs of the machine that carries the lab apart from those
+// of its nodes.
+func (v vocabulary) Factor(name string) (plan.Factor, bool) {
+	plain, place, placed := strings.Cut(name, "@")
+	if placed && (place == lab.HostNode) != ofTheHost(plain) {
+		return plan.Factor{}, false
+	}
+	return v.List.Factor(name)
+}
+
 // tunnelMTU is what fits over IPv4, as the labs' underlay is, but for
 // WireGuard: wg-quick(8) leaves room for IPv6 outside.
 func tunnelMTU(kind string, linkMTU int) int {
@@ -69,7 +83,7 @@ func topologiesWith(place string) []string {
 	n, port, hasPort := strings.Cut(place, ".")
 	var out []string
 	for _, t := range lab.Topologies() {
-		has := !hasPort && slices.ContainsFunc(t.Nodes, func(x record.TopoNode) bool { return x.Name == n })
+		has := place == lab.HostNode || !hasPort && slices.ContainsFunc(t.Nodes, func(x record.TopoNode) bool { return x.Name == n })
 		for _, l := range t.Links {
 			for _, e := range l.Ends {
 				has = has || e.Node == n && e.Port == port
@@ -122,7 +136,7 @@ func meaningOf(name string) func(place string, cell record.Factors) (bool, strin
 		if err != nil {
 			return false, err.Error()
 		}
-		if place == "" && len(t.Routers) == 0 {
+		if (place == "" || place == lab.HostNode) && len(t.Routers) == 0 {
 			return false, fmt.Sprintf("topology %s has no router", t.Name)
 		}
 		switch {
@@ -185,6 +199,7 @@ func knobDoc(name string) string {
 		"idle_policies": "IPsec policies per direction that the traffic does not match",
 		"ip_forward":    "whether the router forwards at all",
 		"sysctl:":       "a kernel setting, by its name",
+		"cpu_quota":     "share of one core of this machine that each processor of the virtual routers may use; or off",
 		"cpus":          "cores: of the router's receive work, or of an endpoint's engine",
 	}[name]
 }

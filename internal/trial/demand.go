@@ -121,6 +121,8 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 				return nil, nil, fmt.Errorf("place %s: %v", name, err)
 			}
 			cpus[at] = list
+		case knob == "cpu_quota": // of the machine that carries the lab
+			out = append(out, record.Setting{Knob: knob, Node: lab.HostNode, Value: f[name]})
 		case placed:
 			node, port, _ := strings.Cut(at, ".")
 			out = append(out, record.Setting{Knob: knob, Node: node, Port: port, Value: f[name]})

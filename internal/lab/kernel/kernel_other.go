@@ -69,3 +69,6 @@ func ProbeESP(c ESPCipher, outer6 bool) error                           { return
 func AddESP(e ESP) error                                                { return ErrUnsupported }
 func RemoveESP(e ESP) error                                             { return ErrUnsupported }
 func ReadESP(e ESP) (ESPStats, error)                                   { return ESPStats{}, ErrUnsupported }
+func CPUQuota(dir string) (Quota, error)                                { return 0, ErrUnsupported }
+func SetCPUQuota(dir string, q Quota) error                             { return ErrUnsupported }
+func ProbeCPUQuota(dir string) error                                    { return ErrUnsupported }

@@ -21,6 +21,9 @@ type Place struct {
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
+	// Lab is the directory of the lab's files on this machine, for settings of
+	// the machine that carries it.
+	Lab string `json:"lab,omitempty"`
 }
 
 // State is a setting's value in canonical text. It holds no secret.

@@ -15,7 +15,7 @@ import (
 func All() []Knob {
 	return []Knob{
 		LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(), Sysctl(), CPUs(),
-		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(),
+		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(), CPUQuota(),
 	}
 }
 

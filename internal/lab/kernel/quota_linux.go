@@ -1,0 +1,407 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// processor is the thread of a guest's processor on this machine.
+type processor struct {
+	guest    string
+	number   int
+	pid, tid int
+}
+
+// processors finds those of the guests of the lab whose files lie in dir.
+func processors(dir string) ([]processor, error) {
+	names, err := filepath.Glob("/proc/[1-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	var out []processor
+	for _, name := range names {
+		comm, err := os.ReadFile(name)
+		if err != nil || !strings.HasPrefix(string(comm), "qemu") {
+			continue
+		}
+		process := filepath.Dir(name)
+		line, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+		guest, ours := runsGuestOf(string(line), dir)
+		if !ours {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(process))
+		threads, _ := filepath.Glob(filepath.Join(process, "task", "*", "comm"))
+		for _, t := range threads {
+			comm, _ := os.ReadFile(t)
+			if n, ok := processorOf(strings.TrimSpace(string(comm))); ok {
+				tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(t)))
+				out = append(out, processor{guest, n, pid, tid})
+			}
+		}
+	}
+	return out, nil
+}
+
+// hierarchy is the machine's cgroups that limit processors.
+type hierarchy struct {
+	cgroupMount
+	lab string // what our cgroups of a lab begin with
+}
+
+func openHierarchy(dir string) (hierarchy, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return hierarchy{}, err
+	}
+	m, err := cpuMount(string(text))
+	return hierarchy{m, "chokepoint-" + filepath.Base(dir) + "."}, err
+}
+
+// of is the directory of a task's cgroup; /proc/PID/task/TID is a task.
+func (h hierarchy) of(pid, tid int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/cgroup", pid, tid))
+	if err != nil {
+		return "", err
+	}
+	controller := "cpu"
+	if h.unified {
+		controller = ""
+	}
+	path, err := cgroupPath(string(text), controller)
+	if err != nil {
+		return "", err
+	}
+	return h.at(path)
+}
+
+// ours reports whether a cgroup's directory is one that SetCPUQuota has made
+// for this lab: version 1 has one for each processor, version 2 one for each
+// guest with one for each processor below it.
+func (h hierarchy) ours(dir string) bool {
+	if h.unified {
+		dir = filepath.Dir(dir)
+	}
+	return strings.HasPrefix(filepath.Base(dir), h.lab)
+}
+
+// CPUQuota reads the quota of the processors of a lab's guests. dir is the
+// directory that has the lab's files.
+func CPUQuota(dir string) (Quota, error) {
+	q, err := cpuQuota(dir)
+	return q, explain(err, "read processor quota of the guests")
+}
+
+func cpuQuota(dir string) (Quota, error) {
+	h, err := openHierarchy(dir)
+	if err != nil {
+		return 0, err
+	}
+	list, err := processors(dir)
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var all []Quota
+	for _, p := range list {
+		q, err := h.quota(p)
+		if err != nil {
+			return 0, fmt.Errorf("processor %d of %s: %w", p.number, p.guest, err)
+		}
+		all = append(all, q)
+	}
+	if all = slices.Compact(all); len(all) > 1 {
+		return 0, fmt.Errorf("they differ: %v hundredths of a percent", all)
+	}
+	return all[0], nil
+}
+
+func (h hierarchy) quota(p processor) (Quota, error) {
+	dir, err := h.of(p.pid, p.tid)
+	if err != nil || !h.ours(dir) {
+		return 0, err
+	}
+	if h.unified {
+		text, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
+		if err != nil {
+			return 0, err
+		}
+		return parseMax(string(text))
+	}
+	var times [2]uint64
+	for i, name := range []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		times[i] = uint64(max(n, 0)) // -1 is without
+	}
+	return quotaOf(times[0], times[1]), nil
+}
+
+// SetCPUQuota puts each processor of a lab's guests into a cgroup of its own
+// with a quota; 0 puts them back to where QEMU was started, and removes the
+// cgroups, also those of guests that have ended.
+func SetCPUQuota(dir string, q Quota) error {
+	h, err := openHierarchy(dir)
+	if err == nil {
+		err = h.release(dir)
+	}
+	if err == nil && q > 0 {
+		if err = h.limit(dir, q); err != nil {
+			err = errors.Join(err, h.release(dir))
+		}
+	}
+	return explain(err, "set processor quota of the guests")
+}
+
+// ProbeCPUQuota makes a cgroup for a quota and removes it again.
+func ProbeCPUQuota(dir string) error {
+	h, err := openHierarchy(dir)
+	if err != nil {
+		return explain(err, "limit processors")
+	}
+	list, err := processors(dir)
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
+	}
+	if err != nil {
+		return explain(err, "limit processors")
+	}
+	above, err := h.above(list[0])
+	if err == nil {
+		probe := filepath.Join(above, fmt.Sprintf("chokepoint-probe-%d", os.Getpid()))
+		if err = os.Mkdir(probe, 0o755); err == nil {
+			file := "cpu.cfs_quota_us"
+			if h.unified {
+				file = "cpu.max"
+			}
+			if _, err = os.Stat(filepath.Join(probe, file)); errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("%w: its scheduler has no bandwidth control", ErrUnsupported)
+			}
+			err = errors.Join(err, os.Remove(probe))
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		err = fmt.Errorf("%w: no cgroup is writable: %w", ErrUnsupported, bare(err))
+	}
+	return explain(err, "limit processors")
+}
+
+// above is the cgroup below which those of a guest are made. In version 1
+// that is where QEMU was started. In version 2 a cgroup that has processes
+// gives no controller to those below it, so that it is the nearest above
+// which does, or the root, which may always begin to.
+func (h hierarchy) above(p processor) (string, error) {
+	dir, err := h.of(p.pid, p.pid)
+	if err != nil || !h.unified {
+		return dir, err
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		if err != nil {
+			return "", err
+		}
+		if slices.Contains(strings.Fields(string(text)), "cpu") {
+			return dir, nil
+		}
+		if dir == h.point {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if err := put(dir, "cgroup.subtree_control", "+cpu"); err != nil {
+		return "", fmt.Errorf("%w: no cgroup here may limit processors: %w", ErrUnsupported, bare(err))
+	}
+	return dir, nil
+}
+
+func put(dir, file, text string) error {
+	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)
+}
+
+func (h hierarchy) limit(dir string, q Quota) error {
+	list, err := processors(dir)
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
+	}
+	if err != nil {
+		return err
+	}
+	aboves := map[int]string{} // of each QEMU, before it is moved
+	for _, p := range list {
+		if aboves[p.pid] == "" {
+			if aboves[p.pid], err = h.above(p); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range list {
+		limit := h.limitOne
+		if h.unified {
+			limit = h.limitThread
+		}
+		if err := limit(p, aboves[p.pid], q); err != nil {
+			return fmt.Errorf("processor %d of %s: %w", p.number, p.guest, err)
+		}
+	}
+	return nil
+}
+
+// limitOne is for cgroups of version 1, where a thread is as good as a process.
+func (h hierarchy) limitOne(p processor, above string, q Quota) error {
+	own := filepath.Join(above, fmt.Sprintf("%s%s.vcpu%d", h.lab, p.guest, p.number))
+	if err := mkdir(own); err != nil {
+		return err
+	}
+	quota, period := q.times()
+	if err := put(own, "cpu.cfs_period_us", strconv.FormatUint(period, 10)); err != nil {
+		return err
+	}
+	if err := put(own, "cpu.cfs_quota_us", strconv.FormatUint(quota, 10)); err != nil {
+		return err
+	}
+	return put(own, "tasks", strconv.Itoa(p.tid))
+}
+
+// limitThread is for cgroups of version 2: QEMU moves to one of its own, whose
+// children are threaded.
+func (h hierarchy) limitThread(p processor, above string, q Quota) error {
+	guest := filepath.Join(above, h.lab+p.guest)
+	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
+	quota, period := q.times()
+	steps := []func() error{
+		func() error { return mkdir(guest) },
+		func() error { return mkdir(own) },
+		func() error { return put(own, "cgroup.type", "threaded") },
+		func() error { return put(guest, "cgroup.subtree_control", "+cpu") },
+		func() error { return put(own, "cpu.max", fmt.Sprintf("%d %d", quota, period)) },
+		func() error {
+			now, err := h.of(p.pid, p.pid)
+			if err != nil || now == guest {
+				return err
+			}
+			return put(guest, "cgroup.procs", strconv.Itoa(p.pid))
+		},
+		func() error { return put(own, "cgroup.threads", strconv.Itoa(p.tid)) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mkdir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// release puts the guests that are in our cgroups back, and removes these.
+func (h hierarchy) release(dir string) error {
+	list, err := processors(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		now, err := h.of(p.pid, p.tid)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // has ended
+		}
+		if err != nil {
+			return err
+		}
+		if !h.ours(now) {
+			continue
+		}
+		if err := h.putBack(p, now); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	var left error
+	err = filepath.WalkDir(h.point, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil // went meanwhile
+		}
+		if strings.HasPrefix(d.Name(), h.lab) {
+			left = errors.Join(left, removeGroup(path))
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return errors.Join(err, left)
+}
+
+// putBack moves a processor, in version 2 with all of its QEMU, to where that
+// was started: where QEMU's parent still is.
+func (h hierarchy) putBack(p processor, now string) error {
+	if !h.unified {
+		return put(filepath.Dir(now), "tasks", strconv.Itoa(p.tid))
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return unix.ESRCH
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 2 {
+		return fmt.Errorf("read parent of process %d: %q", p.pid, text)
+	}
+	parent, err := strconv.Atoi(f[1])
+	if err != nil {
+		return err
+	}
+	was, err := h.of(parent, parent)
+	if err != nil {
+		return err
+	}
+	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
+}
+
+// groupTime is how long a thread that was killed may take to leave.
+const groupTime = 3 * time.Second
+
+// removeGroup removes a cgroup and those below it, once nobody is in them.
+func removeGroup(dir string) error {
+	below, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, d := range below {
+		if d.IsDir() {
+			if err := removeGroup(filepath.Join(dir, d.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for deadline := time.Now().Add(groupTime); ; time.Sleep(5 * time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return fmt.Errorf("remove cgroup: %w", err)
+		}
+	}
+}
