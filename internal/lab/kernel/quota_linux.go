@@ -94,10 +94,14 @@ func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(dir), h.lab)
 }
 
-// CPUQuota reads the quota of the processors of a lab's guests. dir is the
+// CPUQuota reads the quota of the processors of a lab's guests; where there
+// are none, or nothing that could limit them, there is none. dir is the
 // directory that has the lab's files.
 func CPUQuota(dir string) (Quota, error) {
 	q, err := cpuQuota(dir)
+	if errors.Is(err, ErrUnsupported) {
+		return 0, nil
+	}
 	return q, explain(err, "read processor quota of the guests")
 }
 
@@ -159,6 +163,9 @@ func (h hierarchy) quota(p processor) (Quota, error) {
 // cgroups, also those of guests that have ended.
 func SetCPUQuota(dir string, q Quota) error {
 	h, err := openHierarchy(dir)
+	if errors.Is(err, ErrUnsupported) && q == 0 {
+		return nil
+	}
 	if err == nil {
 		err = h.release(dir)
 	}
@@ -183,7 +190,10 @@ func ProbeCPUQuota(dir string) error {
 	if err != nil {
 		return explain(err, "limit processors")
 	}
-	above, err := h.above(list[0])
+	above, began, err := h.above(list[0])
+	if began {
+		defer h.stop(above)
+	}
 	if err == nil {
 		probe := filepath.Join(above, fmt.Sprintf("chokepoint-probe-%d", os.Getpid()))
 		if err = os.Mkdir(probe, 0o755); err == nil {
@@ -206,19 +216,19 @@ func ProbeCPUQuota(dir string) error {
 // above is the cgroup below which those of a guest are made. In version 1
 // that is where QEMU was started. In version 2 a cgroup that has processes
 // gives no controller to those below it, so that it is the nearest above
-// which does, or the root, which may always begin to.
-func (h hierarchy) above(p processor) (string, error) {
-	dir, err := h.of(p.pid, p.pid)
+// which does, or the root, which may always begin to, and here did if began.
+func (h hierarchy) above(p processor) (dir string, began bool, err error) {
+	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
-		return dir, err
+		return dir, false, err
 	}
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		if slices.Contains(strings.Fields(string(text)), "cpu") {
-			return dir, nil
+			return dir, false, nil
 		}
 		if dir == h.point {
 			break
@@ -226,10 +236,18 @@ func (h hierarchy) above(p processor) (string, error) {
 		dir = filepath.Dir(dir)
 	}
 	if err := put(dir, "cgroup.subtree_control", "+cpu"); err != nil {
-		return "", fmt.Errorf("%w: no cgroup here may limit processors: %w", ErrUnsupported, bare(err))
+		return "", false, fmt.Errorf("%w: no cgroup here may limit processors: %w", ErrUnsupported, bare(err))
 	}
-	return dir, nil
+	return dir, true, nil
 }
+
+// begun ends the name of a cgroup that is the first to be limited below its
+// parent, so that the parent's controller is put back with it.
+const begun = ".first"
+
+// stop takes the controller from what is below a cgroup. The kernel refuses
+// while somebody else limits there.
+func (h hierarchy) stop(dir string) { put(dir, "cgroup.subtree_control", "-cpu") }
 
 func put(dir, file, text string) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)
@@ -243,12 +261,18 @@ func (h hierarchy) limit(dir string, q Quota) error {
 	if err != nil {
 		return err
 	}
-	aboves := map[int]string{} // of each QEMU, before it is moved
+	groups := map[int]string{} // of each QEMU, chosen before it is moved
 	for _, p := range list {
-		if aboves[p.pid] == "" {
-			if aboves[p.pid], err = h.above(p); err != nil {
-				return err
-			}
+		if groups[p.pid] != "" {
+			continue
+		}
+		above, began, err := h.above(p)
+		if err != nil {
+			return err
+		}
+		groups[p.pid] = filepath.Join(above, h.lab+p.guest)
+		if began {
+			groups[p.pid] += begun
 		}
 	}
 	for _, p := range list {
@@ -256,7 +280,7 @@ func (h hierarchy) limit(dir string, q Quota) error {
 		if h.unified {
 			limit = h.limitThread
 		}
-		if err := limit(p, aboves[p.pid], q); err != nil {
+		if err := limit(p, groups[p.pid], q); err != nil {
 			return fmt.Errorf("processor %d of %s: %w", p.number, p.guest, err)
 		}
 	}
@@ -264,8 +288,8 @@ func (h hierarchy) limit(dir string, q Quota) error {
 }
 
 // limitOne is for cgroups of version 1, where a thread is as good as a process.
-func (h hierarchy) limitOne(p processor, above string, q Quota) error {
-	own := filepath.Join(above, fmt.Sprintf("%s%s.vcpu%d", h.lab, p.guest, p.number))
+func (h hierarchy) limitOne(p processor, guest string, q Quota) error {
+	own := fmt.Sprintf("%s.vcpu%d", guest, p.number)
 	if err := mkdir(own); err != nil {
 		return err
 	}
@@ -281,8 +305,7 @@ func (h hierarchy) limitOne(p processor, above string, q Quota) error {
 
 // limitThread is for cgroups of version 2: QEMU moves to one of its own, whose
 // children are threaded.
-func (h hierarchy) limitThread(p processor, above string, q Quota) error {
-	guest := filepath.Join(above, h.lab+p.guest)
+func (h hierarchy) limitThread(p processor, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
 	quota, period := q.times()
 	steps := []func() error{
@@ -343,6 +366,9 @@ func (h hierarchy) release(dir string) error {
 		}
 		if strings.HasPrefix(d.Name(), h.lab) {
 			left = errors.Join(left, removeGroup(path))
+			if strings.HasSuffix(path, begun) {
+				h.stop(filepath.Dir(path))
+			}
 			return fs.SkipDir
 		}
 		return nil
