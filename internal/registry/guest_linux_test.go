@@ -49,7 +49,7 @@ cpus@router=1                              # cat /sys/class/net/wan/queues/rx-0/
 napi_threaded@router=on                    # cat /sys/class/net/wan/threaded => 1
 offload@router=wire                        # ethtool -k wan => generic-receive-offload: off
 offload@router=rx-gro=off                  # ethtool -k wan => generic-receive-offload: off
-offload@router=rx-gro=on rx-udp-gro-forwarding=on  # ethtool -k wan => rx-udp-gro-forwarding: on
+offload@router=gro=on udp-gro=on  # ethtool -k wan => rx-udp-gro-forwarding: on
 idle_policies@router=100
 cpu_quota@host=25%
 cpu_quota@host=5%

@@ -58,11 +58,15 @@ func Vocabulary() plan.Vocabulary {
 func ofTheHost(knob string) bool { return knob == "cpu_quota" }
 
 // Factor keeps the knobs of the machine that carries the lab apart from those
-// of its nodes.
+// of its nodes. The base factor offload is of all nodes and has two levels; at
+// a place it is the knob itself, and comes after.
 func (v vocabulary) Factor(name string) (plan.Factor, bool) {
 	plain, place, placed := strings.Cut(name, "@")
 	if placed && (place == lab.HostNode) != ofTheHost(plain) {
 		return plan.Factor{}, false
+	}
+	if placed && plain == "offload" { // of one node, beside what all have
+		return plan.List{Factors: []plan.Factor{factorOf(knob.Offload())}, Places: v.Places}.Factor(name)
 	}
 	return v.List.Factor(name)
 }
@@ -99,7 +103,7 @@ func topologiesWith(place string) []string {
 // factorOf makes a knob a factor. A family such as "sysctl:" takes the rest
 // of the name as the parameter, and its knob's text is "name=value".
 func factorOf(k knob.Knob) plan.Factor {
-	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Placed: true, AppliesAt: meaningOf(k.Name())}
+	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Unit: knobUnit(k.Name()), Placed: true, AppliesAt: meaningOf(k.Name())}
 	if k.Name() == "shape" {
 		f.Conflict = shapeConflict
 	}
@@ -112,7 +116,7 @@ func factorOf(k knob.Knob) plan.Factor {
 		return f
 	}
 	f.Param = func(param string) (plan.Factor, bool) {
-		p := plan.Factor{Name: family + ":" + param, Doc: f.Doc, Placed: true}
+		p := plan.Factor{Name: family + ":" + param, Doc: f.Doc, Unit: f.Unit, Placed: true}
 		p.Parse = func(text string) (string, error) {
 			s, err := k.Parse(param + "=" + text)
 			_, value, _ := strings.Cut(string(s), "=")
@@ -155,51 +159,4 @@ func meaningOf(name string) func(place string, cell record.Factors) (bool, strin
 		}
 		return false, fmt.Sprintf("%s forwards nothing in topology %s", node, t.Name)
 	}
-}
-
-// shapeConflict: a shaper takes the place of its port's queue.
-func shapeConflict(cell record.Factors) string {
-	for shape := range cell {
-		for queue := range cell {
-			a, at, _ := strings.Cut(shape, "@")
-			b, on, _ := strings.Cut(queue, "@")
-			if a == "shape" && b == "queue" && cell[shape] != "off" && meet(at, on) {
-				return "a shaper has a queue of its own in the place of the port's"
-			}
-		}
-	}
-	return ""
-}
-
-// meet reports whether the place of a shaper, by default a router's WAN port,
-// can be that of a queue, by default every port of a router.
-func meet(shape, queue string) bool {
-	node, port, _ := strings.Cut(shape, ".")
-	if port == "" {
-		port = "wan"
-	}
-	otherNode, otherPort, _ := strings.Cut(queue, ".")
-	return (node == "" || otherNode == "" || node == otherNode) && (otherPort == "" || port == otherPort)
-}
-
-// knobDoc is what a level of the factor means, in one sentence.
-func knobDoc(name string) string {
-	return map[string]string{
-		"link_mtu":   "MTU of the underlay's links, in bytes",
-		"queue":      "queueing discipline of the router's ports, with its parameters",
-		"txqueuelen": "length of the devices' transmit queue, in packets",
-		"vlan":       "802.1Q tag on the links, or off",
-		"firewall":   "rules that each forwarded packet is compared with: in a list, set or map, stateful, logging",
-		"flowtable":  "whether known connections skip the router's forwarding path (nftables' flow table, in software)",
-
-		"conntrack_max": "connections that the router tracks at most",
-		"shape":         "rate of the router's shaper towards the far side: htb with fq_codel; or off",
-		"policer":       "rate above which the router drops what comes from the near side; or off",
-		"napi_threaded": "whether the router receives in kernel threads instead of softirqs",
-		"idle_policies": "IPsec policies per direction that the traffic does not match",
-		"ip_forward":    "whether the router forwards at all",
-		"sysctl:":       "a kernel setting, by its name",
-		"cpu_quota":     "share of one core of this machine that each processor of the virtual routers may use; or off",
-		"cpus":          "cores: of the router's receive work, or of an endpoint's engine",
-	}[name]
 }

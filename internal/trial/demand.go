@@ -112,9 +112,9 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 			if f[name] != "off" && len(t.Routers) > 0 {
 				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t), Value: f[name]})
 			}
-		case knob == "offload":
+		case knob == "offload" && !placed:
 			out = append(out, everywhere(knob, f[name], t)...)
-		case slices.Contains(base, knob):
+		case slices.Contains(base, knob) && !placed:
 		case knob == "cpus" && placed && isEnd(at, t):
 			list, err := cpuList(f[name])
 			if err != nil {

@@ -40,6 +40,9 @@ func spellPercent(q kernel.Quota) State {
 }
 
 func (cpuQuota) Read(_ context.Context, p Place) (State, error) {
+	if p.Lab == "" {
+		return "off", nil
+	}
 	q, err := kernel.CPUQuota(p.Lab)
 	if err != nil {
 		return "", conclude(err)
@@ -48,10 +51,12 @@ func (cpuQuota) Read(_ context.Context, p Place) (State, error) {
 }
 
 func (cpuQuota) Apply(_ context.Context, p Place, s State) error {
-	if p.Lab == "" {
+	switch {
+	case p.Lab == "" && s == "off":
+		return nil // nothing here has it
+	case p.Lab == "":
 		return errors.New("set cpu_quota: no lab named at " + p.Node)
-	}
-	if s == "off" {
+	case s == "off":
 		return conclude(kernel.SetCPUQuota(p.Lab, 0))
 	}
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(string(s), "%"), 64)

@@ -47,8 +47,10 @@ func shortFeatures() map[string][]string {
 		"gso": {"tx-generic-segmentation"},
 		"gro": {"rx-gro"},
 		"lro": {"rx-lro"},
-		"uso": {kernel.UDPSegmentation},
-		"sg":  {"tx-scatter-gather"},
+		// Forwarded UDP is joined, too (UDP GRO forwarding).
+		"udp-gro": {"rx-udp-gro-forwarding"},
+		"uso":     {kernel.UDPSegmentation},
+		"sg":      {"tx-scatter-gather"},
 	}
 }
 
