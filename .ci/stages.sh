@@ -211,7 +211,7 @@ kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM"
+	as_root go run ./bench/guest -binary "$PROGRAM" ratios
 }
 
 # Nightly only: images of every architecture, from packages.

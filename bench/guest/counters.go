@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// counters are how far the probes' counters grew in the window of a cell's
+// trial, or all its time if it failed before.
+type counters map[string]float64
+
+func (c campaign) counters(want record.Factors) (counters, *record.Trial, error) {
+	t, err := c.trial(want)
+	if err != nil {
+		return nil, nil, err
+	}
+	return analysis.Growth(t), t, nil
+}
+
+// perPacket is the mean length of the packets that a port took in (rx) or
+// gave out (tx). Ethernet's header counts on a link, and is none in a tunnel.
+func (c counters) perPacket(port, way string) float64 {
+	return c[port+"/"+way+"_bytes"] / c[port+"/"+way+"_packets"]
+}
+
+// tunnelPort is the device of a router's tunnel.
+func (c counters) tunnelPort(router string) string {
+	for name := range c {
+		if rest, ok := strings.CutPrefix(name, router+"/netdev/tun"); ok && strings.HasSuffix(rest, "/rx_bytes") {
+			return strings.TrimSuffix(name, "/rx_bytes")
+		}
+	}
+	return router + "/netdev/tun"
+}
+
+// received is the payload that arrived in the window.
+func received(t *record.Trial) float64 {
+	sum := 0.0
+	if t.Traffic != nil {
+		for i := range t.Traffic.Flows {
+			sum += float64(t.Traffic.Flows[i].ReceivedBytes)
+		}
+	}
+	return sum
+}
+
+// carried holds the bytes that a tunnel counted against the payload that
+// arrived in the same window: full packets of an inner length m with TCP's time
+// stamps, which count as counted bytes. A few in a hundred may be packets on
+// their way at the edges of the window, and those that were sent again.
+func (b bench) carried(text string, bytes float64, t *record.Trial, m, counted int) error {
+	payload := m - overhead.IPv4Header - overhead.TCPHeader - overhead.TCPTimestamps
+	return b.within(text+", bytes in the tunnel ÷ what goodput and headers make", bytes*float64(payload)/float64(counted)/received(t), .96, 1.05)
+}
+
+// moved is how far the path's own counters went in the whole load, of one
+// node: "lan rx_bytes", "tun tunnel_sent_bytes".
+func moved(t *record.Trial, node string) (map[string]float64, error) {
+	out := map[string]float64{}
+	if t.Path != nil {
+		for _, m := range t.Path.Counters {
+			if m.When == "window" && m.Node == node {
+				out[strings.TrimRight(m.Device, "0123456789")+" "+m.Counter] = float64(m.After - m.Before)
+			}
+		}
+	}
+	if n := out["wan tx_packets"]; n < 1000 {
+		return nil, fmt.Errorf("trial %s: %v packets left %s, too few to judge", t.ID, n, node)
+	}
+	return out, nil
+}
+
+// judgeWireGuard: on its way from the client to the router each packet is
+// longer by the headers; the kernel's own counter has all of it but those of IP
+// and UDP (message_data_len of drivers/net/wireguard/messages.h). The few
+// packets that are not full ones, of the latency probe, are padded.
+func judgeWireGuard(c campaign, b bench) error {
+	n, t, err := c.counters(wireGuard)
+	if err != nil {
+		return err
+	}
+	m, err := moved(t, "router")
+	if err != nil {
+		return err
+	}
+	const mtu = 1420
+	tunnel := overhead.Tunnel{Kind: overhead.WireGuard, MTU: mtu}
+	headers := float64(tunnel.Outer(mtu) - mtu)
+	const outside = overhead.IPv4Header + overhead.UDPHeader
+	port := n.tunnelPort("router")
+	return errors.Join(
+		b.within("WireGuard, bytes per packet outside - inside", (m["lan rx_bytes"]-m["wan tx_bytes"])/m["wan tx_packets"], headers-.5, headers+3),
+		b.within("WireGuard, bytes per packet on the LAN - by its own counter", n.perPacket("router/netdev/lan", "rx")-n.perPacket(port, "rx"),
+			overhead.Ethernet+outside-2, overhead.Ethernet+outside+2),
+		b.carried("WireGuard", n[port+"/rx_bytes"], t, mtu, tunnel.Outer(mtu)-outside))
+}
+
+// judgeESP: the counters of the security associations have inner packets, and
+// those of the ports what ESP makes of them: of the near router in the whole
+// load, and of the far one in the window.
+func judgeESP(c campaign, b bench) error {
+	n, t, err := c.counters(esp)
+	if err != nil {
+		return err
+	}
+	m, err := moved(t, "router-a")
+	if err != nil {
+		return err
+	}
+	const mtu = 1446 // what fits into 1500
+	tunnel, _ := overhead.Named("esp")
+	headers := float64(tunnel.Outer(mtu) - mtu)
+	return errors.Join(
+		b.within("ESP, bytes per packet on the WAN - by the security association",
+			(m["wan tx_bytes"]-m["tun tunnel_sent_bytes"])/m["wan tx_packets"]-overhead.Ethernet, headers-.5, headers+3),
+		b.within("ESP, bytes on the LAN ÷ by the security association",
+			(m["lan rx_bytes"]-overhead.Ethernet*m["lan rx_packets"])/m["tun tunnel_sent_bytes"], .995, 1.005),
+		b.carried("ESP", n[n.tunnelPort("router-b")+"/rx_bytes"], t, mtu, mtu))
+}
+
+// judgeTooLarge: an inner packet of 1500 bytes makes an outer one of 1560,
+// which goes in two fragments that the router has to put together.
+func judgeTooLarge(c campaign, b bench) error {
+	n, _, err := c.counters(tooLarge)
+	if err != nil {
+		return err
+	}
+	tunnel := overhead.Tunnel{Kind: overhead.WireGuard, MTU: 1500}
+	pieces := float64(len(overhead.Fragments(overhead.V4, tunnel.Outer(1500), 1500)))
+	whole := n["router/snmp/IpReasmOKs"]
+	return errors.Join(
+		b.within("WireGuard with an MTU of 1500, packets that the router put together", whole, 20, 0),
+		b.within("WireGuard with an MTU of 1500, fragments per packet", n["router/snmp/IpReasmReqds"]/whole, pieces-.1, pieces+.1),
+		b.within("WireGuard with an MTU of 1420, fragments", c.of(wireGuard)["router/snmp/IpReasmReqds"], 0, .5))
+}
+
+// of are the counters of a cell, none if it has no trial.
+func (c campaign) of(want record.Factors) counters {
+	n, _, _ := c.counters(want)
+	return n
+}
+
+// judgeCrowded: 60 connections do not fit into a table of 20.
+func judgeCrowded(c campaign, b bench) error {
+	n, t, err := c.counters(crowded)
+	if err != nil {
+		return err
+	}
+	full := 0
+	for _, l := range t.Nodes["router"].Log {
+		if strings.Contains(l.Text, "table full, dropping packet") {
+			full++
+		}
+	}
+	return errors.Join(
+		b.within("60 connections in a table of 20, packets dropped by connection tracking", n["router/conntrack/drop"], 20, 0),
+		b.within("60 connections in a table of 20, lines of the kernel's log that say so", float64(full), 1, 0),
+		b.within("without a limit, packets dropped by connection tracking", c.of(offloaded)["router/conntrack/drop"], 0, .5))
+}
