@@ -42,6 +42,8 @@ var baselineLevels = map[string]struct{ level, words string }{
 	"queue":     {"", "of the same with the default queue"},
 	"offload":   {"wire", "of the same with packets as on a wire"},
 	"ip":        {"4", "of the same with IPv4"},
+	"outer_ip":  {"4", "of the same with IPv4 outside"},
+	"tunnels":   {"1", "of the same through one tunnel"},
 	"vlan":      {"", "of the same without VLAN tag"},
 	"sysctl":    {"default", "of the same with the default"},
 	"cpus":      {"off", "of the same without pinning"},
@@ -54,7 +56,8 @@ var baselineLevels = map[string]struct{ level, words string }{
 // following are the factors whose level follows from another one's, so that
 // a comparison of that one need not hold them equal.
 var following = map[string][]string{
-	"tunnel":   {"mtu", "outer_ip"},
+	"tunnel":   {"mtu", "outer_ip", "tunnels"},
+	"outer_ip": {"mtu"},
 	"link_mtu": {"mtu"},
 }
 

@@ -238,16 +238,16 @@ func notInTunnel(s suspect) []Reason {
 	if tunnelled {
 		way = "tunnel"
 	}
-	var payload int64
-	if s.t.Traffic != nil {
-		for i := range s.t.Traffic.Flows {
-			payload += s.t.Traffic.Flows[i].ReceivedBytes
-		}
-	}
+	carried := payloads(s.t)
+	seen := 0 // tunnels of the window
 	for _, d := range devicesMoved(s.t.Path.Counters) {
 		want := float64(s.t.Path.BytesOffered)
 		if d.when == "window" {
-			want = float64(payload)
+			want = carried.all
+			if d.tunnel && len(carried.tunnel) > 0 {
+				want = carried.tunnel[seen%len(carried.tunnel)]
+				seen++
+			}
 		}
 		want *= gateMoved
 		switch {
@@ -261,11 +261,37 @@ func notInTunnel(s suspect) []Reason {
 	return nil
 }
 
+// carried is a trial's payload in bytes: all of it, and that of the streams
+// which took each of several tunnels.
+type carried struct {
+	all    float64
+	tunnel []float64
+}
+
+func payloads(t *record.Trial) carried {
+	var c carried
+	if t.Traffic == nil {
+		return c
+	}
+	if n := t.Traffic.Load.Tunnels; n > 1 {
+		c.tunnel = make([]float64, n)
+	}
+	for _, f := range t.Traffic.Flows {
+		bytes := float64(f.ReceivedBytes)
+		c.all += bytes
+		if n := len(c.tunnel); n > 0 && f.Stream > 0 {
+			c.tunnel[(f.Stream-1)%n] += bytes
+		}
+	}
+	return c
+}
+
 // deviceMove is how far the counters of one device moved.
 type deviceMove struct {
 	node, device, when string
 	most               float64 // of any counter
 	bytes              float64 // received and sent together; -1 = no such counter
+	tunnel             bool    // a tunnel's own
 }
 
 // devicesMoved sums by device. Bytes of both directions count together, since
@@ -279,7 +305,8 @@ func devicesMoved(moves []record.CounterMove) []deviceMove {
 		if !ok {
 			i = len(out)
 			index[key] = i
-			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1})
+			own := c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived
+			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1, tunnel: own})
 		}
 		d := float64(c.After) - float64(c.Before)
 		out[i].most = math.Max(out[i].most, d)

@@ -59,6 +59,7 @@ func logged(t *record.Trial, at int64, severity int, text string) {
 func TestGateFires(t *testing.T) {
 	tcp, udp := quickFactors(), quickFactors("protocol", "udp")
 	tunnel := quickFactors("tunnel", "wireguard")
+	sideBySide := quickFactors("tunnel", "wireguard", "tunnels", "4", "streams", "8")
 	shaped := quickFactors("queue@router.wan", "tbf rate 300M")
 	tests := []struct {
 		name    string
@@ -79,6 +80,13 @@ func TestGateFires(t *testing.T) {
 			}
 		}, ""},
 		{"tunnel bypassed", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path.Counters[2].After = t.Path.Counters[2].Before + 2000 }, ""},
+		{"one of several tunnels idle", sideBySide, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
+			for i := range t.Path.Counters {
+				if c := &t.Path.Counters[i]; c.Device == "tun2" && c.When == "window" {
+					c.After = c.Before
+				}
+			}
+		}, ""},
 		{"no evidence", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
 		{"mtu", tunnel, 1e9, ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
 		{"above ceiling", shaped, 290e6, ReasonAboveCeiling, func(*record.Trial) {}, ""},
@@ -172,6 +180,7 @@ func TestGateStaysSilent(t *testing.T) {
 		plant   func(t *record.Trial)
 	}{
 		{"clean tunnel", quickFactors("tunnel", "wireguard"), 1e9, "local", func(*record.Trial) {}},
+		{"clean tunnels side by side", quickFactors("tunnel", "wireguard", "tunnels", "4", "streams", "8"), 1e9, "local", func(*record.Trial) {}},
 		{"shaped to its ceiling", quickFactors("queue@router.wan", "tbf rate 300M"), 286e6, "local", func(*record.Trial) {}},
 		{"all cores busy on a shared machine", quickFactors(), 1e9, "local", func(t *record.Trial) {
 			t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second

@@ -28,7 +28,7 @@ func labels(cells []*group) {
 
 // dependent factors exist only beside certain levels of others, so their
 // presence alone is no news.
-var dependent = map[string]bool{"mtu": true, "outer_ip": true, "congestion": true, "rate": true, "frame_size": true}
+var dependent = map[string]bool{"mtu": true, "outer_ip": true, "tunnels": true, "congestion": true, "rate": true, "frame_size": true}
 
 // varyingFactors are the factors with more than one level among the cells;
 // having none counts as a level, except for dependent factors.
@@ -101,6 +101,13 @@ func levelWords(name, level string) string {
 			return "1 stream"
 		}
 		return level + " streams"
+	case "outer_ip":
+		return "IPv" + level + " outside"
+	case "tunnels":
+		if level == "1" {
+			return "1 tunnel"
+		}
+		return level + " tunnels"
 	case "packet_size":
 		return level + " B"
 	case "nat":

@@ -79,24 +79,35 @@ func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
 	move := func(node, device, when, counter string, by uint64) record.CounterMove {
 		return record.CounterMove{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 + by, When: when}
 	}
-	return &record.PathEvidence{
+	e := &record.PathEvidence{
 		Tunnel: f["tunnel"], PathMTU: mtu, WantMTU: mtu, BytesOffered: 64000,
 		Counters: []record.CounterMove{
 			move("router", device, "check", "rx_bytes", 70000), move("router", device, "check", "tx_bytes", 900),
 			move("router", device, "window", "rx_bytes", bytes), move("router", device, "window", "tx_bytes", bytes/40),
 		},
 	}
+	n := 0
+	fmt.Sscan(f["tunnels"], &n)
+	for i := range n {
+		device, share := fmt.Sprint("tun", i+1), bytes/uint64(n)
+		e.Counters = append(e.Counters,
+			move("client", device, "check", record.TunnelSent, 70000), move("client", device, "check", record.TunnelReceived, 900),
+			move("client", device, "window", record.TunnelSent, share), move("client", device, "window", record.TunnelReceived, share/40))
+	}
+	return e
 }
 
 func (s *synthetic) traffic(f record.Factors, w record.Window, rate float64) *record.Traffic {
 	streams := 1
 	fmt.Sscan(f["streams"], &streams)
+	tunnels := 0
+	fmt.Sscan(f["tunnels"], &tunnels)
 	directions := []string{f["direction"]}
 	if f["direction"] == record.Both {
 		directions = []string{record.Up, record.Down}
 	}
 	tr := &record.Traffic{
-		Engine: "native", Load: record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: streams},
+		Engine: "native", Load: record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: streams, Tunnels: tunnels},
 		Ends: map[string]record.EndUsage{
 			"near": {Node: "client", UserNs: second / 2, SystemNs: 4 * second, ThreadsNs: []int64{4 * second}},
 			"far":  {Node: "server", UserNs: second / 4, SystemNs: 3 * second},

@@ -24,11 +24,12 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// guests tells how each router that is a guest was booted, in the order of
-// the topology's routers.
+// guests tells how each node that is a guest was booted, in the order of the
+// topology's nodes.
 func (l *Lab) guests() []bootedAs {
 	var out []bootedAs
-	for _, name := range l.Topology.Routers {
+	for _, n := range l.Topology.Nodes {
+		name := n.Name
 		if !l.OwnKernel(name) {
 			continue
 		}

@@ -59,9 +59,9 @@ type Lab struct {
 
 	settings []*turned // in the order applied
 	tunnels  map[string]*laid
-	last     string // key of the tunnel that was wanted last, "" for the plain path
-	left     error  // what tunnels given up on have left
-	clock    int    // ages the tunnels
+	wanted   []string // keys of the tunnels that were wanted last; none for the plain path
+	left     error    // what tunnels given up on have left
+	clock    int      // ages the tunnels
 
 	dir   string                          // what it keeps on this machine, "" if nothing
 	owned bool                            // all that was changed goes with down
@@ -96,7 +96,7 @@ func KindOf(guest *vm.Guest) string {
 
 // OwnKernel reports whether a node has a kernel, and cores, of its own.
 func (l *Lab) OwnKernel(node string) bool {
-	return l.Guest != nil && slices.Contains(l.Topology.Routers, node)
+	return l.Guest != nil && slices.ContainsFunc(l.Topology.Nodes, func(n record.TopoNode) bool { return n.Router && n.Name == node })
 }
 
 // Nodes names the lab's nodes, near to far, then the host.

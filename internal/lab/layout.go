@@ -96,6 +96,10 @@ func (p addressPlan) routesOver(i, li, e int) []agent.Route {
 		if e == 1 && p.topology.Tunnel[0] == p.topology.Near && i > p.index(p.topology.Tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}
+		// And likewise to a tunnel that ends on the far node.
+		if e == 0 && p.topology.Tunnel[1] == p.topology.Far && i < p.index(p.topology.Tunnel[0]) {
+			add(p.tunnel(slot, 1))
+		}
 	}
 	return out
 }

@@ -48,7 +48,7 @@ func (l *Lab) Mend(ctx context.Context) (fresh bool, found error) {
 	}
 	ended := slices.ContainsFunc(renewed, func(node string) bool { return slices.Contains(l.Topology.Tunnel[:], node) })
 	for key, t := range l.tunnels {
-		if ended || key == l.last || !tells(ctx, t) {
+		if ended || slices.Contains(l.wanted, key) || !tells(ctx, t) {
 			l.left = errors.Join(l.left, l.lower(ctx, key))
 		}
 	}

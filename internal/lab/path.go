@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,22 +17,40 @@ import (
 // laid is a tunnel that is up, in its slot.
 type laid struct {
 	tunnel.Path
-	slot int
-	used int
+	slot   int
+	used   int
+	burden bool // not to be up while other paths are measured
 }
 
 // Path is a way between the near and the far node: the plain one (slot 0)
-// or one through a tunnel.
+// or one through a tunnel, or through several side by side.
 type Path struct {
 	Slot     int
 	Tunnel   tunnel.Path // nil on the plain path
 	Resolved string      // the tunnel's implementation: "none", "wireguard-userspace", …
+	Beside   []Lane      // the other tunnels, if there are several
 }
+
+// Lane is one of the ways that a path consists of.
+type Lane struct {
+	Slot   int
+	Tunnel tunnel.Path // nil on the plain path
+}
+
+// Lanes are all the ways of the path, its own first.
+func (p Path) Lanes() []Lane { return append([]Lane{{p.Slot, p.Tunnel}}, p.Beside...) }
 
 // TunnelSpec is what identifies a tunnel among those that are up.
 type TunnelSpec struct {
-	Kind string // a tunnel's name, or "none"
-	MTU  int    // inner; 0 = the kind's default
+	Kind  string // a tunnel's name, or "none"
+	MTU   int    // inner; 0 = the kind's default
+	Outer int    // version of IP outside; 0 = 4
+	Count int    // tunnels side by side; 0 = 1
+}
+
+// key is what tells the tunnels of this sort from all others.
+func (s TunnelSpec) key(index int) string {
+	return fmt.Sprintf("%s mtu %d over IPv%d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), index)
 }
 
 // CheckTunnel asks whether the lab can lay such a tunnel.
@@ -46,27 +65,55 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	return t.Check(ctx, near, far)
 }
 
-// Path returns the way that a row wants, laying its tunnel unless it is up.
+// Path returns the way that a row wants, laying its tunnels unless they are
+// up. Those that burden other paths are taken down when another is wanted.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
-	l.last = ""
-	if s.Kind == "none" || s.Kind == "" {
-		return Path{Resolved: "none"}, nil
+	l.wanted = nil
+	if s.Kind != "none" && s.Kind != "" {
+		for i := range max(s.Count, 1) {
+			l.wanted = append(l.wanted, s.key(i))
+		}
 	}
+	if len(l.wanted) >= Slots {
+		return Path{}, fmt.Errorf("lay %d tunnels: at most %d stand side by side", s.Count, Slots-1)
+	}
+	for key, t := range l.tunnels {
+		if t.burden && !slices.Contains(l.wanted, key) {
+			if err := l.lower(ctx, key); err != nil {
+				return Path{}, err
+			}
+		}
+	}
+	p := Path{Resolved: "none"}
 	l.clock++
-	key := s.Kind + " " + strconv.Itoa(s.MTU)
+	for i, key := range l.wanted {
+		t, err := l.stand(ctx, key, s)
+		if err != nil {
+			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
+		}
+		if i > 0 {
+			p.Beside = append(p.Beside, Lane{t.slot, t.Path})
+			continue
+		}
+		p.Slot, p.Tunnel, p.Resolved = t.slot, t.Path, s.Kind
+		if i, ok := t.Path.(interface{ Implementation() string }); ok {
+			p.Resolved = i.Implementation()
+		}
+	}
+	return p, nil
+}
+
+// stand returns the tunnel of a key, laid now unless it is up.
+func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec) (*laid, error) {
 	t := l.tunnels[key]
 	if t == nil {
 		var err error
 		if t, err = l.lay(ctx, key, s); err != nil {
-			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
+			return nil, err
 		}
 	}
-	t.used, l.last = l.clock, key
-	p := Path{Slot: t.slot, Tunnel: t.Path, Resolved: s.Kind}
-	if i, ok := t.Path.(interface{ Implementation() string }); ok {
-		p.Resolved = i.Implementation()
-	}
-	return p, nil
+	t.used = l.clock
+	return t, nil
 }
 
 func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) {
@@ -83,28 +130,38 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 		return nil, err
 	}
 	t := &laid{Path: p, slot: slot}
+	if b, ok := kind.(tunnel.Burden); ok {
+		t.burden = b.Burdens()
+	}
 	l.tunnels[key] = t
 	return t, nil
 }
 
-// freeSlot finds a slot, taking down the tunnel that was not used for
-// longest if there is none.
+// kept is how many tunnels stay up for rows to come: an end of one may be a
+// process.
+const kept = 4
+
+// freeSlot finds a slot, taking down the tunnel that was not used for longest
+// if there are more than are wanted now or kept.
 func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 	used := map[int]bool{}
 	oldest := ""
 	for key, t := range l.tunnels {
 		used[t.slot] = true
-		if oldest == "" || t.used < l.tunnels[oldest].used {
+		if !slices.Contains(l.wanted, key) && (oldest == "" || t.used < l.tunnels[oldest].used) {
 			oldest = key
 		}
+	}
+	if oldest != "" && len(used) >= kept {
+		slot := l.tunnels[oldest].slot
+		return slot, l.lower(ctx, oldest)
 	}
 	for slot := 1; slot < Slots; slot++ {
 		if !used[slot] {
 			return slot, nil
 		}
 	}
-	slot := l.tunnels[oldest].slot
-	return slot, l.lower(ctx, oldest)
+	return 0, fmt.Errorf("all %d slots are taken", Slots-1)
 }
 
 func (l *Lab) lower(ctx context.Context, key string) error {
@@ -130,7 +187,7 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 		if n.Agent == nil {
 			return nil, near, far, fmt.Errorf("node %s has no agent to hold a tunnel's end", name)
 		}
-		ends[e] = tunnel.End{Node: name, Agent: n.Agent, Outer: l.plan.outer(e, 4), Inner: l.plan.tunnel(slot, e)}
+		ends[e] = tunnel.End{Node: name, Agent: n.Agent, Outer: l.plan.outer(e, cmp.Or(s.Outer, 4)), Inner: l.plan.tunnel(slot, e)}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
 		}

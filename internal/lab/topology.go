@@ -35,6 +35,19 @@ func Topologies() []record.Topology {
 			Routers: []string{"router"},
 		},
 		{
+			// To the router by a peer between: it holds the tunnel's near end,
+			// where the client's kernel, or the client, could not.
+			Name: "peer-to-router",
+			Nodes: []record.TopoNode{{Name: "client"}, {Name: "peer", Router: true},
+				{Name: "router", Router: true}},
+			Links: []record.TopoLink{link("lan", port("client", "lan"), port("peer", "lan")),
+				link("wan", port("peer", "wan"), port("router", "wan"))},
+			Near:    "client",
+			Far:     "router",
+			Tunnel:  [2]string{"peer", "router"},
+			Routers: []string{"router"},
+		},
+		{
 			Name: "site-to-site",
 			Nodes: []record.TopoNode{{Name: "client"}, {Name: "router-a", Router: true},
 				{Name: "router-b", Router: true}, {Name: "server"}},
@@ -68,11 +81,11 @@ func TopologyNamed(name string) (record.Topology, error) {
 	return record.Topology{}, fmt.Errorf("find topology %q: unknown", name)
 }
 
-// A lab carries the plain path and up to Slots tunnels at the same time. The
+// A lab carries the plain path and up to Slots-1 tunnels at the same time. The
 // paths are told apart by their addresses, so that nothing need be rerouted
 // from one trial to the next: slot 0 is the plain path, each other slot has
 // a far (and, site to site, a near) address of its own behind its tunnel.
-const Slots = 5
+const Slots = 17
 
 // Addresses of the plan, from the blocks set aside for benchmarking:
 // 198.18.0.0/15 (RFC 2544 §C.2.2) and 2001:2::/48 (RFC 5180 §8).

@@ -3,6 +3,7 @@ package labtest
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -322,8 +323,8 @@ func TestAssembleWantsEveryNode(t *testing.T) {
 	}
 }
 
-// TestTunnelsOfAFakeLab: five slots but four tunnels; the one not used for
-// longest makes way, and packets are counted on the way they take.
+// TestTunnelsOfAFakeLab: four tunnels are kept; the one not used for longest
+// makes way, and packets are counted on the way they take.
 func TestTunnelsOfAFakeLab(t *testing.T) {
 	shape, err := lab.TopologyNamed("direct")
 	if err != nil {
@@ -354,6 +355,47 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 	}
 	if len(f.Wire.tunnels) > 0 {
 		t.Errorf("after close: got tunnels %v, want none", f.Wire.tunnels)
+	}
+}
+
+// TestTunnelsSideBySideOfAFakeLab: those that are up already serve again, each
+// with addresses of its own, and no lab has more than its slots.
+func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
+	shape, err := lab.TopologyNamed("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Lab{Topology: shape}
+	l, err := f.Up()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, count := range []int{1, lab.Slots - 1, 4, 0} {
+		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Count: count})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[netip.Addr]bool{}
+		for _, lane := range p.Lanes() {
+			at := l.Address(lane.Slot, 1, 4)
+			seen[at] = true
+			f.Wire.Carry(true, at, 1, 1000)
+			if c, err := lane.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 {
+				t.Errorf("%d tunnels, slot %d: got counters %+v, %v, want them to move", count, lane.Slot, c, err)
+			}
+		}
+		if want := max(count, 1); len(seen) != want || len(p.Lanes()) != want {
+			t.Errorf("%d tunnels: got %d ways to %d addresses", count, len(p.Lanes()), len(seen))
+		}
+	}
+	if _, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Count: lab.Slots}); err == nil {
+		t.Errorf("%d tunnels: got no error, want one", lab.Slots)
+	}
+	if p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1400, Count: 3}); err != nil || len(p.Lanes()) != 3 {
+		t.Errorf("3 others after %d: got %v, %v", lab.Slots-1, p, err)
+	}
+	if err := l.Close(Context(t)); err != nil || len(f.Wire.tunnels) > 0 {
+		t.Errorf("close: %v, tunnels left %v", err, f.Wire.tunnels)
 	}
 }
 

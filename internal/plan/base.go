@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,16 +30,18 @@ type BaseOptions struct {
 	Tunnels     []string          // "none" must be one, and is the default
 	Engines     []string          // the first is the default
 	Congestions []string          // the first is the default
-	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself; nil
-	// leaves 80 bytes for the outer headers, as wg-quick(8) does.
-	TunnelMTU func(tunnel string, linkMTU int) int
+	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself over a
+	// version of IP; nil leaves 80 bytes for the outer headers, as wg-quick(8)
+	// does.
+	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
+	MaxTunnels int // that a lab carries side by side
 }
 
 // BaseFactors returns the factors that are part of every cell, in the order
 // in which their defaults depend on each other.
 func BaseFactors(o BaseOptions) []Factor {
 	if o.TunnelMTU == nil {
-		o.TunnelMTU = func(_ string, linkMTU int) int { return linkMTU - 80 }
+		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
 	}
 	return append(pathFactors(o), trafficFactors(o)...)
 }
@@ -48,17 +51,29 @@ func pathFactors(o BaseOptions) []Factor {
 	for _, t := range o.Topologies {
 		topologies = append(topologies, t.Name)
 	}
+	tunnelled := onlyWith("tunnel", "there is no tunnel", func(t string) bool { return t != "none" })
 	return []Factor{
 		choice("topology", "shape of the lab", topologies[0], topologies, func(f *Factor) { f.Hard = true }),
 		choice("tunnel", "what carries the traffic", "none", o.Tunnels),
 		{
 			Name: "mtu", Unit: "bytes", Doc: "the tunnel's inner MTU", Base: true,
 			Parse:   Whole(minIPv4MTU, 65535),
-			Applies: onlyWith("tunnel", "there is no tunnel", func(t string) bool { return t != "none" }),
+			Applies: tunnelled,
 			Derive: func(c record.Factors) string {
-				return strconv.Itoa(o.TunnelMTU(c["tunnel"], linkMTU(c)))
+				outer, _ := strconv.Atoi(c["outer_ip"]) // 0 where it is not given
+				return strconv.Itoa(o.TunnelMTU(c["tunnel"], cmp.Or(outer, 4), linkMTU(c)))
 			},
 			Conflict: mtuConflict,
+		},
+		{
+			Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given", Levels: []string{"4", "6"},
+			Parse: Choice("4", "6"), Applies: tunnelled,
+			Conflict: outerConflict,
+		},
+		{
+			Name: "tunnels", Doc: "tunnels side by side, over which the streams are spread; 1 if not given",
+			Parse: Whole(1, int64(max(o.MaxTunnels, 1))), Applies: tunnelled,
+			Conflict: tunnelsConflict,
 		},
 		choice("ip", "version of the Internet Protocol", "4",
 			[]string{"4", "6"}, func(f *Factor) { f.Conflict = o.ipConflict }),
@@ -133,6 +148,37 @@ func mtuConflict(c record.Factors) string {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu, minIPv4MTU)
 	}
 	return ""
+}
+
+// outerConflict: IPv6 outside needs links that have room for it.
+func outerConflict(c record.Factors) string {
+	if mtu := linkMTU(c); c["outer_ip"] == "6" && mtu < minIPv6MTU {
+		return fmt.Sprintf("IPv6 outside the tunnel needs links of %d bytes or more, there are some of %d", minIPv6MTU, mtu)
+	}
+	return ""
+}
+
+// tunnelsConflict: stream n takes tunnel n modulo their number, so that each
+// must have one.
+func tunnelsConflict(c record.Factors) string {
+	n, _ := strconv.Atoi(c["tunnels"])
+	streams, err := strconv.Atoi(c["streams"])
+	switch {
+	case n <= 1 || err != nil:
+		return ""
+	case streams < n:
+		return fmt.Sprintf("%d tunnels need as many streams, there %s", n, isOrAre(streams))
+	case c["engine"] == "iperf3":
+		return "iperf3 sends all its streams to one address, and each tunnel leads to another"
+	}
+	return ""
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is 1"
+	}
+	return fmt.Sprintf("are %d", n)
 }
 
 func (o BaseOptions) ipConflict(c record.Factors) string {

@@ -140,6 +140,13 @@ func TestSkipsWithReason(t *testing.T) {
 		{"protocol: udp, packet_size: 1420, tunnel: wireguard, mtu: 1420, link_mtu: 1400, topology: to-router", ""},
 		{"link_mtu: 1000, ip: 6", "IPv6 needs an MTU of 1280 bytes or more, the path has 1000"},
 		{"tunnel: wireguard, link_mtu: 600", "the underlay leaves 520 bytes inside the tunnel, and IPv4 needs 576"},
+		{"tunnel: wireguard, outer_ip: 6", ""},
+		{"tunnel: wireguard, outer_ip: 6, link_mtu: 1279", "IPv6 outside the tunnel needs links of 1280 bytes or more, there are some of 1279"},
+		{"tunnel: wireguard, tunnels: 8, streams: 8", ""},
+		{"tunnel: wireguard, tunnels: 8", "8 tunnels need as many streams, there is 1"},
+		{"tunnel: wireguard, tunnels: 8, streams: 7", "8 tunnels need as many streams, there are 7"},
+		{"tunnel: wireguard, tunnels: 2, streams: 2, engine: iperf3", "iperf3 sends all its streams to one address, and each tunnel leads to another"},
+		{"tunnel: wireguard, tunnels: 1, streams: 2, engine: iperf3", ""},
 		{"nat: masquerade", ""},
 		{"nat: forward", ""},
 		{"nat: masquerade, tunnel: wireguard", ""},
@@ -162,6 +169,19 @@ func TestSkipsWithReason(t *testing.T) {
 		if got, want := len(p.Cells())+len(p.Skipped()), 2; got != want {
 			t.Errorf("{%s}: %d cells and skips, want %d", tc.cell, got, want)
 		}
+	}
+}
+
+// TestTunnelFactorsMeanNothingWithoutTunnel: their levels are one cell there.
+func TestTunnelFactorsMeanNothingWithoutTunnel(t *testing.T) {
+	p := read(t, "matrix: {tunnel: [none, wireguard], tunnels: [1, 16], outer_ip: [4, 6], streams: 16}\n")
+	var got []string
+	for _, c := range p.Cells() {
+		got = append(got, c["tunnel"]+" "+c["tunnels"]+" "+c["outer_ip"])
+	}
+	want := []string{"none  ", "wireguard 1 4", "wireguard 1 6", "wireguard 16 4", "wireguard 16 6"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cells (-want +got):\n%s", diff)
 	}
 }
 

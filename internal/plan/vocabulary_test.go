@@ -33,6 +33,7 @@ func topologies() []record.Topology {
 // settings with a place and a grammar of their own.
 func words() plan.List {
 	base := plan.BaseFactors(plan.BaseOptions{
+		MaxTunnels:  16,
 		Topologies:  topologies(),
 		Tunnels:     []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace"},
 		Engines:     []string{"native", "iperf3"},

@@ -285,6 +285,13 @@ type PathEvidence struct {
 	Details      map[string]string `json:"details,omitempty"`
 }
 
+// Counters of a tunnel, in a CounterMove; each tunnel of several side by side
+// has its own, in the order in which streams take them.
+const (
+	TunnelSent     = "tunnel_sent_bytes"
+	TunnelReceived = "tunnel_received_bytes"
+)
+
 // CounterMove is a counter before and after the path check or the window.
 type CounterMove struct {
 	Node    string `json:"node"`
@@ -312,8 +319,9 @@ type Load struct {
 	RateBps    float64       `json:"rate_bps,omitempty"`    // all streams together, UDP payload bits; 0 = flat out
 	Congestion string        `json:"congestion,omitempty"`
 	MSS        int           `json:"mss,omitempty"`
-	Opener     string        `json:"opener"` // "near" or "far": who connects
-	Port       int           `json:"port"`   // first port of the listening side
+	Tunnels    int           `json:"tunnels,omitempty"` // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
+	Opener     string        `json:"opener"`            // "near" or "far": who connects
+	Port       int           `json:"port"`              // first port of the listening side
 	Verify     bool          `json:"verify,omitempty"`
 	Warmup     time.Duration `json:"warmup_ns"`
 	Duration   time.Duration `json:"duration_ns"`

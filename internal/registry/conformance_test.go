@@ -39,6 +39,53 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
+// TestTunnelsSideBySide: each carries packets on addresses of its own, over
+// either version of IP outside.
+func TestTunnelsSideBySide(t *testing.T) {
+	t.Parallel()
+	for _, topology := range []string{"forward", "peer-to-router"} {
+		l := labtest.Up(t, topology, registry.LabParts())
+		for _, outer := range []int{4, 6} {
+			p, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Outer: outer, Count: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, lane := range p.Lanes() {
+				for ip := 4; ip <= 6; ip += 2 {
+					before, err := lane.Tunnel.Counters(labtest.Context(t))
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := labtest.Reach(t, l, lane.Slot, ip, 1421, 100, 1420)
+					after, err := lane.Tunnel.Counters(labtest.Context(t))
+					if want := []int{100, 1420}; err != nil || !slices.Equal(got.Back, want) || int64(after.Sent-before.Sent) < got.Bytes {
+						t.Errorf("%s, IPv%d outside, %s, IPv%d: %v came back (%s), counters %+v to %+v, %v; want %v",
+							topology, outer, after.Counted, ip, got.Back, got.Note, before, after, err, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTunnelMTUFollowsTheVersionOutside(t *testing.T) {
+	words := registry.Vocabulary()
+	f, ok := words.Factor("mtu")
+	if !ok {
+		t.Fatal("no factor mtu")
+	}
+	for _, test := range []struct {
+		tunnel, outer, want string
+	}{
+		{"wireguard", "", "1420"}, {"wireguard", "4", "1420"}, {"wireguard", "6", "1420"},
+		{"esp", "", "1446"}, {"esp", "6", "1426"}, {"esp-policy", "6", "1426"}, {"esp-aes-cbc-sha256", "6", "1406"},
+	} {
+		if got := f.Derive(record.Factors{"tunnel": test.tunnel, "outer_ip": test.outer}); got != test.want {
+			t.Errorf("%s over IPv%s: got %s, want %s", test.tunnel, test.outer, got, test.want)
+		}
+	}
+}
+
 // settings are levels that change something on a lab as it comes up, at least
 // one for each knob.
 var settings = map[string][]record.Setting{
@@ -106,7 +153,7 @@ func TestEngines(t *testing.T) {
 
 func TestProber(t *testing.T) {
 	t.Parallel()
-	for _, topology := range []string{"forward", "to-router", "site-to-site", "direct"} {
+	for _, topology := range []string{"forward", "to-router", "peer-to-router", "site-to-site", "direct"} {
 		t.Run(topology, func(t *testing.T) {
 			labtest.ProberSuite(t, labtest.Up(t, topology, registry.LabParts()), node.Prober())
 		})

@@ -43,10 +43,11 @@ func Entries() []Entry {
 // none, which the tests of this package refuse.
 func kernelTest(family, name string) string {
 	return map[string]string{
-		"topology forward":      "lab.TestUpCarriesAndLeavesNothing",
-		"topology to-router":    "lab.TestUpCarriesAndLeavesNothing",
-		"topology site-to-site": "lab.TestUpCarriesAndLeavesNothing",
-		"topology direct":       "lab.TestUpCarriesAndLeavesNothing",
+		"topology forward":        "lab.TestUpCarriesAndLeavesNothing",
+		"topology to-router":      "lab.TestUpCarriesAndLeavesNothing",
+		"topology peer-to-router": "lab.TestUpCarriesAndLeavesNothing",
+		"topology site-to-site":   "lab.TestUpCarriesAndLeavesNothing",
+		"topology direct":         "lab.TestUpCarriesAndLeavesNothing",
 
 		"tunnel wireguard":             "lab/tunnel.TestTunnelTellsWhatItResolvedTo",
 		"tunnel wireguard-kernel":      "lab/tunnel.TestTunnelsComeUpCarryAndGo",
@@ -55,6 +56,7 @@ func kernelTest(family, name string) string {
 		"tunnel esp-aes-gcm-256":       "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 		"tunnel esp-aes-cbc-sha256":    "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 		"tunnel esp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel esp-policy":            "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 
 		"knob link_mtu":   "registry.TestLinkMTUBoundsThePath",
 		"knob queue":      "registry.TestQueueShapes",

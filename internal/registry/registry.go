@@ -37,7 +37,8 @@ func (vocabulary) MetricNames() []string {
 
 // Vocabulary is what plans may speak of: the base factors, and every knob.
 func Vocabulary() plan.Vocabulary {
-	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:], TunnelMTU: tunnelMTU}
+	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:], TunnelMTU: tunnelMTU,
+		MaxTunnels: lab.Slots - 1}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}
@@ -71,14 +72,14 @@ func (v vocabulary) Factor(name string) (plan.Factor, bool) {
 	return v.List.Factor(name)
 }
 
-// tunnelMTU is what fits over IPv4, as the labs' underlay is, but for
-// WireGuard: wg-quick(8) leaves room for IPv6 outside.
-func tunnelMTU(kind string, linkMTU int) int {
+// tunnelMTU is what fits over the version of IP outside, but for WireGuard:
+// wg-quick(8) leaves room for IPv6 in any case.
+func tunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := overhead.Named(kind)
 	if !ok || t.Kind == overhead.WireGuard {
 		return linkMTU - 80
 	}
-	t.OuterIP = overhead.V4
+	t.OuterIP = overhead.IP(outerIP)
 	return t.FitMTU(linkMTU)
 }
 

@@ -13,7 +13,7 @@ import (
 // factorOrder is the order in which people name the settings of a path; what
 // is not here follows by name.
 func factorOrder() []string {
-	return []string{"topology", "tunnel", "mtu", "link_mtu", "nat", "ip", "protocol",
+	return []string{"topology", "tunnel", "tunnels", "outer_ip", "mtu", "link_mtu", "nat", "ip", "protocol",
 		"packet_size", "frame_size", "streams", "direction", "rate", "queue", "shape", "policer", "firewall", "flowtable",
 		"offload", "congestion", "engine"}
 }
@@ -97,6 +97,13 @@ func levelWords(name, value string) string {
 		if _, err := strconv.Atoi(number); err == nil {
 			return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 		}
+	case "tunnels":
+		if value == "1" {
+			return "1 tunnel"
+		}
+		return value + " tunnels"
+	case "outer_ip":
+		return "IPv" + value + " outside"
 	case "idle_policies":
 		return value + " idle policies"
 	}

@@ -36,7 +36,7 @@ type demand struct {
 
 // base are the factors that no knob applies by their own name.
 var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
-	"frame_size", "rate", "congestion", "engine", "nat", "offload"}
+	"frame_size", "rate", "congestion", "engine", "nat", "offload", "outer_ip", "tunnels"}
 
 // ask computes the demand of a row. knobs is the order in which settings are
 // made; a setting is placed on every device under test of its kind unless
@@ -63,10 +63,13 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		}
 	}
 	number("mtu", &d.tunnel.MTU)
+	number("outer_ip", &d.tunnel.Outer)
+	number("tunnels", &d.tunnel.Count)
 	d.load = record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: 1, IP: d.ip,
 		Congestion: f["congestion"], Opener: "near", Port: loadPort, Warmup: m.Warmup, Duration: m.Duration,
 		Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify}
 	number("streams", &d.load.Streams)
+	d.load.Tunnels = d.tunnel.Count
 	number("packet_size", &d.load.PacketSize)
 	if f["nat"] == "forward" {
 		d.load.Opener = "far"
@@ -78,6 +81,7 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	}
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
+		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
 	}
 	if d.engine == "iperf3" { // which knows whole seconds only
 		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)

@@ -85,7 +85,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 		}
 		return a
 	}
-	a := once("tunnel "+d.tunnel.Kind, func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
+	a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer), func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
 	if a.State == check.No {
 		return "tunnel " + d.tunnel.Kind + ": " + a.Reason, nil
 	}

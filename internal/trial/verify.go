@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -43,6 +44,9 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		}
 		a := l.Address(p.Slot, i, d.ip)
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset, CPUs: d.cpus[name]}
+		for _, lane := range p.Beside {
+			end.Beside = append(end.Beside, l.Address(lane.Slot, i, d.ip))
+		}
 	}
 	if d.nat == "forward" {
 		a, err := l.ForwardAddress(d.ip)
@@ -77,15 +81,17 @@ func (w way) caveats() []record.Caveat {
 // the tunnel's own and those of the ports of routers that have an agent.
 func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 	var out []record.CounterMove
-	if w.path.Tunnel != nil {
-		c, err := w.path.Tunnel.Counters(ctx)
+	for _, lane := range w.path.Lanes() {
+		if lane.Tunnel == nil {
+			continue
+		}
+		c, err := lane.Tunnel.Counters(ctx)
 		if err != nil {
 			return nil, err
 		}
 		near := w.lab.Topology.Tunnel[0]
-		device := w.path.Tunnel.Devices()[0]
-		out = append(out, record.CounterMove{Node: near, Device: device, Counter: "tunnel_sent_bytes", Before: c.Sent},
-			record.CounterMove{Node: near, Device: device, Counter: "tunnel_received_bytes", Before: c.Received})
+		device := cmp.Or(c.Counted, lane.Tunnel.Devices()[0])
+		out = append(out, move(near, device, record.TunnelSent, c.Sent), move(near, device, record.TunnelReceived, c.Received))
 	}
 	for _, r := range w.lab.Topology.Routers {
 		if slices.Contains(w.unwatched, r) {
@@ -122,8 +128,8 @@ func (w way) moved(ctx context.Context, before []record.CounterMove, when string
 	return out, nil
 }
 
-// prove sends a few datagrams along the path and checks that they took it:
-// the largest that the path MTU allows comes back, one byte more does not,
+// prove sends a few datagrams along each way of the path and checks that they
+// took it: the largest that the path MTU allows comes back, one byte more does not,
 // and the tunnel's and the routers' counters moved by at least what was sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
@@ -131,24 +137,22 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	if err != nil {
 		return e, err
 	}
-	back, err := w.exchange(ctx, wantMTU)
-	if err != nil {
-		return e, err
+	var back []agent.Reached
+	for i := range w.path.Lanes() {
+		got, err := w.exchange(ctx, i, wantMTU)
+		if err != nil {
+			return e, err
+		}
+		back = append(back, got)
 	}
-	e.BytesOffered = back.Bytes
+	e.BytesOffered = back[0].Bytes // and as many on each other way
 	if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
 		return e, err
 	}
-	switch {
-	case slices.Contains(back.Back, wantMTU+1):
-		e.PathMTU = wantMTU + 1
-		return e, fmt.Errorf("the path carries packets of %d bytes, more than its MTU should be (%d)", wantMTU+1, wantMTU)
-	case slices.Contains(back.Back, wantMTU):
-		e.PathMTU = wantMTU
-	case len(back.Back) == 0:
-		return e, fmt.Errorf("no packet came back on the path: %s", back.Note)
-	default:
-		return e, fmt.Errorf("packets of %d bytes, the path's MTU, do not come back: %s", wantMTU, back.Note)
+	for _, got := range back {
+		if e.PathMTU, err = foundMTU(got, wantMTU); err != nil {
+			return e, err
+		}
 	}
 	// A driver may count a packet only when its card has said that it left.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
@@ -162,15 +166,34 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	}
 }
 
+// foundMTU is the largest packet that a way carries, by what came back.
+func foundMTU(got agent.Reached, want int) (int, error) {
+	switch {
+	case slices.Contains(got.Back, want+1):
+		return want + 1, fmt.Errorf("the path carries packets of %d bytes, more than its MTU should be (%d)", want+1, want)
+	case slices.Contains(got.Back, want):
+		return want, nil
+	case len(got.Back) == 0:
+		return 0, fmt.Errorf("no packet came back on the path: %s", got.Note)
+	}
+	return 0, fmt.Errorf("packets of %d bytes, the path's MTU, do not come back: %s", want, got.Note)
+}
+
 // countTime is how long the counters of a path may lag behind its packets.
 const countTime = 500 * time.Millisecond
 
-func (w way) exchange(ctx context.Context, mtu int) (agent.Reached, error) {
+// exchange asks for answers on one of the path's ways.
+func (w way) exchange(ctx context.Context, lane, mtu int) (agent.Reached, error) {
 	asker, answerer := w.near, w.far
 	if w.opener == "far" {
 		asker, answerer = w.far, w.near
 	}
-	session, err := answerer.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: answerer.Addr, Port: checkPort})
+	from, at, to := asker.Addr, answerer.Addr, answerer.Target
+	if lane > 0 {
+		from, at = asker.Beside[lane-1], answerer.Beside[lane-1]
+		to = at
+	}
+	session, err := answerer.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: checkPort})
 	if err != nil {
 		return agent.Reached{}, err
 	}
@@ -181,7 +204,7 @@ func (w way) exchange(ctx context.Context, mtu int) (agent.Reached, error) {
 		return agent.Reached{}, err
 	}
 	var back agent.Reached
-	err = asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: asker.Addr, To: answerer.Target, Port: checkPort,
+	err = asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from, To: to, Port: checkPort,
 		Sizes: []int{100, mtu}, Beyond: mtu + 1}, &back)
 	return back, err
 }
@@ -205,7 +228,7 @@ func (w way) judge(e *record.PathEvidence) error {
 	for _, c := range e.Counters {
 		grown := int64(c.After - c.Before)
 		switch {
-		case (c.Counter == "tunnel_sent_bytes" || c.Counter == "tunnel_received_bytes") && grown < e.BytesOffered:
+		case (c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived) && grown < e.BytesOffered:
 			return fmt.Errorf("traffic did not take the tunnel: %s of %s on %s grew by %d bytes for %d sent",
 				c.Counter, c.Device, c.Node, grown, e.BytesOffered)
 		case (c.Counter == "rx_packets" || c.Counter == "tx_packets") && grown < 2:

@@ -8,28 +8,31 @@ import (
 	"os"
 )
 
-func AddTap(name string) (*os.File, error)                              { return nil, ErrUnsupported }
-func MoveLink(dev string, pid int) error                                { return ErrUnsupported }
-func AddBridge(name string, ports ...string) error                      { return ErrUnsupported }
-func AddVeth(a, b VethEnd, queues int) error                            { return ErrUnsupported }
-func Up(dev string) error                                               { return ErrUnsupported }
-func Down(dev string) error                                             { return ErrUnsupported }
-func LoopbackUp() error                                                 { return ErrUnsupported }
-func DeleteLink(dev string) error                                       { return ErrUnsupported }
-func SetMTU(dev string, mtu int) error                                  { return ErrUnsupported }
-func MTU(dev string) (int, error)                                       { return 0, ErrUnsupported }
-func SetTxQueueLen(dev string, packets int) error                       { return ErrUnsupported }
-func TxQueueLen(dev string) (int, error)                                { return 0, ErrUnsupported }
-func HardwareAddr(dev string) (net.HardwareAddr, error)                 { return nil, ErrUnsupported }
-func Exists(dev string) (bool, error)                                   { return false, ErrUnsupported }
-func Devices() ([]string, error)                                        { return nil, ErrUnsupported }
-func Parent(dev string) (string, error)                                 { return "", ErrUnsupported }
-func DeviceOf(mac net.HardwareAddr) (string, error)                     { return "", ErrUnsupported }
-func Rename(dev, name string) error                                     { return ErrUnsupported }
-func AddAddress(dev string, p netip.Prefix) error                       { return ErrUnsupported }
-func DelAddress(dev string, p netip.Prefix) error                       { return ErrUnsupported }
-func Addresses(dev string) ([]netip.Prefix, error)                      { return nil, ErrUnsupported }
-func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error       { return ErrUnsupported }
+func AddTap(name string) (*os.File, error)                        { return nil, ErrUnsupported }
+func MoveLink(dev string, pid int) error                          { return ErrUnsupported }
+func AddBridge(name string, ports ...string) error                { return ErrUnsupported }
+func AddVeth(a, b VethEnd, queues int) error                      { return ErrUnsupported }
+func Up(dev string) error                                         { return ErrUnsupported }
+func Down(dev string) error                                       { return ErrUnsupported }
+func LoopbackUp() error                                           { return ErrUnsupported }
+func DeleteLink(dev string) error                                 { return ErrUnsupported }
+func SetMTU(dev string, mtu int) error                            { return ErrUnsupported }
+func MTU(dev string) (int, error)                                 { return 0, ErrUnsupported }
+func SetTxQueueLen(dev string, packets int) error                 { return ErrUnsupported }
+func TxQueueLen(dev string) (int, error)                          { return 0, ErrUnsupported }
+func HardwareAddr(dev string) (net.HardwareAddr, error)           { return nil, ErrUnsupported }
+func Exists(dev string) (bool, error)                             { return false, ErrUnsupported }
+func Devices() ([]string, error)                                  { return nil, ErrUnsupported }
+func Parent(dev string) (string, error)                           { return "", ErrUnsupported }
+func DeviceOf(mac net.HardwareAddr) (string, error)               { return "", ErrUnsupported }
+func Rename(dev, name string) error                               { return ErrUnsupported }
+func AddAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
+func DelAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
+func Addresses(dev string) ([]netip.Prefix, error)                { return nil, ErrUnsupported }
+func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
+func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
+	return ErrUnsupported
+}
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error       { return ErrUnsupported }
 func RouteDevice(to netip.Addr) (string, error)                         { return "", ErrUnsupported }
 func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error { return ErrUnsupported }
@@ -65,7 +68,7 @@ func ProbeFirewall(like Firewall) error                                 { return
 func ProbeVLAN() error                                                  { return ErrUnsupported }
 func TxQueues(dev string) (int, error)                                  { return 0, ErrUnsupported }
 func AddXfrm(dev string, id uint32, mtu int) error                      { return ErrUnsupported }
-func ProbeESP(c ESPCipher, outer6 bool) error                           { return ErrUnsupported }
+func ProbeESP(c ESPCipher, outer6, routed bool) error                   { return ErrUnsupported }
 func AddESP(e ESP) error                                                { return ErrUnsupported }
 func RemoveESP(e ESP) error                                             { return ErrUnsupported }
 func ReadESP(e ESP) (ESPStats, error)                                   { return ESPStats{}, ErrUnsupported }

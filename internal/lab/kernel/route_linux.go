@@ -60,6 +60,21 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "add route to %s via %s dev %s", dst, word(via), dev)
 }
 
+// AddRouteFrom adds a route to dst, on the link of dev itself, for packets of
+// at most mtu bytes; those of this node come from src unless they are told
+// otherwise. DelRoute deletes it.
+func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
+	r, err := route(dst, netip.Addr{}, dev)
+	if err == nil {
+		r.MTU = mtu
+		if src.IsValid() {
+			r.Src = src.AsSlice()
+		}
+		err = netlink.RouteReplace(r)
+	}
+	return explain(err, "add route to %s from %s dev %s", dst, word(src), dev)
+}
+
 // DelRoute deletes what AddRoute added; one that is gone is no error, nor is
 // a device that is gone.
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {

@@ -39,12 +39,23 @@ func (ESPKey) MarshalText() ([]byte, error) { return []byte("[key]"), nil }
 
 // ESP is one end of an ESP tunnel (RFC 4303, tunnel mode) that carries both
 // versions of IP: two security associations, and the policies that lead
-// through them what a device made by AddXfrm with the same ID sends and takes.
+// through them what a device made by AddXfrm with the same ID sends and takes,
+// or, without a device, all packets to and from what is Behind the other end.
 type ESP struct {
-	ID            uint32 // of the device; never 0
+	ID            uint32 // of the tunnel, and of its device; never 0
 	Cipher        ESPCipher
 	Local, Remote netip.Addr // outer addresses
 	Out, In       ESPAssociation
+	Behind        []netip.Prefix // empty: there is a device
+}
+
+// device is the ID by which associations and policies belong to a device; 0
+// is that of no device.
+func (e ESP) device() uint32 {
+	if len(e.Behind) > 0 {
+		return 0
+	}
+	return e.ID
 }
 
 // ESPAssociation is one direction. The receiver finds it by the SPI, which is
@@ -57,6 +68,7 @@ type ESPAssociation struct {
 // ESPStats counts what the associations of one end have sealed and opened,
 // and what they refused.
 type ESPStats struct {
-	Sent, Received   uint64 // packets
-	Replayed, Forged uint64 // packets: outside the window, integrity check missed
+	Sent, Received           uint64 // packets
+	SentBytes, ReceivedBytes uint64 // of the packets inside, with their headers
+	Replayed, Forged         uint64 // packets: outside the window, integrity check missed
 }

@@ -26,27 +26,36 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: at, Ifid: id}), "add xfrm interface %s", dev)
 }
 
-// ProbeESP makes a device, two associations and their policies for the
-// outside version of IP, and deletes all again. No packet takes them.
-func ProbeESP(c ESPCipher, outer6 bool) error {
+// ProbeESP makes two associations and their policies for the outside version
+// of IP, with a device if it is to be routed by one, and deletes all again. No
+// packet takes them.
+func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	// Addresses for documentation: RFC 5737, RFC 3849.
 	local, remote := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	if outer6 {
 		local, remote = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 	}
 	id := 1<<30 | uint32(os.Getpid())
-	dev := fmt.Sprintf("cpesp%d", os.Getpid())
-	if err := AddXfrm(dev, id, 0); err != nil {
-		return err
-	}
 	// AES refuses no key, and HMAC only one that is too short.
 	key := make(ESPKey, c.KeySize())
 	e := ESP{ID: id, Cipher: c, Local: local, Remote: remote, Out: ESPAssociation{id, key}, In: ESPAssociation{id, key}}
+	dev := ""
+	if routed {
+		dev = fmt.Sprintf("cpesp%d", os.Getpid())
+		if err := AddXfrm(dev, id, 0); err != nil {
+			return err
+		}
+	} else {
+		e.Behind = []netip.Prefix{netip.PrefixFrom(remote, remote.BitLen())}
+	}
 	err := AddESP(e)
 	if err == nil {
 		err = RemoveESP(e)
 	}
-	return errors.Join(err, DeleteLink(dev))
+	if routed {
+		err = errors.Join(err, DeleteLink(dev))
+	}
+	return err
 }
 
 // AddESP sets up one end, or nothing.
@@ -100,7 +109,7 @@ func ReadESP(e ESP) (ESPStats, error) {
 		return ESPStats{}, err
 	}
 	return ESPStats{
-		Sent: out.Packets, Received: in.Packets, Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed),
+		Sent: out.Packets, Received: in.Packets, SentBytes: out.Bytes, ReceivedBytes: in.Bytes, Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed),
 	}, nil
 }
 
@@ -131,7 +140,9 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	binary.NativeEndian.PutUint32(esn, words)
 	binary.NativeEndian.PutUint32(esn[20:], replayWindow)
 	req.AddData(nl.NewRtAttr(nl.XFRMA_REPLAY_ESN_VAL, esn))
-	req.AddData(nl.NewRtAttr(nl.XFRMA_IF_ID, nl.Uint32Attr(e.ID)))
+	if id := e.device(); id != 0 {
+		req.AddData(nl.NewRtAttr(nl.XFRMA_IF_ID, nl.Uint32Attr(id)))
+	}
 	_, err := req.Execute(unix.NETLINK_XFRM, 0)
 	if errors.Is(err, unix.ENOENT) { // of the algorithm
 		err = fmt.Errorf("%w (%w)", ErrUnsupported, err)
@@ -161,7 +172,7 @@ func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 // none is kept or printed.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
 	return &netlink.XfrmState{
-		Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.ID),
+		Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.device()),
 		Spi: int(a.SPI),
 	}
 }
@@ -185,19 +196,28 @@ func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, erro
 	return s.Statistics, nil
 }
 
-// policies lead all packets of both versions through the associations: what
-// the device sends, what is for this node, and what it forwards.
+// policies lead packets of both versions through the associations: what is
+// sent to the other end, what comes from there for this node, and what this
+// node forwards from there. With a device that is all that the device sends
+// and takes.
 func (e ESP) policies() []*netlink.XfrmPolicy {
+	behind := e.Behind
+	if len(behind) == 0 {
+		behind = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
 	var out []*netlink.XfrmPolicy
-	for _, all := range []string{"0.0.0.0/0", "::/0"} {
-		for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
-			from, to := e.Local, e.Remote
+	for _, there := range behind {
+		every := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if there.Addr().Is6() {
+			every = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		for _, dir := range policyDirections() {
+			from, to, src, dst := e.Local, e.Remote, every, there
 			if dir != netlink.XFRM_DIR_OUT {
-				from, to = to, from
+				from, to, src, dst = to, from, dst, src
 			}
-			every := ipNet(netip.MustParsePrefix(all))
 			out = append(out, &netlink.XfrmPolicy{
-				Src: every, Dst: every, Dir: dir, Ifid: int(e.ID),
+				Src: ipNet(src), Dst: ipNet(dst), Dir: dir, Ifid: int(e.device()),
 				Tmpls: []netlink.XfrmPolicyTmpl{{
 					Src: from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP,
 					Mode: netlink.XFRM_MODE_TUNNEL, Reqid: int(e.ID),

@@ -24,7 +24,7 @@ func TestProbeESPIsConclusiveAndLeavesNothing(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		for _, c := range espCiphers {
 			for _, outer6 := range []bool{false, true} {
-				err := ProbeESP(c, outer6)
+				err := ProbeESP(c, outer6, true)
 				t.Logf("cipher %d, IPv6 outside %v: %v", c, outer6, err)
 				if err != nil && !errors.Is(err, ErrUnsupported) {
 					t.Errorf("cipher %d, IPv6 outside %v: got %v, want no error or ErrUnsupported", c, outer6, err)
@@ -43,7 +43,7 @@ func TestProbeESPIsConclusiveAndLeavesNothing(t *testing.T) {
 // refused and takes nothing of the other's away.
 func TestESPIsSetUpWholeOrNotAtAll(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
-		if err := ProbeESP(ESPAESGCM128, false); errors.Is(err, ErrUnsupported) {
+		if err := ProbeESP(ESPAESGCM128, false, true); errors.Is(err, ErrUnsupported) {
 			t.Skip("skip: the kernel has no IPsec: " + err.Error())
 		}
 		e := espEnd(ESPAESGCM128, 51821, "198.18.0.1", "198.18.0.2")

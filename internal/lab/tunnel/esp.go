@@ -12,24 +12,36 @@ import (
 // an XFRM interface, sealed with AES-GCM-128. There is no key exchange: the
 // keys of both directions are derived from one secret that both ends are
 // given, and live as long as the tunnel.
-func ESP() Tunnel { return esp{"esp", kernel.ESPAESGCM128} }
+func ESP() Tunnel { return esp{name: "esp", cipher: kernel.ESPAESGCM128} }
+
+// ESPPolicy is ESP like that, but policy-based: there is no device, and the
+// kernel compares every packet of the node with the policies.
+func ESPPolicy() Tunnel {
+	return esp{name: "esp-policy", cipher: kernel.ESPAESGCM128, deviceless: true}
+}
 
 // espKinds are ESP with each cipher.
 func espKinds() []Tunnel {
 	return []Tunnel{
 		ESP(),
-		esp{"esp-aes-gcm-256", kernel.ESPAESGCM256},
-		esp{"esp-aes-cbc-sha256", kernel.ESPAESCBC256SHA256},
-		esp{"esp-chacha20-poly1305", kernel.ESPChaCha20Poly1305},
+		esp{name: "esp-aes-gcm-256", cipher: kernel.ESPAESGCM256},
+		esp{name: "esp-aes-cbc-sha256", cipher: kernel.ESPAESCBC256SHA256},
+		esp{name: "esp-chacha20-poly1305", cipher: kernel.ESPChaCha20Poly1305},
+		ESPPolicy(),
 	}
 }
 
 type esp struct {
-	name   string
-	cipher kernel.ESPCipher
+	name       string
+	cipher     kernel.ESPCipher
+	deviceless bool // policy-based
 }
 
 func (k esp) Name() string { return k.name }
+
+// Burdens: while any policy is loaded, the kernel looks for one for every
+// packet.
+func (k esp) Burdens() bool { return true }
 
 // Check asks both nodes.
 func (k esp) Check(ctx context.Context, near, far End) check.Answer {

@@ -32,6 +32,7 @@ func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 	}{
 		{"esp", 1446, 1426}, {"esp-aes-gcm-256", 1446, 1426},
 		{"esp-aes-cbc-sha256", 1438, 1406}, {"esp-chacha20-poly1305", 1446, 1426},
+		{"esp-policy", 1446, 1426},
 	}
 	for i, k := range espKinds() {
 		got := k.(esp)

@@ -23,6 +23,9 @@ func (k esp) Serve(ctx context.Context, s host.Session) (err error) {
 	if r.Probe {
 		return s.Send(offer{Answer: k.probe(r.Outer.Is6())})
 	}
+	if k.deviceless {
+		return k.serveDeviceless(ctx, s, r)
+	}
 	if err := unused(r.Device); err != nil {
 		return conclude(err)
 	}
@@ -30,7 +33,7 @@ func (k esp) Serve(ctx context.Context, s host.Session) (err error) {
 		return conclude(err)
 	}
 	defer func() { err = errors.Join(err, kernel.DeleteLink(r.Device), gone(r.Device)) }()
-	e, err := k.meet(s, r)
+	e, _, err := k.meet(s, r)
 	if err != nil {
 		return ended(err)
 	}
@@ -42,13 +45,13 @@ func (k esp) Serve(ctx context.Context, s host.Session) (err error) {
 }
 
 func (k esp) probe(outer6 bool) check.Answer {
-	err := kernel.ProbeESP(k.cipher, outer6)
+	err := kernel.ProbeESP(k.cipher, outer6, !k.deviceless)
 	switch {
 	case err == nil:
 		return check.OK()
 	case errors.Is(err, kernel.ErrUnsupported):
 		return check.Not("the kernel has no IPsec like this: %v", err).
-			Hinted("load the modules xfrm_interface, xfrm_user, esp4, esp6 and the cipher's, or take --lab vm and site-to-site")
+			Hinted("load the modules xfrm_interface, xfrm_user, esp4, esp6 and the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
 	case errors.Is(err, fs.ErrPermission):
 		return check.Not("%v", err).Hinted("run as root, or where user namespaces are allowed")
 	}
@@ -57,27 +60,27 @@ func (k esp) probe(outer6 bool) check.Answer {
 
 // meet hears of the other end and the secret, and sets this end up. The keys
 // are overwritten before it returns; what is given back has none.
-func (k esp) meet(s host.Session, r request) (kernel.ESP, error) {
+func (k esp) meet(s host.Session, r request) (kernel.ESP, connect, error) {
 	if err := s.Send(offer{Answer: check.OK()}); err != nil {
-		return kernel.ESP{}, err
+		return kernel.ESP{}, connect{}, err
 	}
 	var secret [presharedSize]byte
 	defer clear(secret[:])
 	if err := receivePreshared(s, secret[:]); err != nil {
-		return kernel.ESP{}, err
+		return kernel.ESP{}, connect{}, err
 	}
 	var c connect
 	if err := s.Recv(&c); err != nil {
-		return kernel.ESP{}, err
+		return kernel.ESP{}, connect{}, err
 	}
 	there, err := k.association(secret[:], r.Port, true)
 	if err != nil {
-		return kernel.ESP{}, err
+		return kernel.ESP{}, connect{}, err
 	}
 	defer clear(there.Key)
 	back, err := k.association(secret[:], r.Port, false)
 	if err != nil {
-		return kernel.ESP{}, err
+		return kernel.ESP{}, connect{}, err
 	}
 	defer clear(back.Key)
 	e := kernel.ESP{
@@ -86,9 +89,12 @@ func (k esp) meet(s host.Session, r request) (kernel.ESP, error) {
 	if !r.Near {
 		e.Out, e.In = back, there
 	}
+	if k.deviceless {
+		e.Behind = c.Allowed
+	}
 	err = kernel.AddESP(e)
 	e.Out.Key, e.In.Key = nil, nil
-	return e, err
+	return e, c, err
 }
 
 // association is the direction from the near end to the far one, or back. The
@@ -121,11 +127,15 @@ func readESP(dev string, e kernel.ESP) (status, error) {
 	if err != nil {
 		return status{}, err
 	}
-	now := status{
+	return status{
 		Sent: c.TxBytes, Received: c.RxBytes, SentPackets: a.Sent, ReceivedPackets: a.Received, Handshake: -1, MTU: mtu,
+		Complaint: complaintOf(a),
+	}, nil
+}
+
+func complaintOf(a kernel.ESPStats) string {
+	if a.Forged+a.Replayed == 0 {
+		return ""
 	}
-	if a.Forged+a.Replayed > 0 {
-		now.Complaint = fmt.Sprintf("%d packets missed the integrity check, %d were outside the replay window", a.Forged, a.Replayed)
-	}
-	return now, nil
+	return fmt.Sprintf("%d packets missed the integrity check, %d were outside the replay window", a.Forged, a.Replayed)
 }

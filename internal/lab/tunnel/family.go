@@ -39,10 +39,15 @@ type Tunnel interface {
 	Serve(ctx context.Context, s host.Session) error
 }
 
+// Burden is implemented by kinds of tunnel whose presence alone costs packets
+// that do not take them: they are not to be up while others are measured.
+type Burden interface{ Burdens() bool }
+
 // Path is a tunnel that is up.
 type Path interface {
 	MTU() int
-	// Devices are the tunnel's devices: near's and far's.
+	// Devices are the tunnel's devices: near's and far's. Those of a kind
+	// without are the devices by which its packets leave the nodes.
 	Devices() []string
 	Counters(ctx context.Context) (Counters, error)
 	// Down is idempotent.
@@ -54,4 +59,5 @@ type Counters struct {
 	Sent, Received uint64 // bytes of carried packets
 	Handshake      int64  // age of the last handshake in ns, -1 = none
 	Implementation string // "kernel", "userspace"
+	Counted        string // what counted: a device, or an association in words
 }

@@ -47,7 +47,8 @@ type ask struct {
 
 // status is of the tunnel's device: bytes and packets of what it carried, the
 // age of the last handshake in ns or -1, and the implementation's last
-// complaint.
+// complaint. A tunnel without device says by which one its packets leave, and
+// what counts them.
 type status struct {
 	Sent            uint64 `json:"sent"`
 	Received        uint64 `json:"received"`
@@ -56,6 +57,8 @@ type status struct {
 	Handshake       int64  `json:"handshake_ns"`
 	MTU             int    `json:"mtu"`
 	Complaint       string `json:"complaint,omitempty"`
+	Device          string `json:"device,omitempty"`
+	Counted         string `json:"counted,omitempty"`
 }
 
 func spellPublic(k kernel.Key) string { return base64.StdEncoding.EncodeToString(k[:]) }

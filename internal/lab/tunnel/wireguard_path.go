@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,8 @@ type end struct {
 	kind    string // implementation
 	session host.Session
 	public  string
-	failed  bool // the node has said so, and undone what it did
+	device  string // its own, or the one that its packets leave by
+	failed  bool   // the node has said so, and undone what it did
 }
 
 // path is a tunnel that is up, seen from the controller.
@@ -109,6 +111,9 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return err
 	}
 	p.mtu = s.MTU
+	if e.device = s.Device; e.device == "" {
+		e.device = p.spec.Device
+	}
 	if s.MTU != p.spec.MTU {
 		return fmt.Errorf("device %s has mtu %d, want %d", p.spec.Device, s.MTU, p.spec.MTU)
 	}
@@ -167,7 +172,7 @@ func (s status) words(node string, mute bool) string {
 
 func (p *path) MTU() int { return p.mtu }
 
-func (p *path) Devices() []string { return []string{p.spec.Device, p.spec.Device} }
+func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
 // Implementation is the kind that was resolved to: "wireguard-userspace", or
 // in words where the ends differ.
@@ -206,7 +211,7 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 	}
 	return Counters{
 		Sent: s.Sent, Received: s.Received, Handshake: s.Handshake,
-		Implementation: near.implementation(),
+		Implementation: near.implementation(), Counted: cmp.Or(s.Counted, near.device),
 	}, nil
 }
 

@@ -27,14 +27,33 @@ const (
 // request is the first message to a node. The opener connects to Peer:Port;
 // the listener binds Addr:Port, where port 0 lets the kernel choose.
 type request struct {
-	Check  bool        `json:"check,omitempty"` // only say whether it can be done
-	Side   string      `json:"side"`            // "near" or "far"
-	Listen bool        `json:"listen"`
-	Addr   netip.Addr  `json:"addr"`
-	Peer   netip.Addr  `json:"peer"`
-	Port   int         `json:"port"`
-	CPUs   []int       `json:"cpus,omitempty"`
-	Load   record.Load `json:"load"`
+	Check  bool            `json:"check,omitempty"` // only say whether it can be done
+	Side   string          `json:"side"`            // "near" or "far"
+	Listen bool            `json:"listen"`
+	Addr   netip.Addr      `json:"addr"`
+	Peer   netip.Addr      `json:"peer"`
+	Beside [][2]netip.Addr `json:"beside,omitempty"` // addresses and peers on the other ways
+	Port   int             `json:"port"`
+	CPUs   []int           `json:"cpus,omitempty"`
+	Load   record.Load     `json:"load"`
+}
+
+// way is one of the ways of a path: this end's address and the other's.
+type way struct{ addr, peer netip.Addr }
+
+// ways are those of the path, the first one first.
+func (q request) ways() []way {
+	ways := []way{{q.Addr, q.Peer}}
+	for _, b := range q.Beside {
+		ways = append(ways, way{b[0], b[1]})
+	}
+	return ways
+}
+
+// wayOf is the way that a flow takes.
+func (q request) wayOf(k flowKey) way {
+	ways := q.ways()
+	return ways[(k.Stream-1)%len(ways)]
 }
 
 // message is what a node says; one field is set.
@@ -159,10 +178,14 @@ func (r *conduct) run(ctx context.Context, parties [2]*party) error {
 func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, port int) error {
 	octx, cancel := context.WithTimeout(ctx, setUp)
 	defer cancel()
-	s, err := p.end.Agent.Open(octx, r.verb, request{
+	q := request{
 		Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
 		CPUs: p.end.CPUs, Load: r.load,
-	})
+	}
+	for i, a := range p.end.Beside {
+		q.Beside = append(q.Beside, [2]netip.Addr{a, other.Beside[i]})
+	}
+	s, err := p.end.Agent.Open(octx, r.verb, q)
 	if err != nil {
 		return fmt.Errorf("open %s at %s end: %w", r.verb, p.side, err)
 	}

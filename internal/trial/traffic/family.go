@@ -16,10 +16,11 @@ import (
 type End struct {
 	Node   string
 	Agent  host.Agent
-	Addr   netip.Addr // bind here
-	Target netip.Addr // the other end reaches this one here; differs from Addr behind a port forward
-	Offset int64      // ns: the node's monotonic clock minus the controller's
-	CPUs   []int      // allowed cores of the engine's processes; nil = all
+	Addr   netip.Addr   // bind here
+	Target netip.Addr   // the other end reaches this one here; differs from Addr behind a port forward
+	Beside []netip.Addr // addresses on the other ways of the path; stream n takes way n-1 modulo their number
+	Offset int64        // ns: the node's monotonic clock minus the controller's
+	CPUs   []int        // allowed cores of the engine's processes; nil = all
 }
 
 // Conductor keeps the ends of one trial in step.

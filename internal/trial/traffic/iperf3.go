@@ -43,6 +43,9 @@ func checkIperf3(load record.Load) check.Answer {
 	if load.Protocol == "udp" && load.PacketSize-packetOverhead(load.IP) < smallestBlock {
 		return check.Not("%d-byte packets: iperf3 needs %d bytes of payload", load.PacketSize, smallestBlock)
 	}
+	if load.Tunnels > 1 {
+		return check.Not("iperf3 sends all its streams to one address, and each tunnel leads to another")
+	}
 	if load.Streams > 128 {
 		return check.Not("%d streams: iperf3 allows 128", load.Streams)
 	}

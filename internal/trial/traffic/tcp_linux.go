@@ -28,7 +28,7 @@ func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(p
 	if q.Listen {
 		conns, err = acceptFlows(ctx, q, len(keys), listening)
 	} else {
-		conns, err = dialFlows(ctx, q, len(keys))
+		conns, err = dialFlows(ctx, q, keys)
 	}
 	defer func() {
 		for _, c := range conns {
@@ -81,14 +81,15 @@ func tune(q request) func(network, address string, c syscall.RawConn) error {
 	}
 }
 
-func dialFlows(ctx context.Context, q request, n int) ([]*net.TCPConn, error) {
-	conns := make([]*net.TCPConn, n)
-	d := net.Dialer{
-		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(q.Addr, 0)), Control: tune(q), KeepAlive: -1,
-	}
-	d.SetMultipathTCP(false)
-	target := netip.AddrPortFrom(q.Peer, uint16(q.Port)).String()
-	for i := range conns {
+func dialFlows(ctx context.Context, q request, keys []flowKey) ([]*net.TCPConn, error) {
+	conns := make([]*net.TCPConn, len(keys))
+	for i, k := range keys {
+		way := q.wayOf(k)
+		d := net.Dialer{
+			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(way.addr, 0)), Control: tune(q), KeepAlive: -1,
+		}
+		d.SetMultipathTCP(false)
+		target := netip.AddrPortFrom(way.peer, uint16(q.Port)).String()
 		c, err := d.DialContext(ctx, "tcp", target)
 		if err != nil {
 			return conns, fmt.Errorf("connect to %s: %w", target, cause(err))
@@ -132,30 +133,51 @@ func introduce(ctx context.Context, c net.Conn, tag string, flow int) error {
 // acceptFlows listens until each flow has introduced itself. Strangers are
 // dropped and never hold up the others.
 func acceptFlows(ctx context.Context, q request, n int, listening func(port int) error) ([]*net.TCPConn, error) {
-	lc := net.ListenConfig{Control: tune(q), KeepAlive: -1}
-	lc.SetMultipathTCP(false)
-	at := netip.AddrPortFrom(q.Addr, uint16(q.Port))
-	ln, err := lc.Listen(ctx, "tcp", at.String())
-	if err != nil {
-		return nil, fmt.Errorf("listen on %v: %w", at, cause(err))
+	doors, port, err := openDoors(ctx, q)
+	if err == nil {
+		err = listening(port)
 	}
-	if err := listening(ln.Addr().(*net.TCPAddr).Port); err != nil {
-		ln.Close()
+	if err != nil {
+		closeDoors(doors)
 		return nil, err
 	}
 	h := hall{tag: q.Load.Tag, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
 	var guests sync.WaitGroup
-	guests.Go(func() { h.receive(ln, &guests) })
+	for _, ln := range doors {
+		guests.Go(func() { h.receive(ln, &guests) })
+	}
 	select {
 	case <-h.full:
 		err = nil
 	case <-ctx.Done():
-		err = fmt.Errorf("wait for %d connections on %v: %w", n, at, ctx.Err())
+		err = fmt.Errorf("wait for %d connections on %v port %d: %w", n, q.Addr, port, ctx.Err())
 	}
-	ln.Close()
+	closeDoors(doors)
 	h.end()
 	guests.Wait()
 	return h.conns, err
+}
+
+// openDoors listens on each way, everywhere on the same port.
+func openDoors(ctx context.Context, q request) (doors []net.Listener, port int, err error) {
+	lc := net.ListenConfig{Control: tune(q), KeepAlive: -1}
+	lc.SetMultipathTCP(false)
+	port = q.Port
+	for _, way := range q.ways() {
+		at := netip.AddrPortFrom(way.addr, uint16(port))
+		ln, err := lc.Listen(ctx, "tcp", at.String())
+		if err != nil {
+			return doors, port, fmt.Errorf("listen on %v: %w", at, cause(err))
+		}
+		doors, port = append(doors, ln), ln.Addr().(*net.TCPAddr).Port
+	}
+	return doors, port, nil
+}
+
+func closeDoors(doors []net.Listener) {
+	for _, ln := range doors {
+		ln.Close()
+	}
 }
 
 // hall is where connections wait until they are recognised.

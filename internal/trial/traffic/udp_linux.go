@@ -103,9 +103,10 @@ func (l *lanes) udpMode() string {
 // answered.
 func (l *lanes) sayHello(ctx context.Context) error {
 	q := l.request
-	target := netip.AddrPortFrom(q.Peer, uint16(q.Port))
-	for i := range l.keys {
-		fd, err := bindUDP(netip.AddrPortFrom(q.Addr, 0))
+	for i, k := range l.keys {
+		way := q.wayOf(k)
+		target := netip.AddrPortFrom(way.peer, uint16(q.Port))
+		fd, err := bindUDP(netip.AddrPortFrom(way.addr, 0))
 		if err != nil {
 			return err
 		}
@@ -161,24 +162,15 @@ func readable(fd int, d time.Duration) bool {
 // answerFlows is the listener's half. It goes on answering repeated hellos
 // until the run begins, because a welcome may be lost.
 func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error) error {
-	q := l.request
-	at := netip.AddrPortFrom(q.Addr, uint16(q.Port))
-	fd, err := bindUDP(at)
+	doors, err := openUDPDoors(l.request)
+	if err == nil {
+		err = listening(int(doors[0].at.Port()))
+	}
 	if err != nil {
+		closeUDPDoors(doors)
 		return err
 	}
-	door := &socket{fd: fd}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		door.close()
-		return fmt.Errorf("read the port of %v: %w", at, err)
-	}
-	at = addrPort(sa)
-	if err := listening(int(at.Port())); err != nil {
-		door.close()
-		return err
-	}
-	p := &porter{lanes: l, door: door, at: at, missing: len(l.keys), full: make(chan error, 1)}
+	p := &porter{lanes: l, doors: doors, missing: len(l.keys), full: make(chan error, 1)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -187,12 +179,12 @@ func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error)
 	l.quiet = func() {
 		p.stop.Store(true)
 		<-done
-		door.close()
+		closeUDPDoors(doors)
 	}
 	select {
 	case err = <-p.full:
 	case <-ctx.Done():
-		err = fmt.Errorf("wait for %d flows on udp %v: %w", len(l.keys), at, ctx.Err())
+		err = fmt.Errorf("wait for %d flows on udp %v: %w", len(l.keys), doors[0].at, ctx.Err())
 	}
 	if err != nil {
 		l.quiet()
@@ -201,11 +193,43 @@ func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error)
 	return err
 }
 
+// door is where flows of one way say hello.
+type door struct {
+	socket
+	at netip.AddrPort
+}
+
+// openUDPDoors opens one on each way, everywhere on the same port.
+func openUDPDoors(q request) (doors []*door, err error) {
+	port := uint16(q.Port)
+	for _, way := range q.ways() {
+		at := netip.AddrPortFrom(way.addr, port)
+		fd, err := bindUDP(at)
+		if err != nil {
+			return doors, err
+		}
+		d := &door{socket: socket{fd: fd}}
+		doors = append(doors, d)
+		sa, err := unix.Getsockname(fd)
+		if err != nil {
+			return doors, fmt.Errorf("read the port of %v: %w", at, err)
+		}
+		d.at = addrPort(sa)
+		port = d.at.Port()
+	}
+	return doors, nil
+}
+
+func closeUDPDoors(doors []*door) {
+	for _, d := range doors {
+		d.close()
+	}
+}
+
 // porter welcomes flows at the listener's port.
 type porter struct {
 	lanes *lanes
-	door  *socket
-	at    netip.AddrPort
+	doors []*door
 	stop  atomic.Bool
 	full  chan error // nil once no flow is missing
 
@@ -214,7 +238,10 @@ type porter struct {
 
 func (p *porter) serve() {
 	for !p.stop.Load() {
-		fds := []int{p.door.fd}
+		var fds []int
+		for _, d := range p.doors {
+			fds = append(fds, d.fd)
+		}
 		for _, f := range p.lanes.flows {
 			if f != nil {
 				fds = append(fds, f.(*udpFlow).fd)
@@ -231,7 +258,11 @@ func (p *porter) serve() {
 			if polls[i].Revents == 0 {
 				continue
 			}
-			if err := p.answer(fd); err != nil {
+			at := p.doors[0].at
+			if i < len(p.doors) {
+				at = p.doors[i].at
+			}
+			if err := p.answer(fd, at); err != nil {
 				select {
 				case p.full <- err:
 				default:
@@ -242,9 +273,9 @@ func (p *porter) serve() {
 	}
 }
 
-// answer welcomes what one socket has: a new flow at the door, or a flow that
-// did not hear its welcome.
-func (p *porter) answer(fd int) error {
+// answer welcomes what one socket has: a new flow at the door that is at an
+// address, or a flow that did not hear its welcome.
+func (p *porter) answer(fd int, at netip.AddrPort) error {
 	b := make([]byte, 64)
 	n, from, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
 	if err != nil {
@@ -256,7 +287,7 @@ func (p *porter) answer(fd int) error {
 		return nil // a stray
 	}
 	if l.flows[d.flow] == nil {
-		nfd, err := bindUDP(p.at)
+		nfd, err := bindUDP(at)
 		if err != nil {
 			return err
 		}
