@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,8 @@ import (
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
 	Why string `json:"why,omitempty"` // why not KVM, although it was tried
+	// Interrupts are the processors that serve those of each port.
+	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
 
 func bootedFile(dir, node string) string {
@@ -70,8 +73,11 @@ func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 	}
 	g := *l.Guest
 	accels := map[bool]string{false: "tcg", true: "kvm"}
-	var accel []string
+	var accel, interrupts []string
 	for _, b := range l.guests() {
+		for _, port := range slices.Sorted(maps.Keys(b.Interrupts)) {
+			interrupts = append(interrupts, port+" on "+b.Interrupts[port])
+		}
 		g.KVM = g.KVM || b.KVM
 		accel = append(accel, accels[b.KVM])
 	}
@@ -83,6 +89,9 @@ func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 		"guest_memory_mb": strconv.Itoa(g.Memory()),
 		"guest_kernel":    g.Image.Release,
 		"guest_image":     g.Image.Key,
+	}
+	if len(interrupts) > 0 {
+		facts["guest_irq_affinity"] = strings.Join(interrupts, ", ")
 	}
 	if version := qemuVersion(ctx, g); version != "" {
 		facts["guest_qemu"] = version

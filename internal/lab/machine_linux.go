@@ -90,11 +90,13 @@ type running struct {
 	child *host.Child
 	far   host.Agent
 	words func() string // the last it has said, as of the first call
+	as    agent.Arranged
 }
 
 func newMachine(node string, q machineRequest) *machine {
 	m := &machine{node: node, q: q}
 	m.q.Layout.Names = map[string]string{}
+	m.q.Layout.Interrupts = "0" // one processor, the same at every boot
 	for i, port := range q.Layout.Ports {
 		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
 		unix.CloseOnExec(4 + i)
@@ -195,6 +197,7 @@ func (m *machine) boot() error {
 	if as.Why == "" {
 		as.Why = m.as.Why
 	}
+	as.Interrupts = g.as.Interrupts
 	m.guest, m.as = g, as
 	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), as); err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
@@ -247,13 +250,14 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	far, err := host.ConnectLine(ctx, child)
+	var as agent.Arranged
 	if err == nil {
-		err = far.Invoke(ctx, agent.VerbArrange, m.q.Layout, nil)
+		err = far.Invoke(ctx, agent.VerbArrange, m.q.Layout, &as)
 	}
 	if err != nil {
 		child.Kill()
 		child.Close()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
-	return &running{child, far, sync.OnceValue(func() string { return lastWords(m.q.Console) })}, nil
+	return &running{child, far, sync.OnceValue(func() string { return lastWords(m.q.Console) }), as}, nil
 }

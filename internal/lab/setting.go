@@ -139,6 +139,7 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 		p.Lab = l.dir
 		return p
 	}
+	p.OwnKernel = l.OwnKernel(s.Node)
 	for i, link := range l.Topology.Links {
 		for e, end := range link.Ends {
 			if end.Node != s.Node {

@@ -106,6 +106,8 @@ var settings = map[string][]record.Setting{
 	"shape":         {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan", Value: "over pfifo limit 50"}},
 	"policer":       {{Node: "router", Value: "50M"}},
 	"napi_threaded": {{Node: "router", Value: "on"}},
+	"cpu_count":     {{Node: "router", Value: "1"}},
+	"irq_affinity":  {{Node: "router", Value: "1"}},
 	"cpu_quota":     {{Node: "host", Value: "25%"}},
 	"idle_policies": {{Node: "router", Value: "20"}},
 }

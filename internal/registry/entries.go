@@ -74,6 +74,8 @@ func kernelTest(family, name string) string {
 		"knob shape":         "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob policer":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob napi_threaded": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob cpu_count":     "registry.TestGuestKnobs",
+		"knob irq_affinity":  "registry.TestGuestKnobs",
 		"knob cpu_quota":     "registry.TestGuestKnobs",
 		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 

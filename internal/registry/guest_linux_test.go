@@ -51,6 +51,9 @@ offload@router=wire                        # ethtool -k wan => generic-receive-o
 offload@router=rx-gro=off                  # ethtool -k wan => generic-receive-offload: off
 offload@router=gro=on udp-gro=on  # ethtool -k wan => rx-udp-gro-forwarding: on
 idle_policies@router=100
+irq_affinity@router=1                      # cat /proc/irq/29/smp_affinity_list => 1
+irq_affinity@router.wan=0-1
+cpu_count@router=1                         # cat /sys/devices/system/cpu/online => 0
 cpu_quota@host=25%
 cpu_quota@host=5%
 ip_forward@router=ipv4                     # cat /proc/sys/net/ipv6/conf/all/forwarding => 0

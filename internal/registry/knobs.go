@@ -94,6 +94,8 @@ func knobUnit(name string) string {
 		"ip_forward":    "on, off, ipv4, ipv6",
 		"sysctl:":       "as sysctl(8) has it",
 		"cpus":          "off, or cores such as 0-1,3",
+		"cpu_count":     "processors",
+		"irq_affinity":  "processors such as 0-1",
 		"cpu_quota":     "off, or % of a core, 1% to 100%",
 	}[name]
 }
@@ -116,6 +118,8 @@ func knobDoc(name string) string {
 		"idle_policies": "IPsec policies per direction that the traffic does not match",
 		"ip_forward":    "whether the router forwards at all",
 		"sysctl:":       "a kernel setting, by its name",
+		"cpu_count":     "processors that the virtual router works with, of those that its lab gave it",
+		"irq_affinity":  "processors that serve the interrupts of the virtual router's ports",
 		"cpu_quota":     "share of one core of this machine that each processor of the virtual routers may use; or off",
 		"cpus":          "cores: of the router's receive work, or of an endpoint's engine",
 	}[name]

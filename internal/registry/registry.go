@@ -54,16 +54,16 @@ func Vocabulary() plan.Vocabulary {
 	return vocabulary{list}
 }
 
-// ofTheHost are the knobs of the machine that carries the lab, and of no
-// other node; no other knob is that machine's.
-func ofTheHost(knob string) bool { return knob == "cpu_quota" }
+// ofTheHost are the knobs that may stand at the machine that carries the lab:
+// they say what its virtual machines are given.
+func ofTheHost(knob string) bool { return knob == "cpu_quota" || knob == "cpu_count" }
 
 // Factor keeps the knobs of the machine that carries the lab apart from those
 // of its nodes. The base factor offload is of all nodes and has two levels; at
 // a place it is the knob itself, and comes after.
 func (v vocabulary) Factor(name string) (plan.Factor, bool) {
 	plain, place, placed := strings.Cut(name, "@")
-	if placed && (place == lab.HostNode) != ofTheHost(plain) {
+	if placed && place == lab.HostNode && !ofTheHost(plain) || placed && place != lab.HostNode && plain == "cpu_quota" {
 		return plan.Factor{}, false
 	}
 	if placed && plain == "offload" { // of one node, beside what all have

@@ -127,12 +127,12 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 			cpus[at] = list
 		case knob == "cpu_quota": // of the machine that carries the lab
 			out = append(out, record.Setting{Knob: knob, Node: lab.HostNode, Value: f[name]})
-		case placed:
+		case placed && at != lab.HostNode:
 			node, port, _ := strings.Cut(at, ".")
 			out = append(out, record.Setting{Knob: knob, Node: node, Port: port, Value: f[name]})
 		case knob == "link_mtu" || knob == "vlan" || strings.HasPrefix(knob, "sysctl:"):
 			out = append(out, everywhere(knob, f[name], t)...)
-		default: // of the device under test
+		default: // of the device under test, also where the machine that carries it is named
 			for _, r := range t.Routers {
 				out = append(out, record.Setting{Knob: knob, Node: r, Value: f[name]})
 			}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -29,6 +31,15 @@ type Layout struct {
 	Addresses []PortAddress     `json:"addresses"`
 	Routes    []Route           `json:"routes"`
 	Sysctls   [][2]string       `json:"sysctls"` // in order; before links come up
+	// Interrupts are the processors that serve the ports' interrupts, such as
+	// "0"; "" leaves them where the kernel has put them.
+	Interrupts string `json:"interrupts,omitempty"`
+}
+
+// Arranged is what a node was found to be after it was arranged: the
+// processors that serve each port's interrupts, where it has any.
+type Arranged struct {
+	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
 
 // PortAddress is an address of a port.
@@ -52,7 +63,35 @@ func arrange(ctx context.Context, s host.Session) error {
 	if err := Arrange(ctx, l); err != nil {
 		return err
 	}
-	return s.Send(struct{}{})
+	pinned, err := pin(l)
+	if err != nil {
+		return err
+	}
+	return s.Send(Arranged{pinned})
+}
+
+// pin has the ports' interrupts served where the layout says, and reads back
+// where that is. The kernel's own choice differs from boot to boot, and with
+// it what the machine forwards. A board that cannot move them is left alone.
+func pin(l Layout) (map[string]string, error) {
+	out := map[string]string{}
+	for _, port := range l.Ports {
+		if l.Interrupts != "" {
+			err := kernel.SetIRQAffinity(port, []string{l.Interrupts})
+			if err != nil && !errors.Is(err, kernel.ErrUnsupported) && !errors.Is(err, syscall.EIO) {
+				return nil, err
+			}
+		}
+		lists, err := kernel.IRQAffinity(port)
+		if errors.Is(err, kernel.ErrUnsupported) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[port] = strings.Join(slices.Compact(lists), " ")
+	}
+	return out, nil
 }
 
 // Arrange makes the namespace of this process what the layout says. What is

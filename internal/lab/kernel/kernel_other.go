@@ -75,3 +75,7 @@ func ReadESP(e ESP) (ESPStats, error)                                   { return
 func CPUQuota(dir string) (Quota, error)                                { return 0, ErrUnsupported }
 func SetCPUQuota(dir string, q Quota) error                             { return ErrUnsupported }
 func ProbeCPUQuota(dir string) error                                    { return ErrUnsupported }
+func IRQAffinity(dev string) ([]string, error)                          { return nil, ErrUnsupported }
+func SetIRQAffinity(dev string, lists []string) error                   { return ErrUnsupported }
+func OnlineCPUs() (online, has int, err error)                          { return 0, 0, ErrUnsupported }
+func SetOnlineCPUs(n int) error                                         { return ErrUnsupported }

@@ -21,6 +21,9 @@ type Place struct {
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
+	// OwnKernel: the node is a machine of its own within the lab, so that a
+	// setting of the whole machine is its own, too.
+	OwnKernel bool `json:"own_kernel,omitempty"`
 	// Lab is the directory of the lab's files on this machine, for settings of
 	// the machine that carries it.
 	Lab string `json:"lab,omitempty"`

@@ -14,7 +14,7 @@ import (
 // All lists the knobs in the order in which they are shown.
 func All() []Knob {
 	return []Knob{
-		LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(), Sysctl(), CPUs(),
+		CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(), Sysctl(), CPUs(), IRQAffinity(),
 		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(), CPUQuota(),
 	}
 }
@@ -68,6 +68,12 @@ func conclude(err error) error {
 		return impossible{err}
 	}
 	return err
+}
+
+// notItsOwn refuses a setting of a whole machine at a node that is only part
+// of one.
+func notItsOwn(name string, p Place) error {
+	return impossible{fmt.Errorf("set %s: %s is part of this machine, which all of the lab shares", name, p.Node)}
 }
 
 // refuse says what a knob's text may be.
