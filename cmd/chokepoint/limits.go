@@ -136,10 +136,8 @@ func computeLimits(o limitsOptions) (limits, error) {
 			path.Tunnel = e.tunnel
 		}
 	}
-	outer := path.Inner
 	if path.Tunnel.Kind != overhead.Plain {
 		path.Tunnel.OuterIP, path.Tunnel.MTU = overhead.IP(o.outerIP), o.mtu
-		outer = path.Tunnel.OuterIP
 	}
 	fitting := path.Tunnel.FitMTU(o.linkMTU)
 	if o.mtu == 0 {
@@ -151,7 +149,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	}
 	l := limits{
 		Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: float64(rate), LinkMTU: o.linkMTU,
-		Fragments: len(overhead.Fragments(outer, path.Tunnel.Outer(mtu), o.linkMTU)),
+		Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
 		TCP:       limitOf(path, float64(rate), mtu, overhead.TCPHeader+overhead.TCPTimestamps),
 	}
 	for _, size := range append(slices.Clone(packetSizes), mtu) {

@@ -14,6 +14,10 @@ func Named(kind string) (Tunnel, bool) {
 		return Tunnel{Kind: ESP, Suite: ESPCBCSHA256}, true
 	case is("esp"):
 		return Tunnel{Kind: ESP, Suite: ESPAEAD}, true
+	case is("openvpn-tcp"):
+		return Tunnel{Kind: OpenVPNTCP}, true
+	case is("openvpn"):
+		return Tunnel{Kind: OpenVPNUDP}, true
 	}
 	return Tunnel{}, false
 }

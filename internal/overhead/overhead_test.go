@@ -43,6 +43,8 @@ func TestGoodputShare(t *testing.T) {
 		{"openvpn udp v4", eth, Tunnel{Kind: OpenVPNUDP}, 1448, 1500, 90.77, 89.47},
 		{"openvpn udp v6", eth, Tunnel{Kind: OpenVPNUDP, OuterIP: V6}, 1428, 1500, 89.47, 88.17},
 		{"openvpn tcp v4", eth, Tunnel{Kind: OpenVPNTCP}, 1422, 1500, 89.08, 87.78},
+		{"openvpn tcp v4 1500", eth, Tunnel{Kind: OpenVPNTCP, MTU: 1500}, 1500, 1578, 89.33, 88.09},
+		{"openvpn tcp v4 6000", eth, Tunnel{Kind: OpenVPNTCP, MTU: 6000}, 6000, 6078, 92.92, 92.61},
 		{"openvpn 1500 fragmented", eth, Tunnel{Kind: OpenVPNUDP, MTU: 1500}, 1500, 1552, 87.86, 0},
 		{"openvpn 6000 fragmented", eth, Tunnel{Kind: OpenVPNUDP, MTU: 6000}, 6000, 6052, 94.08, 0},
 		{"pppoe wireguard v4", pppoe, wireguard(V4, 1432), 1432, 1492, 89.73, 0},
@@ -142,6 +144,45 @@ func TestFragments(t *testing.T) {
 		if diff := cmp.Diff(test.want, Fragments(test.v, test.l3, test.mtu)); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", test.name, diff)
 		}
+	}
+}
+
+// A tunnel's outer packets, by the worked figures of docs/method.md.
+func TestTunnelFragments(t *testing.T) {
+	tests := []struct {
+		name   string
+		tunnel Tunnel
+		m      int
+		want   []int
+	}{
+		{"openvpn fits", Tunnel{Kind: OpenVPNUDP}, 1448, []int{1500}},
+		{"openvpn one too many", Tunnel{Kind: OpenVPNUDP}, 1449, []int{1500, 21}},
+		{"openvpn 1500", Tunnel{Kind: OpenVPNUDP}, 1500, []int{1500, 72}},
+		{"openvpn 6000", Tunnel{Kind: OpenVPNUDP}, 6000, []int{1500, 1500, 1500, 1500, 132}},
+		{"openvpn 6000 over IPv6", Tunnel{Kind: OpenVPNUDP, OuterIP: V6}, 6000, []int{1496, 1496, 1496, 1496, 288}},
+		{"openvpn ack", Tunnel{Kind: OpenVPNUDP}, 52, []int{104}},
+		{"wireguard 1500", wireguard(V4, 1500), 1500, []int{1500, 80}},
+		{"openvpn over tcp", Tunnel{Kind: OpenVPNTCP}, 6000, nil},
+		{"plain", Tunnel{}, 1500, []int{1500}},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, test.tunnel.Fragments(test.m, 1500)); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", test.name, diff)
+		}
+	}
+}
+
+// A record costs its share of full segments, whatever its length.
+func TestBytesInAStream(t *testing.T) {
+	p := Path{Tunnel: Tunnel{Kind: OpenVPNTCP}}
+	for m, want := range map[int]int{1422: 1538, 2870: 2 * 1538, 698: 769, 6000: 6401} {
+		if got := p.Bytes(m, LayerWire); got != want {
+			t.Errorf("Bytes(%d) = %d, want %d", m, got, want)
+		}
+	}
+	p.Link.MTU = 52
+	if got := p.Bytes(1422, LayerWire); got != 0 {
+		t.Errorf("without room for payload: %d bytes, want 0", got)
 	}
 }
 

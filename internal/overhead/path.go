@@ -23,24 +23,37 @@ type Path struct {
 
 // Bytes is what an inner IP packet of m bytes costs on the link, counted at a
 // layer: encapsulated, fragmented to the link's MTU and framed. It is 0 if the
-// packet cannot cross.
+// packet cannot cross. In a stream it costs its share, rounded up, of full
+// segments: a sender in a hurry fills them, whatever the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
-	v := p.Inner
-	if p.Tunnel.Kind != Plain {
-		v = p.Tunnel.OuterIP
+	if p.Tunnel.Kind == OpenVPNTCP {
+		length, header := p.Tunnel.record(m)
+		room := p.Link.mtu() - header
+		if room <= 0 {
+			return 0
+		}
+		return (p.count(p.Link.mtu(), at)*length + room - 1) / room
+	}
+	fragments := p.Tunnel.Fragments(m, p.Link.mtu())
+	if p.Tunnel.Kind == Plain {
+		fragments = Fragments(p.Inner, m, p.Link.mtu())
 	}
 	sum := 0
-	for _, l3 := range Fragments(v, p.Tunnel.Outer(m), p.Link.mtu()) {
-		switch at {
-		case LayerFrame:
-			sum += p.Link.Frame(l3)
-		case LayerIP:
-			sum += l3
-		default:
-			sum += p.Link.Wire(l3)
-		}
+	for _, l3 := range fragments {
+		sum += p.count(l3, at)
 	}
 	return sum
+}
+
+// count is what a layer counts of an IP packet.
+func (p Path) count(l3 int, at Layer) int {
+	switch at {
+	case LayerFrame:
+		return p.Link.Frame(l3)
+	case LayerIP:
+		return l3
+	}
+	return p.Link.Wire(l3)
 }
 
 // MTU is the largest inner packet that the path's ends will send: the

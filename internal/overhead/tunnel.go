@@ -69,6 +69,26 @@ func (t Tunnel) Outer(m int) int {
 	return m
 }
 
+// Fragments are the L3 lengths of the packets in which an inner packet of m
+// bytes crosses an underlay: one that carries it, or the IP fragments of that
+// one, where nothing keeps the sender from making them. OpenVPN's tun-mtu 1500
+// with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and
+// one of 132. There are none, nil, where an encapsulation is a stream: TCP
+// makes segments that fit.
+func (t Tunnel) Fragments(m, underlay int) []int {
+	if t.Kind == OpenVPNTCP {
+		return nil
+	}
+	return Fragments(t.OuterIP, t.Outer(m), underlay)
+}
+
+// record is the length in the stream of an inner packet of m bytes, and the
+// L3 header of a segment of that stream.
+func (t Tunnel) record(m int) (length, header int) {
+	header = t.OuterIP.Header() + TCPHeader + TCPTimestamps
+	return t.Outer(m) - header, header
+}
+
 // padded follows calculate_skb_padding of drivers/net/wireguard/send.c.
 func (t Tunnel) padded(m int) int {
 	p := roundUp(m, wireGuardPad)

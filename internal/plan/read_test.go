@@ -79,7 +79,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"empty matrix", "matrix: {}\n", "1:9: matrix names no factor", ""},
 	{"unknown factor", "matrix: {steams: 4}\n", `1:10: unknown factor "steams"`, "did you mean streams?"},
 	{"unknown place", "matrix: {queue@nowhere: noqueue}\n", `1:10: unknown factor "queue@nowhere"`, ""},
-	{"unknown level", "matrix:\n  tunnel: [none, wiregard]\n", `2:18: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace`,
+	{"unknown level", "matrix:\n  tunnel: [none, wiregard]\n", `2:18: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
 		"did you mean wireguard?"},
 	{"level as map", "matrix: {ip: {a: 4}}\n", "1:14: ip must be a single value, not a map", ""},
 	{"list in list", "matrix: {ip: [[4]]}\n", "1:15: ip must be a single value, not a list", ""},

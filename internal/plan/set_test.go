@@ -116,7 +116,7 @@ func TestBadSets(t *testing.T) {
 		{"matrix.streams=1,010", `--set matrix.streams: streams: "010" is not a whole number from 1 to 1024`, ""},
 		{"matrix.streams=1,,2", "--set matrix.streams: entry 2 of streams is empty", ""},
 		{"matrix.steams=1", `--set matrix.steams: unknown factor "steams"`, "did you mean streams?"},
-		{"matrix.tunnel=wiregard", `--set matrix.tunnel: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace`,
+		{"matrix.tunnel=wiregard", `--set matrix.tunnel: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
 			"did you mean wireguard?"},
 		{"include.5.ip=4", `--set include.5.ip: include is a list of 1: "5" is no place in it`, "places count from 0; 1 appends"},
 		{"include.x.ip=4", `--set include.x.ip: include is a list of 1: "x" is no place in it`, ""},

@@ -33,9 +33,10 @@ func topologies() []record.Topology {
 // settings with a place and a grammar of their own.
 func words() plan.List {
 	base := plan.BaseFactors(plan.BaseOptions{
-		MaxTunnels:  16,
-		Topologies:  topologies(),
-		Tunnels:     []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace"},
+		MaxTunnels: 16,
+		Topologies: topologies(),
+		Tunnels: []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace",
+			"openvpn", "openvpn-chacha20-poly1305", "openvpn-tcp", "openvpn-tcp-chacha20-poly1305"},
 		Engines:     []string{"native", "iperf3"},
 		Congestions: []string{"cubic", "reno", "bbr"},
 	})

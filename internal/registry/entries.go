@@ -58,6 +58,11 @@ func kernelTest(family, name string) string {
 		"tunnel esp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 		"tunnel esp-policy":            "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 
+		"tunnel openvpn":                       "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel openvpn-chacha20-poly1305":     "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel openvpn-tcp":                   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"tunnel openvpn-tcp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+
 		"knob link_mtu":   "registry.TestLinkMTUBoundsThePath",
 		"knob queue":      "registry.TestQueueShapes",
 		"knob txqueuelen": "lab.TestRestorePutsBackWhatADeadGuestLeft",

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 )
 
 // ErrUnsupported means conclusively impossible on that machine.
@@ -21,6 +22,9 @@ type Command struct {
 	Args  []string // without the program's name
 	Env   []string
 	Stdin io.Reader
+	// Files are the program's descriptors from 3 on. Only a host that is this
+	// machine takes any.
+	Files []*os.File
 }
 
 // Process is a started command. Wait may be called once; Kill is idempotent

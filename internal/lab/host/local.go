@@ -29,7 +29,7 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Stdin = c.Stdin
+	cmd.Stdin, cmd.ExtraFiles = c.Stdin, c.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

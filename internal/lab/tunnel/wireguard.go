@@ -13,7 +13,7 @@ import (
 
 // All lists the kinds of tunnel in the order in which they are shown.
 func All() []Tunnel {
-	return append([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds()...)
+	return slices.Concat([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds(), openVPNKinds())
 }
 
 // Defaults of a WireGuard tunnel: the MTU that wg-quick(8) takes on an

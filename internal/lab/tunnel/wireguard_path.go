@@ -40,6 +40,11 @@ type end struct {
 type path struct {
 	spec Spec
 	mute bool // its kind knows no handshake
+	// serverFirst: the far end listens, and must do so before the near one
+	// connects.
+	serverFirst bool
+	// connectTime is how long an end may take to connect; 0 = answerTime.
+	connectTime time.Duration
 
 	mu   sync.Mutex // sessions take one conversation at a time
 	ends [2]*end
@@ -58,9 +63,13 @@ func (p *path) lay(ctx context.Context) error {
 	}
 	preshared := host.NewSecret(presharedSize)
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
-	for i, e := range p.ends {
-		if err := p.connect(e, p.ends[1-i], preshared); err != nil {
-			return fmt.Errorf("%s: %w", e.Node, err)
+	order := [2]int{0, 1}
+	if p.serverFirst {
+		order = [2]int{1, 0}
+	}
+	for _, i := range order {
+		if err := p.connect(p.ends[i], p.ends[1-i], preshared); err != nil {
+			return fmt.Errorf("%s: %w", p.ends[i].Node, err)
 		}
 	}
 	for i, e := range p.ends {
@@ -107,7 +116,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return err
 	}
 	var s status
-	if err := e.receive(&s); err != nil {
+	if err := e.receiveWithin(cmp.Or(p.connectTime, answerTime), &s); err != nil {
 		return err
 	}
 	p.mtu = s.MTU
@@ -185,8 +194,11 @@ func (p *path) Implementation() string {
 }
 
 // implementation is the last word of a WireGuard's name; what has no such
-// word is the kernel's.
+// word is the kernel's, but for OpenVPN.
 func (e *end) implementation() string {
+	if strings.HasPrefix(e.kind, nameOpenVPN) {
+		return "userspace"
+	}
 	if word, ok := strings.CutPrefix(e.kind, nameAuto+"-"); ok {
 		return word
 	}
@@ -271,11 +283,14 @@ func (e *end) inquire(a ask) (status, error) {
 	return got, err
 }
 
-// receive is Recv within the time that a node has for an answer. It does not
-// end with a caller's ctx: a session left in the middle of an exchange would
-// be of no more use, not even to wait for the node's undoing.
-func (e *end) receive(v any) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, errNoAnswer)
+// receive is Recv within the time that a node has for an answer.
+func (e *end) receive(v any) error { return e.receiveWithin(answerTime, v) }
+
+// receiveWithin does not end with a caller's ctx: a session left in the middle
+// of an exchange would be of no more use, not even to wait for the node's
+// undoing.
+func (e *end) receiveWithin(d time.Duration, v any) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("no answer within %v", d))
 	defer cancel()
 	err := host.Await(ctx, e.session, v)
 	var told *host.RemoteError

@@ -1,0 +1,326 @@
+package tunnel
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+)
+
+// newOpenVPNPair is a pair whose machine has openvpn.
+func newOpenVPNPair(t *testing.T) (near, far *testNode, a, b End) {
+	t.Helper()
+	near, far = newPair(t)
+	a, b = ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	if c := OpenVPN().Check(context.Background(), a, b); c.State != check.Yes {
+		t.Skip("skip: no openvpn here: " + c.Reason)
+	}
+	return near, far, a, b
+}
+
+// TestOpenVPNFragmentsOutside: what crosses the link outside are as many
+// packets, of as many bytes, as the arithmetic says of full packets inside.
+func TestOpenVPNFragmentsOutside(t *testing.T) {
+	near, far, a, b := newOpenVPNPair(t)
+	for _, mtu := range []int{1448, 1500, 6000} {
+		p, err := OpenVPN().Up(context.Background(), a, b, Spec{Device: "wg7", MTU: mtu})
+		check0(t, err)
+		outside := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
+		inside := ask0[kernel.LinkCounters](t, near, "test/counters", "wg7")
+		const size = 8 << 20
+		transfer(t, near, far, "198.18.9.2", size)
+		outside2 := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
+		inside2 := ask0[kernel.LinkCounters](t, near, "test/counters", "wg7")
+		got := float64(outside2.TxPackets-outside.TxPackets) / float64(inside2.TxPackets-inside.TxPackets)
+		parts := overhead.Tunnel{Kind: overhead.OpenVPNUDP}.Fragments(mtu, 1500)
+		// Counted in the device, because what is lost is sent again.
+		bytes := float64(outside2.TxBytes-outside.TxBytes) / float64(inside2.TxBytes-inside.TxBytes)
+		want := 0.0
+		for _, n := range parts {
+			want += float64(n+14) / float64(mtu)
+		}
+		t.Logf("mtu %d: %.4f packets outside per packet, %.4f bytes per byte", mtu, got, bytes)
+		// Some packets are not full: those of the connection's beginning and
+		// end, and the last of what was written at once.
+		if full := float64(len(parts)); got > full*1.01 || got < full*0.95 {
+			t.Errorf("mtu %d: %.3f packets outside for each inside, want %.0f", mtu, got, full)
+		}
+		if bytes < want || bytes > want*1.02 {
+			t.Errorf("mtu %d: %.4f bytes cross the link per byte in the device, want %.4f", mtu, bytes, want)
+		}
+		check0(t, p.Down(context.Background()))
+	}
+}
+
+// TestOpenVPNDiesWithItsNode: a node that is killed takes its openvpn along.
+func TestOpenVPNDiesWithItsNode(t *testing.T) {
+	near, far, a, b := newOpenVPNPair(t)
+	_, err := OpenVPN().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	var spaces []string
+	for _, n := range []*testNode{near, far} {
+		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.pid))
+		check0(t, err)
+		spaces = append(spaces, space)
+		if got := programsIn(space); got != 1 {
+			t.Errorf("%d openvpn run at %s, want one", got, n.name)
+		}
+	}
+	near.kill()
+	far.kill()
+	for deadline := time.Now().Add(5 * time.Second); programsIn(spaces[0])+programsIn(spaces[1]) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("openvpn still runs 5 s after its node was killed")
+		}
+	}
+}
+
+// programsIn counts the openvpn processes in a network namespace.
+func programsIn(space string) int {
+	n := 0
+	all, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is well-formed
+	for _, comm := range all {
+		name, _ := os.ReadFile(comm)
+		in, _ := os.Readlink(filepath.Join(filepath.Dir(comm), "ns/net"))
+		if strings.TrimSpace(string(name)) == "openvpn" && in == space {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOpenVPNKeepsItsSecrets: neither what is said, nor arguments, nor
+// environments have the shared secret or a private key.
+func TestOpenVPNKeepsItsSecrets(t *testing.T) {
+	near, far, a, b := newOpenVPNPair(t)
+	log := &recording{}
+	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
+	p, err := OpenVPN().Up(context.Background(), a, b, Spec{})
+	check0(t, err)
+	_, err = p.Counters(context.Background())
+	check0(t, err)
+	args := ""
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
+	for _, file := range all {
+		if b, _ := os.ReadFile(file); bytes.Contains(b, []byte("openvpn")) {
+			args += string(b) + "\n"
+		}
+	}
+	if !strings.Contains(args, "openvpn\x00--config\x00stdin\x00") {
+		t.Errorf("arguments are %q, want those of openvpn among them", args)
+	}
+	_, err = OpenVPN().Up(context.Background(), a, b, Spec{})
+	log.add(fmt.Sprint(err))
+	check0(t, p.Down(context.Background()))
+	if len(log.secrets) != 2 || !bytes.Equal(log.secrets[0], log.secrets[1]) {
+		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
+	}
+	control, err := OpenVPN().(openVPN).controlKey(log.secrets[0])
+	check0(t, err)
+	text := log.text.String() + near.stderr.String() + far.stderr.String() + args
+	for _, form := range append(forms(log.secrets[0]), strings.Split(string(control), "\n")[1]) {
+		if strings.Contains(text, form) {
+			t.Errorf("a secret is in what was said, as %d characters", len(form))
+		}
+	}
+	if strings.Contains(text, "PRIVATE") {
+		t.Error("a private key is in what was said")
+	}
+}
+
+func TestOpenVPNConfiguration(t *testing.T) {
+	me, err := newIdentity()
+	check0(t, err)
+	if b, rest := pem.Decode(me.key); b == nil || b.Type != "PRIVATE KEY" || len(rest) > 0 {
+		t.Error("the key is not in PEM")
+	}
+	control, err := OpenVPN().(openVPN).controlKey(bytes.Repeat([]byte{7}, presharedSize))
+	check0(t, err)
+	if got := bytes.Count(control, []byte("\n")); got != 18 {
+		t.Errorf("the control channel's key has %d lines, want 18", got)
+	}
+	tests := []struct {
+		name  string
+		near  bool
+		outer string
+		kind  int
+		want  []string
+		not   []string
+	}{
+		{"client over UDP", true, "198.18.0.1", 0, []string{"client", "proto udp4", "remote 198.18.0.9 51823", "local 198.18.0.1",
+			"lport 51823", "data-ciphers AES-256-GCM", "tun-mtu 6000", "mssfix 0", "disable-dco"}, []string{"mode server", "nobind"}},
+		{"server over UDP and IPv6", false, "2001:2::1", 1, []string{"mode server", "tls-server", "proto udp6", "local 2001:2::1",
+			"data-ciphers CHACHA20-POLY1305", "management-client-auth"}, []string{"client", "remote 198.18.0.9 51823"}},
+		{"client over TCP", true, "198.18.0.1", 2, []string{"proto tcp4-client", "nobind"}, []string{"lport 51823"}},
+		{"server over TCP and IPv6", false, "2001:2::1", 3, []string{"proto tcp6-server", "lport 51823"}, []string{"nobind"}},
+	}
+	for _, tt := range tests {
+		k := openVPNKinds()[tt.kind].(openVPN)
+		r := request{Device: "tun3", MTU: 6000, Port: 51823, Outer: netip.MustParseAddr(tt.outer), Near: tt.near}
+		c := connect{Public: me.fingerprint, Endpoint: netip.MustParseAddrPort("198.18.0.9:51823")}
+		got := k.configuration(r, c, me, control)
+		lines := strings.Split(string(got), "\n")
+		has := map[string]bool{}
+		for _, l := range lines {
+			has[l] = true
+		}
+		for _, w := range append(tt.want, "dev tun3", "peer-fingerprint "+me.fingerprint, "</tls-crypt>") {
+			if !has[w] {
+				t.Errorf("%s: the line %q is missing", tt.name, w)
+			}
+		}
+		for _, w := range tt.not {
+			if has[w] {
+				t.Errorf("%s: the line %q is there, want it not", tt.name, w)
+			}
+		}
+		if cap(got) != configSize {
+			t.Errorf("%s: the configuration outgrew its room of %d bytes", tt.name, configSize)
+		}
+	}
+	me.clear()
+	if bytes.Contains(me.key, []byte("PRIVATE")) {
+		t.Error("the private key is there after it was overwritten")
+	}
+}
+
+func TestOpenVPNDefaultMTUFillsTheUnderlay(t *testing.T) {
+	for i, want := range [][2]int{{1448, 1428}, {1448, 1428}, {1422, 1402}, {1422, 1402}} {
+		k := openVPNKinds()[i].(openVPN)
+		if got := [2]int{k.fitMTU(false), k.fitMTU(true)}; got != want {
+			t.Errorf("%s: got %v over IPv4 and IPv6, want %v", k.name, got, want)
+		}
+	}
+}
+
+func TestClientRoutes(t *testing.T) {
+	got := clientRoutes([]netip.Prefix{
+		netip.MustParsePrefix("198.18.9.1/32"), netip.MustParsePrefix("198.18.7.5/24"), netip.MustParsePrefix("2001:2:0:7::5/64"),
+	})
+	want := "iroute 198.18.9.1 255.255.255.255\niroute 198.18.7.0 255.255.255.0\niroute-ipv6 2001:2:0:7::/64\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Lines of OpenVPN 2.6.14.
+func TestOpenVPNConversation(t *testing.T) {
+	start := time.Unix(1795247728, 0)
+	t.Run("client", func(t *testing.T) {
+		c := conversation{}
+		for _, line := range []string{
+			">INFO:OpenVPN Management Interface Version 5 -- type 'help' for more info",
+			">STATE:1795247728,WAIT,,,,,,", ">STATE:1795247728,AUTH,,,,,,",
+			">STATE:1795247728,CONNECTED,SUCCESS,,198.18.0.2,51823,198.18.0.1,51823",
+		} {
+			if answer := c.hear(line, start); answer != "" || c.connected() {
+				t.Errorf("%s: answered %q, connected %v, want neither", line, answer, c.connected())
+			}
+		}
+		c.hear(">LOG:1795247728,,Data Channel: cipher 'AES-256-GCM', peer-id: 0", start)
+		if !c.connected() || c.cipher != "AES-256-GCM" || !c.since.Equal(start) {
+			t.Errorf("got %+v, want it connected with AES-256-GCM", c)
+		}
+		c.hear(">LOG:1795247728,W,WARNING: something", start)
+		c.hear(">STATE:1795247730,RECONNECTING,tls-error,,,,,", start)
+		if c.connected() || c.words() != ": it says: WARNING: something" {
+			t.Errorf("got %+v, want it unconnected with a complaint", c)
+		}
+		if got := c.hear(">HOLD:Waiting for hold release:1", start); got != "hold release\n" {
+			t.Errorf("after a restart: answered %q, want to go on", got)
+		}
+	})
+	t.Run("server", func(t *testing.T) {
+		c := conversation{server: true, allowed: []netip.Prefix{netip.MustParsePrefix("198.18.9.1/32")}}
+		c.hear(">STATE:1795247727,CONNECTED,SUCCESS,,,,198.18.0.2,51823", start)
+		if !c.ready || c.connected() {
+			t.Errorf("got %+v, want it listening and not connected", c)
+		}
+		want := "client-auth 0 1\niroute 198.18.9.1 255.255.255.255\nEND\n"
+		if got := c.hear(">CLIENT:CONNECT,0,1", start); got != want {
+			t.Errorf("answered %q, want %q", got, want)
+		}
+		if got := c.hear(">CLIENT:REAUTH,0,2", start); got != "client-auth-nt 0 2\n" {
+			t.Errorf("answered %q to a renewal", got)
+		}
+		if got := c.hear(">CLIENT:ESTABLISHED,0", start); got != "status 3\n" {
+			t.Errorf("answered %q, want a question", got)
+		}
+		for line := range strings.Lines("TITLE\tOpenVPN 2.6.14\nCLIENT_LIST\tchokepoint\t198.18.0.1:51823\t\t\t1386\t1389\t2026-11-21 07:55:28\t1795247728\tUNDEF\t0\t0\tCHACHA20-POLY1305\nGLOBAL_STATS\tdco_enabled\t0\nEND\n") {
+			c.hear(strings.TrimSuffix(line, "\n"), start)
+		}
+		if !c.connected() || c.cipher != "CHACHA20-POLY1305" || c.offloaded {
+			t.Errorf("got %+v, want it connected with ChaCha20", c)
+		}
+		c.hear("GLOBAL_STATS\tdco_enabled\t1", start)
+		c.hear(">CLIENT:DISCONNECT,0", start)
+		if c.connected() || !c.offloaded {
+			t.Errorf("got %+v, want it offloaded and unconnected", c)
+		}
+	})
+}
+
+func TestJudgeVersion(t *testing.T) {
+	tests := []struct {
+		text string
+		want check.State
+	}{
+		{"OpenVPN 2.6.14 x86_64-pc-linux-gnu [SSL (OpenSSL)]\nlibrary versions: …\n", check.Yes},
+		{"OpenVPN 2.7_rc1 x86_64\n", check.Yes},
+		{"OpenVPN 3.0 x\n", check.Yes},
+		{"OpenVPN 2.5.9 x\n", check.No},
+		{"OpenVPN 2.99999999999999999999 x\n", check.Unknown},
+		{"something else", check.Unknown},
+	}
+	for _, tt := range tests {
+		if got := judgeVersion(tt.text); got.State != tt.want {
+			t.Errorf("%q: got %+v, want %v", tt.text, got, tt.want)
+		}
+	}
+}
+
+// Whatever the interface says: no panic, and only whole lines as answers, of
+// which none is a command of the other side's making.
+func FuzzOpenVPNConversation(f *testing.F) {
+	f.Add(true, ">CLIENT:CONNECT,0,1")
+	f.Add(false, ">STATE:1,CONNECTED")
+	f.Add(true, "CLIENT_LIST\t")
+	f.Fuzz(func(t *testing.T, server bool, line string) {
+		c := conversation{server: server}
+		line, _, _ = strings.Cut(line, "\n") // lines have none
+		answer := c.hear(line, time.Unix(0, 0))
+		if answer != "" && !strings.HasSuffix(answer, "\n") {
+			t.Errorf("%q: answered %q, want whole lines", line, answer)
+		}
+		if strings.Count(answer, "\n") > 2 {
+			t.Errorf("%q: answered %q, want one command", line, answer)
+		}
+	})
+}
+
+func FuzzParseFingerprint(f *testing.F) {
+	f.Add(spellFingerprint(make([]byte, 32)))
+	f.Add("")
+	f.Add("AA:\nmanagement x")
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := parseFingerprint(text)
+		switch {
+		case err != nil && got != "":
+			t.Error("an error comes with a fingerprint, want none")
+		case err == nil && (got != text || strings.ContainsAny(got, "\n\r \t")):
+			t.Errorf("%q is taken as %q, want it refused", text, got)
+		}
+	})
+}
