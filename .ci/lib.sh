@@ -137,7 +137,7 @@ leftover_processes() {
 		exe=$(readlink "$p/exe" 2>/dev/null) || continue
 		exe=${exe% (deleted)}
 		case ${exe##*/} in
-		chokepoint | chokepoint-agent | iperf3) say "${p#/proc/} ${exe##*/}" ;;
+		chokepoint | chokepoint-agent | iperf3 | openvpn) say "${p#/proc/} ${exe##*/}" ;;
 		esac
 	done | sort
 }
