@@ -79,7 +79,7 @@ func trains(fd, payload int, to netip.Addr) int {
 		return 0
 	}
 	features, err := kernel.Features(dev)
-	if whole, known := features["tx-udp-segmentation"]; err != nil || whole || !known {
+	if err != nil || !cutsFirst(features, to) {
 		return 0
 	}
 	n := min(maxTrainCut, (1<<16-256)/payload)
@@ -87,6 +87,19 @@ func trains(fd, payload int, to netip.Addr) int {
 		return 0
 	}
 	return n
+}
+
+// cutsFirst reports whether a kernel cuts trains before a device with these
+// features. Kernels before 6.11 refuse every datagram of a socket that sends
+// trains, short ones too, where the device leaves check sums to them, as that
+// of OpenVPN does.
+func cutsFirst(features map[string]bool, to netip.Addr) bool {
+	sums := "tx-checksum-ipv4"
+	if to.Is6() {
+		sums = "tx-checksum-ipv6"
+	}
+	whole, known := features["tx-udp-segmentation"]
+	return known && !whole && (features["tx-checksum-ip-generic"] || features[sums])
 }
 
 // udpMode describes how this end sent and received.
