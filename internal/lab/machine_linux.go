@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -240,7 +241,14 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	defer log.Close()
 	g := m.q.Guest
 	g.KVM = kvm
-	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: m.taps, Stderr: log}.Start()
+	core := 0
+	if g.SingleCore() {
+		if core, err = coreFor(m.q.Number); err != nil {
+			return nil, err
+		}
+	}
+	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: m.taps,
+		Stderr: log, Bound: true, Core: core}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
 		return nil, &hinted{err, "install " + packageOf(g) + " (Debian, Ubuntu)"}
 	}
@@ -260,4 +268,24 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
 	return &running{child, far, sync.OnceValue(func() string { return lastWords(m.q.Console) }), as}, nil
+}
+
+// coreFor chooses a core for the n-th guest of a lab, counted from 1 and from
+// the last: the first has most of a machine's interrupts.
+func coreFor(n int) (int, error) {
+	var ours unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &ours); err != nil {
+		return 0, fmt.Errorf("choose a core: %w", err)
+	}
+	skip := n % max(1, ours.Count())
+	for core := 8 * int(unsafe.Sizeof(ours)); core > 0; core-- {
+		if !ours.IsSet(core - 1) {
+			continue
+		}
+		if skip == 0 {
+			return core, nil
+		}
+		skip--
+	}
+	return 0, errors.New("choose a core: this process has none")
 }

@@ -6,9 +6,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Spawn starts this program again in another role, or another program that
@@ -22,6 +25,8 @@ type Spawn struct {
 	Files      []*os.File // from descriptor 3 on
 	Conn       *os.File   // standard input and output instead of pipes
 	Stderr     *os.File   // nil = ours
+	Bound      bool       // it is killed as soon as we end, however that comes
+	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
 }
 
 // Child is a process made by Spawn. Reading and writing it speaks to its
@@ -32,8 +37,9 @@ type Child struct {
 	in  io.WriteCloser
 	out io.ReadCloser
 
-	once sync.Once
-	err  error
+	once  sync.Once
+	err   error
+	ended chan struct{} // closed when it was waited for
 }
 
 // Start runs the program. Its own session keeps a Ctrl-C of the terminal away.
@@ -55,8 +61,11 @@ func (s Spawn) Start() (*Child, error) {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
+	if s.Bound {
+		attr.Pdeathsig = syscall.SIGKILL
+	}
 	cmd.SysProcAttr = attr
-	c := &Child{cmd: cmd}
+	c := &Child{cmd: cmd, ended: make(chan struct{})}
 	var err error
 	if s.Conn != nil {
 		cmd.Stdin, cmd.Stdout = s.Conn, s.Conn
@@ -68,13 +77,40 @@ func (s Spawn) Start() (*Child, error) {
 			return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
 		}
 	}
-	if err := cmd.Start(); err != nil {
+	if err := s.start(c); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
 			return nil, fmt.Errorf("start %s: %w: not installed", s.Program, ErrUnsupported)
 		}
 		return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
 	}
 	return c, nil
+}
+
+// start starts the child's process. One that is bound to us is so to the
+// thread which starts it, and one inherits that thread's cores: such a child
+// has a thread of its own here, for as long as it lives.
+func (s Spawn) start(c *Child) error {
+	if !s.Bound && s.Core == 0 {
+		return c.cmd.Start()
+	}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never let go: the thread ends with this
+		if s.Core > 0 {
+			var set unix.CPUSet
+			set.Set(s.Core - 1)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				started <- fmt.Errorf("run on core %d: %w", s.Core-1, err)
+				return
+			}
+		}
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			<-c.ended
+		}
+	}()
+	return <-started
 }
 
 // Pid is the process' number in our PID namespace.
@@ -97,6 +133,7 @@ func (c *Child) Close() error {
 		kill := time.AfterFunc(patience, func() { c.Kill() })
 		defer kill.Stop()
 		c.err = c.cmd.Wait()
+		close(c.ended)
 	})
 	return c.err
 }
@@ -104,7 +141,10 @@ func (c *Child) Close() error {
 // Wait waits for a process that is meant to end by itself, such as one whose
 // Conn hangs up.
 func (c *Child) Wait() error {
-	c.once.Do(func() { c.err = c.cmd.Wait() })
+	c.once.Do(func() {
+		c.err = c.cmd.Wait()
+		close(c.ended)
+	})
 	return c.err
 }
 

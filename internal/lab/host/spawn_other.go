@@ -17,6 +17,8 @@ type Spawn struct {
 	Files      []*os.File
 	Conn       *os.File
 	Stderr     *os.File
+	Bound      bool
+	Core       int
 }
 
 // Child is a process made by Spawn.

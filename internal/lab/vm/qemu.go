@@ -41,6 +41,7 @@ type board struct {
 	cmdline []string // further words for the kernel
 	slots   []string // PCI addresses of the ports; nil = any
 	serial  bool     // the agent's line is the second UART
+	single  bool     // see SingleCore
 }
 
 var boards = map[string]board{
@@ -50,11 +51,18 @@ var boards = map[string]board{
 	// The board has two interrupt lines for PCI; two devices on one of them
 	// stall under load, so its ports have one each and there is no third.
 	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1, console: "ttyS0",
-		slots: []string{"0x12", "0x14"}, serial: true},
+		slots: []string{"0x12", "0x14"}, serial: true, single: true},
 }
 
 // Program is the emulator of the guest's architecture.
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
+
+// SingleCore reports whether the emulator must have one core of the machine for
+// all its threads. QEMU changes the interrupts that wait at a MIPS processor
+// from two threads without a lock (CP0_Cause, in target/mips/sysemu/cp0_timer.c
+// and hw/mips/mips_int.c): on two busy cores one is lost or left over within a
+// minute, and the guest hangs, at times with "irq 23: nobody cared".
+func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
 // MaxPorts is how many ports a guest of an architecture can have, 0 = any.
 func MaxPorts(arch string) int { return len(boards[arch].slots) }
