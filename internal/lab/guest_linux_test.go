@@ -3,8 +3,12 @@ package lab_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,17 +23,18 @@ import (
 )
 
 // TestCampaignOutlivesAGuest: the trial in which a router's kernel panics
-// fails with its last words, and the next one runs on a fresh guest with the
-// same settings.
+// fails with its last words, so does the one in which its processors stand
+// still, long before its time is over, and each next one runs on a fresh guest
+// with the same settings.
 func TestCampaignOutlivesAGuest(t *testing.T) {
 	p := labtest.ReadPlan(t, `
 name: x
-method: {runs: 3, order: listed, seed: 1}
+method: {runs: 5, order: listed, seed: 1}
 matrix: {streams: 1, txqueuelen@router: 77}
 measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
 `, registry.Vocabulary())
 	p.Design.Method.Duration = 200 * time.Millisecond
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
 	l, err := labs.For(ctx, "forward")
@@ -39,14 +44,18 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	}
 	var trials labtest.Trials
 	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
-		Prober: node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 5 * time.Second}
+		Prober: node.Prober(), Probes: node.Probes(), Store: &trials}
 	started := 0
 	c.Sink = func(e record.Event) {
 		if e.Event == "trial-started" {
 			started++
 		}
-		if e.Event == "phase" && e.Phase == record.PhaseWarmup && started == 2 {
+		switch {
+		case e.Event != "phase" || e.Phase != record.PhaseWarmup:
+		case started == 2:
 			crash(t, l)
+		case started == 4:
+			freeze(t, l)
 		}
 	}
 	if err := c.Prepare(ctx); err != nil {
@@ -59,23 +68,59 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		t.Errorf("queue length of the fresh guest: got %s, want the plan's 77", got)
 	}
 	var got []string
-	for _, tr := range trials {
+	said := map[int]string{1: "Kernel panic", 3: "hung, no answer within 10s"}
+	for i, tr := range trials {
 		got = append(got, tr.Status)
 		if tr.Failure == nil {
 			continue
 		}
-		t.Log(tr.ID, ": ", tr.Failure.Phase, ": ", tr.Failure.Error)
-		if !strings.Contains(tr.Failure.Error, "Kernel panic") {
-			t.Errorf("failure of trial %s: got %q, want the console's last words in it", tr.ID, tr.Failure.Error)
+		took := time.Duration(tr.Ended - tr.Origin)
+		t.Log(tr.ID, ": ", took, ": ", tr.Failure.Phase, ": ", tr.Failure.Error)
+		if !strings.Contains(tr.Failure.Error, said[i]) || !strings.Contains(tr.Failure.Error, "its console") {
+			t.Errorf("failure of trial %s: got %q, want %q and the console's last words in it", tr.ID, tr.Failure.Error, said[i])
+		}
+		if took > 30*time.Second {
+			t.Errorf("trial %s: it was noticed after %v only", tr.ID, took)
 		}
 	}
-	want := []string{record.TrialOK, record.TrialFailed, record.TrialOK}
+	want := []string{record.TrialOK, record.TrialFailed, record.TrialOK, record.TrialFailed, record.TrialOK}
 	if !slices.Equal(got, want) {
 		t.Errorf("trials: got %v, want %v", got, want)
 	}
 	if err := c.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
+}
+
+// freeze stops the emulator of the lab's guest.
+func freeze(t *testing.T, l *lab.Lab) {
+	pids := emulators(t, l.ID)
+	if len(pids) != 1 {
+		t.Errorf("emulators of lab %s: got %v, want one", l.ID, pids)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// emulators finds the processes of QEMU that write their console into the
+// directory of a lab.
+func emulators(t *testing.T, id string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		words, _ := os.ReadFile(f)
+		if strings.HasPrefix(string(words), "qemu-system-") && strings.Contains(string(words), "/"+id+"/") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // crash has the router's kernel panic, which ends QEMU, and waits for that.

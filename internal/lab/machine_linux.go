@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -92,6 +93,8 @@ type running struct {
 	far   host.Agent
 	words func() string // the last it has said, as of the first call
 	as    agent.Arranged
+	hung  atomic.Bool   // it was ended because it hung
+	ended chan struct{} // closed when QEMU has ended
 }
 
 func newMachine(node string, q machineRequest) *machine {
@@ -130,19 +133,36 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 		host.Refuse(ctx, c, fmt.Errorf("%w: %w", host.ErrUnreachable, err))
 		return
 	}
-	host.Gateway(ctx, c, g.far, func(err error) error {
-		if !errors.Is(err, host.ErrUnreachable) || awake(ctx, g.far) {
+	ends := map[string]host.Handler{verbEnds: func(ctx context.Context, _ host.Session) error {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-g.ended:
+			return m.epitaph(g)
+		}
+	}}
+	host.Gateway(ctx, c, g.far, ends, func(err error) error {
+		if !errors.Is(err, host.ErrUnreachable) || look(ctx, g.far) == nil {
 			return err
 		}
-		return fmt.Errorf("guest %s has ended: %w; its console%s", m.node, host.ErrUnreachable, g.words())
+		return m.epitaph(g)
 	})
+}
+
+// epitaph is what is said of a guest that has ended.
+func (m *machine) epitaph(g *running) error {
+	how := "has ended"
+	if g.hung.Load() {
+		how = fmt.Sprintf("hung, %v, and was ended", errHangs)
+	}
+	return fmt.Errorf("guest %s %s: %w; its console%s", m.node, how, host.ErrUnreachable, g.words())
 }
 
 // living is the guest that runs, a fresh one if need be.
 func (m *machine) living(ctx context.Context) (*running, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.guest != nil && awake(ctx, m.guest.far) {
+	if m.guest != nil && look(ctx, m.guest.far) == nil {
 		return m.guest, nil
 	}
 	m.kill()
@@ -152,26 +172,47 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// Whoever connects finds out within wakeTime × wakeTries that a guest hangs.
-// It is asked again because a serial line may lose a question.
+// A guest that has not answered within wakeTime × wakeTries hangs; it is asked
+// every wakeEvery, and by whoever connects. It is asked again because a serial
+// line may lose a question, and a guest that is emulated on a busy machine may
+// be slow.
 const (
+	wakeEvery = time.Second
 	wakeTime  = 5 * time.Second
 	wakeTries = 2
 )
 
-func awake(ctx context.Context, far host.Agent) bool {
+// guard ends a guest that hangs, so that whoever waits for it is told.
+func (m *machine) guard(g *running) {
+	for {
+		select {
+		case <-g.ended:
+			return
+		case <-time.After(wakeEvery):
+		}
+		if look(context.Background(), g.far) == errHangs {
+			g.words()
+			g.hung.Store(true)
+			g.child.Kill()
+		}
+	}
+}
+
+// errHangs means that a guest is there and does not answer.
+var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
+
+// look asks whether a guest answers: the error is errHangs if it does not, and
+// ErrUnreachable if it has ended.
+func look(ctx context.Context, far host.Agent) error {
 	for range wakeTries {
 		ctx, cancel := context.WithTimeout(ctx, wakeTime)
 		_, _, err := far.Clock(ctx)
 		cancel()
-		if err == nil {
-			return true
-		}
-		if errors.Is(err, host.ErrUnreachable) {
-			return false
+		if err == nil || errors.Is(err, host.ErrUnreachable) {
+			return err
 		}
 	}
-	return false
+	return errHangs
 }
 
 // kill ends the guest, if there is one.
@@ -203,7 +244,11 @@ func (m *machine) boot() error {
 	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), as); err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
-	go m.guest.child.Wait() // reaps it when it ends
+	go func() {
+		g.child.Wait() // reaps it when it ends
+		close(g.ended)
+	}()
+	go m.guard(g)
 	return nil
 }
 
@@ -267,7 +312,8 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 		child.Close()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
-	return &running{child, far, sync.OnceValue(func() string { return lastWords(m.q.Console) }), as}, nil
+	return &running{child: child, far: far, as: as, ended: make(chan struct{}),
+		words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}, nil
 }
 
 // coreFor chooses a core for the n-th guest of a lab, counted from 1 and from

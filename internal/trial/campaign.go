@@ -45,7 +45,7 @@ type Campaign struct {
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
 	Done    []record.Trial                                 // of the run that is resumed
-	Slack   time.Duration                                  // what a trial may take beyond its own times; 0 = 20 s
+	Slack   time.Duration                                  // what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 
 	mu       sync.Mutex // guards Sink: events come from several goroutines
 	benches  map[string]*bench

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -16,6 +17,17 @@ import (
 
 // usualSlack is a Campaign's Slack where none is given.
 const usualSlack = 20 * time.Second
+
+// guestSlack is that of a lab whose routers are guests: emulated on a busy
+// machine they are slow, and those that hang are noticed long before.
+const guestSlack = 60 * time.Second
+
+func (c *Campaign) slackOf(row record.Row) time.Duration {
+	if b := c.benches[row.Factors["topology"]]; b != nil && b.lab.Guest != nil {
+		return guestSlack
+	}
+	return usualSlack
+}
 
 // attempt is one trial in the making.
 type attempt struct {
@@ -37,7 +49,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int) (*record
 	m := c.Run.Design.Method
 	slack := c.Slack
 	if slack == 0 {
-		slack = usualSlack
+		slack = c.slackOf(row)
 	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
@@ -77,6 +89,10 @@ func (a *attempt) evidence(ctx context.Context) {
 }
 
 func (a *attempt) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var guards sync.WaitGroup
+	defer guards.Wait()
+	defer cancel(nil)
 	steps := []struct {
 		phase string
 		do    func(context.Context) error
@@ -101,6 +117,14 @@ func (a *attempt) run(ctx context.Context) error {
 				return cause
 			}
 			return err
+		}
+		if s.phase == record.PhaseSetup {
+			// The load's ends would wait in vain for a router that is gone.
+			guards.Go(func() {
+				if err := a.lab.Guard(ctx); err != nil {
+					cancel(err)
+				}
+			})
 		}
 	}
 	return nil

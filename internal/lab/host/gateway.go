@@ -13,8 +13,12 @@ import (
 // else's; far stays open, and undoes in its own time. If far is lost, the
 // controller's sessions end with ErrUnreachable, also those that it opens
 // later; explain, unless it is nil, words that and every other error of far.
-func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, explain func(error) error) error {
+// Verbs of own are served here instead of by far.
+func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler, explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
+		if h := own[verb]; h != nil {
+			return h
+		}
 		return func(ctx context.Context, near Session) error {
 			err := pass(ctx, verb, near, far)
 			if err != nil && explain != nil && ctx.Err() == nil {

@@ -22,9 +22,10 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 	go func() { defer close(served); Serve(context.Background(), b, handlers) }()
 	far = Connect(a)
 	gateways := make(chan error, n)
+	own := map[string]Handler{"gateway/name": func(_ context.Context, s Session) error { return s.Send("gateway") }}
 	for range n {
 		c, d := net.Pipe()
-		go func() { gateways <- Gateway(context.Background(), d, far, nil) }()
+		go func() { gateways <- Gateway(context.Background(), d, far, own, nil) }()
 		near = append(near, Connect(c))
 	}
 	t.Cleanup(func() {
@@ -82,6 +83,10 @@ func TestGatewayServesSeveralControllers(t *testing.T) {
 			}
 			if err := a.Invoke(t.Context(), "x/none", nil, nil); !errors.Is(err, ErrUnknownVerb) {
 				t.Errorf("controller %d: unknown verb: got %v, want ErrUnknownVerb", i, err)
+			}
+			var name string
+			if err := a.Invoke(t.Context(), "gateway/name", nil, &name); err != nil || name != "gateway" {
+				t.Errorf("controller %d: what the gateway serves itself: got %q, %v", i, name, err)
 			}
 			if off, bound, err := a.Clock(t.Context()); err != nil || off < -bound || off > bound {
 				t.Errorf("controller %d: clock of this process: offset %d ± %d, %v", i, off, bound, err)
