@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -324,7 +323,7 @@ func coreFor(n int) (int, error) {
 		return 0, fmt.Errorf("choose a core: %w", err)
 	}
 	skip := n % max(1, ours.Count())
-	for core := 8 * int(unsafe.Sizeof(ours)); core > 0; core-- {
+	for core := 64 * len(ours); core > 0; core-- {
 		if !ours.IsSet(core - 1) {
 			continue
 		}
