@@ -50,6 +50,7 @@ var baselineLevels = map[string]struct{ level, words string }{
 
 	"napi_threaded": {"off", "of the same received in softirqs"},
 	"idle_policies": {"0", "of the same without idle policies"},
+	"idle_tunnels":  {"0", "of the same without idle tunnels"},
 	"link_mtu":      {"", "of the same with the default link MTU"},
 }
 

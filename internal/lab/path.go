@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ type laid struct {
 	slot   int
 	used   int
 	burden bool // not to be up while other paths are measured
+	follow []Followed
 }
 
 // Path is a way between the near and the far node: the plain one (slot 0)
@@ -29,6 +31,7 @@ type Path struct {
 	Tunnel   tunnel.Path // nil on the plain path
 	Resolved string      // the tunnel's implementation: "none", "wireguard-userspace", …
 	Beside   []Lane      // the other tunnels, if there are several
+	Settings []Followed  // of nodes, as they hold on the tunnels' devices
 }
 
 // Lane is one of the ways that a path consists of.
@@ -69,9 +72,10 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 // up. Those that burden other paths are taken down when another is wanted.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	l.wanted = nil
+	follow := l.following()
 	if s.Kind != "none" && s.Kind != "" {
 		for i := range max(s.Count, 1) {
-			l.wanted = append(l.wanted, s.key(i))
+			l.wanted = append(l.wanted, s.key(i)+wordsOf(follow))
 		}
 	}
 	if len(l.wanted) >= Slots {
@@ -87,10 +91,11 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	p := Path{Resolved: "none"}
 	l.clock++
 	for i, key := range l.wanted {
-		t, err := l.stand(ctx, key, s)
+		t, err := l.stand(ctx, key, s, follow)
 		if err != nil {
 			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
 		}
+		p.Settings = append(p.Settings, t.follow...)
 		if i > 0 {
 			p.Beside = append(p.Beside, Lane{t.slot, t.Path})
 			continue
@@ -104,12 +109,15 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 }
 
 // stand returns the tunnel of a key, laid now unless it is up.
-func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec) (*laid, error) {
+func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec, follow []record.Setting) (*laid, error) {
 	t := l.tunnels[key]
 	if t == nil {
 		var err error
 		if t, err = l.lay(ctx, key, s); err != nil {
 			return nil, err
+		}
+		if err = l.follow(ctx, t, follow); err != nil {
+			return nil, errors.Join(err, l.lower(ctx, key))
 		}
 	}
 	t.used = l.clock

@@ -110,6 +110,7 @@ var settings = map[string][]record.Setting{
 	"irq_affinity":  {{Node: "router", Value: "1"}},
 	"cpu_quota":     {{Node: "host", Value: "25%"}},
 	"idle_policies": {{Node: "router", Value: "20"}},
+	"idle_tunnels":  {{Node: "router", Value: "3"}},
 }
 
 func TestKnobs(t *testing.T) {

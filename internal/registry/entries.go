@@ -72,6 +72,7 @@ func kernelTest(family, name string) string {
 		"knob irq_affinity":  "registry.TestGuestKnobs",
 		"knob cpu_quota":     "registry.TestGuestKnobs",
 		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob idle_tunnels":  "registry.TestGuestKnobs",
 
 		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",
 		"engine iperf3": "trial/traffic.TestIperf3EveryOpenerAndDirection",

@@ -104,6 +104,8 @@ func levelWords(name, value string) string {
 		return value + " tunnels"
 	case "outer_ip":
 		return "IPv" + value + " outside"
+	case "idle_tunnels":
+		return value + " idle tunnels"
 	case "idle_policies":
 		return value + " idle policies"
 	}

@@ -90,8 +90,13 @@ func nameCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
 	var parts []string
 	for _, name := range sortedKeys(c.Resolved) {
-		if !strings.EqualFold(c.Resolved[name], c.Factors[name]) {
-			parts = append(parts, c.Resolved[name])
+		knob, place, _ := strings.Cut(name, "@")
+		switch got := c.Resolved[name]; {
+		case strings.EqualFold(got, c.Factors[name]) || got == c.Factors[knob]:
+		case place != "":
+			parts = append(parts, name+" "+got)
+		default:
+			parts = append(parts, got)
 		}
 	}
 	parts = append(parts, "n = "+fmt.Sprint(c.Runs))

@@ -168,9 +168,22 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
+	a.follow(path.Settings)
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	a.t.Caveats = append(a.t.Caveats, a.way.caveats()...)
 	return err
+}
+
+// follow notes which of a node's settings hold on its tunnel's devices.
+func (a *attempt) follow(settings []lab.Followed) {
+	for _, f := range settings {
+		if f.Cannot == "" {
+			a.t.Resolved[f.Knob+"@"+f.Node+".tunnel"] = f.Value
+			continue
+		}
+		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "tunnel-not-set",
+			Text: fmt.Sprintf("%s=%s does not hold on the tunnel's device %s of %s: %s", f.Knob, f.Value, f.Port, f.Node, f.Cannot)})
+	}
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {

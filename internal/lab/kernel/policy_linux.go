@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idleMark is the reqid that tells our idle policies from anyone else's.
+// idleMark is the reqid that tells our idle policies from anyone else's, and
+// the group of our idle tunnels' devices.
 const idleMark = 0x63_70_69 // "cpi"
 
 func policyDirections() []netlink.Dir {

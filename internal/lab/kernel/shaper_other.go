@@ -17,3 +17,5 @@ func NAPIThreaded(dev string) (bool, error)           { return false, ErrUnsuppo
 func SetNAPIThreaded(dev string, on bool) error       { return ErrUnsupported }
 func IdlePolicies() (int, error)                      { return 0, ErrUnsupported }
 func SetIdlePolicies(n int) error                     { return ErrUnsupported }
+func IdleTunnels() (int, error)                       { return 0, ErrUnsupported }
+func SetIdleTunnels(n int) error                      { return ErrUnsupported }

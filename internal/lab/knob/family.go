@@ -56,6 +56,10 @@ type Like interface {
 	ReadLike(ctx context.Context, p Place, s State) (State, error)
 }
 
+// OnTunnels is implemented by knobs whose setting of all of a node's ports is
+// also that of the devices of tunnels which end there.
+type OnTunnels interface{ OnTunnels() bool }
+
 // Checker is implemented by knobs that a kernel may lack.
 type Checker interface {
 	Check(ctx context.Context, p Place, s State) check.Answer

@@ -9,8 +9,9 @@ import (
 // scheduler can move, instead of in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
 	return &perPort{
-		name:  "napi_threaded",
-		parse: func(text string) (State, error) { return parseSwitch("napi_threaded", text) },
+		name:    "napi_threaded",
+		tunnels: true,
+		parse:   func(text string) (State, error) { return parseSwitch("napi_threaded", text) },
 		read: func(dev string) (State, error) {
 			on, err := kernel.NAPIThreaded(dev)
 			if on {

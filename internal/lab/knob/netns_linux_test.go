@@ -83,8 +83,9 @@ func levels() map[string][]struct {
 		"policer":       {{"50M", false}, {"off", true}},
 		"napi_threaded": {{"on", false}},
 		"idle_policies": {{"50", true}, {"0", true}},
-		"cpu_count":     {{"1", false}},                  // of a guest only
-		"irq_affinity":  {{"0", false}},                  // veth has no interrupts
+		"cpu_count":     {{"1", false}}, // of a guest only
+		"irq_affinity":  {{"0", false}}, // veth has no interrupts
+		"idle_tunnels":  {{"3", false}, {"0", true}},
 		"cpu_quota":     {{"off", true}, {"25%", false}}, // see TestCPUQuotaHoldsThreads
 		"cpus":          {{"0", true}, {"masks 1 2", true}, {"off", true}},
 	}

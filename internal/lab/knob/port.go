@@ -21,9 +21,13 @@ type perPort struct {
 	apply func(dev string, s State) error
 	same  func(want, got State) bool             // nil: equal
 	check func(dev string, s State) check.Answer // nil: nothing can lack
+
+	tunnels bool // the setting of all ports is also that of tunnels' devices
 }
 
 func (k *perPort) Name() string { return k.name }
+
+func (k *perPort) OnTunnels() bool { return k.tunnels }
 
 func (k *perPort) Parse(text string) (State, error) {
 	text = strings.TrimSpace(text)
