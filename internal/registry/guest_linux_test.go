@@ -50,7 +50,7 @@ napi_threaded@router=on                    # cat /sys/class/net/wan/threaded => 
 offload@router=wire                        # ethtool -k wan => generic-receive-offload: off
 offload@router=rx-gro=off                  # ethtool -k wan => generic-receive-offload: off
 offload@router=gro=on udp-gro=on  # ethtool -k wan => rx-udp-gro-forwarding: on
-idle_policies@router=100
+idle_policies@router=20
 irq_affinity@router=1                      # cat /proc/irq/29/smp_affinity_list => 1
 irq_affinity@router.wan=0-1
 cpu_count@router=1                         # cat /sys/devices/system/cpu/online => 0
