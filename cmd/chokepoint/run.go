@@ -115,7 +115,8 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		return errors.Join(err, x.shut())
 	}
 	defer func() { err = errors.Join(err, x.shut()) }()
-	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts()}
+	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
+		Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	if x.attach != "" {
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
 			return &exitError{codeUsage, err}

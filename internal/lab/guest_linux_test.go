@@ -36,7 +36,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	p.Design.Method.Duration = 200 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
+	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t), Keep: t.TempDir()}
 	l, err := labs.For(ctx, "forward")
 	labtest.Refused(t, err)
 	if err != nil {
@@ -89,6 +89,10 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	}
 	if err := c.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
+	}
+	kept, err := os.ReadFile(filepath.Join(labs.Keep, "forward-router.console"))
+	if err != nil || strings.Count(string(kept), "ready: kernel") != 2 || !strings.Contains(string(kept), "Kernel panic") {
+		t.Errorf("console that was kept: got %q, %v, want two boots and a panic between", kept, err)
 	}
 }
 

@@ -20,6 +20,7 @@ type Locals struct {
 	Parts    Parts
 	Guest    *vm.Guest // what the routers are; nil = namespaces
 	Attached *Lab
+	Keep     string // directory that the consoles of guests are kept in, "" = nowhere
 
 	labs map[string]*Lab
 }
@@ -54,11 +55,11 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
 	for _, topology := range slices.Sorted(maps.Keys(o.labs)) {
-		err = errors.Join(err, o.labs[topology].Close(ctx))
+		err = errors.Join(err, o.labs[topology].keepConsoles(o.Keep), o.labs[topology].Close(ctx))
 		delete(o.labs, topology)
 	}
 	if o.Attached != nil {
-		err = errors.Join(err, o.Attached.Close(ctx))
+		err = errors.Join(err, o.Attached.keepConsoles(o.Keep), o.Attached.Close(ctx))
 	}
 	return err
 }
