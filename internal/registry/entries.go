@@ -45,6 +45,9 @@ func kernelTest(family, name string) string {
 	if family == "tunnel" {
 		return tunnelTest(name)
 	}
+	if family == "probe" {
+		return probeTest(name)
+	}
 	return map[string]string{
 		"topology forward":        "lab.TestUpCarriesAndLeavesNothing",
 		"topology to-router":      "lab.TestUpCarriesAndLeavesNothing",
@@ -77,23 +80,6 @@ func kernelTest(family, name string) string {
 		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",
 		"engine iperf3": "trial/traffic.TestIperf3EveryOpenerAndDirection",
 		"prober echo":   "trial/traffic.TestEchoEveryOpenerAndFamily",
-
-		"probe cpu":       "trial/probe.TestCPUMoves",
-		"probe softirq":   "trial/probe.TestSoftirqMoves",
-		"probe softnet":   "trial/probe.TestSoftnetMoves",
-		"probe netdev":    "trial/probe.TestNetdevMoves",
-		"probe link":      "trial/probe.TestLinkSeesTheCarrierComeAndGo",
-		"probe qdisc":     "trial/probe.TestQdiscMoves",
-		"probe ethtool":   "trial/probe.TestEthtoolMoves",
-		"probe snmp":      "trial/probe.TestSnmpMoves",
-		"probe conntrack": "trial/probe.TestConntrackMoves",
-		"probe memory":    "trial/probe.TestMemoryMoves",
-		"probe pressure":  "trial/probe.TestPressureMoves",
-		"probe cpufreq":   "trial/probe.TestCPUFreqMoves",
-		"probe thermal":   "trial/probe.TestThermalMoves",
-		"probe power":     "trial/probe.TestPowerMoves",
-		"probe kernellog": "trial/probe.TestKernelLogMoves",
-		"probe foreign":   "trial/probe.TestForeignMoves",
 	}[family+" "+name]
 }
 
@@ -113,5 +99,33 @@ func tunnelTest(name string) string {
 		"openvpn-chacha20-poly1305":     "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 		"openvpn-tcp":                   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
 		"openvpn-tcp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+	}[name]
+}
+
+// probeTest is the test that makes the counters of a source move.
+func probeTest(name string) string {
+	return map[string]string{
+		"cpu":       "trial/probe.TestCPUMoves",
+		"softirq":   "trial/probe.TestSoftirqMoves",
+		"softnet":   "trial/probe.TestSoftnetMoves",
+		"netdev":    "trial/probe.TestNetdevMoves",
+		"link":      "trial/probe.TestLinkSeesTheCarrierComeAndGo",
+		"qdisc":     "trial/probe.TestQdiscMoves",
+		"ethtool":   "trial/probe.TestEthtoolMoves",
+		"snmp":      "trial/probe.TestSnmpMoves",
+		"conntrack": "trial/probe.TestConntrackMoves",
+		"memory":    "trial/probe.TestMemoryMoves",
+		"pressure":  "trial/probe.TestPressureMoves",
+		"cpufreq":   "trial/probe.TestCPUFreqMoves",
+		"thermal":   "trial/probe.TestThermalMoves",
+		"power":     "trial/probe.TestPowerMoves",
+		"kernellog": "trial/probe.TestKernelLogMoves",
+		"foreign":   "trial/probe.TestForeignMoves",
+		"guests":    "lab.TestProbesOfAGuest",
+		"clock":     "trial/probe.TestClockMoves",
+		"drops":     "lab.TestProbesOfAGuest",
+		"xfrm":      "lab.TestProbesOfAGuest",
+		"wireguard": "lab.TestProbesOfAGuest",
+		"flows":     "trial/probe.TestFlowsMove",
 	}[name]
 }

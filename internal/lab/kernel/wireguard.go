@@ -36,3 +36,11 @@ type WireGuardStats struct {
 	Sent, Received uint64
 	Handshake      time.Time
 }
+
+// WireGuardPeer is one peer of one of the kernel's devices. Index is its place
+// in the kernel's list: a peer is named by it, never by its key.
+type WireGuardPeer struct {
+	Device string
+	Index  int
+	WireGuardStats
+}

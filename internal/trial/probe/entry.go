@@ -14,7 +14,8 @@ func All(root Root) []Probe {
 		cpu(root), softirq(root), softnet(root), netdev(root), qdisc(root),
 		link(root), ethtool(root), snmp(root), conntrack(root),
 		memory(root), pressure(root), cpufreq(root), thermal(root), power(root),
-		kernellog(root), foreign(root),
+		kernellog(root), foreign(root), guests(root), clock(root), drops(root),
+		xfrm(root), wireguard(root), flows(root),
 	}
 }
 

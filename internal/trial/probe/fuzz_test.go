@@ -126,3 +126,32 @@ func FuzzParseCPUInfo(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseFlows(f *testing.F) {
+	f.Add(flowDump(statusOffload, statusHW, 0))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, done, err := parseFlows(b, flowCount{}); err != nil && (got != flowCount{} || done) {
+			t.Errorf("got %v %v with error %v", got, done, err)
+		}
+	})
+}
+
+func FuzzParseDropFormat(f *testing.F) {
+	f.Add([]byte(dropFormat))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, err := parseDropFormat(b); (err != nil) != (got == nil) {
+			t.Errorf("got %v with error %v", got, err)
+		}
+	})
+}
+
+func FuzzParseDropHist(f *testing.F) {
+	f.Add([]byte(dropHist))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dst := []float64{0, 0, -7}
+		if got, err := parseDropHist(b, map[uint64]int{2: 1, 9: 12}, dst); err != nil && got != 0 || dst[2] != -7 {
+			t.Errorf("got %v, %v with error %v", got, dst, err)
+		}
+	})
+}

@@ -248,3 +248,46 @@ func anyMoves(t *testing.T, s Sampler) {
 	}
 	t.Errorf("nothing moved in %v", before)
 }
+
+// The rate of a loop cannot be made to move here; it must be plausible, of
+// every core, and what is taken away must not make it larger.
+func TestClockMoves(t *testing.T) {
+	s := open(t, clock(Root{})).(*clockSampler)
+	best := map[int]float64{}
+	for range 4 * len(s.cores) {
+		row := make([]float64, len(s.Columns()))
+		must(t, s.Sample(row))
+		for i, core := range s.cores {
+			rate, top := row[2*i], row[2*i+1]
+			if rate == rate && !(rate > 1e6 && rate <= top && top < 1e11) {
+				t.Errorf("core %d: got a rate of %v and a best one of %v, want both plausible and in this order", core, rate, top)
+			}
+			if top == top {
+				best[core] = max(best[core], top)
+			}
+		}
+	}
+	if len(best) != len(s.cores) {
+		t.Errorf("cores: got rates of %v, want of %v", best, s.cores)
+	}
+	before, err := allowedCores()
+	must(t, err)
+	if len(before) != len(s.cores) {
+		t.Errorf("cores that the thread may run on afterwards: got %v, want %v", before, s.cores)
+	}
+}
+
+func TestFlowsMove(t *testing.T) {
+	a, b := pair(t)
+	addresses(t, a, b)
+	if err := kernel.SetFirewall(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
+		t.Logf("%v", err)
+		t.Skip("skip: the kernel has no connection tracking")
+	}
+	t.Cleanup(func() { must(t, kernel.SetFirewall(kernel.Firewall{})) })
+	s := open(t, flows(Root{}))
+	moves(t, s, func() { flood(t, a, 1) }, "flows_tracked")
+	if got := sample(t, s)["flows_offloaded"]; got != 0 {
+		t.Errorf("flows_offloaded without a flow table: got %v, want 0", got)
+	}
+}

@@ -170,7 +170,7 @@ func qdisc(Root) Probe {
 // qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not
 // measurements.
 type qdiscSampler struct {
-	s       *qdiscSocket
+	s       *dumpSocket
 	now     []qdiscLine
 	known   []qdiscLine // what the columns describe
 	columns []string
@@ -209,12 +209,39 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	return nil
 }
 
-func (s *qdiscSampler) read() error {
-	list, err := s.s.dump(s.now[:0])
-	if err == nil {
-		s.now = list
+func openQdisc() (Sampler, error) {
+	socket, err := openQdiscDump()
+	if err != nil {
+		return nil, err
 	}
-	return err
+	s := &qdiscSampler{s: socket}
+	if err := s.read(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.describe()
+	return s, nil
+}
+
+// read dumps all queueing disciplines of this network namespace.
+func (s *qdiscSampler) read() error {
+	if err := s.s.ask(); err != nil {
+		return err
+	}
+	for list := s.now[:0]; ; {
+		b, err := s.s.next()
+		if err != nil {
+			return err
+		}
+		var done bool
+		if list, done, err = parseQdiscs(b, list); err != nil {
+			return err
+		}
+		if done {
+			s.now = list
+			return nil
+		}
+	}
 }
 
 func (s *qdiscSampler) describe() {

@@ -131,12 +131,12 @@ func TestColumnsAreDeclared(t *testing.T) {
 func TestByScope(t *testing.T) {
 	list := All(Root{})
 	machine := Names(ByScope(list, record.ScopeHost))
-	want := []string{"cpu", "softirq", "softnet", "memory", "pressure", "cpufreq", "thermal", "power", "kernellog", "foreign"}
+	want := []string{"cpu", "softirq", "softnet", "memory", "pressure", "cpufreq", "thermal", "power", "kernellog", "foreign", "guests", "clock", "drops"}
 	if d := cmp.Diff(machine, want); d != "" {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
 	own := Names(ByScope(list, record.ScopeNode))
-	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack"}); d != "" {
+	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm", "wireguard", "flows"}); d != "" {
 		t.Errorf("node scope (-got +want):\n%s", d)
 	}
 }

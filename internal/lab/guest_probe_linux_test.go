@@ -1,0 +1,204 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// TestProbesOfAGuest moves, on one guest, the counters of the sources that
+// only a machine of its own or its host is sure to have.
+func TestProbesOfAGuest(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
+	l, err := labs.For(ctx, "forward")
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := labs.Close(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("guests", func(t *testing.T) {
+		got := watched(t, l, lab.HostNode, "guests", func() { labtest.Exec(t, l, "router", "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done") })
+		if ns := total(got, "/guest_cpu_ns"); !(ns > 100e6) {
+			t.Errorf("CPU time of QEMU's threads during work in the guest: got %v ns in %v, want more than 100 ms", ns, got)
+		}
+	})
+	router := func(script string) func() {
+		return func() { labtest.Exec(t, l, "router", "sh", "-c", script) }
+	}
+	t.Run("drops", func(t *testing.T) {
+		got := watched(t, l, "router", "drops", router("nc -w 1 127.0.0.1 9 </dev/null || true"))
+		if got["NO_SOCKET/skb_drops"] < 1 || got["skb_drops"] < got["NO_SOCKET/skb_drops"] {
+			t.Errorf("drops after a datagram to a closed port: got %v, want one for NO_SOCKET", got)
+		}
+		if left := labtest.Exec(t, l, "router", "ls", "/sys/kernel/tracing/instances"); left != "" {
+			t.Errorf("tracing instances after the watch: got %q, want none", left)
+		}
+	})
+	t.Run("xfrm", func(t *testing.T) {
+		const policy = "src 198.18.1.2/32 dst 198.18.1.1/32 dir out"
+		got := watched(t, l, "router", "xfrm", router("ip xfrm policy add "+policy+" action block; ping -c 1 -W 1 198.18.1.1; ip xfrm policy delete "+policy))
+		if got["XfrmOutPolBlock"] < 1 {
+			t.Errorf("XfrmOutPolBlock after a packet that a policy blocks: got %v, want one", got)
+		}
+	})
+	t.Run("wireguard", func(t *testing.T) {
+		router(twoTunnels)()
+		got := watched(t, l, "router", "wireguard", router("wg set wgt0 peer $(wg show wgt1 public-key) endpoint 127.0.0.1:51902 persistent-keepalive 1; sleep 2"))
+		for _, column := range []string{"wgt0.peer0/tx_bytes", "wgt0.peer0/rx_bytes", "wgt1.peer0/tx_bytes", "wgt1.peer0/rx_bytes"} {
+			if got[column] < 92 { // the answer to a handshake
+				t.Errorf("%s after a handshake: got %v in %v, want a message of it at least", column, got[column], got)
+			}
+		}
+	})
+}
+
+// twoTunnels makes two devices of one guest that know each other.
+const twoTunnels = `set -e
+for i in 0 1; do ip link add wgt$i type wireguard; wg genkey >/tmp/key$i; wg set wgt$i private-key /tmp/key$i listen-port 5190$((i+1)); ip link set wgt$i up; done
+wg set wgt0 peer $(wg show wgt1 public-key) allowed-ips 198.18.77.1/32
+wg set wgt1 peer $(wg show wgt0 public-key) allowed-ips 198.18.77.0/32
+rm /tmp/key0 /tmp/key1`
+
+// watched is by how much each column of a source grew while work was done, a
+// level's last value less its first.
+func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[string]float64 {
+	t.Helper()
+	ctx := labtest.Context(t)
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := probe.Watch(ctx, n.Agent, node, []string{source}, probe.WatchOptions{Own: []int{os.Getpid(), l.Holder}, Alone: l.OwnKernel(node)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	from := host.Monotonic()
+	if err := w.Schedule(from); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	work()
+	to := host.Monotonic()
+	if err := w.Schedule(to); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	data, err := w.Collect(ctx, from, host.Monotonic())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data.Samples) != 1 || data.Samples[0].Table == nil {
+		t.Fatalf("samples of %s: got %+v, want a table", source, data.Samples)
+	}
+	logCost(t, source, data)
+	table := data.Samples[0].Table
+	out := map[string]float64{}
+	for i, name := range table.Names {
+		out[name] = table.V[i][len(table.T)-1] - table.V[i][0]
+	}
+	return out
+}
+
+func logCost(t *testing.T, source string, data record.NodeData) {
+	for _, c := range data.Cost {
+		if c.Probe == source {
+			t.Logf("%s: %d reads of %.0f µs", source, c.Reads, float64(c.CPUNs)/1e3/float64(max(c.Reads, 1)))
+		}
+	}
+}
+
+// total adds the columns that end so.
+func total(growth map[string]float64, suffix string) float64 {
+	sum := 0.0
+	for name, v := range growth {
+		if strings.HasSuffix(name, suffix) {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// TestTrialShowsWhatAGuestDoes: with a flow table the connections of a trial
+// are marked while they run, without one they are not; and what the guest's
+// processors cost the host is known.
+func TestTrialShowsWhatAGuestDoes(t *testing.T) {
+	p := labtest.ReadPlan(t, `
+name: x
+method: {runs: 1, order: listed, seed: 1}
+matrix: {streams: 2, flowtable@router: [off, on]}
+measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
+`, registry.Vocabulary())
+	p.Design.Method.Duration = 1500 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	labs := &lab.Locals{Owner: "flows", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
+	_, err := labs.For(ctx, "forward")
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trials labtest.Trials
+	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+		Prober: node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 20 * time.Second}
+	if err := errors.Join(c.Prepare(ctx), execute(ctx, c)); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if len(trials) != 2 {
+		t.Fatalf("trials: got %d, want 2", len(trials))
+	}
+	for i, on := range []bool{false, true} {
+		tr := trials[i]
+		if tr.Status != record.TrialOK {
+			t.Fatalf("trial %s: got %s, %+v", tr.ID, tr.Status, tr.Failure)
+		}
+		if got := largest(tr.Nodes["router"], "flows", "flows_offloaded"); (got > 0) != on {
+			t.Errorf("flow table %v: got %v offloaded connections at most", on, got)
+		}
+		if got := largest(tr.Nodes[lab.HostNode], "guests", "router/vcpu0/guest_cpu_ns"); !(got > 0) {
+			t.Errorf("CPU time of the guest's first processor: got %v, want some", got)
+		}
+	}
+}
+
+func execute(ctx context.Context, c *trial.Campaign) error {
+	_, err := c.Execute(ctx)
+	return err
+}
+
+// largest is the largest value of a column, 0 if it has none.
+func largest(n record.NodeData, source, column string) float64 {
+	top := 0.0
+	for _, s := range n.Samples {
+		if s.Probe != source {
+			continue
+		}
+		for _, v := range s.Table.Column(column) {
+			if v > top {
+				top = v
+			}
+		}
+	}
+	return top
+}

@@ -1,0 +1,97 @@
+package probe
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// clock times a fixed piece of work, which tells how fast a processor really
+// is where no frequency is known, as in a virtual machine, and how much of it
+// is taken away unseen, as by a quota on the host.
+func clock(root Root) Probe {
+	metrics := []record.Metric{
+		level(record.ScopeHost, "loop_rate", "1/s", "rounds of a fixed loop of dependent integer operations that this core does per second, interruptions included; each core in turn"),
+		level(record.ScopeHost, "loop_rate_best", "1/s", "the same in the best of the short runs: what the clock of the core allows"),
+	}
+	open := func() (Sampler, error) { return openClock(root) }
+	return entry{name: "clock", slow: true, metrics: metrics, check: openCheck(open), open: open}
+}
+
+// A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 %
+// of a core. One run would be too short to meet a pause that a host makes
+// every 10 ms, and a longer one would hide the clock behind an interrupt.
+const (
+	clockRuns  = 16
+	clockRunNs = 50e3
+)
+
+type clockSampler struct {
+	rounds  int
+	cores   []int
+	columns []string
+	turn    int
+	result  uint64 // kept, so that the work has to be done
+}
+
+func openClock(root Root) (Sampler, error) {
+	// A machine is known by its processors: without /proc this is no node's.
+	f, err := openFile(root.proc("stat"), "no kernel statistics; is /proc mounted?")
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	s := &clockSampler{rounds: 64}
+	if s.cores, err = allowedCores(); err != nil {
+		return nil, err
+	}
+	for _, c := range s.cores {
+		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate", cpuLabel(c)+"/loop_rate_best")
+	}
+	for s.rounds < 1<<24 && s.best(3) < clockRunNs {
+		s.rounds *= 2
+	}
+	return s, nil
+}
+
+// best is the shortest of some runs.
+func (s *clockSampler) best(runs int) int64 {
+	shortest := int64(1 << 62)
+	for range runs {
+		shortest = min(shortest, s.run())
+	}
+	return shortest
+}
+
+// run does the work once and returns how long it took.
+func (s *clockSampler) run() int64 {
+	start := host.Monotonic()
+	x := s.result | 1
+	for range s.rounds {
+		x ^= x << 13 // xorshift (Marsaglia 2003): each step needs the one before
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	s.result = x
+	return max(host.Monotonic()-start, 1)
+}
+
+func (s *clockSampler) Columns() []string { return s.columns }
+
+// Sample measures one core, the next one in turn; it leaves the thread where
+// it may run.
+func (s *clockSampler) Sample(dst []float64) error {
+	fill(dst, nan)
+	i := s.turn % len(s.cores)
+	s.turn++
+	return onCore(s.cores[i], func() {
+		total, best := int64(0), int64(1<<62)
+		for range clockRuns {
+			took := s.run()
+			total, best = total+took, min(best, took)
+		}
+		dst[2*i] = float64(s.rounds) * clockRuns / float64(total) * 1e9
+		dst[2*i+1] = float64(s.rounds) / float64(best) * 1e9
+	})
+}
+
+func (s *clockSampler) Close() error { return nil }

@@ -1,0 +1,161 @@
+package probe
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// drops counts dropped packets by the kernel's reason. The tracepoint
+// skb:kfree_skb counts into a histogram that the kernel keeps by itself
+// (Documentation/trace/histogram.rst), so a drop costs one look-up and a
+// sample one read. That is a setting of the whole machine: it is made only on
+// one that is the lab's alone, in a tracing instance of its own, which is
+// removed with the watch.
+func drops(root Root) Probe {
+	metrics := []record.Metric{
+		counter(record.ScopeHost, "skb_drops", "count", "packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
+	}
+	open := func(alone bool) func() (Sampler, error) {
+		return func() (Sampler, error) {
+			if !alone {
+				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is not the lab's alone here; a vm's is")
+			}
+			return openDrops(root)
+		}
+	}
+	return entry{name: "drops", slow: true, metrics: metrics, open: open(false), check: openCheck(open(false)),
+		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Alone) }}
+}
+
+// dropReason is a reason's number in the histogram and its name.
+type dropReason struct {
+	number uint64
+	name   string
+}
+
+var errDropFormat = errors.New("parse the format of tracepoint kfree_skb: want __print_symbolic of its reason")
+
+// parseDropFormat reads the reasons' names from events/skb/kfree_skb/format:
+// "…__print_symbolic(REC->reason, { 2, "NOT_SPECIFIED" }, …)".
+func parseDropFormat(b []byte) ([]dropReason, error) {
+	_, rest, ok := bytes.Cut(b, []byte("__print_symbolic(REC->reason"))
+	if !ok {
+		return nil, errDropFormat
+	}
+	var out []dropReason
+	for {
+		_, after, ok := bytes.Cut(rest, []byte("{"))
+		pair, next, closed := bytes.Cut(after, []byte("}"))
+		if !ok || !closed {
+			break
+		}
+		value, name, _ := strings.Cut(string(pair), ",")
+		n, err := strconv.ParseUint(strings.TrimSpace(value), 0, 64)
+		name = strings.Trim(name, " \"")
+		if err != nil || name == "" || strings.ContainsAny(name, "/ \t\n") {
+			return nil, errDropFormat
+		}
+		out, rest = append(out, dropReason{n, strings.TrimPrefix(name, "SKB_DROP_REASON_")}), next
+	}
+	if len(out) == 0 {
+		return nil, errDropFormat
+	}
+	return out, nil
+}
+
+var errDropHist = errors.New("parse histogram of drops: want lines of a reason and its hitcount")
+
+// parseDropHist reads a histogram "{ reason: 2 } hitcount: 7" into dst, by the
+// reasons' places, and returns the sum over all reasons.
+func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
+	for len(b) > 0 {
+		var l []byte
+		l, b = line(b)
+		open, rest := word(l)
+		if string(open) != "{" {
+			continue
+		}
+		key, rest := word(rest)
+		value, rest := word(rest)
+		end, rest := word(rest)
+		stem, rest := word(rest)
+		count, _ := word(rest)
+		reason, ok1 := number(value)
+		hits, ok2 := number(count)
+		if string(key) != "reason:" || string(end) != "}" || string(stem) != "hitcount:" || !ok1 || !ok2 {
+			return 0, errDropHist
+		}
+		total += float64(hits)
+		if i, ok := at[reason]; ok && i < len(dst) {
+			dst[i] = float64(hits)
+		}
+	}
+	return total, nil
+}
+
+type dropsSampler struct {
+	trace   *instance
+	hist    *file
+	at      map[uint64]int // reason → column
+	columns []string
+}
+
+func openDrops(root Root) (Sampler, error) {
+	const event = "events/skb/kfree_skb/"
+	dir := root.sys("kernel/tracing")
+	format, err := openFile(dir+"/"+event+"format", "the kernel has no tracepoint for drops, or tracefs is not mounted")
+	if err != nil {
+		return nil, err
+	}
+	text, err := format.read()
+	format.Close()
+	if err != nil {
+		return nil, err
+	}
+	reasons, err := parseDropFormat(text)
+	if err != nil {
+		return nil, absent("this kernel does not tell why it drops packets (since Linux 5.17): %v", err)
+	}
+	s := &dropsSampler{at: map[uint64]int{}, columns: []string{"skb_drops"}}
+	for _, r := range reasons {
+		s.at[r.number] = len(s.columns)
+		s.columns = append(s.columns, r.name+"/skb_drops")
+	}
+	if s.trace, err = newInstance(dir); err != nil {
+		return nil, err
+	}
+	s.hist, err = openFile(s.trace.dir+"/"+event+"hist", "the kernel has no histograms of events (CONFIG_HIST_TRIGGERS)")
+	if err == nil {
+		err = s.trace.write(event+"trigger", "hist:keys=reason:size=512")
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *dropsSampler) Columns() []string { return s.columns }
+
+// Sample reads the histogram. A reason that it does not list has not come up.
+func (s *dropsSampler) Sample(dst []float64) error {
+	b, err := s.hist.read()
+	if err != nil {
+		return err
+	}
+	fill(dst, 0)
+	dst[0], err = parseDropHist(b, s.at, dst)
+	return err
+}
+
+func (s *dropsSampler) Close() error {
+	err := s.hist.Close()
+	if s.trace != nil {
+		err = errors.Join(err, s.trace.write("events/skb/kfree_skb/trigger", "!hist:keys=reason:size=512"), s.trace.Close())
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package probe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Constants of linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and
+// nf_conntrack_common.h.
+const (
+	getFlow       = 1<<8 | 1 // subsystem CTNETLINK, IPCTNL_MSG_CT_GET
+	newFlow       = 1 << 8   // IPCTNL_MSG_CT_NEW
+	nfHeader      = 4
+	ctaStatus     = 3
+	statusOffload = 1 << 14 // IPS_OFFLOAD
+	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
+)
+
+// mostFlows bounds a read of the table: an entry takes about 300 bytes, and
+// the fast sources wait meanwhile.
+const mostFlows = 20000
+
+var errFlows = errors.New("parse tracked connections: malformed netlink answer")
+
+// flowCount counts entries of connection tracking.
+type flowCount struct{ tracked, offloaded, hardware int }
+
+// parseFlows reads one datagram of a dump of connection tracking, adding to
+// n; done tells that the dump has ended.
+func parseFlows(b []byte, n flowCount) (more flowCount, done bool, err error) {
+	for len(b) > 0 {
+		if len(b) < nlHeader {
+			return flowCount{}, false, errFlows
+		}
+		size := binary.NativeEndian.Uint32(b)
+		if size < nlHeader || uint64(size) > uint64(len(b)) {
+			return flowCount{}, false, errFlows
+		}
+		body := b[nlHeader:size]
+		switch binary.NativeEndian.Uint16(b[4:]) {
+		case nlmsgDone:
+			return n, true, nil
+		case nlmsgError:
+			return flowCount{}, false, refusal(body)
+		case newFlow:
+			status, ok := flowStatus(body)
+			if !ok {
+				return flowCount{}, false, errFlows
+			}
+			n.tracked++
+			if status&statusOffload != 0 {
+				n.offloaded++
+			}
+			if status&statusHW != 0 {
+				n.hardware++
+			}
+		}
+		b = b[min(int(size+3)&^3, len(b)):]
+	}
+	return n, false, nil
+}
+
+// refusal reads struct nlmsgerr.
+func refusal(body []byte) error {
+	if len(body) < 4 {
+		return errFlows
+	}
+	no := syscall.Errno(-int32(binary.NativeEndian.Uint32(body)))
+	if no == syscall.EINVAL || no == syscall.EOPNOTSUPP {
+		return absent("this kernel does not list tracked connections (nf_conntrack_netlink is not there)")
+	}
+	return fmt.Errorf("read tracked connections: %w", no)
+}
+
+// flowStatus finds an entry's status bits, which are in network byte order.
+func flowStatus(b []byte) (uint32, bool) {
+	if len(b) < nfHeader {
+		return 0, false
+	}
+	for b = b[nfHeader:]; len(b) >= attrHeader; {
+		kind, v, rest, ok := attribute(b)
+		if !ok {
+			return 0, false
+		}
+		if kind == ctaStatus && len(v) >= 4 {
+			return binary.BigEndian.Uint32(v), true
+		}
+		b = rest
+	}
+	return 0, true
+}
+
+// flows counts the connections that are marked as offloaded now: a flow table
+// forgets its flows soon after they end, so that only a look during the
+// traffic tells.
+func flows(root Root) Probe {
+	metrics := []record.Metric{
+		level(record.ScopeNode, "flows_tracked", "count", "connections tracked now, as listed; no value where there are more than 20,000, to bound the cost"),
+		level(record.ScopeNode, "flows_offloaded", "count", "of these, connections that a flow table carries past the rules (OFFLOAD)"),
+		level(record.ScopeNode, "flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
+	}
+	open := func() (Sampler, error) { return openFlows(root) }
+	return entry{name: "flows", slow: true, metrics: metrics, check: openCheck(open), open: open}
+}
+
+type flowsSampler struct {
+	count  *file // entries, which bound the cost
+	socket *dumpSocket
+}
+
+func openFlows(root Root) (Sampler, error) {
+	// Asking loads connection tracking, so it is asked only where it is loaded.
+	count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"), "connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
+	if err != nil {
+		return nil, err
+	}
+	s := &flowsSampler{count: count}
+	if s.socket, err = openFlowDump(); err == nil {
+		_, err = s.read()
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (*flowsSampler) Columns() []string {
+	return []string{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}
+}
+
+func (s *flowsSampler) Sample(dst []float64) error {
+	fill(dst, nan)
+	entries := s.count.number()
+	if entries > mostFlows {
+		return nil
+	}
+	var n flowCount
+	var err error
+	if entries != 0 { // a dump walks the whole table, however empty
+		n, err = s.read()
+	}
+	if err != nil {
+		return err
+	}
+	dst[0], dst[1], dst[2] = float64(n.tracked), float64(n.offloaded), float64(n.hardware)
+	return nil
+}
+
+func (s *flowsSampler) read() (n flowCount, err error) {
+	if err := s.socket.ask(); err != nil {
+		return flowCount{}, err
+	}
+	for done := false; !done; {
+		b, err := s.socket.next()
+		if err != nil {
+			return flowCount{}, err
+		}
+		if n, done, err = parseFlows(b, n); err != nil {
+			return flowCount{}, err
+		}
+	}
+	return n, nil
+}
+
+func (s *flowsSampler) Close() error {
+	err := s.count.Close()
+	if s.socket != nil {
+		err = errors.Join(err, s.socket.Close())
+	}
+	return err
+}

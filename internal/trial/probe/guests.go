@@ -1,0 +1,198 @@
+package probe
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// guests reads the CPU time of the threads of the lab's virtual machines: what
+// a guest cost its host. A guest's own accounting cannot know that under
+// emulation.
+func guests(root Root) Probe {
+	metrics := []record.Metric{
+		counter(record.ScopeHost, "guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the processor vcpuN of a guest"),
+	}
+	open := func(own []int) func() (Sampler, error) {
+		return func() (Sampler, error) { return openGuests(root, own) }
+	}
+	return entry{name: "guests", slow: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
+		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
+}
+
+// guestThread is one column.
+type guestThread struct {
+	label string // "router/vcpu0"
+	path  string // of its statistics
+	start uint64 // when it began, so that a number that is given again is told apart
+}
+
+type guestsSampler struct {
+	dir     string
+	own     []int
+	threads []guestThread
+	most    int // threads that there were at any time
+	buf     []byte
+}
+
+func openGuests(root Root, own []int) (Sampler, error) {
+	s := &guestsSampler{dir: root.proc(""), own: own, buf: make([]byte, 4096)}
+	if self, err := os.Readlink(root.proc("self")); err == nil {
+		if pid, err := strconv.Atoi(self); err == nil {
+			s.own = append(slices.Clone(own), pid)
+		}
+	}
+	if !s.changed() {
+		return nil, absent("the lab has no virtual machine")
+	}
+	return s, nil
+}
+
+func (s *guestsSampler) Columns() []string {
+	names := make([]string, len(s.threads))
+	for i, t := range s.threads {
+		names[i] = t.label + "/guest_cpu_ns"
+	}
+	return names
+}
+
+func (s *guestsSampler) Close() error { return nil }
+
+// Sample reads the threads' times. Threads of a guest that has ended, and of
+// one that was booted in its place, change the columns; while a guest is gone,
+// its successor is looked for.
+func (s *guestsSampler) Sample(dst []float64) error {
+	if len(s.threads) < s.most && s.changed() {
+		return ErrColumns
+	}
+	for i, t := range s.threads {
+		p, err := s.stat(t.path)
+		if err != nil || p.start != t.start {
+			if s.changed() {
+				return ErrColumns
+			}
+			dst[i] = math.NaN()
+			continue
+		}
+		dst[i] = float64(p.ticks) * nsPerTick
+	}
+	return nil
+}
+
+// Empty is the reason for no column while a guest is booted anew.
+func (s *guestsSampler) Empty() string { return "no virtual machine of the lab runs" }
+
+// changed finds the threads anew and tells whether they are others.
+func (s *guestsSampler) changed() bool {
+	now := s.find()
+	if slices.Equal(now, s.threads) {
+		return false
+	}
+	s.threads, s.most = now, max(s.most, len(now))
+	return true
+}
+
+func (s *guestsSampler) stat(path string) (pidStat, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return pidStat{}, err
+	}
+	defer f.Close()
+	n, err := f.Read(s.buf)
+	if err != nil {
+		return pidStat{}, err
+	}
+	return parsePidStat(s.buf[:n])
+}
+
+// find lists the threads of the emulators among the lab's processes, ordered
+// by label.
+func (s *guestsSampler) find() []guestThread {
+	parents := map[int]int{}
+	var emulators []int
+	for _, path := range matches(filepath.Join(s.dir, "[1-9]*", "stat")) {
+		p, err := s.stat(path)
+		if err != nil {
+			continue
+		}
+		parents[p.pid] = p.parent
+		if strings.HasPrefix(readWord(filepath.Join(filepath.Dir(path), "comm")), "qemu") {
+			emulators = append(emulators, p.pid)
+		}
+	}
+	var out []guestThread
+	for _, pid := range emulators {
+		if s.ours(pid, parents) {
+			out = append(out, s.threadsOf(pid)...)
+		}
+	}
+	slices.SortFunc(out, func(a, b guestThread) int { return strings.Compare(a.label, b.label) })
+	return out
+}
+
+func (s *guestsSampler) ours(pid int, parents map[int]int) bool {
+	for depth := 0; pid > 0 && depth < maxDepth; depth++ {
+		if slices.Contains(s.own, pid) {
+			return true
+		}
+		pid = parents[pid]
+	}
+	return false
+}
+
+func (s *guestsSampler) threadsOf(pid int) []guestThread {
+	process := filepath.Join(s.dir, strconv.Itoa(pid))
+	line, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+	guest := guestName(line)
+	if guest == "" {
+		guest = "qemu" + strconv.Itoa(pid)
+	}
+	var out []guestThread
+	for _, path := range matches(filepath.Join(process, "task", "*", "stat")) {
+		p, err := s.stat(path)
+		if err != nil {
+			continue
+		}
+		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+		label := threadLabel(string(bytes.TrimSpace(comm)))
+		if p.pid == pid {
+			label = "main"
+		}
+		if label != "" {
+			out = append(out, guestThread{guest + "/" + label, path, p.start})
+		}
+	}
+	return out
+}
+
+// threadLabel names a virtual processor by its thread's name, "CPU 0/TCG" or
+// "CPU 0/KVM"; "" for QEMU's other threads.
+func threadLabel(comm string) string {
+	rest, ok := strings.CutPrefix(comm, "CPU ")
+	number, _, found := strings.Cut(rest, "/")
+	if n, err := strconv.ParseUint(number, 10, 16); ok && found && err == nil {
+		return "vcpu" + strconv.FormatUint(n, 10)
+	}
+	return ""
+}
+
+// guestName is the value of -name in a command line of /proc/<pid>/cmdline,
+// without its options.
+func guestName(line []byte) string {
+	words := strings.Split(string(line), "\x00")
+	i := slices.Index(words, "-name")
+	if i < 0 || i+1 >= len(words) {
+		return ""
+	}
+	name, _, _ := strings.Cut(words[i+1], ",")
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	return name
+}

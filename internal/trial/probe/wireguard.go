@@ -1,0 +1,95 @@
+package probe
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// wireguard reads the peers of the kernel's devices. A device of a program in
+// userspace tells its counters only to whoever may read its keys.
+func wireguard(root Root) Probe {
+	metrics := []record.Metric{
+		counter(record.ScopeNode, "rx_bytes", "bytes", "received from the peer, tunnel headers included (\"wg0.peer0\", in the kernel's order)"),
+		counter(record.ScopeNode, "tx_bytes", "bytes", "sent to the peer, tunnel headers included"),
+		level(record.ScopeNode, "handshake_age_ns", "ns", "time since the last handshake with the peer; no value before the first"),
+	}
+	open := func() (Sampler, error) { return openWireGuard(root) }
+	return entry{name: "wireguard", slow: true, metrics: metrics, check: openCheck(open), open: open}
+}
+
+type wireguardSampler struct {
+	reader  *kernel.WireGuardReader
+	known   []kernel.WireGuardPeer
+	columns []string
+}
+
+func openWireGuard(root Root) (Sampler, error) {
+	// Asking loads the module, so it is asked only where that has happened.
+	if len(matches(root.sys("module/wireguard"))) == 0 {
+		return nil, absent("WireGuard is not in use on this kernel (its module is not loaded)")
+	}
+	r, err := kernel.OpenWireGuard()
+	if err != nil {
+		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) {
+			return nil, absent("%v", err)
+		}
+		return nil, err
+	}
+	s := &wireguardSampler{reader: r}
+	if s.known, err = r.Peers(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	s.describe()
+	return s, nil
+}
+
+func (s *wireguardSampler) describe() {
+	s.columns = nil
+	for _, p := range s.known {
+		label := labelled(p.Device, "peer"+strconv.Itoa(p.Index))
+		s.columns = append(s.columns, label+"/rx_bytes", label+"/tx_bytes", label+"/handshake_age_ns")
+	}
+}
+
+func (s *wireguardSampler) Columns() []string { return s.columns }
+
+// Empty is why there may be no column.
+func (*wireguardSampler) Empty() string { return "no WireGuard device of the kernel has a peer here" }
+
+func (s *wireguardSampler) Sample(dst []float64) error {
+	now, err := s.reader.Peers()
+	if err != nil {
+		return err
+	}
+	if !samePeers(now, s.known) {
+		s.known = now
+		s.describe()
+		return ErrColumns
+	}
+	for i, p := range now {
+		dst[3*i], dst[3*i+1], dst[3*i+2] = float64(p.Received), float64(p.Sent), nan
+		if !p.Handshake.IsZero() {
+			dst[3*i+2] = float64(time.Since(p.Handshake))
+		}
+	}
+	return nil
+}
+
+func samePeers(a, b []kernel.WireGuardPeer) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Device != b[i].Device || a[i].Index != b[i].Index {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *wireguardSampler) Close() error { return s.reader.Close() }
