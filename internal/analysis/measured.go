@@ -222,15 +222,17 @@ func (m *measured) addNodes(t *record.Trial, p place) {
 		return
 	}
 	w := t.Window
-	stems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature}
+	stems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature, loopRate}
 	host, ok := t.Nodes[hostNode]
 	if !ok {
-		m.lack("nothing watched the host", append(prefixed(hostNode, stems...), softnetDrops, softnetSqueeze)...)
+		m.lack("nothing watched the host", append(prefixed(hostNode, stems...), softnetDrops, softnetSqueeze, guestsCPU)...)
 	} else {
 		m.addCPU(hostNode, host, w)
 		m.addForeign(hostNode, host, w)
 		m.addPower(hostNode, host, w)
 		m.addTemperature(hostNode, host, w)
+		m.addLoopRate(hostNode, host, w)
+		m.addGuests(host, w)
 		m.addSoftnet(softnetDrops, host, w, "dropped")
 		m.addSoftnet(softnetSqueeze, host, w, "time_squeeze")
 	}

@@ -88,8 +88,12 @@ func loadMetrics() []record.Metric {
 		m(foreignRatio, "ratio", record.Lower, "CPU time of processes that do not belong to the lab ÷ the window, in cores")
 		m(powerWatts, "W", record.Lower, "mean power in the window")
 		m(temperature, "°C", record.Lower, "highest temperature in the window")
+		m(loopRate, "Hz", record.Higher, "rounds of a fixed loop per second, median of short looks at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
 	}
 	return append(all, record.Metric{
+		Name: guestsCPU, Unit: "ratio", Better: record.Lower, Scope: record.ScopeHost,
+		Doc: "CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host",
+	}, record.Metric{
 		Name: engineCPU, Unit: "s", Better: record.Lower, Scope: record.ScopePath,
 		Doc: "CPU time of the load generator's own processes in the window, both ends; on kernels without IRQ time accounting it holds the software interrupts that interrupted them",
 	})
@@ -106,6 +110,10 @@ func dropMetrics() []record.Metric {
 		count(qdiscDrops, record.ScopeNode, "packets that queueing disciplines of the routers dropped, in the window"),
 		count(fragments, record.ScopeNode, "IP fragments that the routers made, in the window"),
 		count(conntrackUsed, record.ScopeNode, "connections tracked by the routers, largest value in the window"),
+		count(conntrackDrops, record.ScopeNode, "packets that connection tracking of the routers dropped, mostly because its table was full, in the window"),
+		{Name: flowsOffloaded, Unit: "count", Scope: record.ScopeNode, Doc: "connections that a flow table of the routers carried past their rules, largest value in the window"},
+		count(ipsecDrops, record.ScopeNode, "packets that IPsec of the routers dropped (/proc/net/xfrm_stat), in the window"),
+		count(kernelDrops, record.ScopeNode, "packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the samples tell the reasons), in the window; where the routers are machines of the lab"),
 	}
 }
 
@@ -145,6 +153,11 @@ const (
 	qdiscDrops     = "router_qdisc_drops"
 	fragments      = "router_fragments"
 	conntrackUsed  = "router_conntrack_count"
+	conntrackDrops = "router_conntrack_drops"
+	flowsOffloaded = "router_flows_offloaded"
+	ipsecDrops     = "router_ipsec_drops"
+	kernelDrops    = "router_kernel_drops"
+	guestsCPU      = "guests_cpu_ratio"
 )
 
 // Stems that exist for the host and for routers with cores of their own.
@@ -156,6 +169,7 @@ const (
 	foreignRatio = "foreign_cpu_ratio"
 	powerWatts   = "power_w"
 	temperature  = "temperature_c"
+	loopRate     = "loop_rate_hz"
 )
 
 // hostNode is the name of the machine that carries all nodes.

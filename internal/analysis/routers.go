@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -43,11 +44,11 @@ func topologyOf(run *record.Run, f record.Factors) *record.Topology {
 // addRouters computes what the routers' own counters say. Counters of a
 // namespace are its own also where the cores are shared.
 func (m *measured) addRouters(t *record.Trial, p place) {
-	cpuStems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature}
+	cpuStems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature, loopRate}
 	if !p.own {
 		m.lack(p.why, prefixed("router", cpuStems...)...)
 	}
-	counters := []string{interfaceDrops, qdiscDrops, fragments, conntrackUsed}
+	counters := []string{interfaceDrops, qdiscDrops, fragments, conntrackUsed, conntrackDrops, flowsOffloaded, ipsecDrops, kernelDrops}
 	if len(p.routers) == 0 {
 		m.lack("the topology names no router", append(prefixed("router", cpuStems...), counters...)...)
 		return
@@ -65,14 +66,37 @@ func (m *measured) addRouters(t *record.Trial, p place) {
 		m.addForeign("router", n, t.Window)
 		m.addPower("router", n, t.Window)
 		m.addTemperature("router", n, t.Window)
+		m.addLoopRate("router", n, t.Window)
 	}
 	if p.own {
 		m.routers = busyCores(t, p.routers)
 	}
-	m.sumRouters(interfaceDrops, t, p, "netdev", "rx_dropped", "tx_dropped")
-	m.sumRouters(qdiscDrops, t, p, "qdisc", "drops")
-	m.sumRouters(fragments, t, p, "snmp", "IpFragCreates", "Ip6FragCreates")
-	m.addConntrack(t, p)
+	m.sumRouters(interfaceDrops, t, p, ownRoot, "netdev", "rx_dropped", "tx_dropped")
+	m.sumRouters(qdiscDrops, t, p, ownRoot, "qdisc", "drops")
+	m.sumRouters(fragments, t, p, unlabelled, "snmp", "IpFragCreates", "Ip6FragCreates")
+	m.sumRouters(conntrackDrops, t, p, unlabelled, "conntrack", "drop")
+	m.sumRouters(ipsecDrops, t, p, unlabelled, "xfrm", ipsecCounters(t, p)...)
+	if p.own {
+		m.sumRouters(kernelDrops, t, p, unlabelled, "drops", "skb_drops")
+	} else {
+		m.lack(p.why, kernelDrops)
+	}
+	m.largestOfRouters(conntrackUsed, t, p, "conntrack", "entries")
+	m.largestOfRouters(flowsOffloaded, t, p, "flows", "flows_offloaded")
+}
+
+// ipsecCounters are the counters that the kernels of the routers have, each of
+// which stands for a drop.
+func ipsecCounters(t *record.Trial, p place) []string {
+	var all []string
+	for _, name := range p.routers {
+		table, _ := samplesOf(t.Nodes[name], "xfrm")
+		if table != nil {
+			all = append(all, table.Names...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // busyCores is how many cores of some nodes were busy in the window, 0 if that
@@ -95,10 +119,10 @@ func busyCores(t *record.Trial, nodes []string) float64 {
 	return sum
 }
 
-func (m *measured) sumRouters(metric string, t *record.Trial, p place, probe string, stems ...string) {
+func (m *measured) sumRouters(metric string, t *record.Trial, p place, keep func(label string) bool, probe string, stems ...string) {
 	sum := 0.0
 	for _, name := range p.routers {
-		v, why := grown(t.Nodes[name], probe, t.Window, ownRoot, stems...)
+		v, why := grown(t.Nodes[name], probe, t.Window, keep, stems...)
 		if why != "" {
 			m.lack(why, metric)
 			return
@@ -112,15 +136,20 @@ func (m *measured) sumRouters(metric string, t *record.Trial, p place, probe str
 // drops the root counts too.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
-func (m *measured) addConntrack(t *record.Trial, p place) {
+// unlabelled keeps what is counted over everything.
+func unlabelled(label string) bool { return label == "" }
+
+// largestOfRouters adds up each router's largest value in the window, of those
+// that have one.
+func (m *measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
 	sum, found, reason := 0.0, false, ""
 	for _, name := range p.routers {
-		table, why := samplesOf(t.Nodes[name], "conntrack")
+		table, why := samplesOf(t.Nodes[name], probe)
 		if table == nil {
 			reason = why
 			continue
 		}
-		for _, c := range columnsOf(table, "entries") {
+		for _, c := range columnsOf(table, stem) {
 			if v, ok := c.curve.largest(t.Window.Start, t.Window.End); ok {
 				sum += v
 				found = true
@@ -129,10 +158,10 @@ func (m *measured) addConntrack(t *record.Trial, p place) {
 	}
 	if !found {
 		if reason == "" {
-			reason = "the samples of probe conntrack do not cover the window"
+			reason = "the samples of probe " + probe + " do not cover the window"
 		}
-		m.lack(reason, conntrackUsed)
+		m.lack(reason, metric)
 		return
 	}
-	m.set(conntrackUsed, sum)
+	m.set(metric, sum)
 }

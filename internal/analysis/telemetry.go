@@ -329,3 +329,37 @@ func (c curve) largest(from, to int64) (float64, bool) {
 	}
 	return most, found
 }
+
+// addLoopRate is the median over all looks at any core: the looks are short,
+// and some meet an interrupt.
+func (m *measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + loopRate
+	table, why := samplesOf(n, "clock")
+	if table == nil {
+		m.lack(why, name)
+		return
+	}
+	var rates []float64
+	for _, c := range columnsOf(table, "loop_rate_hz") {
+		for i, at := range c.curve.t {
+			if at >= w.Start && at <= w.End {
+				rates = append(rates, c.curve.v[i])
+			}
+		}
+	}
+	if len(rates) == 0 {
+		m.lack("no loop was timed in the window", name)
+		return
+	}
+	sort.Float64s(rates)
+	m.set(name, medianSorted(rates))
+}
+
+func (m *measured) addGuests(n record.NodeData, w record.Window) {
+	ns, why := grown(n, "guests", w, nil, "guest_cpu_ns")
+	if why != "" {
+		m.lack(why, guestsCPU)
+		return
+	}
+	m.set(guestsCPU, ns/float64(w.End-w.Start))
+}

@@ -10,8 +10,8 @@ import (
 // is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
 	metrics := []record.Metric{
-		level(record.ScopeHost, "loop_rate", "1/s", "rounds of a fixed loop of dependent integer operations that this core does per second, interruptions included; each core in turn"),
-		level(record.ScopeHost, "loop_rate_best", "1/s", "the same in the best of the short runs: what the clock of the core allows"),
+		level(record.ScopeHost, "loop_rate_hz", "Hz", "rounds of a fixed loop of dependent integer operations that this core does per second, interruptions included; each core in turn"),
+		level(record.ScopeHost, "loop_rate_best_hz", "Hz", "the same in the best of the short runs: what the clock of the core allows"),
 	}
 	open := func() (Sampler, error) { return openClock(root) }
 	return entry{name: "clock", slow: true, metrics: metrics, check: openCheck(open), open: open}
@@ -45,7 +45,7 @@ func openClock(root Root) (Sampler, error) {
 		return nil, err
 	}
 	for _, c := range s.cores {
-		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate", cpuLabel(c)+"/loop_rate_best")
+		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate_hz", cpuLabel(c)+"/loop_rate_best_hz")
 	}
 	for s.rounds < 1<<24 && s.best(3) < clockRunNs {
 		s.rounds *= 2
