@@ -59,6 +59,24 @@ func TestProbesOfAGuest(t *testing.T) {
 			t.Errorf("XfrmOutPolBlock after a packet that a policy blocks: got %v, want one", got)
 		}
 	})
+	t.Run("queues", func(t *testing.T) {
+		const queues = `set -e
+for i in 0 1; do
+  ip link add dm$i type dummy
+  ip link set dm$i up
+  ip addr add 198.18.8$i.1/24 dev dm$i
+  ip neigh add 198.18.8$i.2 lladdr 02:00:00:00:00:01 dev dm$i nud permanent
+done
+tc qdisc add dev dm0 root cake bandwidth 1mbit besteffort
+tc qdisc add dev dm1 root fq_codel`
+		router(queues)()
+		got := watched(t, l, "router", "queues", router("for i in 0 1; do ping -c 2 -W 1 198.18.8$i.2; done; true"))
+		for _, column := range []string{"dm0.tin1/packets", "dm0.tin1/bytes", "dm1/new_flows"} {
+			if got[column] < 1 {
+				t.Errorf("%s after some packets: got %v in %v, want more", column, got[column], got)
+			}
+		}
+	})
 	t.Run("wireguard", func(t *testing.T) {
 		router(twoTunnels)()
 		got := watched(t, l, "router", "wireguard", router("wg set wgt0 peer $(wg show wgt1 public-key) endpoint 127.0.0.1:51902 persistent-keepalive 1; sleep 2"))

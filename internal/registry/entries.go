@@ -127,5 +127,6 @@ func probeTest(name string) string {
 		"xfrm":      "lab.TestProbesOfAGuest",
 		"wireguard": "lab.TestProbesOfAGuest",
 		"flows":     "trial/probe.TestFlowsMove",
+		"queues":    "trial/probe.TestQueuesMove",
 	}[name]
 }

@@ -47,7 +47,12 @@ func openClock(root Root) (Sampler, error) {
 	for _, c := range s.cores {
 		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate_hz", cpuLabel(c)+"/loop_rate_best_hz")
 	}
-	for s.rounds < 1<<24 && s.best(3) < clockRunNs {
+	for s.rounds < 1<<24 {
+		took := s.best(3)
+		if took >= clockRunNs {
+			s.rounds = int(int64(s.rounds) * clockRunNs / took)
+			break
+		}
 		s.rounds *= 2
 	}
 	return s, nil

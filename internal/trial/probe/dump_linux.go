@@ -73,6 +73,15 @@ func openQdiscDump() (*dumpSocket, error) {
 	return openDump(unix.NETLINK_ROUTE, getQdisc, tcHeader, "queueing disciplines")
 }
 
+func openClassDump() (*dumpSocket, error) {
+	return openDump(unix.NETLINK_ROUTE, getClass, tcHeader, "classes of queues")
+}
+
+// of has a dump of classes be that of one device.
+func (s *dumpSocket) of(device int32) {
+	binary.NativeEndian.PutUint32(s.request[nlHeader+4:], uint32(device))
+}
+
 func openFlowDump() (*dumpSocket, error) {
 	return openDump(unix.NETLINK_NETFILTER, getFlow, nfHeader, "tracked connections")
 }

@@ -8,6 +8,12 @@ func openQdiscDump() (*dumpSocket, error) {
 	return nil, absent("queueing disciplines are a Linux thing")
 }
 
+func openClassDump() (*dumpSocket, error) {
+	return nil, absent("queueing disciplines are a Linux thing")
+}
+
+func (*dumpSocket) of(int32) {}
+
 func openFlowDump() (*dumpSocket, error) {
 	return nil, absent("connection tracking by netfilter is a Linux thing")
 }

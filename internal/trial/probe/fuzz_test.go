@@ -155,3 +155,14 @@ func FuzzParseDropHist(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseQueues(f *testing.F) {
+	f.Add(queueDump(newQdisc, "fq_codel", make([]byte, 40)))
+	f.Add(queueDump(newQdisc, "cake", attr(cakeTins, attr(1, attr(2, make([]byte, 4))))))
+	f.Add(queueDump(newClass, "htb", make([]byte, 20)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, shaped, done, err := parseQueues(b, nil, nil); err != nil && (got != nil || shaped != nil || done) {
+			t.Errorf("got %v %v %v with error %v", got, shaped, done, err)
+		}
+	})
+}

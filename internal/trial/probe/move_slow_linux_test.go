@@ -291,3 +291,26 @@ func TestFlowsMove(t *testing.T) {
 		t.Errorf("flows_offloaded without a flow table: got %v, want 0", got)
 	}
 }
+
+func TestQueuesMove(t *testing.T) {
+	a, b := pair(t)
+	addresses(t, a, b)
+	s := open(t, queues(Root{}))
+	err := kernel.SetRootQueue(a, kernel.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000, "burst": 3000}})
+	if errors.Is(err, kernel.ErrUnsupported) {
+		t.Skip("skip: the kernel has no htb")
+	}
+	must(t, err)
+	sample(t, s)
+	class := ""
+	for _, c := range s.Columns() {
+		if l, ok := strings.CutSuffix(c, "/lends"); ok {
+			class = l
+		}
+	}
+	moves(t, s, func() { flood(t, a, 50) }, class+"/bytes", class+"/packets", class+"/overlimits", class+"/lends", class+"/qlen_packets")
+	must(t, kernel.SetRootQueue(a, kernel.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 10}}))
+	if now := sample(t, s); len(now) != 0 {
+		t.Errorf("columns after the queue has gone: got %v, want none", now)
+	}
+}

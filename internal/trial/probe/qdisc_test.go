@@ -7,13 +7,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// attr is a netlink attribute, padded.
+func attr(kind uint16, v []byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(attrHeader+len(v)))
+	b = append(binary.NativeEndian.AppendUint16(b, kind), v...)
+	return append(b, make([]byte, -len(b)&3)...)
+}
+
 // dumpOf builds one answer of the kernel as linux/rtnetlink.h lays it out.
 func dumpOf(q qdiscLine, kind string) []byte {
-	attr := func(kind uint16, v []byte) []byte {
-		b := binary.NativeEndian.AppendUint16(nil, uint16(attrHeader+len(v)))
-		b = append(binary.NativeEndian.AppendUint16(b, kind), v...)
-		return append(b, make([]byte, -len(b)&3)...)
-	}
 	basic := binary.NativeEndian.AppendUint64(nil, q.values[0])
 	basic = binary.NativeEndian.AppendUint32(basic, uint32(q.values[1]))
 	var queue []byte

@@ -78,7 +78,7 @@ func TestEnergyGoesOnWhenItsCounterStartsAgain(t *testing.T) {
 func TestAbsentSources(t *testing.T) {
 	root := tree(t, nil)
 	for _, p := range All(root) {
-		if slices.Contains([]string{"qdisc", "link", "ethtool"}, p.Name()) {
+		if slices.Contains([]string{"qdisc", "queues", "link", "ethtool"}, p.Name()) {
 			continue // not files
 		}
 		s, err := p.Open(context.Background(), nil)
@@ -136,7 +136,7 @@ func TestByScope(t *testing.T) {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
 	own := Names(ByScope(list, record.ScopeNode))
-	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm", "wireguard", "flows"}); d != "" {
+	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm", "wireguard", "flows", "queues"}); d != "" {
 		t.Errorf("node scope (-got +want):\n%s", d)
 	}
 }
