@@ -56,7 +56,7 @@ func buildImage(ctx context.Context, p *program, r vm.Recipe) (vm.Image, error) 
 		return vm.Image{}, err
 	}
 	var err error
-	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache); err != nil {
+	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache, r.Say); err != nil {
 		return vm.Image{}, err
 	}
 	return r.Image(ctx)

@@ -27,7 +27,7 @@ func ceilingOf(run *record.Run, f record.Factors) ceiling {
 	if n := tunnelled.Bytes(size, overhead.LayerWire); n > 0 {
 		c.Efficiency = float64(payload) / float64(n)
 	}
-	if run.Lab != "local" {
+	if run.Lab != "local" && !isVirtual(run) {
 		c.Kind = "none: no link rate is known"
 	}
 	top := topologyOf(run, f)

@@ -35,11 +35,12 @@ func Guest(t testing.TB) *vm.Guest {
 	if _, err := os.Stat(cache); err != nil {
 		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
 	}
-	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache)
+	say := func(text string) { t.Log(text) }
+	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache, say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := vm.Recipe{Arch: g.Image.Arch, Program: program, Cache: cache, Say: func(text string) { t.Log(text) }}.Image(t.Context())
+	img, err := vm.Recipe{Arch: g.Image.Arch, Program: program, Cache: cache, Say: say}.Image(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,9 @@ const (
 // it: chokepoint-agent-linux-ARCH or a fitting chokepoint-agent beside this
 // executable, as a release has them; else, in this program's source tree or
 // below it, one that is built from there, and kept in the cache; else, for the
-// machine's own architecture, this executable itself.
-func GuestProgram(ctx context.Context, arch, cache string) (path string, err error) {
+// machine's own architecture, this executable itself. say is told of what
+// takes time.
+func GuestProgram(ctx context.Context, arch, cache string, say func(text string)) (path string, err error) {
 	m, err := machineOf(arch)
 	if err != nil {
 		return "", err
@@ -44,7 +45,7 @@ func GuestProgram(ctx context.Context, arch, cache string) (path string, err err
 		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
 	if source, ok := sourceTree(here); ok {
-		built, err := buildProgram(ctx, m, source, cache)
+		built, err := buildProgram(ctx, m, source, cache, say)
 		if !errors.Is(err, host.ErrUnsupported) {
 			return built, err
 		}
@@ -84,7 +85,7 @@ func sourceTree(dir string) (string, bool) {
 
 // buildProgram builds the agent from its sources, unless the cache has one of
 // the very same.
-func buildProgram(ctx context.Context, m machine, source, cache string) (string, error) {
+func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string, error) {
 	key, err := sourcesHash(source)
 	if err != nil {
 		return "", fmt.Errorf("build the guest's program: %w", err)
@@ -106,6 +107,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string) (string,
 	if err != nil {
 		return "", err
 	}
+	say("building the guest's program for " + m.arch + " from its sources; the first time takes a minute or two")
 	_, err = host.Run(ctx, host.Local(), host.Command{
 		Path: "go",
 		Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "./" + agentSource},

@@ -17,7 +17,9 @@ func TestGuestProgramFromSource(t *testing.T) {
 		t.Skip("skip: no guest has this machine's architecture")
 	}
 	cache := filepath.Join(t.TempDir(), "cache")
-	built, err := GuestProgram(t.Context(), arch, cache)
+	var said []string
+	say := func(text string) { said = append(said, text) }
+	built, err := GuestProgram(t.Context(), arch, cache, say)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,12 +27,15 @@ func TestGuestProgramFromSource(t *testing.T) {
 		t.Errorf("program: got %s, %v; want one in %s", built, err, cache)
 	}
 	began := time.Now()
-	again, err := GuestProgram(t.Context(), arch, cache)
+	again, err := GuestProgram(t.Context(), arch, cache, say)
 	if err != nil || again != built {
 		t.Errorf("second time: got %s, %v; want %s", again, err, built)
 	}
 	if spent := time.Since(began); spent > 2*time.Second {
 		t.Errorf("second time: took %v, want it from the cache", spent)
+	}
+	if len(said) != 1 {
+		t.Errorf("said: got %q, want one word, about the first time", said)
 	}
 	if left, err := filepath.Glob(filepath.Join(cache, "agent-new-*")); err != nil || left != nil {
 		t.Errorf("left over: %q, %v", left, err)
@@ -42,7 +47,7 @@ func TestGuestProgramFromSource(t *testing.T) {
 func TestGuestProgramElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, arch := range Arches() {
-		got, err := GuestProgram(t.Context(), arch, t.TempDir())
+		got, err := GuestProgram(t.Context(), arch, t.TempDir(), nil)
 		if checkProgram("/proc/self/exe", arch) == nil {
 			if err != nil || got != "/proc/self/exe" {
 				t.Errorf("%s: got %q, %v; want this executable", arch, got, err)
@@ -54,7 +59,7 @@ func TestGuestProgramElsewhere(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want an error with the way to make it", arch, got, err)
 		}
 	}
-	if _, err := GuestProgram(t.Context(), "sparc", t.TempDir()); err == nil {
+	if _, err := GuestProgram(t.Context(), "sparc", t.TempDir(), nil); err == nil {
 		t.Error("sparc: got no error")
 	}
 }

@@ -39,7 +39,7 @@ func checkRealImage(t *testing.T, arch string) {
 		t.Logf("%s: %.2f s", what, time.Since(began).Seconds())
 		began = time.Now()
 	}
-	agent, err := GuestProgram(t.Context(), arch, cache)
+	agent, err := GuestProgram(t.Context(), arch, cache, func(text string) { t.Log(text) })
 	if err != nil {
 		t.Fatal(err)
 	}
