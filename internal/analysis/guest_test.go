@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -49,5 +50,42 @@ func TestGuestsAreSaid(t *testing.T) {
 				t.Errorf("shared cores: got %q, want %q", got, tt.shared)
 			}
 		})
+	}
+}
+
+// TestWhatAGuestTells: sums over the window of what only a guest, or its host,
+// has sources for.
+func TestWhatAGuestTells(t *testing.T) {
+	run, trials := quickRun(1)
+	run.Lab = "vm"
+	for i := range trials {
+		w := trials[i].Window
+		add := func(node, probe string, from, to []float64, names ...string) {
+			table := record.NewTable(names...)
+			table.Append(w.Start, from...)
+			table.Append(w.End, to...)
+			n := trials[i].Nodes[node]
+			n.Samples = append(n.Samples, record.Samples{Probe: probe, Table: table})
+			trials[i].Nodes[node] = n
+		}
+		cores := float64(w.End - w.Start)
+		add("host", "guests", []float64{7, 9}, []float64{7 + cores, 9 + cores/2}, "router/vcpu0/guest_cpu_ns", "router/main/guest_cpu_ns")
+		add("router", "clock", []float64{6e8, math.NaN(), 9e8}, []float64{math.NaN(), 4e8, math.NaN()},
+			"cpu0/loop_rate_hz", "cpu1/loop_rate_hz", "cpu0/loop_rate_best_hz")
+		add("router", "drops", []float64{1, 1}, []float64{5, 4}, "skb_drops", "NO_SOCKET/skb_drops")
+		add("router", "xfrm", []float64{1, 2}, []float64{2, 9}, "XfrmInNoStates", "XfrmOutPolBlock")
+		add("router", "flows", []float64{3, 1}, []float64{4, 2}, "flows_tracked", "flows_offloaded")
+	}
+	c := cellOf(t, Derive(run, trials), quickFactors())
+	want := map[string]float64{guestsCPU: 1.5, "router_loop_rate_hz": 5e8, kernelDrops: 4, ipsecDrops: 8, flowsOffloaded: 2}
+	for name, v := range want {
+		if got := c.Metrics[name].Median; math.Abs(got/v-1) > 1e-9 {
+			t.Errorf("%s: got %v (missing: %s), want %v", name, got, c.Missing[name], v)
+		}
+	}
+	run.Lab = "local"
+	c = cellOf(t, Derive(run, trials), quickFactors())
+	if _, ok := c.Metrics[kernelDrops]; ok || c.Missing[kernelDrops] == "" {
+		t.Errorf("%s in lab local: got a number, or no reason (%q), want none", kernelDrops, c.Missing[kernelDrops])
 	}
 }
