@@ -214,6 +214,19 @@ guest() {
 	as_root go run ./bench/guest -binary "$PROGRAM" ratios
 }
 
+# Two cells that are the same, of one run or, nightly, of twenty: how often is
+# anything called different?
+same() {
+	private_home "$WORK/guest" root
+	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" same | sed 's/^ /note: /'
+}
+
+# Each plan of a published table on a virtual router, with short windows.
+plans() {
+	private_home "$WORK/guest" root
+	as_root go run ./bench/guest -binary "$PROGRAM" plans
+}
+
 # Nightly only: images of every architecture, from packages.
 images() {
 	private_home "$WORK/images" root

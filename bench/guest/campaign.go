@@ -19,6 +19,7 @@ import (
 // bench is what the suites run with.
 type bench struct {
 	binary, lab string
+	runs        int // of the suite same
 	out, talk   io.Writer
 }
 

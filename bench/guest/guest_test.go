@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -47,3 +50,46 @@ func TestWithinHoldsBothBounds(t *testing.T) {
 }
 
 func nan() float64 { zero := 0.0; return zero / zero }
+
+// TestSameFindsWhatDiffers: of two cells that are not the same, the difference
+// is found even after Holm's correction of all metrics, and of two that are, a
+// pooled rate has its bound above it.
+func TestSameFindsWhatDiffers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	a, b := map[int]float64{}, map[int]float64{}
+	for block := range 12 {
+		a[block] = 100 + rng.Float64()
+		b[block] = 110 + rng.Float64()
+	}
+	c, _ := analysis.ComparePaired("goodput_bps", a, b)
+	p := make([]float64, sameLeast)
+	for i := range p {
+		p[i] = 1
+	}
+	p[7] = c.PValue
+	if got := analysis.Holm(p)[7]; c.Verdict != "different" || got > mostDifferent {
+		t.Errorf("a tenth more: got %q and p = %.3f after Holm, want different", c.Verdict, got)
+	}
+	var all []tally
+	for seed := range uint64(20) {
+		all = append(all, tally{seed: seed, metrics: 50, raw: int(seed % 3)})
+	}
+	rate, bound := pooled(all, func(t tally) int { return t.raw })
+	if rate != .019 || bound <= rate || bound > .03 {
+		t.Errorf("19 of 1000: got %v, at most %v, want .019 and a little more", rate, bound)
+	}
+	for _, tt := range []struct {
+		raw int
+		ok  bool
+	}{{2, true}, {5, false}} {
+		for i := range all {
+			all[i].raw = tt.raw
+		}
+		if err := (bench{out: io.Discard}).judgeSame(all); (err == nil) != tt.ok {
+			t.Errorf("%d of 50 in each run: got %v, want ok = %v", tt.raw, err, tt.ok)
+		}
+	}
+	if err := (bench{out: io.Discard}).judgeSame([]tally{{metrics: 50, holm: 1}}); err == nil {
+		t.Error("one run with a difference after Holm's correction: got no error, want one")
+	}
+}

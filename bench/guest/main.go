@@ -3,6 +3,8 @@
 // that it is given and judges the runs that this stores.
 //
 //	guest ratios   what rules, flow tables, queues, tunnels and limits do
+//	guest plans    the built-in plans after published tables, with short windows
+//	guest same     how often two cells that are the same are called different
 package main
 
 import (
@@ -22,6 +24,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // suites are what the program can do, by name.
 var suites = map[string]func(context.Context, bench) error{
 	"ratios": ratios,
+	"plans":  plans,
+	"same":   same,
 }
 
 func run(args []string, out, talk io.Writer) int {
@@ -30,12 +34,13 @@ func run(args []string, out, talk io.Writer) int {
 	b := bench{out: out, talk: talk}
 	flags.StringVar(&b.binary, "binary", "", "the chokepoint to run")
 	flags.StringVar(&b.lab, "lab", "vm", "kind of lab")
+	flags.IntVar(&b.runs, "runs", 1, "runs of the suite same, with seeds from 1 on")
 	if flags.Parse(args) != nil {
 		return 2
 	}
 	suite := suites[strings.Join(flags.Args(), " ")]
-	if suite == nil || b.binary == "" {
-		fmt.Fprintln(talk, "usage: guest -binary FILE [FLAGS] ratios")
+	if suite == nil || b.binary == "" || b.runs < 1 {
+		fmt.Fprintln(talk, "usage: guest -binary FILE [FLAGS] ratios|plans|same")
 		flags.PrintDefaults()
 		return 2
 	}

@@ -48,6 +48,7 @@ var baselineLevels = map[string]struct{ level, words string }{
 	"sysctl":    {"default", "of the same with the default"},
 	"cpus":      {"off", "of the same without pinning"},
 
+	"copy":          {"a", "of the same, measured beside it"},
 	"napi_threaded": {"off", "of the same received in softirqs"},
 	"idle_policies": {"0", "of the same without idle policies"},
 	"idle_tunnels":  {"0", "of the same without idle tunnels"},
@@ -208,14 +209,45 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 		if len(logs) == 0 {
 			continue
 		}
-		values := inOrder(logs, blocksOf([]map[int]float64{logs}))
-		c := ratioOf(values)
+		c := ratioOf(inOrder(logs, blocksOf([]map[int]float64{logs})))
 		c.Metric, c.Name = metric, p.name
 		c.Factors, c.Against = p.cell.factors, p.against.factors
 		out = append(out, c)
 		family = append(family, logs)
 	}
 	return out, family
+}
+
+// ComparePaired compares one metric of two cells of a run, b with a, by block:
+// the ratio, or the difference where one of the values is not above zero. The
+// verdict is that of this comparison alone; by holds the numbers by block, for
+// FamilyTest.
+func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
+	by = logRatios(b, a)
+	ratio := true
+	for block, x := range a {
+		y, ok := b[block]
+		ratio = ratio && (!ok || x > 0 && y > 0)
+	}
+	if !ratio {
+		by = map[int]float64{}
+		for block, x := range a {
+			if y, ok := b[block]; ok {
+				by[block] = y - x
+			}
+		}
+	}
+	values := inOrder(by, blocksOf([]map[int]float64{by}))
+	if len(values) == 0 {
+		return Comparison{Metric: metric, Verdict: verdict(c, SmallestRelevant)}, by
+	}
+	if c = ratioOf(values); !ratio {
+		v := Summarise(values)
+		c.Difference, c.Ratio, c.Low, c.High = true, v.Median, v.Low, v.High
+	}
+	c.Metric, c.PValue, c.Test = metric, SignedRank(values), "Wilcoxon signed-rank, exact, on paired blocks"
+	c.Verdict = verdict(c, SmallestRelevant)
+	return c, by
 }
 
 // judgePairs tests comparisons as one family, whatever their metrics.

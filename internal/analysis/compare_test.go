@@ -247,3 +247,37 @@ func TestOneFamily(t *testing.T) {
 		}
 	}
 }
+
+// TestComparePaired: ratios where there are any, differences where a value is
+// zero, and no verdict on nothing.
+func TestComparePaired(t *testing.T) {
+	series := func(f func(block int) float64) map[int]float64 {
+		out := map[int]float64{}
+		for block := range 8 {
+			out[block+1] = f(block)
+		}
+		return out
+	}
+	rising := series(func(b int) float64 { return 100 + float64(b) })
+	tests := []struct {
+		name       string
+		a, b       map[int]float64
+		ratio      float64
+		difference bool
+		verdict    string
+	}{
+		{"twice as much", rising, series(func(b int) float64 { return 200 + 2*float64(b) }), 2, false, "different"},
+		{"the same", rising, rising, 1, false, "same within ±2 %"},
+		{"more than nothing", series(func(int) float64 { return 0 }), rising, 103.5, true, "different"},
+		{"nothing but zeros", series(func(int) float64 { return 0 }), series(func(int) float64 { return 0 }), 0, true, "same"},
+		{"no common block", rising, map[int]float64{}, 0, false, "cannot tell (n < 6)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, by := ComparePaired("x", tt.a, tt.b)
+			if math.Abs(c.Ratio-tt.ratio) > 1e-9 || c.Difference != tt.difference || c.Verdict != tt.verdict || len(by) != c.N {
+				t.Errorf("got %+v of %d blocks, want %v, a difference: %v, %q", c, len(by), tt.ratio, tt.difference, tt.verdict)
+			}
+		})
+	}
+}

@@ -37,6 +37,9 @@ type BaseOptions struct {
 	MaxTunnels int // that a lab carries side by side
 }
 
+// copies are names for cells that are the same.
+var copies = [...]string{"a", "b", "c", "d"}
+
 // BaseFactors returns the factors that are part of every cell, in the order
 // in which their defaults depend on each other.
 func BaseFactors(o BaseOptions) []Factor {
@@ -116,6 +119,10 @@ func trafficFactors(o BaseOptions) []Factor {
 		choice("congestion", "TCP congestion control", o.Congestions[0], o.Congestions,
 			func(f *Factor) { f.Applies = tcp }),
 		choice("engine", "load generator", o.Engines[0], o.Engines),
+		{
+			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
+			Levels: copies[:], Parse: Choice(copies[:]...),
+		},
 	}
 }
 

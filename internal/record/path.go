@@ -3,7 +3,7 @@ package record
 // trafficFactors are the factors that describe what is sent over a path; all
 // others describe the path itself.
 var trafficFactors = [...]string{
-	"streams", "direction", "protocol", "packet_size", "frame_size", "rate", "congestion", "engine",
+	"streams", "direction", "protocol", "packet_size", "frame_size", "rate", "congestion", "engine", "copy",
 }
 
 // Path returns the factors without those of the traffic. Cells with equal

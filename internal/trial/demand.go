@@ -36,7 +36,7 @@ type demand struct {
 
 // base are the factors that no knob applies by their own name.
 var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
-	"frame_size", "rate", "congestion", "engine", "nat", "offload", "outer_ip", "tunnels"}
+	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels"}
 
 // ask computes the demand of a row. knobs is the order in which settings are
 // made; a setting is placed on every device under test of its kind unless
