@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// tables are the built-in plans after published tables, with what else makes
+// them short.
+var tables = [...]struct {
+	plan string
+	sets []string
+}{
+	{"wireguard", nil}, {"queues", nil}, {"firewall", nil}, {"forwarding", nil},
+	{"openvpn", []string{"matrix.direction=up"}},
+}
+
+// brief makes a plan short: one window per cell, and no other measurements.
+var brief = [...]string{"method.duration=700ms", "method.warmup=200ms", "method.cooldown=0", "method.runs=1",
+	"measure.verify=false", "measure.latency_idle=off"}
+
+// mayLack are the reasons for which a cell of these plans may have no number
+// on a distribution's kernel. There are none.
+var mayLack []string
+
+// plans runs each of them, and wants a number or an allowed reason of each cell.
+func plans(ctx context.Context, b bench) error {
+	var errs []error
+	for _, t := range tables {
+		name, began := t.plan, time.Now()
+		c, err := b.table(ctx, name, t.sets)
+		if err == nil {
+			err = errors.Join(judgeTable(c)...)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("plan %s: %w", name, err))
+			continue
+		}
+		fmt.Fprintf(b.out, "note: plan %s: %d cells, %d skipped, in %s\n", name, len(c.doc.Cells), len(c.doc.Skipped), time.Since(began).Round(time.Second))
+	}
+	return errors.Join(errs...)
+}
+
+func (b bench) table(ctx context.Context, name string, sets []string) (campaign, error) {
+	dir, err := os.MkdirTemp("", "chokepoint-guest-")
+	if err != nil {
+		return campaign{}, err
+	}
+	defer os.RemoveAll(dir)
+	args := []string{name, "--seed", "1"}
+	for _, set := range slices.Concat(brief[:], sets) {
+		args = append(args, "--set", set)
+	}
+	return b.start(ctx, 5*time.Minute, dir, args...)
+}
+
+// judgeTable lists what a table lacks.
+func judgeTable(c campaign) []error {
+	var errs []error
+	if len(c.doc.Cells) == 0 {
+		errs = append(errs, errors.New("there is no cell"))
+	}
+	for i := range c.trials {
+		if t := &c.trials[i]; t.Failure != nil {
+			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(), t.Failure.Phase, t.Failure.Error))
+		}
+	}
+	for i := range c.doc.Cells {
+		for _, metric := range wanted(c.doc.Cells[i].Factors) {
+			if v, ok := c.doc.Cells[i].Metrics[metric]; !ok || math.IsNaN(v.Median) || v.Median < 0 {
+				errs = append(errs, fmt.Errorf("cell %s has no %s: %s", c.doc.Cells[i].Label, metric, c.doc.Cells[i].Missing[metric]))
+			}
+		}
+	}
+	for _, s := range c.doc.Skipped {
+		if !slices.Contains(mayLack, s.Reason) {
+			errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))
+		}
+	}
+	return errs
+}
+
+// wanted are the columns of the published tables.
+func wanted(f record.Factors) []string {
+	out := []string{"goodput_bps", "rtt_loaded_p50_ns"}
+	switch {
+	case f["protocol"] == "udp":
+		out = append(out, "packet_rate_pps", "loss_ratio")
+	default:
+		out = append(out, "retransmits")
+	}
+	if f["topology"] != "direct" { // which has no router
+		out = append(out, "router_cpu_ratio", "router_busiest_core_ratio")
+	}
+	return out
+}
