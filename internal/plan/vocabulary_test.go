@@ -57,6 +57,7 @@ func words() plan.List {
 		Factors: []plan.Factor{
 			queue,
 			{Name: "link_mtu", Placed: true, Parse: plan.Whole(68, 65535)},
+			form("idle_policies", `[0-9]+`, "N"),
 			form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
 			{Name: "cpus", Hard: true, Parse: plan.Whole(1, 64)},
 			{Name: "sysctl:", Placed: true, Param: func(param string) (plan.Factor, bool) {
