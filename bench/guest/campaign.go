@@ -19,7 +19,8 @@ import (
 // bench is what the suites run with.
 type bench struct {
 	binary, lab string
-	runs        int // of the suite same
+	runs        int    // of the suite same
+	keepFile    string // of the suite same
 	out, talk   io.Writer
 }
 

@@ -72,9 +72,9 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 	}
 	var all []tally
 	for seed := range uint64(20) {
-		all = append(all, tally{seed: seed, metrics: 50, raw: int(seed % 3)})
+		all = append(all, tally{Seed: seed, Metrics: 50, Raw: int(seed % 3)})
 	}
-	rate, bound := pooled(all, func(t tally) int { return t.raw })
+	rate, bound := pooled(all, func(t tally) int { return t.Raw })
 	if rate != .019 || bound <= rate || bound > .03 {
 		t.Errorf("19 of 1000: got %v, at most %v, want .019 and a little more", rate, bound)
 	}
@@ -83,13 +83,13 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 		ok  bool
 	}{{2, true}, {5, false}} {
 		for i := range all {
-			all[i].raw = tt.raw
+			all[i].Raw = tt.raw
 		}
 		if err := (bench{out: io.Discard}).judgeSame(all); (err == nil) != tt.ok {
 			t.Errorf("%d of 50 in each run: got %v, want ok = %v", tt.raw, err, tt.ok)
 		}
 	}
-	if err := (bench{out: io.Discard}).judgeSame([]tally{{metrics: 50, holm: 1}}); err == nil {
+	if err := (bench{out: io.Discard}).judgeSame([]tally{{Metrics: 50, Holm: 1}}); err == nil {
 		t.Error("one run with a difference after Holm's correction: got no error, want one")
 	}
 }

@@ -35,6 +35,7 @@ func run(args []string, out, talk io.Writer) int {
 	flags.StringVar(&b.binary, "binary", "", "the chokepoint to run")
 	flags.StringVar(&b.lab, "lab", "vm", "kind of lab")
 	flags.IntVar(&b.runs, "runs", 1, "runs of the suite same, with seeds from 1 on")
+	flags.StringVar(&b.keepFile, "keep", "", "a file to which the suite same adds each run, to go on from there")
 	if flags.Parse(args) != nil {
 		return 2
 	}

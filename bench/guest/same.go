@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sort"
 	"time"
@@ -49,43 +54,98 @@ const (
 
 // tally is what one run of two identical cells gave.
 type tally struct {
-	seed                     uint64
-	metrics                  int
-	raw, holm, family        int // verdicts "different"
-	names                    []string
-	goodput, low, high, took float64
+	Seed               uint64
+	Metrics            int
+	Raw, Holm, Family  int // verdicts "different"
+	Names              []string
+	Goodput, Low, High float64
 }
 
 // same runs the plan with seeds from 1 on and judges how often two cells that
 // are the same were called different.
 func same(ctx context.Context, b bench) error {
-	var all []tally
-	var first []record.Factors
+	all, err := b.kept()
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(b.out, "%6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm", "Westfall–Young", "goodput b ÷ a")
-	for seed := range uint64(b.runs) {
-		began := time.Now()
-		c, err := b.measure(ctx, 10*time.Minute, samePlan, "--seed", fmt.Sprint(seed+1))
+	for _, t := range all {
+		t.print(b.out)
+	}
+	var first []record.Factors
+	for seed := uint64(len(all)) + 1; seed <= uint64(b.runs); seed++ {
+		c, err := b.measure(ctx, 10*time.Minute, samePlan, "--seed", fmt.Sprint(seed))
 		if err != nil {
 			return err
 		}
 		t, err := tallyOf(c)
 		if err != nil {
-			return fmt.Errorf("seed %d: %w", seed+1, err)
+			return fmt.Errorf("seed %d: %w", seed, err)
 		}
-		t.seed, t.took = seed+1, time.Since(began).Seconds()
-		fmt.Fprintf(b.out, "%6d %8d %10d %6d %14d   %.3f (%.3f–%.3f) %s\n", t.seed, t.metrics, t.raw, t.holm, t.family, t.goodput, t.low, t.high, t.names)
-		if all = append(all, t); seed == 0 {
+		t.Seed = seed
+		t.print(b.out)
+		if err := b.keep(t); err != nil {
+			return err
+		}
+		if all = append(all, t); seed == 1 {
 			first = orderOf(c)
 		}
 	}
 	return errors.Join(b.sameOrder(ctx, first), b.judgeSame(all))
 }
 
+func (t tally) print(out io.Writer) {
+	fmt.Fprintf(out, "%6d %8d %10d %6d %14d   %.3f (%.3f–%.3f) %s\n", t.Seed, t.Metrics, t.Raw, t.Holm, t.Family, t.Goodput, t.Low, t.High, t.Names)
+}
+
+// kept are the runs of a suite that was interrupted, from seed 1 on.
+func (b bench) kept() (all []tally, err error) {
+	if b.keepFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(b.keepFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for line := range bytes.Lines(text) {
+		var t tally
+		if err := json.Unmarshal(line, &t); err != nil || t.Seed != uint64(len(all))+1 {
+			return nil, fmt.Errorf("%s: line %d is not the run of that seed (%v)", b.keepFile, len(all)+1, err)
+		}
+		all = append(all, t)
+	}
+	return all, err
+}
+
+func (b bench) keep(t tally) error {
+	if b.keepFile == "" {
+		return nil
+	}
+	line, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(b.keepFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
 // sameOrder runs the first seed again, on the lab that is soonest up, and
 // wants the same order of the blocks that it has.
 func (b bench) sameOrder(ctx context.Context, first []record.Factors) error {
 	b.lab = "local"
-	c, err := b.measure(ctx, 2*time.Minute, samePlan, "--seed", "1", "--set", "method.runs=4", "--set", "method.duration=100ms", "--set", "method.idle=100ms")
+	brief := []string{"--seed", "1", "--set", "method.runs=4", "--set", "method.duration=100ms", "--set", "method.idle=100ms"}
+	if first == nil { // it was in an earlier part of the suite
+		c, err := b.measure(ctx, 2*time.Minute, samePlan, brief...)
+		if err != nil {
+			return err
+		}
+		first = orderOf(c)
+	}
+	c, err := b.measure(ctx, 2*time.Minute, samePlan, brief...)
 	if err != nil {
 		return err
 	}
@@ -135,22 +195,22 @@ func tallyOf(c campaign) (tally, error) {
 			continue
 		}
 		if name == "goodput_bps" {
-			t.goodput, t.low, t.high = x.Ratio, x.Low, x.High
+			t.Goodput, t.Low, t.High = x.Ratio, x.Low, x.High
 		}
 		p, different, family = append(p, x.PValue), append(different, x.Verdict == "different"), append(family, by)
 		if x.Verdict == "different" {
-			t.names = append(t.names, name)
+			t.Names = append(t.Names, name)
 		}
 	}
 	holm := analysis.Holm(p)
 	adjusted, _ := analysis.FamilyTest(family)
 	for i, d := range different {
-		t.raw += count(d)
-		t.holm += count(d && holm[i] <= mostDifferent)
-		t.family += count(d && adjusted[i] <= mostDifferent)
+		t.Raw += count(d)
+		t.Holm += count(d && holm[i] <= mostDifferent)
+		t.Family += count(d && adjusted[i] <= mostDifferent)
 	}
-	if t.metrics = len(p); t.metrics < sameLeast {
-		return t, fmt.Errorf("only %d metrics have data in both cells, %d are wanted", t.metrics, sameLeast)
+	if t.Metrics = len(p); t.Metrics < sameLeast {
+		return t, fmt.Errorf("only %d metrics have data in both cells, %d are wanted", t.Metrics, sameLeast)
 	}
 	return t, nil
 }
@@ -220,12 +280,12 @@ func varies(a, b map[int]float64) bool {
 // judgeSame pools the runs. With one run nothing may be different after
 // Holm's correction; with twenty the pooled rate is held to its bounds.
 func (b bench) judgeSame(all []tally) error {
-	raw, bound := pooled(all, func(t tally) int { return t.raw })
-	holm, holmBound := pooled(all, func(t tally) int { return t.holm })
-	family, familyBound := pooled(all, func(t tally) int { return t.family })
+	raw, bound := pooled(all, func(t tally) int { return t.Raw })
+	holm, holmBound := pooled(all, func(t tally) int { return t.Holm })
+	family, familyBound := pooled(all, func(t tally) int { return t.Family })
 	metrics := 0
 	for _, t := range all {
-		metrics += t.metrics
+		metrics += t.Metrics
 	}
 	fmt.Fprintf(b.out, "note: %d runs, %d comparisons of a thing with itself; called different, with the upper 95 %% bound over runs:\n", len(all), metrics)
 	fmt.Fprintf(b.out, "note: each alone %.2f %% (%.2f %%), by Holm %.2f %% (%.2f %%), by Westfall and Young %.2f %% (%.2f %%)\n",
@@ -253,7 +313,7 @@ const resamples = 10000
 func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 	hits, metrics := 0, 0
 	for _, t := range all {
-		hits, metrics = hits+of(t), metrics+t.metrics
+		hits, metrics = hits+of(t), metrics+t.Metrics
 	}
 	rate = float64(hits) / float64(metrics)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -262,7 +322,7 @@ func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 		hits, metrics := 0, 0
 		for range all {
 			t := all[rng.IntN(len(all))]
-			hits, metrics = hits+of(t), metrics+t.metrics
+			hits, metrics = hits+of(t), metrics+t.Metrics
 		}
 		drawn[k] = float64(hits) / float64(metrics)
 	}
