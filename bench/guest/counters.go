@@ -139,6 +139,32 @@ func judgeTooLarge(c campaign, b bench) error {
 		b.within("WireGuard with an MTU of 1420, fragments", c.of(wireGuard)["router/snmp/IpReasmReqds"], 0, .5))
 }
 
+// judgeOpenVPN: without OpenVPN's own fragments and MSS fixing, each full packet
+// is fragmented by IP outside: 1500 bytes make 1500 and 72, and 6000 make four
+// of 1500 and one of 132.
+func judgeOpenVPN(c campaign, b bench) error {
+	var errs []error
+	for _, x := range []struct {
+		cell record.Factors
+		mtu  int
+	}{{openVPN, 1500}, {openVPN6K, 6000}} {
+		n, t, err := c.counters(x.cell)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		text := fmt.Sprintf("OpenVPN with an MTU of %d", x.mtu)
+		tunnel := overhead.Tunnel{Kind: overhead.OpenVPNUDP, MTU: x.mtu}
+		pieces := overhead.Fragments(overhead.V4, tunnel.Outer(x.mtu), 1500)
+		whole := n["router/snmp/IpReasmOKs"]
+		payload := x.mtu - overhead.IPv4Header - overhead.TCPHeader - overhead.TCPTimestamps
+		errs = append(errs,
+			b.within(text+", fragments per packet outside", n["router/snmp/IpReasmReqds"]/whole, float64(len(pieces))-.2, float64(len(pieces))+.05),
+			b.within(text+", packets outside ÷ what goodput makes", whole*float64(payload)/received(t), .75, 1.25))
+	}
+	return errors.Join(errs...)
+}
+
 // of are the counters of a cell, none if it has no trial.
 func (c campaign) of(want record.Factors) counters {
 	n, _, _ := c.counters(want)

@@ -19,7 +19,7 @@ func TestEveryNameIsOneCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []record.Factors{fifo, cake, fqCodel, plain, rules, offloaded, wireGuard, tooLarge, esp, crowded} {
+	for _, want := range []record.Factors{fifo, cake, fqCodel, plain, rules, offloaded, wireGuard, tooLarge, esp, openVPN, openVPN6K, crowded} {
 		found := 0
 		for _, c := range p.Cells() {
 			if is(c, want) {

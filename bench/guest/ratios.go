@@ -26,6 +26,7 @@ include:
   - {tunnel: wireguard}
   - {tunnel: wireguard, mtu: 1500}
   - {topology: site-to-site, tunnel: esp}
+  - {topology: to-router, tunnel: openvpn, mtu: [1500, 6000]}
   - {protocol: udp, streams: 60, rate: 20M, packet_size: 200, nat: masquerade, conntrack_max: 20}
 `
 
@@ -40,6 +41,8 @@ var (
 	wireGuard = record.Factors{"tunnel": "wireguard", "mtu": "1420"}
 	tooLarge  = record.Factors{"tunnel": "wireguard", "mtu": "1500"}
 	esp       = record.Factors{"tunnel": "esp"}
+	openVPN   = record.Factors{"tunnel": "openvpn", "mtu": "1500"}
+	openVPN6K = record.Factors{"tunnel": "openvpn", "mtu": "6000"}
 	crowded   = record.Factors{"conntrack_max": "20"}
 )
 
@@ -85,7 +88,7 @@ func ratios(ctx context.Context, b bench) error {
 		}
 		errs = append(errs, b.within(x.text, over/under, x.least, x.most))
 	}
-	for _, judge := range []func(campaign, bench) error{judgeWireGuard, judgeESP, judgeTooLarge, judgeCrowded} {
+	for _, judge := range []func(campaign, bench) error{judgeWireGuard, judgeESP, judgeTooLarge, judgeOpenVPN, judgeCrowded} {
 		errs = append(errs, judge(c, b))
 	}
 	return errors.Join(errs...)
