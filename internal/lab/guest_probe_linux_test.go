@@ -72,10 +72,12 @@ for i in 0 1; do
   ip neigh add 198.18.8$i.2 lladdr 02:00:00:00:00:01 dev dm$i nud permanent
 done
 tc qdisc add dev dm0 root cake bandwidth 1mbit besteffort
-tc qdisc add dev dm1 root fq_codel`
+tc qdisc add dev dm1 root handle 1: htb default 1
+tc class add dev dm1 parent 1: classid 1:1 htb rate 1mbit
+tc qdisc add dev dm1 parent 1:1 fq_codel`
 		router(queues)()
 		got := watched(t, l, "router", "queues", router("for i in 0 1; do ping -c 2 -W 1 198.18.8$i.2; done; true"))
-		for _, column := range []string{"dm0.tin1/packets", "dm0.tin1/bytes", "dm1/new_flows"} {
+		for _, column := range []string{"dm0.tin1/packets", "dm0.tin1/bytes", "dm1@1:1/lends", "dm1@1:1/new_flows"} {
 			if got[column] < 1 {
 				t.Errorf("%s after some packets: got %v in %v, want more", column, got[column], got)
 			}
