@@ -10,37 +10,38 @@ import (
 
 // queuesMetrics are what queues tells; those of the same names as the probe
 // qdisc's mean the same, of a class or of a tin.
-func queuesMetrics() []record.Metric {
-	more := func(name, doc string) record.Metric { return counter(record.ScopeNode, name, "count", doc) }
-	now := func(name, unit, doc string) record.Metric { return level(record.ScopeNode, name, unit, doc) }
-	return append(slices.Clone(qdiscStems[:]),
-		more("lends", "times an htb class sent at its own rate"),
-		more("borrows", "times an htb class sent at its parent's rate"),
-		more("giants", "packets larger than an htb class reckons with"),
-		more("overlimit_drops", "times fq_codel dropped because its limit of packets was reached"),
-		more("overmemory_drops", "times fq_codel dropped because its memory was full"),
-		more("ecn_marks", "packets marked (ECN) in the place of a drop"),
-		more("ce_marks", "packets marked by fq_codel above its ce_threshold"),
-		more("new_flows", "times a packet made a new flow of fq_codel"),
-		more("ack_drops", "acknowledgements that CAKE filtered out"),
-		now("flows_new", "count", "new flows of fq_codel, or sparse ones of CAKE, now"),
-		now("flows_old", "count", "old flows of fq_codel, or bulk ones of CAKE, now"),
-		now("flows_unresponsive", "count", "flows that CAKE takes as unresponsive, now"),
-		now("memory_bytes", "bytes", "memory that the waiting packets take up"),
-		now("peak_delay_ns", "ns", "CAKE's peak of the time that packets waited"),
-		now("average_delay_ns", "ns", "CAKE's mean of the time that packets waited"),
-	)
-}
+var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
+	counter(record.ScopeNode, "lends", "count", "times an htb class sent at its own rate"),
+	counter(record.ScopeNode, "borrows", "count", "times an htb class sent at its parent's rate"),
+	counter(record.ScopeNode, "giants", "count", "packets larger than an htb class reckons with"),
+	counter(record.ScopeNode, "overlimit_drops", "count", "times fq_codel dropped because its limit of packets was reached"),
+	counter(record.ScopeNode, "overmemory_drops", "count", "times fq_codel dropped because its memory was full"),
+	counter(record.ScopeNode, "ecn_marks", "count", "packets marked (ECN) in the place of a drop"),
+	counter(record.ScopeNode, "ce_marks", "count", "packets marked by fq_codel above its ce_threshold"),
+	counter(record.ScopeNode, "new_flows", "count", "times a packet made a new flow of fq_codel"),
+	counter(record.ScopeNode, "ack_drops", "count", "acknowledgements that CAKE filtered out"),
+	level(record.ScopeNode, "flows_new", "count", "new flows of fq_codel, or sparse ones of CAKE, now"),
+	level(record.ScopeNode, "flows_old", "count", "old flows of fq_codel, or bulk ones of CAKE, now"),
+	level(record.ScopeNode, "flows_unresponsive", "count", "flows that CAKE takes as unresponsive, now"),
+	level(record.ScopeNode, "memory_bytes", "bytes", "memory that the waiting packets take up"),
+	level(record.ScopeNode, "peak_delay_ns", "ns", "CAKE's peak of the time that packets waited"),
+	level(record.ScopeNode, "average_delay_ns", "ns", "CAKE's mean of the time that packets waited"),
+)
 
 // queuesMetric is the place of a metric by its name.
 func queuesMetric(name string) int {
-	return slices.IndexFunc(queuesMetrics(), func(m record.Metric) bool { return m.Name == name })
+	for i := range queuesMetrics {
+		if queuesMetrics[i].Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // queues reads what only some queues have: the classes of htb, the flows and
 // marks of fq_codel, the tins of CAKE.
 func queues(Root) Probe {
-	return entry{name: "queues", slow: true, metrics: queuesMetrics(), check: openCheck(openQueues), open: openQueues}
+	return entry{name: "queues", slow: true, metrics: queuesMetrics, check: openCheck(openQueues), open: openQueues}
 }
 
 type queuesSampler struct {
@@ -120,7 +121,6 @@ func dumpQueues(socket *dumpSocket, list []queueValue, shaped []int32) ([]queueV
 }
 
 func (s *queuesSampler) describe() {
-	metrics := queuesMetrics()
 	s.known, s.columns = nil, nil
 	for _, v := range s.now {
 		k := v.key
@@ -132,7 +132,7 @@ func (s *queuesSampler) describe() {
 			label += ".tin" + strconv.Itoa(k.tin)
 		}
 		s.known = append(s.known, k)
-		s.columns = append(s.columns, label+"/"+metrics[k.metric].Name)
+		s.columns = append(s.columns, label+"/"+queuesMetrics[k.metric].Name)
 	}
 }
 

@@ -47,12 +47,11 @@ func TestParseQueues(t *testing.T) {
 			"bytes": 0, "packets": 0, "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0, "qlen_packets": 0}},
 		{"pfifo", queueDump(newQdisc, "pfifo", numbers(1)), nil, map[string]float64{}},
 	}
-	metrics := queuesMetrics()
 	for _, tt := range tests {
 		list, shaped, done, err := parseQueues(tt.dump, nil, nil)
 		got := map[string]float64{}
 		for _, v := range list {
-			name := metrics[v.key.metric].Name
+			name := queuesMetrics[v.key.metric].Name
 			if v.key.tin > 0 {
 				name = string(rune('0'+v.key.tin)) + " " + name
 			}
