@@ -212,6 +212,34 @@ kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 guest() {
 	private_home "$WORK/guest" root
 	as_root go run ./bench/guest -binary "$PROGRAM" ratios
+	same_image
+}
+
+# The same packages make the same bytes.
+same_image() {
+	local cache="$XDG_CACHE_HOME/chokepoint/vm" sums=() i
+	for i in 1 2; do
+		as_root rm -rf "$cache"/base-* "$cache"/image-*
+		as_root "$PROGRAM" vm build --json >"$WORK/image.json"
+		sums+=("$(as_root cat "$cache"/base-*/kernel "$cache"/image-*/initrd | sha256sum)")
+	done
+	note "the image, built twice: ${sums[0]}"
+	[[ ${sums[0]} == "${sums[1]}" ]] || fail "the image, built twice from the same packages, differs"
+}
+
+# Nightly only: kills where the routers are virtual machines.
+kills_guest() { as_root go run ./bench/kills -binary "$PROGRAM" -lab vm -n "${KILLS_GUEST:-54}"; }
+
+# Nightly only: the default plan on the other families of routers.
+families() {
+	private_home "$WORK/families" root
+	install_packages qemu-system-aarch64=qemu-system-arm qemu-system-mipsel=qemu-system-mips
+	local arch
+	cd "$TOP" # the guest's program is built from the source
+	for arch in arm64 mipsel; do
+		as_root "$PROGRAM" run quick --lab "vm:$arch" | sed 's/^/note: /'
+		count 1 0 0
+	done
 }
 
 # Two cells that are the same, of one run or, nightly, of twenty: how often is

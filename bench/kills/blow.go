@@ -37,6 +37,7 @@ type blow struct {
 	trial    float64       // which of the trials that have such a stretch: 0 the first, 1 behind the last
 	within   float64       // which part of the stretch has passed
 	resume   bool          // finish the run afterwards
+	victim   string        // "" the run itself, else which of its processes
 }
 
 // plannedBlow makes the kills go round the moments, and the pairs of signal
@@ -80,6 +81,9 @@ type stretch struct {
 // aim finds the stretch of an earlier whole run that the blow is meant for.
 func (b blow) aim(seen []stretch) (stretch, bool) {
 	name := b.moment
+	if b.victim != "" {
+		name = "window"
+	}
 	switch name {
 	case inCommit:
 		name = "collect"

@@ -204,3 +204,19 @@ func TestFilesListsWhatMustNotStay(t *testing.T) {
 		}
 	}
 }
+
+func TestGuestBlows(t *testing.T) {
+	per := map[string]int{}
+	for i := range 3 * len(guestMoments) {
+		b := plannedGuestBlow(1, i)
+		per[b.moment]++
+		if b.victim != "" && (b.attached || b.name() != "KILL") {
+			t.Errorf("blow %d at %s: got %s on lab %s, want KILL on its own", i, b.victim, b.name(), b.lab())
+		}
+	}
+	for _, m := range guestMoments {
+		if per[m] != 3 {
+			t.Errorf("kills in %s: got %d in three rounds, want 3", m, per[m])
+		}
+	}
+}

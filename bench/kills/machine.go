@@ -82,6 +82,10 @@ func (o options) processes() ([]process, error) {
 			continue // gone in the meantime, of the kernel, or waiting to be reaped
 		}
 		line := strings.TrimSpace(strings.ReplaceAll(string(words), "\x00", " "))
+		if o.guests() && strings.HasPrefix(line, "qemu-system-") && strings.Contains(line, o.dir+"/") {
+			out = append(out, process{pid, line[:strings.IndexByte(line, ' ')] + " of the lab"})
+			continue
+		}
 		if exe, err := os.Stat(dir + "/exe"); err == nil {
 			if os.SameFile(exe, program) {
 				out = append(out, process{pid, line})

@@ -5,7 +5,9 @@
 // killed one, lab restore does. Then no process, namespace, link, nftables
 // rule, queue, runtime directory or journal may be left, every finished trial
 // must be readable, none twice and none torn, and resume must be able to
-// finish the run. It prints how often each stretch was hit by which signal,
+// finish the run. With -lab vm, where the routers are virtual machines, also the
+// build of their image is struck, and QEMU, the process that runs it, and the
+// lab's first process are killed instead of the run. It prints how often each stretch was hit by which signal,
 // and stops at nothing: all that is wrong is listed at the end.
 package main
 
@@ -37,6 +39,8 @@ type options struct {
 	seed    uint64
 	uid     int
 	stop    time.Duration
+	lab     string        // kind: local or vm
+	build   time.Duration // what building an image from packages at hand takes
 	dir     string
 }
 
@@ -50,10 +54,17 @@ func run(args []string, out, talk io.Writer) int {
 	flags.IntVar(&o.only, "only", 0, "repeat the kill of this number alone")
 	flags.Uint64Var(&o.seed, "seed", 1, "decides the moments")
 	flags.IntVar(&o.uid, "uid", os.Geteuid(), "user to run as; only root may choose")
-	flags.DurationVar(&o.stop, "stop", 3*time.Second, "how long a run may take to end once it is asked to")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || o.kills < 1 || o.only < 0 || o.only > o.kills {
+	flags.DurationVar(&o.stop, "stop", 0, "how long a run may take to end once it is asked to (default: 3s, with guests 5s)")
+	flags.StringVar(&o.lab, "lab", "local", "kind of lab, local or vm")
+	if flags.Parse(args) != nil || flags.NArg() > 0 || o.kills < 1 || o.only < 0 || o.only > o.kills || o.lab != "local" && !o.guests() {
 		flags.Usage()
 		return 2
+	}
+	if o.stop == 0 {
+		o.stop = 3 * time.Second
+		if o.guests() {
+			o.stop = 5 * time.Second
+		}
 	}
 	var err error
 	if o.dir, err = os.MkdirTemp("", "chokepoint-kills-"); err == nil {
@@ -95,7 +106,7 @@ func (o options) at(name string) string { return filepath.Join(o.dir, name) }
 
 // prepare makes the folders of the program under test and copies it there.
 func prepare(o *options, binary string) error {
-	for _, d := range []string{"", "bin", "home", "data", "state", "run", "tmp", "config"} {
+	for _, d := range []string{"", "bin", "home", "data", "state", "run", "tmp", "config", "cache"} {
 		path := o.at(d)
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return err
@@ -104,7 +115,7 @@ func prepare(o *options, binary string) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(o.at("kills.yaml"), []byte(plan), 0o644); err != nil {
+	if err := os.WriteFile(o.at("kills.yaml"), []byte(o.plan()), 0o644); err != nil {
 		return err
 	}
 	o.program, o.look = o.at("bin/chokepoint"), o.at("bin/look")
@@ -112,7 +123,17 @@ func prepare(o *options, binary string) error {
 		return err
 	}
 	if binary != "" {
+		if err := o.copyAgent(filepath.Dir(binary)); err != nil {
+			return err
+		}
 		return copyFile(binary, o.program, 0o755)
+	}
+	if o.guests() {
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", o.at("bin/chokepoint-agent"), "./cmd/chokepoint-agent")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // a guest has no C library
+		if said, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build chokepoint-agent: %v\n%s", err, said)
+		}
 	}
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", o.program, "./cmd/chokepoint")
 	if said, err := build.CombinedOutput(); err != nil {

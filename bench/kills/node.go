@@ -62,7 +62,11 @@ func (i inventory) withKernel() (inventory, error) {
 func (o options) lookInto(lab string, nodes []string) (inventory, error) {
 	var all inventory
 	for _, n := range nodes {
-		said, err := o.say("lab", "exec", n, "--lab", lab, "--", o.look, lookRole)
+		look := []string{o.look, lookRole}
+		if o.guests() && n == "router" {
+			look = []string{"sh", "-c", lookInGuest}
+		}
+		said, err := o.say(append([]string{"lab", "exec", n, "--lab", lab, "--"}, look...)...)
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	patience  = 60 * time.Second       // for a run to reach its moment
 	vanishing = 5 * time.Second        // for the kernel to remove what nobody holds any more
 	leaving   = time.Second            // for the agents of a lab that stays to leave once a run has hung up
 	writing   = 500 * time.Microsecond // of a commit
@@ -45,7 +44,7 @@ func (o options) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, o.program, args...)
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + o.at("home"), "XDG_DATA_HOME=" + o.at("data"), "XDG_STATE_HOME=" + o.at("state"),
-		"XDG_RUNTIME_DIR=" + o.at("run"), "XDG_CONFIG_HOME=" + o.at("config"), "TMPDIR=" + o.at("tmp"),
+		"XDG_RUNTIME_DIR=" + o.at("run"), "XDG_CONFIG_HOME=" + o.at("config"), "XDG_CACHE_HOME=" + o.at("cache"), "TMPDIR=" + o.at("tmp"),
 	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -57,7 +56,7 @@ func (o options) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // say runs a short command of the program and returns what it prints.
 func (o options) say(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), o.patience())
 	defer cancel()
 	cmd := o.command(ctx, args...)
 	var talk strings.Builder
@@ -92,7 +91,7 @@ type watcher struct {
 
 // follow runs the program to its end.
 func (w *watcher) follow(ctx context.Context, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, w.o.patience())
 	defer cancel()
 	cmd := w.o.command(ctx, args...)
 	var talk strings.Builder
@@ -127,7 +126,7 @@ func (w *watcher) follow(ctx context.Context, args ...string) error {
 		w.told.stopped = end.Sub(w.struck)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("the run did not end in %s: %s", patience, talk.String())
+		return fmt.Errorf("the run did not end in %s: %s", w.o.patience(), talk.String())
 	}
 	return nil
 }
@@ -213,8 +212,19 @@ func (w *watcher) strike() {
 	if w.blow.moment == inStopping {
 		first = syscall.SIGINT
 	}
+	if w.blow.victim != "" {
+		if hit != "" && w.o.killVictim(w.blow.victim) == nil {
+			w.mu.Lock()
+			w.hit = w.blow.moment
+			w.mu.Unlock()
+		}
+		return
+	}
 	if hit == "" || w.run.Signal(first) != nil {
 		return // it had ended
+	}
+	if hit == atStart && w.blow.moment == inBuild {
+		hit = inBuild
 	}
 	if hit == "collect" && w.blow.moment == inCommit {
 		hit = inCommit

@@ -33,7 +33,10 @@ type suite struct {
 func newSuite(ctx context.Context, o options, out io.Writer) (*suite, error) {
 	s := &suite{o: o, out: out, seen: map[bool][]stretch{}, hits: map[string]map[string]int{}}
 	var err error
-	if s.outside, err = outside(); err != nil {
+	if s.outside, err = outside(); err == nil && o.guests() {
+		s.o.build, err = o.buildImage(out)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, attached := range []bool{false, true} {
@@ -56,7 +59,7 @@ func (s *suite) all(asked context.Context) int {
 			continue
 		}
 		count++
-		b := plannedBlow(s.o.seed, i)
+		b := s.o.planned(i)
 		began := time.Now()
 		faults, hit, t := s.strike(context.WithoutCancel(asked), b)
 		if asked.Err() != nil {
@@ -78,18 +81,21 @@ func (s *suite) all(asked context.Context) int {
 		}
 		s.hits[hit][b.name()]++
 	}
+	if s.o.guests() {
+		wrong = append(wrong, s.o.cacheFaults()...)
+	}
 	return s.summary(count, wrong)
 }
 
 func (s *suite) summary(count int, wrong []string) int {
 	failed := len(wrong)
 	fmt.Fprintf(s.out, "note: %-12s %5s %9s %5s %5s\n", "moment", "INT", "INT twice", "TERM", "KILL")
-	for _, m := range append(slices.Clone(moments), between, "") {
+	for _, m := range append(slices.Clone(s.o.moments()), between, "") {
 		h := s.hits[m]
 		if len(h) > 0 || m != between && m != "" {
 			fmt.Fprintf(s.out, "note: %-12s %5d %9d %5d %5d\n", m, h["INT"], h["INT twice"], h["TERM"], h["KILL"])
 		}
-		if len(h) == 0 && m != between && m != "" && count >= len(moments) {
+		if len(h) == 0 && m != between && m != "" && count >= len(s.o.moments()) {
 			failed++
 			wrong = append(wrong, "moment "+m+" was never hit")
 		}
@@ -104,7 +110,7 @@ func (s *suite) summary(count int, wrong []string) int {
 		fmt.Fprintln(s.out, "fail:", line)
 	}
 	if failed > 0 {
-		fmt.Fprintf(s.out, "note: repeat one with -n %d -seed %d -uid %d -only NUMBER\n", s.o.kills, s.o.seed, s.o.uid)
+		fmt.Fprintf(s.out, "note: repeat one with -lab %s -n %d -seed %d -uid %d -only NUMBER\n", s.o.lab, s.o.kills, s.o.seed, s.o.uid)
 	}
 	fmt.Fprintf(s.out, "kills: %d passed, %d failed\n", max(0, count-failed), failed)
 	if failed > 0 {
@@ -149,6 +155,9 @@ type scene struct {
 // onLab prepares the scene, plays it, and takes it down.
 func (s *suite) onLab(_ context.Context, attached bool, play func(*scene) []string) []string {
 	c := &scene{suite: s, args: []string{"run", s.o.at("kills.yaml"), "--json"}, namespaces: map[string]bool{}}
+	if !attached && s.o.guests() {
+		c.args = append(c.args, "--lab", s.o.lab)
+	}
 	if attached {
 		if err := c.up(); err != nil {
 			return []string{err.Error()}
@@ -184,7 +193,7 @@ func prefix(with string, faults []string) []string {
 
 // up makes the lab to attach to and looks into it.
 func (c *scene) up() error {
-	said, err := c.o.say("lab", "up", "--json")
+	said, err := c.o.say("lab", "up", "--json", "--lab", c.o.lab)
 	if err != nil {
 		return err
 	}
@@ -247,6 +256,9 @@ func (c *scene) left(wait time.Duration) []string {
 	} else {
 		faults = append(faults, settle(c.inLab, func() (inventory, error) { return c.o.lookInto(c.lab, c.nodes) }, wait)...)
 	}
+	if c.w != nil {
+		faults = append(faults, settle(nil, func() (inventory, error) { return cgroupsOf(c.w.told.run, c.lab) }, wait)...)
+	}
 	faults = append(faults, settle(c.files, c.strayFiles, 0)...)
 	return append(faults, settle(c.outside, outside, wait)...)
 }
@@ -271,6 +283,12 @@ func (c *scene) whole(ctx context.Context) []string {
 // strike runs until the moment, strikes, and lists what is wrong after.
 func (c *scene) strike(ctx context.Context, b blow, scale float64) []string {
 	target, ok := b.aim(c.seen[b.attached])
+	if b.moment == inBuild {
+		target, ok = stretch{name: atStart, span: c.o.build}, true
+		if err := c.o.forgetImages(); err != nil {
+			return []string{err.Error()}
+		}
+	}
 	if !ok {
 		return []string{"a whole run had no such stretch"}
 	}
@@ -280,6 +298,9 @@ func (c *scene) strike(ctx context.Context, b blow, scale float64) []string {
 		faults = append(faults, err.Error())
 	}
 	t := c.w.told
+	if b.victim != "" {
+		return append(faults, c.bereaved(b, t)...)
+	}
 	orderly := b.signal != syscall.SIGKILL
 	if orderly {
 		faults = append(faults, c.stopped(b, t)...)
