@@ -115,12 +115,14 @@ func (p *place) watch(ctx context.Context, args []string) (string, error) {
 }
 
 // lookAtProcesses reads the arguments and environments of all processes of
-// the planted program, and, until the mark was found once, their memory.
+// the planted program and of openvpn, which it starts; and, until the mark was
+// found once, the memory of its own.
 func (p *place) lookAtProcesses() {
 	procs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed
 	for _, proc := range procs {
 		exe, _ := os.Readlink(proc + "/exe")
-		if exe != p.program && !strings.HasPrefix(exe, "/memfd:") {
+		own := exe == p.program || strings.HasPrefix(exe, "/memfd:")
+		if !own && filepath.Base(exe) != "openvpn" {
 			continue
 		}
 		for _, part := range []string{"cmdline", "environ"} {
@@ -129,7 +131,7 @@ func (p *place) lookAtProcesses() {
 				p.look("the "+part+" of a process", data)
 			}
 		}
-		if !p.inMemory {
+		if own && !p.inMemory {
 			p.inMemory = memoryHas(proc, []byte(mark))
 		}
 	}

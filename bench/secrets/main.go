@@ -47,11 +47,12 @@ func run(args []string, out, talk io.Writer) int {
 
 // plan lays every kind of tunnel that can be had here, with and without load
 // from outside, and settings for the journal; it is short, since keys are made
-// at set-up. The userspace tunnel keeps its keys where they can be found.
+// at set-up. The userspace tunnel keeps its keys where they can be found,
+// and OpenVPN is given a private key by us.
 const plan = `name: secrets
 method: {duration: 500ms, warmup: 100ms, cooldown: 0, idle: 200ms, runs: 1}
 matrix:
-  tunnel: [none, wireguard-userspace, wireguard-kernel]
+  tunnel: [none, wireguard-userspace, wireguard-kernel, openvpn]
   streams: [2]
   queue@router.wan: [pfifo limit 500]
 `

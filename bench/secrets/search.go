@@ -39,9 +39,13 @@ func codingsOf(secret string) map[string][]byte {
 	return forms
 }
 
-// search returns the codings in which the mark occurs.
+// search returns the codings in which the mark occurs. A private key in PEM is
+// looked at without its line ends, which may cut the mark.
 func search(data []byte) []string {
 	var found []string
+	if bytes.Contains(data, []byte("PRIVATE KEY-----")) {
+		data = bytes.ReplaceAll(data, []byte("\n"), nil)
+	}
 	for name, form := range codings {
 		if bytes.Contains(data, form) {
 			found = append(found, name)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -34,6 +35,10 @@ func TestSearchFindsAPlantedKey(t *testing.T) {
 		"base64 of a frame, 2": base64.StdEncoding.EncodeToString(append([]byte{1, 200}, key...)),
 		"base64 of a frame, 3": base64.StdEncoding.EncodeToString(append([]byte{255, 255, 255}, key...)),
 		"%v":                   fmt.Sprintf("%v", key), "%#v": fmt.Sprintf("%#v", key), "%q": fmt.Sprintf("%q", key),
+	}
+	for _, before := range []int{35, 36, 37} {
+		block := &pem.Block{Type: "PRIVATE KEY", Bytes: append(make([]byte, before), key...)}
+		tests[fmt.Sprintf("PEM after %d bytes", before)] = string(pem.EncodeToMemory(block))
 	}
 	for name, text := range tests {
 		if got := search([]byte(text)); len(got) == 0 {
