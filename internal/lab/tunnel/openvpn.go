@@ -17,8 +17,8 @@ const (
 // nameOpenVPN begins the names of the kinds.
 const nameOpenVPN = "openvpn"
 
-// openVPNTime is how long an end may take to start its program and to connect:
-// a certificate is made and a TLS handshake done, on an emulated machine too.
+// openVPNTime is how long a started end may take to connect: a TLS handshake is
+// done, on an emulated machine too.
 const openVPNTime = 20 * time.Second
 
 // OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program
@@ -64,7 +64,7 @@ func (k openVPN) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 		s.MTU = k.fitMTU(near.Outer.Is6())
 	}
 	return up(ctx, &path{
-		spec: withDefaults(s), serverFirst: true, connectTime: openVPNTime + answerTime,
+		spec: withDefaults(s), serverFirst: true, connectTime: acceptTime + openVPNTime + answerTime,
 		ends: [2]*end{{End: near, kind: k.name}, {End: far, kind: k.name}},
 	})
 }

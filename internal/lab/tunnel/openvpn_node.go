@@ -304,8 +304,9 @@ func judgeVersion(text string) check.Answer {
 	return check.OK()
 }
 
-// acceptTime is how long openvpn may take to speak to us.
-const acceptTime = 5 * time.Second
+// acceptTime is how long openvpn may take to speak to us: a busy emulated
+// machine needs seconds to start it.
+const acceptTime = 15 * time.Second
 
 // management is a socket that openvpn connects to, by a name that only its
 // process has: the file is gone before openvpn starts.
