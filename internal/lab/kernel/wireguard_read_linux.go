@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
@@ -25,18 +24,10 @@ func OpenWireGuard() (*WireGuardReader, error) {
 // Close closes the reader.
 func (r *WireGuardReader) Close() error { return r.c.Close() }
 
-// Peers lists the peers of the kernel's devices, by device.
-func (r *WireGuardReader) Peers() ([]WireGuardPeer, error) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, explain(err, "list wireguard devices")
-	}
+// Peers lists the peers of some of the kernel's devices, by device.
+func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 	var out []WireGuardPeer
-	for _, l := range links {
-		if l.Type() != "wireguard" {
-			continue
-		}
-		name := l.Attrs().Name
+	for _, name := range devices {
 		d, err := r.c.Device(name)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it has gone meanwhile

@@ -2,7 +2,11 @@ package probe
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -22,6 +26,7 @@ func wireguard(root Root) Probe {
 }
 
 type wireguardSampler struct {
+	root    Root
 	reader  *kernel.WireGuardReader
 	known   []kernel.WireGuardPeer
 	columns []string
@@ -39,13 +44,26 @@ func openWireGuard(root Root) (Sampler, error) {
 		}
 		return nil, err
 	}
-	s := &wireguardSampler{reader: r}
-	if s.known, err = r.Peers(); err != nil {
+	s := &wireguardSampler{root: root, reader: r}
+	if s.known, err = r.Peers(wireguardDevices(root)); err != nil {
 		r.Close()
 		return nil, err
 	}
 	s.describe()
 	return s, nil
+}
+
+// wireguardDevices are the kernel's devices. A dump of all devices would tell
+// them too, at many times the cost.
+func wireguardDevices(root Root) []string {
+	var names []string
+	for _, path := range matches(root.sys("class/net/*/uevent")) {
+		text, err := os.ReadFile(path)
+		if err == nil && slices.Contains(strings.Split(string(text), "\n"), "DEVTYPE=wireguard") {
+			names = append(names, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return names
 }
 
 func (s *wireguardSampler) describe() {
@@ -62,7 +80,7 @@ func (s *wireguardSampler) Columns() []string { return s.columns }
 func (*wireguardSampler) Empty() string { return "no WireGuard device of the kernel has a peer here" }
 
 func (s *wireguardSampler) Sample(dst []float64) error {
-	now, err := s.reader.Peers()
+	now, err := s.reader.Peers(wireguardDevices(s.root))
 	if err != nil {
 		return err
 	}
