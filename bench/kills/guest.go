@@ -183,10 +183,14 @@ func (o options) killVictim(which string) error {
 }
 
 // bereaved checks a run that has lost a part of its lab: it goes on to its
-// end, tells of the trial that failed, and leaves nothing. After the end of
+// end, tells of the trial that failed, and leaves nothing but, where it says so,
+// what lab restore puts back. After the end of
 // QEMU alone the next trial runs on a fresh guest.
 func (c *scene) bereaved(b blow, t told) []string {
-	faults := prefix("before lab restore: ", c.left(leaving))
+	var faults []string
+	if t.code != 5 { // else it has said that lab restore has something to put back
+		faults = prefix("before lab restore: ", c.left(leaving))
+	}
 	if _, err := c.o.say("lab", "restore"); err != nil {
 		faults = append(faults, err.Error())
 	}
