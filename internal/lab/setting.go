@@ -140,6 +140,7 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 		return p
 	}
 	p.OwnKernel = l.OwnKernel(s.Node)
+	p.Collector = l.plan.endAddress(0, 1, 4).String()
 	for i, link := range l.Topology.Links {
 		for e, end := range link.Ends {
 			if end.Node != s.Node {

@@ -108,6 +108,7 @@ var settings = map[string][]record.Setting{
 	"napi_threaded": {{Node: "router", Value: "on"}},
 	"cpu_count":     {{Node: "router", Value: "1"}},
 	"irq_affinity":  {{Node: "router", Value: "1"}},
+	"flow_export":   {{Node: "router", Value: "softflowd"}},
 	"cpu_quota":     {{Node: "host", Value: "25%"}},
 	"idle_policies": {{Node: "router", Value: "20"}},
 	"idle_tunnels":  {{Node: "router", Value: "3"}},

@@ -73,6 +73,7 @@ func kernelTest(family, name string) string {
 		"knob napi_threaded": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob cpu_count":     "registry.TestGuestKnobs",
 		"knob irq_affinity":  "registry.TestGuestKnobs",
+		"knob flow_export":   "registry.TestGuestKnobs",
 		"knob cpu_quota":     "registry.TestGuestKnobs",
 		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob idle_tunnels":  "registry.TestGuestKnobs",

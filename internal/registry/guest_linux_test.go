@@ -55,6 +55,8 @@ irq_affinity@router=1                      # cat /proc/irq/29/smp_affinity_list 
 irq_affinity@router.wan=0-1
 cpu_count@router=1                         # cat /sys/devices/system/cpu/online => 0
 idle_tunnels@router=4                      # ip link show up type wireguard => cpidle3
+flow_export@router=softflowd               # ps => softflowd -i wan -n 198.18.2.2:9
+flow_export@router.lan=softflowd           # ps => softflowd -i lan
 cpu_quota@host=25%
 cpu_quota@host=5%
 ip_forward@router=ipv4                     # cat /proc/sys/net/ipv6/conf/all/forwarding => 0

@@ -97,6 +97,7 @@ func knobUnit(name string) string {
 		"cpus":          "off, or cores such as 0-1,3",
 		"cpu_count":     "processors",
 		"irq_affinity":  "processors such as 0-1",
+		"flow_export":   "off, softflowd",
 		"cpu_quota":     "off, or % of a core, 1% to 100%",
 	}[name]
 }
@@ -122,6 +123,7 @@ func knobDoc(name string) string {
 		"sysctl:":       "a kernel setting, by its name",
 		"cpu_count":     "processors that the virtual router works with, of those that its lab gave it",
 		"irq_affinity":  "processors that serve the interrupts of the virtual router's ports",
+		"flow_export":   "what accounts for the traffic of the router's port towards the far side and exports it (NetFlow 9); or off",
 		"cpu_quota":     "share of one core of this machine that each processor of the virtual routers may use; or off",
 		"cpus":          "cores: of the router's receive work, or of an endpoint's engine",
 	}[name]

@@ -21,6 +21,8 @@ type Place struct {
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
+	// Collector is an address that reports of the node's traffic may go to.
+	Collector string `json:"collector,omitempty"`
 	// OwnKernel: the node is a machine of its own within the lab, so that a
 	// setting of the whole machine is its own, too.
 	OwnKernel bool `json:"own_kernel,omitempty"`

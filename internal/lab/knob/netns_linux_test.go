@@ -86,7 +86,8 @@ func levels() map[string][]struct {
 		"cpu_count":     {{"1", false}}, // of a guest only
 		"irq_affinity":  {{"0", false}}, // veth has no interrupts
 		"idle_tunnels":  {{"3", false}, {"0", true}},
-		"cpu_quota":     {{"off", true}, {"25%", false}}, // see TestCPUQuotaHoldsThreads
+		"flow_export":   {{"off", true}, {"softflowd", false}}, // the program is in the guest's image
+		"cpu_quota":     {{"off", true}, {"25%", false}},       // see TestCPUQuotaHoldsThreads
 		"cpus":          {{"0", true}, {"masks 1 2", true}, {"off", true}},
 	}
 }

@@ -78,6 +78,8 @@ func TestParse(t *testing.T) {
 		{IRQAffinity(), "off", ""},
 		{IRQAffinity(), "masks 1 2", ""},
 		{CPUCount(), "2", "2"},
+		{FlowExport(), "softflowd", "softflowd"},
+		{FlowExport(), "on", ""},
 		{CPUCount(), "0", ""},
 		{IPForward(), "on", "on"},
 		{IPForward(), "1", ""},

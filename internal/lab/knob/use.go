@@ -15,7 +15,7 @@ import (
 func All() []Knob {
 	return []Knob{
 		CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(), Sysctl(), CPUs(), IRQAffinity(),
-		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(), IdleTunnels(), CPUQuota(),
+		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota(),
 	}
 }
 

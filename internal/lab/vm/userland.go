@@ -14,7 +14,7 @@ import (
 )
 
 // program is what the image has for a human beside the guest's own program,
-// and openvpn, which chokepoint itself starts.
+// and openvpn and softflowd, which chokepoint itself starts.
 type program struct {
 	Packages []string // the first that the distribution has
 	Files    []string // programs, by name; a pattern with a slash: other files
@@ -33,6 +33,7 @@ var programs = []program{
 	{[]string{"wireguard-tools"}, []string{"wg"}},
 	{[]string{"iperf3"}, []string{"iperf3"}},
 	{[]string{"openvpn"}, []string{"openvpn"}},
+	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
 

@@ -1,0 +1,226 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// FlowExport accounts for the traffic of a port, as a router that reports its
+// flows does: "off", or "softflowd", the program of that name. It looks at
+// every packet of the place's port, or else of the port that faces the far
+// side, and sends what it has counted, as NetFlow 9, to the far node's discard
+// port, where nobody listens.
+func FlowExport() Knob {
+	return flowExport{atPort{&perPort{
+		name: "flow_export", parse: func(text string) (State, error) {
+			if text == "off" || text == softflowd {
+				return State(text), nil
+			}
+			return "", refuse("flow_export", text, "off or softflowd")
+		},
+		read: func(dev string) (State, error) {
+			running, err := exporters(dev)
+			if len(running) > 0 {
+				return softflowd, err
+			}
+			return "off", err
+		},
+	}, func(p Place) string {
+		if p.WAN != "" || len(p.Ports) == 0 {
+			return p.WAN
+		}
+		return p.Ports[0]
+	}}}
+}
+
+const (
+	softflowd   = "softflowd"
+	exportDir   = "chokepoint-flow-"          // what the folder of its socket begins with
+	exportJail  = "/var/run/softflowd/chroot" // where Debian's build locks itself in
+	discardPort = "9"                         // RFC 863
+	exportTime  = 10 * time.Second            // it may take to begin, or to end
+)
+
+// flowExport is at one port, and needs to know where to send to.
+type flowExport struct{ atPort }
+
+func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
+	p, err := k.at(p)
+	if err != nil {
+		return err
+	}
+	if err := stopExport(ctx, p.Port); err != nil || s == "off" {
+		return err
+	}
+	if err := startExport(ctx, p); err != nil {
+		return conclude(errors.Join(err, stopExport(context.WithoutCancel(ctx), p.Port)))
+	}
+	return nil
+}
+
+func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
+	if s == "off" {
+		return check.OK()
+	}
+	if a := k.atPort.Check(ctx, p, s); a.State != check.Yes {
+		return a
+	}
+	if p.Collector == "" {
+		return check.Not("%s has no node to send flows to", p.Node)
+	}
+	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd, Args: []string{"-h"}}); errors.Is(err, host.ErrUnsupported) {
+		return check.Not("softflowd is not installed on %s", p.Node)
+	}
+	if _, err := os.Stat(exportJail); !p.OwnKernel && err != nil {
+		return check.Not("softflowd wants the folder %s", exportJail)
+	}
+	if m, err := os.ReadFile("/proc/self/uid_map"); err == nil && !strings.Contains(string(m), "4294967295") {
+		return check.Not("softflowd becomes another user, and this user namespace has none")
+	}
+	return check.OK()
+}
+
+// startExport starts softflowd, which leaves for the background, and waits
+// until it tells its statistics.
+func startExport(ctx context.Context, p Place) error {
+	if p.OwnKernel { // where nobody else has made it
+		if err := os.MkdirAll(exportJail, 0o755); err != nil {
+			return fmt.Errorf("start softflowd: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", exportDir)
+	if err != nil {
+		return fmt.Errorf("start softflowd: %w", err)
+	}
+	control := filepath.Join(dir, "control")
+	args := []string{"-i", p.Port, "-n", p.Collector + ":" + discardPort, "-v", "9", "-p", filepath.Join(dir, "pid"), "-c", control}
+	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd, Args: args}); err != nil {
+		return errors.Join(fmt.Errorf("start softflowd on %s: %w", p.Port, err), os.RemoveAll(dir))
+	}
+	ctx, cancel := context.WithTimeout(ctx, exportTime)
+	defer cancel()
+	for {
+		_, err := host.Run(ctx, host.Local(), host.Command{Path: "softflowctl", Args: []string{"-c", control, "statistics"}})
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, host.ErrUnsupported) || pause(ctx) != nil {
+			return fmt.Errorf("read statistics of softflowd on %s: %w", p.Port, err)
+		}
+	}
+}
+
+// exporter is a softflowd that this knob has started.
+type exporter struct {
+	pid int
+	dir string // of its control socket
+}
+
+// exporters finds those of a device in this network namespace.
+func exporters(dev string) ([]exporter, error) {
+	ours, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("find softflowd: %w", err)
+	}
+	lines, err := filepath.Glob("/proc/[1-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	var out []exporter
+	for _, path := range lines {
+		line, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		dir, ok := exportsFrom(string(line), dev)
+		if !ok {
+			continue
+		}
+		if ns, err := os.Readlink(filepath.Join(filepath.Dir(path), "ns/net")); err != nil || ns != ours {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			out = append(out, exporter{pid, dir})
+		}
+	}
+	return out, nil
+}
+
+// exportsFrom reads a command line, words that end in NUL: whether it is ours
+// of a device, and in which folder its control socket is.
+func exportsFrom(line, dev string) (dir string, ok bool) {
+	words := strings.Split(line, "\x00")
+	if filepath.Base(words[0]) != softflowd {
+		return "", false
+	}
+	for i, w := range words[:len(words)-1] {
+		switch w {
+		case "-i":
+			ok = words[i+1] == dev
+		case "-c":
+			dir = filepath.Dir(words[i+1])
+		}
+	}
+	return dir, ok && strings.HasPrefix(filepath.Base(dir), exportDir)
+}
+
+func stopExport(ctx context.Context, dev string) error {
+	running, err := exporters(dev)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, exportTime)
+	defer cancel()
+	for _, e := range running {
+		for signal := syscall.SIGTERM; ; signal = syscall.SIGKILL {
+			if err := syscall.Kill(e.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("stop softflowd on %s: %w", dev, err)
+			}
+			if gone(ctx, e.pid) {
+				break
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("stop softflowd on %s: process %d does not end", dev, e.pid)
+			}
+		}
+		if err := os.RemoveAll(e.dir); err != nil {
+			return fmt.Errorf("stop softflowd on %s: %w", dev, err)
+		}
+	}
+	return nil
+}
+
+// gone waits a second for a process to end. One that waits to be collected
+// has no command line any more.
+func gone(ctx context.Context, pid int) bool {
+	for range 50 {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(line) == 0 {
+			return true
+		}
+		if pause(ctx) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	}
+}
