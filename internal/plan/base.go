@@ -80,7 +80,7 @@ func pathFactors(o BaseOptions) []Factor {
 		},
 		choice("ip", "version of the Internet Protocol", "4",
 			[]string{"4", "6"}, func(f *Factor) { f.Conflict = o.ipConflict }),
-		choice("nat", "address translation on the router", "off",
+		choice("nat", "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)", "off",
 			[]string{"off", "masquerade", "forward"}, func(f *Factor) { f.Conflict = natConflict }),
 		choice("offload", "virtual links: packets of up to 64 KiB, or as on a wire", "wire", []string{"wire", "super"}),
 	}
@@ -201,8 +201,8 @@ func natConflict(c record.Factors) string {
 	}
 	tunnelled := c["tunnel"] != "none"
 	switch {
-	case c["ip"] == "6":
-		return "NAT66 is off: addresses are translated with IPv4 only"
+	case c["ip"] == "6" && c["nat"] == "forward":
+		return "NAT66 is off: ports are forwarded with IPv4 only"
 	case c["topology"] != "forward" && c["topology"] != "site-to-site":
 		return fmt.Sprintf("topology %s forwards nothing that could be translated", c["topology"])
 	case tunnelled && c["nat"] == "forward":

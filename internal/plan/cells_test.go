@@ -151,8 +151,8 @@ func TestSkipsWithReason(t *testing.T) {
 		{"nat: forward", ""},
 		{"nat: masquerade, tunnel: wireguard", ""},
 		{"nat: forward, tunnel: wireguard", "a port forward leads to the client's own address, past the tunnel"},
-		{"nat: masquerade, ip: 6", "NAT66 is off: addresses are translated with IPv4 only"},
-		{"nat: forward, ip: 6", "NAT66 is off: addresses are translated with IPv4 only"},
+		{"nat: masquerade, ip: 6", ""}, // which passes untranslated
+		{"nat: forward, ip: 6", "NAT66 is off: ports are forwarded with IPv4 only"},
 		{"nat: masquerade, topology: to-router", "topology to-router forwards nothing that could be translated"},
 		{"nat: masquerade, topology: site-to-site", ""},
 		{"nat: masquerade, topology: site-to-site, tunnel: wireguard",

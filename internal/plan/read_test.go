@@ -96,8 +96,8 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"include as map", "include: {ip: 4}\n", "1:10: include must be a list, not a map", `start each entry with "- "`},
 	{"empty entry", "include:\n  -\n", "2:4: entry 1 of include is empty", ""},
 	{"exclude everything", "matrix: {ip: 4}\nexclude: [{ip: 4}]\n", "1:1: no cell is left: all are excluded", "remove an entry of exclude"},
-	{"nothing can exist", "matrix: {ip: 6, nat: masquerade}\n", "1:1: no cell is left: none can exist",
-		"the first reason: NAT66 is off: addresses are translated with IPv4 only"},
+	{"nothing can exist", "matrix: {ip: 6, nat: forward}\n", "1:1: no cell is left: none can exist",
+		"the first reason: NAT66 is off: ports are forwarded with IPv4 only"},
 	{"too many cells", "matrix:\n" + manyLevels("streams", 200) + manyLevels("mtu", 200), "2:3: the plan has more than 10000 cells", ""},
 	{"too many trials", "method: {runs: 1000}\nmatrix:\n" + manyLevels("streams", 200), "1:1: the plan has 200000 trials, at most 50000 are allowed", ""},
 

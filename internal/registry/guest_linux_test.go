@@ -84,6 +84,8 @@ func TestGuestKnobs(t *testing.T) {
 		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) { turnAndBack(t, l, s, command, want) })
 	}
 	t.Run("packet sizes", func(t *testing.T) { packetSizes(t, l) })
+	t.Run("log", func(t *testing.T) { logs(t, l) })
+	t.Run("nat", func(t *testing.T) { translates(t, l) })
 }
 
 // packetSizes: with "wire" what crosses the guest's ports has the size that it
@@ -118,6 +120,44 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 				}
 			}
 		}
+	}
+	settle(t, l)
+}
+
+// logs: every packet that comes to the end of a firewall that logs is in the
+// kernel's log, and those that pass ahead of it are not.
+func logs(t *testing.T, l *lab.Lab) {
+	for level, want := range map[string]int{"10 log": 6, "10": 0} {
+		settle(t, l, record.Setting{Knob: "firewall", Node: "router", Value: level})
+		lines := func() int { return strings.Count(labtest.Exec(t, l, "router", "dmesg"), "SRC=") }
+		before := lines()
+		labtest.Reach(t, l, 0, 4, 0, 100, 200, 300)
+		if got := lines() - before; got < want || want == 0 && got != 0 {
+			t.Errorf("firewall=%s: got %d lines of a log for three packets and their answers, want %d", level, got, want)
+		}
+	}
+	settle(t, l)
+}
+
+// translates: with a masquerade the server sees the router's IPv4 address, and
+// with IPv6 the client's own: NAT66 is off.
+func translates(t *testing.T, l *lab.Lab) {
+	settle(t, l, record.Setting{Knob: "nat", Node: "router", Value: "masquerade"})
+	for _, ip := range []int{4, 6} {
+		if got := labtest.Reach(t, l, 0, ip, 0, 100); len(got.Back) != 1 {
+			t.Errorf("IPv%d through a masquerade: %v came back, want the packet", ip, got.Back)
+		}
+	}
+	table := labtest.Exec(t, l, "router", "conntrack", "-L", "-p", "udp")
+	router, err := l.ForwardAddress(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(table, "dst="+router.String()) {
+		t.Errorf("tracked connections: got %q, want one whose answers go to the router's %s", table, router)
+	}
+	if rules := labtest.Exec(t, l, "router", "nft", "list", "ruleset", "ip6"); strings.Contains(rules, "masquerade") {
+		t.Errorf("rules of IPv6: got %s, want no masquerade", rules)
 	}
 	settle(t, l)
 }

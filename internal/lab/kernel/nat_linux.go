@@ -84,13 +84,12 @@ func (f filter) addNAT(table string, n NAT) error {
 	if n.Mode == NATForward && len(n.Inside) == 0 {
 		return errors.New("no inside address given")
 	}
-	for _, family := range families() {
-		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: family})
-		if n.Mode == NATMasquerade {
-			f.masquerade(t, n.WAN)
-		} else {
-			f.forward(t, n)
-		}
+	// IPv6 is not translated: NAT66 is off.
+	t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: nftables.TableFamilyIPv4})
+	if n.Mode == NATMasquerade {
+		f.masquerade(t, n.WAN)
+	} else {
+		f.forward(t, n)
 	}
 	if err := f.add(); err != nil {
 		return errors.Join(err, f.remove(table))
