@@ -83,6 +83,9 @@ func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
 	if err != nil {
 		return &usageError{fmt.Sprintf("topology %q is not known", o.topology), "topologies: " + strings.Join(topologyNames(), ", ")}
 	}
+	if err := o.lab.check(); err != nil {
+		return err
+	}
 	guest, err := o.lab.guest(ctx, p)
 	if err != nil {
 		return err

@@ -70,7 +70,9 @@ func newRunCommand(p *program) *cobra.Command {
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
-	cmd.MarkFlagsMutuallyExclusive("lab", "attach")
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model"} {
+		cmd.MarkFlagsMutuallyExclusive(name, "attach")
+	}
 	return cmd
 }
 
@@ -79,13 +81,16 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err != nil {
 		return err
 	}
-	if _, err := o.lab.arch(); err != nil {
+	if err := o.lab.check(); err != nil {
 		return err
 	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
 		Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed), Version: strings.TrimPrefix(readVersion().String(), "chokepoint "),
 		BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+	if o.lab.size != (record.GuestSize{}) {
+		run.GuestSize = &o.lab.size
+	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	return x.whole(ctx, nil)
 }
@@ -122,7 +127,7 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 			return &exitError{codeUsage, err}
 		}
 		x.run.Lab = labs.Attached.Kind
-	} else if labs.Guest, err = (labOptions{x.run.Lab}).guest(ctx, x.p); err != nil {
+	} else if labs.Guest, err = labOptionsOf(x.run).guest(ctx, x.p); err != nil {
 		return err
 	}
 	x.sink = x.p.sink(x.json)

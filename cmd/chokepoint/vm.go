@@ -12,13 +12,36 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // labOptions say what the routers of a lab are.
-type labOptions struct{ kind string }
+type labOptions struct {
+	kind string
+	size record.GuestSize
+}
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "lab", "local", "`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
+	addSizeFlags(f, &o.size)
+}
+
+// labOptionsOf are those that a run was made with.
+func labOptionsOf(run record.Run) labOptions {
+	o := labOptions{kind: run.Lab}
+	if run.GuestSize != nil {
+		o.size = *run.GuestSize
+	}
+	return o
+}
+
+// check refuses a lab that cannot be meant before anything is made.
+func (o labOptions) check() error {
+	arch, err := o.arch()
+	if err != nil {
+		return err
+	}
+	return checkSize(arch, o.size)
 }
 
 // arch is the architecture of the lab's guests, "" if it has none.
@@ -47,7 +70,7 @@ func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 		return nil, err
 	}
 	g := vm.NewGuest(img)
-	return &g, nil
+	return sized(&g, o.size), nil
 }
 
 func buildImage(ctx context.Context, p *program, r vm.Recipe) (vm.Image, error) {

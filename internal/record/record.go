@@ -488,19 +488,28 @@ const (
 	RunFailed      = "failed"
 )
 
+// GuestSize is what each virtual router of a lab is given; a zero value
+// leaves it to the lab.
+type GuestSize struct {
+	CPUs     int    `json:"cpus,omitempty"`
+	MemoryMB int    `json:"memory_mb,omitempty"`
+	Model    string `json:"cpu_model,omitempty"` // in QEMU's words
+}
+
 // Run is the head of a campaign, stored before its first trial.
 type Run struct {
 	ID           string        `json:"id"`
 	Started      time.Time     `json:"started"`
 	Ended        time.Time     `json:"ended,omitzero"`
 	Status       string        `json:"status"`
-	Reason       string        `json:"reason,omitempty"`   // of an interruption or failure
-	Lab          string        `json:"lab"`                // "local", …
-	LabNote      string        `json:"lab_note,omitempty"` // e.g. what an ordinary user loses
-	Command      string        `json:"command"`            // exact command line
-	Version      string        `json:"version"`            // of the program
-	BinaryHash   string        `json:"binary_hash"`        // sha256 of the executable, for resume
-	Kernel       string        `json:"kernel"`             // of the machine that carries the lab
+	Reason       string        `json:"reason,omitempty"`     // of an interruption or failure
+	Lab          string        `json:"lab"`                  // "local", …
+	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // of the virtual routers, where it was given
+	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
+	Command      string        `json:"command"`              // exact command line
+	Version      string        `json:"version"`              // of the program
+	BinaryHash   string        `json:"binary_hash"`          // sha256 of the executable, for resume
+	Kernel       string        `json:"kernel"`               // of the machine that carries the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
 	Environments []Environment `json:"environments"`

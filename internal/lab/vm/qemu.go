@@ -67,6 +67,14 @@ func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM 
 // MaxPorts is how many ports a guest of an architecture can have, 0 = any.
 func MaxPorts(arch string) int { return len(boards[arch].slots) }
 
+// MaxCPUs is how many processors a guest of an architecture can have, 0 = any.
+func MaxCPUs(arch string) int {
+	if boards[arch].cpus == 1 {
+		return 1
+	}
+	return 0
+}
+
 // HardwareAddr is the address of the i-th port of the n-th guest of a lab,
 // from the locally administered range.
 func HardwareAddr(n, i int) net.HardwareAddr {
@@ -82,7 +90,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	a = append(a, b.machine...)
 	a = append(a, "-smp", strconv.Itoa(g.Processors()), "-m", strconv.Itoa(g.Memory()))
 	if g.KVM {
-		a = append(a, "-accel", "kvm", "-cpu", "host")
+		a = append(a, "-accel", "kvm", "-cpu", g.Processor())
 	} else {
 		accel := "tcg"
 		if g.Processors() > 1 {
@@ -130,7 +138,7 @@ func (g Guest) Memory() int {
 
 // Processor is the model of the guest's processors.
 func (g Guest) Processor() string {
-	if g.KVM {
+	if g.KVM && g.Model == "" {
 		return "host"
 	}
 	if g.Model == "" {
