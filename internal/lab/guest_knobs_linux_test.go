@@ -1,4 +1,4 @@
-package registry_test
+package lab_test
 
 import (
 	"strconv"
@@ -88,6 +88,14 @@ func TestGuestKnobs(t *testing.T) {
 	t.Run("nat", func(t *testing.T) { translates(t, l) })
 }
 
+// hold makes exactly these settings hold.
+func hold(t *testing.T, l *lab.Lab, want ...record.Setting) {
+	t.Helper()
+	if err := l.Settle(labtest.Context(t), want); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // packetSizes: with "wire" what crosses the guest's ports has the size that it
 // would have on a cable, with "super" it is many times as large, both ways.
 func packetSizes(t *testing.T, l *lab.Lab) {
@@ -96,7 +104,7 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 		for _, n := range l.Topology.Nodes {
 			want = append(want, record.Setting{Knob: "offload", Node: n.Name, Value: level})
 		}
-		settle(t, l, want...)
+		hold(t, l, want...)
 		for _, direction := range []string{record.Up, record.Down} {
 			load := labtest.Loads()["tcp up"]
 			load.Direction = direction
@@ -121,14 +129,14 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 			}
 		}
 	}
-	settle(t, l)
+	hold(t, l)
 }
 
 // logs: every packet that comes to the end of a firewall that logs is in the
 // kernel's log, and those that pass ahead of it are not.
 func logs(t *testing.T, l *lab.Lab) {
 	for level, want := range map[string]int{"10 log": 6, "10": 0} {
-		settle(t, l, record.Setting{Knob: "firewall", Node: "router", Value: level})
+		hold(t, l, record.Setting{Knob: "firewall", Node: "router", Value: level})
 		lines := func() int { return strings.Count(labtest.Exec(t, l, "router", "dmesg"), "SRC=") }
 		before := lines()
 		labtest.Reach(t, l, 0, 4, 0, 100, 200, 300)
@@ -136,13 +144,13 @@ func logs(t *testing.T, l *lab.Lab) {
 			t.Errorf("firewall=%s: got %d lines of a log for three packets and their answers, want %d", level, got, want)
 		}
 	}
-	settle(t, l)
+	hold(t, l)
 }
 
 // translates: with a masquerade the server sees the router's IPv4 address, and
 // with IPv6 the client's own: NAT66 is off.
 func translates(t *testing.T, l *lab.Lab) {
-	settle(t, l, record.Setting{Knob: "nat", Node: "router", Value: "masquerade"})
+	hold(t, l, record.Setting{Knob: "nat", Node: "router", Value: "masquerade"})
 	for _, ip := range []int{4, 6} {
 		if got := labtest.Reach(t, l, 0, ip, 0, 100); len(got.Back) != 1 {
 			t.Errorf("IPv%d through a masquerade: %v came back, want the packet", ip, got.Back)
@@ -159,7 +167,7 @@ func translates(t *testing.T, l *lab.Lab) {
 	if rules := labtest.Exec(t, l, "router", "nft", "list", "ruleset", "ip6"); strings.Contains(rules, "masquerade") {
 		t.Errorf("rules of IPv6: got %s, want no masquerade", rules)
 	}
-	settle(t, l)
+	hold(t, l)
 }
 
 // carried are the bytes and packets received and sent by each of the router's
