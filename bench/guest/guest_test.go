@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -91,5 +92,36 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 	}
 	if err := (bench{out: io.Discard}).judgeSame([]tally{{Metrics: 50, Holm: 1}}); err == nil {
 		t.Error("one run with a difference after Holm's correction: got no error, want one")
+	}
+}
+
+// TestLacksWantsARateAndReasons: a cell without a rate lacks something, and so
+// does one without another column and a reason.
+func TestLacksWantsARateAndReasons(t *testing.T) {
+	number := analysis.Value{Median: 1}
+	full := map[string]analysis.Value{"goodput_bps": number, "rtt_loaded_p50_ns": number, "retransmits": {},
+		"router_cpu_ratio": number, "router_busiest_core_ratio": number}
+	without := func(name string) map[string]analysis.Value {
+		m := maps.Clone(full)
+		delete(m, name)
+		return m
+	}
+	tests := []struct {
+		name    string
+		metrics map[string]analysis.Value
+		missing map[string]string
+		want    int
+	}{
+		{"all there", full, nil, 0},
+		{"no rate, with a reason", without("goodput_bps"), map[string]string{"goodput_bps": "nothing came"}, 1},
+		{"no latency, with a reason", without("rtt_loaded_p50_ns"), map[string]string{"rtt_loaded_p50_ns": "no probe was answered"}, 0},
+		{"no latency, no reason", without("rtt_loaded_p50_ns"), nil, 1},
+		{"nothing", nil, nil, 5},
+	}
+	for _, tt := range tests {
+		c := analysis.Cell{Factors: record.Factors{"protocol": "tcp", "topology": "forward"}, Metrics: tt.metrics, Missing: tt.missing}
+		if got := lacks(&c); len(got) != tt.want {
+			t.Errorf("%s: got %v, want %d", tt.name, got, tt.want)
+		}
 	}
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
 // tables are the built-in plans after published tables, with what else makes
@@ -73,11 +72,7 @@ func judgeTable(c campaign) []error {
 		}
 	}
 	for i := range c.doc.Cells {
-		for _, metric := range wanted(c.doc.Cells[i].Factors) {
-			if v, ok := c.doc.Cells[i].Metrics[metric]; !ok || math.IsNaN(v.Median) || v.Median < 0 {
-				errs = append(errs, fmt.Errorf("cell %s has no %s: %s", c.doc.Cells[i].Label, metric, c.doc.Cells[i].Missing[metric]))
-			}
-		}
+		errs = append(errs, lacks(&c.doc.Cells[i])...)
 	}
 	for _, s := range c.doc.Skipped {
 		if !slices.Contains(mayLack, s.Reason) {
@@ -87,17 +82,27 @@ func judgeTable(c campaign) []error {
 	return errs
 }
 
-// wanted are the columns of the published tables.
-func wanted(f record.Factors) []string {
-	out := []string{"goodput_bps", "rtt_loaded_p50_ns"}
-	switch {
-	case f["protocol"] == "udp":
-		out = append(out, "packet_rate_pps", "loss_ratio")
-	default:
-		out = append(out, "retransmits")
+// lacks lists what a cell must have and has not: a rate; and of the other
+// columns of the published tables a number or the reason why there is none, such
+// as that no latency probe got through a flood of packets.
+func lacks(c *analysis.Cell) []error {
+	rate, others := "goodput_bps", []string{"rtt_loaded_p50_ns"}
+	if c.Factors["protocol"] == "udp" {
+		rate, others = "packet_rate_pps", append(others, "loss_ratio")
+	} else {
+		others = append(others, "retransmits")
 	}
-	if f["topology"] != "direct" { // which has no router
-		out = append(out, "router_cpu_ratio", "router_busiest_core_ratio")
+	if c.Factors["topology"] != "direct" { // which has no router
+		others = append(others, "router_cpu_ratio", "router_busiest_core_ratio")
 	}
-	return out
+	var errs []error
+	if v := c.Metrics[rate]; !(v.Median > 0) {
+		errs = append(errs, fmt.Errorf("cell %s has no %s: %s", c.Label, rate, c.Missing[rate]))
+	}
+	for _, metric := range others {
+		if v, ok := c.Metrics[metric]; !(ok && v.Median >= 0) && c.Missing[metric] == "" {
+			errs = append(errs, fmt.Errorf("cell %s has no %s, and no reason", c.Label, metric))
+		}
+	}
+	return errs
 }
