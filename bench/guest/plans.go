@@ -18,7 +18,7 @@ var tables = [...]struct {
 	sets []string
 }{
 	{"wireguard", nil}, {"queues", nil}, {"firewall", nil}, {"forwarding", nil},
-	{"openvpn", []string{"matrix.direction=up"}},
+	{"openvpn", []string{"matrix.direction=up", "matrix.rate=2M"}},
 }
 
 // brief makes a plan short: one window per cell, and no other measurements.
