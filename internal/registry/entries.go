@@ -76,7 +76,7 @@ func kernelTest(family, name string) string {
 		"knob flow_export":   "lab.TestGuestKnobs",
 		"knob cpu_quota":     "lab.TestGuestKnobs",
 		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob idle_tunnels":  "registry.TestGuestKnobs",
+		"knob idle_tunnels":  "lab.TestGuestKnobs",
 
 		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",
 		"engine iperf3": "trial/traffic.TestIperf3EveryOpenerAndDirection",
