@@ -261,6 +261,21 @@ images() {
 	CHOKEPOINT_VM_CACHE="$WORK/images/cache" go test -v -count=1 -timeout 30m -run TestRealImages ./internal/lab/vm
 }
 
+# Nightly only: a Debian disk made from packages is booted as a foreign image,
+# by ssh and by the serial console, and measured.
+foreign() {
+	private_home "$WORK/foreign" root
+	local disk="$WORK/foreign/disk" before
+	bench/guestdisk/build "$disk"
+	before=$(sha256sum "$disk"/disk.*)
+	CHOKEPOINT_DISK=$disk as_root go test -v -count=1 -timeout 20m -run TestForeignImage ./internal/lab
+	as_root "$PROGRAM" run quick --lab vm --image "$disk/disk.img" --image-key "$disk/key" \
+		--set method.duration=3s --set method.runs=2
+	as_root "$PROGRAM" show --json latest >"$WORK/foreign.json"
+	"$ASSERT" cells -plan quick "$WORK/foreign.json" || fail "the cells of quick on a foreign image"
+	[[ $(sha256sum "$disk"/disk.*) == "$before" ]] || fail "the disk image was changed"
+}
+
 screenshots() {
 	mkdir -p "$WORK/shots"
 	as_root .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \

@@ -91,6 +91,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if o.lab.size != (record.GuestSize{}) {
 		run.GuestSize = &o.lab.size
 	}
+	if o.lab.image.File != "" {
+		run.Image = &o.lab.image
+	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	return x.whole(ctx, nil)
 }

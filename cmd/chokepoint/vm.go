@@ -17,31 +17,19 @@ import (
 
 // labOptions say what the routers of a lab are.
 type labOptions struct {
-	kind string
-	size record.GuestSize
+	kind  string
+	size  record.GuestSize
+	image record.DiskImage
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "lab", "local", "`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
 	addSizeFlags(f, &o.size)
-}
-
-// labOptionsOf are those that a run was made with.
-func labOptionsOf(run record.Run) labOptions {
-	o := labOptions{kind: run.Lab}
-	if run.GuestSize != nil {
-		o.size = *run.GuestSize
-	}
-	return o
-}
-
-// check refuses a lab that cannot be meant before anything is made.
-func (o labOptions) check() error {
-	arch, err := o.arch()
-	if err != nil {
-		return err
-	}
-	return checkSize(arch, o.size)
+	f.StringVar(&o.image.File, "image", "", "with --lab vm: boot this disk image `FILE` of yours (qcow2 or raw) as the router; it is not changed")
+	f.StringVar(&o.image.Login, "image-login", "", "log in to the image by `WAY`: ssh, ssh:USER, serial or serial:USER (default ssh:root)")
+	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh")
+	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
+	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 }
 
 // arch is the architecture of the lab's guests, "" if it has none.
@@ -58,12 +46,56 @@ func (o labOptions) arch() (string, error) {
 	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" + strings.Join(vm.Arches(), ", vm:")}
 }
 
+// labOptionsOf are those that a run was made with.
+func labOptionsOf(run record.Run) labOptions {
+	o := labOptions{kind: run.Lab}
+	if run.GuestSize != nil {
+		o.size = *run.GuestSize
+	}
+	if run.Image != nil {
+		o.image = *run.Image
+	}
+	return o
+}
+
+// check refuses a lab that cannot be meant before anything is made.
+func (o labOptions) check() error {
+	arch, err := o.arch()
+	if err == nil {
+		err = checkSize(arch, o.size)
+	}
+	if err != nil {
+		return err
+	}
+	if o.image.File == "" {
+		if o.image != (record.DiskImage{}) {
+			return &usageError{"--image-login, --image-key, --image-password or --image-uefi without --image", "name the disk image: --image FILE"}
+		}
+		return nil
+	}
+	switch {
+	case arch == "":
+		return &usageError{"--image with lab local, whose routers are namespaces", "--lab vm boots the image"}
+	case arch != "amd64":
+		return &usageError{fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only", arch), "--lab vm:amd64"}
+	}
+	_, err = openDisk(o.image)
+	return err
+}
+
 // guest builds the image that the lab needs, or finds it built, and returns
 // what its routers are; nil if they are namespaces.
 func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 	arch, err := o.arch()
 	if err != nil || arch == "" {
 		return nil, err
+	}
+	if o.image.File != "" {
+		g, err := foreignGuest(ctx, p, o.image)
+		if err != nil {
+			return nil, err
+		}
+		return sized(g, o.size), nil
 	}
 	img, err := buildImage(ctx, p, vm.Recipe{Arch: arch})
 	if err != nil {

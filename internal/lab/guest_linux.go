@@ -21,6 +21,19 @@ type bootedAs struct {
 	Why string `json:"why,omitempty"` // why not KVM, although it was tried
 	// Interrupts are the processors that serve those of each port.
 	Interrupts map[string]string `json:"interrupts,omitempty"`
+
+	// Of a foreign image: its distribution and its kernel.
+	System  string `json:"system,omitempty"`
+	Release string `json:"release,omitempty"`
+}
+
+// of completes what is known of a guest.
+func (b bootedAs) of(g vm.Guest) vm.Guest {
+	g.KVM = b.KVM
+	if g.Disk != nil {
+		g.Image.Release = b.Release
+	}
+	return g
 }
 
 func bootedFile(dir, node string) string {
@@ -52,9 +65,10 @@ func (l *Lab) guestNote() string {
 	}
 	var said []string
 	for _, b := range l.guests() {
-		g := *l.Guest
-		g.KVM = b.KVM
-		text := g.String()
+		text := b.of(*l.Guest).String()
+		if b.System != "" {
+			text += " of " + b.System
+		}
 		if b.Why != "" {
 			text += " (" + b.Why + ")"
 		}
@@ -74,11 +88,15 @@ func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 	g := *l.Guest
 	accels := map[bool]string{false: "tcg", true: "kvm"}
 	var accel, interrupts []string
+	system := ""
 	for _, b := range l.guests() {
 		for _, port := range slices.Sorted(maps.Keys(b.Interrupts)) {
 			interrupts = append(interrupts, port+" on "+b.Interrupts[port])
 		}
 		g.KVM = g.KVM || b.KVM
+		if g.Disk != nil {
+			g.Image.Release, system = b.Release, b.System
+		}
 		accel = append(accel, accels[b.KVM])
 	}
 	facts := map[string]string{
@@ -92,6 +110,9 @@ func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 	}
 	if len(interrupts) > 0 {
 		facts["guest_irq_affinity"] = strings.Join(interrupts, ", ")
+	}
+	if g.Disk != nil {
+		facts["guest_image"], facts["guest_system"], facts["guest_login"] = g.Disk.String(), system, g.Disk.Login.String()
 	}
 	if version := qemuVersion(ctx, g); version != "" {
 		facts["guest_qemu"] = version

@@ -183,9 +183,8 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	}
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
-	if o.Guest != nil {
-		patience += kvmTime + bootTime
-	}
+	kvm, emulated := bootTimes(o.Guest)
+	patience += kvm + emulated
 	late := time.AfterFunc(patience, func() { child.Kill() })
 	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues, Guest: o.Guest})
 	inTime := late.Stop() // else it is being killed, whatever it answered

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,6 +95,8 @@ type running struct {
 	as    agent.Arranged
 	hung  atomic.Bool   // it was ended because it hung
 	ended chan struct{} // closed when QEMU has ended
+
+	system, release string // of a foreign guest and its kernel, in its own words
 }
 
 func newMachine(node string, q machineRequest) *machine {
@@ -231,7 +234,8 @@ func (m *machine) boot() error {
 	if m.as.Why != "" {
 		may = check.Not("it has not worked before")
 	}
-	g, as, err := bootBest(may, m.start)
+	kvm, emulated := bootTimes(&m.q.Guest)
+	g, as, err := bootBest(may, kvm, emulated, m.start)
 	if err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
@@ -239,6 +243,7 @@ func (m *machine) boot() error {
 		as.Why = m.as.Why
 	}
 	as.Interrupts = g.as.Interrupts
+	as.System, as.Release = g.system, g.release
 	m.guest, m.as = g, as
 	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), as); err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
@@ -253,19 +258,20 @@ func (m *machine) boot() error {
 
 // bootBest boots with KVM where that may work, and by emulation where it may
 // not, or does not.
-func bootBest(may check.Answer, start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
+func bootBest(may check.Answer, kvm, emulated time.Duration, start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
 	if may.State == check.Yes {
-		g, err := start(true, kvmTime)
+		g, err := start(true, kvm)
 		if err == nil {
 			return g, bootedAs{KVM: true}, nil
 		}
-		if errors.Is(err, host.ErrUnsupported) {
+		var refused *refusedLogin
+		if errors.Is(err, host.ErrUnsupported) || errors.As(err, &refused) {
 			return nil, as, err
 		}
 		as.Why = fmt.Sprintf("KVM was tried first: %v", err)
 	}
-	g, err := start(false, bootTime)
+	g, err := start(false, emulated)
 	return g, as, err
 }
 
@@ -278,41 +284,61 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	for i := range fds {
 		fds[i] = 3 + i
 	}
+	g, files := m.q.Guest, m.taps
+	g.KVM = kvm
+	var inside *foreign
+	if g.Disk != nil {
+		disk := *g.Disk
+		var err error
+		if inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+len(files)); err != nil {
+			return nil, err
+		}
+		g.Disk, files = &disk, slices.Concat(files, inside.files)
+	}
 	log, err := os.OpenFile(m.q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
+		inside.leave()
 		return nil, err
 	}
 	defer log.Close()
-	g := m.q.Guest
-	g.KVM = kvm
 	core := 0
 	if g.SingleCore() {
 		if core, err = coreFor(m.q.Number); err != nil {
+			inside.leave()
 			return nil, err
 		}
 	}
-	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: m.taps,
+	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: files,
 		Stderr: log, Bound: true, Core: core}.Start()
+	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
 		return nil, &hinted{err, "install " + packageOf(g) + " (Debian, Ubuntu)"}
 	}
 	if err != nil {
+		inside.leave()
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	far, err := host.ConnectLine(ctx, child)
-	var as agent.Arranged
+	r := &running{child: child, ended: make(chan struct{}), words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}
+	if inside != nil {
+		r.far, err = inside.connect(ctx, child)
+		if err == nil {
+			r.system, r.release, err = describeForeign(ctx, r.far)
+		}
+	} else {
+		r.far, err = host.ConnectLine(ctx, child)
+	}
 	if err == nil {
-		err = far.Invoke(ctx, agent.VerbArrange, m.q.Layout, &as)
+		err = r.far.Invoke(ctx, agent.VerbArrange, m.q.Layout, &r.as)
 	}
 	if err != nil {
 		child.Kill()
 		child.Close()
+		inside.leave()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
-	return &running{child: child, far: far, as: as, ended: make(chan struct{}),
-		words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}, nil
+	return r, nil
 }
 
 // coreFor chooses a core for the n-th guest of a lab, counted from 1 and from

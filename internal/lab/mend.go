@@ -13,16 +13,14 @@ import (
 // lookTime is how long a node or a tunnel may take to say that it is there.
 const lookTime = 5 * time.Second
 
-// bootAgain is what the mending of a guest may take beyond that of a
-// namespace: to see that it hangs, and to boot another.
-const bootAgain = wakeTries*wakeTime + kvmTime + bootTime
-
-// MendTime bounds the mending of the lab.
+// MendTime bounds the mending of the lab. That of a guest may take longer than
+// that of a namespace: to see that it hangs, and to boot another.
 func (l *Lab) MendTime() time.Duration {
-	if l.Guest != nil {
-		return mendTime + bootAgain
+	if l.Guest == nil {
+		return mendTime
 	}
-	return mendTime
+	kvm, emulated := bootTimes(l.Guest)
+	return mendTime + wakeTries*wakeTime + kvm + emulated
 }
 
 const mendTime = 20 * time.Second

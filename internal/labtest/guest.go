@@ -24,14 +24,7 @@ func Guest(t testing.TB) *vm.Guest {
 	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}}); err != nil {
 		t.Skip("skip: no QEMU here")
 	}
-	cache := os.Getenv("CHOKEPOINT_VM_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(dir, "chokepoint", "vm")
-	}
+	cache := GuestCache(t)
 	if _, err := os.Stat(cache); err != nil {
 		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
 	}
@@ -46,6 +39,19 @@ func Guest(t testing.TB) *vm.Guest {
 	}
 	g = vm.NewGuest(img)
 	return &g
+}
+
+// GuestCache is the folder of images and of guests' programs.
+func GuestCache(t testing.TB) string {
+	t.Helper()
+	if cache := os.Getenv("CHOKEPOINT_VM_CACHE"); cache != "" {
+		return cache
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "chokepoint", "vm")
 }
 
 // GuestTime bounds the boot of a lab of guests.

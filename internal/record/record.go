@@ -505,6 +505,7 @@ type Run struct {
 	Reason       string        `json:"reason,omitempty"`     // of an interruption or failure
 	Lab          string        `json:"lab"`                  // "local", …
 	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // of the virtual routers, where it was given
+	Image        *DiskImage    `json:"image,omitempty"`      // that the user gave for the routers
 	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
 	Command      string        `json:"command"`              // exact command line
 	Version      string        `json:"version"`              // of the program
@@ -517,6 +518,16 @@ type Run struct {
 	Metrics      []Metric      `json:"metrics"`
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
+}
+
+// DiskImage is a disk image of the user's that the routers of a lab boot, and
+// how to log in to it. Paths only: what they name is never recorded.
+type DiskImage struct {
+	File     string `json:"file"`
+	Login    string `json:"login,omitempty"`    // WAY:USER, "" = ssh:root
+	Key      string `json:"key,omitempty"`      // file of a private key
+	Password string `json:"password,omitempty"` // file
+	UEFI     bool   `json:"uefi,omitempty"`
 }
 
 // Event is one line of a run's story, as printed by run --json.

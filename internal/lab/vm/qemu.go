@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,7 @@ type Guest struct {
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
 	Model    string `json:"model,omitempty"`     // processor; "" = see board
 	KVM      bool   `json:"kvm,omitempty"`
+	Disk     *Disk  `json:"disk,omitempty"` // a foreign image, booted instead of Image, of which only the architecture counts
 }
 
 // NewGuest is a guest of an image.
@@ -101,7 +103,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	// The address layout is not randomised and the kernel's own test suites
 	// of ciphers do not run: both are time at boot.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off", "nokaslr", "cryptomgr.notests"}, b.cmdline...)
-	a = append(a, "-chardev", "file,id=console,append=on,path="+comma(console), "-serial", "chardev:console", "-chardev", "stdio,id=agent,signal=off")
+	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev", "stdio,id=agent,signal=off")
 	if b.serial {
 		words = append(words, PortName+"=ttyS1")
 		a = append(a, "-serial", "chardev:agent")
@@ -109,7 +111,11 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+PortName,
 			"-device", "virtio-rng-pci,romfile=")
 	}
-	a = append(a, "-kernel", g.Kernel, "-initrd", g.Initrd, "-append", strings.Join(words, " "))
+	if g.Disk != nil {
+		a = append(a, g.Disk.args()...)
+	} else {
+		a = append(a, "-kernel", g.Kernel, "-initrd", g.Initrd, "-append", strings.Join(words, " "))
+	}
 	for i, fd := range taps {
 		device := fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, macs[i])
 		if b.slots != nil {
@@ -156,7 +162,11 @@ func (g Guest) String() string {
 	if g.KVM {
 		accel = "KVM"
 	}
-	return fmt.Sprintf("QEMU guest, %s, %s, processor %s × %d, %d MB, Linux %s", g.Image.Arch, accel, g.Processor(), g.Processors(), g.Memory(), g.Image.Release)
+	what := "QEMU guest"
+	if g.Disk != nil {
+		what = "QEMU guest from disk image " + filepath.Base(g.Disk.File)
+	}
+	return fmt.Sprintf("%s, %s, %s, processor %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel, g.Processor(), g.Processors(), g.Memory(), g.Image.Release)
 }
 
 // CheckKVM says whether this machine may try hardware virtualisation for a

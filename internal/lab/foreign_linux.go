@@ -1,0 +1,305 @@
+package lab
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+)
+
+// A disk image of the user's may start a whole distribution.
+const (
+	diskBootTime = 4 * time.Minute
+	diskKVMTime  = time.Minute
+)
+
+// bootTimes are how long a guest may take with and without KVM.
+func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
+	switch {
+	case g == nil:
+		return 0, 0
+	case g.Disk != nil:
+		return diskKVMTime, diskBootTime
+	}
+	return kvmTime, bootTime
+}
+
+// refusedLogin is a guest that has booted but lets nobody in, or no agent:
+// booting it again changes nothing.
+type refusedLogin struct{ hinted }
+
+func errLogin(text, hint string) error {
+	return &refusedLogin{hinted{errors.New(text), hint}}
+}
+
+// startScript copies the agent from its disk into the guest, starts it on its
+// port and returns.
+//
+//go:embed foreign.sh
+var startScript string
+
+// foreign is a guest that has an agent only once somebody has logged in and
+// started it.
+type foreign struct {
+	login    vm.Login
+	dir      string // the lab's
+	files    []*os.File
+	terminal *os.File // our end of the serial console, or nil
+}
+
+// enterForeign prepares what QEMU needs for a disk: the agent's program, and
+// the other end of the serial console if that is how to log in. They are the
+// descriptors from next on.
+func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
+	f := &foreign{login: d.Login, dir: dir}
+	// QEMU's forwarding to ssh listens in this namespace, which nobody else is in.
+	if err := kernel.LoopbackUp(); err != nil {
+		return nil, err
+	}
+	program, err := os.Open(d.Agent)
+	if err != nil {
+		return nil, fmt.Errorf("open the agent's program: %w", err)
+	}
+	f.files = append(f.files, program)
+	d.Management, d.AgentFD = vm.ManagementAddr(number), next
+	if d.Login.Way != vm.WaySerial {
+		return f, nil
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(ends[0], true) // for deadlines
+	}
+	if err != nil {
+		f.leave()
+		return nil, fmt.Errorf("make a serial console: %w", err)
+	}
+	f.terminal = os.NewFile(uintptr(ends[0]), "console")
+	f.files = append(f.files, os.NewFile(uintptr(ends[1]), "console"))
+	d.TerminalFD = next + 1
+	return f, nil
+}
+
+// started closes what is QEMU's now.
+func (f *foreign) started() {
+	if f == nil {
+		return
+	}
+	for _, file := range f.files {
+		file.Close()
+	}
+	f.files = nil
+}
+
+// leave closes everything.
+func (f *foreign) leave() {
+	if f == nil {
+		return
+	}
+	f.started()
+	if f.terminal != nil {
+		f.terminal.Close()
+	}
+}
+
+// connect logs in, starts the agent and meets it on QEMU's line.
+func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var far host.Agent
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		if far, err = host.ConnectLine(ctx, child); err != nil {
+			cancel(err) // also when QEMU has ended: then nobody will let us in
+		}
+		ended <- err
+	}()
+	err := f.start(ctx)
+	if err != nil && ctx.Err() == nil {
+		cancel(err)
+	}
+	lineErr := <-ended
+	switch {
+	case lineErr != nil && (err == nil || errors.Is(lineErr, host.ErrUnreachable)):
+		return nil, lineErr
+	case err != nil && far != nil:
+		far.Close()
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	return far, nil
+}
+
+func (f *foreign) start(ctx context.Context) error {
+	shell := "sh"
+	if f.login.User != "root" {
+		shell = "sudo -n sh"
+	}
+	var err error
+	if f.terminal != nil {
+		err = f.startBySerial(ctx, shell)
+	} else {
+		err = f.startBySSH(ctx, shell)
+	}
+	if err != nil {
+		return fmt.Errorf("log in to the image as %s: %w", f.login, err)
+	}
+	return nil
+}
+
+// startBySerial leaves the shell as it is; what is said on the console later
+// is read, for QEMU waits for its reader.
+func (f *foreign) startBySerial(ctx context.Context, shell string) error {
+	password, err := f.password()
+	if err != nil {
+		return err
+	}
+	t := &terminal{conn: f.terminal}
+	if err := t.login(ctx, f.login.User, password); err != nil {
+		return err
+	}
+	if _, err := t.run(ctx, shell, startScript); err != nil {
+		return err
+	}
+	f.terminal.SetReadDeadline(time.Time{})
+	go func() { // until QEMU ends
+		buf := make([]byte, 4096)
+		for {
+			if _, err := f.terminal.Read(buf); err != nil {
+				f.terminal.Close()
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (f *foreign) password() (string, error) {
+	if f.login.Password == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(f.login.Password)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSuffix(first, "\r"), nil
+}
+
+// A guest that boots refuses connections for a while.
+const sshAgain = 500 * time.Millisecond
+
+func (f *foreign) startBySSH(ctx context.Context, shell string) error {
+	c, err := f.ssh(shell)
+	if err != nil {
+		return err
+	}
+	for {
+		c.Stdin = strings.NewReader(startScript)
+		_, err := host.Run(ctx, host.Local(), c)
+		code, known := host.ExitCode(err)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, host.ErrUnsupported):
+			return &hinted{err, "install openssh-client (Debian, Ubuntu), or log in by --image-login serial"}
+		case ctx.Err() != nil:
+			return err
+		case strings.Contains(err.Error(), "Permission denied"):
+			return errLogin(strings.TrimSpace(err.Error()), "--image-key FILE names a private key, --image-password FILE a file that holds a password")
+		case !known || code != 255: // 255 is ssh's own
+			return errLogin(strings.TrimSpace(err.Error()), "the guide says what an image needs")
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; ssh says: %w", context.Cause(ctx), err)
+		case <-time.After(sshAgain):
+		}
+	}
+}
+
+// ssh is the user's program with none of the user's settings: the guest is a
+// fresh one each time, and its address leads to no other machine.
+func (f *foreign) ssh(command string) (host.Command, error) {
+	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null",
+		"LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5", "RequestTTY=no"}
+	c := host.Command{Path: "ssh", Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User}}
+	if f.login.Key != "" {
+		options = append(options, "IdentitiesOnly=yes")
+		c.Args = append(c.Args, "-i", f.login.Key)
+	}
+	if f.login.Password == "" {
+		options = append(options, "BatchMode=yes")
+	} else {
+		// ssh asks a program for the password. That one reads the user's file.
+		ask := filepath.Join(f.dir, "askpass")
+		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+shellQuote(f.login.Password)+"\n"), 0o700); err != nil {
+			return c, err
+		}
+		options = append(options, "NumberOfPasswordPrompts=1")
+		c.Env = []string{"SSH_ASKPASS=" + ask, "SSH_ASKPASS_REQUIRE=force", "DISPLAY=none"}
+	}
+	for _, o := range options {
+		c.Args = append(c.Args, "-o", o)
+	}
+	c.Args = append(c.Args, vm.SSHAddress, command)
+	return c, nil
+}
+
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// describeForeign removes the agent's file, which runs on without it, and
+// reads what the guest is.
+func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
+	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
+	out, err := execute(ctx, far, "sh", "-c", script)
+	if err != nil {
+		return "", "", fmt.Errorf("ask the guest what it is: %w", err)
+	}
+	release, system, _ = strings.Cut(strings.TrimSpace(out), "\n")
+	return strings.TrimSpace(system), release, nil
+}
+
+// execute runs a command on a node and returns its output.
+func execute(ctx context.Context, far host.Agent, args ...string) (string, error) {
+	s, err := far.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.Finish(); err != nil {
+		return "", err
+	}
+	var out, talk strings.Builder
+	for {
+		var m agent.ExecOutput
+		if err := s.Recv(&m); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return "", err
+		}
+		out.Write(m.Out)
+		talk.Write(m.Err)
+		if m.Exit != nil && *m.Exit != 0 {
+			return "", fmt.Errorf("%s: exit status %d: %s", args[0], *m.Exit, strings.TrimSpace(talk.String()))
+		}
+		if m.Exit != nil {
+			return out.String(), nil
+		}
+	}
+}

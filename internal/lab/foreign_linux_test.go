@@ -1,0 +1,119 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// aDisk is the folder of a disk image as bench/guestdisk makes it.
+func aDisk(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("CHOKEPOINT_DISK")
+	if dir == "" {
+		t.Skip("skip: no disk image here; bench/guestdisk/build makes one, CHOKEPOINT_DISK names its folder")
+	}
+	return dir
+}
+
+// foreignLab boots a disk image as the router.
+func foreignLab(t *testing.T, file string, login vm.Login) (*lab.Lab, vm.Disk, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
+	defer cancel()
+	d, err := vm.OpenDisk(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Identify(); err != nil {
+		t.Fatal(err)
+	}
+	d.Login = login
+	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t)); err != nil {
+		t.Fatal(err)
+	}
+	g := vm.NewForeignGuest(d)
+	topology, err := lab.TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Local{ID: "foreign", Topology: topology, Dir: t.TempDir(), Guest: &g, Parts: registry.LabParts()}.Up(ctx)
+	labtest.Refused(t, err)
+	return l, d, err
+}
+
+// TestForeignImage boots a Debian disk, by ssh and by the serial console, in
+// both formats: the router is what the layout says and forwards, the agent's
+// file is gone, the disk is as it was.
+func TestForeignImage(t *testing.T) {
+	dir := aDisk(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	tests := []struct {
+		name, file string
+		login      vm.Login
+	}{
+		{"ssh", at("disk.qcow2"), vm.Login{Way: vm.WaySSH, User: "root", Key: at("key")}},
+		{"serial", at("disk.img"), vm.Login{Way: vm.WaySerial, User: "root", Password: at("password")}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l, d, err := foreignLab(t, tt.file, tt.login)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := l.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+				after := d
+				if err := after.Identify(); err != nil || after.Sum != d.Sum {
+					t.Errorf("disk image: got %s after the lab, %v, want %s as before", after.Sum, err, d.Sum)
+				}
+			})
+			t.Log(l.Note)
+			facts := l.GuestFacts(t.Context())
+			if want := filepath.Base(tt.file) + " " + d.Sum; facts["guest_image"] != want {
+				t.Errorf("guest_image: got %q, want %q", facts["guest_image"], want)
+			}
+			release := strings.TrimSpace(labtest.Exec(t, l, "router", "uname", "-r"))
+			if release == "" || facts["guest_kernel"] != release || !strings.HasPrefix(facts["guest_system"], "Debian") {
+				t.Errorf("facts: got %v, want kernel %q of Debian", facts, release)
+			}
+			if got := labtest.Exec(t, l, "router", "sh", "-c", "ls -l /proc/[0-9]*/exe | grep chokepoint-agent"); !strings.Contains(got, "(deleted)") {
+				t.Errorf("the agent's program: got %q, want it deleted", got)
+			}
+			if got := labtest.Exec(t, l, "router", "sh", "-c", "ls -d /run/chokepoint* /tmp/chokepoint* ~/chokepoint* 2>/dev/null; true"); got != "" {
+				t.Errorf("files of the agent in the guest: got %s, want none", got)
+			}
+			for ip := 4; ip <= 6; ip += 2 {
+				if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back, []int{100, 1500}) {
+					t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two", ip, got.Back, got.Note)
+				}
+			}
+		})
+	}
+}
+
+// TestForeignImageRefusesUs: an image that lets nobody in is told of, with the
+// flag that is missing, and is not booted a second time.
+func TestForeignImageRefusesUs(t *testing.T) {
+	dir := aDisk(t)
+	l, _, err := foreignLab(t, filepath.Join(dir, "disk.img"), vm.Login{Way: vm.WaySSH, User: "root"})
+	if err == nil {
+		l.Close(context.Background())
+		t.Fatal("lab up without a key: got a lab, want an error")
+	}
+	var h interface{ Hint() string }
+	if !strings.Contains(err.Error(), "Permission denied") || !errors.As(err, &h) || !strings.Contains(h.Hint(), "--image-key") {
+		t.Errorf("lab up without a key: got %v, want that the permission is denied, and a hint", err)
+	}
+}

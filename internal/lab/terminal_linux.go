@@ -1,0 +1,161 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// terminal is a serial console that is logged in to by what it shows, as a
+// human would.
+type terminal struct {
+	conn interface {
+		io.ReadWriter
+		SetReadDeadline(t time.Time) error
+	}
+	said  []byte        // since the last line that was typed
+	quiet time.Duration // after which what is shown is taken for all; 0 = quietTime
+}
+
+// quietTime is how long a console must be silent before a line at its end is
+// taken for a prompt. nudgeAfter such silences Enter is pressed: the prompt
+// may be covered by a message, or wait for that.
+const (
+	quietTime  = 500 * time.Millisecond
+	nudgeAfter = 6
+)
+
+// control are the sequences by which a program colours and moves.
+var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
+
+// shown is what the console has said since the last line typed, as a human
+// sees it.
+func (t *terminal) shown() string {
+	return strings.ReplaceAll(string(control.ReplaceAll(t.said, nil)), "\r", "")
+}
+
+// settle reads until the console is silent. It reports whether anything came.
+func (t *terminal) settle(ctx context.Context) (news bool, err error) {
+	quiet := t.quiet
+	if quiet == 0 {
+		quiet = quietTime
+	}
+	buf := make([]byte, 4096)
+	for {
+		if ctx.Err() != nil {
+			return news, context.Cause(ctx)
+		}
+		if err := t.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
+			return news, err
+		}
+		n, err := t.conn.Read(buf)
+		t.said = append(t.said, bytes.ReplaceAll(buf[:n], []byte{0}, nil)...)
+		news = news || n > 0
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return news, nil
+		}
+		if err != nil {
+			return news, err
+		}
+	}
+}
+
+func (t *terminal) enter(line string) error {
+	t.said = nil
+	_, err := io.WriteString(t.conn, line+"\r")
+	return err
+}
+
+// The question whether there is a shell, and its answer, which differs from
+// the question's own echo.
+const (
+	shellQuestion = "echo chokepoint-$((6*7))-shell"
+	shellAnswer   = "chokepoint-42-shell"
+)
+
+// login logs in as the user, and returns when a shell answers.
+func (t *terminal) login(ctx context.Context, user, password string) error {
+	silent, asked, named := 0, false, false
+	for {
+		news, err := t.settle(ctx)
+		if err != nil {
+			return fmt.Errorf("log in on the serial console: %w", err)
+		}
+		shown := t.shown()
+		prompt := strings.TrimSpace(shown[strings.LastIndexByte(shown, '\n')+1:])
+		lower := strings.ToLower(prompt)
+		silent++
+		if news {
+			silent = 0
+		}
+		line := ""
+		switch {
+		case asked && strings.Contains(shown, shellAnswer):
+			return nil
+		case strings.Contains(shown, "Login incorrect"):
+			return errLogin(fmt.Sprintf("the serial console refuses user %s", user), "--image-login serial:USER and --image-password FILE")
+		case strings.HasSuffix(lower, "login:"):
+			line, named = user, true
+		case strings.HasSuffix(lower, "password:") && named && password == "":
+			return errLogin(fmt.Sprintf("the serial console wants a password of user %s", user), "--image-password FILE names a file that holds it")
+		case strings.HasSuffix(lower, "password:") && named:
+			line = password
+		case endsAsPrompt(prompt) && (news || silent%nudgeAfter == 0):
+			line, asked = shellQuestion, true
+		case silent < nudgeAfter:
+			continue
+		default:
+			silent = 0
+		}
+		if err := t.enter(line); err != nil {
+			return fmt.Errorf("log in on the serial console: %w", err)
+		}
+	}
+}
+
+// endsAsPrompt reports whether a line may be that of a shell.
+func endsAsPrompt(line string) bool {
+	return line != "" && strings.ContainsAny(line[len(line)-1:], "#$>%")
+}
+
+// Marks around what a command says, which differ from the command's echo.
+const (
+	beginMark = "chokepoint-begin"
+	endMark   = "chokepoint-end "
+)
+
+// run has a shell run a script, and returns what it said. The script is typed
+// line by line, because small systems' shells take no long ones.
+func (t *terminal) run(ctx context.Context, shell, script string) (said string, err error) {
+	if err := t.enter("stty -echo 2>/dev/null; PS1= PS2= b=chokepoint"); err != nil {
+		return "", err
+	}
+	if _, err := t.settle(ctx); err != nil {
+		return "", err
+	}
+	lines := "echo $b-begin; " + shell + " <<'end of script'\n" + strings.TrimRight(script, "\n") + "\nend of script\necho $b-end $?"
+	if err := t.enter(strings.ReplaceAll(lines, "\n", "\r")); err != nil {
+		return "", err
+	}
+	for {
+		if _, err := t.settle(ctx); err != nil {
+			return "", fmt.Errorf("on the serial console: %w", err)
+		}
+		_, rest, began := strings.Cut(t.shown(), beginMark+"\n")
+		said, code, ended := strings.Cut(rest, endMark)
+		code, _, whole := strings.Cut(code, "\n")
+		if !began || !ended || !whole {
+			continue
+		}
+		if said = strings.TrimSpace(said); code != "0" {
+			return said, fmt.Errorf("on the serial console: exit status %s: %s", code, said)
+		}
+		return said, nil
+	}
+}

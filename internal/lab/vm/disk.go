@@ -1,0 +1,246 @@
+package vm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Disk is a disk image that the user has brought. A guest boots from it, and
+// what it writes goes to a file without a name that ends with it: the image
+// itself is only read.
+type Disk struct {
+	File     string `json:"file"`
+	Format   string `json:"format"`             // qcow2 or raw
+	Sum      string `json:"sum"`                // identifies its content, see Identify
+	Firmware string `json:"firmware,omitempty"` // file of the UEFI firmware; "" = BIOS
+	Login    Login  `json:"login"`
+	Agent    string `json:"agent"` // file of the program that is started in the guest
+
+	// Of one start of QEMU.
+	Management net.HardwareAddr `json:"-"` // of the NIC on which the guest is logged in to
+	AgentFD    int              `json:"-"` // descriptor of Agent
+	TerminalFD int              `json:"-"` // descriptor of a socket that is the serial console; 0 = a file
+}
+
+// Login says how the agent gets into a foreign guest.
+type Login struct {
+	Way      string `json:"way"` // WaySSH or WaySerial
+	User     string `json:"user"`
+	Key      string `json:"key,omitempty"`      // file of a private key
+	Password string `json:"password,omitempty"` // file that holds it
+}
+
+// Ways to log in.
+const (
+	WaySSH    = "ssh"
+	WaySerial = "serial"
+)
+
+// ParseLogin reads WAY or WAY:USER; the user is root if there is none.
+func ParseLogin(text string) (Login, error) {
+	way, user, named := strings.Cut(text, ":")
+	if !named {
+		user = "root"
+	}
+	if way != WaySSH && way != WaySerial {
+		return Login{}, fmt.Errorf("login %q: no such way", text)
+	}
+	if user == "" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return Login{}, fmt.Errorf("login %q: no user's name", text)
+	}
+	return Login{Way: way, User: user}, nil
+}
+
+// String is what ParseLogin reads.
+func (l Login) String() string { return l.Way + ":" + l.User }
+
+// AgentDisk is the serial number of the read-only disk that holds the agent's
+// program.
+const AgentDisk = "chokepoint"
+
+// ssh of the guest, as it is seen from the namespace that QEMU lives in.
+const (
+	SSHAddress = "127.0.0.1"
+	SSHPort    = 22
+)
+
+// ManagementAddr is the address of the management NIC of the n-th guest of a
+// lab; no port has it.
+func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
+
+// NewForeignGuest is a guest that boots a disk. It is given the memory that a
+// full distribution wants, and the oldest processor that all of them run on.
+func NewForeignGuest(d Disk) Guest {
+	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024, Model: "Nehalem"}
+}
+
+// args is QEMU's command line for the disk. The management NIC comes first:
+// many images set up only their first one. It leads to nowhere but to the
+// guest's ssh from the namespace of QEMU.
+func (d Disk) args() []string {
+	var a []string
+	if d.Firmware != "" {
+		a = append(a, "-bios", d.Firmware)
+	}
+	return append(a,
+		"-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22", SSHAddress, SSHPort),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=management,mac=%s,romfile=", d.Management),
+		"-drive", "if=none,id=disk,snapshot=on,format="+d.Format+",file="+comma(d.File),
+		"-device", "virtio-blk-pci,drive=disk,bootindex=1",
+		"-drive", "if=none,id=agent-disk,readonly=on,format=raw,file=/proc/self/fd/"+strconv.Itoa(d.AgentFD),
+		"-device", "virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
+}
+
+// console is the device behind the guest's first serial line. All that is
+// said there is appended to the file.
+func (d *Disk) console(file string) string {
+	if d == nil || d.TerminalFD == 0 {
+		return "file,id=console,append=on,path=" + comma(file)
+	}
+	return fmt.Sprintf("socket,id=console,fd=%d,logappend=on,logfile=%s", d.TerminalFD, comma(file))
+}
+
+// errNoDisk is a file that QEMU should not be given as a disk.
+func errNoDisk(file, text, hint string) error {
+	return &hinted{fmt.Errorf("read disk image %s: %s", file, text), hint}
+}
+
+const convert = "qemu-img convert -O qcow2 makes one of its own"
+
+// OpenDisk looks at an image, and refuses what would not boot or would read
+// other files of this machine.
+func OpenDisk(file string) (Disk, error) {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return Disk{}, fmt.Errorf("read disk image: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return Disk{}, &hinted{fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img"}
+	}
+	if !info.Mode().IsRegular() {
+		return Disk{}, errNoDisk(file, "not a file", "name a file, .qcow2 or .img")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Disk{}, fmt.Errorf("read disk image: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return Disk{}, fmt.Errorf("read disk image: %w", err)
+	}
+	format, text, hint := judgeHead(head[:n])
+	if text != "" {
+		return Disk{}, errNoDisk(file, text, hint)
+	}
+	return Disk{File: path, Format: format}, nil
+}
+
+// others are beginnings of files that are meant as disk images and are
+// something else.
+var others = []struct{ magic, what, hint string }{
+	{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
+	{"\xfd7zXZ\x00", "it is compressed by xz", "unpack it by unxz"},
+	{"BZh", "it is compressed by bzip2", "unpack it by bunzip2"},
+	{"\x28\xb5\x2f\xfd", "it is compressed by zstd", "unpack it by unzstd"},
+	{"PK\x03\x04", "it is a zip archive", "unpack it by unzip"},
+	{"KDMV", "it is a VMDK image", convert},
+	{"<<< ", "it is a VDI image", convert},
+	{"vhdxfile", "it is a VHDX image", convert},
+	{"conectix", "it is a VHD image", convert},
+	{"QED\x00", "it is a QED image", convert},
+}
+
+// judgeHead tells the format by the first sector, or what is wrong.
+func judgeHead(head []byte) (format, wrong, hint string) {
+	for _, o := range others {
+		if bytes.HasPrefix(head, []byte(o.magic)) {
+			return "", o.what, o.hint
+		}
+	}
+	if len(head) < 512 {
+		return "", "it is shorter than a disk's first sector", "name a file, .qcow2 or .img"
+	}
+	if bytes.HasPrefix(head, []byte("QFI\xfb")) {
+		wrong, hint = judgeQCOW2(head)
+		return "qcow2", wrong, hint
+	}
+	if head[510] != 0x55 || head[511] != 0xaa {
+		return "", "neither qcow2 nor a disk with a boot sector", "name the image of a whole disk, not of a partition or an installer"
+	}
+	return "raw", "", ""
+}
+
+// judgeQCOW2 reads the header, see docs/interop/qcow2.txt of QEMU.
+func judgeQCOW2(head []byte) (wrong, hint string) {
+	version := binary.BigEndian.Uint32(head[4:])
+	backing := binary.BigEndian.Uint64(head[8:])
+	crypt := binary.BigEndian.Uint32(head[32:])
+	incompatible := uint64(0)
+	if version >= 3 {
+		incompatible = binary.BigEndian.Uint64(head[72:])
+	}
+	const dirty, corrupt, externalData = 1, 2, 4
+	switch {
+	case version < 2 || version > 3:
+		return fmt.Sprintf("it is qcow of version %d", version), convert
+	case backing != 0:
+		return "it is a difference to another file", convert
+	case incompatible&externalData != 0:
+		return "its data are in another file", convert
+	case crypt != 0:
+		return "it is encrypted", convert
+	case incompatible&(dirty|corrupt) != 0:
+		return "it was not closed properly", "is it in use? else: qemu-img check -r all"
+	}
+	return "", ""
+}
+
+// hashMost is up to which size an image is hashed: some seconds.
+const hashMost = 8 << 30
+
+// Identify notes what identifies the image's content: its hash, or size and
+// time of change of one that is very large.
+func (d *Disk) Identify() error {
+	info, err := os.Stat(d.File)
+	if err == nil && info.Size() > hashMost {
+		d.Sum = fmt.Sprintf("%d bytes, changed %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339))
+		return nil
+	}
+	sum, err := fileSum(d.File)
+	if err != nil {
+		return fmt.Errorf("read disk image: %w", err)
+	}
+	d.Sum = "sha256:" + sum
+	return nil
+}
+
+// String names the image for a reader.
+func (d Disk) String() string { return filepath.Base(d.File) + " " + d.Sum }
+
+// firmwares are where distributions put a UEFI firmware that is one file.
+var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd", "/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
+
+// BootByUEFI makes the disk boot by UEFI instead of BIOS.
+func (d *Disk) BootByUEFI() error {
+	i := slices.IndexFunc(firmwares, func(f string) bool { return whole(f) })
+	if i < 0 {
+		return &hinted{fmt.Errorf("boot by UEFI: %w: no firmware is installed", host.ErrUnsupported), "install ovmf (Debian, Ubuntu)"}
+	}
+	d.Firmware = firmwares[i]
+	return nil
+}
