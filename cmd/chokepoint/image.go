@@ -71,7 +71,7 @@ func foreignGuest(ctx context.Context, p *program, i record.DiskImage) (*vm.Gues
 	if err := prepare(cache); err != nil {
 		return nil, err
 	}
-	if d.Agent, err = vm.GuestProgram(ctx, "amd64", cache); err != nil {
+	if d.Agent, err = vm.GuestProgram(ctx, "amd64", cache, func(text string) { p.streams.note("%s", text) }); err != nil {
 		return nil, err
 	}
 	g := vm.NewForeignGuest(d)

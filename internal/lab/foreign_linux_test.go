@@ -38,7 +38,7 @@ func foreignLab(t *testing.T, file string, login vm.Login) (*lab.Lab, vm.Disk, e
 		t.Fatal(err)
 	}
 	d.Login = login
-	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t)); err != nil {
+	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t), func(text string) { t.Log(text) }); err != nil {
 		t.Fatal(err)
 	}
 	g := vm.NewForeignGuest(d)
