@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -44,6 +45,6 @@ func checkSize(arch string, s record.GuestSize) error {
 
 // sized is a guest of a size.
 func sized(g *vm.Guest, s record.GuestSize) *vm.Guest {
-	g.CPUs, g.MemoryMB, g.Model = s.CPUs, s.MemoryMB, s.Model
+	g.CPUs, g.MemoryMB, g.Model = s.CPUs, cmp.Or(s.MemoryMB, g.MemoryMB), cmp.Or(s.Model, g.Model)
 	return g
 }
