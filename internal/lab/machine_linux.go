@@ -321,24 +321,27 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	r := &running{child: child, ended: make(chan struct{}), words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}
-	if inside != nil {
-		r.far, err = inside.connect(ctx, child)
-		if err == nil {
-			r.system, r.release, err = describeForeign(ctx, r.far)
-		}
-	} else {
-		r.far, err = host.ConnectLine(ctx, child)
-	}
-	if err == nil {
-		err = r.far.Invoke(ctx, agent.VerbArrange, m.q.Layout, &r.as)
-	}
-	if err != nil {
+	if err := r.meet(ctx, inside, m.q.Layout); err != nil {
 		child.Kill()
 		child.Close()
 		inside.leave()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
 	return r, nil
+}
+
+// meet waits for the guest's agent, or puts one inside a foreign guest, and has
+// it make the guest what the layout says.
+func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (err error) {
+	if inside == nil {
+		r.far, err = host.ConnectLine(ctx, r.child)
+	} else if r.far, err = inside.connect(ctx, r.child); err == nil {
+		r.system, r.release, err = describeForeign(ctx, r.far)
+	}
+	if err != nil {
+		return err
+	}
+	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as)
 }
 
 // coreFor chooses a core for the n-th guest of a lab, counted from 1 and from
