@@ -125,3 +125,12 @@ func TestLacksWantsARateAndReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestTunnelPortIsTheOneThatCarried: of two tunnels in one lab the idle one is
+// not judged.
+func TestTunnelPortIsTheOneThatCarried(t *testing.T) {
+	c := counters{"router/netdev/tun1/rx_bytes": 0, "router/netdev/tun2/rx_bytes": 9e6, "router/netdev/wan/rx_bytes": 9e7, "client/netdev/tun3/rx_bytes": 9e8}
+	if got, want := c.tunnelPort("router"), "router/netdev/tun2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
