@@ -91,8 +91,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		t.Errorf("close: %v", err)
 	}
 	kept, err := os.ReadFile(filepath.Join(labs.Keep, "forward-router.console"))
-	if err != nil || strings.Count(string(kept), "ready: kernel") != 2 || !strings.Contains(string(kept), "Kernel panic") {
-		t.Errorf("console that was kept: got %q, %v, want two boots and a panic between", kept, err)
+	if err != nil || strings.Count(string(kept), "ready: kernel") != 3 || !strings.Contains(string(kept), "Kernel panic") {
+		t.Errorf("console that was kept: got %q, %v, want three boots and a panic", kept, err)
 	}
 }
 

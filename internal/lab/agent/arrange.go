@@ -74,13 +74,14 @@ func arrange(ctx context.Context, s host.Session) error {
 // where that is. The kernel's own choice differs from boot to boot, and with
 // it what the machine forwards. A board that cannot move them is left alone.
 func pin(l Layout) (map[string]string, error) {
+	if l.Interrupts == "" {
+		return nil, nil
+	}
 	out := map[string]string{}
 	for _, port := range l.Ports {
-		if l.Interrupts != "" {
-			err := kernel.SetIRQAffinity(port, []string{l.Interrupts})
-			if err != nil && !errors.Is(err, kernel.ErrUnsupported) && !errors.Is(err, syscall.EIO) {
-				return nil, err
-			}
+		err := kernel.SetIRQAffinity(port, []string{l.Interrupts})
+		if err != nil && !errors.Is(err, kernel.ErrUnsupported) && !errors.Is(err, syscall.EIO) {
+			return nil, err
 		}
 		lists, err := kernel.IRQAffinity(port)
 		if errors.Is(err, kernel.ErrUnsupported) {
