@@ -45,6 +45,6 @@ func checkSize(arch string, s record.GuestSize) error {
 
 // sized is a guest of a size.
 func sized(g *vm.Guest, s record.GuestSize) *vm.Guest {
-	g.CPUs, g.MemoryMB, g.Model = s.CPUs, cmp.Or(s.MemoryMB, g.MemoryMB), cmp.Or(s.Model, g.Model)
+	g.CPUs, g.MemoryMB, g.Model = s.CPUs, cmp.Or(s.MemoryMB, g.MemoryMB), s.Model
 	return g
 }

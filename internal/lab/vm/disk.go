@@ -80,10 +80,14 @@ const (
 // lab; no port has it.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
+// diskModel is the oldest processor that all distributions run on; QEMU's
+// usual one is older. Only an emulated guest is given it.
+const diskModel = "Nehalem"
+
 // NewForeignGuest is a guest that boots a disk. It is given the memory that a
-// full distribution wants, and the oldest processor that all of them run on.
+// full distribution wants.
 func NewForeignGuest(d Disk) Guest {
-	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024, Model: "Nehalem"}
+	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024}
 }
 
 // args is QEMU's command line for the disk. The management NIC comes first:

@@ -147,10 +147,13 @@ func (g Guest) Processor() string {
 	if g.KVM && g.Model == "" {
 		return "host"
 	}
-	if g.Model == "" {
-		return boards[g.Image.Arch].model
+	switch {
+	case g.Model != "":
+		return g.Model
+	case g.Disk != nil:
+		return diskModel
 	}
-	return g.Model
+	return boards[g.Image.Arch].model
 }
 
 // comma doubles the commas of a value, as QEMU wants them.
