@@ -72,25 +72,45 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	if err := readLine(in, &q); err != nil {
 		return fmt.Errorf("read lab request: %w", err)
 	}
-	anchors, err := hold(q)
+	// A guest may take minutes to boot: we leave as soon as nobody waits for it.
+	hungUp, held := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := in.Peek(1) // also says when the controller has more to say
+		hungUp <- err
+	}()
+	var anchors []*host.Child
+	go func() {
+		var err error
+		anchors, err = hold(q)
+		held <- err
+	}()
+	var err error
+	select {
+	case <-hungUp:
+		return nil // the kernel kills what there is in our PID namespace
+	case err = <-held:
+	}
 	// Their pipes must stay open for as long as we live: an anchor leaves
 	// when its input ends, and a collected file is closed.
 	defer runtime.KeepAlive(anchors)
 	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
 		return errors.Join(err, encErr)
 	}
+	err = <-hungUp
 	if q.Detached {
 		// The controller says so once it has written down who we are: a
 		// lab that nobody knows of must not stay.
-		if _, err := in.ReadBytes('\n'); err != nil {
+		if err != nil {
 			return nil
 		}
 		for {
 			time.Sleep(time.Hour) // until killed by lab down
 		}
 	}
-	io.Copy(io.Discard, in) // until the controller hangs up or dies
-	return nil              // the kernel kills what is left in our PID namespace
+	if err == nil {
+		io.Copy(io.Discard, in) // until the controller hangs up or dies
+	}
+	return nil // the kernel kills what is left in our PID namespace
 }
 
 func readLine(r *bufio.Reader, v any) error {
