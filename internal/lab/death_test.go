@@ -98,6 +98,48 @@ func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 	wantEmpty(t, dir+"/journal")
 }
 
+// TestKilledControllerTakesAGuestAlongThatBoots: a guest that would boot for
+// minutes ends with its controller.
+func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skip("skip: no QEMU here")
+	}
+	dir := t.TempDir()
+	probe, err := lab.Local{ID: "probe", Topology: forward(t), Dir: dir + "/probe", Parts: registry.LabParts()}.Up(labtest.Context(t))
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	probe.Close(labtest.Context(t))
+	sector := make([]byte, 512)
+	copy(sector, "\xeb\xfe") // jumps to itself
+	copy(sector[510:], "\x55\xaa")
+	if err := os.WriteFile(dir+"/disk", sector, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := controller(t, "booting", dir)
+	isQEMU := func(pid int) bool {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+		return strings.HasPrefix(string(b), "qemu-system")
+	}
+	var pids []int
+	for began := time.Now(); !slices.ContainsFunc(pids, isQEMU); pids = labtest.Descendants(cmd.Process.Pid) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("processes of a lab that boots: got %v, want QEMU among them", pids)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	kill(t, cmd)
+	died := time.Now()
+	for len(alive(pids)) > 0 && time.Since(died) < 5*time.Second {
+		time.Sleep(time.Millisecond)
+	}
+	if left := alive(pids); len(left) > 0 {
+		t.Errorf("5 s after the controller was killed: processes %v live, want none", left)
+	}
+	t.Logf("gone %s after the controller", time.Since(died))
+}
+
 // TestRestorePutsBackWhatADeadGuestLeft: the guest of a detached lab and its
 // agent die in the same moment, so that nobody undoes the setting.
 func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {

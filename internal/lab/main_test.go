@@ -9,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -64,6 +65,15 @@ func play(part, dir string) error {
 		if err != nil {
 			return err
 		}
+	case "booting":
+		shape, err := lab.TopologyNamed("forward")
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready") // and never again
+		g := vm.NewForeignGuest(vm.Disk{File: dir + "/disk", Format: "raw", Login: vm.Login{Way: vm.WaySerial, User: "root"}, Agent: "/proc/self/exe"})
+		_, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j, Guest: &g, Parts: registry.LabParts()}.Up(ctx)
+		return err
 	case "guest":
 		if l, err = lab.Attach(dir+"/labs", "kept", registry.LabParts(), j); err != nil {
 			return err
