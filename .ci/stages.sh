@@ -109,6 +109,7 @@ judge() {
 
 # The README's second command, in a fresh clone.
 tests() {
+	export CHOKEPOINT_VM_CACHE="$WORK/none" # a stage of their own boots guests
 	fresh_clone "$WORK/tests-clone"
 	cd "$WORK/tests-clone"
 	judge as_root go test ./...
@@ -124,7 +125,7 @@ tests_as_user() {
 }
 
 race() {
-	export CGO_ENABLED=1
+	export CGO_ENABLED=1 CHOKEPOINT_VM_CACHE="$WORK/none"
 	judge as_root go test -race ./...
 }
 
@@ -244,6 +245,14 @@ families() {
 
 # Two cells that are the same, of one run or, nightly, of twenty: how often is
 # anything called different?
+# The tests of the suite that boot a guest.
+guest_tests() {
+	private_home "$WORK/guest" root
+	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
+	as_root "$PROGRAM" vm build
+	judge as_root go test -run 'Guest' ./internal/lab
+}
+
 same() {
 	private_home "$WORK/guest" root
 	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" same | sed 's/^ /note: /'
