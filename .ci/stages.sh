@@ -243,8 +243,6 @@ families() {
 	done
 }
 
-# Two cells that are the same, of one run or, nightly, of twenty: how often is
-# anything called different?
 # The tests of the suite that boot a guest.
 guest_tests() {
 	private_home "$WORK/guest" root
@@ -253,6 +251,8 @@ guest_tests() {
 	judge as_root go test -run 'Guest' ./internal/lab
 }
 
+# Two cells that are the same, of one run or, nightly, of twenty: how often is
+# anything called different?
 same() {
 	private_home "$WORK/guest" root
 	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" same | sed 's/^ /note: /'

@@ -58,6 +58,19 @@ func (l *Lab) guests() []bootedAs {
 	return out
 }
 
+// MayTrace reports whether tracepoints of a node may be switched: its machine
+// is the lab's alone, and bears it. An emulated x86 machine of several
+// processors does not: the kernel patches the code that they run meanwhile
+// (text_poke_bp in arch/x86/kernel/alternative.c), and with a processor in a
+// thread of its own QEMU 7.2 now and then hangs at that.
+func (l *Lab) MayTrace(node string) bool {
+	if !l.OwnKernel(node) {
+		return false
+	}
+	emulated := slices.ContainsFunc(l.guests(), func(b bootedAs) bool { return !b.KVM })
+	return !emulated || l.Guest.Image.Arch != "amd64" || l.Guest.Processors() == 1
+}
+
 // guestNote says what the routers are, and what was tried in vain.
 func (l *Lab) guestNote() string {
 	if l.Guest == nil {

@@ -23,7 +23,9 @@ import (
 func TestProbesOfAGuest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
+	guest := labtest.Guest(t)
+	guest.CPUs = 1 // where tracepoints may be switched
+	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: guest}
 	l, err := labs.For(ctx, "forward")
 	labtest.Refused(t, err)
 	if err != nil {
@@ -110,7 +112,7 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := probe.Watch(ctx, n.Agent, node, []string{source}, probe.WatchOptions{Own: []int{os.Getpid(), l.Holder}, Alone: l.OwnKernel(node)})
+	w, err := probe.Watch(ctx, n.Agent, node, []string{source}, probe.WatchOptions{Own: []int{os.Getpid(), l.Holder}, Trace: l.MayTrace(node)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 		case name == lab.HostNode:
 			watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
 		case l.OwnKernel(name): // its cores and memory are nobody else's
-			watched, options.Own, options.Alone = probes, nil, true
+			watched, options.Own, options.Trace = probes, nil, l.MayTrace(name)
 		}
 		p, err := probe.Watch(ctx, n.Agent, name, probe.Names(watched), options)
 		if err != nil {

@@ -12,23 +12,23 @@ import (
 // drops counts dropped packets by the kernel's reason. The tracepoint
 // skb:kfree_skb counts into a histogram that the kernel keeps by itself
 // (Documentation/trace/histogram.rst), so a drop costs one look-up and a
-// sample one read. That is a setting of the whole machine: it is made only on
-// one that is the lab's alone, in a tracing instance of its own, which is
+// sample one read. That is a setting of the whole machine: it is made only
+// where the watch says that it may, in a tracing instance of its own, which is
 // removed with the watch.
 func drops(root Root) Probe {
 	metrics := []record.Metric{
 		counter(record.ScopeHost, "skb_drops", "count", "packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
 	}
-	open := func(alone bool) func() (Sampler, error) {
+	open := func(may bool) func() (Sampler, error) {
 		return func() (Sampler, error) {
-			if !alone {
-				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is not the lab's alone here; a vm's is")
+			if !may {
+				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is switched only in a lab's own guest, and not in an emulated one of several processors, which may hang at that; --lab vm --cpus 1 has them")
 			}
 			return openDrops(root)
 		}
 	}
 	return entry{name: "drops", slow: true, metrics: metrics, open: open(false), check: openCheck(open(false)),
-		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Alone) }}
+		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Trace) }}
 }
 
 // dropReason is a reason's number in the histogram and its name.

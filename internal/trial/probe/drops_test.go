@@ -72,8 +72,8 @@ func TestDropsAreNotReadOnAMachineOfOthers(t *testing.T) {
 	if _, err := drops(root).Open(t.Context(), nil); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("on a machine that is not the lab's: got %v, want that it is not supported", err)
 	}
-	alone := drops(root).(Configured).With(WatchRequest{Alone: true})
-	if _, err := alone.Open(t.Context(), nil); err == nil || strings.Contains(err.Error(), "alone") {
+	traced := drops(root).(Configured).With(WatchRequest{Trace: true})
+	if _, err := traced.Open(t.Context(), nil); err == nil || strings.Contains(err.Error(), "switched") {
 		t.Errorf("where an instance has no files: got %v, want an error about them", err)
 	}
 	names, err := filepath.Glob(root.sys("kernel/tracing/instances/*"))

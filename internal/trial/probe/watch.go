@@ -25,9 +25,9 @@ type WatchRequest struct {
 	// Own are processes of the node's machine that, with all that descends
 	// from them, belong to the lab: what "foreign" leaves out.
 	Own []int `json:"own,omitempty"`
-	// Alone tells that the node's machine is the lab's alone, so that what is
-	// read by changing it, for as long as the watch lasts, may be read.
-	Alone bool `json:"alone,omitempty"`
+	// Trace tells that tracepoints of the node's machine may be switched on for
+	// as long as the watch lasts: it is the lab's alone, and bears it.
+	Trace bool `json:"trace,omitempty"`
 }
 
 func (r WatchRequest) withDefaults() WatchRequest {

@@ -18,8 +18,8 @@ type WatchOptions struct {
 	Slow time.Duration // 1 s
 	Live time.Duration // between live messages; 0 = none
 	Own  []int         // see WatchRequest.Own
-	// Alone: see WatchRequest.Alone.
-	Alone bool
+	// Trace: see WatchRequest.Trace.
+	Trace bool
 }
 
 // Watcher is the controller's half of a watch on one node. Schedule, Live
@@ -58,7 +58,7 @@ func Watch(ctx context.Context, agent host.Agent, node string, probes []string, 
 		return nil, err
 	}
 	session, err := agent.Open(ctx, VerbWatch, WatchRequest{
-		Probes: probes, FastNs: int64(opts.Fast), SlowNs: int64(opts.Slow), Own: opts.Own, Alone: opts.Alone})
+		Probes: probes, FastNs: int64(opts.Fast), SlowNs: int64(opts.Slow), Own: opts.Own, Trace: opts.Trace})
 	if err != nil {
 		return nil, fmt.Errorf("watch node %s: %w", node, err)
 	}
