@@ -13,9 +13,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
+	"modernc.org/sqlite" // registers the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // ErrNone says that there is no store yet: nothing has ever been recorded.
@@ -42,13 +44,18 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
 	}
 	// SQLite would create the file readable by everyone; the files that it
-	// puts beside it take the mode of this one.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	// puts beside it take the mode of this one. A file that is there is left
+	// to SQLite: closing it here would drop the locks that this process holds
+	// on it (sqlite.org/howtocorrupt.html §2.2).
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+	case err != nil:
 		return nil, fmt.Errorf("open store: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return nil, fmt.Errorf("open store %s: %v", path, err)
+	default:
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("open store %s: %v", path, err)
+		}
 	}
 	s, err := open(ctx, path, "rwc")
 	if err != nil {
@@ -95,7 +102,7 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	}
 	// One connection: one writer, and no reader that sees half a migration.
 	db.SetMaxOpenConns(1)
-	if err := db.PingContext(ctx); err != nil {
+	if err := ping(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
 	}
 	// Concurrency 1: these hold no goroutine and the same input gives the
@@ -112,6 +119,27 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	return &Store{path: path, db: db, enc: enc, dec: dec}, nil
 }
 
+// ping connects. SQLite's own patience does not cover the change to WAL: of
+// several that open a new file at once, all but one are told at once that it
+// is busy.
+func ping(ctx context.Context, db *sql.DB) error {
+	for end := time.Now().Add(patience); ; {
+		err := db.PingContext(ctx)
+		var locked *sqlite.Error
+		if !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// patience is how long to wait for others that hold the file.
+const patience = 5 * time.Second
+
 // maxBlob bounds what one damaged blob can make us allocate.
 const maxBlob = 1 << 30
 
@@ -120,7 +148,7 @@ const maxBlob = 1 << 30
 func dsn(path, mode string) string {
 	q := url.Values{}
 	q.Set("mode", mode)
-	q.Add("_pragma", "busy_timeout(5000)")
+	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", patience.Milliseconds()))
 	q.Add("_pragma", "foreign_keys(1)")
 	if mode != "ro" {
 		q.Add("_pragma", "journal_mode(wal)")
