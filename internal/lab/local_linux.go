@@ -181,14 +181,14 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	if err != nil {
 		return nil, noNamespaces(err)
 	}
-	stop := context.AfterFunc(ctx, func() { child.Kill() })
-	defer stop()
+	wanted := context.AfterFunc(ctx, func() { child.Kill() })
 	kvm, emulated := bootTimes(o.Guest)
 	patience += kvm + emulated
 	late := time.AfterFunc(patience, func() { child.Kill() })
 	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues, Guest: o.Guest})
-	inTime := late.Stop() // else it is being killed, whatever it answered
-	if err == nil && inTime {
+	// Else it is being killed, whatever it answered.
+	inTime, stillWanted := late.Stop(), wanted()
+	if err == nil && inTime && stillWanted {
 		return child, nil
 	}
 	child.Kill()

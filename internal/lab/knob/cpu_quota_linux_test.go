@@ -43,7 +43,7 @@ func busy() {
 				os.Exit(1)
 			}
 			ready <- struct{}{}
-			for {
+			for spins := 0; ; spins++ {
 			}
 		}()
 		<-ready
