@@ -1,21 +1,17 @@
 package tunnel
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"bytes"
+	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"strings"
-	"time"
 )
 
 // identity is an end's certificate with its private key, as OpenVPN reads
@@ -32,31 +28,56 @@ func (i identity) clear() { clear(i.key) }
 // newIdentity makes a key and a certificate that it signs itself. Nobody looks
 // at what the certificate says: its fingerprint is all that counts.
 func newIdentity() (identity, error) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return identity{}, fmt.Errorf("make private key: %w", err)
 	}
-	about := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "chokepoint"},
-		// A node's clock may be anywhere.
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, about, about, k.Public(), k)
-	if err != nil {
-		return identity{}, fmt.Errorf("make certificate: %w", err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		return identity{}, errors.New("encode private key: not in PKCS #8")
-	}
 	defer clear(private)
-	sum := sha256.Sum256(der)
+	certificate := selfSigned(public, private)
+	// OneAsymmetricKey of RFC 8410 §7: version 0, the algorithm, the seed.
+	packed := append([]byte{0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20}, private[:ed25519.SeedSize]...)
+	defer clear(packed)
+	sum := sha256.Sum256(certificate)
 	return identity{
 		fingerprint: spellFingerprint(sum[:]),
-		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
+		key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: packed}),
 	}, nil
+}
+
+// ed25519Identifier is the algorithm 1.3.101.112 (RFC 8410 §3).
+var ed25519Identifier = der(0x30, der(6, []byte{0x2b, 0x65, 0x70}))
+
+// selfSigned is a certificate of RFC 5280 §4.1. It is put together here
+// because package crypto/x509 makes the program of small routers a megabyte larger.
+func selfSigned(public ed25519.PublicKey, private ed25519.PrivateKey) []byte {
+	commonName := []byte{0x55, 0x04, 0x03}
+	name := der(0x30, der(0x31, der(0x30, der(6, commonName), der(12, []byte("chokepoint")))))
+	// A node's clock may be anywhere.
+	validity := der(0x30, der(0x17, []byte("700101000000Z")), der(0x18, []byte("99991231235959Z")))
+	content := der(0x30,
+		der(0xa0, der(2, []byte{2})), // version 3
+		der(2, []byte{1}),            // serial number
+		ed25519Identifier, name, validity, name,
+		der(0x30, ed25519Identifier, bits(public)))
+	return der(0x30, content, ed25519Identifier, bits(ed25519.Sign(private, content)))
+}
+
+// bits is a BIT STRING of whole bytes.
+func bits(b []byte) []byte { return der(3, []byte{0}, b) }
+
+// der encodes a value of up to 64 KiB (X.690 §8.1).
+func der(tag byte, parts ...[]byte) []byte {
+	value := bytes.Join(parts, nil)
+	n := len(value)
+	head := []byte{tag, byte(n)}
+	switch {
+	case n > 0xff:
+		head = []byte{tag, 0x82, byte(n >> 8), byte(n)}
+	case n > 0x7f:
+		head = []byte{tag, 0x81, byte(n)}
+	}
+	return append(head, value...)
 }
 
 func spellFingerprint(sum []byte) string {

@@ -8,8 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -284,19 +282,19 @@ func (k openVPN) probe(ctx context.Context) check.Answer {
 	return probeUserspaceDevice()
 }
 
-var versionLine = regexp.MustCompile(`(?m)^OpenVPN (\d+)\.(\d+)`)
-
 // judgeVersion wants 2.6, whose certificates can be trusted by fingerprint on
 // both sides and whose offload can be switched off.
 func judgeVersion(text string) check.Answer {
-	m := versionLine.FindStringSubmatch(text)
-	if m == nil {
-		return check.CouldNotTell("openvpn does not tell its version")
+	var major, minor int
+	told := false
+	for line := range strings.Lines(text) {
+		if n, _ := fmt.Sscanf(line, "OpenVPN %d.%d", &major, &minor); n == 2 {
+			told = true
+			break
+		}
 	}
-	major, err1 := strconv.Atoi(m[1])
-	minor, err2 := strconv.Atoi(m[2])
-	if err1 != nil || err2 != nil {
-		return check.CouldNotTell("openvpn tells a strange version: %s", m[0])
+	if !told {
+		return check.CouldNotTell("openvpn does not tell its version")
 	}
 	if major < 2 || major == 2 && minor < 6 {
 		return check.Not("openvpn is of version %d.%d, and 2.6 is needed", major, minor).Hinted("install OpenVPN 2.6 or newer")

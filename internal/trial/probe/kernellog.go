@@ -3,7 +3,7 @@ package probe
 import (
 	"bytes"
 	"errors"
-	"regexp"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -37,12 +37,36 @@ func parseKmsg(b []byte) (kmsgRecord, error) {
 	return kmsgRecord{int(priority & 7), int(priority >> 3), sequence, int64(micros) * 1000, string(text)}, nil
 }
 
-// hardwareAddress finds what identifies a machine in its log; a report is
+// redactLog hides hardware addresses, which identify a machine: a report is
 // made to be published.
-var hardwareAddress = regexp.MustCompile(`(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
-
 func redactLog(text string) string {
-	return hardwareAddress.ReplaceAllString(text, "xx:xx:xx:xx:xx:xx")
+	const hidden = "xx:xx:xx:xx:xx:xx"
+	var b strings.Builder
+	kept := 0
+	for i := 0; i+len(hidden) <= len(text); i++ {
+		end := i + len(hidden)
+		if !hardwareAddress(text[i:end]) || i > 0 && wordByte(text[i-1]) || end < len(text) && wordByte(text[end]) {
+			continue
+		}
+		b.WriteString(text[kept:i] + hidden)
+		kept, i = end, end-1
+	}
+	return b.String() + text[kept:]
+}
+
+// hardwareAddress reports whether text is six bytes in hexadecimal, joined by
+// colons.
+func hardwareAddress(text string) bool {
+	for i := range len(text) {
+		if i%3 == 2 && text[i] != ':' || i%3 < 2 && !strings.ContainsRune("0123456789abcdefABCDEF", rune(text[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
 // Bounds of what is kept: a kernel in trouble can log thousands of lines per
