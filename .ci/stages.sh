@@ -145,11 +145,11 @@ fuzz() {
 		n=$((n + 1))
 	done < <(fuzz_targets)
 	((n > 0)) || fail "no fuzz target found"
-	note "$n fuzz targets, ${FUZZ_TIME:-5s} each"
+	note "$n fuzz targets, ${FUZZ_TIME:-2s} each"
 }
 
 fuzz_target() {
-	go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZ_TIME:-5s}" -fuzzminimizetime 2s -timeout 20m "$1"
+	go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZ_TIME:-2s}" -fuzzminimizetime 2s -timeout 20m "$1"
 }
 
 fuzz_targets() {
