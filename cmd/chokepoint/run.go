@@ -70,7 +70,7 @@ func newRunCommand(p *program) *cobra.Command {
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model"} {
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 	}
 	return cmd
@@ -93,6 +93,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	if o.lab.image.File != "" {
 		run.Image = &o.lab.image
+	}
+	if o.lab.kernel.File != "" {
+		run.OwnKernel = &o.lab.kernel
 	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	return x.whole(ctx, nil)

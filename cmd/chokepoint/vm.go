@@ -17,9 +17,10 @@ import (
 
 // labOptions say what the routers of a lab are.
 type labOptions struct {
-	kind  string
-	size  record.GuestSize
-	image record.DiskImage
+	kind   string
+	size   record.GuestSize
+	image  record.DiskImage
+	kernel record.OwnKernel
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
@@ -30,6 +31,12 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh")
 	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
+	addKernelFlags(f, &o.kernel)
+}
+
+func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
+	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE` of yours")
+	f.StringVar(&k.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
 }
 
 // arch is the architecture of the lab's guests, "" if it has none.
@@ -55,6 +62,9 @@ func labOptionsOf(run record.Run) labOptions {
 	if run.Image != nil {
 		o.image = *run.Image
 	}
+	if run.OwnKernel != nil {
+		o.kernel = *run.OwnKernel
+	}
 	return o
 }
 
@@ -64,8 +74,16 @@ func (o labOptions) check() error {
 	if err == nil {
 		err = checkSize(arch, o.size)
 	}
-	if err != nil {
+	if err == nil {
+		err = checkKernel(o.kernel)
+	}
+	switch {
+	case err != nil:
 		return err
+	case o.kernel.File != "" && arch == "":
+		return &usageError{"--kernel with lab local, whose routers are namespaces", "--lab vm boots the kernel"}
+	case o.kernel.File != "" && o.image.File != "":
+		return &usageError{"--kernel with --image, which has a kernel of its own", "leave out one of them"}
 	}
 	if o.image.File == "" {
 		if o.image != (record.DiskImage{}) {
@@ -97,7 +115,7 @@ func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 		}
 		return sized(g, o.size), nil
 	}
-	img, err := buildImage(ctx, p, vm.Recipe{Arch: arch})
+	img, err := buildImage(ctx, p, arch, o.kernel)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +123,9 @@ func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 	return sized(&g, o.size), nil
 }
 
-func buildImage(ctx context.Context, p *program, r vm.Recipe) (vm.Image, error) {
-	r.Cache, r.Say = p.dirs.vmCache(), func(text string) { p.streams.note("%s", text) }
+func buildImage(ctx context.Context, p *program, arch string, k record.OwnKernel) (vm.Image, error) {
+	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules,
+		Cache: p.dirs.vmCache(), Say: func(text string) { p.streams.note("%s", text) }}
 	if err := prepare(r.Cache); err != nil {
 		return vm.Image{}, err
 	}
@@ -117,12 +136,12 @@ func buildImage(ctx context.Context, p *program, r vm.Recipe) (vm.Image, error) 
 	return r.Image(ctx)
 }
 
-// ownKernel refuses a kernel that cannot be meant before anything is made.
-func ownKernel(r vm.Recipe) error {
-	if r.Modules != "" && r.Kernel == "" {
+// checkKernel refuses a kernel that cannot be meant before anything is made.
+func checkKernel(k record.OwnKernel) error {
+	if k.Modules != "" && k.File == "" {
 		return &usageError{"--modules without --kernel", "name the kernel that the modules belong to"}
 	}
-	for _, path := range []string{r.Kernel, r.Modules} {
+	for _, path := range []string{k.File, k.Modules} {
 		if path == "" {
 			continue
 		}
@@ -140,8 +159,7 @@ func newVMCommand(p *program) *cobra.Command {
 }
 
 func newVMBuildCommand(p *program) *cobra.Command {
-	r := vm.Recipe{Arch: vm.NativeArch()}
-	asJSON := false
+	arch, kernel, asJSON := vm.NativeArch(), record.OwnKernel{}, false
 	cmd := &cobra.Command{
 		Use:   "build [--arch ARCH] [--kernel FILE [--modules DIR]] [--json]",
 		Short: "Build the image that --lab vm boots",
@@ -151,14 +169,14 @@ func newVMBuildCommand(p *program) *cobra.Command {
 			"the kernel or this program has changed. run --lab vm does this by itself.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(vm.Arches(), r.Arch) {
-				return &usageError{fmt.Sprintf("architecture %q is not known", r.Arch), "architectures: " + strings.Join(vm.Arches(), ", ")}
+			if !slices.Contains(vm.Arches(), arch) {
+				return &usageError{fmt.Sprintf("architecture %q is not known", arch), "architectures: " + strings.Join(vm.Arches(), ", ")}
 			}
-			if err := ownKernel(r); err != nil {
+			if err := checkKernel(kernel); err != nil {
 				return err
 			}
 			began := time.Now()
-			img, err := buildImage(cmd.Context(), p, r)
+			img, err := buildImage(cmd.Context(), p, arch, kernel)
 			if err != nil {
 				return err
 			}
@@ -174,9 +192,8 @@ func newVMBuildCommand(p *program) *cobra.Command {
 				time.Since(began).Round(10*time.Millisecond), img.Kernel, img.Initrd))
 		},
 	}
-	cmd.Flags().StringVar(&r.Arch, "arch", r.Arch, "`ARCH` of the guest: "+strings.Join(vm.Arches(), ", "))
-	cmd.Flags().StringVar(&r.Kernel, "kernel", "", "kernel `FILE` of your own")
-	cmd.Flags().StringVar(&r.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
+	cmd.Flags().StringVar(&arch, "arch", arch, "`ARCH` of the guest: "+strings.Join(vm.Arches(), ", "))
+	addKernelFlags(cmd.Flags(), &kernel)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the image as one line of JSON")
 	return cmd
 }

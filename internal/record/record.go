@@ -506,6 +506,7 @@ type Run struct {
 	Lab          string        `json:"lab"`                  // "local", …
 	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // of the virtual routers, where it was given
 	Image        *DiskImage    `json:"image,omitempty"`      // that the user gave for the routers
+	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // that the user gave for the routers
 	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
 	Command      string        `json:"command"`              // exact command line
 	Version      string        `json:"version"`              // of the program
@@ -528,6 +529,13 @@ type DiskImage struct {
 	Key      string `json:"key,omitempty"`      // file of a private key
 	Password string `json:"password,omitempty"` // file
 	UEFI     bool   `json:"uefi,omitempty"`
+}
+
+// OwnKernel is a kernel of the user's that the routers of a lab boot: its file
+// and the folder of its modules, "" if it needs none.
+type OwnKernel struct {
+	File    string `json:"file"`
+	Modules string `json:"modules,omitempty"`
 }
 
 // Event is one line of a run's story, as printed by run --json.
