@@ -36,7 +36,7 @@ func TestBootBest(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var tried []string
-			g, as, err := bootBest(tt.may, kvmTime, bootTime, func(kvm bool, within time.Duration) (*running, error) {
+			g, as, err := bootBest(tt.may, 10*time.Second, time.Minute, func(kvm bool, within time.Duration) (*running, error) {
 				accel, err := "tcg", tt.tcg
 				if kvm {
 					accel, err = "kvm", tt.kvm
