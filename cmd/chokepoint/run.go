@@ -84,6 +84,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err := o.lab.check(); err != nil {
 		return err
 	}
+	if err := o.lab.wholePaths(); err != nil {
+		return err
+	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
 		Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed), Version: strings.TrimPrefix(readVersion().String(), "chokepoint "),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -74,9 +75,6 @@ func (o labOptions) check() error {
 	if err == nil {
 		err = checkSize(arch, o.size)
 	}
-	if err == nil {
-		err = checkKernel(o.kernel)
-	}
 	switch {
 	case err != nil:
 		return err
@@ -84,6 +82,9 @@ func (o labOptions) check() error {
 		return &usageError{"--kernel with lab local, whose routers are namespaces", "--lab vm boots the kernel"}
 	case o.kernel.File != "" && o.image.File != "":
 		return &usageError{"--kernel with --image, which has a kernel of its own", "leave out one of them"}
+	}
+	if err := checkKernel(arch, o.kernel); err != nil {
+		return err
 	}
 	if o.image.File == "" {
 		if o.image != (record.DiskImage{}) {
@@ -99,6 +100,22 @@ func (o labOptions) check() error {
 	}
 	_, err = openDisk(o.image)
 	return err
+}
+
+// wholePaths makes the paths whole, because a run may be resumed from another
+// folder.
+func (o *labOptions) wholePaths() error {
+	for _, path := range []*string{&o.image.File, &o.image.Key, &o.image.Password, &o.kernel.File, &o.kernel.Modules} {
+		if *path == "" {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", *path, err)
+		}
+		*path = whole
+	}
+	return nil
 }
 
 // guest builds the image that the lab needs, or finds it built, and returns
@@ -137,7 +154,7 @@ func buildImage(ctx context.Context, p *program, arch string, k record.OwnKernel
 }
 
 // checkKernel refuses a kernel that cannot be meant before anything is made.
-func checkKernel(k record.OwnKernel) error {
+func checkKernel(arch string, k record.OwnKernel) error {
 	if k.Modules != "" && k.File == "" {
 		return &usageError{"--modules without --kernel", "name the kernel that the modules belong to"}
 	}
@@ -148,6 +165,12 @@ func checkKernel(k record.OwnKernel) error {
 		if _, err := os.Stat(path); err != nil {
 			return &usageError{fmt.Sprintf("read the kernel: %v", err), "give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
 		}
+	}
+	if k.File == "" {
+		return nil
+	}
+	if err := vm.CheckKernel(k.File, arch); err != nil {
+		return &usageError{err.Error(), "QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel"}
 	}
 	return nil
 }
@@ -172,7 +195,7 @@ func newVMBuildCommand(p *program) *cobra.Command {
 			if !slices.Contains(vm.Arches(), arch) {
 				return &usageError{fmt.Sprintf("architecture %q is not known", arch), "architectures: " + strings.Join(vm.Arches(), ", ")}
 			}
-			if err := checkKernel(kernel); err != nil {
+			if err := checkKernel(arch, kernel); err != nil {
 				return err
 			}
 			began := time.Now()
