@@ -14,7 +14,7 @@ var layers = [][]string{
 	0: {"unit", "check"},
 	1: {"overhead"},
 	2: {"record", "lab/host", "lab/kernel"},
-	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
+	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
 	4: {"analysis/method", "analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
 	5: {"lab", "registry/node"},
 	6: {"trial", "report"},
@@ -131,6 +131,7 @@ var homes = []home{
 	{"github.com/google/go-cmp", []string{"labtest"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest"}},
+	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"net/http", nil}, // nothing here speaks to a network service
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/traffic"}},
 	{"C", nil}, // CGO_ENABLED=0

@@ -135,6 +135,7 @@ var commands = []func(*program) *cobra.Command{
 	newReportCommand,
 	newDoctorCommand,
 	newRunCommand,
+	newPeerCommand,
 	newResumeCommand,
 	newLabCommand,
 	newShowCommand,

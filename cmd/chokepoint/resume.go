@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -48,6 +49,9 @@ func runResume(ctx context.Context, o resumeOptions, p *program) error {
 	run, trials, err := loadRun(ctx, p.dirs, o.run)
 	if err != nil {
 		return err
+	}
+	if run.Lab == lab.KindPair {
+		return &hinted{fmt.Errorf("resume run %s: it was made with a peer, whose code is gone", run.ID), "run the plan again with --peer; compare sets the two runs side by side"}
 	}
 	if _, living, err := journal.FindStale(journalDir(p.dirs)); err != nil {
 		return err

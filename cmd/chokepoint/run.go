@@ -30,7 +30,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // undoTime is how long putting a local lab back may take. It takes 20 ms.
@@ -39,6 +38,7 @@ const undoTime = 20 * time.Second
 type runOptions struct {
 	plan   planOptions
 	lab    labOptions
+	other  otherEnd
 	attach string
 	report string
 	json   bool
@@ -47,12 +47,14 @@ type runOptions struct {
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] [--report FILE] [--json]",
+		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] [--peer HOST] [--report FILE] [--json]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
 			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
 			"trial is stored before the next begins. The first Ctrl-C stops the load, puts\n" +
-			"everything back and keeps what is finished; the second stops waiting.",
+			"everything back and keeps what is finished; the second stops waiting.\n\n" +
+			"With --peer the lab is this machine, another one on which chokepoint peer waits,\n" +
+			"and whatever lies between: it is measured as it is, and nothing is changed.",
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,11 +69,16 @@ func newRunCommand(p *program) *cobra.Command {
 	}
 	o.plan.addFlags(cmd.Flags())
 	o.lab.addFlags(cmd.Flags())
+	o.other.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
+		cmd.MarkFlagsMutuallyExclusive(name, "peer")
+	}
+	for _, name := range []string{"attach", "image"} {
+		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}
 	return cmd
 }
@@ -85,6 +92,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		return err
 	}
 	if err := o.lab.wholePaths(); err != nil {
+		return err
+	}
+	if err := o.other.check(); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -101,6 +111,12 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		run.OwnKernel = &o.lab.kernel
 	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
+	if o.other.peer != "" {
+		x.run.Lab = lab.KindPair
+		if x.peer, err = o.other.pair(run.ID, p); err != nil {
+			return err
+		}
+	}
 	return x.whole(ctx, nil)
 }
 
@@ -111,6 +127,7 @@ type execution struct {
 	plan       *plan.Plan
 	run        record.Run
 	attach     string
+	peer       *lab.Pair // the other machine, nil = the lab is made here
 	json       bool
 	reportPath string
 	resumed    bool
@@ -129,14 +146,8 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		return errors.Join(err, x.shut())
 	}
 	defer func() { err = errors.Join(err, x.shut()) }()
-	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
-		Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
-	if x.attach != "" {
-		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
-			return &exitError{codeUsage, err}
-		}
-		x.run.Lab = labs.Attached.Kind
-	} else if labs.Guest, err = labOptionsOf(x.run).guest(ctx, x.p); err != nil {
+	labs, err := x.labs(ctx)
+	if err != nil {
 		return err
 	}
 	x.sink = x.p.sink(x.json)
@@ -167,6 +178,25 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		return errors.Join(dirty(undoErr), runErr)
 	}
 	return errors.Join(dirty(undoErr), runErr, x.present(after))
+}
+
+// labs are where the campaign runs.
+func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
+	if x.peer != nil {
+		return &lab.Peers{Pair: *x.peer}, nil
+	}
+	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
+		Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+	var err error
+	if x.attach != "" {
+		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
+			return nil, &exitError{codeUsage, err}
+		}
+		x.run.Lab = labs.Attached.Kind
+		return labs, nil
+	}
+	labs.Guest, err = labOptionsOf(x.run).guest(ctx, x.p)
+	return labs, err
 }
 
 // dirty gives what could not be put back its exit code.
@@ -251,7 +281,7 @@ func (x *execution) tell(e record.Event) {
 }
 
 // campaignOver brings the labs up, stores the run's head and runs all rows.
-func (x *execution) campaignOver(ctx context.Context, labs *lab.Locals, done []record.Trial) error {
+func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
 		Prober: node.Prober(), Probes: node.Probes(), Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
 	c := x.campaign
@@ -282,19 +312,15 @@ func (x *execution) campaignOver(ctx context.Context, labs *lab.Locals, done []r
 }
 
 // begin measures the tester's own ceiling and stores the run's head.
-func (x *execution) begin(ctx context.Context, labs *lab.Locals) error {
+func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 	c := x.campaign
 	if len(c.Run.Topologies) > 0 {
 		l, err := labs.For(ctx, c.Run.Topologies[0].Name)
 		if err != nil {
 			return err
 		}
-		n, err := l.Node(ctx, l.Topology.Near)
-		if err != nil {
-			return err
-		}
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
-		if c.Run.Ceilings, err = traffic.Loopback(ctx, n.Agent); err != nil {
+		if c.Run.Ceilings, err = trial.Ceilings(ctx, l); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

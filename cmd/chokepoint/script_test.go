@@ -72,15 +72,15 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
-// scriptCondition answers [root], [userns] and [iperf3].
+// scriptCondition answers [root], [userns], [iperf3] and [nft].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "userns":
 		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
-	case "iperf3":
-		_, err := exec.LookPath("iperf3")
+	case "iperf3", "nft":
+		_, err := exec.LookPath(name)
 		return err == nil, nil
 	}
 	return false, fmt.Errorf("unknown condition %q", name)

@@ -37,8 +37,8 @@ type suspect struct {
 func gate(s suspect) []Reason {
 	reasons := []Reason{}
 	for _, check := range []func(suspect) []Reason{
-		testerLimited, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
-		throttled, backgroundLoad, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
+		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
+		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
 	} {
 		for _, r := range check(s) {
 			r.Trial = s.t.ID

@@ -32,11 +32,14 @@ const actsAsRouter = "this machine acting as a router"
 // description is the plan's, with the subject that the run had.
 func description(run *record.Run) string {
 	text := run.Design.Description
-	if !isVirtual(run) || len(text) < len(actsAsRouter) || !strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
+	if !isVirtual(run) && !isPair(run) || len(text) < len(actsAsRouter) || !strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
 		return text
 	}
 	subject := "A virtual router"
-	if isEmulated(run) {
+	switch {
+	case isPair(run):
+		subject = "Whatever lies between two machines"
+	case isEmulated(run):
 		subject = "An emulated router"
 	}
 	return subject + text[len(actsAsRouter):]

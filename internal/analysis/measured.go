@@ -225,7 +225,7 @@ func (m *measured) addNodes(t *record.Trial, p place) {
 	stems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature, loopRate}
 	host, ok := t.Nodes[hostNode]
 	if !ok {
-		m.lack("nothing watched the host", append(prefixed(hostNode, stems...), softnetDrops, softnetSqueeze, guestsCPU)...)
+		m.lack(p.noHost(), append(prefixed(hostNode, stems...), softnetDrops, softnetSqueeze, guestsCPU)...)
 	} else {
 		m.addCPU(hostNode, host, w)
 		m.addForeign(hostNode, host, w)

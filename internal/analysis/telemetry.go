@@ -12,6 +12,9 @@ import (
 func samplesOf(n record.NodeData, probe string) (*record.Table, string) {
 	for i := range n.Samples {
 		s := &n.Samples[i]
+		if s.Probe == "all" && s.Unavailable != "" {
+			return nil, s.Unavailable
+		}
 		if s.Probe != probe {
 			continue
 		}

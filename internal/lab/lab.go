@@ -52,6 +52,7 @@ type Lab struct {
 	parts   Parts
 	plan    addressPlan
 	journal *journal.Journal // nil: nothing outlives us
+	pair    *pairing         // of a lab of two machines, else nil
 
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -99,11 +100,15 @@ func (l *Lab) OwnKernel(node string) bool {
 	return l.Guest != nil && slices.ContainsFunc(l.Topology.Nodes, func(n record.TopoNode) bool { return n.Router && n.Name == node })
 }
 
-// Nodes names the lab's nodes, near to far, then the host.
+// Nodes names the lab's nodes, near to far, then the host, unless the lab is of
+// two machines.
 func (l *Lab) Nodes() []string {
 	var names []string
 	for _, n := range l.Topology.Nodes {
 		names = append(names, n.Name)
+	}
+	if l.pair != nil {
+		return names
 	}
 	return append(names, HostNode)
 }

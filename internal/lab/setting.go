@@ -41,6 +41,7 @@ func (t *turned) sameAs(o *turned) bool {
 // not be undone stays to be undone by the next call, and until that succeeds
 // every call fails: nothing is to be measured under it.
 func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
+	want = l.settable(want)
 	keep := func(t *turned) bool { return !t.stuck && slices.Contains(want, t.setting) }
 	// The first unwanted one, and every later one at the same knob and node:
 	// their "before" is what the unwanted one made.
@@ -93,6 +94,9 @@ func place(s record.Setting) string { return strings.TrimSuffix(s.Node+"."+s.Por
 
 // CheckSetting asks the node whether a setting can be made there.
 func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
+	if l.pair != nil {
+		return l.checkGiven(s)
+	}
 	k, state, p, err := l.resolve(s)
 	if err != nil {
 		return check.Not("%v", err)

@@ -82,10 +82,13 @@ func extent(v *view) string {
 	return plural(len(v.Cells), "cell", "cells") + " × " + runs
 }
 
-// machine is the carrier of the lab, from its fingerprint.
+// machine is the carrier of the lab, from its fingerprint, or both ends' where
+// each node is a machine.
 func machine(all []record.Environment) string {
+	carried := slices.ContainsFunc(all, func(e record.Environment) bool { return e.Node == "host" })
+	var ends []string
 	for _, e := range all {
-		if e.Node != "host" && len(all) > 1 {
+		if carried && e.Node != "host" && len(all) > 1 {
 			continue
 		}
 		var parts []string
@@ -98,9 +101,14 @@ func machine(all []record.Environment) string {
 		if k := e.Facts["kernel"]; k != "" {
 			parts = append(parts, "Linux "+strings.TrimPrefix(k, "Linux "))
 		}
-		return strings.Join(parts, ", ")
+		if carried || len(all) == 1 {
+			return strings.Join(parts, ", ")
+		}
+		if len(parts) > 0 {
+			ends = append(ends, e.Node+": "+strings.Join(parts, ", "))
+		}
 	}
-	return ""
+	return strings.Join(ends, "; ")
 }
 
 func alerts(v *view) []Item {

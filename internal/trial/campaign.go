@@ -47,16 +47,18 @@ type Campaign struct {
 	Done    []record.Trial                                 // of the run that is resumed
 	Slack   time.Duration                                  // what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 
-	mu       sync.Mutex // guards Sink: events come from several goroutines
-	benches  map[string]*bench
-	trials   []record.Trial
-	skip     map[string]string // cell → reason
-	attempts map[string]int    // row → attempts in Done
-	total    int
-	index    int
-	took     time.Duration // of the last row, for the time left
-	began    time.Time
-	rows     int // run so far
+	mu      sync.Mutex // guards Sink: events come from several goroutines
+	benches map[string]*bench
+	// crossings are the ways between two machines, by version of IP.
+	crossings map[int]*crossing
+	trials    []record.Trial
+	skip      map[string]string // cell → reason
+	attempts  map[string]int    // row → attempts in Done
+	total     int
+	index     int
+	took      time.Duration // of the last row, for the time left
+	began     time.Time
+	rows      int // run so far
 }
 
 // bench is a lab with its watch.

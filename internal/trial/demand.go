@@ -32,6 +32,8 @@ type demand struct {
 	engine   string
 	load     record.Load
 	wantMTU  int
+	ports    lab.DataPorts
+	talker   string // the end that opens what is sent beside the load: "near" or "far"
 }
 
 // base are the factors that no knob applies by their own name.

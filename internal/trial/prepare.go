@@ -95,7 +95,10 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 			return fmt.Sprintf("%s=%s on %s: %s", s.Knob, s.Value, s.Node, a.Reason), nil
 		}
 	}
-	return c.noEngine(ctx, l, d)
+	if reason, err := c.noEngine(ctx, l, d); reason != "" || err != nil {
+		return reason, err
+	}
+	return c.fit(ctx, l, &d)
 }
 
 func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, error) {
@@ -164,6 +167,9 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, name string) (recor
 	n, err := l.Node(ctx, name)
 	if err != nil {
 		return record.Environment{}, err
+	}
+	if n.Agent == nil && l.TwoMachines() {
+		return c.between(ctx, l, name)
 	}
 	if n.Agent == nil {
 		return record.Environment{Node: name, Missing: map[string]string{"all": "the node has no agent"}}, nil

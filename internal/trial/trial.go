@@ -3,7 +3,9 @@
 package trial
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -159,7 +161,10 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if a.d, err = ask(a.t.Row, a.lab.Topology, a.c.Run.Design.Method, a.c.knobOrder()); err != nil {
 		return err
 	}
-	a.d.load.Tag = a.c.Run.ID + "/" + a.t.ID
+	if why, err := a.c.fit(ctx, a.lab, &a.d); err != nil || why != "" {
+		return cmp.Or(err, errors.New(why))
+	}
+	a.d.load.Tag = a.lab.Tag(a.name())
 	if err := a.lab.Settle(ctx, a.d.settings); err != nil {
 		return err
 	}
@@ -173,6 +178,10 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	a.t.Caveats = append(a.t.Caveats, a.way.caveats()...)
 	return err
 }
+
+// name tells this trial's packets from those of others, unless somebody forges
+// them, see lab.Lab.Tag.
+func (a *attempt) name() string { return a.c.Run.ID + "/" + a.t.ID }
 
 // follow notes which of a node's settings hold on its tunnel's devices.
 func (a *attempt) follow(settings []lab.Followed) {
@@ -205,7 +214,7 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 // probeLoad is the latency probe's demand.
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: a.d.ip, PacketSize: 100,
-		Opener: a.d.load.Opener, Port: echoPort, Warmup: warmup, Duration: duration,
+		Opener: a.d.talker, Port: a.d.ports.Echo, Warmup: warmup, Duration: duration,
 		Interval: a.c.Run.Design.Measure.ProbeInterval, Tag: a.d.load.Tag}
 }
 
@@ -267,6 +276,8 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	a.t.Traffic, err = engine.Offer(ctx, a.way.near, a.way.far, a.d.load, con)
 	if err != nil {
 		cancel(err)
+	} else {
+		a.t.Traffic.Load.Tag = a.name() // what the packets showed may be a secret
 	}
 	if probeErr := <-done; probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
 		err = probeErr

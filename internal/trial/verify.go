@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -19,13 +20,18 @@ type way struct {
 	lab       *lab.Lab
 	path      lab.Path
 	near, far traffic.End
-	opener    string   // "near" or "far"
+	opener    string // of the path check: "near" or "far"
+	ports     lab.DataPorts
+	tag       string   // that the path check's packets show; "" where nobody else sends any
 	unwatched []string // routers without an agent: nobody reads their counters
 }
 
 // gather resolves the ends of a row's path.
 func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) {
-	w := way{lab: l, path: p, opener: d.load.Opener}
+	w := way{lab: l, path: p, opener: d.talker, ports: d.ports}
+	if l.TwoMachines() {
+		w.tag = d.load.Tag
+	}
 	for i, end := range []*traffic.End{&w.near, &w.far} {
 		name := l.Topology.Near
 		if i == 1 {
@@ -42,8 +48,11 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		if err != nil {
 			return way{}, fmt.Errorf("relate the clock of %s: %w", name, err)
 		}
-		a := l.Address(p.Slot, i, d.ip)
-		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset, CPUs: d.cpus[name]}
+		at, err := l.End(p.Slot, i, d.ip)
+		if err != nil {
+			return way{}, err
+		}
+		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset, CPUs: d.cpus[name]}
 		for _, lane := range p.Beside {
 			end.Beside = append(end.Beside, l.Address(lane.Slot, i, d.ip))
 		}
@@ -139,7 +148,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	}
 	var back []agent.Reached
 	for i := range w.path.Lanes() {
-		got, err := w.exchange(ctx, i, wantMTU)
+		got, err := w.exchange(ctx, i, agent.Reach{Sizes: []int{100, wantMTU}, Beyond: wantMTU + 1})
 		if err != nil {
 			return e, err
 		}
@@ -183,30 +192,40 @@ func foundMTU(got agent.Reached, want int) (int, error) {
 const countTime = 500 * time.Millisecond
 
 // exchange asks for answers on one of the path's ways.
-func (w way) exchange(ctx context.Context, lane, mtu int) (agent.Reached, error) {
+func (w way) exchange(ctx context.Context, lane int, r agent.Reach) (agent.Reached, error) {
 	asker, answerer := w.near, w.far
 	if w.opener == "far" {
 		asker, answerer = w.far, w.near
 	}
-	from, at, to := asker.Addr, answerer.Addr, answerer.Target
+	at := answerer.Addr
+	r.From, r.To, r.Port, r.Tag = asker.Addr, answerer.Target, w.ports.Check, w.tag
 	if lane > 0 {
-		from, at = asker.Beside[lane-1], answerer.Beside[lane-1]
-		to = at
+		r.From, at = asker.Beside[lane-1], answerer.Beside[lane-1]
+		r.To = at
 	}
-	session, err := answerer.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: checkPort})
+	session, err := w.echoAt(ctx, answerer, at)
 	if err != nil {
 		return agent.Reached{}, err
 	}
 	defer endEcho(session)
 	stop := context.AfterFunc(ctx, func() { session.Close() })
 	defer stop()
-	if err := session.Recv(nil); err != nil {
-		return agent.Reached{}, err
-	}
 	var back agent.Reached
-	err = asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from, To: to, Port: checkPort,
-		Sizes: []int{100, mtu}, Beyond: mtu + 1}, &back)
+	err = asker.Agent.Invoke(ctx, agent.VerbReach, r, &back)
 	return back, err
+}
+
+// echoAt has an end return datagrams until the session ends.
+func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Session, error) {
+	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: w.ports.Check, Tag: w.tag})
+	if err != nil {
+		return nil, err
+	}
+	if err := host.Await(ctx, session, nil); err != nil {
+		endEcho(session)
+		return nil, err
+	}
+	return session, nil
 }
 
 // echoEnd is how long a node may take to close the echo's port.

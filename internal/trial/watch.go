@@ -20,13 +20,14 @@ const liveEvery = 250 * time.Millisecond
 // each namespace's own on its node. Agentless nodes have none.
 type watch struct {
 	watchers map[string]*probe.Watcher
+	shown    string            // node whose cores are shown live
 	missing  map[string]string // node → why it is not watched
 }
 
 // openWatch starts the probes on every node and returns when all are
 // resident, so that none starts under load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, error) {
-	w := &watch{watchers: map[string]*probe.Watcher{}, missing: map[string]string{}}
+	w := &watch{watchers: map[string]*probe.Watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err != nil {
@@ -34,6 +35,9 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 		}
 		if n.Agent == nil {
 			w.missing[name] = "the node has no agent"
+			if l.TwoMachines() {
+				w.missing[name] = "nothing of chokepoint runs on it; chokepoint-agent probe shows what its kernel sees"
+			}
 			continue
 		}
 		options := probe.WatchOptions{Own: []int{os.Getpid()}}
@@ -46,6 +50,11 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 			watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
 		case l.OwnKernel(name): // its cores and memory are nobody else's
 			watched, options.Own, options.Trace = probes, nil, l.MayTrace(name)
+		case l.WholeMachine(name): // everything of it, beside which other things run
+			watched = probes
+			if name == l.Topology.Near {
+				options.Live, w.shown = liveEvery, name
+			}
 		}
 		p, err := probe.Watch(ctx, n.Agent, name, probe.Names(watched), options)
 		if err != nil {
@@ -70,10 +79,10 @@ func (w *watch) schedule(win record.Window) error {
 }
 
 func (w *watch) cores() []float64 {
-	if w == nil || w.watchers[lab.HostNode] == nil {
+	if w == nil || w.watchers[w.shown] == nil {
 		return nil
 	}
-	return w.watchers[lab.HostNode].Live()
+	return w.watchers[w.shown].Live()
 }
 
 // collect fetches what all nodes saw between two times.

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +22,7 @@ const (
 	VerbCounters = "path/counters"
 	VerbEcho     = "path/echo"
 	VerbReach    = "path/reach"
+	VerbRoute    = "path/route"
 )
 
 // tellCounters answers a list of device names with their counters.
@@ -43,6 +47,22 @@ func tellCounters(_ context.Context, s host.Session) error {
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
+	// Tag has only the datagrams of a Reach with the same tag returned; "" is
+	// for a network that nobody else is on.
+	Tag string `json:"tag,omitempty"`
+}
+
+// markSize is what shows a datagram's tag, behind the number of its try.
+const markSize = 8
+
+func markOf(tag string) []byte {
+	h := sha256.Sum256([]byte("path check " + tag))
+	return h[:markSize]
+}
+
+// marked reports whether a datagram shows the tag.
+func marked(b []byte, tag string) bool {
+	return tag == "" || len(b) > markSize && bytes.Equal(b[1:1+markSize], markOf(tag))
 }
 
 func echo(ctx context.Context, s host.Session) error {
@@ -72,6 +92,9 @@ func echo(ctx context.Context, s host.Session) error {
 		if err != nil {
 			return nil // closed: the session ended
 		}
+		if !marked(buf[:n], at.Tag) {
+			continue
+		}
 		c.WriteToUDPAddrPort(buf[:n], from) // too large for the way back: the asker will miss it
 	}
 }
@@ -85,6 +108,8 @@ type Reach struct {
 	Port   int        `json:"port"`
 	Sizes  []int      `json:"sizes"`
 	Beyond int        `json:"beyond,omitempty"`
+	Tag    string     `json:"tag,omitempty"`   // see EchoAt; each size must have room for it
+	Tries  int        `json:"tries,omitempty"` // of each of Sizes; 0 = patience enough for a tunnel to shake hands
 }
 
 // Reached says which sizes made the round trip; Bytes is the payload of those
@@ -109,7 +134,7 @@ func reach(ctx context.Context, s host.Session) error {
 	defer stop()
 	var out Reached
 	for _, size := range r.Sizes {
-		bytes, err := roundTrip(c, r, size, patience)
+		bytes, err := roundTrip(c, r, size, cmp.Or(r.Tries, patience))
 		if err != nil {
 			out.Note = err.Error()
 			continue
@@ -142,6 +167,12 @@ func roundTrip(c *net.UDPConn, r Reach, size, tries int) (int, error) {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
 	}
 	payload := make([]byte, size-header)
+	if r.Tag != "" {
+		if len(payload) <= markSize {
+			return 0, fmt.Errorf("packet of %d bytes: too small to show its tag", size)
+		}
+		copy(payload[1:], markOf(r.Tag))
+	}
 	to := netip.AddrPortFrom(r.To, uint16(r.Port))
 	buf := make([]byte, 1<<16)
 	var last error
@@ -165,7 +196,7 @@ func roundTrip(c *net.UDPConn, r Reach, size, tries int) (int, error) {
 				last = err
 				break
 			}
-			if n == len(payload) {
+			if n == len(payload) && marked(buf[:n], r.Tag) {
 				return n, nil
 			}
 		}

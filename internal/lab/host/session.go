@@ -77,6 +77,16 @@ func (b *inbox) get() (frame, error) {
 	return f, nil
 }
 
+// putBack makes f the next to be got.
+func (b *inbox) putBack(f frame) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if errors.Is(b.end, ErrAbandoned) {
+		return // and so was f
+	}
+	b.items = append([]frame{f}, b.items...)
+}
+
 // session is either end of a conversation.
 type session struct {
 	link *link

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// The ports of a peer, unless others are chosen: one to meet at, and three for
+// data, so that a firewall needs one rule.
+const (
+	peerPort     = 20100
+	peerData     = "20101-20103"
+	peerPatience = time.Hour
+)
+
+type peerOptions struct {
+	port     int
+	data     string
+	patience time.Duration
+	codeFile string
+}
+
+func newPeerCommand(p *program) *cobra.Command {
+	var o peerOptions
+	cmd := &cobra.Command{
+		Use:   "peer [--port N] [--data-ports A-B] [--for D] [--code-file FILE]",
+		Short: "Be the other machine of a run, with any router between",
+		Long: "Wait for a run on another machine, and be its other end: chokepoint run --peer\n" +
+			"measures what lies between the two. It prints this machine's addresses and a\n" +
+			"code that whoever runs must know; it is a new one each time. Runs are served one\n" +
+			"at a time, and can ask for traffic and for what this machine is and how busy:\n" +
+			"nothing is executed, written or changed here. Ctrl-C ends it.\n\n" +
+			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.port, "port", peerPort, "wait at this TCP port `N`")
+	f.StringVar(&o.data, "data-ports", peerData, "take data at these ports `A-B`, TCP and UDP; three or more")
+	f.DurationVar(&o.patience, "for", peerPatience, "end when nobody came for this time `D`")
+	f.StringVar(&o.codeFile, "code-file", "", "write the code to this new `FILE`, which only you can read, instead of showing it")
+	return cmd
+}
+
+func runPeer(ctx context.Context, o peerOptions, p *program) error {
+	ports, err := o.check()
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(o.port))
+	if err != nil {
+		return &hinted{fmt.Errorf("wait at port %d: %v", o.port, underlying(err)), "another peer may be waiting there; --port chooses another one"}
+	}
+	code := pair.NewCode()
+	if err := o.show(code, p); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	served := registry.Peer{Ports: ports}
+	talk := refusals{say: p.streams.note}
+	door := pair.Door{Code: code, Idle: o.patience, Tell: talk.tell}
+	err = door.Serve(ctx, ln, served.Serve)
+	if errors.Is(err, pair.ErrIdle) {
+		p.streams.note("nobody came for %s", o.patience)
+		return nil
+	}
+	return err
+}
+
+// check refuses ports that cannot be meant.
+func (o peerOptions) check() (ports [2]int, err error) {
+	first, last, _ := strings.Cut(o.data, "-")
+	a, errA := strconv.Atoi(first)
+	b, errB := strconv.Atoi(last)
+	switch {
+	case errA != nil || errB != nil || a < 1 || b > 65535 || b-a+1 < lab.LeastDataPorts:
+		return ports, &usageError{fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data, lab.LeastDataPorts), "write it as " + peerData}
+	case o.port < 1 || o.port > 65535:
+		return ports, &usageError{fmt.Sprintf("--port %d is no port", o.port), "a number from 1 to 65535"}
+	case o.port >= a && o.port <= b:
+		return ports, &usageError{fmt.Sprintf("--port %d is one of the data ports", o.port), "choose another for one of them"}
+	case o.patience <= 0:
+		return ports, &usageError{fmt.Sprintf("--for %s is not a time to wait", o.patience), "give it with a unit, such as 90m"}
+	}
+	return [2]int{a, b}, nil
+}
+
+// show tells how to come here.
+func (o peerOptions) show(code host.Secret, p *program) error {
+	own, err := lab.OwnAddresses()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "waiting for a run at TCP port %d; data at ports %s, TCP and UDP\n\naddresses of this machine\n", o.port, o.data)
+	for _, a := range own {
+		fmt.Fprintf(&b, "  %s\n", a)
+	}
+	secret := "code\n  " + pair.Text(code) + "\n"
+	if o.codeFile != "" {
+		if err := writeCode(o.codeFile, code); err != nil {
+			return err
+		}
+		secret = "code\n  in " + o.codeFile + "\n"
+	}
+	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run quick --peer " + o.target(own) + "\n")
+	return write(p.Out, b.String())
+}
+
+// target is how the other machine most likely reaches this one.
+func (o peerOptions) target(own []netip.Addr) string {
+	at := "HOST"
+	if len(own) > 0 {
+		at = own[0].String()
+	}
+	if o.port == peerPort {
+		return at
+	}
+	return net.JoinHostPort(at, strconv.Itoa(o.port))
+}
+
+// writeCode never overwrites: what is there may be somebody's, or readable.
+func writeCode(file string, code host.Secret) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the code to %s: %v", file, underlying(err))
+	}
+	_, err = f.WriteString(pair.Text(code) + "\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the code to %s: %v", file, underlying(err))
+	}
+	return nil
+}
+
+// refusals tells who came, and of those who were refused no more than a line
+// each ten seconds for an address, and one a second in all.
+type refusals struct {
+	say func(format string, args ...any)
+
+	mu     sync.Mutex
+	last   time.Time
+	by     map[netip.Addr]time.Time
+	unsaid int
+}
+
+const (
+	sayEach = 10 * time.Second
+	sayAny  = time.Second
+	sayMost = 1000 // addresses remembered
+)
+
+func (r *refusals) tell(from netip.AddrPort, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !strings.HasPrefix(what, "refused") {
+		r.say("%s: %s", from, what)
+		return
+	}
+	now := time.Now()
+	if now.Sub(r.last) < sayAny || now.Sub(r.by[from.Addr()]) < sayEach {
+		r.unsaid++
+		return
+	}
+	if r.by == nil || len(r.by) >= sayMost {
+		r.by = map[netip.Addr]time.Time{}
+	}
+	r.last, r.by[from.Addr()] = now, now
+	if r.unsaid > 0 {
+		what += fmt.Sprintf(" (and %s before that are not told)", count(r.unsaid, "refusal"))
+		r.unsaid = 0
+	}
+	r.say("%s: %s", from, what)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// codeVariable is the environment's way to give a peer's code.
+const codeVariable = "CHOKEPOINT_PEER_CODE"
+
+// otherEnd says with which machine a run is made.
+type otherEnd struct {
+	peer     string // as given
+	codeFile string
+}
+
+func (o *otherEnd) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, where chokepoint peer waits: a name or address, with :PORT if it is another")
+	f.StringVar(&o.codeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; else it is taken from\nthe environment's "+codeVariable+", or asked for")
+}
+
+// check judges the flags alone.
+func (o otherEnd) check() error {
+	if o.peer == "" {
+		if o.codeFile != "" {
+			return &usageError{"--peer-code-file without --peer", "name the other machine: --peer HOST"}
+		}
+		return nil
+	}
+	_, err := o.address()
+	return err
+}
+
+// address is the peer's, with its port.
+func (o otherEnd) address() (string, error) {
+	text := o.peer
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return net.JoinHostPort(a.String(), strconv.Itoa(peerPort)), nil
+	}
+	name, port, err := net.SplitHostPort(text)
+	if err != nil {
+		name, port = text, strconv.Itoa(peerPort)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" || strings.ContainsAny(name, "/ \t\n@") {
+		return "", &usageError{fmt.Sprintf("--peer %q is no machine", o.peer), "write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100"}
+	}
+	return net.JoinHostPort(name, port), nil
+}
+
+// pair is the lab to be made.
+func (o otherEnd) pair(run string, p *program) (*lab.Pair, error) {
+	address, err := o.address()
+	if err != nil {
+		return nil, err
+	}
+	code, err := o.code(address, p)
+	if err != nil {
+		return nil, err
+	}
+	return &lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}, nil
+}
+
+// code takes the code from the file, the environment or the terminal. No error
+// holds what was given.
+func (o otherEnd) code(address string, p *program) (host.Secret, error) {
+	given, inEnvironment := os.LookupEnv(codeVariable)
+	if err := os.Unsetenv(codeVariable); err != nil { // what we start has no use for it
+		return host.Secret{}, err
+	}
+	from := codeVariable
+	switch {
+	case o.codeFile != "":
+		f, err := os.Open(o.codeFile)
+		if err != nil {
+			return host.Secret{}, &usageError{fmt.Sprintf("read the peer's code from %s: %v", o.codeFile, underlying(err)), "chokepoint peer --code-file writes such a file"}
+		}
+		defer f.Close() // only read from
+		line, err := bufio.NewReader(io.LimitReader(f, 1024)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return host.Secret{}, fmt.Errorf("read the peer's code from %s: %v", o.codeFile, underlying(err))
+		}
+		given, from = line, o.codeFile
+	case inEnvironment:
+	default:
+		var err error
+		if given, err = askCode(address, p); err != nil {
+			return host.Secret{}, err
+		}
+		from = "the terminal"
+	}
+	code, err := pair.ParseCode(given)
+	if err != nil {
+		return host.Secret{}, &usageError{fmt.Sprintf("the peer's code, from %s: %v", from, err), "chokepoint peer shows it, 28 letters and digits in groups of four"}
+	}
+	return code, nil
+}
+
+// askCode asks on the terminal, which does not show the answer.
+func askCode(address string, p *program) (string, error) {
+	in, ok := p.In.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return "", &usageError{"the peer's code is missing, and no one is there to be asked for it",
+			"give --peer-code-file FILE, or set " + codeVariable + " in the environment"}
+	}
+	fmt.Fprintf(p.Err, "Code that the peer at %s shows: ", address)
+	b, err := term.ReadPassword(int(in.Fd()))
+	fmt.Fprintln(p.Err)
+	if err != nil {
+		return "", fmt.Errorf("read the peer's code: %v", underlying(err))
+	}
+	return string(b), nil
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// routeProbe is a connected datagram socket whose ICMP errors are kept (ip(7),
+// IP_RECVERR), so that an ordinary user may look for routers.
+type routeProbe struct {
+	fd int
+	v6 bool
+}
+
+func openRouteProbe(r FindRoute) (*routeProbe, error) {
+	p := &routeProbe{v6: r.To.Is6()}
+	domain, level, keep := unix.AF_INET, unix.IPPROTO_IP, unix.IP_RECVERR
+	if p.v6 {
+		domain, level, keep = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	}
+	var err error
+	if p.fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return nil, err
+	}
+	err = unix.SetsockoptInt(p.fd, level, keep, 1)
+	if err == nil && r.From.IsValid() {
+		err = unix.Bind(p.fd, socketAddress(netip.AddrPortFrom(r.From, 0)))
+	}
+	if err == nil {
+		err = unix.Connect(p.fd, socketAddress(netip.AddrPortFrom(r.To, uint16(r.Port))))
+	}
+	if err != nil {
+		unix.Close(p.fd)
+		return nil, err
+	}
+	return p, nil
+}
+
+func socketAddress(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
+	p, err := openRouteProbe(r)
+	if err != nil {
+		return FoundRoute{}, err
+	}
+	defer unix.Close(p.fd)
+	found := FoundRoute{Routers: []netip.Addr{}}
+	silent := 0
+	for ttl := 1; ttl <= maxRouters && ctx.Err() == nil; ttl++ {
+		by, reached, err := p.try(ctx, r, ttl)
+		if err != nil {
+			return FoundRoute{}, err
+		}
+		if reached {
+			found.Reached = true
+			return found, nil
+		}
+		if silent++; by.IsValid() {
+			silent = 0
+		}
+		found.Routers = append(found.Routers, by)
+		if silent > 8 { // nobody answers any more
+			break
+		}
+	}
+	for n := len(found.Routers); n > 0 && !found.Routers[n-1].IsValid(); n-- {
+		found.Routers = found.Routers[:n-1]
+	}
+	return found, ctx.Err()
+}
+
+// try sends datagrams with a time to live and says who ended one, or that the
+// echo did return one.
+func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
+	level, name := unix.IPPROTO_IP, unix.IP_TTL
+	if p.v6 {
+		level, name = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+	}
+	if err := unix.SetsockoptInt(p.fd, level, name, ttl); err != nil {
+		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
+	}
+	// The number of the try tells this try's echo from a late one.
+	datagram := append([]byte{byte(ttl)}, markOf(r.Tag)...)
+	for range routeTries {
+		unix.Write(p.fd, datagram) // an error of an earlier one may come instead
+		until := time.Now().Add(2 * wait)
+		for time.Now().Before(until) && ctx.Err() == nil {
+			ready := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(ready, int(wait.Milliseconds())/4); err != nil || n == 0 {
+				continue
+			}
+			if by, ended := p.ended(); ended {
+				return by, false, nil
+			}
+			b := make([]byte, 64)
+			n, _, err := unix.Recvfrom(p.fd, b, unix.MSG_DONTWAIT)
+			if err == nil && n == len(datagram) && b[0] == byte(ttl) && marked(b[:n], r.Tag) {
+				return netip.Addr{}, true, nil
+			}
+		}
+	}
+	return netip.Addr{}, false, nil
+}
+
+// ended takes an ICMP error from the socket: whose it is, if it says that the
+// time to live has ended. The error's head is sock_extended_err, behind it the
+// sender's address (linux/errqueue.h).
+func (p *routeProbe) ended() (by netip.Addr, ok bool) {
+	b, control := make([]byte, 256), make([]byte, 512)
+	_, n, _, _, err := unix.Recvmsg(p.fd, b, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	for _, m := range messages {
+		if by, ok := timeExceeded(m.Data); ok {
+			return by, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// timeExceeded reads a sock_extended_err with the address behind it.
+func timeExceeded(b []byte) (netip.Addr, bool) {
+	const head = 16
+	if len(b) < head+8 {
+		return netip.Addr{}, false
+	}
+	origin, kind := b[4], b[5]
+	family := binary.NativeEndian.Uint16(b[head:])
+	switch {
+	case origin == unix.SO_EE_ORIGIN_ICMP && kind == 11 && family == unix.AF_INET: // RFC 792
+		return netip.AddrFrom4([4]byte(b[head+4 : head+8])), true
+	case origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 3 && family == unix.AF_INET6 && len(b) >= head+24: // RFC 4443
+		return netip.AddrFrom16([16]byte(b[head+8 : head+24])).Unmap(), true
+	}
+	return netip.Addr{}, false
+}

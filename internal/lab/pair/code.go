@@ -1,0 +1,89 @@
+package pair
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// A code is 130 random bits in Crockford's alphabet, which has no letters that
+// look alike, with ten bits of check: 28 characters in groups of four.
+const (
+	codeBytes  = 17 // of which the last holds two bits
+	codeLetter = 26 // characters that carry the bits
+	checkSize  = 2  // characters of the check
+	codeGroup  = 4
+)
+
+const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+func letters() *base32.Encoding {
+	return base32.NewEncoding(alphabet).WithPadding(base32.NoPadding)
+}
+
+// ErrCode means that a text is no code, or was mistyped.
+var ErrCode = errors.New("not a code")
+
+// NewCode draws a code. Its bytes are what was drawn, see Text.
+func NewCode() host.Secret {
+	b := make([]byte, codeBytes)
+	rand.Read(b) // never fails since Go 1.24
+	b[codeBytes-1] &= 0xc0
+	return host.SecretFrom(b)
+}
+
+// Text is the code as people read and type it. It is the one place where a
+// code leaves its type: for the screen, or the file, of whoever made it.
+func Text(code host.Secret) string {
+	var text string
+	_ = code.Use(func(b []byte) error { // has no error of its own
+		text = letters().EncodeToString(b)[:codeLetter] + check(b)
+		return nil
+	})
+	var groups []string
+	for ; len(text) > codeGroup; text = text[codeGroup:] {
+		groups = append(groups, text[:codeGroup])
+	}
+	return strings.Join(append(groups, text), "-")
+}
+
+// check is computed over what was drawn.
+func check(b []byte) string {
+	h := sha256.Sum256(append([]byte("chokepoint code "), b...))
+	return letters().EncodeToString(h[:])[:checkSize]
+}
+
+// ParseCode reads what Text wrote, forgiving case, spaces, hyphens, and the
+// letters that Crockford's alphabet lacks because they look like digits. An
+// error never holds any of the text.
+func ParseCode(text string) (host.Secret, error) {
+	plain := strings.Map(func(r rune) rune {
+		switch r {
+		case ' ', '-', '\t', '\r', '\n':
+			return -1
+		case 'o', 'O':
+			return '0'
+		case 'i', 'I', 'l', 'L':
+			return '1'
+		}
+		return r
+	}, text)
+	plain = strings.ToUpper(plain)
+	if len(plain) != codeLetter+checkSize {
+		return host.Secret{}, fmt.Errorf("%w: it has %d characters, not %d", ErrCode, len(plain), codeLetter+checkSize)
+	}
+	// What the last byte holds beyond its two bits is zero.
+	b, err := letters().DecodeString(plain[:codeLetter] + "00")
+	if err != nil || len(b) != codeBytes {
+		return host.Secret{}, fmt.Errorf("%w: it has a character that no code has", ErrCode)
+	}
+	if check(b) != plain[codeLetter:] {
+		return host.Secret{}, fmt.Errorf("%w: a character is mistyped", ErrCode)
+	}
+	return host.SecretFrom(b), nil
+}

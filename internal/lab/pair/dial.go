@@ -1,0 +1,154 @@
+package pair
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// meetTime is how long connecting and proving may take.
+const meetTime = 10 * time.Second
+
+// Visit is a connection whose both ends have proved the code.
+type Visit struct {
+	io.ReadWriteCloser
+	Local, Remote netip.AddrPort // as this end sees them
+	// Data is the key of the run's data sockets: both ends have it, and
+	// nobody else.
+	Data host.Secret
+}
+
+// Refused is a peer's refusal.
+type Refused struct {
+	Addr   string // that was asked for
+	Reason string
+	Next   string // what to do
+}
+
+func (e *Refused) Error() string { return "the peer at " + e.Addr + " refused: " + e.Reason }
+
+// Hint is the next step.
+func (e *Refused) Hint() string { return e.Next }
+
+// Dial meets the peer at "host:port".
+func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error) {
+	ctx, cancel := context.WithTimeout(ctx, meetTime)
+	defer cancel()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, &unmet{fmt.Errorf("reach the peer at %s: %w", address, cause(err)),
+			"start chokepoint peer on the other machine; a firewall there must let its ports in"}
+	}
+	v, err := meet(ctx, raw, address, code)
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// unmet is an error with the next step.
+type unmet struct {
+	error
+	next string
+}
+
+func (e *unmet) Unwrap() error { return e.error }
+
+// Hint is the next step.
+func (e *unmet) Hint() string { return e.next }
+
+// cause drops the wrapping of net's errors, which repeats the address.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (*Visit, error) {
+	watched(raw)
+	if at, ok := ctx.Deadline(); ok {
+		if err := raw.SetDeadline(at); err != nil {
+			return nil, err
+		}
+	}
+	c := tls.Client(raw, &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// Nobody has vouched for the peer's certificate: the code does, for
+		// this very connection.
+		InsecureSkipVerify: true,
+	})
+	stranger := func(err error) error {
+		return &unmet{fmt.Errorf("no chokepoint peer answers at %s: %w", address, cause(err)),
+			"is it the port that chokepoint peer shows?"}
+	}
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, stranger(err)
+	}
+	ours, err := proof(code, c, controller)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(hello{version, ours}.bytes()); err != nil {
+		return nil, stranger(err)
+	}
+	a, err := readAnswer(c)
+	if err != nil {
+		return nil, stranger(err)
+	}
+	if a.verdict != accepted {
+		return nil, refusal(address, a)
+	}
+	theirs, err := proof(code, c, peer)
+	if err != nil {
+		return nil, err
+	}
+	if !hmac.Equal(a.proof, theirs) {
+		return nil, &unmet{fmt.Errorf("the machine at %s does not know the code", address), "somebody else may be answering there"}
+	}
+	return visit(c, raw, code)
+}
+
+func refusal(address string, a answer) error {
+	r := &Refused{Addr: address, Reason: a.reason}
+	switch a.verdict {
+	case wrongCode:
+		r.Next = "type the code that chokepoint peer shows there; it is another one each time"
+	case busy:
+		r.Next = "wait until that run is over"
+	case otherVersion:
+		r.Next = "use the same version of chokepoint on both machines"
+	}
+	return r
+}
+
+// visit is what both ends have once both have proved.
+func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
+	key, err := proof(code, c, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := raw.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	return &Visit{ReadWriteCloser: steady{c}, Local: addrOf(raw.LocalAddr()), Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
+}
+
+func addrOf(a net.Addr) netip.AddrPort {
+	p, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{} // no IP: a test's pipe
+	}
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}

@@ -1,0 +1,250 @@
+package pair
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Bounds of what strangers can take: so many may be proving who they are at
+// once, in all and from one address, and so long.
+const (
+	maxGuests     = 64
+	maxGuestsEach = 8
+	proveTime     = 5 * time.Second
+)
+
+const forEver = 100 * 365 * 24 * time.Hour
+
+// ErrIdle is why a door closed for which nobody came.
+var ErrIdle = errors.New("nobody came")
+
+// Door lets controllers in that know the code, one at a time.
+type Door struct {
+	Code host.Secret
+	Idle time.Duration // without a visit after which it closes; 0 = never
+	// Tell is told who came, was refused and left, by one goroutine at a
+	// time; nil: nobody is told.
+	Tell func(from netip.AddrPort, what string)
+
+	prove time.Duration // proveTime, unless a test is in a hurry
+
+	told   sync.Mutex
+	mu     sync.Mutex
+	guests map[netip.Addr]int // proving, by address
+	inside string             // who is being served, "" = nobody
+}
+
+// Serve lets controllers in until ctx ends or nobody comes, and returns when
+// all have left; serve lives as long as one's visit. It closes ln.
+func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context, v *Visit) error) error {
+	cert, err := certificate()
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	context.AfterFunc(ctx, func() { ln.Close() })
+	d.guests = map[netip.Addr]int{}
+	patience := cmp.Or(d.Idle, forEver)
+	idle := time.AfterFunc(patience, func() { cancel(ErrIdle) })
+	defer idle.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel(nil)
+	for {
+		raw, err := ln.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				raw.Close()
+			}
+			if errors.Is(context.Cause(ctx), ErrIdle) {
+				return ErrIdle
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("wait for a run: %w", err)
+		case err != nil: // too many files, or a guest who left while coming in
+			pause(ctx, 50*time.Millisecond)
+			continue
+		}
+		from := addrOf(raw.RemoteAddr())
+		if !d.enter(from.Addr()) {
+			raw.Close()
+			d.tell(from, "refused: too many connections that have proved nothing")
+			continue
+		}
+		all.Go(func() {
+			defer raw.Close()
+			stop := context.AfterFunc(ctx, func() { raw.Close() })
+			defer stop()
+			v, err := d.admit(ctx, raw, config)
+			d.leave(from.Addr())
+			if err != nil {
+				if ctx.Err() == nil {
+					d.tell(from, "refused: "+err.Error())
+				}
+				return
+			}
+			idle.Stop()
+			d.host(ctx, from, v, serve)
+			idle.Reset(patience)
+		})
+	}
+}
+
+// host serves the one who is inside.
+func (d *Door) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context, v *Visit) error) {
+	d.tell(from, "a run has begun")
+	err := serve(ctx, v)
+	d.free()
+	if err != nil && ctx.Err() == nil {
+		d.tell(from, "the run has ended: "+err.Error())
+		return
+	}
+	d.tell(from, "the run has ended")
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (d *Door) tell(from netip.AddrPort, what string) {
+	if d.Tell == nil {
+		return
+	}
+	d.told.Lock()
+	defer d.told.Unlock()
+	d.Tell(from, what)
+}
+
+func (d *Door) enter(from netip.Addr) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := 0
+	for _, n := range d.guests {
+		all += n
+	}
+	if all >= maxGuests || d.guests[from] >= maxGuestsEach {
+		return false
+	}
+	d.guests[from]++
+	return true
+}
+
+func (d *Door) leave(from netip.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.guests[from]--; d.guests[from] <= 0 {
+		delete(d.guests, from)
+	}
+}
+
+// take reserves the one place inside.
+func (d *Door) take(who string) (by string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inside != "" {
+		return d.inside, false
+	}
+	d.inside = who
+	return "", true
+}
+
+func (d *Door) free() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inside = ""
+}
+
+// admit has a guest prove the code within its time. With an error, nobody is
+// inside who was not before.
+func (d *Door) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
+	limit := d.prove
+	if limit == 0 {
+		limit = proveTime
+	}
+	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	watched(raw)
+	c := tls.Server(raw, config)
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, impatient(err, limit)
+	}
+	b := make([]byte, helloSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return nil, impatient(err, limit)
+	}
+	h, err := parseHello(b)
+	if err != nil {
+		return nil, err
+	}
+	refuse := func(v verdict, reason string) (*Visit, error) {
+		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused whether it hears it or not
+		_ = c.Close()
+		return nil, errors.New(reason)
+	}
+	if h.version != version {
+		return refuse(otherVersion, fmt.Sprintf("its version of the pair protocol is %d, ours is %d", h.version, version))
+	}
+	theirs, err := proof(d.Code, c, controller)
+	if err != nil {
+		return nil, err
+	}
+	if !hmac.Equal(h.proof, theirs) {
+		return refuse(wrongCode, "wrong code")
+	}
+	who := addrOf(raw.RemoteAddr()).String()
+	if by, ok := d.take(who); !ok {
+		return refuse(busy, "another run is being served, of "+by)
+	}
+	v, err := d.welcome(c, raw)
+	if err != nil {
+		d.free()
+		return nil, impatient(err, limit)
+	}
+	return v, nil
+}
+
+func (d *Door) welcome(c *tls.Conn, raw net.Conn) (*Visit, error) {
+	ours, err := proof(d.Code, c, peer)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(answer{verdict: accepted, proof: ours}.bytes()); err != nil {
+		return nil, err
+	}
+	return visit(c, raw, d.Code)
+}
+
+// impatient words the errors of guests that are no controllers.
+func impatient(err error, limit time.Duration) error {
+	var alert tls.RecordHeaderError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("proved nothing within %s", limit)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("hung up before it proved anything")
+	case errors.As(err, &alert):
+		return errStranger
+	}
+	return cause(err)
+}

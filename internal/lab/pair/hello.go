@@ -1,0 +1,149 @@
+// Package pair is how two machines meet before their agents speak: a one-time
+// code that a person carries over, an encrypted connection, and the proof of
+// both ends that they know the code. It knows nothing of labs and measures
+// nothing. It is the only home of crypto/tls, which the small agent does not
+// carry.
+package pair
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Inside TLS 1.3, whose certificate is made for the occasion and proves
+// nothing, the controller says hello: 15 bytes of name, one of version, and
+// its proof of the code. The peer answers with a verdict of one byte, and its
+// own proof or, refusing, a text of two bytes length. A proof is
+// HMAC-SHA256 of the role and of what TLS exports for this connection alone
+// (RFC 8446 §7.5, RFC 9266 uses it likewise), by the code. So it is of no use
+// on another connection, and who stands between two connections has none for
+// either.
+const (
+	greeting  = "chokepoint-pair"
+	version   = 1
+	proofSize = sha256.Size
+	helloSize = len(greeting) + 1 + proofSize
+	maxReason = 512
+	binding   = "EXPERIMENTAL chokepoint pair"
+)
+
+type role string
+
+const (
+	controller role = "controller"
+	peer       role = "peer"
+	data       role = "data" // of whom the key of a run's data sockets is
+)
+
+type verdict byte
+
+const (
+	accepted verdict = iota
+	wrongCode
+	busy
+	otherVersion
+)
+
+// proof is what a role proves the code by on one connection.
+func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
+	state := c.ConnectionState()
+	bound, err := state.ExportKeyingMaterial(binding, nil, sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("bind the code to the connection: %w", err)
+	}
+	var sum []byte
+	err = code.Use(func(key []byte) error {
+		m := hmac.New(sha256.New, key)
+		m.Write([]byte("chokepoint pair " + string(r) + "\x00"))
+		m.Write(bound)
+		sum = m.Sum(nil)
+		return nil
+	})
+	return sum, err
+}
+
+// hello is what a controller says first.
+type hello struct {
+	version byte
+	proof   []byte
+}
+
+func (h hello) bytes() []byte {
+	return append(append([]byte(greeting), h.version), h.proof...)
+}
+
+var errStranger = errors.New("does not speak the pair protocol")
+
+// parseHello reads a whole hello.
+func parseHello(b []byte) (hello, error) {
+	if len(b) != helloSize || !bytes.HasPrefix(b, []byte(greeting)) {
+		return hello{}, errStranger
+	}
+	return hello{b[len(greeting)], bytes.Clone(b[len(greeting)+1:])}, nil
+}
+
+// answer is what the peer says to it.
+type answer struct {
+	verdict verdict
+	proof   []byte // of an accepting peer
+	reason  string // of a refusing one
+}
+
+func (a answer) bytes() []byte {
+	b := []byte{byte(a.verdict)}
+	if a.verdict == accepted {
+		return append(b, a.proof...)
+	}
+	reason := a.reason[:min(len(a.reason), maxReason)]
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(reason))), reason...)
+}
+
+// readAnswer reads one, of which nothing is believed yet.
+func readAnswer(r io.Reader) (answer, error) {
+	var first [1]byte
+	if _, err := io.ReadFull(r, first[:]); err != nil {
+		return answer{}, err
+	}
+	a := answer{verdict: verdict(first[0])}
+	if a.verdict == accepted {
+		a.proof = make([]byte, proofSize)
+		if _, err := io.ReadFull(r, a.proof); err != nil {
+			return answer{}, err
+		}
+		return a, nil
+	}
+	var size [2]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return answer{}, err
+	}
+	n := binary.BigEndian.Uint16(size[:])
+	if n > maxReason {
+		return answer{}, errStranger
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return answer{}, err
+	}
+	a.reason = printable(string(text))
+	return a, nil
+}
+
+// printable keeps a stranger's text from steering a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(text, "?"))
+}

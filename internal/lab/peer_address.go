@@ -1,0 +1,99 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+func versionOf(a netip.Addr) int {
+	if a.Unmap().Is4() {
+		return 4
+	}
+	return 6
+}
+
+// usable are addresses that data can be sent to: a link-local one is not
+// without its link.
+func usable(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
+}
+
+// endsOf finds where both machines are over a version of IP. Over the one of
+// the connection they have met; over the other the peer is looked for by its
+// name, or by the addresses that it says it has.
+func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
+	if at := p.visit.Remote.Addr(); versionOf(at) == ip {
+		if !usable(at) {
+			return ends, fmt.Errorf("%s is an address of one link only", at)
+		}
+		return [2]Meeting{{Addr: p.visit.Local.Addr(), Target: p.about.Remote}, {Addr: p.about.Local, Target: at}}, nil
+	}
+	target, err := p.findTarget(ctx, address, ip)
+	if err != nil {
+		return ends, err
+	}
+	// Connecting a socket sends nothing; it asks the kernel for the route.
+	var d net.Dialer
+	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", ip), netip.AddrPortFrom(target, 9).String())
+	if err != nil {
+		return ends, fmt.Errorf("no route to %s", target)
+	}
+	defer c.Close()
+	local, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		return ends, err
+	}
+	near := local.Addr().Unmap()
+	far := Meeting{Addr: target, Target: target}
+	if !slices.Contains(p.about.Addresses, target) { // behind a translation
+		far.Addr = netip.IPv4Unspecified()
+		if ip == 6 {
+			far.Addr = netip.IPv6Unspecified()
+		}
+	}
+	return [2]Meeting{{Addr: near, Target: near}, far}, nil
+}
+
+func (p *pairing) findTarget(ctx context.Context, address string, ip int) (netip.Addr, error) {
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if _, err := netip.ParseAddr(name); err != nil { // a name
+		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // or its own addresses
+		if i := slices.IndexFunc(found, usable); i >= 0 {
+			return found[i].Unmap(), nil
+		}
+	}
+	for _, a := range p.about.Addresses {
+		if versionOf(a) == ip && usable(a) && a.IsLoopback() == p.visit.Remote.Addr().IsLoopback() {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, errors.New("the peer has no address for it")
+}
+
+// OwnAddresses are those of this machine by which others reach it, those of
+// the loopback device last.
+func OwnAddresses() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the machine's addresses: %w", err)
+	}
+	var out, loop []netip.Addr
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		switch {
+		case err != nil || !usable(p.Addr()):
+		case p.Addr().IsLoopback():
+			loop = append(loop, p.Addr().Unmap())
+		default:
+			out = append(out, p.Addr().Unmap())
+		}
+	}
+	return append(out, loop...), nil
+}

@@ -1,0 +1,179 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// peerSessions is how many things a peer does for its controller at once.
+const peerSessions = 16
+
+// Peer is this machine as the far node of somebody else's lab: it sends and
+// receives traffic, echoes, tells its clock, and shows what it is and how busy.
+// It runs no command, writes no file, changes no setting and lays no tunnel.
+type Peer struct {
+	Ports [2]int // first and last data port
+}
+
+// Serve serves one controller until it leaves.
+func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
+	handlers, err := p.handlers(v.Local.Addr(), v.Remote.Addr())
+	if err != nil {
+		v.Close()
+		return err
+	}
+	return host.Serve(ctx, v, handlers)
+}
+
+// handlers are what a controller at remote, who has come to local, may ask for.
+func (p Peer) handlers(local, remote netip.Addr) (map[string]host.Handler, error) {
+	own, err := lab.OwnAddresses()
+	if err != nil {
+		return nil, err
+	}
+	g := guard{ports: p.Ports, remote: remote}
+	all := agent.Handlers(agent.Role, node.Parts())
+	native, echo := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, node.Prober().Name())
+	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports}
+	return host.AtOnce(peerSessions, map[string]host.Handler{
+		native:                host.Vetted(all[native], g.traffic),
+		echo:                  host.Vetted(all[echo], g.traffic),
+		agent.VerbEcho:        host.Vetted(all[agent.VerbEcho], g.echo),
+		agent.VerbReach:       host.Vetted(all[agent.VerbReach], g.reach),
+		probe.VerbWatch:       host.Vetted(all[probe.VerbWatch], g.watch),
+		probe.VerbEnvironment: all[probe.VerbEnvironment],
+		lab.VerbAbout:         func(_ context.Context, s host.Session) error { return s.Send(about) },
+		lab.VerbCeilings:      ceilings,
+	}), nil
+}
+
+// guard judges what a peer is asked for. What it lets pass opens the peer's
+// data ports to those who have the run's key, or sends to where the controller
+// came from.
+type guard struct {
+	ports  [2]int
+	remote netip.Addr
+}
+
+var errBeyond = errors.New("not what a peer does")
+
+func (g guard) within(port int) error {
+	if port < g.ports[0] || port > g.ports[1] {
+		return fmt.Errorf("%w: port %d is not one of its data ports", errBeyond, port)
+	}
+	return nil
+}
+
+// wish is what is judged of a request for traffic.
+type wish struct {
+	Check  bool              `json:"check"`
+	Listen bool              `json:"listen"`
+	Peer   netip.Addr        `json:"peer"`
+	Beside []json.RawMessage `json:"beside"`
+	Port   int               `json:"port"`
+	CPUs   []int             `json:"cpus"`
+	Load   struct {
+		Congestion string `json:"congestion"`
+		Tag        string `json:"tag"`
+	} `json:"load"`
+}
+
+// keySize is the length of a tag that only holders of the run's key can make.
+const keySize = 64
+
+func (g guard) traffic(first json.RawMessage) (any, error) {
+	var w wish
+	if err := json.Unmarshal(first, &w); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	if err := congestion(w.Load.Congestion); err != nil {
+		return nil, err
+	}
+	switch {
+	case w.Check:
+		return first, nil
+	case len(w.CPUs) > 0 || len(w.Beside) > 0:
+		return nil, fmt.Errorf("%w: chosen cores, or several ways", errBeyond)
+	case len(w.Load.Tag) < keySize:
+		return nil, fmt.Errorf("%w: traffic without the run's key", errBeyond)
+	case w.Listen:
+		return first, g.within(w.Port)
+	case w.Peer != g.remote:
+		return nil, fmt.Errorf("%w: opening connections to others than its controller", errBeyond)
+	}
+	return first, nil
+}
+
+// congestion refuses what the kernel would load a module for.
+func congestion(name string) error {
+	if name == "" {
+		return nil
+	}
+	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err != nil {
+		return fmt.Errorf("congestion control %s: %w: %w", name, host.ErrUnsupported, err)
+	}
+	if !slices.Contains(strings.Fields(string(b)), name) {
+		return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", name, host.ErrUnsupported)
+	}
+	return nil
+}
+
+func (g guard) echo(first json.RawMessage) (any, error) {
+	var at agent.EchoAt
+	if err := json.Unmarshal(first, &at); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	if len(at.Tag) < keySize {
+		return nil, fmt.Errorf("%w: an echo without the run's key", errBeyond)
+	}
+	return at, g.within(at.Port)
+}
+
+func (g guard) reach(first json.RawMessage) (any, error) {
+	var r agent.Reach
+	if err := json.Unmarshal(first, &r); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	if r.To != g.remote {
+		return nil, fmt.Errorf("%w: sending to others than its controller", errBeyond)
+	}
+	return r, nil
+}
+
+// watch lets its own processes be the lab's, and no tracepoint be switched.
+func (g guard) watch(first json.RawMessage) (any, error) {
+	var r probe.WatchRequest
+	if err := json.Unmarshal(first, &r); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	r.Own, r.Trace = []int{os.Getpid()}, false
+	return r, nil
+}
+
+// ceilings measures what this machine can do alone.
+func ceilings(ctx context.Context, s host.Session) error {
+	if err := s.Recv(nil); err != nil {
+		return err
+	}
+	a := host.Inside(ctx, agent.Handlers(agent.Role, node.Parts()))
+	found, err := traffic.Loopback(ctx, a)
+	if err = errors.Join(err, a.Close()); err != nil {
+		return err
+	}
+	return s.Send(found)
+}

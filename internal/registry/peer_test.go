@@ -1,0 +1,182 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// meetPeer has a peer wait at the loopback device, and meets it.
+func meetPeer(t *testing.T) host.Agent {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := pair.NewCode()
+	door := pair.Door{Code: code}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- door.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303}}.Serve) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the peer ended with %v, want nil", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("the peer did not end within 10 s")
+		}
+	})
+	v, err := pair.Dial(labtest.Context(t), ln.Addr().String(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := host.Connect(v)
+	t.Cleanup(func() { a.Close() })
+	return a
+}
+
+func TestPeerTellsWhatItIs(t *testing.T) {
+	a := meetPeer(t)
+	ctx := labtest.Context(t)
+	var about lab.About
+	if err := a.Invoke(ctx, lab.VerbAbout, struct{}{}, &about); err != nil {
+		t.Fatal(err)
+	}
+	loop := netip.MustParseAddr("127.0.0.1")
+	if about.Local != loop || about.Remote != loop || about.Ports != [2]int{20301, 20303} || !slices.Contains(about.Addresses, loop) {
+		t.Errorf("about: got %+v, want the loopback address and the ports", about)
+	}
+	e, err := probe.Environment(ctx, a, "server")
+	if err != nil || e.Facts["kernel"] == "" {
+		t.Errorf("environment: got %v, %v, want the kernel among it", e.Facts, err)
+	}
+	if _, bound, err := a.Clock(ctx); err != nil || bound > int64(time.Second) {
+		t.Errorf("clock: got a bound of %d ns, %v, want less than a second", bound, err)
+	}
+	w, err := probe.Watch(ctx, a, "server", []string{"cpu"}, probe.WatchOptions{Trace: true, Own: []int{1}})
+	if err != nil {
+		t.Fatalf("watch: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Errorf("end the watch: %v", err)
+	}
+}
+
+// TestPeerDoesNothingElse: what would execute, write or change something is
+// not there to be asked for.
+func TestPeerDoesNothingElse(t *testing.T) {
+	a := meetPeer(t)
+	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbPowerOff, agent.VerbCounters, agent.VerbRoute, "traffic/iperf3", "file/write"}
+	for _, k := range node.Knobs() {
+		verbs = append(verbs, host.Verb(host.FamilyKnob, k.Name()))
+	}
+	for _, t := range node.Tunnels() {
+		verbs = append(verbs, host.Verb(host.FamilyTunnel, t.Name()))
+	}
+	for _, verb := range verbs {
+		if err := a.Invoke(labtest.Context(t), verb, struct{}{}, nil); !errors.Is(err, host.ErrUnknownVerb) {
+			t.Errorf("%s: got %v, want %v", verb, err, host.ErrUnknownVerb)
+		}
+	}
+}
+
+func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
+	a := meetPeer(t)
+	key := strings.Repeat("5", 64)
+	loop, other := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	traffic := func(listen bool, peer netip.Addr, port int, tag, congestion string, cpus ...int) map[string]any {
+		return map[string]any{"listen": listen, "side": "far", "addr": loop, "peer": peer, "port": port, "cpus": cpus,
+			"load": record.Load{Protocol: "tcp", Direction: "up", Streams: 1, IP: 4, Tag: tag, Congestion: congestion}}
+	}
+	for _, tt := range []struct {
+		name, verb string
+		in         any
+		want       string
+	}{
+		{"port of somebody else", "traffic/native", traffic(true, loop, 22, key, ""), "port 22 is not one of its data ports"},
+		{"any port", "traffic/native", traffic(true, loop, 0, key, ""), "port 0 is not one of its data ports"},
+		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""), "traffic without the run's key"},
+		{"third party", "traffic/native", traffic(false, other, 20301, key, ""), "opening connections to others"},
+		{"cores", "traffic/native", traffic(true, loop, 20301, key, "", 0), "chosen cores"},
+		{"module", "traffic/native", traffic(true, loop, 20301, key, "no-such-control"), "the kernel has not got it ready"},
+		{"latency without key", "traffic/echo", traffic(true, loop, 20302, "", ""), "traffic without the run's key"},
+		{"open echo", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303}, "an echo without the run's key"},
+		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key}, "port 53 is not one of its data ports"},
+		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53, Sizes: []int{100}}, "sending to others"},
+		{"no request", "traffic/native", "all you have", "read the request"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := a.Invoke(labtest.Context(t), tt.verb, tt.in, nil)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestPeerServesFewThingsAtOnce: a controller that opens session after session
+// is bounded too.
+func TestPeerServesFewThingsAtOnce(t *testing.T) {
+	a := meetPeer(t)
+	ctx := labtest.Context(t)
+	refused := 0
+	for range 40 {
+		s, err := a.Open(ctx, probe.VerbWatch, probe.WatchRequest{Probes: []string{"cpu"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Recv(nil); err != nil {
+			refused++
+		}
+	}
+	if refused != 24 {
+		t.Errorf("of 40 sessions %d were refused, want 24", refused)
+	}
+}
+
+// TestEchoAnswersOnlyTheRun: datagrams of others come not back.
+func TestEchoAnswersOnlyTheRun(t *testing.T) {
+	a := meetPeer(t)
+	ctx := labtest.Context(t)
+	key, loop := strings.Repeat("5", 64), netip.MustParseAddr("127.0.0.1")
+	s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303, Tag: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Recv(nil); err != nil {
+		t.Fatal(err)
+	}
+	near := labtest.Serve(agent.Handlers(agent.Role, agent.Parts{}))
+	defer near.Close()
+	for tag, want := range map[string]int{key: 2, "somebody": 0} {
+		var got agent.Reached
+		err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Sizes: []int{100, 1500}, Tag: tag, Tries: 2}, &got)
+		if err != nil || len(got.Back) != want {
+			t.Errorf("with the tag %q: got %+v, %v, want %d of two back", tag, got, err, want)
+		}
+	}
+	var route agent.FoundRoute
+	if err := near.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: loop, To: loop, Port: 20303, Tag: key}, &route); err != nil || !route.Reached || len(route.Routers) != 0 {
+		t.Errorf("route: got %+v, %v, want that it is reached without a router", route, err)
+	}
+}

@@ -1,0 +1,287 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// crossing is what was found out about the way between two machines over one
+// version of IP, of which nothing is known beforehand.
+type crossing struct {
+	opener map[string]string // protocol → the end that can open: "near" or "far"
+	why    map[string]string // protocol → why neither can
+	mtu    int
+	route  *agent.FoundRoute // nil: it could not be looked for
+}
+
+// portsOf are the ports of a lab's listening ends.
+func portsOf(l *lab.Lab) lab.DataPorts {
+	if p, ok := l.DataPorts(); ok {
+		return p
+	}
+	return lab.DataPorts{Load: loadPort, Echo: echoPort, Check: checkPort}
+}
+
+// fit adds to a demand what only the lab's ends can tell: between two machines
+// who opens the connections, on which ports, and the MTU of the path. The
+// reason says why the demand cannot be met.
+func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
+	d.ports, d.talker = portsOf(l), d.load.Opener
+	d.load.Port = d.ports.Load
+	if !l.TwoMachines() {
+		return "", nil
+	}
+	if len(d.cpus[l.Topology.Far]) > 0 {
+		return "the peer's processes run where its kernel puts them", nil
+	}
+	x, err := c.cross(ctx, l, d.ip)
+	if err != nil {
+		return "", err
+	}
+	for _, protocol := range []string{"udp", d.load.Protocol} {
+		if why := x.why[protocol]; why != "" {
+			return why, nil
+		}
+	}
+	d.load.Opener, d.talker, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
+	if d.load.PacketSize > x.mtu {
+		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", d.load.PacketSize, x.mtu), nil
+	}
+	return "", nil
+}
+
+// cross explores the way over a version of IP, once per run.
+func (c *Campaign) cross(ctx context.Context, l *lab.Lab, ip int) (*crossing, error) {
+	if x := c.crossings[ip]; x != nil {
+		return x, nil
+	}
+	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("the way over IPv%d", ip)})
+	x := &crossing{opener: map[string]string{}, why: map[string]string{}}
+	if _, err := l.End(0, 0, ip); err != nil {
+		x.why["udp"] = err.Error()
+	} else if err := c.explore(ctx, l, ip, x); err != nil {
+		return nil, err
+	}
+	if c.crossings == nil {
+		c.crossings = map[int]*crossing{}
+	}
+	c.crossings[ip] = x
+	return x, nil
+}
+
+// openers are the ends that may open connections, the usual one first.
+func openers(l *lab.Lab, ip int) []string {
+	if l.FarMayOpen(ip) {
+		return []string{"near", "far"}
+	}
+	return []string{"near"}
+}
+
+func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing) error {
+	d := demand{ip: ip, ports: portsOf(l)}
+	d.load.Tag = l.Tag(c.Run.ID + " crossing")
+	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, d)
+	if err != nil {
+		return err
+	}
+	for _, w.opener = range openers(l, ip) {
+		if x.mtu, err = w.discoverMTU(ctx); err == nil {
+			x.opener["udp"] = w.opener
+			break
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		x.why["udp"] = because(x.why["udp"], w.opener, err)
+	}
+	if x.opener["udp"] == "" {
+		x.why["udp"] = blocked("UDP", ip, d.ports, x.why["udp"])
+		return nil
+	}
+	delete(x.why, "udp")
+	if w.opener == "near" { // the other's routers are named in the other order, and translation hides them
+		if x.route, err = w.findRoute(ctx); err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	for _, opener := range openers(l, ip) {
+		if err = c.connect(ctx, w, d, opener); err == nil {
+			x.opener["tcp"] = opener
+			delete(x.why, "tcp")
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		x.why["tcp"] = because(x.why["tcp"], opener, err)
+	}
+	x.why["tcp"] = blocked("TCP", ip, d.ports, x.why["tcp"])
+	return nil
+}
+
+func because(before, opener string, err error) string {
+	text := "opened from the " + opener + " end: " + err.Error()
+	if before != "" {
+		return before + "; " + text
+	}
+	return text
+}
+
+func blocked(protocol string, ip int, p lab.DataPorts, why string) string {
+	return fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in at one of the machines (%s)",
+		protocol, ip, p.Load, p.Check, why)
+}
+
+// A connection is tried by a load of this length.
+const tryLength = 20 * time.Millisecond
+
+// connect tries whether an end can open TCP connections, as a load would.
+func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) error {
+	engine := c.engine("native")
+	if engine == nil {
+		return errors.New("no engine to try it with")
+	}
+	load := d.load
+	load.Protocol, load.Direction, load.Streams, load.IP, load.Opener = "tcp", record.Up, 1, d.ip, opener
+	load.Port, load.Duration, load.Interval = d.ports.Load, tryLength, tryLength
+	_, err := engine.Offer(ctx, w.near, w.far, load, newConductor(1, 0, tryLength))
+	return err
+}
+
+// Sizes of packets that paths are known for: Ethernet, PPPoE, the least of
+// IPv6 and IPv4; and the largest that there can be.
+const (
+	ethernetMTU = 1500
+	leastMTU4   = 576
+	leastMTU6   = 1280
+	largest     = 65535
+)
+
+// discoverTries is how often a size is tried: a packet may be lost.
+const discoverTries = 3
+
+// discoverMTU finds the largest packet that makes the round trip.
+func (w way) discoverMTU(ctx context.Context) (int, error) {
+	low, high := leastMTU4, largest+1 // low passes, high does not
+	if w.far.Target.Is6() {
+		low = leastMTU6
+	}
+	passes := func(sizes ...int) (agent.Reached, error) {
+		return w.exchange(ctx, 0, agent.Reach{Sizes: sizes, Tries: discoverTries})
+	}
+	got, err := passes(low)
+	if err != nil {
+		return 0, err
+	}
+	if len(got.Back) == 0 {
+		return 0, errors.New(got.Note)
+	}
+	// Nearly every path is Ethernet's.
+	if got, err = passes(ethernetMTU, ethernetMTU+1); err != nil {
+		return 0, err
+	}
+	for _, size := range got.Back {
+		low = max(low, size)
+	}
+	if low <= ethernetMTU {
+		high = ethernetMTU + 1
+	}
+	if low < ethernetMTU {
+		high = ethernetMTU
+	}
+	for low+1 < high {
+		middle := low + (high-low)/2
+		if got, err = passes(middle); err != nil {
+			return 0, err
+		}
+		if len(got.Back) > 0 {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}
+
+// findRoute asks the near end for the routers on the way.
+func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
+	session, err := w.echoAt(ctx, w.far, w.far.Addr)
+	if err != nil {
+		return nil, err
+	}
+	defer endEcho(session)
+	var found agent.FoundRoute
+	err = w.near.Agent.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: w.near.Addr, To: w.far.Target, Port: w.ports.Check, Tag: w.tag}, &found)
+	if err != nil {
+		return nil, err
+	}
+	return &found, nil
+}
+
+// between describes what lies between two machines, as far as it shows.
+func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
+	e := record.Environment{Node: name, Facts: map[string]string{}, Missing: map[string]string{
+		"all else": "nothing of chokepoint runs there; chokepoint-agent probe and environment show it on a router that has room for it"}}
+	_, bound, err := relate(ctx, l)
+	if err != nil {
+		return e, err
+	}
+	e.Facts["clocks_bound_ns"] = strconv.FormatInt(bound, 10)
+	for _, ip := range []int{4, 6} {
+		x := c.crossings[ip]
+		if x == nil {
+			continue
+		}
+		prefix := fmt.Sprintf("path_ipv%d:", ip)
+		if why := x.why["udp"]; why != "" {
+			e.Missing[prefix+"mtu"] = why
+			continue
+		}
+		e.Facts[prefix+"mtu"] = strconv.Itoa(x.mtu)
+		for protocol, opener := range x.opener {
+			e.Facts[prefix+protocol+"_opened_by"] = opener
+		}
+		c.describeRoute(&e, prefix, x.route)
+	}
+	return e, nil
+}
+
+func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.FoundRoute) {
+	switch {
+	case r == nil:
+		e.Missing[prefix+"routers"] = "the way was not looked for from this end"
+		return
+	case !r.Reached:
+		e.Missing[prefix+"routers"] = fmt.Sprintf("no datagram with a short time to live arrived; %d routers named themselves", len(r.Routers))
+		return
+	}
+	e.Facts[prefix+"routers"] = strconv.Itoa(len(r.Routers))
+	var names []string
+	for _, a := range r.Routers {
+		if a == (netip.Addr{}) {
+			names = append(names, "?")
+			continue
+		}
+		names = append(names, a.String())
+	}
+	if len(names) > 0 {
+		e.Facts[prefix+"route"] = strings.Join(names, " ")
+	}
+}
+
+func relate(ctx context.Context, l *lab.Lab) (offset, bound int64, err error) {
+	n, err := l.Node(ctx, l.Topology.Far)
+	if err != nil {
+		return 0, 0, err
+	}
+	return n.Agent.Clock(ctx)
+}
