@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -30,7 +33,7 @@ type otherEnd struct {
 }
 
 func (o *otherEnd) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, where chokepoint peer waits: a name or address, with :PORT if it is another")
+	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, where chokepoint peer waits: a name or address, with :PORT if it is another;\nor iperf3://HOST, where somebody else's iperf3 -s waits")
 	f.StringVar(&o.codeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; else it is taken from\nthe environment's "+codeVariable+", or asked for")
 }
 
@@ -42,19 +45,52 @@ func (o otherEnd) check() error {
 		}
 		return nil
 	}
+	if o.codeFile != "" && o.isStranger() {
+		return &usageError{"--peer-code-file with a peer that is an iperf3 server", "iperf3 has no code"}
+	}
 	_, err := o.address()
 	return err
 }
 
+// strangerScheme marks a peer that is somebody else's iperf3 -s, which waits
+// at iperf3Port unless another is given.
+const (
+	strangerScheme = "iperf3://"
+	iperf3Port     = 5201
+)
+
+func (o otherEnd) isStranger() bool { return strings.HasPrefix(o.peer, strangerScheme) }
+
+// vocabulary is what a plan may speak of. With a stranger the engine that he
+// has is the default.
+func (o otherEnd) vocabulary() plan.Vocabulary {
+	if o.isStranger() {
+		return registry.StrangerVocabulary()
+	}
+	return vocabulary()
+}
+
+// limits takes out of a design what a stranger cannot serve, and says so.
+func (o otherEnd) limits(d *record.Design) (note string) {
+	if !o.isStranger() {
+		return ""
+	}
+	d.Measure.LatencyIdle, d.Measure.LatencyLoaded, d.Measure.Verify = "off", false, false
+	return "an iperf3 server answers no latency probe and checks no content: neither is measured"
+}
+
 // address is the peer's, with its port.
 func (o otherEnd) address() (string, error) {
-	text := o.peer
+	text, usual := o.peer, strconv.Itoa(peerPort)
+	if o.isStranger() {
+		text, usual = strings.TrimPrefix(text, strangerScheme), strconv.Itoa(iperf3Port)
+	}
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		return net.JoinHostPort(a.String(), strconv.Itoa(peerPort)), nil
+		return net.JoinHostPort(a.String(), usual), nil
 	}
 	name, port, err := net.SplitHostPort(text)
 	if err != nil {
-		name, port = text, strconv.Itoa(peerPort)
+		name, port = text, usual
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" || strings.ContainsAny(name, "/ \t\n@") {
 		return "", &usageError{fmt.Sprintf("--peer %q is no machine", o.peer), "write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100"}
@@ -62,17 +98,20 @@ func (o otherEnd) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// pair is the lab to be made.
-func (o otherEnd) pair(run string, p *program) (*lab.Pair, error) {
+// meet is how the lab with the other machine is made.
+func (o otherEnd) meet(run string, p *program) (func(context.Context) (*lab.Lab, error), error) {
 	address, err := o.address()
 	if err != nil {
 		return nil, err
+	}
+	if o.isStranger() {
+		return lab.Stranger{ID: run, Address: address, Parts: registry.LabParts()}.Up, nil
 	}
 	code, err := o.code(address, p)
 	if err != nil {
 		return nil, err
 	}
-	return &lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}, nil
+	return lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}.Up, nil
 }
 
 // code takes the code from the file, the environment or the terminal. No error

@@ -84,7 +84,7 @@ func newRunCommand(p *program) *cobra.Command {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
-	pl, err := o.plan.read(vocabulary())
+	pl, err := o.plan.read(o.other.vocabulary())
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,12 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	if o.other.peer != "" {
 		x.run.Lab = lab.KindPair
-		if x.peer, err = o.other.pair(run.ID, p); err != nil {
+		if x.peer, err = o.other.meet(run.ID, p); err != nil {
 			return err
+		}
+		if note := o.other.limits(&x.run.Design); note != "" {
+			x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "stranger", Text: note})
+			x.plan = plan.New(x.run.Design)
 		}
 	}
 	return x.whole(ctx, nil)
@@ -127,7 +131,7 @@ type execution struct {
 	plan       *plan.Plan
 	run        record.Run
 	attach     string
-	peer       *lab.Pair // the other machine, nil = the lab is made here
+	peer       func(ctx context.Context) (*lab.Lab, error) // meets the other machine; nil = the lab is made here
 	json       bool
 	reportPath string
 	resumed    bool
@@ -183,7 +187,7 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 // labs are where the campaign runs.
 func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	if x.peer != nil {
-		return &lab.Peers{Pair: *x.peer}, nil
+		return &lab.Peers{Up: x.peer}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
 		Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}

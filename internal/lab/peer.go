@@ -6,8 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -58,6 +60,7 @@ type pairing struct {
 	ends  map[int][2]Meeting // by version of IP, near and far; where there is a way at all
 	why   map[int]string     // why there is none
 	stop  func()             // ends the talk that keeps the connection alive
+	port  int                // of a stranger's server, whose machine has nothing of ours; else 0
 }
 
 // Meeting is where one end of a path is.
@@ -80,11 +83,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	l.dial = func(ctx context.Context, name string) (*Node, error) {
 		switch name {
 		case t.Near:
-			child, err := host.Spawn{Args: []string{agent.Role}}.Start()
-			if err != nil {
-				return nil, err
-			}
-			return &Node{Name: name, Agent: host.Connect(child)}, nil
+			return ownNode(name)
 		case t.Far:
 			return l.meet(ctx, o)
 		}
@@ -127,6 +126,61 @@ func (l *Lab) meet(ctx context.Context, o Pair) (*Node, error) {
 	return &Node{Name: l.Topology.Far, Agent: a}, nil
 }
 
+// Stranger is the lab of this machine and somebody else's, on which iperf3 -s
+// waits and nothing of ours runs.
+type Stranger struct {
+	ID      string
+	Address string // "host:port" of the server
+	Parts   Parts
+}
+
+// Up finds the stranger's addresses. Nobody is asked yet.
+func (o Stranger) Up(ctx context.Context) (*Lab, error) {
+	t, err := TopologyNamed("forward")
+	if err != nil {
+		return nil, err
+	}
+	p := &pairing{ends: map[int][2]Meeting{}, why: map[int]string{}, stop: func() {}}
+	name, port, err := net.SplitHostPort(o.Address)
+	if err != nil {
+		return nil, err
+	}
+	if p.port, err = strconv.Atoi(port); err != nil {
+		return nil, fmt.Errorf("port of %s: %w", o.Address, err)
+	}
+	for _, ip := range []int{4, 6} {
+		if p.ends[ip], err = strangerAt(ctx, name, ip); err != nil {
+			delete(p.ends, ip)
+			p.why[ip] = err.Error()
+		}
+	}
+	if len(p.ends) == 0 {
+		return nil, fmt.Errorf("find %s: %s", name, p.why[4])
+	}
+	l := &Lab{ID: o.ID, Kind: KindPair, Topology: t, parts: o.Parts, plan: addressPlan{t},
+		nodes: map[string]*Node{}, tunnels: map[string]*laid{}, pair: p}
+	l.Note = "this machine, somebody else's iperf3 server, and what lies between them: latency, the path's MTU and routers, " +
+		"exact counts of packets, and all that the far machine could tell are missing; chokepoint peer there has them"
+	l.dial = func(_ context.Context, name string) (*Node, error) {
+		if name != t.Near {
+			return &Node{Name: name}, nil
+		}
+		return ownNode(name)
+	}
+	return l, nil
+}
+
+// Stranger reports whether nothing of ours runs at the far end.
+func (l *Lab) Stranger() bool { return l.pair != nil && l.pair.port > 0 }
+
+func ownNode(name string) (*Node, error) {
+	child, err := host.Spawn{Args: []string{agent.Role}}.Start()
+	if err != nil {
+		return nil, err
+	}
+	return &Node{Name: name, Agent: host.Connect(child)}, nil
+}
+
 // TwoMachines reports whether the ends are machines of their own, with
 // something between that nobody knows.
 func (l *Lab) TwoMachines() bool { return l.pair != nil }
@@ -134,7 +188,7 @@ func (l *Lab) TwoMachines() bool { return l.pair != nil }
 // WholeMachine reports whether a node is a machine of its own on which other
 // things may run too.
 func (l *Lab) WholeMachine(node string) bool {
-	return l.pair != nil && (node == l.Topology.Near || node == l.Topology.Far)
+	return l.pair != nil && (node == l.Topology.Near || node == l.Topology.Far && !l.Stranger())
 }
 
 // End is where the near (0) or far (1) node is on the path of a slot.
@@ -153,14 +207,17 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 // FarMayOpen reports whether the far node may open connections to the near
 // one: a peer does so only to where its controller came from.
 func (l *Lab) FarMayOpen(ip int) bool {
-	return l.pair == nil || versionOf(l.pair.visit.Remote.Addr()) == ip
+	return l.pair == nil || !l.Stranger() && versionOf(l.pair.visit.Remote.Addr()) == ip
 }
 
 // DataPorts are those that the peer has; ok is false for a lab whose network
 // is nobody else's.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
-	if l.pair == nil {
+	switch {
+	case l.pair == nil:
 		return DataPorts{}, false
+	case l.Stranger():
+		return DataPorts{Load: l.pair.port}, true
 	}
 	first := l.pair.about.Ports[0]
 	return DataPorts{first, first + 1, first + 2}, true
@@ -170,7 +227,7 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 // packets too it can be told only by those who have the run's key, and must
 // not be shown.
 func (l *Lab) Tag(name string) string {
-	if l.pair == nil {
+	if l.pair == nil || l.Stranger() {
 		return name
 	}
 	var sum []byte
@@ -203,9 +260,9 @@ func (l *Lab) checkGiven(s record.Setting) check.Answer {
 	return check.Not(notDriven)
 }
 
-// Peers lends the one lab of two machines.
+// Peers lends the one lab of two machines that Up makes.
 type Peers struct {
-	Pair Pair
+	Up func(ctx context.Context) (*Lab, error)
 
 	lab *Lab
 }
@@ -216,7 +273,7 @@ func (o *Peers) For(ctx context.Context, topology string) (*Lab, error) {
 		return nil, &NoTopology{topology, "lab pair has two machines with a router between them, which is topology forward"}
 	}
 	if o.lab == nil {
-		l, err := o.Pair.Up(ctx)
+		l, err := o.Up(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -36,18 +36,10 @@ func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	if err != nil {
 		return ends, err
 	}
-	// Connecting a socket sends nothing; it asks the kernel for the route.
-	var d net.Dialer
-	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", ip), netip.AddrPortFrom(target, 9).String())
-	if err != nil {
-		return ends, fmt.Errorf("no route to %s", target)
-	}
-	defer c.Close()
-	local, err := netip.ParseAddrPort(c.LocalAddr().String())
+	near, err := sourceTo(ctx, target)
 	if err != nil {
 		return ends, err
 	}
-	near := local.Addr().Unmap()
 	far := Meeting{Addr: target, Target: target}
 	if !slices.Contains(p.about.Addresses, target) { // behind a translation
 		far.Addr = netip.IPv4Unspecified()
@@ -56,6 +48,38 @@ func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 		}
 	}
 	return [2]Meeting{{Addr: near, Target: near}, far}, nil
+}
+
+// sourceTo is the address from which this machine would send to a target.
+func sourceTo(ctx context.Context, target netip.Addr) (netip.Addr, error) {
+	// Connecting a socket sends nothing; it asks the kernel for the route.
+	var d net.Dialer
+	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", versionOf(target)), netip.AddrPortFrom(target, 9).String())
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("no route to %s", target)
+	}
+	defer c.Close()
+	local, err := netip.ParseAddrPort(c.LocalAddr().String())
+	return local.Addr().Unmap(), err
+}
+
+// strangerAt finds the ends of the way to a machine by its name or address.
+func strangerAt(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
+	target, err := netip.ParseAddr(name)
+	if err != nil {
+		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // none is none
+		i := slices.IndexFunc(found, usable)
+		if i < 0 {
+			return ends, fmt.Errorf("%s has no address of IPv%d", name, ip)
+		}
+		target = found[i]
+	}
+	target = target.Unmap()
+	if versionOf(target) != ip || !usable(target) {
+		return ends, fmt.Errorf("%s is no address of IPv%d that data can be sent to", name, ip)
+	}
+	near, err := sourceTo(ctx, target)
+	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
 }
 
 func (p *pairing) findTarget(ctx context.Context, address string, ip int) (netip.Addr, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // Congestions are the TCP congestion controls a plan may name, the default
@@ -36,13 +37,24 @@ func (vocabulary) MetricNames() []string {
 }
 
 // Vocabulary is what plans may speak of: the base factors, and every knob.
-func Vocabulary() plan.Vocabulary {
+func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines()) }
+
+// StrangerVocabulary is the same for a run against somebody else's iperf3
+// server: iperf3 is the engine where a plan names none.
+func StrangerVocabulary() plan.Vocabulary {
+	engines := node.Engines()
+	i := slices.IndexFunc(engines, func(e traffic.Engine) bool { return e.Name() == (traffic.Iperf3{}).Name() })
+	engines[0], engines[i] = engines[i], engines[0]
+	return vocabularyOf(engines)
+}
+
+func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:], TunnelMTU: tunnelMTU,
 		MaxTunnels: lab.Slots - 1}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}
-	for _, e := range node.Engines() {
+	for _, e := range engines {
 		options.Engines = append(options.Engines, e.Name())
 	}
 	list := plan.List{Factors: plan.BaseFactors(options), Places: topologiesWith}

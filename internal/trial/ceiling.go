@@ -18,7 +18,7 @@ func Ceilings(ctx context.Context, l *lab.Lab) ([]record.Ceiling, error) {
 		return nil, err
 	}
 	found, err := traffic.Loopback(ctx, near.Agent)
-	if err != nil || !l.TwoMachines() {
+	if err != nil || !l.TwoMachines() || l.Stranger() {
 		return found, err
 	}
 	far, err := l.Node(ctx, l.Topology.Far)

@@ -40,6 +40,9 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	if !l.TwoMachines() {
 		return "", nil
 	}
+	if l.Stranger() {
+		return fitStranger(l, d), nil
+	}
 	if len(d.cpus[l.Topology.Far]) > 0 {
 		return "the peer's processes run where its kernel puts them", nil
 	}
@@ -57,6 +60,21 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", d.load.PacketSize, x.mtu), nil
 	}
 	return "", nil
+}
+
+// strangersMost is the largest packet that a stranger is sent: nobody there
+// says whether larger ones arrive whole.
+const strangersMost = 1500
+
+func fitStranger(l *lab.Lab, d *demand) (reason string) {
+	if _, err := l.End(0, 0, d.ip); err != nil {
+		return err.Error()
+	}
+	if d.load.PacketSize > strangersMost {
+		return fmt.Sprintf("packets of %d bytes may reach a stranger in fragments, and nobody there would tell", d.load.PacketSize)
+	}
+	d.wantMTU = 0 // unknown
+	return ""
 }
 
 // cross explores the way over a version of IP, once per run.
@@ -231,6 +249,9 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
 	e := record.Environment{Node: name, Facts: map[string]string{}, Missing: map[string]string{
 		"all else": "nothing of chokepoint runs there; chokepoint-agent probe and environment show it on a router that has room for it"}}
+	if l.Stranger() {
+		return e, nil
+	}
 	_, bound, err := relate(ctx, l)
 	if err != nil {
 		return e, err

@@ -112,6 +112,12 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, 
 		if err != nil {
 			return "", err
 		}
+		if l.Stranger() && name == l.Topology.Far {
+			if d.engine != (traffic.Iperf3{}).Name() {
+				return "the peer is somebody else's iperf3 server, which engine " + d.engine + " cannot use", nil
+			}
+			continue
+		}
 		if n.Agent == nil {
 			return "node " + name + " has no agent to end traffic", nil
 		}

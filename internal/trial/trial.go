@@ -196,6 +196,10 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
+	if a.lab.Stranger() { // who would answer?
+		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
+		return nil
+	}
 	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
 	return err
 }

@@ -41,12 +41,14 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		if err != nil {
 			return way{}, err
 		}
-		if n.Agent == nil {
+		var offset int64
+		switch {
+		case n.Agent != nil:
+			if offset, _, err = n.Agent.Clock(ctx); err != nil {
+				return way{}, fmt.Errorf("relate the clock of %s: %w", name, err)
+			}
+		case !l.Stranger() || i == 0:
 			return way{}, fmt.Errorf("node %s has no agent to end traffic", name)
-		}
-		offset, _, err := n.Agent.Clock(ctx)
-		if err != nil {
-			return way{}, fmt.Errorf("relate the clock of %s: %w", name, err)
 		}
 		at, err := l.End(p.Slot, i, d.ip)
 		if err != nil {

@@ -25,10 +25,14 @@ func (Iperf3) Name() string { return "iperf3" }
 // smallestBlock is iperf3's limit for a datagram's payload.
 const smallestBlock = 16
 
-// Check asks both nodes for an installed iperf3.
+// Check asks both nodes for an installed iperf3, or the near one if the far end
+// is a stranger's.
 func (e Iperf3) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
 	if a := checkIperf3(load); a.State != check.Yes {
 		return a
+	}
+	if far.Agent == nil {
+		far = near // a stranger's is asked by using it
 	}
 	return checkNodes(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load)
 }
@@ -60,10 +64,14 @@ type iperf3Output struct {
 }
 
 // Offer runs iperf3 as a server at the listening end and as a client at the
-// other.
+// other. Without an agent at the far end, a stranger's server is listening
+// there.
 func (e Iperf3) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
 	if a := checkIperf3(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load by iperf3: %s", load.Protocol, a.Reason)
+	}
+	if far.Agent == nil {
+		return e.offerToStranger(ctx, near, far, load, c)
 	}
 	raw, err := runConducted(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
 	if err != nil {

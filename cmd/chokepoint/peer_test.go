@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPeerAddress(t *testing.T) {
+	for given, want := range map[string]string{
+		"192.0.2.7":              "192.0.2.7:20100",
+		"192.0.2.7:7":            "192.0.2.7:7",
+		"2001:db8::7":            "[2001:db8::7]:20100",
+		"[2001:db8::7]":          "[2001:db8::7]:20100",
+		"[2001:db8::7]:7":        "[2001:db8::7]:7",
+		"fe80::1%eth0":           "[fe80::1%eth0]:20100",
+		"pc.lan":                 "pc.lan:20100",
+		"pc.lan:7":               "pc.lan:7",
+		"iperf3://pc.lan":        "pc.lan:5201",
+		"iperf3://192.0.2.7:99":  "192.0.2.7:99",
+		"iperf3://[2001:db8::7]": "[2001:db8::7]:5201",
+		"":                       "",
+		":20100":                 "",
+		"pc.lan:":                "",
+		"pc.lan:70000":           "",
+		"http://pc.lan":          "",
+		"user@pc.lan":            "",
+		"iperf3://":              "",
+	} {
+		got, err := otherEnd{peer: given}.address()
+		var wrong *usageError
+		switch {
+		case want == "" && !errors.As(err, &wrong):
+			t.Errorf("%q: got %q, %v, want a usage error", given, got, err)
+		case want != "" && (err != nil || got != want):
+			t.Errorf("%q: got %q, %v, want %q", given, got, err, want)
+		}
+	}
+}
+
+// TestRefusalsAreToldNowAndThen: a scan does not fill the screen, and what
+// concerns a run is always told.
+func TestRefusalsAreToldNowAndThen(t *testing.T) {
+	var said []string
+	r := refusals{say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
+	for i := range 500 {
+		r.tell(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1), "refused: wrong code")
+	}
+	if len(said) != 1 || said[0] != "192.0.2.0:1: refused: wrong code" {
+		t.Errorf("500 refusals at once: got %q, want the first", said)
+	}
+	from := netip.MustParseAddrPort("192.0.2.9:1")
+	r.tell(from, "a run has begun")
+	r.tell(from, "the run has ended")
+	if len(said) != 3 {
+		t.Errorf("a run: got %q, want both told", said)
+	}
+	r.last = r.last.Add(-2 * sayAny)
+	r.tell(from, "refused: wrong code")
+	if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "and 499 refusals before that are not told") }) {
+		t.Errorf("later: got %q, want that 499 were not told", said)
+	}
+}

@@ -1,0 +1,98 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestVetted: the handler sees what the judge lets pass, and the messages
+// behind it unchanged; a refusal is an error of the session.
+func TestVetted(t *testing.T) {
+	collect := func(_ context.Context, s Session) error {
+		var all []int
+		for {
+			var n int
+			if err := s.Recv(&n); err != nil {
+				return s.Send(all)
+			}
+			all = append(all, n)
+		}
+	}
+	judge := func(first json.RawMessage) (any, error) {
+		var n int
+		if err := json.Unmarshal(first, &n); err != nil {
+			return nil, err
+		}
+		if n > 100 {
+			return nil, errors.New("too much")
+		}
+		return 10 * n, nil
+	}
+	a := Inside(context.Background(), map[string]Handler{"x/vetted": Vetted(collect, judge)})
+	defer a.Close()
+	s, err := a.Open(context.Background(), "x/vetted", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, n := range []int{5, 6} {
+		if err := s.Send(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	if err := s.Recv(&got); err != nil || len(got) != 3 || got[0] != 40 || got[1] != 5 || got[2] != 6 {
+		t.Errorf("got %v, %v, want 40, 5, 6", got, err)
+	}
+	for _, in := range []any{101, "text"} {
+		if err := a.Invoke(context.Background(), "x/vetted", in, nil); err == nil {
+			t.Errorf("%v: got no error, want a refusal", in)
+		}
+	}
+}
+
+func TestAtOnce(t *testing.T) {
+	wait := func(_ context.Context, s Session) error {
+		if err := s.Send("in"); err != nil {
+			return err
+		}
+		for s.Recv(nil) == nil {
+		}
+		return nil
+	}
+	a := Inside(context.Background(), AtOnce(2, map[string]Handler{"x/a": wait, "x/b": wait}))
+	defer a.Close()
+	begin := func(verb string) (s Session, err error) {
+		if s, err = a.Open(context.Background(), verb, nil); err != nil {
+			t.Fatal(err)
+		}
+		var word string
+		return s, s.Recv(&word)
+	}
+	first, err := begin("x/a")
+	if err != nil {
+		t.Fatalf("first: %v", err)
+	}
+	if _, err := begin("x/b"); err != nil {
+		t.Fatalf("second: %v", err)
+	}
+	if _, err := begin("x/a"); err == nil || !strings.Contains(err.Error(), "too many sessions at once") {
+		t.Errorf("third: got %v, want that they are too many", err)
+	}
+	if err := first.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Recv(nil); !errors.Is(err, io.EOF) {
+		t.Fatalf("the first ends: got %v, want %v", err, io.EOF)
+	}
+	if _, err := begin("x/b"); err != nil {
+		t.Errorf("after the first has ended: %v, want that there is room", err)
+	}
+}
