@@ -118,7 +118,7 @@ func (g guard) traffic(first json.RawMessage) (any, error) {
 	return first, nil
 }
 
-// congestion refuses what the kernel would load a module for.
+// congestion refuses controls, of which there may be several, that the kernel would load a module for.
 func congestion(name string) error {
 	if name == "" {
 		return nil
@@ -127,8 +127,11 @@ func congestion(name string) error {
 	if err != nil {
 		return fmt.Errorf("congestion control %s: %w: %w", name, host.ErrUnsupported, err)
 	}
-	if !slices.Contains(strings.Fields(string(b)), name) {
-		return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", name, host.ErrUnsupported)
+	ready := strings.Fields(string(b))
+	for _, one := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("+, ", r) }) {
+		if !slices.Contains(ready, one) {
+			return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", one, host.ErrUnsupported)
+		}
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func acceptFlows(ctx context.Context, q request, n int, listening func(port int)
 		closeDoors(doors)
 		return nil, err
 	}
-	h := hall{tag: q.Load.Tag, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
+	h := hall{tag: q.Load.Tag, waiting: map[net.Conn]bool{}, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
 	var guests sync.WaitGroup
 	for _, ln := range doors {
 		guests.Go(func() { h.receive(ln, &guests) })
@@ -180,13 +180,16 @@ func closeDoors(doors []net.Listener) {
 	}
 }
 
+// maxStrangers is how many connections may wait that are not the load's.
+const maxStrangers = 64
+
 // hall is where connections wait until they are recognised.
 type hall struct {
 	tag  string
 	full chan struct{} // closed when nobody is missing
 
 	mu      sync.Mutex
-	waiting []net.Conn // not yet recognised
+	waiting map[net.Conn]bool // not yet recognised
 	conns   []*net.TCPConn
 	missing int
 	over    bool
@@ -199,13 +202,20 @@ func (h *hall) receive(ln net.Listener, guests *sync.WaitGroup) {
 			return
 		}
 		h.mu.Lock()
-		if h.over {
-			h.mu.Unlock()
+		over, room := h.over, len(h.waiting) < len(h.conns)+maxStrangers
+		if room && !over {
+			h.waiting[c] = true
+		}
+		h.mu.Unlock()
+		if over || !room {
 			c.Close()
+		}
+		if over {
 			return
 		}
-		h.waiting = append(h.waiting, c)
-		h.mu.Unlock()
+		if !room {
+			continue
+		}
 		guests.Go(func() { h.greet(c.(*net.TCPConn)) })
 	}
 }
@@ -218,6 +228,9 @@ func (h *hall) greet(c *net.TCPConn) {
 	if err != nil || !known || !h.admit(i, c) {
 		c.Close()
 	}
+	h.mu.Lock()
+	delete(h.waiting, c)
+	h.mu.Unlock()
 }
 
 func (h *hall) admit(i int, c *net.TCPConn) bool {
@@ -230,6 +243,7 @@ func (h *hall) admit(i int, c *net.TCPConn) bool {
 		return false
 	}
 	c.SetDeadline(time.Time{})
+	delete(h.waiting, c)
 	h.conns[i] = c
 	if h.missing--; h.missing == 0 {
 		close(h.full)
@@ -242,20 +256,9 @@ func (h *hall) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-	for _, c := range h.waiting {
-		if !h.admitted(c) {
-			c.Close()
-		}
+	for c := range h.waiting {
+		c.Close()
 	}
-}
-
-func (h *hall) admitted(c net.Conn) bool {
-	for _, a := range h.conns {
-		if a != nil && a == c {
-			return true
-		}
-	}
-	return false
 }
 
 // newTCPFlow takes the descriptor out of Go's poller: a thread that blocks in
