@@ -62,16 +62,9 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	return "", nil
 }
 
-// strangersMost is the largest packet that a stranger is sent: nobody there
-// says whether larger ones arrive whole.
-const strangersMost = 1500
-
 func fitStranger(l *lab.Lab, d *demand) (reason string) {
 	if _, err := l.End(0, 0, d.ip); err != nil {
 		return err.Error()
-	}
-	if d.load.PacketSize > strangersMost {
-		return fmt.Sprintf("packets of %d bytes may reach a stranger in fragments, and nobody there would tell", d.load.PacketSize)
 	}
 	d.wantMTU = 0 // unknown
 	return ""

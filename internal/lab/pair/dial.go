@@ -142,7 +142,7 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	return &Visit{ReadWriteCloser: steady{c}, Local: addrOf(raw.LocalAddr()), Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
+	return &Visit{ReadWriteCloser: steady{c, Silence, unread}, Local: addrOf(raw.LocalAddr()), Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
 }
 
 func addrOf(a net.Addr) netip.AddrPort {

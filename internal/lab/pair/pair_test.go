@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -308,6 +309,20 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	}
 	says(t, v, "in at last")
 	v.Close()
+}
+
+// TestDeadEndIsFoundOut: one that says nothing, and one that takes nothing.
+func TestDeadEndIsFoundOut(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	s := steady{near, 50 * time.Millisecond, 50 * time.Millisecond}
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read from a dead end: got %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	if _, err := s.Write([]byte("hello")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("write to one that does not read: got %v, want %v", err, os.ErrDeadlineExceeded)
+	}
 }
 
 func TestDoorClosesWhenNobodyComes(t *testing.T) {

@@ -24,17 +24,20 @@ const unread = 30 * time.Second
 
 // steady is a connection that ends when the other end is dead, stopped or
 // does not listen.
-type steady struct{ net.Conn }
+type steady struct {
+	net.Conn
+	silence, unread time.Duration
+}
 
 func (s steady) Read(b []byte) (int, error) {
-	if err := s.SetReadDeadline(time.Now().Add(Silence)); err != nil {
+	if err := s.SetReadDeadline(time.Now().Add(s.silence)); err != nil {
 		return 0, err
 	}
 	return s.Conn.Read(b)
 }
 
 func (s steady) Write(b []byte) (int, error) {
-	if err := s.SetWriteDeadline(time.Now().Add(unread)); err != nil {
+	if err := s.SetWriteDeadline(time.Now().Add(s.unread)); err != nil {
 		return 0, err
 	}
 	return s.Conn.Write(b)
