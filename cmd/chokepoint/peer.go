@@ -68,7 +68,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 		return &hinted{fmt.Errorf("wait at port %d: %v", o.port, underlying(err)), "another peer may be waiting there; --port chooses another one"}
 	}
 	code := pair.NewCode()
-	if err := o.show(code, p); err != nil {
+	if err := o.show(ctx, code, p); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	served := registry.Peer{Ports: ports}
@@ -101,8 +101,8 @@ func (o peerOptions) check() (ports [2]int, err error) {
 }
 
 // show tells how to come here.
-func (o peerOptions) show(code host.Secret, p *program) error {
-	own, err := lab.OwnAddresses()
+func (o peerOptions) show(ctx context.Context, code host.Secret, p *program) error {
+	own, err := lab.OwnAddresses(ctx)
 	if err != nil {
 		return err
 	}

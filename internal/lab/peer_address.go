@@ -101,18 +101,26 @@ func (p *pairing) findTarget(ctx context.Context, address string, ip int) (netip
 	return netip.Addr{}, errors.New("the peer has no address for it")
 }
 
-// OwnAddresses are those of this machine by which others reach it, those of
-// the loopback device last.
-func OwnAddresses() ([]netip.Addr, error) {
+// elsewhere are addresses that nobody has (RFC 5737, RFC 3849).
+var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
+
+// OwnAddresses are those of this machine by which others may reach it: first
+// those that it uses towards the world, those of the loopback device last.
+func OwnAddresses(ctx context.Context) ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("list the machine's addresses: %w", err)
 	}
 	var out, loop []netip.Addr
+	for _, far := range elsewhere {
+		if a, err := sourceTo(ctx, far); err == nil && usable(a) {
+			out = append(out, a)
+		}
+	}
 	for _, a := range all {
 		p, err := netip.ParsePrefix(a.String())
 		switch {
-		case err != nil || !usable(p.Addr()):
+		case err != nil || !usable(p.Addr()) || slices.Contains(out, p.Addr().Unmap()):
 		case p.Addr().IsLoopback():
 			loop = append(loop, p.Addr().Unmap())
 		default:

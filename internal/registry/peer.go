@@ -31,7 +31,7 @@ type Peer struct {
 
 // Serve serves one controller until it leaves.
 func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
-	handlers, err := p.handlers(v.Local.Addr(), v.Remote.Addr())
+	handlers, err := p.handlers(ctx, v.Local.Addr(), v.Remote.Addr())
 	if err != nil {
 		v.Close()
 		return err
@@ -40,8 +40,8 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 }
 
 // handlers are what a controller at remote, who has come to local, may ask for.
-func (p Peer) handlers(local, remote netip.Addr) (map[string]host.Handler, error) {
-	own, err := lab.OwnAddresses()
+func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[string]host.Handler, error) {
+	own, err := lab.OwnAddresses(ctx)
 	if err != nil {
 		return nil, err
 	}
