@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -36,6 +37,9 @@ type BaseOptions struct {
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
 	MaxTunnels int // that a lab carries side by side
 }
+
+// maxStreams is of UDP; an engine says how many it carries of TCP.
+const maxStreams = 10_000
 
 // copies are names for cells that are the same.
 var copies = [...]string{"a", "b", "c", "d"}
@@ -93,7 +97,7 @@ func trafficFactors(o BaseOptions) []Factor {
 		choice("protocol", "transport protocol", "tcp", []string{"tcp", "udp"}),
 		{
 			Name: "streams", Doc: "parallel flows in each direction", Base: true, Default: "1",
-			Parse: Whole(1, 1024),
+			Parse: Whole(1, maxStreams),
 		},
 		choice("direction", "where the data goes; up is client to server", record.Up,
 			[]string{record.Up, record.Down, record.Both}),
@@ -116,13 +120,56 @@ func trafficFactors(o BaseOptions) []Factor {
 			Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Base: true,
 			Default: "flat", Parse: parseRate, Applies: udp,
 		},
-		choice("congestion", "TCP congestion control", o.Congestions[0], o.Congestions,
-			func(f *Factor) { f.Applies = tcp }),
+		choice("congestion", "TCP congestion control; streams take several, joined by +, in turn", o.Congestions[0], o.Congestions,
+			func(f *Factor) { f.Applies, f.Parse = tcp, severalOf(f.Parse) }),
 		choice("engine", "load generator", o.Engines[0], o.Engines),
+		{
+			Name: "pacing", Unit: "bit/s", Doc: "TCP payload of all streams together, at which the kernel paces them",
+			Parse: parsePacing, Applies: tcp,
+		},
+		{
+			Name: "mss", Unit: "bytes", Doc: "TCP segment size asked for; from the path's MTU if not given",
+			Parse: Whole(minSegment, maxSegment), Applies: tcp,
+		},
+		{
+			Name: "socket_buffer", Unit: "bytes", Doc: "buffers of each TCP socket, both ways; tuned by the kernel if not given",
+			Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
+		},
+		{
+			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Levels: []string{"on", "off"},
+			Parse: Choice("on", "off"), Applies: tcp,
+		},
+		{Name: "dscp", Doc: "differentiated services code point of what is sent", Parse: Whole(0, 63)},
 		{
 			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
 			Levels: copies[:], Parse: Choice(copies[:]...),
 		},
+	}
+}
+
+// Bounds of TCP's own settings: the kernel's least segment (TCP_MIN_MSS), what
+// fits an IP packet, the kernel's least receive buffer, and far more than any
+// path holds.
+const (
+	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
+	minBuffer, maxBuffer   = 4608, 1 << 30
+)
+
+// severalOf reads levels joined by "+", each once.
+func severalOf(parse func(string) (string, error)) func(string) (string, error) {
+	return func(text string) (string, error) {
+		var seen []string
+		for part := range strings.SplitSeq(text, "+") {
+			level, err := parse(part)
+			if err != nil {
+				return "", err
+			}
+			if slices.Contains(seen, level) {
+				return "", &LevelError{Text: text, Want: "a list that names each once"}
+			}
+			seen = append(seen, level)
+		}
+		return strings.Join(seen, "+"), nil
 	}
 }
 

@@ -90,6 +90,14 @@ func parseRate(text string) (string, error) {
 	return rateText(float64(rate)), nil
 }
 
+func parsePacing(text string) (string, error) {
+	rate, err := unit.ParseBitrate(text)
+	if err != nil || rate <= 0 || rate > maxRate {
+		return "", &LevelError{Text: text, Want: "a bit rate such as 300M"}
+	}
+	return rateText(float64(rate)), nil
+}
+
 // rateText is the canonical text of a bit rate: the largest prefix that
 // leaves a number of at least one.
 func rateText(v float64) string {

@@ -86,7 +86,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"no level", "matrix: {ip: []}\n", "1:14: ip has no level", ""},
 	{"null level", "matrix: {ip: [4, ]}\nmethod: {}\ninclude: [{ip: [~]}]\n", "3:17: entry 1 of ip is empty", ""},
 	{"level twice", "matrix: {rate: [1G, 1000M]}\n", "1:21: rate has the level 1G twice", ""},
-	{"octal level", "matrix: {streams: 010}\n", `1:19: streams: "010" is not a whole number from 1 to 1024`, ""},
+	{"octal level", "matrix: {streams: 010}\n", `1:19: streams: "010" is not a whole number from 1 to 10000`, ""},
 	{"mtu too small", "matrix: {mtu: 575}\n", `1:15: mtu: "575" is not a whole number from 576 to 65535`, ""},
 	{"mtu too large", "matrix: {mtu: 65536}\n", `1:15: mtu: "65536" is not a whole number from 576 to 65535`, ""},
 	{"error of a knob", "matrix: {broken: 1}\n", "1:18: broken: never right", ""},

@@ -105,7 +105,12 @@ func TestListResolvesNames(t *testing.T) {
 
 func TestBaseLevels(t *testing.T) {
 	for _, tc := range []struct{ factor, text, want string }{
-		{"streams", "4", "4"}, {"streams", "1024", "1024"}, {"streams", "1025", ""}, {"streams", "0", ""},
+		{"congestion", "bbr", "bbr"}, {"congestion", "cubic+bbr", "cubic+bbr"}, {"congestion", "bbr+bbr", ""},
+		{"congestion", "cubic+", ""}, {"congestion", "cubic+vegas", ""},
+		{"pacing", "300M", "300M"}, {"pacing", "flat", ""}, {"pacing", "0", ""},
+		{"mss", "88", "88"}, {"mss", "87", ""}, {"mss", "65496", ""}, {"socket_buffer", "4608", "4608"}, {"socket_buffer", "4607", ""},
+		{"dscp", "63", "63"}, {"dscp", "64", ""}, {"ecn", "on", "on"}, {"ecn", "1", ""},
+		{"streams", "4", "4"}, {"streams", "10000", "10000"}, {"streams", "10001", ""}, {"streams", "0", ""},
 		{"streams", "010", ""}, {"streams", "1_000", ""}, {"streams", "2.5", ""}, {"streams", "+4", ""},
 		{"streams", "0x4", ""}, {"streams", "1e2", ""}, {"streams", "", ""}, {"streams", "-1", ""},
 		{"mtu", "576", "576"}, {"mtu", "575", ""}, {"mtu", "65536", ""},

@@ -316,9 +316,11 @@ type Load struct {
 	Streams    int           `json:"streams"`
 	IP         int           `json:"ip"`                    // 4 or 6
 	PacketSize int           `json:"packet_size,omitempty"` // IP length, UDP and echo
-	RateBps    float64       `json:"rate_bps,omitempty"`    // all streams together, UDP payload bits; 0 = flat out
-	Congestion string        `json:"congestion,omitempty"`
+	RateBps    float64       `json:"rate_bps,omitempty"`    // all streams together, payload bits, in equal shares; 0 = flat out
+	Congestion string        `json:"congestion,omitempty"`  // of each stream; several joined by "+" are taken in turn
 	MSS        int           `json:"mss,omitempty"`
+	DSCP       int           `json:"dscp,omitempty"`         // 0 to 63
+	Buffer     int           `json:"buffer_bytes,omitempty"` // of each TCP socket, both ways; 0 = the kernel tunes it
 	Tunnels    int           `json:"tunnels,omitempty"` // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
 	Opener     string        `json:"opener"`            // "near" or "far": who connects
 	Port       int           `json:"port"`              // first port of the listening side
@@ -382,6 +384,8 @@ type TCP struct {
 	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
 	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`
 	MinRTTNs      int64  `json:"min_rtt_ns"`
+	ECN           bool   `json:"ecn,omitempty"`          // both ends agreed to it
+	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments that arrived marked, in the window
 	Series        *Table `json:"series,omitempty"` // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
 
@@ -390,8 +394,11 @@ type EndUsage struct {
 	Node      string  `json:"node"`
 	UserNs    int64   `json:"user_ns"`
 	SystemNs  int64   `json:"system_ns"`
-	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system of each stream's thread
+	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system of each thread that carries streams
 	CPUs      []int   `json:"cpus,omitempty"`       // allowed cores
+	// MemoryBytes is what the process had resident at most; what the kernel
+	// holds in socket buffers is not in it.
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 }
 
 // Latency is what a probe of one path saw. RTT holds one entry per probe sent

@@ -38,7 +38,8 @@ type demand struct {
 
 // base are the factors that no knob applies by their own name.
 var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
-	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels"}
+	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels",
+	"pacing", "mss", "socket_buffer", "dscp"}
 
 // ask computes the demand of a row. knobs is the order in which settings are
 // made; a setting is placed on every device under test of its kind unless
@@ -73,10 +74,13 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	number("streams", &d.load.Streams)
 	d.load.Tunnels = d.tunnel.Count
 	number("packet_size", &d.load.PacketSize)
+	number("mss", &d.load.MSS)
+	number("socket_buffer", &d.load.Buffer)
+	number("dscp", &d.load.DSCP)
 	if f["nat"] == "forward" {
 		d.load.Opener = "far"
 	}
-	if rate := f["rate"]; rate != "" && rate != "flat" && err == nil {
+	if rate := f["rate"] + f["pacing"]; rate != "" && rate != "flat" && err == nil { // of UDP or of TCP
 		var b unit.Bitrate
 		b, err = unit.ParseBitrate(rate)
 		d.load.RateBps = float64(b)
@@ -95,6 +99,14 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// switched is the value of a kernel setting that is on or off.
+func switched(level string) string {
+	if level == "on" {
+		return "1"
+	}
+	return "0"
 }
 
 // wholeSeconds rounds up, so that the conductor's window is the engine's.
@@ -117,6 +129,10 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		case knob == "nat":
 			if f[name] != "off" && len(t.Routers) > 0 {
 				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t), Value: f[name]})
+			}
+		case knob == "ecn" && !placed: // asked for by the end that opens, agreed to by the other
+			for _, end := range []string{t.Near, t.Far} {
+				out = append(out, record.Setting{Knob: "sysctl:net.ipv4.tcp_ecn", Node: end, Value: switched(f[name])})
 			}
 		case knob == "offload" && !placed:
 			out = append(out, everywhere(knob, f[name], t)...)

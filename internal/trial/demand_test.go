@@ -129,6 +129,13 @@ func TestAsk(t *testing.T) {
 		{"udp flat out", "protocol=udp; packet_size=64; rate=flat; congestion=", record.RowLoad, func(d *demand) {
 			d.load.Protocol, d.load.PacketSize, d.load.Congestion = "udp", 64, ""
 		}},
+		{"tcp with settings of its own", "pacing=300M; mss=1000; socket_buffer=65536; dscp=46; congestion=cubic+bbr", record.RowLoad, func(d *demand) {
+			d.load.RateBps, d.load.MSS, d.load.Buffer, d.load.DSCP, d.load.Congestion = 300e6, 1000, 65536, 46, "cubic+bbr"
+		}},
+		{"both ends ask for ECN", "ecn=on", record.RowLoad, func(d *demand) {
+			d.settings = []record.Setting{{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"},
+				{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "server", Value: "1"}}
+		}},
 		{"a verification is short and not warmed up", "", record.RowVerify, func(d *demand) {
 			d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
 		}},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,21 @@ func processCPU() (user, system int64) {
 		return 0, 0
 	}
 	return u.Utime.Nano(), u.Stime.Nano()
+}
+
+// peakMemory is the most that was resident of this process, or 0 where the
+// kernel does not say.
+func peakMemory() int64 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "\nVmHWM:")
+	if f := strings.Fields(rest); len(f) > 1 && f[1] == "kB" {
+		n, _ := strconv.ParseInt(f[0], 10, 64)
+		return n << 10
+	}
+	return 0
 }
 
 // pinProcess limits all threads of this process, and those they will start,

@@ -50,6 +50,9 @@ func checkIperf3(load record.Load) check.Answer {
 	if load.Tunnels > 1 {
 		return check.Not("iperf3 sends all its streams to one address, and each tunnel leads to another")
 	}
+	if len(congestions(load)) > 1 {
+		return check.Not("iperf3 gives all its streams one congestion control")
+	}
 	if load.Streams > 128 {
 		return check.Not("%d streams: iperf3 allows 128", load.Streams)
 	}
@@ -166,6 +169,9 @@ func iperf3Arguments(q request) []string {
 	case !clientSends:
 		args = append(args, "-R")
 	}
+	if l.DSCP > 0 {
+		args = append(args, "--dscp", strconv.Itoa(l.DSCP))
+	}
 	if l.Protocol == "udp" {
 		rate := l.RateBps / float64(max(len(flowsOf(l)), 1))
 		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-packetOverhead(l.IP)), "-b", strconv.FormatFloat(rate, 'f', 0, 64))
@@ -175,6 +181,12 @@ func iperf3Arguments(q request) []string {
 	}
 	if l.MSS > 0 {
 		args = append(args, "-M", strconv.Itoa(l.MSS))
+	}
+	if l.RateBps > 0 {
+		args = append(args, "--fq-rate", strconv.FormatFloat(l.RateBps/float64(max(len(flowsOf(l)), 1)), 'f', 0, 64))
+	}
+	if l.Buffer > 0 {
+		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it
 	}
 	return args
 }

@@ -33,8 +33,12 @@ func newMeter(flows []flow, interval time.Duration) *meter {
 	if interval <= 0 {
 		interval = defaultInterval
 	}
-	return &meter{flows: flows, interval: int64(interval)}
+	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
+
+// flowsAtOnce is how many flows are read at each tick of the series. More of
+// them are read less often: the series of all have a bounded size.
+const flowsAtOnce = 512
 
 // run ticks until the planned stop. Ticks are counted from the window's start,
 // so that an edge of the window is a tick.
@@ -98,6 +102,7 @@ func takeMark(at, late int64, tids []atomic.Int64) mark {
 func (m *meter) usage() record.EndUsage {
 	u := record.EndUsage{
 		UserNs: m.end.user - m.start.user, SystemNs: m.end.system - m.start.system, CPUs: allowedCPUs(),
+		MemoryBytes: peakMemory(),
 	}
 	for i := range m.end.threads {
 		u.ThreadsNs = append(u.ThreadsNs, max(0, m.end.threads[i]-m.start.threads[i]))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -21,9 +22,29 @@ type Native struct{}
 func (Native) Name() string { return "native" }
 
 const (
-	maxFlows        = 256
+	maxTCPFlows     = 2048
+	maxUDPFlows     = 20480                  // each takes a port of its own at the opener
+	maxDSCP         = 63                     // RFC 2474: six bits
 	defaultInterval = 100 * time.Millisecond // of the series
 )
+
+// congestions are the controls that a load names, in the order in which its
+// streams take them.
+func congestions(load record.Load) []string {
+	if load.Congestion == "" {
+		return nil
+	}
+	return strings.Split(load.Congestion, "+")
+}
+
+// congestionOf is the control of one stream, "" for the system's default.
+func congestionOf(load record.Load, k flowKey) string {
+	all := congestions(load)
+	if len(all) == 0 {
+		return ""
+	}
+	return all[(k.Stream-1)%len(all)]
+}
 
 // Check asks both nodes; a load that is impossible anywhere is answered
 // without them.
@@ -39,8 +60,15 @@ func checkLoad(load record.Load) check.Answer {
 	if load.Protocol != "tcp" && load.Protocol != "udp" {
 		return check.Not("protocol %q: want tcp or udp", load.Protocol)
 	}
-	if n := len(flowsOf(load)); n < 1 || n > maxFlows {
-		return check.Not("%d flows: want 1 to %d", n, maxFlows)
+	most := maxTCPFlows
+	if load.Protocol == "udp" {
+		most = maxUDPFlows
+	}
+	if n := len(flowsOf(load)); n < 1 || n > most {
+		return check.Not("%d flows: want 1 to %d", n, most)
+	}
+	if load.DSCP < 0 || load.DSCP > maxDSCP {
+		return check.Not("DSCP %d: want 0 to %d", load.DSCP, maxDSCP)
 	}
 	if load.IP != 4 && load.IP != 6 {
 		return check.Not("IP version %d: want 4 or 6", load.IP)

@@ -29,7 +29,7 @@ func (Native) Serve(ctx context.Context, s host.Session) error {
 		return err
 	}
 	keys := flowsOf(q.Load)
-	makeRoom(len(keys) + 4)
+	makeRoom(min(len(keys), ownThreads) + 4)
 	connect := connectTCP
 	if q.Load.Protocol == "udp" {
 		connect = connectUDP
@@ -65,34 +65,63 @@ func (Native) Serve(ctx context.Context, s host.Session) error {
 
 // checkNative answers for this node.
 func checkNative(load record.Load) check.Answer {
-	if load.Protocol != "tcp" || load.Congestion == "" {
+	if a := checkDescriptors(load); a.State != check.Yes {
+		return a
+	}
+	if load.Protocol != "tcp" {
 		return check.OK()
 	}
+	for _, cc := range congestions(load) {
+		if a := checkCongestion(cc); a.State != check.Yes {
+			return a
+		}
+	}
+	return check.OK()
+}
+
+// checkDescriptors: while connections are made, each is open twice.
+func checkDescriptors(load record.Load) check.Answer {
+	need, limit := uint64(2*len(flowsOf(load))+64), unix.Rlimit{}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return check.CouldNotTell("read the limit of open files: %v", err)
+	}
+	if limit.Cur < need {
+		return check.Not("%d flows need %d open files, and %d are allowed", len(flowsOf(load)), need, limit.Cur).
+			Hinted("raise the limit, see ulimit -n")
+	}
+	return check.OK()
+}
+
+func checkCongestion(cc string) check.Answer {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return check.CouldNotTell("open a TCP socket: %v", err)
 	}
 	defer unix.Close(fd)
-	err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, load.Congestion)
+	err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, cc)
 	switch err {
 	case nil:
 		return check.OK()
 	case unix.ENOENT:
-		return check.Not("congestion control %s: the kernel does not have it", load.Congestion).
+		return check.Not("congestion control %s: the kernel does not have it", cc).
 			Hinted("see /proc/sys/net/ipv4/tcp_available_congestion_control; a module may be missing")
 	case unix.EPERM:
-		return check.Not("congestion control %s: not allowed for ordinary users", load.Congestion).
+		return check.Not("congestion control %s: not allowed for ordinary users", cc).
 			Hinted("add it to net.ipv4.tcp_allowed_congestion_control")
 	}
-	return check.CouldNotTell("congestion control %s: %v", load.Congestion, err)
+	return check.CouldNotTell("congestion control %s: %v", cc, err)
 }
 
-// flow is one end of one stream in one direction: a connected socket and the
-// work that a thread of its own does with it.
-type flow interface {
+// crew is what one thread does: it carries one flow, or several in turn.
+type crew interface {
 	// run moves data until the phases say that it is over; it returns soon
 	// after unblock.
 	run(p *phases) error
+	name() string // in errors
+}
+
+// flow is one end of one stream in one direction.
+type flow interface {
 	// unblock ends the blocking calls of run: at first softly, so that what
 	// is under way arrives, then at once.
 	unblock(how urgency)
@@ -132,6 +161,7 @@ type lanes struct {
 	request request
 	keys    []flowKey
 	flows   []flow
+	crews   []crew // who carry the flows
 	quiet   func() // ends what keeps connections alive before the run
 	details map[string]string
 	mode    func() string // how this end sent and received; asked at the end
@@ -159,13 +189,13 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 	p := &phases{Window: w, senders: w.End + min(int64(sendersMargin), (w.Stop-w.End)/2)}
 	flows := l.flows // may outlive close in the watcher of a cancelled context
 	m := newMeter(flows, time.Duration(l.request.Load.Interval))
-	errs := make([]error, len(flows))
-	tids := make([]atomic.Int64, len(flows))
+	errs := make([]error, len(l.crews))
+	tids := make([]atomic.Int64, len(l.crews))
 	var workers sync.WaitGroup
-	for i, f := range flows {
+	for i, c := range l.crews {
 		workers.Go(func() {
 			tids[i].Store(int64(ownThread()))
-			if errs[i] = f.run(p); errs[i] != nil {
+			if errs[i] = c.run(p); errs[i] != nil {
 				p.stop.Store(true)
 				unblock(flows, atOnce)
 			}
@@ -202,7 +232,7 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 	}
 	for i, err := range errs {
 		if err != nil {
-			return nil, fmt.Errorf("stream %d %s: %w", l.keys[i].Stream, l.keys[i].Direction, err)
+			return nil, fmt.Errorf("%s: %w", l.crews[i].name(), err)
 		}
 	}
 	return l.report(m), nil
@@ -269,6 +299,7 @@ func (l *lanes) report(m *meter) *endReport {
 	r.Details["timer_late_max_ns"] = strconv.FormatInt(m.lateMax, 10)
 	r.Details["mode"] = l.mode()
 	r.Details["timer_scheduling"] = m.scheduling
+	r.Details["series_interval_ns"] = strconv.FormatInt(m.interval, 10)
 	r.Details["edge_late_ns"] = strconv.FormatInt(max(m.start.late, m.end.late), 10)
 	return r
 }

@@ -1,11 +1,16 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // socket is a descriptor that several threads use and one closes.
@@ -103,4 +108,30 @@ func bigBuffer(s *socket, forced, plain, bytes int) int {
 		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, plain, bytes)
 	}
 	return s.option(unix.SOL_SOCKET, plain)
+}
+
+// markDSCP sets the differentiated services field (RFC 2474) of what is sent.
+func markDSCP(fd int, load record.Load) error {
+	if load.DSCP == 0 {
+		return nil
+	}
+	level, option := unix.IPPROTO_IP, unix.IP_TOS
+	if load.IP == 6 {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	}
+	if err := unix.SetsockoptInt(fd, level, option, load.DSCP<<2); err != nil {
+		return fmt.Errorf("set DSCP %d: %w", load.DSCP, err)
+	}
+	return nil
+}
+
+// setPacing limits a socket to a rate. Kernels before 4.20, and those of 32
+// bits, take 32 bits of it.
+func setPacing(fd int, bytesPerSecond uint64) error {
+	const word = unsafe.Sizeof(uintptr(0))
+	b := binary.NativeEndian.AppendUint64(nil, bytesPerSecond)
+	if word == 4 {
+		b = binary.NativeEndian.AppendUint32(nil, uint32(min(bytesPerSecond, math.MaxUint32)))
+	}
+	return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, string(b))
 }

@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // introduction is how long a stranger may hold a connection open without a
@@ -40,45 +45,94 @@ func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(p
 	if err != nil {
 		return nil, err
 	}
+	way := wayTo(q.Peer, q.Load.Verify, len(keys) > ownThreads)
+	shared := newTCPBuffers(q)
 	for i, c := range conns {
-		f, err := newTCPFlow(c, q, i, keys[i])
+		f, err := newTCPFlow(c, q, i, keys[i], way)
 		if err != nil {
 			l.close()
 			return nil, err
 		}
+		conns[i] = nil
+		c.Close() // the flow has its own descriptor
+		f.prepare(shared)
 		l.flows[i] = f
 	}
-	l.mode = func() string {
-		if q.Load.Verify {
-			return "tcp: every byte verified"
-		}
-		return "tcp: write 1 MiB, receive by truncation"
-	}
-	l.details["congestion"] = l.flows[0].(*tcpFlow).congestion
+	l.crews = tcpCrews(l.flows, way.pool)
+	l.mode = way.String
+	l.details["congestion"] = tcpCongestion(l.flows)
 	return l, nil
 }
 
+// tcpCrews gives each flow a thread, or deals them to one thread per core and
+// way.
+func tcpCrews(flows []flow, pool bool) []crew {
+	var crews []crew
+	var ways [2][]int // senders, receivers
+	for i, f := range flows {
+		f := f.(*tcpFlow)
+		switch {
+		case !pool:
+			crews = append(crews, f)
+		case f.sends:
+			ways[0] = append(ways[0], i)
+		default:
+			ways[1] = append(ways[1], i)
+		}
+	}
+	for w, of := range ways {
+		for _, hand := range share(of, len(allowedCPUs())) {
+			c := &tcpPool{sends: w == 0}
+			for _, i := range hand {
+				c.flows = append(c.flows, flows[i].(*tcpFlow))
+			}
+			crews = append(crews, c)
+		}
+	}
+	return crews
+}
+
+// tcpCongestion names the controls in use, each once, in the order in which
+// streams take them.
+func tcpCongestion(flows []flow) string {
+	var names []string
+	for _, f := range flows {
+		if cc := f.(*tcpFlow).congestion; !slices.Contains(names, cc) {
+			names = append(names, cc)
+		}
+	}
+	return strings.Join(names, "+")
+}
+
 // tune sets what must be set before the connection is made.
-func tune(q request) func(network, address string, c syscall.RawConn) error {
+func tune(load record.Load, congestion string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error
-		outer := c.Control(func(fd uintptr) {
-			if q.Load.Congestion != "" {
-				err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, q.Load.Congestion)
-				if err != nil {
-					err = fmt.Errorf("set congestion control %s: %w", q.Load.Congestion, err)
-					return
-				}
-			}
-			if q.Load.MSS > 0 {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, q.Load.MSS)
-				if err != nil {
-					err = fmt.Errorf("set segment size %d: %w", q.Load.MSS, err)
-				}
-			}
-		})
+		outer := c.Control(func(fd uintptr) { err = tuneTCP(int(fd), load, congestion) })
 		return errors.Join(outer, err)
 	}
+}
+
+func tuneTCP(fd int, load record.Load, congestion string) error {
+	if congestion != "" {
+		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
+			return fmt.Errorf("set congestion control %s: %w", congestion, err)
+		}
+	}
+	if load.MSS > 0 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, load.MSS); err != nil {
+			return fmt.Errorf("set segment size %d: %w", load.MSS, err)
+		}
+	}
+	if load.Buffer > 0 {
+		s := &socket{fd: fd}
+		// The kernel doubles what is asked for, to have room for its own use.
+		bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, load.Buffer/2)
+		if got := bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, load.Buffer/2); got < load.Buffer/2*2 {
+			return fmt.Errorf("set socket buffers of %d bytes: the kernel gives %d at most", load.Buffer, got)
+		}
+	}
+	return markDSCP(fd, load)
 }
 
 func dialFlows(ctx context.Context, q request, keys []flowKey) ([]*net.TCPConn, error) {
@@ -86,7 +140,8 @@ func dialFlows(ctx context.Context, q request, keys []flowKey) ([]*net.TCPConn, 
 	for i, k := range keys {
 		way := q.wayOf(k)
 		d := net.Dialer{
-			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(way.addr, 0)), Control: tune(q), KeepAlive: -1,
+			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(way.addr, 0)),
+			Control:   tune(q.Load, congestionOf(q.Load, k)), KeepAlive: -1,
 		}
 		d.SetMultipathTCP(false)
 		target := netip.AddrPortFrom(way.peer, uint16(q.Port)).String()
@@ -160,7 +215,7 @@ func acceptFlows(ctx context.Context, q request, n int, listening func(port int)
 
 // openDoors listens on each way, everywhere on the same port.
 func openDoors(ctx context.Context, q request) (doors []net.Listener, port int, err error) {
-	lc := net.ListenConfig{Control: tune(q), KeepAlive: -1}
+	lc := net.ListenConfig{Control: tune(q.Load, congestionOf(q.Load, flowKey{Stream: 1})), KeepAlive: -1}
 	lc.SetMultipathTCP(false)
 	port = q.Port
 	for _, way := range q.ways() {
@@ -263,7 +318,7 @@ func (h *hall) end() {
 
 // newTCPFlow takes the descriptor out of Go's poller: a thread that blocks in
 // the kernel is what the measurement wants.
-func newTCPFlow(c *net.TCPConn, q request, i int, k flowKey) (*tcpFlow, error) {
+func newTCPFlow(c *net.TCPConn, q request, i int, k flowKey, way tcpWay) (*tcpFlow, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("take over connection: %w", err)
@@ -280,14 +335,34 @@ func newTCPFlow(c *net.TCPConn, q request, i int, k flowKey) (*tcpFlow, error) {
 		}
 		return nil, fmt.Errorf("take over connection: %w", err)
 	}
-	f := &tcpFlow{socket: socket{fd: fd}, key: k, sends: k.sends(q.Side), pattern: newPattern(q.Load.Tag, i), verify: q.Load.Verify}
-	cc, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-	if err != nil || q.Load.Congestion != "" && cc != q.Load.Congestion {
+	f := &tcpFlow{socket: socket{fd: fd}, key: k, sends: k.sends(q.Side), way: way,
+		pattern: newPattern(q.Load.Tag, i), verify: q.Load.Verify}
+	if err := f.settle(q); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("congestion control is %q after setting %q: %v", cc, q.Load.Congestion, err)
+		return nil, err
+	}
+	f.addr = f.local()
+	return f, nil
+}
+
+// settle sets what may differ between the streams of one listener.
+func (f *tcpFlow) settle(q request) error {
+	want := congestionOf(q.Load, f.key)
+	if want != "" {
+		unix.SetsockoptString(f.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, want) // read back below
+	}
+	cc, err := unix.GetsockoptString(f.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	if err != nil || want != "" && cc != want {
+		return fmt.Errorf("congestion control is %q after setting %q: %v", cc, want, err)
 	}
 	f.congestion = cc
-	f.addr = f.local()
-	f.prepare()
-	return f, nil
+	if q.Load.RateBps <= 0 || !f.sends {
+		return nil
+	}
+	// The kernel paces the payload; each stream has an equal share.
+	bytes := q.Load.RateBps / 8 / float64(len(flowsOf(q.Load)))
+	if err := setPacing(f.fd, uint64(math.Ceil(bytes))); err != nil {
+		return fmt.Errorf("pace at %.0f bytes per second: %w", bytes, err)
+	}
+	return nil
 }

@@ -27,6 +27,7 @@ type tcpFlow struct {
 	key        flowKey
 	sends      bool
 	verify     bool
+	way        tcpWay
 	pattern    pattern
 	congestion string
 	addr       string
@@ -44,21 +45,34 @@ type tcpFlow struct {
 	rcvbuf int
 }
 
+// tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
+const tcpOptionECN = 8
+
 type tcpMark struct {
 	at, bytes int64
 	info      unix.TCPInfo
 }
 
-func (f *tcpFlow) prepare() {
+// tcpBuffers are shared by the streams of one end: what a sender sends without
+// verification is the same all the time, and what a receiver truncates is not
+// stored.
+type tcpBuffers struct{ send, trunc []byte }
+
+func newTCPBuffers(q request) *tcpBuffers {
+	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)} // never touched, so never backed
+	newPattern(q.Load.Tag, 0).fill(b.send, 0)
+	return b
+}
+
+func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	f.table = record.NewTable("bytes")
 	switch {
 	case f.verify:
 		f.buffer = make([]byte, verifySize)
 	case f.sends:
-		f.buffer = make([]byte, writeSize)
-		f.pattern.fill(f.buffer, 0)
+		f.buffer = shared.send
 	default:
-		f.buffer = make([]byte, truncateSize) // never touched, so never backed
+		f.buffer = shared.trunc
 	}
 	if f.sends {
 		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
@@ -66,22 +80,35 @@ func (f *tcpFlow) prepare() {
 	}
 }
 
+func (f *tcpFlow) name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
+
+// run is for a flow with a thread of its own.
 func (f *tcpFlow) run(p *phases) error {
-	if f.sends {
-		sleepUntil(p.Begin, &p.stop)
-		return f.send(p)
+	if !f.sends {
+		return f.receive(p)
 	}
-	return f.receive(p)
+	give := func(b []byte) (int, error) { return unix.Write(f.fd, b) }
+	if f.way.gift {
+		g, err := newGiver()
+		if err != nil {
+			return err
+		}
+		defer g.close()
+		give = func(b []byte) (int, error) { return g.give(f.fd, b) }
+	}
+	sleepUntil(p.Begin, &p.stop)
+	return f.send(p, give)
 }
 
-func (f *tcpFlow) send(p *phases) error {
+func (f *tcpFlow) send(p *phases, give func([]byte) (int, error)) error {
 	for !p.stop.Load() && monotonic() < p.senders {
 		b := f.buffer
 		if f.verify {
 			f.pattern.fill(b, uint64(f.count.Load()))
 		}
 		for len(b) > 0 {
-			n, err := unix.Write(f.fd, b)
+			n, err := give(b)
+			f.count.Add(int64(max(n, 0)))
 			if err == unix.EINTR {
 				continue
 			}
@@ -91,7 +118,6 @@ func (f *tcpFlow) send(p *phases) error {
 				}
 				return fmt.Errorf("send: %w", err)
 			}
-			f.count.Add(int64(n))
 			b = b[n:]
 		}
 	}
@@ -102,35 +128,64 @@ func (f *tcpFlow) send(p *phases) error {
 // or the load was abandoned.
 func (p *phases) over(at int64) bool { return p.stop.Load() || monotonic() >= at }
 
+// receive looks by a timer where that pays, and sleeps until something comes
+// once there was nothing for a while.
 func (f *tcpFlow) receive(p *phases) error {
-	flags := unix.MSG_TRUNC
-	if f.verify {
-		flags = 0
-	}
+	patient := 0 // looks that found nothing
 	for !p.stop.Load() {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd),
-			uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
-		switch {
-		case errno == unix.EINTR:
-			continue
-		case errno != 0:
-			if p.over(p.senders) {
-				return nil
-			}
-			return fmt.Errorf("receive: %w", errno)
-		case n == 0:
-			// The sender stops a little after the window, by its own clock.
-			if p.over(p.End) {
-				return nil
-			}
-			return fmt.Errorf("receive: the sender closed the connection before the end of the window")
+		flags := 0
+		if f.way.polled && patient < tcpPatience {
+			flags = unix.MSG_DONTWAIT
 		}
-		if f.verify {
-			f.corrupt += f.pattern.mismatches(f.buffer[:n], uint64(f.count.Load()))
+		before := f.count.Load()
+		over, err := f.take(p, flags)
+		if over || err != nil {
+			return err
 		}
-		f.count.Add(int64(n))
+		patient++
+		if got := f.count.Load() - before; got > 0 {
+			patient = 0
+		}
+		if f.way.polled {
+			nap(tcpPoll)
+		}
 	}
 	return nil
+}
+
+// Waits of a receiver that looks by a timer.
+const (
+	tcpPoll     = 50 * time.Microsecond
+	tcpPatience = 20
+)
+
+// take receives what one call gives; over tells that the stream has ended.
+func (f *tcpFlow) take(p *phases, flags int) (over bool, err error) {
+	if !f.verify {
+		flags |= unix.MSG_TRUNC
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd),
+		uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
+	switch {
+	case errno == unix.EINTR, errno == unix.EAGAIN:
+		return false, nil
+	case errno != 0:
+		if p.over(p.senders) {
+			return true, nil
+		}
+		return false, fmt.Errorf("receive: %w", errno)
+	case n == 0:
+		// The sender stops a little after the window, by its own clock.
+		if p.over(p.End) {
+			return true, nil
+		}
+		return false, fmt.Errorf("receive: the sender closed the connection before the end of the window")
+	}
+	if f.verify {
+		f.corrupt += f.pattern.mismatches(f.buffer[:n], uint64(f.count.Load()))
+	}
+	f.count.Add(int64(n))
+	return false, nil
 }
 
 func (f *tcpFlow) unblock(how urgency) {
@@ -233,6 +288,7 @@ func (f *tcpFlow) report() flowReport {
 		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
 		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
+		ECN:           e.Options&tcpOptionECN != 0, DeliveredCE: int64(e.Delivered_ce) - int64(s.Delivered_ce),
 	}
 	return r
 }

@@ -37,6 +37,9 @@ func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(p
 		l.close()
 		return nil, err
 	}
+	for _, f := range l.flows {
+		l.crews = append(l.crews, f.(*udpFlow))
+	}
 	l.mode = l.udpMode
 	f := l.flows[0].(*udpFlow)
 	l.details["rcvbuf_bytes"] = strconv.Itoa(f.rcvbuf) // of each socket

@@ -75,6 +75,8 @@ func newUDPFlow(fd int, q request, i int, k flowKey, flows int) *udpFlow {
 	return f
 }
 
+func (f *udpFlow) name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
+
 func (f *udpFlow) run(p *phases) error {
 	if f.sends {
 		return f.send(p)

@@ -1,0 +1,114 @@
+package traffic
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownThreads is up to how many flows have a thread each. More of them share
+// one thread per core and way, so that thousands cost no thousands of stacks
+// and no switching between them.
+const ownThreads = 32
+
+// poolWrite is what one stream is given at a time, before the next one's turn.
+const poolWrite = 256 << 10
+
+// share deals n flows to at most parts hands, each as many as the others.
+func share(flows []int, parts int) [][]int {
+	var hands [][]int
+	for i := range min(parts, len(flows)) {
+		var hand []int
+		for j := i; j < len(flows); j += min(parts, len(flows)) {
+			hand = append(hand, flows[j])
+		}
+		hands = append(hands, hand)
+	}
+	return hands
+}
+
+// tcpPool carries several streams of one way on one thread.
+type tcpPool struct {
+	flows []*tcpFlow
+	sends bool
+	open  int // flows that are not yet at their end
+}
+
+func (c *tcpPool) name() string {
+	first, last := c.flows[0].key, c.flows[len(c.flows)-1].key
+	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
+}
+
+func (c *tcpPool) run(p *phases) error {
+	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open an epoll: %w", err)
+	}
+	defer unix.Close(poll)
+	ready := uint32(unix.EPOLLIN)
+	if c.sends {
+		ready = unix.EPOLLOUT
+	}
+	for i, f := range c.flows {
+		if err := unix.SetNonblock(f.fd, true); err != nil {
+			return fmt.Errorf("stream %d: %w", f.key.Stream, err)
+		}
+		e := unix.EpollEvent{Events: ready, Fd: int32(i)}
+		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, f.fd, &e); err != nil {
+			return fmt.Errorf("watch stream %d: %w", f.key.Stream, err)
+		}
+	}
+	c.open = len(c.flows)
+	if c.sends {
+		sleepUntil(p.Begin, &p.stop)
+	}
+	return c.serve(p, poll)
+}
+
+// serve gives each stream that is ready its turn.
+func (c *tcpPool) serve(p *phases, poll int) error {
+	events := make([]unix.EpollEvent, min(len(c.flows), 256))
+	for c.open > 0 && !p.stop.Load() && !(c.sends && monotonic() >= p.senders) {
+		n, err := unix.EpollWait(poll, events, int(glance.Milliseconds()))
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("wait for the streams: %w", err)
+		}
+		for _, e := range events[:max(n, 0)] {
+			f := c.flows[e.Fd]
+			over, err := f.turn(p)
+			if err != nil {
+				return fmt.Errorf("stream %d: %w", f.key.Stream, err)
+			}
+			if over {
+				c.open--
+				unix.EpollCtl(poll, unix.EPOLL_CTL_DEL, f.fd, nil)
+			}
+		}
+		if !c.sends && n > 0 && c.flows[0].way.polled {
+			nap(tcpPoll)
+		}
+	}
+	return nil
+}
+
+// turn moves what one call moves; over tells that the stream has ended.
+func (f *tcpFlow) turn(p *phases) (over bool, err error) {
+	if !f.sends {
+		return f.take(p, unix.MSG_DONTWAIT)
+	}
+	b := f.buffer[:min(len(f.buffer), poolWrite)]
+	if f.verify {
+		f.pattern.fill(b, uint64(f.count.Load()))
+	}
+	n, err := unix.Write(f.fd, b)
+	switch {
+	case err == nil:
+		f.count.Add(int64(n))
+		return false, nil
+	case err == unix.EAGAIN, err == unix.EINTR:
+		return false, nil
+	case p.over(p.senders):
+		return true, nil
+	}
+	return false, fmt.Errorf("send: %w", err)
+}

@@ -1,0 +1,114 @@
+package traffic
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// tcpWay is how one end moves the bytes of its streams. Which way pays was
+// measured: see docs/performance.md.
+type tcpWay struct {
+	verify bool
+	pool   bool // several streams share a thread
+	// gift gives the kernel the payload's pages instead of a copy of them. It
+	// pays where the kernel cuts segments by itself, and costs where a device
+	// takes them whole.
+	gift bool
+	// polled looks by a timer instead of being woken. It pays where every
+	// packet would wake the receiver: where the device does not join them.
+	polled bool
+}
+
+// wayTo chooses by what the device to the other end leaves to the kernel.
+// What is unknown is taken for a device that helps.
+func wayTo(to netip.Addr, verify, pool bool) tcpWay {
+	w := tcpWay{verify: verify, pool: pool}
+	dev, err := kernel.RouteDevice(to)
+	if err != nil {
+		return w
+	}
+	features, err := kernel.Features(dev)
+	if err != nil {
+		return w
+	}
+	return w.with(features, to)
+}
+
+func (w tcpWay) with(features map[string]bool, to netip.Addr) tcpWay {
+	segments := "tx-tcp-segmentation"
+	if to.Is6() {
+		segments = "tx-tcp6-segmentation"
+	}
+	whole, known := features[segments]
+	w.gift = known && !whole && !w.verify && !w.pool
+	joins, known := features["rx-gro"]
+	w.polled = known && !joins
+	return w
+}
+
+// String names the way, for the result.
+func (w tcpWay) String() string {
+	send, take := "write 1 MiB", "truncating"
+	switch {
+	case w.verify:
+		send, take = "write 256 KiB", "every byte verified"
+	case w.gift:
+		send = "vmsplice 1 MiB"
+	case w.pool:
+		send = "write 256 KiB in turn"
+	}
+	if w.polled {
+		take += fmt.Sprintf(", polled after %v", tcpPoll)
+	}
+	threads := "a thread per stream"
+	if w.pool {
+		threads = "threads shared by streams"
+	}
+	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
+}
+
+// giver hands pages to a socket through a pipe. The pages are never written
+// to, so that what is still under way stays as it was sent.
+type giver struct{ in, out int }
+
+func newGiver() (*giver, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	// Without the right to a large pipe its usual size must do.
+	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
+	return &giver{in: p[1], out: p[0]}, nil
+}
+
+func (g *giver) close() {
+	unix.Close(g.in)
+	unix.Close(g.out)
+}
+
+// give sends b and returns how much of it the socket took.
+func (g *giver) give(fd int, b []byte) (int, error) {
+	iov := unix.Iovec{Base: &b[0]}
+	iov.SetLen(len(b))
+	piped, err := unix.Vmsplice(g.in, []unix.Iovec{iov}, 0)
+	if err != nil {
+		return 0, err
+	}
+	sent := 0
+	for sent < piped {
+		n, err := unix.Splice(g.out, nil, fd, nil, piped-sent, unix.SPLICE_F_MOVE)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return sent, err
+		}
+		sent += int(n)
+	}
+	return sent, nil
+}
