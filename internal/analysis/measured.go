@@ -89,6 +89,7 @@ func (m *measured) addPackets(tr *record.Traffic) {
 		return
 	}
 	var sum record.Packets
+	var twice, late seenBy
 	var rate, offered float64
 	for i := range tr.Flows {
 		f := &tr.Flows[i]
@@ -100,21 +101,44 @@ func (m *measured) addPackets(tr *record.Traffic) {
 		sum.Sent += p.Sent
 		sum.Unsent += p.Unsent
 		sum.Lost += p.Lost
-		sum.Duplicates += p.Duplicates
-		sum.Reordered += p.Reordered
+		twice.add(p.Duplicates)
+		late.add(p.Reordered)
 		rate += float64(p.Received) / (float64(f.ReceiverNs) / 1e9)
 		offered += float64(p.Sent) / (float64(f.SenderNs) / 1e9)
 	}
 	m.set(packetRate, rate)
 	m.set(offeredRate, offered)
-	m.set(duplicates, float64(sum.Duplicates))
-	m.set(reordered, float64(sum.Reordered))
+	m.setSeen(duplicates, twice)
+	m.setSeen(reordered, late)
 	if sum.Sent == 0 {
 		m.lack("nothing was sent", lossRatio, unsentRatio)
 		return
 	}
-	m.set(lossRatio, float64(sum.Lost)/float64(sum.Sent))
-	m.set(unsentRatio, float64(sum.Unsent)/float64(sum.Sent+sum.Unsent))
+	intended := float64(sum.Sent + sum.Unsent)
+	m.set(lossRatio, float64(sum.Lost+sum.Unsent)/intended)
+	m.set(unsentRatio, float64(sum.Unsent)/intended)
+}
+
+// seenBy adds up a count that some ways of counting packets cannot see.
+type seenBy struct {
+	sum   int64
+	blind bool
+}
+
+func (s *seenBy) add(n *int64) {
+	if n == nil {
+		s.blind = true
+		return
+	}
+	s.sum += *n
+}
+
+func (m *measured) setSeen(name string, s seenBy) {
+	if s.blind {
+		m.lack("this way of counting packets does not see them", name)
+		return
+	}
+	m.set(name, float64(s.sum))
 }
 
 func (m *measured) addTCP(tr *record.Traffic) {

@@ -22,7 +22,7 @@ func trafficMetrics() []record.Metric {
 		path(goodputDown, "bit/s", record.Higher, "the part of goodput_bps that went from far to near, when both directions were loaded"),
 		path(packetRate, "pps", record.Higher, "UDP packets that arrived in the window, without duplicates, per second"),
 		path(offeredRate, "pps", "", "UDP packets that the sender really sent, per second"),
-		path(lossRatio, "ratio", record.Lower, "UDP packets of the window that never arrived ÷ those sent"),
+		path(lossRatio, "ratio", record.Lower, "UDP packets that never arrived or that the sender could not send ÷ those that the rate asked for in the window"),
 		path(unsentRatio, "ratio", record.Lower, "UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
 		path(duplicates, "count", record.Lower, "UDP packets that arrived again"),
 		path(reordered, "count", record.Lower, "UDP packets that arrived after one with a higher number (RFC 4737)"),

@@ -143,7 +143,7 @@ func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction str
 		size := 64
 		fmt.Sscan(f["packet_size"], &size)
 		n := flow.ReceivedBytes / int64(size-28)
-		flow.Packets = &record.Packets{Sent: n + 100, Received: n, Lost: 100, Size: size}
+		flow.Packets = &record.Packets{Sent: n + 100, Received: n, Lost: 100, Size: size, Duplicates: new(int64), Reordered: new(int64)}
 		return flow
 	}
 	window := w.End - w.Start

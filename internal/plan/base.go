@@ -120,6 +120,14 @@ func trafficFactors(o BaseOptions) []Factor {
 			Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Base: true,
 			Default: "flat", Parse: parseRate, Applies: udp,
 		},
+		{
+			Name: "udp_mode", Doc: "datagrams one by one with order and delay, or counted by length at the highest rate; exact if not given",
+			Levels: []string{record.UDPExact, record.UDPCount}, Parse: Choice(record.UDPExact, record.UDPCount), Applies: udp,
+		},
+		{
+			Name: "udp_trains", Doc: "whether the sender may give the kernel many datagrams in one write; auto if not given",
+			Levels: []string{"auto", record.TrainsOff}, Parse: Choice("auto", record.TrainsOff), Applies: udp,
+		},
 		choice("congestion", "TCP congestion control; streams take several, joined by +, in turn", o.Congestions[0], o.Congestions,
 			func(f *Factor) { f.Applies, f.Parse = tcp, severalOf(f.Parse) }),
 		choice("engine", "load generator", o.Engines[0], o.Engines),

@@ -109,6 +109,7 @@ func TestBaseLevels(t *testing.T) {
 		{"congestion", "cubic+", ""}, {"congestion", "cubic+vegas", ""},
 		{"pacing", "300M", "300M"}, {"pacing", "flat", ""}, {"pacing", "0", ""},
 		{"mss", "88", "88"}, {"mss", "87", ""}, {"mss", "65496", ""}, {"socket_buffer", "4608", "4608"}, {"socket_buffer", "4607", ""},
+		{"udp_mode", "count", "count"}, {"udp_mode", "fast", ""}, {"udp_trains", "off", "off"}, {"udp_trains", "on", ""},
 		{"dscp", "63", "63"}, {"dscp", "64", ""}, {"ecn", "on", "on"}, {"ecn", "1", ""},
 		{"streams", "4", "4"}, {"streams", "10000", "10000"}, {"streams", "10001", ""}, {"streams", "0", ""},
 		{"streams", "010", ""}, {"streams", "1_000", ""}, {"streams", "2.5", ""}, {"streams", "+4", ""},

@@ -321,15 +321,24 @@ type Load struct {
 	MSS        int           `json:"mss,omitempty"`
 	DSCP       int           `json:"dscp,omitempty"`         // 0 to 63
 	Buffer     int           `json:"buffer_bytes,omitempty"` // of each TCP socket, both ways; 0 = the kernel tunes it
-	Tunnels    int           `json:"tunnels,omitempty"` // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
-	Opener     string        `json:"opener"`            // "near" or "far": who connects
-	Port       int           `json:"port"`              // first port of the listening side
+	Tunnels    int           `json:"tunnels,omitempty"`      // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
+	Opener     string        `json:"opener"`                 // "near" or "far": who connects
+	Port       int           `json:"port"`                   // first port of the listening side
 	Verify     bool          `json:"verify,omitempty"`
+	UDPMode    string        `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
+	Trains     string        `json:"trains,omitempty"`   // "off": UDP datagrams are given to the kernel one by one
 	Warmup     time.Duration `json:"warmup_ns"`
 	Duration   time.Duration `json:"duration_ns"`
 	Interval   time.Duration `json:"interval_ns"` // of the series; for echo: between probes
 	Tag        string        `json:"tag"`         // random text that tells this trial's packets apart
 }
+
+// Ways to count UDP, and whether datagrams are sent as trains.
+const (
+	UDPExact  = "exact" // each datagram by its number and time
+	UDPCount  = "count" // by length: several may be sent and received as one
+	TrainsOff = "off"
+)
 
 // Traffic is what an engine reported of one trial.
 type Traffic struct {
@@ -341,6 +350,9 @@ type Traffic struct {
 	Raw     []byte              `json:"raw,omitempty"`
 	Details map[string]string   `json:"details,omitempty"` // what was really used: cc, buffers, mode
 	Caveats []Caveat            `json:"caveats,omitempty"`
+	// RateError is the rate that was sent, by that of the load, minus one;
+	// absent flat out.
+	RateError *float64 `json:"rate_error_ratio,omitempty"`
 }
 
 // Flow is one stream in one direction. Byte counts are application payload;
@@ -362,17 +374,42 @@ type Flow struct {
 	Corrupt       int64    `json:"corrupt_bytes,omitempty"`
 }
 
-// Packets counts the datagrams of the measured window; each carries its
-// sequence number and whether it belongs to the window, so the counts are
-// exact: Sent = Received + Lost.
+// Packets counts the datagrams of the measured window, each of which says
+// whether it belongs to it, so that the counts are exact: Sent = Received +
+// Lost. What a way of counting cannot see is absent.
 type Packets struct {
-	Sent       int64 `json:"sent"`
-	Unsent     int64 `json:"unsent"`   // intended by the rate but not sent
-	Received   int64 `json:"received"` // without duplicates
-	Lost       int64 `json:"lost"`     // counted from gaps and the missing tail
-	Duplicates int64 `json:"duplicates"`
-	Reordered  int64 `json:"reordered"` // arrived after a higher number (RFC 4737)
-	Size       int   `json:"size"`      // IP length of each
+	Sent       int64           `json:"sent"`
+	Unsent     int64           `json:"unsent"`               // intended by the rate but not sent
+	Received   int64           `json:"received"`             // without duplicates, where they can be told
+	Lost       int64           `json:"lost"`                 // counted from gaps and the missing tail
+	Duplicates *int64          `json:"duplicates,omitempty"` // absent where datagrams are counted by length
+	Reordered  *int64          `json:"reordered,omitempty"`  // arrived after a higher number (RFC 4737); absent likewise
+	Gaps       []Gap           `json:"gaps,omitempty"`       // runs of lost packets, by length
+	Delay      *DelayVariation `json:"delay_variation,omitempty"`
+	Size       int             `json:"size"` // IP length of each
+}
+
+// Gap says how often runs of so many lost packets occurred. Above 1024 the
+// length is rounded down to seven binary digits; Packets is their exact sum.
+type Gap struct {
+	Length  int64 `json:"length"`
+	Gaps    int64 `json:"gaps"`
+	Packets int64 `json:"packets"`
+}
+
+// DelayVariation is the distribution of one-way delays above the lowest of
+// the window (RFC 5481, section 4.2: PDV). Datagrams that were given to the
+// kernel together share a send time.
+type DelayVariation struct {
+	Stamps string       `json:"stamps"` // of the arrivals: "kernel" or "user"
+	Counts []DelayCount `json:"counts"`
+}
+
+// DelayCount is a bucket: packets that came at least so much later than the
+// quickest. Buckets are 64 ns wide, or a sixteenth of the delay.
+type DelayCount struct {
+	AboveNs int64 `json:"above_ns"`
+	Packets int64 `json:"packets"`
 }
 
 // TCP is the sender's TCP_INFO over the window, and its series.
@@ -386,7 +423,7 @@ type TCP struct {
 	MinRTTNs      int64  `json:"min_rtt_ns"`
 	ECN           bool   `json:"ecn,omitempty"`          // both ends agreed to it
 	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments that arrived marked, in the window
-	Series        *Table `json:"series,omitempty"` // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
+	Series        *Table `json:"series,omitempty"`       // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
 
 // EndUsage is what an engine's own process cost in the window.

@@ -39,7 +39,7 @@ type demand struct {
 // base are the factors that no knob applies by their own name.
 var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
 	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels",
-	"pacing", "mss", "socket_buffer", "dscp"}
+	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_trains"}
 
 // ask computes the demand of a row. knobs is the order in which settings are
 // made; a setting is placed on every device under test of its kind unless
@@ -74,6 +74,10 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	number("streams", &d.load.Streams)
 	d.load.Tunnels = d.tunnel.Count
 	number("packet_size", &d.load.PacketSize)
+	d.load.UDPMode = f["udp_mode"]
+	if f["udp_trains"] == record.TrainsOff {
+		d.load.Trains = record.TrainsOff
+	}
 	number("mss", &d.load.MSS)
 	number("socket_buffer", &d.load.Buffer)
 	number("dscp", &d.load.DSCP)

@@ -132,6 +132,9 @@ func TestAsk(t *testing.T) {
 		{"tcp with settings of its own", "pacing=300M; mss=1000; socket_buffer=65536; dscp=46; congestion=cubic+bbr", record.RowLoad, func(d *demand) {
 			d.load.RateBps, d.load.MSS, d.load.Buffer, d.load.DSCP, d.load.Congestion = 300e6, 1000, 65536, 46, "cubic+bbr"
 		}},
+		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; udp_trains=off", record.RowLoad, func(d *demand) {
+			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.Trains = "udp", 64, "", "count", "off"
+		}},
 		{"both ends ask for ECN", "ecn=on", record.RowLoad, func(d *demand) {
 			d.settings = []record.Setting{{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"},
 				{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "server", Value: "1"}}

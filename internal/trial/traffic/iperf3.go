@@ -50,6 +50,9 @@ func checkIperf3(load record.Load) check.Answer {
 	if load.Tunnels > 1 {
 		return check.Not("iperf3 sends all its streams to one address, and each tunnel leads to another")
 	}
+	if load.UDPMode == record.UDPCount || load.Trains != "" {
+		return check.Not("how datagrams are sent and counted is iperf3's own business")
+	}
 	if len(congestions(load)) > 1 {
 		return check.Not("iperf3 gives all its streams one congestion control")
 	}

@@ -198,7 +198,8 @@ func udpTotals(f *record.Flow, client, server *iperf3Total, clientSends bool, si
 	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender), pair.receive.length(pair.receiveSocket, receiver)
 	p := &record.Packets{Sent: wholeNumber(sender.Packets), Size: size}
 	p.Lost = min(wholeNumber(client.Lost), p.Sent)
-	p.Reordered = wholeNumber(client.OutOfOrder)
+	late := wholeNumber(client.OutOfOrder)
+	p.Reordered = &late // duplicates it does not count
 	p.Received = p.Sent - p.Lost
 	f.Packets = p
 	f.SentBytes = wholeNumber(sender.Bytes)

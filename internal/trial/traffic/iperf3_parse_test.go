@@ -61,7 +61,12 @@ func TestIperf3Goldens(t *testing.T) {
 					fmt.Fprintf(&b, " %s retransmits %d min_rtt %d mss %d info %d", f.TCP.Congestion, f.TCP.Retransmits, f.TCP.MinRTTNs, f.TCP.MSS, len(f.TCP.Series.T))
 				}
 				if f.Packets != nil {
-					fmt.Fprintf(&b, " packets %+v", *f.Packets)
+					p := f.Packets
+					fmt.Fprintf(&b, " packets {Sent:%d Unsent:%d Received:%d Lost:%d Reordered:%d Size:%d}",
+						p.Sent, p.Unsent, p.Received, p.Lost, *p.Reordered, p.Size)
+					if p.Duplicates != nil {
+						t.Errorf("%d duplicates, which iperf3 does not count", *p.Duplicates)
+					}
 				}
 				fmt.Fprintf(&b, " intervals %d %d\n", len(f.Sent.T), len(f.Received.T))
 			}
@@ -118,8 +123,22 @@ func TestIperf3Arguments(t *testing.T) {
 	}
 	q.Load.Protocol, q.Load.Direction, q.Load.Congestion, q.Load.MSS, q.Load.Warmup = "tcp", record.Down, "reno", 1200, 0
 	got = strings.Join(iperf3Arguments(q), " ")
-	if want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -R -C reno -M 1200"; got != want {
+	if want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -R -C reno -M 1200 --fq-rate 2000000"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestIperf3MarksAndSizesWhatItSends(t *testing.T) {
+	q := request{Side: "near", Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, DSCP: 46, Buffer: 1 << 20}}
+	got := strings.Join(iperf3Arguments(q), " ")
+	for _, want := range []string{"--dscp 46", "-w 524288"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("arguments %q lack %q", got, want)
+		}
+	}
+	q.Load.Congestion = "cubic+reno"
+	if a := checkIperf3(q.Load); a.State.String() != "no" {
+		t.Errorf("two congestion controls: got %v, want no", a)
 	}
 }
 

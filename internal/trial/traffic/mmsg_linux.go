@@ -13,17 +13,20 @@ type mmsghdr struct {
 }
 
 // batch is a set of datagrams for one system call; each has a fixed room of
-// its own in one buffer.
+// its own in one buffer, and one for control messages in another.
 type batch struct {
 	buffer   []byte
 	room     int
+	control  []byte
+	each     int // bytes of control per datagram
+	used     int // datagrams of the last receive
 	vectors  []unix.Iovec
 	messages []mmsghdr
 }
 
-func newBatch(n, room int) *batch {
+func newBatch(n, room, control int) *batch {
 	b := &batch{
-		buffer: make([]byte, n*room), room: room,
+		buffer: make([]byte, n*room), room: room, control: make([]byte, n*control), each: control, used: n,
 		vectors: make([]unix.Iovec, n), messages: make([]mmsghdr, n),
 	}
 	for i := range b.messages {
@@ -31,12 +34,30 @@ func newBatch(n, room int) *batch {
 		b.vectors[i].SetLen(room)
 		b.messages[i].header.Iov = &b.vectors[i]
 		b.messages[i].header.SetIovlen(1)
+		if control > 0 {
+			b.messages[i].header.Control = &b.control[i*control]
+		}
 	}
 	return b
 }
 
 // at is the room of the i-th datagram.
 func (b *batch) at(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
+
+// address makes the i-th datagram go somewhere, and with a control message;
+// nil is where the socket is connected to, and none.
+func (b *batch) address(i int, to *peer, control []byte) {
+	h := &b.messages[i].header
+	h.Name, h.Namelen = nil, 0
+	if to != nil {
+		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.raw)), to.length
+	}
+	h.Control = nil
+	if len(control) > 0 {
+		h.Control = &control[0]
+	}
+	h.SetControllen(len(control))
+}
 
 // send gives the datagrams from i to j to the kernel and returns how many it
 // took.
@@ -49,17 +70,60 @@ func (b *batch) send(fd, i, j int) (int, error) {
 	return int(n), nil
 }
 
+// sendTrain gives the datagrams from i to j to the kernel as one write, which
+// it cuts.
+func (b *batch) sendTrain(fd, i, j int) error {
+	h := &b.messages[i].header
+	b.vectors[i].SetLen((j - i) * b.room)
+	_, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), 0)
+	b.vectors[i].SetLen(b.room)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // receive takes what is there without waiting. With MSG_TRUNC a datagram's
 // length is its real one even where its room is smaller, so that only the
 // header need be copied.
 func (b *batch) receive(fd int) (int, error) {
+	if b.each > 0 { // the kernel wrote how much of it it used
+		for i := range b.used {
+			b.messages[i].header.SetControllen(b.each)
+		}
+	}
+	b.used = 0
 	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
+	b.used = int(n)
 	return int(n), nil
 }
 
 // length is the full length of the i-th received datagram.
 func (b *batch) length(i int) int { return int(b.messages[i].length) }
+
+// stamp is when the kernel received the i-th datagram, by its realtime clock;
+// 0 if it did not say.
+func (b *batch) stamp(i int) int64 {
+	have := int(b.messages[i].header.Controllen)
+	if b.each == 0 || have < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
+		return 0
+	}
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b.control[i*b.each]))
+	if h.Level != unix.SOL_SOCKET || h.Type != scmTimestampNS {
+		return 0
+	}
+	return (*unix.Timespec)(unsafe.Pointer(&b.control[i*b.each+unix.CmsgLen(0)])).Nano()
+}
+
+// stampRoom is what one time stamp takes as a control message.
+func stampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))) }
+
+// peer is an address in the kernel's form.
+type peer struct {
+	raw    unix.RawSockaddrInet6 // has room for either family
+	length uint32
+}

@@ -85,6 +85,9 @@ func checkPacketSize(load record.Load) check.Answer {
 		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the smallest are %d bytes",
 			load.PacketSize, load.IP, datagramHeader, smallest)
 	}
+	if load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount {
+		return check.Not("UDP mode %q: want exact or count", load.UDPMode)
+	}
 	if load.PacketSize > 65535 {
 		return check.Not("%d-byte packets: IP allows 65535", load.PacketSize)
 	}
@@ -178,6 +181,9 @@ type flowReport struct {
 	Announced  int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived
 	Duplicates int64 `json:"duplicates,omitempty"`
 	Reordered  int64 `json:"reordered,omitempty"`
+
+	Gaps  []record.Gap           `json:"gaps,omitempty"`
+	Delay *record.DelayVariation `json:"delay_variation,omitempty"`
 }
 
 func (r *endReport) shift(d int64) {
@@ -221,7 +227,12 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 		}
 		t.Flows = append(t.Flows, f)
 	}
+	t.RateError = rateError(load, t.Flows)
+	if load.Protocol == "udp" {
+		t.Details["udp_mode"] = udpMode(load)
+	}
 	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(t.Details)...)
+	t.Caveats = append(t.Caveats, trainCaveats(load, t.Details)...)
 	return t, nil
 }
 
@@ -261,10 +272,13 @@ func lateEdgeCaveats(details map[string]string) []record.Caveat {
 // arrivals and gaps, the sender what it sent. If no packet of the cool-down
 // arrived, the receiver could not see the missing tail, and the sender's
 // count gives it.
+//
+// In count mode nothing but their number is known of the packets.
 func joinPackets(f *record.Flow, s, r *flowReport, load record.Load) error {
-	lost := r.Lost
-	if r.Announced < 0 {
-		lost += s.Sent - r.Highest
+	lost, gaps := r.Lost, r.Gaps
+	if tail := s.Sent - r.Highest; r.Announced < 0 {
+		lost += tail
+		gaps = joinGaps(gaps, tail)
 	}
 	if s.Sent != r.Received+lost || lost < 0 {
 		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
@@ -275,8 +289,68 @@ func joinPackets(f *record.Flow, s, r *flowReport, load record.Load) error {
 	// edge is loss and not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
 	f.Packets = &record.Packets{
-		Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost,
-		Duplicates: r.Duplicates, Reordered: r.Reordered, Size: load.PacketSize,
+		Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost, Size: load.PacketSize,
+	}
+	if !counts(load) {
+		f.Packets.Duplicates, f.Packets.Reordered = &r.Duplicates, &r.Reordered
+		f.Packets.Gaps, f.Packets.Delay = gaps, r.Delay
 	}
 	return nil
+}
+
+// joinGaps adds the tail that the receiver did not know of.
+func joinGaps(list []record.Gap, tail int64) []record.Gap {
+	if tail <= 0 {
+		return list
+	}
+	g := gaps{}
+	for _, b := range list {
+		g[b.Length] = b
+	}
+	g.add(tail)
+	return g.list()
+}
+
+// udpMode is the mode of a load: what is verified is looked at one by one.
+func udpMode(load record.Load) string {
+	if load.UDPMode == record.UDPCount && !load.Verify {
+		return record.UDPCount
+	}
+	return record.UDPExact
+}
+
+// counts says whether datagrams are counted by their length only.
+func counts(load record.Load) bool { return udpMode(load) == record.UDPCount }
+
+// rateError is by how much what was offered differs from what was asked for;
+// nil flat out.
+func rateError(load record.Load, flows []record.Flow) *float64 {
+	if load.RateBps <= 0 {
+		return nil
+	}
+	rate := 0.0
+	for i := range flows {
+		if flows[i].SenderNs > 0 {
+			rate += 8e9 * float64(flows[i].SentBytes) / float64(flows[i].SenderNs)
+		}
+	}
+	e := rate/load.RateBps - 1
+	return &e
+}
+
+// trainCaveats: what crosses a virtual network as one large packet is no
+// packet of a wire.
+func trainCaveats(load record.Load, details map[string]string) []record.Caveat {
+	var caveats []record.Caveat
+	if load.Protocol == "udp" && counts(load) {
+		caveats = append(caveats, record.Caveat{Kind: "count-mode",
+			Text: "datagrams were counted by length: their order, duplicates and delays are unknown"})
+	}
+	for _, side := range []string{"near", "far"} {
+		if details[side+".uncut_trains"] == "true" {
+			caveats = append(caveats, record.Caveat{Kind: "super-packets", Text: fmt.Sprintf(
+				"the %s end's device took trains of datagrams uncut: across virtual links they are large packets, not those of a wire", side)})
+		}
+	}
+	return caveats
 }

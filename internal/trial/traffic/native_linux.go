@@ -163,6 +163,7 @@ type lanes struct {
 	flows   []flow
 	crews   []crew // who carry the flows
 	quiet   func() // ends what keeps connections alive before the run
+	shut    func() // closes what the flows share
 	details map[string]string
 	mode    func() string // how this end sent and received; asked at the end
 }
@@ -178,6 +179,10 @@ func (l *lanes) close() {
 		}
 	}
 	l.flows = nil
+	if l.shut != nil {
+		l.shut()
+		l.shut = nil
+	}
 }
 
 // run follows the timeline and returns what this end saw.

@@ -59,7 +59,7 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := got.Flows[0]
-	want := record.Packets{Sent: 100, Received: 90, Lost: 10, Size: 64}
+	want := record.Packets{Sent: 100, Received: 90, Lost: 10, Size: 64, Duplicates: new(int64), Reordered: new(int64)}
 	if diff := cmp.Diff(&want, f.Packets); diff != "" || f.Local != "a:1" || f.Remote != "b:2" || got.Details["near.mode"] != "x" {
 		t.Errorf("flow %+v (-want +got):\n%s", f, diff)
 	}

@@ -1,14 +1,17 @@
 package traffic
 
+import "math/bits"
+
 // sequence follows the sequence numbers 0, 1, 2, … of one flow's measured
 // window as they arrive. Lost is counted from gaps and taken back when a
 // number arrives late, independently of the count of arrivals, so that
 // received + lost = numbers used is a check and not a definition. A number is
 // reordered if it arrives after a higher one (RFC 4737, section 3.3).
 //
-// Which numbers were seen is remembered for the last sequenceMemory of them;
-// a number older than that can be told neither from a duplicate nor from a
-// late one, stays lost and is counted as ancient.
+// Which numbers were seen is remembered for the last of them; a number older
+// than that can be told neither from a duplicate nor from a late one, stays
+// lost and is counted as ancient. A number that leaves the memory unseen is
+// lost for good, and a run of such numbers is a gap.
 type sequence struct {
 	next       uint64 // highest seen + 1
 	received   int64
@@ -17,70 +20,106 @@ type sequence struct {
 	reordered  int64
 	ancient    int64
 	strange    int64 // beyond belief: a damaged number
-	seen       [sequenceMemory / 64]uint64
+	gaps       gaps
+	run        int64    // of the numbers that left the memory, how many of the last were lost
+	entered    uint64   // words of 64 numbers that came into the memory
+	seen       []uint64 // a ring of words
 }
 
 const (
-	sequenceMemory = 1 << 18 // numbers; 0.26 s at 1 Mpps
+	sequenceMemory = 1 << 18 // numbers of all flows of one end; 0.26 s at 1 Mpps
+	leastMemory    = 1 << 12 // numbers of one of many flows
 	sequenceLeap   = 1 << 32 // a larger step is damage, not loss
 )
+
+// newSequence remembers some numbers: a multiple of 64.
+func newSequence(numbers int) sequence { return sequence{seen: make([]uint64, numbers/64)} }
+
+// memoryOf is the share of one of several flows.
+func memoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, leastMemory) }
 
 // see takes note of one arrival.
 func (s *sequence) see(n uint64) {
 	switch {
-	case n == s.next:
-	case n > s.next:
+	case n >= s.next:
 		if n-s.next > sequenceLeap {
 			s.strange++
 			return
 		}
-		s.skip(n)
-	case s.next-n > sequenceMemory:
+		s.lost += int64(n - s.next)
+		s.reach(n / 64)
+		s.next = n + 1
+	case n/64+uint64(len(s.seen)) <= (s.next-1)/64:
 		s.ancient++
 		return
+	case s.seen[n/64%uint64(len(s.seen))]&(1<<(n%64)) != 0:
+		s.duplicates++
+		return
 	default:
-		w, bit := s.place(n)
-		if s.seen[w]&bit != 0 {
-			s.duplicates++
-			return
-		}
-		s.seen[w] |= bit
-		s.received++
 		s.reordered++
 		s.lost--
-		return
 	}
-	w, bit := s.place(n)
-	s.seen[w] |= bit
-	s.next = n + 1
+	s.seen[n/64%uint64(len(s.seen))] |= 1 << (n % 64)
 	s.received++
 }
 
-func (s *sequence) place(n uint64) (word int, bit uint64) {
-	n %= sequenceMemory
-	return int(n / 64), 1 << (n % 64)
+// reach brings the words up to the given one into the memory; those whose
+// place they take are done with.
+func (s *sequence) reach(word uint64) {
+	words := uint64(len(s.seen))
+	for done := uint64(0); s.entered <= word; s.entered++ {
+		if done == words { // the whole memory is of numbers that never came
+			s.run += 64 * int64(word+1-s.entered)
+			s.entered = word + 1
+			return
+		}
+		i := s.entered % words
+		if s.entered >= words {
+			s.retire(s.seen[i], 64)
+		}
+		s.seen[i] = 0
+		done++
+	}
 }
 
-// skip marks the numbers from next to n-1 as missing, and n as not yet seen.
-func (s *sequence) skip(n uint64) {
-	s.lost += int64(n - s.next)
-	if n-s.next >= sequenceMemory {
-		clear(s.seen[:])
-		return
+// retire enters the first n numbers of a word into the gaps.
+func (s *sequence) retire(word uint64, n int) {
+	for n > 0 {
+		if lost := min(bits.TrailingZeros64(word), n); lost > 0 {
+			s.run += int64(lost)
+			word, n = word>>lost, n-lost
+			continue
+		}
+		seen := min(bits.TrailingZeros64(^word), n)
+		s.endGap()
+		word, n = word>>seen, n-seen
 	}
-	for i := s.next; i <= n; i++ {
-		w, bit := s.place(i)
-		s.seen[w] &^= bit
+}
+
+func (s *sequence) endGap() {
+	if s.run > 0 {
+		s.gaps.add(s.run)
+		s.run = 0
 	}
 }
 
 // finish adds the tail that never arrived, once total, the count of numbers
-// used, is known. It is false if higher numbers were seen.
+// used, is known, and closes the gaps. It is false if higher numbers were
+// seen.
 func (s *sequence) finish(total uint64) bool {
 	if s.next > total {
 		return false
 	}
 	s.lost += int64(total - s.next)
 	s.next = total
+	if total == 0 {
+		return true
+	}
+	s.reach((total - 1) / 64)
+	words := uint64(len(s.seen))
+	for w := s.entered - min(s.entered, words); w < s.entered; w++ {
+		s.retire(s.seen[w%words], int(min(64, total-64*w)))
+	}
+	s.endGap()
 	return true
 }

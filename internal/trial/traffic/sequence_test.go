@@ -51,7 +51,7 @@ func TestSequenceMatchesModel(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		total := 1 + r.IntN(5000)
 		in := arrivals(r, total)
-		var s sequence
+		s := newSequence(sequenceMemory)
 		for _, n := range in {
 			s.see(n)
 		}
@@ -77,7 +77,7 @@ func TestSequenceEdges(t *testing.T) {
 		{name: "nothing arrives", total: 7, lost: 7},
 		{name: "tail is missing", in: []uint64{0, 1}, total: 5, received: 2, lost: 3},
 		{name: "head is missing", in: []uint64{3}, total: 4, received: 1, lost: 3},
-		{name: "a gap larger than the memory", in: []uint64{0, sequenceMemory + 5, 1, 5, 6, 0}, total: sequenceMemory + 6,
+		{name: "a gap larger than the memory", in: []uint64{0, sequenceMemory + 5, 1, 5, 70, 0}, total: sequenceMemory + 6,
 			received: 3, lost: sequenceMemory + 3, late: 1, old: 3},
 		{name: "around the ring", in: []uint64{sequenceMemory - 1, sequenceMemory, sequenceMemory - 1}, total: sequenceMemory + 1,
 			received: 2, lost: sequenceMemory - 1, dup: 1},
@@ -85,7 +85,7 @@ func TestSequenceEdges(t *testing.T) {
 		{name: "more than were sent", in: []uint64{9}, total: 4, received: 1, lost: 9, contradicts: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var s sequence
+			s := newSequence(sequenceMemory)
 			for _, n := range tc.in {
 				s.see(n)
 			}
@@ -106,7 +106,7 @@ func TestSequenceEdges(t *testing.T) {
 func FuzzSequence(f *testing.F) {
 	f.Add([]byte{1, 1, 0, 255, 3})
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		var s sequence
+		s := newSequence(sequenceMemory)
 		at := uint64(0)
 		for _, b := range steps {
 			at += uint64(int64(int8(b))) // may wrap below zero: a damaged number
@@ -122,7 +122,7 @@ func FuzzSequence(f *testing.F) {
 }
 
 func BenchmarkSequenceInOrder(b *testing.B) {
-	var s sequence
+	s := newSequence(sequenceMemory)
 	for i := 0; b.Loop(); i++ {
 		s.see(uint64(i))
 	}
@@ -130,7 +130,7 @@ func BenchmarkSequenceInOrder(b *testing.B) {
 
 func BenchmarkSequenceDisorder(b *testing.B) {
 	in := arrivals(rand.New(rand.NewPCG(1, 1)), 1<<16)
-	var s sequence
+	s := newSequence(sequenceMemory)
 	base := uint64(0)
 	for i := 0; b.Loop(); i++ {
 		if i == len(in) {

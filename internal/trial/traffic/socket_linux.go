@@ -66,6 +66,20 @@ func sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
+// newPeer is an address as a message names it.
+func newPeer(a netip.AddrPort) *peer {
+	p := &peer{}
+	if ip := a.Addr().Unmap(); ip.Is4() {
+		raw := (*unix.RawSockaddrInet4)(unsafe.Pointer(&p.raw))
+		raw.Family, raw.Addr, p.length = unix.AF_INET, ip.As4(), unix.SizeofSockaddrInet4
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&raw.Port))[:], a.Port())
+		return p
+	}
+	p.raw.Family, p.raw.Addr, p.length = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&p.raw.Port))[:], a.Port())
+	return p
+}
+
 func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
@@ -76,19 +90,24 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// bindUDP opens a UDP socket on an address; several may share a port, and the
-// kernel prefers the one that is connected to a packet's sender.
+// bindUDP opens a UDP socket on an address; several may share a port that is
+// asked for, and the kernel prefers the one that is connected to a packet's
+// sender. Where the kernel chooses the port it must be nobody else's: leave to
+// share it comes after.
 func bindUDP(at netip.AddrPort) (int, error) {
 	domain, sa := sockaddr(at)
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open a UDP socket: %w", err)
 	}
-	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	if at.Port() != 0 {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
 	if err := unix.Bind(fd, sa); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("bind udp %v: %w", at, err)
 	}
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	return fd, nil
 }
 

@@ -68,25 +68,21 @@ func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(p
 // way.
 func tcpCrews(flows []flow, pool bool) []crew {
 	var crews []crew
-	var ways [2][]int // senders, receivers
-	for i, f := range flows {
+	var ways [2][]*tcpFlow // receivers, senders
+	for _, f := range flows {
 		f := f.(*tcpFlow)
 		switch {
 		case !pool:
 			crews = append(crews, f)
 		case f.sends:
-			ways[0] = append(ways[0], i)
+			ways[1] = append(ways[1], f)
 		default:
-			ways[1] = append(ways[1], i)
+			ways[0] = append(ways[0], f)
 		}
 	}
 	for w, of := range ways {
-		for _, hand := range share(of, len(allowedCPUs())) {
-			c := &tcpPool{sends: w == 0}
-			for _, i := range hand {
-				c.flows = append(c.flows, flows[i].(*tcpFlow))
-			}
-			crews = append(crews, c)
+		for _, hand := range deal(of, len(allowedCPUs())) {
+			crews = append(crews, &tcpPool{flows: hand, sends: w == 1})
 		}
 	}
 	return crews

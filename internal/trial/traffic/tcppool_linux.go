@@ -14,17 +14,18 @@ const ownThreads = 32
 // poolWrite is what one stream is given at a time, before the next one's turn.
 const poolWrite = 256 << 10
 
-// share deals n flows to at most parts hands, each as many as the others.
-func share(flows []int, parts int) [][]int {
-	var hands [][]int
-	for i := range min(parts, len(flows)) {
-		var hand []int
-		for j := i; j < len(flows); j += min(parts, len(flows)) {
+// deal gives flows to at most so many hands, each as many as the others.
+func deal[F any](flows []F, hands int) [][]F {
+	var out [][]F
+	hands = min(hands, len(flows))
+	for i := range hands {
+		var hand []F
+		for j := i; j < len(flows); j += hands {
 			hand = append(hand, flows[j])
 		}
-		hands = append(hands, hand)
+		out = append(out, hand)
 	}
-	return hands
+	return out
 }
 
 // tcpPool carries several streams of one way on one thread.

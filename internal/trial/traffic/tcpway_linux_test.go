@@ -93,14 +93,14 @@ func TestTCPWaysMoveEveryByte(t *testing.T) {
 	}
 }
 
-func TestShareDealsEachOnce(t *testing.T) {
+func TestDealGivesEachOnce(t *testing.T) {
 	for n := range 9 {
 		flows := make([]int, n)
 		for i := range flows {
 			flows[i] = 10 + i
 		}
 		var all []int
-		hands := share(flows, 4)
+		hands := deal(flows, 4)
 		for _, h := range hands {
 			if len(h) == 0 || len(h) > (n+3)/4 {
 				t.Errorf("%d flows: a hand of %d", n, len(h))

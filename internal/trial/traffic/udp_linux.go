@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // knock is how often the opener repeats its hello until it is welcomed.
@@ -19,114 +20,175 @@ const (
 	maxRefusals = 20 // then nobody is listening there
 )
 
-// connectUDP makes one connected socket per flow at each end. The opener's
-// hello shows the listener where the flow comes from, behind any NAT, and
-// opens the way back. All flows share the listener's one port, so that a
-// single port forward carries them.
+// connectUDP makes the flows. The opener's hello shows the listener where a
+// flow comes from, behind any NAT, and opens the way back. All flows share the
+// listener's one port, so that a single port forward carries them. There each
+// has a connected socket, or, where there are many, all share that of the
+// port: kernels before 6.13 search through all sockets of a port for each
+// packet.
 func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{}}
+	u := &udpEnd{lanes: l, shared: q.Listen && len(keys) > ownThreads, trains: map[netip.Addr]train{}}
 	var err error
 	if q.Listen {
-		err = l.answerFlows(ctx, listening)
+		err = u.answerFlows(ctx, listening)
 	} else {
-		err = l.sayHello(ctx)
+		err = u.sayHello(ctx)
 	}
 	if err != nil {
 		l.close()
 		return nil, err
 	}
-	for _, f := range l.flows {
-		l.crews = append(l.crews, f.(*udpFlow))
-	}
-	l.mode = l.udpMode
-	f := l.flows[0].(*udpFlow)
-	l.details["rcvbuf_bytes"] = strconv.Itoa(f.rcvbuf) // of each socket
-	l.details["sndbuf_bytes"] = strconv.Itoa(f.sndbuf)
+	l.crews = u.crews()
+	l.mode = u.mode
+	l.details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
+	l.details["sndbuf_bytes"] = strconv.Itoa(u.sndbuf)
+	l.details["uncut_trains"] = strconv.FormatBool(u.uncut())
 	return l, nil
 }
 
-// newFlow makes a flow of a socket that is bound, and connects it.
-func (l *lanes) newFlow(fd, i int, peer netip.AddrPort) (*udpFlow, error) {
-	_, sa := sockaddr(peer)
-	if err := unix.Connect(fd, sa); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("connect udp to %v: %w", peer, err)
+// udpEnd is one end of a UDP load.
+type udpEnd struct {
+	*lanes
+	shared         bool // the flows share the listener's doors
+	trains         map[netip.Addr]train
+	rcvbuf, sndbuf int
+}
+
+// newFlow makes a flow of a socket that is bound, and connects it; or, where
+// the flows share a door, of that.
+func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, through *door) (*udpFlow, error) {
+	q := u.request
+	if through == nil {
+		if err := prepareUDP(fd, q.Load, peer); err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
 	}
-	if err := dontFragment(fd, l.request.Load.IP); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("forbid fragments on udp to %v: %w", peer, err)
+	f := newUDPFlow(fd, q, i, u.keys[i], len(u.keys))
+	if through != nil {
+		f.door, f.to, f.addr = through, newPeer(peer), through.at.String()
+		if !through.reported {
+			f.drops, through.reported = &through.socket, true
+			f.rcvbuf, f.sndbuf = udpRoom(&through.socket, 1)
+		}
 	}
-	f := newUDPFlow(fd, l.request, i, l.keys[i], len(l.keys))
-	if f.sends {
-		f.train = trains(fd, f.payload, peer.Addr())
+	if f.rcvbuf > 0 {
+		u.rcvbuf, u.sndbuf = f.rcvbuf, f.sndbuf
 	}
-	l.flows[i] = f
+	u.flows[i] = f
+	if !f.sends || q.Load.Trains == record.TrainsOff {
+		return f, nil
+	}
+	t, known := u.trains[peer.Addr()]
+	if !known {
+		t = trainTo(peer.Addr(), f.payload, f.count)
+		u.trains[peer.Addr()] = t
+	}
+	f.train = t.begin(f.through(), f.payload)
 	return f, nil
 }
 
-// maxTrainCut is how many datagrams one call may carry (UDP_MAX_SEGMENTS was
-// 64 before kernel 6.9).
-const maxTrainCut = 64
-
-// trains turns on the kernel's cutting of one large write into datagrams
-// (UDP_SEGMENT), which saves most of the cost of sending, and returns how
-// many go together. It does so only where the kernel cuts before the first
-// device: a device that takes the whole train would carry it uncut through a
-// virtual network, and what is forwarded would be no packets. The receiver
-// gets single datagrams either way.
-func trains(fd, payload int, to netip.Addr) int {
-	dev, err := kernel.RouteDevice(to)
-	if err != nil {
-		return 0
+// prepareUDP connects a socket and sets what concerns what it sends.
+func prepareUDP(fd int, load record.Load, peer netip.AddrPort) error {
+	_, sa := sockaddr(peer)
+	if err := unix.Connect(fd, sa); err != nil {
+		return fmt.Errorf("connect udp to %v: %w", peer, err)
 	}
-	features, err := kernel.Features(dev)
-	if err != nil || !cutsFirst(features, to) {
-		return 0
+	if err := dontFragment(fd, load.IP); err != nil {
+		return fmt.Errorf("forbid fragments on udp to %v: %w", peer, err)
 	}
-	n := min(maxTrainCut, (1<<16-256)/payload)
-	if n < 2 || unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
-		return 0
-	}
-	return n
+	return markDSCP(fd, load)
 }
 
-// cutsFirst reports whether a kernel cuts trains before a device with these
-// features. Kernels before 6.11 refuse every datagram of a socket that sends
-// trains, short ones too, where the device leaves check sums to them, as that
-// of OpenVPN does.
-func cutsFirst(features map[string]bool, to netip.Addr) bool {
-	sums := "tx-checksum-ipv4"
-	if to.Is6() {
-		sums = "tx-checksum-ipv6"
-	}
-	whole, known := features["tx-udp-segmentation"]
-	return known && !whole && (features["tx-checksum-ip-generic"] || features[sums])
-}
-
-// udpMode describes how this end sent and received.
-func (l *lanes) udpMode() string {
-	for _, f := range l.flows {
-		if f := f.(*udpFlow); f.sends && f.train > 1 {
-			return fmt.Sprintf("udp: exact, trains of up to %d cut by the kernel before the first device, receiver polled", f.train)
+// crews gives each flow a thread, or deals them: those with sockets of their
+// own to one thread per core and way, those that come through a door to one.
+func (u *udpEnd) crews() []crew {
+	own := len(u.keys) <= ownThreads
+	var senders []*udpFlow
+	var crews []crew
+	receivers := map[*door][]*udpFlow{}
+	for _, f := range u.flows {
+		f := f.(*udpFlow)
+		switch {
+		case own && f.sends:
+			crews = append(crews, newUDPSource([]*udpFlow{f}, u.request, len(u.keys)))
+		case own:
+			crews = append(crews, newUDPSink([]*udpFlow{f}, len(u.keys)))
+		case f.sends:
+			senders = append(senders, f)
+		default:
+			receivers[f.door] = append(receivers[f.door], f)
 		}
 	}
-	return "udp: exact, sendmmsg, receiver polled"
+	cores := len(allowedCPUs())
+	for _, hand := range deal(senders, cores) {
+		crews = append(crews, newUDPSource(hand, u.request, len(u.keys)))
+	}
+	for d, flows := range receivers {
+		parts := cores
+		if d != nil {
+			parts = 1
+		}
+		for _, hand := range deal(flows, parts) {
+			crews = append(crews, newUDPSink(hand, len(u.keys)))
+		}
+	}
+	return crews
+}
+
+// mode describes how this end sent and received.
+func (u *udpEnd) mode() string {
+	send, receive := "", ""
+	for _, f := range u.flows {
+		f := f.(*udpFlow)
+		switch {
+		case !f.sends:
+			receive = "receive every datagram with its time, polled each " + receivePoll.String()
+			if f.count {
+				receive = "receive trains joined by the kernel (UDP_GRO), polled each " + receivePoll.String()
+			}
+		case f.train.most > 1 && f.train.uncut:
+			send = fmt.Sprintf("send trains of up to %d, which the first device takes uncut", f.train.most)
+		case f.train.most > 1:
+			send = fmt.Sprintf("send trains of up to %d, which the kernel cuts before the first device", f.train.most)
+		case send == "":
+			send = "send by sendmmsg"
+		}
+	}
+	var parts []string
+	for _, part := range []string{send, receive} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return fmt.Sprintf("udp, %s mode: %s", udpMode(u.request.Load), strings.Join(parts, "; "))
+}
+
+// uncut says whether the first device was given trains whole.
+func (u *udpEnd) uncut() bool {
+	for _, t := range u.trains {
+		if t.uncut {
+			return true
+		}
+	}
+	return false
 }
 
 // sayHello is the opener's half: it greets for each flow until it is
 // answered.
-func (l *lanes) sayHello(ctx context.Context) error {
-	q := l.request
-	for i, k := range l.keys {
+func (u *udpEnd) sayHello(ctx context.Context) error {
+	q := u.request
+	for i, k := range u.keys {
 		way := q.wayOf(k)
 		target := netip.AddrPortFrom(way.peer, uint16(q.Port))
 		fd, err := bindUDP(netip.AddrPortFrom(way.addr, 0))
 		if err != nil {
 			return err
 		}
-		f, err := l.newFlow(fd, i, target)
+		f, err := u.newFlow(fd, i, target, nil)
 		if err != nil {
 			return err
 		}
@@ -177,7 +239,8 @@ func readable(fd int, d time.Duration) bool {
 
 // answerFlows is the listener's half. It goes on answering repeated hellos
 // until the run begins, because a welcome may be lost.
-func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error) error {
+func (u *udpEnd) answerFlows(ctx context.Context, listening func(port int) error) error {
+	l := u.lanes
 	doors, err := openUDPDoors(l.request)
 	if err == nil {
 		err = listening(int(doors[0].at.Port()))
@@ -186,7 +249,7 @@ func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error)
 		closeUDPDoors(doors)
 		return err
 	}
-	p := &porter{lanes: l, doors: doors, missing: len(l.keys), full: make(chan error, 1)}
+	p := &porter{end: u, doors: doors, missing: len(l.keys), full: make(chan error, 1)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -195,7 +258,12 @@ func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error)
 	l.quiet = func() {
 		p.stop.Store(true)
 		<-done
-		closeUDPDoors(doors)
+		if !u.shared {
+			closeUDPDoors(doors)
+		}
+	}
+	if u.shared {
+		l.shut = func() { closeUDPDoors(doors) }
 	}
 	select {
 	case err = <-p.full:
@@ -209,10 +277,11 @@ func (l *lanes) answerFlows(ctx context.Context, listening func(port int) error)
 	return err
 }
 
-// door is where flows of one way say hello.
+// door is where flows of one way say hello; many flows share it for their data.
 type door struct {
 	socket
-	at netip.AddrPort
+	at       netip.AddrPort
+	reported bool // some flow reports its drops
 }
 
 // openUDPDoors opens one on each way, everywhere on the same port.
@@ -232,6 +301,12 @@ func openUDPDoors(q request) (doors []*door, err error) {
 		}
 		d.at = addrPort(sa)
 		port = d.at.Port()
+		if err := dontFragment(fd, q.Load.IP); err != nil {
+			return doors, fmt.Errorf("forbid fragments on udp %v: %w", d.at, err)
+		}
+		if err := markDSCP(fd, q.Load); err != nil {
+			return doors, err
+		}
 	}
 	return doors, nil
 }
@@ -244,7 +319,7 @@ func closeUDPDoors(doors []*door) {
 
 // porter welcomes flows at the listener's port.
 type porter struct {
-	lanes *lanes
+	end   *udpEnd
 	doors []*door
 	stop  atomic.Bool
 	full  chan error // nil once no flow is missing
@@ -252,14 +327,17 @@ type porter struct {
 	missing int // owned by serve, as are the lanes' flows until full
 }
 
+// porterPatience is how many datagrams of one socket are answered in turn.
+const porterPatience = 64
+
 func (p *porter) serve() {
 	for !p.stop.Load() {
 		var fds []int
 		for _, d := range p.doors {
 			fds = append(fds, d.fd)
 		}
-		for _, f := range p.lanes.flows {
-			if f != nil {
+		for _, f := range p.end.flows {
+			if f != nil && !p.end.shared {
 				fds = append(fds, f.(*udpFlow).fd)
 			}
 		}
@@ -274,51 +352,75 @@ func (p *porter) serve() {
 			if polls[i].Revents == 0 {
 				continue
 			}
-			at := p.doors[0].at
+			through := p.doors[0]
 			if i < len(p.doors) {
-				at = p.doors[i].at
+				through = p.doors[i]
 			}
-			if err := p.answer(fd, at); err != nil {
-				select {
-				case p.full <- err:
-				default:
-				}
+			if err := p.answerAll(fd, through); err != nil {
+				p.say(err)
 				return
 			}
 		}
 	}
 }
 
-// answer welcomes what one socket has: a new flow at the door that is at an
-// address, or a flow that did not hear its welcome.
-func (p *porter) answer(fd int, at netip.AddrPort) error {
+// say tells whether all flows are there, once.
+func (p *porter) say(err error) {
+	select {
+	case p.full <- err:
+	default:
+	}
+}
+
+func (p *porter) answerAll(fd int, through *door) error {
+	for range porterPatience {
+		if more, err := p.answer(fd, through); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer welcomes what one socket has: a new flow at a door, or a flow that
+// did not hear its welcome.
+func (p *porter) answer(fd int, through *door) (more bool, err error) {
 	b := make([]byte, 64)
 	n, from, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
 	if err != nil {
-		return nil // spurious wake-up, or the echo of an ICMP error
+		return false, nil // spurious wake-up, or the echo of an ICMP error
 	}
-	l := p.lanes
+	u := p.end
 	d, ok := readDatagram(b[:n])
-	if !ok || d.tag != tagHash(l.request.Load.Tag) || d.phase != phaseHello || int(d.flow) >= len(l.keys) {
-		return nil // a stray
+	if !ok || d.tag != tagHash(u.request.Load.Tag) || d.phase != phaseHello || int(d.flow) >= len(u.keys) {
+		return true, nil // a stray
 	}
-	if l.flows[d.flow] == nil {
-		nfd, err := bindUDP(at)
-		if err != nil {
-			return err
-		}
-		if _, err := l.newFlow(nfd, int(d.flow), addrPort(from)); err != nil {
-			return err
+	if u.flows[d.flow] == nil {
+		if err := p.admit(int(d.flow), addrPort(from), through); err != nil {
+			return false, err
 		}
 		p.missing--
 	}
 	datagram{tag: d.tag, flow: d.flow, phase: phaseWelcome}.put(b)
-	unix.Write(l.flows[d.flow].(*udpFlow).fd, b[:datagramHeader])
-	if p.missing == 0 {
-		select {
-		case p.full <- nil:
-		default:
-		}
+	if f := u.flows[d.flow].(*udpFlow); u.shared {
+		unix.Sendto(f.door.fd, b[:datagramHeader], 0, from)
+	} else {
+		unix.Write(f.fd, b[:datagramHeader])
 	}
-	return nil
+	if p.missing == 0 {
+		p.say(nil)
+	}
+	return true, nil
+}
+
+func (p *porter) admit(i int, from netip.AddrPort, through *door) error {
+	if p.end.shared {
+		_, err := p.end.newFlow(-1, i, from, through)
+		return err
+	}
+	fd, err := bindUDP(through.at)
+	if err != nil {
+		return err
+	}
+	_, err = p.end.newFlow(fd, i, from, nil)
+	return err
 }

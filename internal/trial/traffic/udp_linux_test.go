@@ -89,11 +89,24 @@ func TestUDPPlantedFaultsAreCounted(t *testing.T) {
 	defer relay.mu.Unlock()
 	want := record.Packets{
 		Sent: relay.seen, Received: relay.seen - relay.lost, Lost: relay.lost, Unsent: p.Unsent,
-		Duplicates: relay.duplicated, Reordered: relay.reversed, Size: 300,
+		Duplicates: &relay.duplicated, Reordered: &relay.reversed, Size: 300,
+		Gaps: []record.Gap{{Length: 1, Gaps: relay.lost, Packets: relay.lost}}, Delay: p.Delay,
+	}
+	if n := packetsIn(p.Delay); n != p.Received+relay.duplicated {
+		t.Errorf("delays of %d packets, want those of all %d that came", n, p.Received+relay.duplicated)
 	}
 	if diff := cmp.Diff(want, p); diff != "" || relay.lost == 0 || relay.duplicated == 0 || relay.reversed == 0 {
 		t.Errorf("accounts differ from what the relay did (-want +got):\n%s", diff)
 	}
+}
+
+// packetsIn adds up a distribution.
+func packetsIn(d *record.DelayVariation) int64 {
+	n := int64(0)
+	for _, c := range d.Counts {
+		n += c.Packets
+	}
+	return n
 }
 
 func TestUDPStraysDoNotCount(t *testing.T) {

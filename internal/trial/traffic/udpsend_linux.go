@@ -1,87 +1,192 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	sendBatch = 64
+	sendBatch = 128
 	// farewells are sent at this interval after the window: they tell the
 	// receiver how many packets there were.
 	farewell       = 2 * time.Millisecond
 	leastFarewells = 5
 )
 
-// sender is the state of one flow's sending thread.
-type sender struct {
-	*udpFlow
+// udpSource sends flows on one thread, in turn.
+type udpSource struct {
+	flows  []*udpFlow
+	pace   pace
 	phases *phases
 	batch  *batch
 	phase  phase
-	seq    uint64 // of the next datagram in this phase
+	turn   int    // whose it is
+	ttl    []byte // control message of a shared door; nil where it is the socket's own business
+	from   int64  // of the window
+	till   int64
 }
 
-// send offers load from Begin to End, then bids farewell until the senders'
+// newUDPSource sends flows, which have an equal part of the rate of all.
+func newUDPSource(flows []*udpFlow, q request, all int) *udpSource {
+	return &udpSource{flows: flows, phase: phaseWarmup,
+		pace: newPace(q.Load.RateBps*float64(len(flows))/float64(all), flows[0].payload)}
+}
+
+func (s *udpSource) name() string { return crewName(s.flows) }
+
+// run offers load from Begin to End, then bids farewell until the senders'
 // stop.
-func (f *udpFlow) send(p *phases) error {
-	s := &sender{udpFlow: f, phases: p, batch: newBatch(sendBatch, f.payload), phase: phaseWarmup}
+func (s *udpSource) run(p *phases) error {
+	one := s.flows[0]
+	s.phases, s.batch = p, newBatch(sendBatch, one.payload, 0)
 	for i := range sendBatch {
-		f.pattern.fill(s.batch.at(i), 0)
-		datagram{tag: f.tag, flow: f.index}.put(s.batch.at(i))
+		one.pattern.fill(s.batch.at(i), 0)
 	}
+	s.mark()
 	sleepUntil(p.Begin, &p.stop)
-	f.pace.begin(monotonic())
+	s.pace.begin(monotonic())
 	for !p.stop.Load() && s.phase != phaseCooldown {
 		now := monotonic()
-		s.turn(now)
-		n, wake := f.pace.due(now)
+		s.advance(now)
+		n, wake := s.pace.due(now)
 		switch {
 		case s.phase == phaseCooldown:
 		case n == 0:
-			sleepUntil(min(wake, s.nextTurn()), &p.stop)
+			sleepUntil(min(wake, s.nextPhase()), &p.stop)
 		default:
 			if err := s.emit(min(n, sendBatch)); err != nil {
 				return err
 			}
 		}
 	}
+	s.account()
 	return s.sayFarewell()
 }
 
-// turn moves to the phase that the time calls for.
-func (s *sender) turn(now int64) {
+// advance moves to the phase that the time calls for.
+func (s *udpSource) advance(now int64) {
 	if s.phase == phaseWarmup && now >= s.phases.Start {
-		s.phase, s.seq, s.from = phaseWindow, 0, now
+		s.phase, s.from = phaseWindow, now
+		for _, f := range s.flows {
+			f.seq, f.from = 0, now
+		}
+		s.mark()
 	}
 	if s.phase == phaseWindow && now >= s.phases.End {
-		s.phase, s.sent, s.to = phaseCooldown, int64(s.seq), now
+		s.phase, s.till = phaseCooldown, now
+		for _, f := range s.flows {
+			f.sent, f.till = int64(f.seq), now
+		}
+		s.mark()
 	}
 }
 
-func (s *sender) nextTurn() int64 {
+func (s *udpSource) nextPhase() int64 {
 	if s.phase == phaseWarmup {
 		return s.phases.Start
 	}
 	return s.phases.End
 }
 
-// emit sends n datagrams of the present phase; those that the kernel did not
-// take are not counted.
-func (s *sender) emit(n int) error {
-	for i := range n {
-		b := s.batch.at(i)
-		putSequence(b, s.phase, s.seq+uint64(i))
-		if s.verify {
-			s.pattern.fill(b[datagramHeader:], datagramPosition(s.phase, s.seq+uint64(i)))
+// account deals what the rate called for and was not sent to the flows that
+// sent least.
+func (s *udpSource) account() {
+	total := int64(0)
+	for _, f := range s.flows {
+		total += f.sent
+	}
+	missing := s.pace.unsent(total, s.till-s.from)
+	each := (total + missing + int64(len(s.flows)) - 1) / int64(len(s.flows))
+	for _, f := range s.flows {
+		f.unsent = min(missing, max(0, each-f.sent))
+		missing -= f.unsent
+	}
+	s.flows[0].unsent += missing
+}
+
+// Times to live of the phases in count mode, so that no receiver joins
+// datagrams of two phases: a kernel joins only what has the same.
+const (
+	ttlWarmup   = 63
+	ttlWindow   = 64
+	ttlCooldown = 62
+)
+
+// mark gives what is sent from now on its phase's time to live.
+func (s *udpSource) mark() {
+	one := s.flows[0]
+	if !one.count {
+		return
+	}
+	ttl := map[phase]int{phaseWarmup: ttlWarmup, phaseWindow: ttlWindow, phaseCooldown: ttlCooldown}[s.phase]
+	six := one.size-one.payload == packetOverhead(6)
+	level, option, control := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_TTL
+	if six {
+		level, option, control = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_HOPLIMIT
+	}
+	if one.door == nil {
+		for _, f := range s.flows {
+			unix.SetsockoptInt(f.fd, level, option, ttl)
+		}
+		return
+	}
+	s.ttl = make([]byte, unix.CmsgSpace(4))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&s.ttl[0]))
+	h.Level, h.Type = int32(level), int32(control)
+	h.SetLen(unix.CmsgLen(4))
+	binary.NativeEndian.PutUint32(s.ttl[unix.CmsgLen(0):], uint32(ttl))
+}
+
+// emit sends n datagrams of the present phase. Flat out they are one flow's;
+// at a rate each is the next one's, so that every flow is spaced evenly.
+func (s *udpSource) emit(n int) error {
+	if s.pace.forever || len(s.flows) == 1 {
+		return s.emitOf(s.next(), n)
+	}
+	for range n {
+		if err := s.emitOf(s.next(), 1); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+func (s *udpSource) next() *udpFlow {
+	f := s.flows[s.turn]
+	if s.turn++; s.turn == len(s.flows) {
+		s.turn = 0
+	}
+	return f
+}
+
+// fill makes n datagrams of a flow. Those that are given to the kernel
+// together have one send time.
+func (s *udpSource) fill(f *udpFlow, n int, seq uint64) {
+	tick := sendTick(readClock(unix.CLOCK_REALTIME))
+	for i := range n {
+		b := s.batch.at(i)
+		binary.BigEndian.PutUint32(b, f.tag)
+		binary.BigEndian.PutUint16(b[4:], f.index)
+		putSequence(b, s.phase, seq+uint64(i), tick)
+		if f.verify {
+			f.pattern.fill(b[datagramHeader:], datagramPosition(s.phase, seq+uint64(i)))
+		}
+		s.batch.address(i, f.to, s.ttl)
+	}
+}
+
+// emitOf sends n datagrams of a flow; those that the kernel did not take are
+// not counted.
+func (s *udpSource) emitOf(f *udpFlow, n int) error {
+	s.fill(f, n, f.seq)
 	for i := 0; i < n && !s.phases.stop.Load(); {
-		k, err := s.give(i, n)
-		s.seq += uint64(k)
-		s.packets.Add(int64(k))
+		k, err := s.give(f, i, n)
+		f.seq += uint64(k)
+		f.packets.Add(int64(k))
 		s.pace.took(k)
 		i += k
 		switch err {
@@ -97,7 +202,7 @@ func (s *sender) emit(n int) error {
 			if s.phases.over(s.phases.End) {
 				return nil
 			}
-			return s.explain(err)
+			return f.explain(err)
 		}
 	}
 	return nil
@@ -105,30 +210,34 @@ func (s *sender) emit(n int) error {
 
 // give hands the datagrams from i to n to the kernel, as a train where that
 // works, and returns how many it took.
-func (s *sender) give(i, n int) (int, error) {
-	if s.train < 2 {
-		return s.batch.send(s.fd, i, n)
+func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
+	if f.train.most < 2 {
+		return s.batch.send(f.through(), i, n)
 	}
-	k := min(n-i, s.train)
-	_, err := unix.Write(s.fd, s.batch.buffer[i*s.batch.room:(i+k)*s.batch.room])
+	k := min(n-i, f.train.most)
+	err := s.batch.sendTrain(f.through(), i, i+k)
 	switch err {
 	case nil:
 		return k, nil
 	case unix.EINVAL, unix.EIO, unix.EMSGSIZE:
+		if f.train.most > usualTrain { // the limit of kernels before 6.9
+			f.train.most = usualTrain
+			return 0, nil
+		}
 		// This route cannot (no checksum offload, a policy, too small an
 		// MTU): one by one then.
-		s.train = 0
-		unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
+		f.train = train{}
+		unix.SetsockoptInt(f.through(), unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil
 	}
 	return 0, err
 }
 
-func (s *sender) explain(err error) error {
+func (f *udpFlow) explain(err error) error {
 	if err == unix.EMSGSIZE {
-		return &tooBigError{size: s.size}
+		return &tooBigError{size: f.size}
 	}
-	return fmt.Errorf("send %d-byte packets: %w", s.size, err)
+	return fmt.Errorf("send %d-byte packets: %w", f.size, err)
 }
 
 // tooBigError is a packet that the path would have to fragment.
@@ -141,19 +250,17 @@ func (e *tooBigError) Error() string {
 // Hint says what to change.
 func (e *tooBigError) Hint() string { return "choose a smaller packet_size or a larger mtu" }
 
-func (s *sender) sayFarewell() error {
-	b := s.batch.at(0)
-	putSequence(b, phaseCooldown, uint64(s.sent))
-	if s.verify {
-		s.pattern.fill(b[datagramHeader:], datagramPosition(phaseCooldown, uint64(s.sent)))
-	}
+func (s *udpSource) sayFarewell() error {
 	// Some are sent however late this thread is.
-	for sent := 0; sent < leastFarewells || !s.phases.over(s.phases.senders); sent++ {
-		if s.phases.stop.Load() {
-			return nil
-		}
-		if n, err := s.batch.send(s.fd, 0, 1); err == nil {
-			s.packets.Add(int64(n))
+	for round := 0; round < leastFarewells || !s.phases.over(s.phases.senders); round++ {
+		for _, f := range s.flows {
+			if s.phases.stop.Load() {
+				return nil
+			}
+			s.fill(f, 1, uint64(f.sent))
+			if n, err := s.batch.send(f.through(), 0, 1); err == nil {
+				f.packets.Add(int64(n))
+			}
 		}
 		sleepUntil(monotonic()+int64(farewell), &s.phases.stop)
 	}

@@ -47,10 +47,12 @@ func flowsOf(load record.Load) []flowKey {
 func (k flowKey) sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
 
 // The payload of every datagram begins with the tag's hash (4 bytes), the
-// flow's index (2), the phase (1), a zero and the sequence number (8), big
-// endian. A sequence number counts within its phase; in the cool-down it is
-// the number of packets that were sent in the window, so that the receiver
-// learns of a missing tail.
+// flow's index (2), the phase (1), the sequence number (5) and the send time
+// in ticks of the sender's clock (4), big endian. A sequence number counts
+// within its phase; in the cool-down it is the number of packets that were
+// sent in the window, so that the receiver learns of a missing tail. The
+// header fits the 18 bytes that a 64-byte Ethernet frame leaves to UDP in
+// IPv4.
 const datagramHeader = 16
 
 type phase byte
@@ -69,14 +71,17 @@ type datagram struct {
 	tag   uint32
 	flow  uint16
 	phase phase
-	seq   uint64
+	seq   uint64 // 40 bits: five hours of the smallest frames at 40 Gbit/s
+	tick  uint32
 }
+
+// seqMask is of the 40 bits.
+const seqMask = 1<<40 - 1
 
 func (d datagram) put(b []byte) {
 	binary.BigEndian.PutUint32(b, d.tag)
 	binary.BigEndian.PutUint16(b[4:], d.flow)
-	b[6], b[7] = byte(d.phase), 0
-	binary.BigEndian.PutUint64(b[8:], d.seq)
+	putSequence(b, d.phase, d.seq, d.tick)
 }
 
 func readDatagram(b []byte) (d datagram, ok bool) {
@@ -87,8 +92,16 @@ func readDatagram(b []byte) (d datagram, ok bool) {
 		tag:   binary.BigEndian.Uint32(b),
 		flow:  binary.BigEndian.Uint16(b[4:]),
 		phase: phase(b[6]),
-		seq:   binary.BigEndian.Uint64(b[8:]),
+		seq:   uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
+		tick:  binary.BigEndian.Uint32(b[12:]),
 	}, true
+}
+
+// putSequence rewrites what differs between datagrams of one flow.
+func putSequence(b []byte, ph phase, seq uint64, tick uint32) {
+	b[6], b[7] = byte(ph), byte(seq&seqMask>>32)
+	binary.BigEndian.PutUint32(b[8:], uint32(seq))
+	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
 // tagHash tells this trial's packets from strays. It is no protection

@@ -1,0 +1,151 @@
+package traffic
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestDelaysMatchModel: each bucket holds as many as the plain list of delays
+// has in its range, however far the clocks are apart.
+func TestDelaysMatchModel(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		apart := int64(r.Uint64() >> 2) // of the two clocks
+		var d delays
+		var plain []int64
+		at := int64(r.Uint64() >> 3)
+		for range 2000 {
+			at += r.Int64N(1 << 20)
+			delay := r.Int64N(1<<r.IntN(33) + 1)
+			d.see(sendTick(at), at+delay+apart)
+			plain = append(plain, delay)
+		}
+		got := d.variation("kernel")
+		lowest := slices.Min(plain)
+		for i := range plain {
+			plain[i] -= lowest
+		}
+		n := int64(0)
+		for i, c := range got.Counts {
+			n += c.Packets
+			if i > 0 && c.AboveNs < got.Counts[i-1].AboveNs {
+				t.Fatalf("seed %d: buckets out of order: %+v", seed, got.Counts)
+			}
+		}
+		if n != int64(len(plain)) {
+			t.Fatalf("seed %d: %d packets, want %d", seed, n, len(plain))
+		}
+		slices.Sort(plain)
+		// Any quantile is found to a bucket's width.
+		for _, q := range []float64{0, .5, .9, .99, 1} {
+			want := plain[int(q*float64(len(plain)-1))]
+			rank, found := int64(q*float64(len(plain)-1)), int64(0)
+			for _, c := range got.Counts {
+				found = c.AboveNs
+				if rank -= c.Packets; rank < 0 {
+					break
+				}
+			}
+			// Near the first delay a bucket is fine; twice as far, twice as wide.
+			if off := max(found-want, want-found); off > 128+max(want, plain[len(plain)-1])/8 {
+				t.Errorf("seed %d: quantile %v is %d, want %d", seed, q, found, want)
+			}
+		}
+	}
+}
+
+func TestDelayBucketsMeet(t *testing.T) {
+	for i := range 400 {
+		lo, hi := delayEdge(i), delayEdge(i+1)
+		if delayBucket(lo) != i || delayBucket(hi-1) != i || delayBucket(hi) != i+1 {
+			t.Fatalf("bucket %d: [%d, %d) holds %d, %d, %d", i, lo, hi, delayBucket(lo), delayBucket(hi-1), delayBucket(hi))
+		}
+		if w := hi - lo; w != 64 && w > hi/16 {
+			t.Errorf("bucket %d is %d wide at %d", i, w, lo)
+		}
+	}
+}
+
+// TestGapsMatchModel: runs of lost numbers, with their lengths.
+func TestGapsMatchModel(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		total := 1 + r.IntN(5000)
+		in := arrivals(r, total)
+		if seed%3 == 0 { // a long outage, beyond the memory of a small one
+			from := r.IntN(total)
+			to := from + r.IntN(total-from)
+			in = slices.DeleteFunc(in, func(n uint64) bool { return int(n) >= from && int(n) < to })
+		}
+		s := newSequence(1024)
+		seen := make([]bool, total)
+		for _, n := range in {
+			before := s.ancient
+			s.see(n)
+			if s.ancient == before {
+				seen[n] = true
+			}
+		}
+		if !s.finish(uint64(total)) {
+			t.Fatalf("seed %d: does not finish", seed)
+		}
+		want, run, lost := map[int64]int64{}, int64(0), int64(0)
+		for _, ok := range append(seen, true) {
+			if !ok {
+				run++
+				lost++
+				continue
+			}
+			if run > 0 {
+				want[gapBucket(run)]++
+			}
+			run = 0
+		}
+		got, packets := map[int64]int64{}, int64(0)
+		for _, g := range s.gaps.list() {
+			got[g.Length] = g.Gaps
+			packets += g.Packets
+		}
+		if packets != s.lost || lost != s.lost {
+			t.Fatalf("seed %d: gaps hold %d packets, %d were lost, want %d", seed, packets, s.lost, lost)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("seed %d: got %v, want %v", seed, got, want)
+		}
+		for length, n := range want {
+			if got[length] != n {
+				t.Fatalf("seed %d: %d gaps of %d, want %d", seed, got[length], length, n)
+			}
+		}
+	}
+}
+
+// gapBucket is the model's rounding: seven binary digits above 1024.
+func gapBucket(n int64) int64 {
+	if n <= exactGap {
+		return n
+	}
+	unit := int64(1)
+	for n/unit >= 128 {
+		unit *= 2
+	}
+	return n / unit * unit
+}
+
+// TestSequenceLeaps: a leap beyond the memory costs no time and loses no
+// number.
+func TestSequenceLeaps(t *testing.T) {
+	s := newSequence(leastMemory)
+	s.see(0)
+	s.see(1 << 31)
+	s.see(1<<31 + 2)
+	s.finish(1<<31 + 10)
+	packets := int64(0)
+	for _, g := range s.gaps.list() {
+		packets += g.Packets
+	}
+	if want := int64(1<<31 - 1 + 1 + 7); s.lost != want || packets != want || s.received != 3 {
+		t.Errorf("received %d, lost %d, in gaps %d; want 3, %d, %d", s.received, s.lost, packets, want, want)
+	}
+}

@@ -1,0 +1,161 @@
+package traffic
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestUDPCountModeClaimsNoOrder: the counts are exact, and what a count
+// cannot see is absent.
+func TestUDPCountModeClaimsNoOrder(t *testing.T) {
+	for _, trains := range []string{"", record.TrainsOff} {
+		for _, at := range []int{4, 6} {
+			addr := loopback4
+			if at == 6 {
+				addr = loopback6
+			}
+			near, far := ends(t, addr)
+			load := udpLoad(2, record.Both, "near", 200, 0)
+			load.IP, load.UDPMode, load.Trains = at, record.UDPCount, trains
+			got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(150*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range got.Flows {
+				p := f.Packets
+				if p.Sent != p.Received+p.Lost || p.Received < 100 {
+					t.Errorf("trains %q, IPv%d: accounts %+v", trains, at, p)
+				}
+				if p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil {
+					t.Errorf("trains %q: count mode claims %+v", trains, p)
+				}
+			}
+			mode := got.Details["near.mode"]
+			for _, word := range []string{"count mode", "UDP_GRO"} {
+				if !strings.Contains(mode, word) {
+					t.Errorf("mode %q lacks %q", mode, word)
+				}
+			}
+			if byOne := strings.Contains(mode, "sendmmsg"); byOne != (trains == record.TrainsOff) {
+				t.Errorf("trains %q: mode %q", trains, mode)
+			}
+			// The loopback device takes trains whole; then they are no packets.
+			kinds := map[string]bool{}
+			for _, c := range got.Caveats {
+				kinds[c.Kind] = true
+			}
+			if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.uncut_trains"] == "true") {
+				t.Errorf("caveats %v with uncut trains %s", got.Caveats, got.Details["near.uncut_trains"])
+			}
+		}
+	}
+}
+
+// TestUDPVerifiedIsExact: content is looked at datagram by datagram.
+func TestUDPVerifiedIsExact(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := udpLoad(1, record.Up, "near", 200, 2000)
+	load.UDPMode, load.Verify = record.UDPCount, true
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := got.Flows[0]
+	if f.Packets.Reordered == nil || f.Verified == 0 || f.Corrupt != 0 || got.Details["udp_mode"] != record.UDPExact {
+		t.Errorf("flow %+v in mode %q", f, got.Details["udp_mode"])
+	}
+}
+
+// TestUDPCountModeAgreesWithExact: at a rate without loss both find every
+// packet, across the edges of the window too.
+func TestUDPCountModeAgreesWithExact(t *testing.T) {
+	for _, mode := range []string{record.UDPExact, record.UDPCount} {
+		near, far := ends(t, loopback4)
+		load := udpLoad(2, record.Up, "near", 100, 30000)
+		load.UDPMode = mode
+		got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range got.Flows {
+			if p := f.Packets; p.Lost != 0 || p.Received == 0 {
+				t.Errorf("%s: %+v, want nothing lost", mode, p)
+			}
+		}
+		if got.RateError == nil || *got.RateError > 0.05 || *got.RateError < -0.5 {
+			t.Errorf("%s: rate error %v, want one and no more than asked for", mode, got.RateError)
+		}
+	}
+}
+
+// TestUDPManyFlows: more flows than threads, in both modes, both ways, from
+// either side.
+func TestUDPManyFlows(t *testing.T) {
+	for _, mode := range []string{record.UDPExact, record.UDPCount} {
+		for _, opener := range []string{"near", "far"} {
+			for _, rate := range []float64{0, 20000} {
+				near, far := ends(t, loopback4)
+				load := udpLoad(100, record.Both, opener, 200, rate)
+				load.UDPMode = mode
+				clock := newStopwatch(200 * time.Millisecond)
+				clock.drain = time.Second
+				got, err := Native{}.Offer(t.Context(), near, far, load, clock)
+				if err != nil {
+					t.Fatalf("%s, %s opens: %v", mode, opener, err)
+				}
+				var all record.Packets
+				silent, late := 0, int64(0)
+				for _, f := range got.Flows {
+					p := f.Packets
+					if p.Sent != p.Received+p.Lost {
+						t.Errorf("%s, %s opens: stream %d %s: %+v", mode, opener, f.Stream, f.Direction, p)
+					}
+					if p.Received == 0 {
+						silent++
+					}
+					if p.Reordered != nil {
+						late += *p.Reordered
+					}
+					all.Sent, all.Lost = all.Sent+p.Sent, all.Lost+p.Lost
+				}
+				// Flat out, a busy machine need not get round to all in so short a time.
+				if rate > 0 && (silent > 0 || all.Lost > 0) || late > 0 || silent == len(got.Flows) {
+					t.Errorf("%s, %s opens, %v pps: %d of %d flows silent, %d of %d packets lost, %d reordered; %v",
+						mode, opener, rate, silent, len(got.Flows), all.Lost, all.Sent, late, got.Details)
+				}
+				for _, side := range []string{"near", "far"} {
+					if n := len(got.Ends[side].ThreadsNs); n > 2*len(allowedCPUs()) {
+						t.Errorf("%s end: %d threads for 200 flows", side, n)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestUDPDelaysAreAboveTheLowest: each packet that came has its delay.
+func TestUDPDelaysAreAboveTheLowest(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := udpLoad(1, record.Up, "near", 100, 5000)
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := got.Flows[0].Packets
+	d := p.Delay
+	if d == nil || d.Stamps != "kernel" || packetsIn(d) != p.Received {
+		t.Fatalf("delays %+v of %d packets", d, p.Received)
+	}
+	for i, c := range d.Counts {
+		if c.Packets <= 0 || c.AboveNs < 0 || i > 0 && c.AboveNs < d.Counts[i-1].AboveNs {
+			t.Errorf("bucket %d is %+v after %+v", i, c, d.Counts[max(i-1, 0)])
+		}
+	}
+	// The quickest is at most a bucket above the lowest.
+	if d.Counts[0].AboveNs > 64 {
+		t.Errorf("lowest bucket begins %d ns above the lowest delay", d.Counts[0].AboveNs)
+	}
+}

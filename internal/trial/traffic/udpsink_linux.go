@@ -1,0 +1,211 @@
+package traffic
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpSink receives flows on one thread: one flow of a socket of its own, many
+// with a socket each, or many that share a door.
+type udpSink struct {
+	flows  []*udpFlow
+	byFlow []*udpFlow // the same, by index; nil is another's
+	fds    []int
+	batch  *batch
+	wrong  int64 // strays
+}
+
+func newUDPSink(flows []*udpFlow, all int) *udpSink {
+	k := &udpSink{flows: flows, byFlow: make([]*udpFlow, all)}
+	for _, f := range flows {
+		k.byFlow[f.index] = f
+		if f.door == nil {
+			k.fds = append(k.fds, f.fd)
+		}
+	}
+	if d := flows[0].door; d != nil {
+		k.fds = []int{d.fd}
+	}
+	return k
+}
+
+func (k *udpSink) name() string { return crewName(k.flows) }
+
+// crewName names the flows of a crew.
+func crewName(flows []*udpFlow) string {
+	if len(flows) == 1 {
+		return flows[0].name()
+	}
+	first, last := flows[0].key, flows[len(flows)-1].key
+	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
+}
+
+// prepare chooses what the sockets hand up. A datagram's time is the
+// kernel's; trains that were joined have none for each.
+func (k *udpSink) prepare() error {
+	room, control := datagramHeader, 0
+	one := k.flows[0]
+	if one.verify {
+		room = one.payload
+	}
+	for _, fd := range k.fds {
+		if one.count {
+			// A kernel before 5.0 joins no datagrams; all the same are counted.
+			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
+			continue
+		}
+		control = stampRoom()
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+			return fmt.Errorf("ask for time stamps: %w", err)
+		}
+	}
+	k.batch = newBatch(receiveBatch, room, control)
+	return nil
+}
+
+func (k *udpSink) run(p *phases) error {
+	if err := k.prepare(); err != nil {
+		return err
+	}
+	// The first pass throws away greetings that came too late. What has
+	// arrived is read to its end: the path did not lose it.
+	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
+	if len(k.fds) > 1 {
+		poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open an epoll: %w", err)
+		}
+		defer unix.Close(poll)
+		for i, fd := range k.fds {
+			e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+			if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+				return fmt.Errorf("watch stream %d: %w", k.flows[i].key.Stream, err)
+			}
+		}
+		events := make([]unix.EpollEvent, min(len(k.fds), 1024))
+		look = func() (bool, error) { return k.drainReady(poll, events) }
+	}
+	for !p.over(p.Stop + int64(backlogTime)) {
+		more, err := look()
+		if err != nil {
+			return fmt.Errorf("receive: %w", err)
+		}
+		if more {
+			continue
+		}
+		if k.complete(p) {
+			return nil
+		}
+		nap(receivePoll)
+	}
+	return nil
+}
+
+// drainReady takes one batch of each socket that has something.
+func (k *udpSink) drainReady(poll int, events []unix.EpollEvent) (more bool, err error) {
+	n, err := unix.EpollWait(poll, events, 0)
+	if err != nil && err != unix.EINTR {
+		return false, err
+	}
+	for _, e := range events[:max(n, 0)] {
+		if _, err := k.drain(k.fds[e.Fd]); err != nil {
+			return false, err
+		}
+	}
+	return n == len(events), nil
+}
+
+// drain takes one batch; more tells that there may be another.
+func (k *udpSink) drain(fd int) (more bool, err error) {
+	n, err := k.batch.receive(fd)
+	k.enter(n)
+	switch err {
+	case nil, unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
+		return n == receiveBatch, nil
+	}
+	return false, err
+}
+
+// complete says that nothing more is to come: the senders have taken leave,
+// or it is too late.
+func (k *udpSink) complete(p *phases) bool {
+	now := monotonic()
+	if now >= p.Stop {
+		return true
+	}
+	for _, f := range k.flows {
+		if f.heard == 0 || now < f.heard+int64(afterlife) {
+			return false
+		}
+	}
+	return true
+}
+
+// enter counts a batch of arrivals. The window's edges are precise to the
+// poll's interval; a datagram's own time is the kernel's.
+func (k *udpSink) enter(n int) {
+	if n == 0 {
+		return
+	}
+	now := monotonic()
+	for i := range n {
+		d, ok := readDatagram(k.batch.at(i))
+		if !ok || k.batch.length(i) < datagramHeader || d.tag != k.flows[0].tag || int(d.flow) >= len(k.byFlow) ||
+			k.byFlow[d.flow] == nil || d.phase < phaseWarmup || d.phase > phaseCooldown {
+			if d.phase != phaseHello {
+				k.wrong++
+			}
+			continue
+		}
+		f := k.byFlow[d.flow]
+		k.take(f, i, d, now)
+		if len(k.flows) > 1 {
+			f.packets.Store(f.moved)
+		}
+	}
+	if len(k.flows) == 1 {
+		k.flows[0].packets.Store(k.flows[0].moved)
+	}
+}
+
+// take enters one datagram, or in count mode a train of them.
+func (k *udpSink) take(f *udpFlow, i int, d datagram, now int64) {
+	length, many := k.batch.length(i), 1
+	if f.count {
+		many = length / f.payload
+	}
+	if many == 0 || length != many*f.payload {
+		f.wrong++
+		return
+	}
+	f.moved += int64(many)
+	switch d.phase {
+	case phaseWindow:
+		if f.from == 0 {
+			f.from = now
+		}
+		f.till = now
+		if f.count {
+			f.sequence.received += int64(many)
+			return
+		}
+		f.sequence.see(d.seq)
+		at := k.batch.stamp(i)
+		if at == 0 {
+			f.unstamped++
+			at = readClock(unix.CLOCK_REALTIME)
+		}
+		f.delays.see(d.tick, at)
+	case phaseCooldown:
+		f.announced = int64(d.seq)
+		if f.heard == 0 {
+			f.heard = now
+		}
+	}
+	if f.verify {
+		bad := f.pattern.mismatches(k.batch.at(i)[datagramHeader:], datagramPosition(d.phase, d.seq))
+		f.corrupt += bad
+		f.verified += int64(f.payload-datagramHeader) - bad
+	}
+}
