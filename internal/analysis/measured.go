@@ -84,7 +84,7 @@ func (m *measured) addGoodput(tr *record.Traffic) {
 }
 
 func (m *measured) addPackets(tr *record.Traffic) {
-	names := []string{packetRate, offeredRate, lossRatio, unsentRatio, duplicates, reordered}
+	names := []string{packetRate, offeredRate, lossRatio, unsentRatio, duplicates, reordered, delayVariation, longestGap}
 	if tr.Load.Protocol != "udp" {
 		return
 	}
@@ -110,6 +110,7 @@ func (m *measured) addPackets(tr *record.Traffic) {
 	m.set(offeredRate, offered)
 	m.setSeen(duplicates, twice)
 	m.setSeen(reordered, late)
+	m.addPacketDelays(tr)
 	if sum.Sent == 0 {
 		m.lack("nothing was sent", lossRatio, unsentRatio)
 		return
@@ -117,6 +118,36 @@ func (m *measured) addPackets(tr *record.Traffic) {
 	intended := float64(sum.Sent + sum.Unsent)
 	m.set(lossRatio, float64(sum.Lost+sum.Unsent)/intended)
 	m.set(unsentRatio, float64(sum.Unsent)/intended)
+}
+
+// addPacketDelays is for flows whose packets were looked at one by one.
+func (m *measured) addPacketDelays(tr *record.Traffic) {
+	const quantile = .99
+	var all []record.DelayCount
+	packets, gap := int64(0), int64(0)
+	for i := range tr.Flows {
+		p := tr.Flows[i].Packets
+		if p.Delay == nil {
+			m.lack("this way of counting packets does not see them", delayVariation, longestGap)
+			return
+		}
+		for _, c := range p.Delay.Counts {
+			all, packets = append(all, c), packets+c.Packets
+		}
+		for _, g := range p.Gaps {
+			gap = max(gap, g.Length)
+		}
+	}
+	m.set(longestGap, float64(gap))
+	sort.Slice(all, func(i, j int) bool { return all[i].AboveNs < all[j].AboveNs })
+	left := int64(math.Ceil(quantile * float64(packets)))
+	for _, c := range all {
+		if left -= c.Packets; left <= 0 {
+			m.set(delayVariation, float64(c.AboveNs))
+			return
+		}
+	}
+	m.lack("no packet arrived", delayVariation)
 }
 
 // seenBy adds up a count that some ways of counting packets cannot see.

@@ -3,9 +3,14 @@ package labtest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -81,16 +86,33 @@ func Loads() map[string]record.Load {
 		"udp down, 2": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.RateBps, l.Direction, l.Streams = "udp", 200, 5e6, record.Down, 2
 		}),
-		"udp flat, IPv6":  change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
-		"tcp, every byte": change(func(l *record.Load) { l.Verify = true }),
+		"udp flat, IPv6": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
+		"udp one by one": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.Trains = "udp", 500, record.TrainsOff }),
+		"udp counted":    change(func(l *record.Load) { l.Protocol, l.PacketSize, l.UDPMode = "udp", 92, record.UDPCount }),
+		"udp counted, IPv6, both": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.UDPMode, l.IP, l.Direction = "udp", 1500, record.UDPCount, 6, record.Both
+		}),
+		"udp counted, one by one": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.UDPMode, l.Trains, l.RateBps = "udp", 500, record.UDPCount, record.TrainsOff, 20e6
+		}),
+		"udp, 200 flows": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.Streams, l.RateBps = "udp", 200, 200, 20e6
+		}),
+		"udp counted, 200 flows, far opens": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.Streams, l.RateBps, l.UDPMode, l.Opener = "udp", 200, 200, 20e6, record.UDPCount, "far"
+		}),
+		"tcp paced, marked": change(func(l *record.Load) { l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20 }),
+		"tcp, 40 streams":   change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
+		"tcp, every byte":   change(func(l *record.Load) { l.Verify = true }),
 	}
 }
 
 // EngineSuite is what every engine must do: for one load, account for what it
-// sent, and end soon after it is told to.
+// sent, end soon after it is told to, and leave no process and no socket.
 func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	near, far := Ends(t, l, 0, load.IP)
 	ctx := Context(t)
+	leavesNothing(t, l)
 	if a := e.Check(ctx, near, far, load); a.State != check.Yes {
 		if a.State == check.No && a.Reason != "" {
 			t.Skip("skip: the engine offers no such load here: " + a.Reason)
@@ -115,6 +137,46 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	}
 }
 
+// leavesNothing compares what lives at the lab's ends before and after a test:
+// the processes below the lab's, and the sockets of both ends.
+func leavesNothing(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	before := living(t, l)
+	t.Cleanup(func() {
+		after := living(t, l)
+		for i := 0; i < 40 && after != before; i++ { // a process ends a little after its session
+			time.Sleep(50 * time.Millisecond)
+			after = living(t, l)
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("the engine left something at the lab's ends (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// living lists the processes and sockets of both ends. What closes in an
+// orderly way is the kernel's own.
+func living(t *testing.T, l *lab.Lab) string {
+	t.Helper()
+	const inTimeWait, ofEstablished = "06", 4
+	var b strings.Builder
+	for _, node := range []string{l.Topology.Near, l.Topology.Far} {
+		for line := range strings.Lines(Exec(t, l, node, "cat", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6")) {
+			f := strings.Fields(line)
+			if len(f) < ofEstablished || f[0] == "sl" || f[3] == inTimeWait {
+				continue
+			}
+			fmt.Fprintf(&b, "%s: socket %s %s state %s\n", node, f[1], f[2], f[3])
+		}
+	}
+	// The lab's processes, which all nodes have in common; the one that asks
+	// is always there.
+	names := strings.Fields(Exec(t, l, l.Topology.Near, "sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null || true"))
+	slices.Sort(names)
+	fmt.Fprintf(&b, "processes: %s\n", strings.Join(names, " "))
+	return b.String()
+}
+
 // accounts: every flow of the load is there, and its numbers add up.
 func accounts(t *testing.T, got *record.Traffic, load record.Load) {
 	t.Helper()
@@ -137,6 +199,8 @@ func accounts(t *testing.T, got *record.Traffic, load record.Load) {
 				t.Errorf("%s flow %d: got no packet counts, want them", name, f.Stream)
 			case p.Sent <= 0 || p.Sent != p.Received+p.Lost:
 				t.Errorf("%s flow %d: sent %d, received %d, lost %d; want sent = received + lost", name, f.Stream, p.Sent, p.Received, p.Lost)
+			case load.UDPMode == record.UDPCount && (p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil):
+				t.Errorf("%s flow %d: packets were counted by length, and yet there is %+v", name, f.Stream, p)
 			case p.Size != load.PacketSize:
 				t.Errorf("%s flow %d: got packets of %d bytes, want %d", name, f.Stream, p.Size, load.PacketSize)
 			}

@@ -81,7 +81,7 @@ func (d *delays) variation(stamps string) *record.DelayVariation {
 		}
 	}
 	for i := len(d.below) - 1; i >= 0; i-- {
-		add(-delayEdge(i), d.below[i])
+		add(-delayEdge(i+1), d.below[i])
 	}
 	for i, n := range d.above {
 		add(delayEdge(i), n)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// side is one of the two that are compared.
+type side struct {
+	engine traffic.Engine
+	load   record.Load
+}
+
+// comparison is a row: ours ÷ peer, of one quantity.
+type comparison struct {
+	name, peer string
+	offload    string
+	ours       side
+	theirs     side
+	of         quantity
+	safe, moon float64
+}
+
+type suite struct {
+	name, title string
+	rows        []comparison
+}
+
+func suiteNames() []string {
+	var names []string
+	for _, s := range suites() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// suites are the rows of the issue that native sockets can answer.
+func suites() []suite {
+	return []suite{
+		{"tcp-super", "TCP goodput, packets of up to 64 KiB", []comparison{
+			tcpAgainst("super", 1, goodput(), 1.4, 1.6), tcpAgainst("super", 4, goodput(), 1.7, 1.9)}},
+		{"tcp-wire", "TCP goodput, every 1500-byte packet real", []comparison{
+			tcpAgainst("wire", 1, goodput(), 1.0, 1.1), tcpAgainst("wire", 4, goodput(), 1.7, 1.95)}},
+		{"cpu", "CPU seconds per GB, both ends", []comparison{tcpAgainst("wire", 4, cost(), .5, .4)}},
+		{"udp", "UDP packets that arrived per second, two senders", []comparison{
+			udpAgainst(record.UDPCount, 64, 4, 4.5), udpAgainst(record.UDPCount, 512, 4, 4.5), udpAgainst(record.UDPCount, 1400, 3.5, 4),
+			udpAgainst(record.UDPExact, 64, 2, 2.5), udpAgainst(record.UDPExact, 512, 2, 2.5), udpAgainst(record.UDPExact, 1400, 2, 2.5)}},
+		{"growth", "cost of growth: many flows against one", []comparison{
+			growth("super", tcp(1), tcp(512)), growth("wire", tcp(1), tcp(512)),
+			growth("wire", udp(record.UDPCount, 512, 1), udp(record.UDPCount, 512, 10_000)),
+			growth("wire", udp(record.UDPExact, 512, 1), udp(record.UDPExact, 512, 10_000))}},
+	}
+}
+
+func tcp(streams int) record.Load {
+	return record.Load{Protocol: "tcp", Streams: streams, Congestion: "cubic"}
+}
+
+// udp is flat out; payload is what a datagram carries.
+func udp(mode string, payload, streams int) record.Load {
+	const headers = 20 + 8 // of IPv4 and UDP
+	return record.Load{Protocol: "udp", Streams: streams, PacketSize: payload + headers, UDPMode: mode}
+}
+
+func tcpAgainst(offload string, streams int, of quantity, safe, moon float64) comparison {
+	name := fmt.Sprintf("%s, %s", offload, plural(streams))
+	return comparison{name: name, peer: "iperf3", offload: offload, of: of, safe: safe, moon: moon,
+		ours: side{traffic.Native{}, tcp(streams)}, theirs: side{traffic.Iperf3{}, tcp(streams)}}
+}
+
+func udpAgainst(mode string, payload int, safe, moon float64) comparison {
+	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0", offload: "wire",
+		of: delivered(), safe: safe, moon: moon,
+		ours: side{traffic.Native{}, udp(mode, payload, 2)}, theirs: side{traffic.Iperf3{}, udp("", payload, 1)}}
+}
+
+func growth(offload string, one, many record.Load) comparison {
+	name := fmt.Sprintf("%s, %s, %d flows", offload, one.Protocol, many.Streams)
+	of := goodput()
+	if one.Protocol == "udp" {
+		name += ", " + one.UDPMode + " mode"
+		of = delivered()
+	}
+	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, safe: .8, moon: .9,
+		ours: side{traffic.Native{}, many}, theirs: side{traffic.Native{}, one}}
+}
+
+func plural(streams int) string {
+	if streams == 1 {
+		return "1 stream"
+	}
+	return strconv.Itoa(streams) + " streams"
+}
