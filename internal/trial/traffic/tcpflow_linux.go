@@ -67,6 +67,7 @@ func newTCPBuffers(q request) *tcpBuffers {
 func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	f.table = record.NewTable("bytes")
 	switch {
+	case f.verify && f.way.pool: // has that of its thread
 	case f.verify:
 		f.buffer = make([]byte, verifySize)
 	case f.sends:

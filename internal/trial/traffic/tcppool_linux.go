@@ -60,6 +60,12 @@ func (c *tcpPool) run(p *phases) error {
 		}
 	}
 	c.open = len(c.flows)
+	if c.flows[0].verify {
+		b := make([]byte, verifySize)
+		for _, f := range c.flows {
+			f.buffer = b
+		}
+	}
 	if c.sends {
 		sleepUntil(p.Begin, &p.stop)
 	}

@@ -13,7 +13,6 @@ type udpSink struct {
 	byFlow []*udpFlow // the same, by index; nil is another's
 	fds    []int
 	batch  *batch
-	wrong  int64 // strays
 }
 
 func newUDPSink(flows []*udpFlow, all int) *udpSink {
@@ -154,7 +153,7 @@ func (k *udpSink) enter(n int) {
 		if !ok || k.batch.length(i) < datagramHeader || d.tag != k.flows[0].tag || int(d.flow) >= len(k.byFlow) ||
 			k.byFlow[d.flow] == nil || d.phase < phaseWarmup || d.phase > phaseCooldown {
 			if d.phase != phaseHello {
-				k.wrong++
+				k.flows[0].wrong++ // a stray; whose it was meant to be is not known
 			}
 			continue
 		}
