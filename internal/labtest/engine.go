@@ -116,8 +116,10 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, c
 		if load.Protocol == "udp" {
 			sent := counted[0] / int64(max(load.PacketSize, 1))
 			lost := int64(float64(sent) * e.Loss)
-			f.Packets = &record.Packets{Sent: sent, Received: sent - lost, Lost: lost, Size: load.PacketSize,
-				Duplicates: new(int64), Reordered: new(int64)}
+			f.Packets = &record.Packets{Sent: sent, Received: sent - lost, Lost: lost, Size: load.PacketSize}
+			if load.UDPMode != record.UDPCount {
+				f.Packets.Duplicates, f.Packets.Reordered = new(int64), new(int64)
+			}
 			f.ReceivedBytes -= lost * int64(load.PacketSize)
 		} else {
 			f.TCP = &record.TCP{Congestion: load.Congestion, MSS: 1448, BusyNs: w.End - w.Start}

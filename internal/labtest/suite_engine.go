@@ -108,11 +108,10 @@ func Loads() map[string]record.Load {
 }
 
 // EngineSuite is what every engine must do: for one load, account for what it
-// sent, end soon after it is told to, and leave no process and no socket.
+// sent, and end soon after it is told to.
 func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	near, far := Ends(t, l, 0, load.IP)
 	ctx := Context(t)
-	leavesNothing(t, l)
 	if a := e.Check(ctx, near, far, load); a.State != check.Yes {
 		if a.State == check.No && a.Reason != "" {
 			t.Skip("skip: the engine offers no such load here: " + a.Reason)
@@ -137,9 +136,9 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	}
 }
 
-// leavesNothing compares what lives at the lab's ends before and after a test:
-// the processes below the lab's, and the sockets of both ends.
-func leavesNothing(t *testing.T, l *lab.Lab) {
+// LeavesNothingAt compares what lives at the ends of a lab of namespaces
+// before and after a test: its processes, and the sockets of both ends.
+func LeavesNothingAt(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	before := living(t, l)
 	t.Cleanup(func() {

@@ -149,7 +149,10 @@ func TestEngines(t *testing.T) {
 				if i > 0 && !slices.Contains([]string{"tcp up", "tcp down, 4", "udp 20M", "tcp, every byte"}, name) {
 					continue // each takes seconds where the engine only knows whole ones
 				}
-				t.Run(name, func(t *testing.T) { labtest.EngineSuite(t, l, e, load) })
+				t.Run(name, func(t *testing.T) {
+					labtest.LeavesNothingAt(t, l)
+					labtest.EngineSuite(t, l, e, load)
+				})
 			}
 		})
 	}
