@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -44,8 +46,8 @@ func TestStrangersCountsAreThoseOfBoth(t *testing.T) {
 					t.Errorf("flow %d: got %s, %d sent, %d received; want %s, %d, %d", i,
 						g.Direction, g.SentBytes, g.ReceivedBytes, w.Direction, w.SentBytes, w.ReceivedBytes)
 				}
-				if w.Packets != nil && *g.Packets != *w.Packets {
-					t.Errorf("flow %d: got packets %+v, want %+v", i, *g.Packets, *w.Packets)
+				if diff := cmp.Diff(w.Packets, g.Packets); diff != "" {
+					t.Errorf("flow %d: packets (-want +got):\n%s", i, diff)
 				}
 				if g.Local != w.Local || g.Remote != w.Remote {
 					t.Errorf("flow %d: got %s to %s, want %s to %s", i, g.Local, g.Remote, w.Local, w.Remote)
