@@ -92,8 +92,7 @@ func pathFactors(o BaseOptions) []Factor {
 
 func trafficFactors(o BaseOptions) []Factor {
 	udp := onlyWith("protocol", "protocol is not udp", func(p string) bool { return p == "udp" })
-	tcp := onlyWith("protocol", "protocol is not tcp", func(p string) bool { return p == "tcp" })
-	return []Factor{
+	factors := []Factor{
 		choice("protocol", "transport protocol", "tcp", []string{"tcp", "udp"}),
 		{
 			Name: "streams", Doc: "parallel flows in each direction", Base: true, Default: "1",
@@ -128,9 +127,23 @@ func trafficFactors(o BaseOptions) []Factor {
 			Name: "udp_trains", Doc: "whether the sender may give the kernel many datagrams in one write; auto if not given",
 			Levels: []string{"auto", record.TrainsOff}, Parse: Choice("auto", record.TrainsOff), Applies: udp,
 		},
+	}
+	factors = append(factors, tcpFactors(o)...)
+	return append(factors, []Factor{
+		choice("engine", "load generator", o.Engines[0], o.Engines),
+		{Name: "dscp", Doc: "differentiated services code point of what is sent", Parse: Whole(0, 63)},
+		{
+			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
+			Levels: copies[:], Parse: Choice(copies[:]...),
+		},
+	}...)
+}
+
+func tcpFactors(o BaseOptions) []Factor {
+	tcp := onlyWith("protocol", "protocol is not tcp", func(p string) bool { return p == "tcp" })
+	return []Factor{
 		choice("congestion", "TCP congestion control; streams take several, joined by +, in turn", o.Congestions[0], o.Congestions,
 			func(f *Factor) { f.Applies, f.Parse = tcp, severalOf(f.Parse) }),
-		choice("engine", "load generator", o.Engines[0], o.Engines),
 		{
 			Name: "pacing", Unit: "bit/s", Doc: "TCP payload of all streams together, at which the kernel paces them",
 			Parse: parsePacing, Applies: tcp,
@@ -146,11 +159,6 @@ func trafficFactors(o BaseOptions) []Factor {
 		{
 			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Levels: []string{"on", "off"},
 			Parse: Choice("on", "off"), Applies: tcp,
-		},
-		{Name: "dscp", Doc: "differentiated services code point of what is sent", Parse: Whole(0, 63)},
-		{
-			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
-			Levels: copies[:], Parse: Choice(copies[:]...),
 		},
 	}
 }
