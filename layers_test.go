@@ -12,10 +12,10 @@ import (
 // is a decision, written down. docs/architecture.md shows the same table.
 var layers = [][]string{
 	0: {"unit", "check"},
-	1: {"overhead"},
+	1: {"overhead", "analysis/method"},
 	2: {"record", "lab/host", "lab/kernel"},
 	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
-	4: {"analysis/method", "analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
+	4: {"analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
 	5: {"lab", "registry/node"},
 	6: {"trial", "report"},
 	7: {"labtest"},
@@ -25,7 +25,7 @@ var layers = [][]string{
 
 // later are the packages that the table reserves for work that is still to
 // come; unusedEntries refuses every other name without a package.
-var later = []string{"analysis/method", "analysis/diagnosis"}
+var later = []string{"analysis/diagnosis"}
 
 // layerOf returns the layer of a package, or -1.
 func layerOf(pkg string) int {

@@ -1,0 +1,154 @@
+package method
+
+import (
+	"slices"
+	"sort"
+)
+
+// Bound is how a load is classified for a goal.
+type Bound string
+
+// Classes of a load.
+const (
+	Undecided Bound = "undecided"
+	Lower     Bound = "lower"
+	Upper     Bound = "upper"
+)
+
+// Sums are seconds of effective duration at one load, by class of trial: full
+// (as long as the goal's final duration, at least) or short, high-loss or
+// low-loss.
+type Sums struct {
+	FullHigh, FullLow, ShortHigh, ShortLow float64
+}
+
+// Sums adds up the trials of one load.
+func (g Goal) Sums(trials []Trial) Sums {
+	var s Sums
+	for _, t := range trials {
+		high, full := g.loss(t) > g.LossRatio, t.Duration >= g.FinalDuration
+		switch {
+		case full && high:
+			s.FullHigh += t.seconds()
+		case full:
+			s.FullLow += t.seconds()
+		case high:
+			s.ShortHigh += t.seconds()
+		default:
+			s.ShortLow += t.seconds()
+		}
+	}
+	return s
+}
+
+// Estimate holds the quantities from which a load is classified, in seconds
+// and ratios, by their names in RFC 9971, "Load Classification Logic".
+type Estimate struct {
+	EffectiveHigh, EffectiveFull, EffectiveWhole float64
+	PessimisticHigh                              float64
+	Optimistic, Pessimistic                      float64 // exceed ratios
+	Bound                                        Bound
+}
+
+// Estimate applies the appendix "Load Classification Code" of RFC 9971.
+func (g Goal) Estimate(s Sums) Estimate {
+	coefficient := g.ExceedRatio / (1 - g.ExceedRatio)
+	e := Estimate{EffectiveHigh: s.FullHigh + max(0, s.ShortHigh-s.ShortLow*coefficient)}
+	e.EffectiveFull = s.FullLow + e.EffectiveHigh
+	e.EffectiveWhole = max(e.EffectiveFull, g.DurationSum.Seconds())
+	e.PessimisticHigh = e.EffectiveWhole - s.FullLow
+	e.Optimistic = e.EffectiveHigh / e.EffectiveWhole
+	e.Pessimistic = e.PessimisticHigh / e.EffectiveWhole
+	quantile := e.EffectiveWhole * g.ExceedRatio
+	optimistic, pessimistic := e.EffectiveHigh <= quantile, e.PessimisticHigh <= quantile
+	switch {
+	case optimistic && pessimistic:
+		e.Bound = Lower
+	case !optimistic && !pessimistic:
+		e.Bound = Upper
+	default:
+		e.Bound = Undecided
+	}
+	return e
+}
+
+// Classify says what the trials of one load make of it.
+func (g Goal) Classify(trials []Trial) Bound { return g.Estimate(g.Sums(trials)).Bound }
+
+// Throughput is the conditional throughput at a load (RFC 9971, appendix
+// "Conditional Throughput Code"): the load times what is forwarded at the
+// quantile of loss that the exceed ratio names. Time missing from the goal's
+// duration sum counts as lost. ok is false where no trial is full-length.
+func (g Goal) Throughput(load float64, trials []Trial) (rate float64, ok bool) {
+	var full []Trial
+	whole := 0.0
+	for _, t := range trials {
+		if t.Duration >= g.FinalDuration {
+			full = append(full, t)
+			whole += t.seconds()
+		}
+	}
+	if len(full) == 0 {
+		return 0, false
+	}
+	sort.SliceStable(full, func(i, j int) bool { return g.loss(full[i]) < g.loss(full[j]) })
+	remaining := max(g.DurationSum.Seconds(), whole) * (1 - g.ExceedRatio)
+	quantile := 1.0
+	for i, t := range full {
+		if i > 0 && remaining <= 0 {
+			break
+		}
+		quantile = g.loss(t)
+		remaining -= t.seconds()
+	}
+	if remaining > 0 {
+		quantile = 1
+	}
+	return load * (1 - quantile), true
+}
+
+// Point is a load with its trials.
+type Point struct {
+	Load   float64
+	Trials []Trial
+}
+
+// Points sorts the trials of a search by load, without those that only warm
+// up.
+func Points(trials []Trial) []Point {
+	var out []Point
+	for _, t := range trials {
+		if t.Warmup {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(out, t.Load, func(p Point, load float64) int {
+			switch {
+			case p.Load < load:
+				return -1
+			case p.Load > load:
+				return 1
+			}
+			return 0
+		})
+		if !found {
+			out = slices.Insert(out, i, Point{Load: t.Load})
+		}
+		out[i].Trials = append(out[i].Trials, t)
+	}
+	return out
+}
+
+// bounds finds the relevant bounds among points sorted by load, as indexes or
+// -1: the smallest upper bound, and the largest lower bound below it.
+func (g Goal) bounds(points []Point) (lower, upper int) {
+	lower = -1
+	for i, p := range points {
+		switch g.Classify(p.Trials) {
+		case Upper:
+			return lower, i
+		case Lower:
+			lower = i
+		}
+	}
+	return lower, -1
+}

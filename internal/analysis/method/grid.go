@@ -1,0 +1,95 @@
+package method
+
+import "math"
+
+// grid holds the loads that a search may try: even steps of the logarithm, so
+// that all goals try the same ones and share their trials, and so that widths
+// add and halve exactly. Index 0 is the least load, top the greatest.
+type grid struct {
+	min, max float64
+	step     float64 // of the logarithm
+	top      int
+}
+
+// fineness is the share of a goal's width that a whole number of steps must
+// reach, at least; more would make the search narrower than asked.
+const fineness = 0.99
+
+func newGrid(c Config) grid {
+	least := math.Inf(1)
+	for _, g := range c.Goals {
+		least = min(least, logWidth(g.Width))
+	}
+	step := least
+	for parts := 1; parts <= 100; parts++ {
+		step = least / float64(parts) * (1 - 1e-9)
+		if c.fits(step) {
+			break
+		}
+	}
+	return grid{min: c.Min, max: c.Max, step: step, top: int(math.Ceil(math.Log(c.Max/c.Min)/step - 1e-9))}
+}
+
+func logWidth(width float64) float64 { return -math.Log1p(-width) }
+
+// fits says that every goal's width is nearly a whole number of steps.
+func (c Config) fits(step float64) bool {
+	for _, g := range c.Goals {
+		w := logWidth(g.Width)
+		if math.Floor(w/step)*step < fineness*w {
+			return false
+		}
+	}
+	return true
+}
+
+// load is the load of an index; those below 0 and above the top are the limits.
+func (g grid) load(i int) float64 {
+	switch {
+	case i <= 0:
+		return g.min
+	case i >= g.top:
+		return g.max
+	}
+	return g.max * math.Exp(-float64(g.top-i)*g.step)
+}
+
+// below is the largest index whose load is not above x.
+func (g grid) below(x float64) int {
+	switch {
+	case x <= g.min:
+		return 0
+	case x >= g.max:
+		return g.top
+	}
+	i := g.top - int(math.Ceil(math.Log(g.max/x)/g.step-1e-9))
+	return max(i, 0)
+}
+
+// steps is a width in whole steps, at least one.
+func (g grid) steps(width float64) int {
+	return max(int(math.Floor(logWidth(width)/g.step)), 1)
+}
+
+// middle splits the interval between two indexes. One part is a power of two
+// of the width, so that further halving ends at the width exactly; the split
+// that is most even is taken, the smaller part below. An interval of less than
+// two widths is split by half the width while that is whole.
+func middle(low, high, width int) int {
+	span := high - low
+	for span < 2*width && width%2 == 0 {
+		width /= 2
+	}
+	if span <= 2*width {
+		return low + span/2
+	}
+	part := width
+	for 2*part < span-2*part {
+		part *= 2
+	}
+	// part < half ≤ 2·part: the more even of the two.
+	if twice := 2 * part; twice < span && twice*(span-twice) >= part*(span-part) {
+		part = twice
+	}
+	return low + min(part, span-part)
+}

@@ -1,0 +1,133 @@
+// Package method decides what a search does next, and what it has found: pure
+// functions of the trials so far. It touches no machine, knows no engine and
+// keeps no state, so that a search can be resumed, repeated on paper and read
+// again from stored trials.
+//
+// The search is MLRsearch as specified by RFC 9971 (Multiple Loss Ratio
+// Search): load classification and conditional throughput are those of its
+// appendices. How loads are chosen is left to implementations; here it follows
+// the heuristics that FD.io CSIT published.
+package method
+
+import (
+	"fmt"
+	"time"
+)
+
+// Trial is one finished trial of a search: its input, load and duration, and
+// what of its output decides.
+type Trial struct {
+	Load     float64       // intended, of one interface, per second
+	Duration time.Duration // intended, of the traffic that counts
+	// Effective is what the trial counts in sums of durations; 0 means
+	// Duration (RFC 9971, "Trial Effective Duration").
+	Effective time.Duration
+	Loss      float64 // trial loss ratio, 0…1; what was not sent is lost
+	// Delay is what the load added to the path's delay, if HasDelay. Only
+	// goals with MaxDelay look at it, and to them a trial without one is
+	// high-loss: it proves nothing.
+	Delay    time.Duration
+	HasDelay bool
+	Warmup   bool // only warms up: no result of the search
+}
+
+func (t Trial) seconds() float64 {
+	if t.Effective > 0 {
+		return t.Effective.Seconds()
+	}
+	return t.Duration.Seconds()
+}
+
+// Goal is a search goal. The first six attributes are those of RFC 9971; its
+// name and the rest are ours.
+type Goal struct {
+	Name            string        `json:"name"`
+	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
+	DurationSum     time.Duration `json:"duration_sum_ns"`
+	LossRatio       float64       `json:"loss_ratio"`
+	ExceedRatio     float64       `json:"exceed_ratio"`
+	Width           float64       `json:"width"` // (upper - lower) ÷ upper, at most
+	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
+	// MaxDelay makes a trial high-loss also when the load adds more delay;
+	// 0 = no such objective.
+	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
+	// Coarser is how many coarser targets precede the goal, each with a
+	// shorter duration sum and twice the width.
+	Coarser int `json:"coarser_targets"`
+	// Expansion is by what an external search widens its step when it has not
+	// found its bound.
+	Expansion int `json:"expansion"`
+}
+
+// Check says what RFC 9971 or this implementation does not allow.
+func (g Goal) Check() error {
+	switch {
+	case g.Name == "":
+		return fmt.Errorf("check goal: it has no name")
+	case g.FinalDuration <= 0 || g.DurationSum <= 0 || g.InitialDuration <= 0:
+		return fmt.Errorf("check goal %s: durations must be positive", g.Name)
+	case g.InitialDuration > g.FinalDuration:
+		return fmt.Errorf("check goal %s: initial trials of %s are longer than final ones of %s", g.Name, g.InitialDuration, g.FinalDuration)
+	case g.DurationSum < g.FinalDuration:
+		return fmt.Errorf("check goal %s: a duration sum of %s is less than one final trial of %s", g.Name, g.DurationSum, g.FinalDuration)
+	case !(g.LossRatio >= 0 && g.LossRatio < 1):
+		return fmt.Errorf("check goal %s: loss ratio %v is not in [0, 1)", g.Name, g.LossRatio)
+	case !(g.ExceedRatio >= 0 && g.ExceedRatio < 1):
+		return fmt.Errorf("check goal %s: exceed ratio %v is not in [0, 1)", g.Name, g.ExceedRatio)
+	case !(g.Width > 0 && g.Width < 1):
+		return fmt.Errorf("check goal %s: width %v is not in (0, 1)", g.Name, g.Width)
+	case g.MaxDelay < 0:
+		return fmt.Errorf("check goal %s: a delay of %s is less than none", g.Name, g.MaxDelay)
+	case g.Coarser < 0 || g.Coarser == 0 && g.InitialDuration < g.FinalDuration:
+		return fmt.Errorf("check goal %s: trials cannot grow from %s to %s without a coarser target", g.Name, g.InitialDuration, g.FinalDuration)
+	case g.Coarser > 10:
+		return fmt.Errorf("check goal %s: %d coarser targets are more than 10", g.Name, g.Coarser)
+	case g.Expansion < 2:
+		return fmt.Errorf("check goal %s: an expansion of %d does not widen", g.Name, g.Expansion)
+	}
+	return nil
+}
+
+// loss is the loss ratio of a trial as the goal sees it: all is lost of one
+// that breaks the delay objective.
+func (g Goal) loss(t Trial) float64 {
+	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
+		return 1
+	}
+	return t.Loss
+}
+
+// Config is what a controller is given (RFC 9971, "Controller Input").
+type Config struct {
+	Goals   []Goal
+	Min     float64       // load of one interface, per second; no trial has less
+	Max     float64       // nor more
+	Warmup  time.Duration // one trial at Max that does not count; 0 = none
+	MaxTime time.Duration // of all trials' effective durations; 0 = no limit
+}
+
+// Check says what cannot be searched.
+func (c Config) Check() error {
+	switch {
+	case len(c.Goals) == 0:
+		return fmt.Errorf("check search: it has no goal")
+	case !(c.Min > 0 && c.Max > c.Min):
+		return fmt.Errorf("check search: loads from %v to %v are no range above zero", c.Min, c.Max)
+	case c.Warmup < 0 || c.MaxTime < 0:
+		return fmt.Errorf("check search: a time is negative")
+	}
+	seen := map[string]bool{}
+	for _, g := range c.Goals {
+		if err := g.Check(); err != nil {
+			return err
+		}
+		if seen[g.Name] {
+			return fmt.Errorf("check search: two goals are named %s", g.Name)
+		}
+		seen[g.Name] = true
+		if frames := c.Min * g.InitialDuration.Seconds(); frames < 1 {
+			return fmt.Errorf("check search: at the least load, a trial of %s has less than one frame", g.InitialDuration)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package method
+
+import (
+	"fmt"
+	"time"
+)
+
+// Result is what a search found for one goal. Where Irregular is not empty the
+// numbers do not satisfy all that RFC 9971 asks of a regular goal result, and
+// must be shown as such.
+type Result struct {
+	Goal       Goal     `json:"goal"`
+	Irregular  string   `json:"irregular,omitempty"`   // why
+	Lower      *float64 `json:"lower_bound,omitempty"` // relevant lower bound
+	Upper      *float64 `json:"upper_bound,omitempty"` // relevant upper bound
+	Throughput *float64 `json:"conditional_throughput,omitempty"`
+	// LowerTrials is how many trials stand behind the lower bound, UpperTrials
+	// behind the upper one.
+	LowerTrials int `json:"lower_trials,omitempty"`
+	UpperTrials int `json:"upper_trials,omitempty"`
+}
+
+// Outcome is the controller's output: one result per goal, in their order.
+type Outcome struct {
+	Results []Result
+	Trials  int           // with those that only warm up
+	Time    time.Duration // effective durations of all trials
+}
+
+// slack forgives the rounding of loads when a width is checked.
+const slack = 1e-9
+
+// Outcome reads what trials have found. It does not depend on how their loads
+// were chosen.
+func (c Config) Outcome(trials []Trial) Outcome {
+	var o Outcome
+	for _, t := range trials {
+		o.Trials++
+		o.Time += time.Duration(t.seconds() * 1e9)
+	}
+	points := Points(trials)
+	for _, g := range c.Goals {
+		o.Results = append(o.Results, c.result(g, points))
+	}
+	return o
+}
+
+func (c Config) result(g Goal, points []Point) Result {
+	r := Result{Goal: g}
+	lower, upper := g.bounds(points)
+	if upper >= 0 {
+		r.Upper, r.UpperTrials = &points[upper].Load, len(points[upper].Trials)
+	}
+	if lower >= 0 {
+		p := points[lower]
+		r.Lower, r.LowerTrials = &p.Load, len(p.Trials)
+		if rate, ok := g.Throughput(p.Load, p.Trials); ok {
+			r.Throughput = &rate
+		}
+	}
+	switch {
+	case lower < 0 && upper < 0:
+		r.Irregular = "no load was decided"
+	case upper < 0 && points[lower].Load >= c.Max*(1-slack):
+		r.Irregular = "the greatest load allowed is a lower bound: more may be possible"
+	case upper < 0:
+		r.Irregular = "no upper bound was found"
+	case lower < 0 && points[upper].Load <= c.Min*(1+slack):
+		r.Irregular = "the least load allowed is an upper bound"
+	case lower < 0:
+		r.Irregular = "no lower bound was found"
+	case *r.Upper-*r.Lower > g.Width**r.Upper*(1+slack):
+		r.Irregular = fmt.Sprintf("the bounds are further apart than the width of %g", g.Width)
+	}
+	return r
+}

@@ -1,0 +1,49 @@
+package method
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Device is a simulated device under test, which lets a search be judged
+// without a machine: it forwards up to a capacity that varies from trial to
+// trial, and loses a share of the frames of rare seconds whatever the load.
+type Device struct {
+	Capacity float64 // frames per second
+	Jitter   float64 // standard deviation of the capacity ÷ capacity, per trial
+	Bursts   float64 // share of seconds in which a burst of loss falls
+	Burst    float64 // loss ratio of such a second
+}
+
+// Measure runs one trial of whole seconds.
+func (d Device) Measure(s Step, r *rand.Rand) Trial {
+	capacity := d.Capacity * (1 + d.Jitter*r.NormFloat64())
+	seconds := max(int(s.Duration/time.Second), 1)
+	burst := 0.0
+	for range seconds {
+		if d.Bursts > 0 && r.Float64() < d.Bursts {
+			burst += d.Burst / float64(seconds)
+		}
+	}
+	sent := math.Round(s.Load * s.Duration.Seconds())
+	arrived := math.Round(min(sent, math.Floor(max(capacity, 0)*s.Duration.Seconds())) * (1 - burst))
+	return Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: max(1-arrived/sent, 0)}
+}
+
+// Simulate runs a whole search on a device. overhead is what each trial takes
+// beyond its duration, and counts in its effective duration if counted.
+func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted bool) (trials []Trial, took time.Duration, err error) {
+	for {
+		s, more, err := c.Next(trials)
+		if err != nil || !more {
+			return trials, took, err
+		}
+		t := d.Measure(s, r)
+		if counted {
+			t.Effective = s.Duration + overhead
+		}
+		trials = append(trials, t)
+		took += s.Duration + overhead
+	}
+}
