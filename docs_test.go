@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -279,6 +280,20 @@ func metricTable(metrics []record.Metric) string {
 
 // TestMethodDescribesEveryMetric: the table is the declarations themselves,
 // which must each say something.
+// TestMethodListsEveryPreset: the goals of each, by the names of RFC 9971.
+func TestMethodListsEveryPreset(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n| preset | goal | final trial | duration sum | loss | exceed | width | meaning |\n|---|---|---|---|---|---|---|---|\n")
+	for _, p := range method.Presets() {
+		for _, g := range p.Goals {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %g %% | %g %% | %g %% | %s |\n",
+				p.Name, g.Name, g.FinalDuration, g.DurationSum, 100*g.LossRatio, 100*g.ExceedRatio, 100*g.Width, p.Doc)
+		}
+	}
+	b.WriteString("\n")
+	holdBlock(t, "docs/method.md", "presets", b.String())
+}
+
 func TestMethodDescribesEveryMetric(t *testing.T) {
 	for _, m := range analysis.Metrics() {
 		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {

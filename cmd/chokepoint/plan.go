@@ -131,14 +131,14 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 
 func newPlanCheckCommand(p *program) *cobra.Command {
 	return newPlanViewCommand(p, &cobra.Command{
-		Use:   "check [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--json]",
+		Use:   "check [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]",
 		Short: "Read a plan and say what it amounts to, or what is wrong with it",
 	}, runPlanCheck)
 }
 
 func newPlanExpandCommand(p *program) *cobra.Command {
 	return newPlanViewCommand(p, &cobra.Command{
-		Use:   "expand [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--json]",
+		Use:   "expand [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]",
 		Short: "Print the exact trials of a plan in their order, and the estimated time",
 		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +
 			"the same seed, run executes the same trials in the same order.",

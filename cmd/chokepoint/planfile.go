@@ -31,12 +31,14 @@ type planOptions struct {
 	sets   []string
 	seed   string
 	budget time.Duration
+	strict bool
 }
 
 func (o *planOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.sets, "set", nil, "replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
 	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: first\nrepetitions, to six if there are more, then the\ncells listed last")
+	flags.BoolVar(&o.strict, "strict", false, "with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")
 	// pflag shows a zero duration as a default that means something.
 	flags.Lookup("budget").DefValue = "0"
 }
@@ -51,13 +53,20 @@ func (o *planOptions) validate(flags *pflag.FlagSet) error {
 	if flags.Changed("budget") && o.budget <= 0 {
 		return &usageError{fmt.Sprintf("--budget %s is not a time to fit into", o.budget), "give it with a unit, such as 90s or 10m"}
 	}
+	if _, ok := plan.Strict(o.name); o.strict && !ok {
+		return &usageError{"--strict is for plans that follow a standard", "the plan rfc2544 does"}
+	}
 	return nil
 }
 
 // read reads the plan, orders it by its seed and fits it into the budget.
 // Every error is the user's: nothing has been touched.
 func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
-	p, err := readPlan(o.name, v, o.sets)
+	sets := o.sets
+	if standard, ok := plan.Strict(o.name); o.strict && ok {
+		sets = append(standard, sets...)
+	}
+	p, err := readPlan(o.name, v, sets)
 	if err != nil {
 		return nil, &exitError{codeUsage, err}
 	}

@@ -47,7 +47,7 @@ type runOptions struct {
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] [--peer HOST] [--report FILE] [--json]",
+		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach LAB] [--peer HOST] [--report FILE] [--json]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
 			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +

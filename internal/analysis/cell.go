@@ -23,12 +23,20 @@ type group struct {
 	missing string // why there is no trial at all
 	idle    []*judged
 	verify  []*judged
+	found   []*judged // of each search the trial that stands for it
+	search  []*SearchView
 	cell    Cell
 }
 
 // good are the trials that have numbers; a repeated row counts once, with its
-// last good attempt.
-func (g *group) good() []*judged { return lastGood(g.trials) }
+// last good attempt, and one that was searched with the trial that stands for
+// it.
+func (g *group) good() []*judged {
+	if len(g.search) > 0 {
+		return g.found
+	}
+	return lastGood(g.trials)
+}
 
 func lastGood(trials []*judged) []*judged {
 	at := map[string]int{}
@@ -296,6 +304,13 @@ func (g *group) addCeiling(run *record.Run) {
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
 		c.Grade = GradeSuspect
 	}
+}
+
+// TesterPPS is the rate of packets that the tester alone can reach for a cell,
+// or 0 where none was measured.
+func TesterPPS(run *record.Run, f record.Factors) float64 {
+	_, pps := testerCeiling(run, f)
+	return pps
 }
 
 // testerCeiling picks the tester's own ceiling that is closest to a cell: by

@@ -16,6 +16,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	cells := groups(&run, all)
 	noteMissing(&run, cells)
 	metrics := Metrics()
+	searches := searchesOf(&run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
@@ -25,6 +26,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		g.summariseCell(&run, metrics)
 		g.addResolved()
 		g.addFindings()
+		g.addIrregular()
 	}
 	labels(cells)
 	d := &Document{
@@ -43,6 +45,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
 	}
+	d.addSearches(&run, searches, cells)
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j))
 	}
@@ -152,7 +155,7 @@ func view(j *judged) TrialView {
 		ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9,
 		Grade: j.grade, Reasons: j.reasons, Failure: t.Failure, Resolved: t.Resolved,
-		Path: t.Path, Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats,
+		Path: t.Path, Search: t.Search, Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats,
 	}
 	if t.Traffic != nil {
 		v.Caveats = append(append([]record.Caveat(nil), t.Caveats...), t.Traffic.Caveats...)

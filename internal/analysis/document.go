@@ -20,6 +20,8 @@ type Document struct {
 	Topologies  []record.Topology    `json:"topologies"`
 	Metrics     []record.Metric      `json:"metrics"` // declarations of every metric that occurs
 	Cells       []Cell               `json:"cells"`
+	Searches    []SearchView         `json:"searches,omitempty"` // one per row whose rate was looked for
+	Searching   *Searching           `json:"searching,omitempty"`
 	Comparisons []Comparison         `json:"comparisons,omitempty"`
 	Thresholds  []Threshold          `json:"thresholds,omitempty"`
 	Trials      []TrialView          `json:"trials"`
@@ -135,6 +137,93 @@ type Consistency struct {
 	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method.md
 }
 
+// Searching is how all searches of a run were made: what RFC 9971 wants a
+// report to say.
+type Searching struct {
+	Preset     string        `json:"preset"`
+	Goals      []record.Goal `json:"goals"`
+	Notes      []string      `json:"notes"`      // what the numbers mean: units, effective duration, width
+	Deviations []string      `json:"deviations"` // from RFC 2544
+}
+
+// SearchView is the outcome of one search: the trials of one row. Loads are of one
+// interface.
+type SearchView struct {
+	Row        string         `json:"row"`
+	Block      int            `json:"block"`
+	Factors    record.Factors `json:"factors"`
+	Label      string         `json:"label"`
+	Ended      bool           `json:"ended"`         // else results are those of the trials so far
+	Why        string         `json:"why,omitempty"` // it did not
+	MinPPS     float64        `json:"min_pps"`
+	MaxPPS     float64        `json:"max_pps"`
+	Interfaces int            `json:"interfaces"` // × a load of one = the load of all
+	Results    []SearchResult `json:"results"`    // one per goal, in their order
+	Steps      []SearchStep   `json:"steps"`
+	Trials     int            `json:"trials"` // of the search for the rate, with one that only warmed up
+	Failed     int            `json:"failed"` // which have no result
+	Seconds    float64        `json:"seconds"`
+	// EffectiveSeconds is the sum of the trials' effective durations.
+	EffectiveSeconds float64      `json:"effective_seconds"`
+	Latency          []LatencyAt  `json:"latency,omitempty"`
+	FrameLoss        []FrameLoss  `json:"frame_loss,omitempty"`
+	BackToBack       []BackToBack `json:"back_to_back,omitempty"`
+}
+
+// SearchResult is what was found for one goal (RFC 9971, "Goal Result"). One
+// with Irregular does not satisfy all that its goal asks.
+type SearchResult struct {
+	Goal          string   `json:"goal"`
+	Irregular     string   `json:"irregular,omitempty"` // why
+	LowerPPS      *float64 `json:"lower_bound_pps,omitempty"`
+	UpperPPS      *float64 `json:"upper_bound_pps,omitempty"`
+	ThroughputPPS *float64 `json:"conditional_throughput_pps,omitempty"`
+	// ThroughputBps is the conditional throughput of all interfaces in bits of
+	// UDP payload.
+	ThroughputBps *float64 `json:"conditional_throughput_bps,omitempty"`
+	LowerTrials   int      `json:"lower_trials"` // trials at the lower bound
+	UpperTrials   int      `json:"upper_trials"`
+}
+
+// SearchStep is one trial of a search.
+type SearchStep struct {
+	Trial     string  `json:"trial"`
+	Test      string  `json:"test"`
+	LoadPPS   float64 `json:"load_pps"`
+	Seconds   float64 `json:"seconds"` // intended
+	LossRatio float64 `json:"loss_ratio"`
+	AddedNs   float64 `json:"added_p99_ns,omitempty"` // where a goal bounds it
+	Warmup    bool    `json:"warmup,omitempty"`
+}
+
+// LatencyAt is the round-trip time at a share of the found rate, of all
+// repeats.
+type LatencyAt struct {
+	Share   float64 `json:"share"`
+	LoadPPS float64 `json:"load_pps"`
+	P50     *Value  `json:"rtt_p50_ns,omitempty"`
+	P99     *Value  `json:"rtt_p99_ns,omitempty"`
+	Loss    Value   `json:"loss_ratio"`
+}
+
+// FrameLoss is the loss at one load, of all repeats.
+type FrameLoss struct {
+	Share   float64 `json:"share"` // of the greatest load
+	LoadPPS float64 `json:"load_pps"`
+	Loss    Value   `json:"loss_ratio"`
+}
+
+// BackToBack is the longest burst that was forwarded whole, over the repeats
+// (RFC 2544, section 26.4), and what it says of the buffer (RFC 9004).
+type BackToBack struct {
+	Frames  *Value `json:"frames,omitempty"` // absent: none was forwarded whole
+	Limited bool   `json:"limited"`          // longer ones were not; else the buffer may be greater
+	// BufferSeconds is frames ÷ the greatest load; CorrectedSeconds leaves out
+	// what was forwarded meanwhile: × (1 - throughput ÷ greatest load).
+	BufferSeconds    float64  `json:"implied_buffer_s,omitempty"`
+	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
+}
+
 // Finding is a named observation about a cell, with its evidence.
 type Finding struct {
 	Kind       string   `json:"kind"`
@@ -191,7 +280,8 @@ type TrialView struct {
 	Missing  map[string]string    `json:"missing,omitempty"`
 	Resolved map[string]string    `json:"resolved,omitempty"`
 	Path     *record.PathEvidence `json:"path,omitempty"`
-	Phases   []record.Phase       `json:"phases"` // relative to the trial's start
+	Search   *record.SearchTrial  `json:"search,omitempty"` // what a search asked of it
+	Phases   []record.Phase       `json:"phases"`           // relative to the trial's start
 	Series   *Series              `json:"series,omitempty"`
 	Caveats  []record.Caveat      `json:"caveats,omitempty"`
 }

@@ -6,7 +6,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/record"
 // they are shown. docs/method.md describes the same names.
 func Metrics() []record.Metric {
 	var all []record.Metric
-	for _, group := range [][]record.Metric{trafficMetrics(), tcpMetrics(), latencyMetrics(), loadMetrics(), dropMetrics()} {
+	for _, group := range [][]record.Metric{trafficMetrics(), searchMetrics(), tcpMetrics(), latencyMetrics(), loadMetrics(), dropMetrics()} {
 		all = append(all, group...)
 	}
 	return all
@@ -32,6 +32,19 @@ func trafficMetrics() []record.Metric {
 		path(goodputPerRouter, "bit/s", record.Higher, "the same per second of CPU time of the routers' own cores, all routers together"),
 		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, else that of the machine that carries all nodes, else the condition watts as typed in"),
 		path(consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
+	}
+}
+
+func searchMetrics() []record.Metric {
+	path := func(name, unit, better, doc string) record.Metric {
+		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
+	}
+	const of = "conditional throughput (RFC 9971) of one interface, of the first goal "
+	return []record.Metric{
+		path(throughputNDR, "pps", record.Higher, of+"that allows no loss (no drop rate)"),
+		path(throughputPDR, "pps", record.Higher, of+"that allows some loss (partial drop rate)"),
+		path(throughputDelay, "pps", record.Higher, of+"that bounds the added delay"),
+		path(searchSeconds, "s", record.Lower, "how long the search took, from its first trial's start to its last trial's end"),
 	}
 }
 
@@ -136,6 +149,11 @@ const (
 	goodputPerRouter = "goodput_per_router_cpu_second_bps"
 	goodputPerWatt   = "goodput_per_watt_bps"
 	consistency      = "consistency_ratio"
+
+	throughputNDR   = "throughput_ndr_pps"
+	throughputPDR   = "throughput_pdr_pps"
+	throughputDelay = "throughput_delay_pps"
+	searchSeconds   = "search_s"
 
 	retransmits    = "retransmits"
 	rttTCP         = "rtt_tcp_ns"

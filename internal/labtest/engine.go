@@ -24,6 +24,8 @@ type Engine struct {
 	Fail func(ctx context.Context, load record.Load) error
 	// Rate, where it is set, is Bps of a load.
 	Rate func(load record.Load) float64
+	// Lose, where it is set, is Loss of a load.
+	Lose func(load record.Load) float64
 	// Refuse, where it is set, is the reason why a load cannot be offered, or "".
 	Refuse func(load record.Load) string
 	// Watch, where it is set, hears of every offer.
@@ -115,7 +117,11 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, c
 			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}
 		if load.Protocol == "udp" {
 			sent := counted[0] / int64(max(load.PacketSize, 1))
-			lost := int64(float64(sent) * e.Loss)
+			loss := e.Loss
+			if e.Lose != nil {
+				loss = e.Lose(load)
+			}
+			lost := int64(float64(sent) * loss)
 			f.Packets = &record.Packets{Sent: sent, Received: sent - lost, Lost: lost, Size: load.PacketSize}
 			if load.UDPMode != record.UDPCount {
 				f.Packets.Duplicates, f.Packets.Reordered = new(int64), new(int64)

@@ -12,10 +12,25 @@ var builtIns embed.FS
 // default.
 var builtInNames = [...]string{
 	"quick", "wireguard", "queues", "firewall", "forwarding", "openvpn", "site-to-site", "to-router",
+	"rfc2544",
 }
 
 // BuiltInSource is the Design.Source of a built-in plan.
 const BuiltInSource = "built-in"
+
+// Strict are the changes, as of --set, that give a built-in plan the times of
+// the standard that it follows; ok is false where it follows none.
+func Strict(name string) (sets []string, ok bool) {
+	if name != "rfc2544" {
+		return nil, false
+	}
+	return []string{
+		"method.warmup=0", "method.cooldown=7s", "method.search.preset=rfc2544", "method.search.max_time=24h",
+		"method.search.latency.duration=120s", "method.search.latency.repeats=20",
+		"method.search.frame_loss.duration=60s",
+		"method.search.back_to_back.duration=2s", "method.search.back_to_back.repeats=50",
+	}, true
+}
 
 // BuiltIns lists the names of the built-in plans, the default first.
 func BuiltIns() []string { return slices.Clone(builtInNames[:]) }

@@ -10,6 +10,7 @@ import (
 // expansion collects the cells of a plan, each once, in the order listed.
 type expansion struct {
 	v       Vocabulary
+	method  record.Method
 	base    []Factor
 	given   map[string]Factor // every factor that the plan names
 	seen    map[string]bool
@@ -23,7 +24,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	if err := r.checkSize(m, root); err != nil {
 		return err
 	}
-	e := &expansion{v: r.v, given: map[string]Factor{}, seen: map[string]bool{}, dropped: map[string]int{}}
+	e := &expansion{v: r.v, method: p.Design.Method, given: map[string]Factor{}, seen: map[string]bool{}, dropped: map[string]int{}}
 	for _, name := range r.v.Names() {
 		if f, ok := r.v.Factor(name); ok && f.Base {
 			e.base = append(e.base, f)
@@ -105,7 +106,11 @@ func (e *expansion) add(given record.Factors, exclude []combination) {
 			return
 		}
 	}
-	if reason := e.conflict(cell); reason != "" {
+	reason := e.conflict(cell)
+	if reason == "" {
+		reason = searchConflict(e.method, cell)
+	}
+	if reason != "" {
 		e.skipped = append(e.skipped, record.Skipped{Factors: cell, Reason: reason})
 		return
 	}

@@ -39,6 +39,9 @@ func (p *Plan) pathsOfFirst() []int {
 func (p *Plan) estimate(cells, paths, runs int, overhead time.Duration) time.Duration {
 	m, w := p.Design.Method, p.Design.Measure
 	load := m.Warmup + m.Duration + m.Cooldown + overhead
+	if m.Search != nil {
+		load = estimateSearch(m, overhead)
+	}
 	if w.LatencyIdle == IdleTrial {
 		load += m.Idle
 	}

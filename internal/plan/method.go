@@ -27,7 +27,7 @@ const (
 const maxRuns = 1000
 
 var (
-	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed"}
+	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed", "search"}
 	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe_interval", "verify", "telemetry"}
 )
 
@@ -56,7 +56,7 @@ const (
 
 func (r *reader) method(n *yaml.Node, p *Plan) error {
 	m := &p.Design.Method
-	var runs, adaptive *yaml.Node
+	var runs, adaptive, search *yaml.Node
 	err := r.object(n, "method", []field{
 		{"duration", r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration)},
 		{"warmup", r.duration("warmup", 0, longestPhase, &m.Warmup)},
@@ -66,9 +66,14 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		{"adaptive", func(n *yaml.Node) error { adaptive = n; return r.adaptive(n, m) }},
 		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},
 		{"seed", func(n *yaml.Node) error { p.SeedGiven = true; return r.seed(n, &m.Seed) }},
+		{"search", func(n *yaml.Node) error { search = n; return r.search(n, m) }},
 	})
 	if err != nil {
 		return err
+	}
+	if search != nil && adaptive != nil {
+		return r.fail(adaptive, "give runs, the number of searches of each cell",
+			"adaptive counts trials, and a search has as many as it takes")
 	}
 	if adaptive == nil {
 		return nil

@@ -31,6 +31,9 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	if err := r.plan(root, p, &m); err != nil {
 		return nil, err
 	}
+	if err := r.checkSearch(p, root); err != nil {
+		return nil, err
+	}
 	if err := r.expand(p, &m, root); err != nil {
 		return nil, err
 	}

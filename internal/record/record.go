@@ -57,6 +57,7 @@ type Method struct {
 	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
 	Seed     uint64        `json:"seed,string"`       // drawn, stored and printed unless given
 	Idle     time.Duration `json:"idle_ns,omitempty"` // length of an idle-latency measurement
+	Search   *Search       `json:"search,omitempty"`  // looks for a rate; Duration is then not used
 }
 
 // Adaptive stops a cell once the interval of its goodput median is narrow.
@@ -227,6 +228,7 @@ type Trial struct {
 	Ended    int64               `json:"ended_ns"`
 	Status   string              `json:"status"`
 	Failure  *Failure            `json:"failure,omitempty"`
+	Search   *SearchTrial        `json:"search,omitempty"` // of a trial that a search asked for
 	Phases   []Phase             `json:"phases"`
 	Window   Window              `json:"window"`
 	Resolved map[string]string   `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace

@@ -25,6 +25,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	if len(table.Rows) > 0 {
 		m.table(table)
 	}
+	m.searches(v)
 	m.thresholds(v)
 	m.comparisons(v)
 	m.items(findingItems(v))
@@ -139,6 +140,15 @@ func (m *markdown) item(it Item) {
 		text += " (" + escape(strings.Join(it.Evidence, "; ")) + ")"
 	}
 	m.line(text)
+}
+
+func (m *markdown) searches(v *view) {
+	for _, b := range v.searchTables() {
+		if t, ok := b.(Table); ok && !t.Folded {
+			m.table(t)
+		}
+	}
+	m.items(searchWords(v))
 }
 
 func (m *markdown) thresholds(v *view) {

@@ -2,8 +2,10 @@ package report
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -17,6 +19,7 @@ func samples() map[string]*analysis.Document {
 		"small":   smallDocument(),
 		"sweep":   sweepDocument(),
 		"damaged": damagedDocument(),
+		"search":  searchDocument(),
 		"empty":   {Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000", Plan: "quick", Status: record.RunInterrupted}},
 	}
 }
@@ -108,5 +111,46 @@ func damagedDocument() *analysis.Document {
 	d.Comparisons[0].Confounders = []string{"kernel differs: 6.1 and 6.6", hostile}
 	d.Comparisons[0].Verdict = "confounded"
 	d.Run.Cuts = []string{"3 of 6 repetitions", "the cell " + hostile}
+	return d
+}
+
+// searchDocument has two searches: one whole, one that hit the greatest load
+// for a goal.
+func searchDocument() *analysis.Document {
+	var plans []cellPlan
+	for _, size := range []string{"110", "1500"} {
+		plans = append(plans, cellPlan{base("protocol", "udp", "packet_size", size), "UDP " + size + "-byte packets", 80e6, 90e3, 0, 11e3, .5e6, 3e6, 0, 1, "Very good", .01})
+	}
+	d := documentOf(plans, 1)
+	preset, _ := method.PresetNamed("quick")
+	var goals []record.Goal
+	for _, g := range preset.Goals {
+		goals = append(goals, record.Goal(g))
+	}
+	goals[1].MaxDelay = 5 * time.Millisecond
+	d.Searching = &analysis.Searching{Preset: preset.Name, Goals: goals,
+		Notes:      []string{"A width is (upper bound - lower bound) ÷ upper bound."},
+		Deviations: []string{"goal ndr: trials of 1s, not 60 s (section 24)", hostile}}
+	of := func(v float64) *float64 { return &v }
+	single := func(v float64) analysis.Value { return analysis.Summarise([]float64{v}) }
+	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label, Ended: true, MinPPS: 1000, MaxPPS: 200e3,
+		Interfaces: 2, Trials: 23, Seconds: 34.5, EffectiveSeconds: 30,
+		Results: []analysis.SearchResult{
+			{Goal: "ndr", LowerPPS: of(90100), UpperPPS: of(90900), ThroughputPPS: of(90100), ThroughputBps: of(118e6), LowerTrials: 7, UpperTrials: 8},
+			{Goal: "pdr", LowerPPS: of(90900), UpperPPS: of(91700), ThroughputPPS: of(90512), ThroughputBps: of(119e6), LowerTrials: 8, UpperTrials: 8}},
+		Steps: []analysis.SearchStep{{Trial: "b1-r01.1", Test: record.TestThroughput, LoadPPS: 200e3, Seconds: 1, LossRatio: .55, Warmup: true},
+			{Trial: "b1-r01.2", Test: record.TestThroughput, LoadPPS: 90100, Seconds: 1}},
+		FrameLoss:  []analysis.FrameLoss{{Share: 1, LoadPPS: 200e3, Loss: single(.55)}, {Share: .4, LoadPPS: 80e3, Loss: single(0)}},
+		BackToBack: []analysis.BackToBack{{Frames: &[]analysis.Value{single(2400)}[0], Limited: true, BufferSeconds: .012, CorrectedSeconds: of(.0066)}}}
+	p50, p99 := single(210e3), single(900e3)
+	for _, share := range method.LatencyShares() {
+		both.Latency = append(both.Latency, analysis.LatencyAt{Share: share, LoadPPS: share * 90100, P50: &p50, P99: &p99, Loss: single(0)})
+	}
+	top := analysis.SearchView{Row: "b1-r02", Block: 1, Factors: plans[1].factors, Label: plans[1].label, Why: "the run was interrupted",
+		MinPPS: 1000, MaxPPS: 200e3, Interfaces: 1, Trials: 4, Seconds: 6,
+		Results: []analysis.SearchResult{
+			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible", LowerPPS: of(200e3), ThroughputPPS: of(200e3), LowerTrials: 4},
+			{Goal: "pdr", Irregular: "no load was decided; the search did not end: the run was interrupted"}}}
+	d.Searches = []analysis.SearchView{both, top}
 	return d
 }

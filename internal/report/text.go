@@ -38,6 +38,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		t.table(terminalTable(v, table))
 		t.gap()
 	}
+	t.searches(v)
 	t.requirements(v)
 	t.list("Comparisons", lineItems(comparisonLines(v)))
 	t.list("Findings", findingItems(v))
@@ -47,6 +48,24 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the five fast sources "+
 		v.text("_ratio", d.Observing.FastRatio)+".", dim)
 	return t.b.String()
+}
+
+// searches prints the tables of results and, in words, how they were got.
+func (t *terminal) searches(v *view) {
+	for _, b := range v.searchTables() {
+		if tab, ok := b.(Table); ok && !tab.Folded {
+			t.table(tab)
+			t.gap()
+		}
+	}
+	t.list("How the rate was searched (RFC 9971, preset "+presetOf(v)+")", searchWords(v))
+}
+
+func presetOf(v *view) string {
+	if v.Searching == nil {
+		return ""
+	}
+	return v.Searching.Preset
 }
 
 func runWords(v *view) string {

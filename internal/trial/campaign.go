@@ -151,6 +151,11 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 			done[t.Row.ID] = true // a failed one is tried again
 		}
 	}
+	for _, t := range c.Done { // a search has many, and may not have ended
+		if done[t.Row.ID] && c.Run.Design.Searches(t.Row) && !c.searched(t.Row) {
+			delete(done, t.Row.ID)
+		}
+	}
 	rows := c.pending(done)
 	c.total, c.began = len(rows)+len(done), time.Now()
 	var out Outcome
@@ -169,16 +174,33 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 			}
 		}
 		c.index = len(done) + i + 1
-		t, err := c.one(ctx, row, len(rows)-i)
+		start := time.Now()
+		ran, err := c.row(ctx, row, len(rows)-i)
+		out.Trials += ran.Trials
+		out.Failed += ran.Failed
 		if err != nil {
 			return out, err
 		}
-		out.Trials++
-		if t.Status == record.TrialFailed {
-			out.Failed++
-		}
+		c.rows++
+		c.took += time.Since(start)
 	}
 	return out, c.steps(ctx, "end")
+}
+
+// row runs one row: a trial, or as many as its search takes.
+func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, error) {
+	if c.Run.Design.Searches(row) {
+		return c.search(ctx, row, left)
+	}
+	t, err := c.one(ctx, row, nil, left)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out := Outcome{Trials: 1}
+	if t.Status == record.TrialFailed {
+		out.Failed = 1
+	}
+	return out, nil
 }
 
 // pending lists the rows to run, in order.
@@ -192,30 +214,38 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 	return out
 }
 
-func (c *Campaign) one(ctx context.Context, row record.Row, left int) (*record.Trial, error) {
+// one runs a trial of a row, or the next one of its search, and stores it.
+func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial, left int) (*record.Trial, error) {
 	c.tell(record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind, Left: c.timeLeft(left)})
-	start := time.Now()
-	t, err := c.try(ctx, row, c.attempts[row.ID]+1)
+	t, err := c.try(ctx, row, c.attempt(row), step)
 	if err != nil {
 		return nil, err
 	}
 	if t.Status == record.TrialFailed {
 		c.mend(ctx, t)
 	}
-	c.rows++
-	c.took += time.Since(start)
-	// The trial is kept even if a signal arrives now.
+	return t, c.keep(ctx, row, t, left-1)
+}
+
+// attempt is the number of the next trial of a row.
+func (c *Campaign) attempt(row record.Row) int {
+	c.attempts[row.ID]++
+	return c.attempts[row.ID]
+}
+
+// keep stores a trial, even if a signal arrives now, and tells of it.
+func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, left int) error {
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
-		return nil, fmt.Errorf("store trial %s: %w", t.ID, err)
+		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
 	c.trials = append(c.trials, light(*t))
-	e := record.Event{Event: "trial-ended", Row: row.ID, Cell: row.Factors, Status: t.Status, Left: c.timeLeft(left - 1)}
+	e := record.Event{Event: "trial-ended", Row: row.ID, Cell: row.Factors, Status: t.Status, Left: c.timeLeft(left)}
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
 	}
 	summarise(&e, t)
 	c.tell(e)
-	return t, nil
+	return nil
 }
 
 // light drops what only the store needs of a trial.

@@ -34,6 +34,7 @@ func (c *Campaign) slackOf(row record.Row) time.Duration {
 // attempt is one trial in the making.
 type attempt struct {
 	c     *Campaign
+	m     record.Method // with the duration that a search asks for
 	d     demand
 	t     *record.Trial
 	lab   *lab.Lab
@@ -44,11 +45,13 @@ type attempt struct {
 
 // try runs one row. The returned trial is complete, failed or not; the error
 // is set only when ctx was cancelled, and then the trial is not to be kept.
-func (c *Campaign) try(ctx context.Context, row record.Row, number int) (*record.Trial, error) {
-	t := &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
-		Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
-	a := &attempt{c: c, t: t}
+func (c *Campaign) try(ctx context.Context, row record.Row, number int, step *record.SearchTrial) (*record.Trial, error) {
+	t := c.newTrial(row, number, step)
 	m := c.Run.Design.Method
+	if step != nil {
+		m.Duration = step.Duration
+	}
+	a := &attempt{c: c, m: m, t: t}
 	slack := c.Slack
 	if slack == 0 {
 		slack = c.slackOf(row)
@@ -67,6 +70,11 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int) (*record
 		a.evidence(ctx)
 	}
 	return t, nil
+}
+
+func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
+	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number, Search: step,
+		Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
 }
 
 func (a *attempt) phase() string {
@@ -158,8 +166,13 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if a.lab, a.watch, err = a.c.bench(ctx, topology.Name); err != nil {
 		return err
 	}
-	if a.d, err = ask(a.t.Row, a.lab.Topology, a.c.Run.Design.Method, a.c.knobOrder()); err != nil {
+	if a.d, err = ask(a.t.Row, a.lab.Topology, a.m, a.c.knobOrder()); err != nil {
 		return err
+	}
+	if a.t.Search != nil {
+		if err := a.d.asks(a.t.Search); err != nil {
+			return err
+		}
 	}
 	if why, err := a.c.fit(ctx, a.lab, &a.d); err != nil || why != "" {
 		return cmp.Or(err, errors.New(why))
@@ -205,7 +218,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 }
 
 func (a *attempt) idle(ctx context.Context) (err error) {
-	m := a.c.Run.Design.Method
+	m := a.m
 	con := newConductor(1, 0, m.Idle)
 	con.progress = a.c.report(a.watch, a.t.Row.ID, "idle")
 	if a.t.Row.Kind == record.RowIdle {

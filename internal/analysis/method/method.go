@@ -41,22 +41,22 @@ func (t Trial) seconds() float64 {
 // Goal is a search goal. The first six attributes are those of RFC 9971; its
 // name and the rest are ours.
 type Goal struct {
-	Name            string        `json:"name"`
-	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
-	DurationSum     time.Duration `json:"duration_sum_ns"`
-	LossRatio       float64       `json:"loss_ratio"`
-	ExceedRatio     float64       `json:"exceed_ratio"`
-	Width           float64       `json:"width"` // (upper - lower) ÷ upper, at most
-	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
+	Name            string
+	FinalDuration   time.Duration
+	DurationSum     time.Duration
+	LossRatio       float64
+	ExceedRatio     float64
+	Width           float64 // (upper - lower) ÷ upper, at most
+	InitialDuration time.Duration
 	// MaxDelay makes a trial high-loss also when the load adds more delay;
 	// 0 = no such objective.
-	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
+	MaxDelay time.Duration
 	// Coarser is how many coarser targets precede the goal, each with a
 	// shorter duration sum and twice the width.
-	Coarser int `json:"coarser_targets"`
+	Coarser int
 	// Expansion is by what an external search widens its step when it has not
 	// found its bound.
-	Expansion int `json:"expansion"`
+	Expansion int
 }
 
 // Check says what RFC 9971 or this implementation does not allow.

@@ -9,15 +9,15 @@ import (
 // numbers do not satisfy all that RFC 9971 asks of a regular goal result, and
 // must be shown as such.
 type Result struct {
-	Goal       Goal     `json:"goal"`
-	Irregular  string   `json:"irregular,omitempty"`   // why
-	Lower      *float64 `json:"lower_bound,omitempty"` // relevant lower bound
-	Upper      *float64 `json:"upper_bound,omitempty"` // relevant upper bound
-	Throughput *float64 `json:"conditional_throughput,omitempty"`
+	Goal       Goal
+	Irregular  string   // why
+	Lower      *float64 // relevant lower bound
+	Upper      *float64 // relevant upper bound
+	Throughput *float64
 	// LowerTrials is how many trials stand behind the lower bound, UpperTrials
 	// behind the upper one.
-	LowerTrials int `json:"lower_trials,omitempty"`
-	UpperTrials int `json:"upper_trials,omitempty"`
+	LowerTrials int
+	UpperTrials int
 }
 
 // Outcome is the controller's output: one result per goal, in their order.

@@ -1,0 +1,166 @@
+// Program search compares the search for the no-loss rate (RFC 9971) with the
+// binary search that RFC 2544 is taken to mean, of 60-second trials, on
+// simulated devices: how long each takes in simulated seconds, and how far
+// results of the same device lie apart. Both searches of a seed meet the same
+// device with the same width. It fails if the median ratio of times is below
+// 10 anywhere, or the spread above 0.3 % on a device without loss bursts of
+// which the capacity varies by 0.3 % or less.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// A software router of 3.3 Mpps on a port of 10 Gbit/s.
+const (
+	capacity    = 3.3e6
+	least       = 9001
+	greatest    = 14.88e6
+	leastRatio  = 10
+	mostSpread  = 0.003
+	steadyUpTo  = 0.003 // jitter of a device that is judged by its spread
+	binaryTrial = time.Minute
+)
+
+var devices = [...]struct {
+	name   string
+	device method.Device
+}{
+	{"deterministic", method.Device{Capacity: capacity}},
+	{"0.3 % jitter", method.Device{Capacity: capacity, Jitter: 0.003}},
+	{"1 % jitter, 0.1 % loss in 5 % of seconds", method.Device{Capacity: capacity, Jitter: 0.01, Bursts: 0.05, Burst: 0.001}},
+	{"0.01 % loss in 2 % of seconds", method.Device{Capacity: capacity, Bursts: 0.02, Burst: 1e-4}},
+}
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "search:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("search", flag.ContinueOnError)
+	seeds := flags.Int("seeds", 100, "searches of each device")
+	pause := flags.Duration("pause", 500*time.Millisecond, "between trials")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *seeds < 6 {
+		return fmt.Errorf("an interval of 95 %% needs 6 seeds, got %d", *seeds)
+	}
+	fmt.Fprintf(out, "%d seeds, %s between trials; times are simulated. Ratio: binary search for each goal ÷ the search for all.\n\n", *seeds, *pause)
+	fmt.Fprintln(out, "| device | preset | trials | seconds (most) | rate, Mpps (spread) | binary: seconds | rate (spread) | ratio, 95 % interval |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|")
+	var failed []string
+	for _, d := range devices {
+		for _, name := range []string{"smoke", "quick", "csit"} {
+			p, _ := method.PresetNamed(name)
+			m, err := measure(d.device, p, *seeds, *pause)
+			if err != nil {
+				return err
+			}
+			ratio := analysis.Summarise(m.ratios)
+			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name, name,
+				analysis.Median(m.trials), analysis.Median(m.seconds), most(m.seconds), rateWords(m.rates),
+				analysis.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median, ratio.Low, ratio.High)
+			if ratio.Median < leastRatio {
+				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
+			}
+			if got := spread(m.rates); name == "csit" && d.device.Jitter <= steadyUpTo && got > mostSpread {
+				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(got)))
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("missed: %v", failed)
+	}
+	return nil
+}
+
+// measured are the figures of one device and preset, one per seed; rates are
+// those of the preset's first goal.
+type measured struct {
+	trials, seconds, rates             []float64
+	binarySeconds, binaryRates, ratios []float64
+}
+
+func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (*measured, error) {
+	m := &measured{}
+	c := method.Config{Goals: p.Goals, Min: least, Max: greatest, Warmup: p.Warmup}
+	for seed := range uint64(seeds) {
+		trials, took, err := c.Simulate(d, rand.New(rand.NewPCG(seed, 1)), pause, p.Overhead)
+		if err != nil {
+			return nil, err
+		}
+		first := c.Outcome(trials).Results[0]
+		if first.Irregular != "" {
+			return nil, fmt.Errorf("seed %d: goal %s: %s", seed, first.Goal.Name, first.Irregular)
+		}
+		m.trials = append(m.trials, float64(len(trials)))
+		m.seconds = append(m.seconds, took.Seconds())
+		m.rates = append(m.rates, *first.Throughput)
+		all := 0.0
+		for i, g := range p.Goals {
+			rate, seconds := binary(d, g, rand.New(rand.NewPCG(seed, uint64(2+i))), pause)
+			all += seconds
+			if i == 0 {
+				m.binaryRates = append(m.binaryRates, rate)
+				m.binarySeconds = append(m.binarySeconds, seconds)
+			}
+		}
+		m.ratios = append(m.ratios, all/took.Seconds())
+	}
+	return m, nil
+}
+
+// binary is the binary search: one trial of 60 s at the middle of the
+// interval, which becomes a bound, until the interval is narrow enough.
+func binary(d method.Device, g method.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
+	low, high := 0.0, float64(greatest)
+	for high-low > g.Width*high && high > least {
+		load := (low + high) / 2
+		t := d.Measure(method.Step{Load: load, Duration: binaryTrial}, r)
+		seconds += (binaryTrial + pause).Seconds()
+		if t.Loss > g.LossRatio {
+			high = load
+		} else {
+			low = load
+		}
+	}
+	return low, seconds
+}
+
+func most(values []float64) float64 {
+	top := 0.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	return top
+}
+
+// spread is the standard deviation ÷ the mean.
+func spread(values []float64) float64 {
+	mean, squares := 0.0, 0.0
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		squares += (v - mean) * (v - mean) / float64(len(values))
+	}
+	return math.Sqrt(squares) / mean
+}
+
+func rateWords(rates []float64) string {
+	return fmt.Sprintf("%.4f (%.2f %%)", analysis.Median(rates)/1e6, 100*spread(rates))
+}

@@ -1,0 +1,145 @@
+package analysis
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// severeUnsent is the share of the frames asked for that may be missing
+// without being counted as lost: below it the generator's own timing at the
+// edges of the window decides, not its speed (RFC 9971, "Measurer": severe
+// deviations of the offered from the intended load are turned into loss).
+const severeUnsent = 0.001
+
+// SearchConfig is a search's input for its controller. greatest is the load to
+// use where the plan names none.
+func SearchConfig(s *record.Search, greatest float64) method.Config {
+	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
+	if c.Max == 0 {
+		c.Max = greatest
+	}
+	for _, g := range s.Goals {
+		c.Goals = append(c.Goals, method.Goal(g))
+	}
+	return c
+}
+
+// SearchTrial is a trial as the search's controller sees it. idle is the
+// latency of the same path without load, for goals that bound what load adds;
+// it may be nil.
+func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
+	s := t.Search
+	out := method.Trial{Load: s.LoadPPS, Duration: s.Duration, Warmup: s.Warmup, Loss: 1}
+	if m.Search != nil && m.Search.CountPauses {
+		out.Effective = s.Duration + m.Warmup + m.Cooldown
+	}
+	sum, counted := packetsOf(t.Traffic)
+	if asked := sum.Sent + sum.Unsent; counted && asked > 0 {
+		missing := sum.Unsent
+		slack := int64(severeUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
+		if missing <= slack || s.Test == record.TestBackToBack { // a burst is what was sent of it
+			asked, missing = sum.Sent, 0
+		}
+		out.Loss = float64(sum.Lost+missing) / float64(max(asked, 1))
+	}
+	if t.Idle != nil {
+		idle = t.Idle
+	}
+	if added, ok := addedP99(t.Loaded, idle); ok {
+		out.Delay, out.HasDelay = added, true
+	}
+	return out
+}
+
+// addedP99 is what the load adds to the median round trip of the idle path in
+// the 99th percentile, where the probes carry it.
+func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
+	if loaded == nil || idle == nil {
+		return 0, false
+	}
+	during, before := answered(loaded), answered(idle)
+	if !Carries(len(during), .99) || !Carries(len(before), .5) {
+		return 0, false
+	}
+	return time.Duration(max(quantileSorted(during, .99)-medianSorted(before), 0)), true
+}
+
+// packetsOf adds up the flows; ok is false where one did not count packets.
+func packetsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
+	if tr == nil || len(tr.Flows) == 0 {
+		return sum, false
+	}
+	for i := range tr.Flows {
+		p := tr.Flows[i].Packets
+		if p == nil {
+			return record.Packets{}, false
+		}
+		sum.Sent += p.Sent
+		sum.Unsent += p.Unsent
+		sum.Received += p.Received
+		sum.Lost += p.Lost
+	}
+	return sum, true
+}
+
+// history are the trials of a search that ended well and belong to a test.
+func history(m record.Method, trials []*record.Trial, test string, idle *record.Latency) []method.Trial {
+	var out []method.Trial
+	for _, t := range trials {
+		if t.Status == record.TrialOK && t.Search != nil && t.Search.Test == test {
+			out = append(out, SearchTrial(m, t, idle))
+		}
+	}
+	return out
+}
+
+// NextOfSearch returns what the search of a row asks of its next trial, from
+// those that it has had, in order; failed ones count for nothing. more is
+// false once it has ended. greatest is the tester's own ceiling, where the
+// plan gives no greatest load, and interfaces how many are loaded at once. A
+// search that has begun keeps the limits with which it began.
+func NextOfSearch(m record.Method, greatest float64, interfaces int, trials []*record.Trial, idle *record.Latency) (next record.SearchTrial, more bool, err error) {
+	next = record.SearchTrial{Test: record.TestThroughput, Number: 1, Interfaces: interfaces}
+	for _, t := range trials {
+		if t.Search != nil {
+			greatest = t.Search.MaxPPS
+			if t.Status == record.TrialOK {
+				next.Number++
+			}
+		}
+	}
+	c := SearchConfig(m.Search, greatest)
+	if len(trials) > 0 {
+		c.Max = greatest
+	}
+	next.MinPPS, next.MaxPPS = c.Min, c.Max
+	at := func(s method.Step, test string) record.SearchTrial {
+		next.Test, next.LoadPPS, next.Duration, next.Warmup = test, s.Load, s.Duration, s.Warmup
+		return next
+	}
+	done := history(m, trials, record.TestThroughput, idle)
+	step, more, err := c.Next(done)
+	if more || err != nil {
+		return at(step, record.TestThroughput), more, err
+	}
+	if test := m.Search.Latency; test != nil {
+		if rate := c.Outcome(done).Results[0].Lower; rate != nil {
+			if step, more := method.Latency(*rate, test.Duration, test.Repeats, history(m, trials, record.TestLatency, idle)); more {
+				return at(step, record.TestLatency), true, nil
+			}
+		}
+	}
+	if test := m.Search.FrameLoss; test != nil {
+		if step, more := method.FrameLoss(c.Max, test.Duration, test.Repeats, history(m, trials, record.TestFrameLoss, idle)); more {
+			return at(step, record.TestFrameLoss), true, nil
+		}
+	}
+	if test := m.Search.BackToBack; test != nil {
+		if step, more := method.BackToBack(c.Max, test.Duration, test.Repeats, history(m, trials, record.TestBackToBack, idle)); more {
+			return at(step, record.TestBackToBack), true, nil
+		}
+	}
+	return record.SearchTrial{}, false, nil
+}

@@ -1,0 +1,252 @@
+package analysis
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
+)
+
+func goalsOf(preset string) (method.Preset, []record.Goal) {
+	p, _ := method.PresetNamed(preset)
+	var goals []record.Goal
+	for _, g := range p.Goals {
+		goals = append(goals, record.Goal(g))
+	}
+	return p, goals
+}
+
+func searchMethod() record.Method {
+	p, goals := goalsOf("quick")
+	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
+		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup, CountPauses: p.Overhead}}
+}
+
+func counted(flows ...record.Packets) *record.Traffic {
+	t := &record.Traffic{Load: record.Load{Protocol: "udp"}}
+	for _, p := range flows {
+		t.Flows = append(t.Flows, record.Flow{Packets: &p, ReceiverNs: 1e9, SenderNs: 1e9})
+	}
+	return t
+}
+
+func TestLossOfASearchTrial(t *testing.T) {
+	for name, c := range map[string]struct {
+		traffic *record.Traffic
+		test    string
+		want    float64
+	}{
+		"none":                    {counted(record.Packets{Sent: 1000, Received: 1000}), record.TestThroughput, 0},
+		"on the way":              {counted(record.Packets{Sent: 1000, Received: 900, Lost: 100}), record.TestThroughput, .1},
+		"of two flows":            {counted(record.Packets{Sent: 100, Received: 50, Lost: 50}, record.Packets{Sent: 300, Received: 300}), record.TestThroughput, .125},
+		"unsent is lost":          {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}), record.TestThroughput, .5},
+		"unsent at the edges":     {counted(record.Packets{Sent: 9990, Unsent: 10, Received: 9990}), record.TestThroughput, 0},
+		"more than at the edges":  {counted(record.Packets{Sent: 9980, Unsent: 20, Received: 9980}), record.TestThroughput, .002},
+		"a burst is what is sent": {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}), record.TestBackToBack, 0},
+		"nothing sent":            {counted(record.Packets{}), record.TestThroughput, 1},
+		"not counted":             {&record.Traffic{Flows: []record.Flow{{}}}, record.TestThroughput, 1},
+		"no traffic":              {nil, record.TestThroughput, 1},
+	} {
+		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, LoadPPS: 1000, Duration: time.Second}}
+		got := SearchTrial(searchMethod(), trial, nil)
+		want := method.Trial{Load: 1000, Duration: time.Second, Effective: 1500 * time.Millisecond, Loss: c.want}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestAddedDelayNeedsEnoughProbes(t *testing.T) {
+	rtts := func(n int, ns int64) *record.Latency {
+		l := &record.Latency{}
+		for range n {
+			l.RTT = append(l.RTT, ns)
+		}
+		return l
+	}
+	for name, c := range map[string]struct {
+		loaded, idle *record.Latency
+		want         time.Duration
+		ok           bool
+	}{
+		"enough":          {rtts(368, 5e6), rtts(10, 1e6), 4 * time.Millisecond, true},
+		"faster if busy":  {rtts(368, 1e6), rtts(10, 5e6), 0, true},
+		"too few":         {rtts(367, 5e6), rtts(10, 1e6), 0, false},
+		"too few at idle": {rtts(368, 5e6), rtts(5, 1e6), 0, false},
+		"no idle latency": {rtts(368, 5e6), nil, 0, false},
+		"lost probes":     {rtts(1000, -1), rtts(10, 1e6), 0, false},
+	} {
+		if got, ok := addedP99(c.loaded, c.idle); got != c.want || ok != c.ok {
+			t.Errorf("%s: got %s, %v, want %s, %v", name, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+// searchRun is a run of one search on a device that carries capacity.
+func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (record.Run, []record.Trial) {
+	t.Helper()
+	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4", "direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
+	m.Runs = 1
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m, Cells: []record.Factors{f}}}
+	var trials []record.Trial
+	var known []*record.Trial
+	for len(trials) < 300 {
+		next, more, err := NextOfSearch(m, greatest, 1, known, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			return run, trials
+		}
+		n := int64(len(trials) + 1)
+		asked := int64(next.LoadPPS * next.Duration.Seconds())
+		arrived := min(asked, int64(capacity*next.Duration.Seconds()))
+		tr := record.Trial{ID: "b1-r01." + string(rune('a'+n%26)), Attempt: int(n), Status: record.TrialOK, Search: &next,
+			Row:     record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: f},
+			Started: time.Unix(1000+2*n, 0), Ended: int64(next.Duration),
+			Window:  record.Window{End: int64(next.Duration)},
+			Traffic: counted(record.Packets{Sent: asked, Received: arrived, Lost: asked - arrived})}
+		tr.Traffic.Flows[0].ReceiverNs, tr.Traffic.Flows[0].SenderNs = int64(next.Duration), int64(next.Duration)
+		trials = append(trials, tr)
+		known = append(known, &tr)
+	}
+	t.Fatal("the search does not end")
+	return run, nil
+}
+
+func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
+	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
+	d := Derive(run, trials)
+	if len(d.Searches) != 1 || len(d.Trials) != len(trials) || d.Searching.Preset != "quick" {
+		t.Fatalf("got %d searches and %d trials", len(d.Searches), len(d.Trials))
+	}
+	s := d.Searches[0]
+	if !s.Ended || s.MaxPPS != 1e6 || s.Interfaces != 1 || s.Trials != len(trials) || s.Seconds != float64(2*(len(trials)-1)+1) ||
+		s.EffectiveSeconds < 1.49*float64(len(trials)) {
+		t.Errorf("got %+v of %d trials", s, len(trials))
+	}
+	for _, r := range s.Results {
+		if r.Irregular != "" || *r.UpperPPS / *r.LowerPPS > 1.0102 || *r.LowerPPS > 123456/.995 || *r.UpperPPS < 123455 {
+			t.Errorf("goal %s: got %v to %v, irregular %q", r.Goal, *r.LowerPPS, *r.UpperPPS, r.Irregular)
+		}
+		if got, want := *r.ThroughputBps, *r.ThroughputPPS*800; got != want {
+			t.Errorf("goal %s: got %v bit/s of payload, want %v", r.Goal, got, want)
+		}
+	}
+	c := d.Cells[0]
+	if c.Metrics[throughputNDR].Median != *s.Results[0].ThroughputPPS || c.Metrics[throughputPDR].Median != *s.Results[1].ThroughputPPS ||
+		c.Metrics[searchSeconds].Median != s.Seconds || c.Metrics[lossRatio].Median != 0 || c.Runs != 1 {
+		t.Errorf("cell: got %v", c.Metrics)
+	}
+	for _, m := range []string{throughputNDR, throughputPDR, searchSeconds} {
+		declared := false
+		for _, have := range d.Metrics {
+			declared = declared || have.Name == m
+		}
+		if !declared {
+			t.Errorf("metric %s is not declared in the document", m)
+		}
+	}
+}
+
+// A result that is irregular is no number of its cell.
+func TestIrregularSearchesHaveNoMetric(t *testing.T) {
+	run, trials := searchRun(t, searchMethod(), 2e6, 1e6)
+	d := Derive(run, trials)
+	c := d.Cells[0]
+	if _, has := c.Metrics[throughputNDR]; has || !strings.Contains(c.Missing[throughputNDR], "greatest load") {
+		t.Errorf("got %v, missing %q", c.Metrics[throughputNDR], c.Missing[throughputNDR])
+	}
+	kinds := map[string]bool{}
+	for _, k := range c.Caveats {
+		kinds[k.Kind] = true
+	}
+	if !kinds["irregular-search"] || !kinds["at-the-bound"] {
+		t.Errorf("caveats: got %v, want that the search is irregular", c.Caveats)
+	}
+	run.Status = record.RunInterrupted
+	if s := Derive(run, trials[:3]).Searches[0]; s.Ended || !strings.Contains(s.Results[0].Irregular, "the run was interrupted") {
+		t.Errorf("three trials: got %+v", s)
+	}
+}
+
+func TestASearchKeepsTheLimitsWithWhichItBegan(t *testing.T) {
+	m := searchMethod()
+	_, trials := searchRun(t, m, 123456, 1e6)
+	known := []*record.Trial{&trials[0], &trials[1]}
+	next, more, err := NextOfSearch(m, 5e5, 1, known, nil)
+	if err != nil || !more || next.MaxPPS != 1e6 || next.LoadPPS != trials[2].Search.LoadPPS {
+		t.Errorf("with another ceiling: got %+v, %v, %v, want the trial that follows below 1 Mpps", next, more, err)
+	}
+}
+
+func TestTestsOfRFC2544AreRead(t *testing.T) {
+	m := searchMethod()
+	m.Search.Latency = &record.Test{Duration: time.Second, Repeats: 2}
+	m.Search.FrameLoss = &record.Test{Duration: time.Second, Repeats: 2}
+	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 2}
+	run, trials := searchRun(t, m, 5e5, 1e6)
+	s := Derive(run, trials).Searches[0]
+	if len(s.Latency) != 4 || s.Latency[0].Share != .1 || s.Latency[3].LoadPPS != *s.Results[0].LowerPPS || s.Latency[3].Loss.N != 2 {
+		t.Errorf("latency: got %+v", s.Latency)
+	}
+	// Loss at 100, 90, 80, 70, 60 %, then twice none.
+	if len(s.FrameLoss) != 7 || s.FrameLoss[0].Loss.Median != .5 || s.FrameLoss[0].Loss.N != 2 || s.FrameLoss[6].Loss.Median != 0 {
+		t.Errorf("frame loss: got %+v", s.FrameLoss)
+	}
+	if len(s.BackToBack) != 1 || s.BackToBack[0].Frames != nil || !s.BackToBack[0].Limited {
+		t.Errorf("back-to-back without a buffer: got %+v", s.BackToBack)
+	}
+	if s.Trials >= len(trials) {
+		t.Errorf("got %d trials of the search, want those of the other tests left out of %d", s.Trials, len(trials))
+	}
+}
+
+// Implied and corrected buffer time of RFC 9004: 60,000 frames at 1 Mpps, of
+// which 40 % are forwarded meanwhile.
+func TestBufferTimeIsCorrected(t *testing.T) {
+	m := searchMethod()
+	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
+	at := func(d time.Duration, lost int64) *judged {
+		sent := int64(1e6 * d.Seconds())
+		return &judged{t: &record.Trial{Status: record.TrialOK, Search: &record.SearchTrial{Test: record.TestBackToBack, LoadPPS: 1e6, Duration: d},
+			Traffic: counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})}}
+	}
+	lower := 4e5
+	got := backToBack(m, 1e6, []*judged{at(time.Second, 9e5), at(60*time.Millisecond, 0), at(65*time.Millisecond, 10)},
+		method.Outcome{Results: []method.Result{{Lower: &lower}}})
+	if got.Frames == nil || got.Frames.Median != 60000 || !got.Limited || got.BufferSeconds != .06 || *got.CorrectedSeconds != .06*.6 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestDeviationsFromRFC2544(t *testing.T) {
+	m := searchMethod()
+	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}, &record.Test{Duration: time.Second, Repeats: 1}
+	short := deviations(&record.Run{Lab: "local", Design: record.Design{Method: m}})
+	_, strict := goalsOf("rfc2544")
+	m.Warmup, m.Cooldown, m.Search.Goals = 0, 7*time.Second, strict
+	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: 2 * time.Minute, Repeats: 20}, &record.Test{Duration: 2 * time.Second, Repeats: 50}
+	long := deviations(&record.Run{Lab: "ssh", Design: record.Design{Method: m}})
+	for _, c := range []struct {
+		in   []string
+		part string
+		want bool
+	}{
+		{short, "trials of 1s, not 60 s", true}, {long, "not 60 s", false},
+		{short, "a loss of", true}, {long, "a loss of", false},
+		{short, "without a pause between", true}, {long, "without a pause between", false},
+		{short, "residual frames", true}, {long, "residual frames", false},
+		{short, "1 × 1s at each rate", true}, {long, "at each rate", false},
+		{short, "1 repeats of bursts", true}, {long, "repeats of bursts", false},
+		{short, "shares the machine", true}, {long, "shares the machine", false},
+		{long, "round trip of a probe", true}, {long, "no shortest gap", true}, {long, "one pair of addresses", true},
+	} {
+		if got := strings.Contains(strings.Join(c.in, "\n"), c.part); got != c.want {
+			t.Errorf("%q: got %v, want %v, in\n%s", c.part, got, c.want, strings.Join(c.in, "\n"))
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package analysis
+
+import (
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// searchesOf reads the searches of all cells, and names in each cell the
+// trials that stand for them.
+func searchesOf(run *record.Run, cells []*group) []*SearchView {
+	m := run.Design.Method
+	if m.Search == nil {
+		return nil
+	}
+	var all []*SearchView
+	for _, g := range cells {
+		for _, row := range searchedRows(g.trials) {
+			r := reading{run: run, g: g, trials: row, idle: g.idleOf(row[0].t.Row.Block)}
+			s, stands := r.search()
+			all = append(all, s)
+			g.search = append(g.search, s)
+			if stands != nil {
+				g.found = append(g.found, stands)
+			}
+		}
+	}
+	return all
+}
+
+// searchedRows are the trials of each row that a search asked for, in run
+// order.
+func searchedRows(trials []*judged) [][]*judged {
+	at := map[string]int{}
+	var rows [][]*judged
+	for _, j := range trials {
+		if j.t.Search == nil {
+			continue
+		}
+		i, known := at[j.t.Row.ID]
+		if !known {
+			i = len(rows)
+			at[j.t.Row.ID] = i
+			rows = append(rows, nil)
+		}
+		rows[i] = append(rows[i], j)
+	}
+	return rows
+}
+
+// idleOf is the latency of the idle path that was measured in a block.
+func (g *group) idleOf(block int) *record.Latency {
+	var found *record.Latency
+	for _, j := range lastGood(g.idle) {
+		if j.t.Idle != nil && j.t.Row.Block == block {
+			found = j.t.Idle
+		}
+	}
+	return found
+}
+
+// reading is one search on its way into the document.
+type reading struct {
+	run    *record.Run
+	g      *group
+	trials []*judged
+	idle   *record.Latency
+}
+
+// search reads the outcome of one search, and the trial that stands for it.
+func (r reading) search() (*SearchView, *judged) {
+	first := r.trials[0].t
+	m := r.run.Design.Method
+	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block, Factors: first.Row.Factors,
+		MinPPS: first.Search.MinPPS, MaxPPS: first.Search.MaxPPS, Interfaces: max(first.Search.Interfaces, 1),
+		Results: []SearchResult{}, Steps: []SearchStep{}}
+	var trials []*record.Trial
+	var counted []method.Trial
+	for _, j := range r.trials {
+		trials = append(trials, j.t)
+		if j.grade == GradeFailed {
+			s.Failed++
+			continue
+		}
+		mt := SearchTrial(m, j.t, r.idle)
+		s.Steps = append(s.Steps, stepOf(j.t, mt))
+		if j.t.Search.Test == record.TestThroughput {
+			counted = append(counted, mt)
+			s.Seconds = float64(j.t.Ended-j.t.Origin)/1e9 + j.t.Started.Sub(first.Started).Seconds()
+		}
+	}
+	config := SearchConfig(m.Search, s.MaxPPS)
+	config.Min, config.Max = s.MinPPS, s.MaxPPS
+	outcome := config.Outcome(counted)
+	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
+	payload := payloadBits(first)
+	for _, got := range outcome.Results {
+		s.Results = append(s.Results, resultOf(got, payload*float64(s.Interfaces)))
+	}
+	r.ending(s, config, trials)
+	r.tests(s, outcome)
+	stands := r.standsFor(s)
+	if stands != nil {
+		stands.m.addSearch(s, m.Search.Goals)
+	}
+	return s, stands
+}
+
+// ending says whether the search has ended, or why not.
+func (r reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
+	_, more, err := NextOfSearch(r.run.Design.Method, c.Max, s.Interfaces, trials, r.idle)
+	switch {
+	case err != nil:
+		s.Why = err.Error()
+	case more && s.Failed > 0:
+		s.Why = strconv.Itoa(s.Failed) + " of its trials failed, and it was given up"
+	case more:
+		s.Why = "the run " + statusWords(r.run)
+	default:
+		s.Ended = true
+	}
+	if s.Ended {
+		return
+	}
+	for i := range s.Results {
+		if s.Results[i].Irregular == "" {
+			continue
+		}
+		s.Results[i].Irregular += "; the search did not end: " + s.Why
+	}
+}
+
+func stepOf(t *record.Trial, m method.Trial) SearchStep {
+	step := SearchStep{Trial: t.ID, Test: t.Search.Test, LoadPPS: t.Search.LoadPPS,
+		Seconds: t.Search.Duration.Seconds(), LossRatio: m.Loss, Warmup: m.Warmup}
+	if m.HasDelay {
+		step.AddedNs = float64(m.Delay)
+	}
+	return step
+}
+
+// payloadBits is the UDP payload of one packet.
+func payloadBits(t *record.Trial) float64 {
+	size, err := strconv.Atoi(t.Row.Factors["packet_size"])
+	if err != nil {
+		return 0
+	}
+	header := 20 + 8
+	if t.Row.Factors["ip"] == "6" {
+		header = 40 + 8
+	}
+	return float64(8 * (size - header))
+}
+
+func resultOf(r method.Result, bits float64) SearchResult {
+	out := SearchResult{Goal: r.Goal.Name, Irregular: r.Irregular, LowerPPS: r.Lower, UpperPPS: r.Upper,
+		ThroughputPPS: r.Throughput, LowerTrials: r.LowerTrials, UpperTrials: r.UpperTrials}
+	if r.Throughput != nil && bits > 0 {
+		bps := *r.Throughput * bits
+		out.ThroughputBps = &bps
+	}
+	return out
+}
+
+// standsFor is the trial whose other numbers a search is shown with: the last
+// full-length one at the lower bound of the first goal that has one.
+func (r reading) standsFor(s *SearchView) *judged {
+	for i, goal := range r.run.Design.Method.Search.Goals {
+		lower := s.Results[i].LowerPPS
+		if lower == nil {
+			continue
+		}
+		var last *judged
+		for _, j := range r.trials {
+			q := j.t.Search
+			if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && q.LoadPPS == *lower && q.Duration >= goal.FinalDuration {
+				last = j
+			}
+		}
+		if last != nil {
+			return last
+		}
+	}
+	return nil
+}
+
+// addSearch sets the metrics of a search on the trial that stands for it. An
+// irregular result is no metric.
+func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
+	m.set(searchSeconds, s.Seconds)
+	for i, g := range goals {
+		name := throughputNDR
+		switch {
+		case g.MaxDelay > 0:
+			name = throughputDelay
+		case g.LossRatio > 0:
+			name = throughputPDR
+		}
+		if _, first := m.values[name]; first {
+			continue
+		}
+		got := s.Results[i]
+		if got.Irregular != "" || got.ThroughputPPS == nil {
+			m.lack("goal "+g.Name+": "+got.Irregular, name)
+			continue
+		}
+		m.set(name, *got.ThroughputPPS)
+	}
+}
+
+// addIrregular tells of a cell's searches that have no regular result, and
+// that other numbers are those at the found rate.
+func (g *group) addIrregular() {
+	if len(g.search) == 0 {
+		return
+	}
+	caveat := func(kind, text string) {
+		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
+	}
+	if len(g.found) > 0 {
+		caveat("at-the-bound", "the rate, latency and processor figures are those of one trial of each search, at the lower bound that it found")
+	}
+	for _, s := range g.search {
+		for _, r := range s.Results {
+			if r.Irregular != "" {
+				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+r.Irregular)
+			}
+		}
+	}
+}
+
+// addSearches puts the searches into the document, with the names of their
+// cells.
+func (d *Document) addSearches(run *record.Run, searches []*SearchView, cells []*group) {
+	s := run.Design.Method.Search
+	if s == nil {
+		return
+	}
+	labels := map[string]string{}
+	for _, g := range cells {
+		labels[g.factors.Key()] = g.cell.Label
+	}
+	for _, one := range searches {
+		one.Label = labels[one.Factors.Key()]
+		d.Searches = append(d.Searches, *one)
+	}
+	d.Searching = &Searching{Preset: s.Preset, Goals: s.Goals, Notes: searchNotes(run), Deviations: deviations(run)}
+}

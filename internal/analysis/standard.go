@@ -1,0 +1,183 @@
+package analysis
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// tests reads RFC 2544's further tests of a search.
+func (r reading) tests(s *SearchView, found method.Outcome) {
+	of := map[string][]*judged{}
+	for _, j := range r.trials {
+		if j.grade != GradeFailed {
+			of[j.t.Search.Test] = append(of[j.t.Search.Test], j)
+		}
+	}
+	m := r.run.Design.Method
+	shares := method.LatencyShares()
+	for i, share := range shares {
+		var at []*judged
+		for k, j := range of[record.TestLatency] {
+			if k%len(shares) == i {
+				at = append(at, j)
+			}
+		}
+		if len(at) == 0 {
+			continue
+		}
+		l := LatencyAt{Share: share, LoadPPS: at[0].t.Search.LoadPPS, Loss: Summarise(lossesOf(m, at))}
+		l.P50, l.P99 = valueOf(at, "rtt_loaded_p50_ns"), valueOf(at, "rtt_loaded_p99_ns")
+		s.Latency = append(s.Latency, l)
+	}
+	s.FrameLoss = frameLoss(m, s.MaxPPS, of[record.TestFrameLoss])
+	if all := of[record.TestBackToBack]; len(all) > 0 && m.Search.BackToBack != nil {
+		s.BackToBack = append(s.BackToBack, backToBack(m, s.MaxPPS, all, found))
+	}
+}
+
+func lossesOf(m record.Method, trials []*judged) []float64 {
+	var out []float64
+	for _, j := range trials {
+		out = append(out, SearchTrial(m, j.t, nil).Loss)
+	}
+	return out
+}
+
+// valueOf summarises a metric of some trials; nil where none has it.
+func valueOf(trials []*judged, metric string) *Value {
+	var values []float64
+	for _, j := range trials {
+		if v, ok := j.m.values[metric]; ok {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 {
+		return nil
+	}
+	v := Summarise(values)
+	return &v
+}
+
+// frameLoss groups the trials of the loss test by load, the greatest first.
+func frameLoss(m record.Method, greatest float64, trials []*judged) []FrameLoss {
+	var out []FrameLoss
+	at := map[float64][]*judged{}
+	for _, j := range trials {
+		load := j.t.Search.LoadPPS
+		if at[load] == nil {
+			out = append(out, FrameLoss{Share: load / greatest, LoadPPS: load})
+		}
+		at[load] = append(at[load], j)
+	}
+	for i := range out {
+		out[i].Loss = Summarise(lossesOf(m, at[out[i].LoadPPS]))
+	}
+	return out
+}
+
+func backToBack(m record.Method, greatest float64, trials []*judged, found method.Outcome) BackToBack {
+	var history []method.Trial
+	for _, j := range trials {
+		history = append(history, SearchTrial(m, j.t, nil))
+	}
+	ended, _ := method.Bursts(m.Search.BackToBack.Duration, history)
+	var out BackToBack
+	var frames []float64
+	for _, b := range ended {
+		out.Limited = out.Limited || b.Limited
+		if b.Index < 0 {
+			continue
+		}
+		sum, _ := packetsOf(trials[b.Index].t.Traffic)
+		frames = append(frames, float64(sum.Sent))
+	}
+	if len(frames) == 0 {
+		return out
+	}
+	v := Summarise(frames)
+	out.Frames = &v
+	mean := 0.0
+	for _, f := range frames {
+		mean += f / float64(len(frames))
+	}
+	out.BufferSeconds = mean / greatest
+	if lower := found.Results[0].Lower; lower != nil {
+		corrected := out.BufferSeconds * (1 - *lower/greatest)
+		out.CorrectedSeconds = &corrected
+	}
+	return out
+}
+
+// searchNotes say what the numbers of a search mean: what RFC 9971 asks a
+// report to state.
+func searchNotes(run *record.Run) []string {
+	m := run.Design.Method
+	notes := []string{
+		"Loads and throughputs are packets per second of one loaded interface; × interfaces gives those of all, which is 1 for traffic in one direction and 2 for both.",
+		"A width is (upper bound - lower bound) ÷ upper bound.",
+		"A trial's loss ratio is 1 - received ÷ intended: what the generator could not send is lost, unless it is " + unit.Percent(severeUnsent) + " or less (its own timing), and duplicates are not received.",
+	}
+	if m.Search.CountPauses {
+		notes = append(notes, fmt.Sprintf("A trial's effective duration is its duration + %s of warm-up and pause, as FD.io CSIT counts it.", m.Warmup+m.Cooldown))
+	} else {
+		notes = append(notes, "A trial's effective duration is its duration.")
+	}
+	if m.Search.MaxPPS == 0 {
+		notes = append(notes, "The greatest load is what the tester alone reached over its loopback device with 64-byte packets, before the run.")
+	}
+	for _, g := range m.Search.Goals {
+		if g.MaxDelay > 0 {
+			notes = append(notes, fmt.Sprintf("To goal %s a trial is high-loss also when the 99th percentile of the round-trip time under load is more than %s above the median of the idle path.", g.Name, g.MaxDelay))
+		}
+	}
+	return notes
+}
+
+// deviations are those from RFC 2544 that the method has; a strict run has
+// only those that no setting removes.
+func deviations(run *record.Run) []string {
+	m := run.Design.Method
+	s := m.Search
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, g := range s.Goals {
+		switch {
+		case g.FinalDuration < time.Minute:
+			add("goal %s: trials of %s, not 60 s (section 24)", g.Name, g.FinalDuration)
+		}
+		if g.LossRatio > 0 || g.ExceedRatio > 0 {
+			add("goal %s: a loss of %s is allowed in each trial, and more in %s of the time; RFC 2544 allows none (section 26.1)",
+				g.Name, unit.Percent(g.LossRatio), unit.Percent(g.ExceedRatio))
+		}
+	}
+	if m.Warmup > 0 {
+		add("%s of traffic runs before the frames that count, without a pause between; RFC 2544 sends learning frames and waits 2 s (section 23)", m.Warmup)
+	}
+	if m.Cooldown < 7*time.Second {
+		add("residual frames are waited for up to 0.5 s and the next trial comes %s later; RFC 2544 waits 2 s and 5 s (section 23)", m.Cooldown)
+	}
+	if t := s.Latency; t != nil {
+		if t.Duration < 2*time.Minute || t.Repeats < 20 {
+			add("latency: %d × %s at each rate, not 20 × 120 s (section 26.2)", t.Repeats, t.Duration)
+		}
+		add("latency is the round trip of a probe beside the frames, many times per trial, not the one-way delay of one tagged frame (section 26.2)")
+	}
+	if t := s.FrameLoss; t != nil && t.Duration < time.Minute {
+		add("frame loss: trials of %s, not 60 s (section 24)", t.Duration)
+	}
+	if t := s.BackToBack; t != nil {
+		if t.Duration < 2*time.Second || t.Repeats < 50 {
+			add("back-to-back: %d repeats of bursts up to %s, not 50 of 2 s (section 26.4)", t.Repeats, t.Duration)
+		}
+		add("back-to-back: bursts come at the greatest load, in trains; a virtual link has no shortest gap (section 26.4)")
+	}
+	if run.Lab == "local" {
+		add("the tester is not a device of its own: it shares the machine with the router (section 6)")
+	}
+	add("no filters, broadcasts, management queries or routing updates run beside the frames (section 11), and one pair of addresses is used (section 12)")
+	return out
+}

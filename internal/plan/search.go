@@ -1,0 +1,204 @@
+package plan
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// Defaults of a search. FD.io CSIT has 9001 frames a second as its least load;
+// a slow router behind a tunnel needs less.
+const (
+	defaultMinPPS  = 1000
+	defaultMaxTime = 20 * time.Minute
+	longestSearch  = 7 * 24 * time.Hour
+	mostRepeats    = 1000
+)
+
+// search reads method.search: the name of a preset, or a map of what is to
+// differ from one.
+func (r *reader) search(n *yaml.Node, m *record.Method) error {
+	s := &record.Search{MinPPS: defaultMinPPS, MaxTime: defaultMaxTime}
+	m.Search = s
+	if n.Kind == yaml.ScalarNode {
+		return r.preset(n, s)
+	}
+	preset := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "quick", Line: n.Line, Column: n.Column}
+	_ = r.pairs(n, "search", func(key, value *yaml.Node) error { // what is wrong is said below
+		if key.Value == "preset" {
+			preset = value
+		}
+		return nil
+	})
+	if err := r.preset(preset, s); err != nil {
+		return err
+	}
+	err := r.object(n, "search", []field{
+		{"preset", func(*yaml.Node) error { return nil }},
+		{"min", r.packetRate("min", &s.MinPPS)},
+		{"max", r.packetRate("max", &s.MaxPPS)},
+		{"width", r.width(s)},
+		{"max_added_delay", r.delay(s)},
+		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
+		{"latency", r.test("latency", &s.Latency)},
+		{"frame_loss", r.test("frame_loss", &s.FrameLoss)},
+		{"back_to_back", r.test("back_to_back", &s.BackToBack)},
+	})
+	if err != nil {
+		return err
+	}
+	top := s.MaxPPS
+	if top == 0 { // known only on the lab; any will do to check the rest
+		top = 10 * s.MinPPS
+	}
+	c := method.Config{Min: s.MinPPS, Max: top}
+	for _, g := range s.Goals {
+		c.Goals = append(c.Goals, method.Goal(g))
+	}
+	if err := c.Check(); err != nil {
+		return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
+	}
+	return nil
+}
+
+func (r *reader) preset(n *yaml.Node, s *record.Search) error {
+	if err := r.word("search", &s.Preset, method.PresetNames()...)(n); err != nil {
+		return err
+	}
+	p, _ := method.PresetNamed(s.Preset)
+	s.Warmup, s.CountPauses = p.Warmup, p.Overhead
+	for _, g := range p.Goals {
+		s.Goals = append(s.Goals, record.Goal(g))
+	}
+	return nil
+}
+
+func (r *reader) packetRate(what string, into *float64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		rate, err := unit.ParsePacketRate(text)
+		if err != nil || rate < 1 || rate > 1e9 {
+			return r.fail(n, "write, for example, 50k", "%s: %q is not a rate from 1 to 1G packets a second", what, text)
+		}
+		*into = float64(rate)
+		return nil
+	}
+}
+
+func (r *reader) width(s *record.Search) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, "width")
+		if err != nil {
+			return err
+		}
+		number, isPercent := strings.CutSuffix(text, "%")
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !isPercent || !(v >= 0.01 && v <= 50) {
+			return r.fail(n, "write, for example, 1 %", "width: %q is not a share from 0.01 %% to 50 %%", text)
+		}
+		for i := range s.Goals {
+			s.Goals[i].Width = v / 100
+		}
+		return nil
+	}
+}
+
+func (r *reader) delay(s *record.Search) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		var most time.Duration
+		if err := r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second, &most)(n); err != nil {
+			return err
+		}
+		for i := range s.Goals {
+			s.Goals[i].MaxDelay = most
+		}
+		return nil
+	}
+}
+
+func (r *reader) test(what string, into **record.Test) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		t := &record.Test{Repeats: 1}
+		err := r.object(n, what, []field{
+			{"duration", r.duration(what+".duration", 100*time.Millisecond, longestWindow, &t.Duration)},
+			{"repeats", r.count(what+".repeats", 1, mostRepeats, &t.Repeats)},
+		})
+		if err == nil && t.Duration == 0 {
+			err = r.fail(n, "add duration: 10s", "%s does not say how long each trial is", what)
+		}
+		*into = t
+		return err
+	}
+}
+
+// leastProbes carry a 99th percentile with a 95 % interval, see docs/method.md.
+const leastProbes = 368
+
+// checkSearch holds what a search needs of what is measured beside it.
+func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
+	s, m := p.Design.Method.Search, p.Design.Measure
+	if s == nil {
+		return nil
+	}
+	for _, g := range s.Goals {
+		if g.MaxDelay == 0 {
+			continue
+		}
+		const what = "a search by added delay"
+		switch {
+		case !m.LatencyLoaded || m.LatencyIdle == IdleOff:
+			return r.fail(root, "remove measure.latency_loaded and measure.latency_idle", what+" needs both latencies, idle and under load")
+		case int64(g.InitialDuration/m.ProbeInterval) < leastProbes:
+			return r.fail(root, "set measure.probe_interval: "+short((g.InitialDuration/leastProbes).Truncate(time.Millisecond/2)),
+				what+" needs %d probes in each trial, and %s has %d at %s", leastProbes, short(g.InitialDuration),
+				g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
+		}
+	}
+	return nil
+}
+
+// estimateSearch is about how long a search takes: the duration sums of the
+// bounds of each goal, and a few trials to get near them.
+func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
+	s := m.Search
+	each := m.Warmup + m.Cooldown + overhead
+	total := 5 * (time.Second + each)
+	for _, g := range s.Goals {
+		counts := g.FinalDuration
+		if s.CountPauses {
+			counts += m.Warmup + m.Cooldown
+		}
+		total += time.Duration(float64(g.DurationSum)/float64(counts)) * (g.FinalDuration + each)
+	}
+	for _, t := range []struct {
+		of    *record.Test
+		each  int     // trials of one repeat
+		share float64 // of the duration that they take in the mean
+	}{{s.Latency, len(method.LatencyShares()), 1}, {s.FrameLoss, 8, 1}, {s.BackToBack, 8, 0.2}} {
+		if t.of != nil {
+			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) + each)
+		}
+	}
+	return total
+}
+
+// searchConflict is why the rate of a cell cannot be looked for, or "".
+func searchConflict(m record.Method, cell record.Factors) string {
+	switch {
+	case m.Search == nil:
+		return ""
+	case cell["protocol"] != "udp":
+		return "a search offers packets at a rate of its own: it needs protocol: udp"
+	case cell["rate"] != "flat":
+		return "the rate is what the search looks for: leave out rate"
+	}
+	return ""
+}

@@ -1,0 +1,69 @@
+package record
+
+import "time"
+
+// Search looks for the highest rate that meets its goals, by RFC 9971. A row
+// then yields as many trials as it takes.
+type Search struct {
+	Preset  string        `json:"preset"` // whose goals these are, before what the plan changed
+	Goals   []Goal        `json:"goals"`
+	MinPPS  float64       `json:"min_pps"`           // least load of one interface
+	MaxPPS  float64       `json:"max_pps,omitempty"` // greatest; 0 = what the tester alone can do
+	Warmup  time.Duration `json:"warmup_trial_ns"`   // length of a first trial that does not count; 0 = none
+	MaxTime time.Duration `json:"max_time_ns"`       // effective durations, all together
+	// CountPauses makes warm-up and pause of each trial part of its effective
+	// duration.
+	CountPauses bool `json:"count_pauses,omitempty"`
+	// Further tests of RFC 2544, at the rate found for the first goal or at the
+	// greatest load; nil = not done.
+	Latency    *Test `json:"latency,omitempty"`
+	FrameLoss  *Test `json:"frame_loss,omitempty"`
+	BackToBack *Test `json:"back_to_back,omitempty"`
+}
+
+// Goal is a search goal: the first six attributes, with the initial trial
+// duration, are those of RFC 9971; the rest are ours. analysis/method says what
+// they do.
+type Goal struct {
+	Name            string        `json:"name"`
+	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
+	DurationSum     time.Duration `json:"duration_sum_ns"`
+	LossRatio       float64       `json:"loss_ratio"`
+	ExceedRatio     float64       `json:"exceed_ratio"`
+	Width           float64       `json:"width"` // (upper - lower) ÷ upper bound, at most
+	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
+	MaxDelay        time.Duration `json:"max_added_delay_ns,omitempty"` // 0 = no bound
+	Coarser         int           `json:"coarser_targets"`              // that precede the goal
+	Expansion       int           `json:"expansion"`                    // of an external search's step
+}
+
+// Test is one of RFC 2544's tests after the throughput.
+type Test struct {
+	Duration time.Duration `json:"duration_ns"` // of each trial; of back-to-back, of the longest burst
+	Repeats  int           `json:"repeats"`
+}
+
+// Tests that a trial of a search can be part of.
+const (
+	TestThroughput = "throughput"
+	TestLatency    = "latency"
+	TestFrameLoss  = "frame-loss"
+	TestBackToBack = "back-to-back"
+)
+
+// SearchTrial is what a search asked of a trial, and the limits it kept.
+type SearchTrial struct {
+	Test     string        `json:"test"`
+	Number   int           `json:"number"`      // from 1, of those of its search that ended well
+	LoadPPS  float64       `json:"load_pps"`    // intended, of one interface
+	Duration time.Duration `json:"duration_ns"` // intended, of what counts
+	Warmup   bool          `json:"warmup,omitempty"`
+	MinPPS   float64       `json:"min_pps"`
+	MaxPPS   float64       `json:"max_pps"`
+	// Interfaces is how many interfaces are loaded at once: the factor between
+	// a load of one and the load of all.
+	Interfaces int `json:"interfaces"`
+}
+
+// Searches says that a row's rate is looked for.
+func (d Design) Searches(r Row) bool { return d.Method.Search != nil && r.Kind == RowLoad }

@@ -1,0 +1,246 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// searchSection: what is the highest rate that meets the goals?
+func searchSection(v *view) Section {
+	s := Section{ID: "search", Title: "What is the highest rate without loss?"}
+	if v.Searching == nil {
+		return s
+	}
+	s.Lead = "Found by MLRsearch (RFC 9971), preset " + v.Searching.Preset + ": the lower bound is the highest load that met its goal below the lowest one that did not."
+	s.Blocks = v.searchTables()
+	s.Blocks = append(s.Blocks, goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)},
+		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
+	return s
+}
+
+func quietItems(lines []string) []Item {
+	var out []Item
+	for _, l := range lines {
+		out = append(out, Item{Text: upperFirst(l), Tone: Quiet})
+	}
+	return out
+}
+
+// searchTables are the tables of results: the search's own, and one of the
+// tests of RFC 2544 where there were any.
+func (v *view) searchTables() []Block {
+	if len(v.Searches) == 0 {
+		return nil
+	}
+	blocks := []Block{searchTable(v)}
+	if t := standardTable(v); len(t.Rows) > 0 {
+		blocks = append(blocks, t)
+	}
+	if t := lossTable(v); len(t.Rows) > 0 {
+		blocks = append(blocks, t)
+	}
+	return blocks
+}
+
+// searchTable has one row per search and goal.
+func searchTable(v *view) Table {
+	t := Table{ID: "search-table", Cards: true, Columns: []Column{{Head: "Searched"}, {Head: "Goal", Sub: "loss"},
+		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "Lower", Sub: "bound", Numeric: true},
+		{Head: "Upper", Sub: "bound", Numeric: true}, {Head: "Trials", Sub: "time", Numeric: true}},
+		Caption: "Throughput is the conditional throughput of RFC 9971. Loads are of one interface" + interfaceWords(v) + "."}
+	for i := range v.Searches {
+		s := &v.Searches[i]
+		for k, r := range s.Results {
+			row := TableRow{Cells: []TableCell{v.searchName(s), v.goalCell(k), throughputCell(v, r),
+				{Text: v.rateOr(r.LowerPPS)}, {Text: v.rateOr(r.UpperPPS)},
+				{Text: strconv.Itoa(s.Trials), Sub: v.text(searchTime, s.Seconds)}}}
+			if r.Irregular != "" {
+				row.Notes = append(row.Notes, Item{Kind: "irregular", Text: "goal " + r.Goal + ": " + r.Irregular, Tone: Doubt})
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+const searchTime = "search_s"
+
+func interfaceWords(v *view) string {
+	for _, s := range v.Searches {
+		if s.Interfaces != 1 {
+			return fmt.Sprintf("; × %d is the load of all, where traffic runs both ways", s.Interfaces)
+		}
+	}
+	return ", and only one is loaded"
+}
+
+func (v *view) searchName(s *analysis.SearchView) TableCell {
+	cell := TableCell{Text: s.Label, Long: s.Factors.Key()}
+	if v.Run.Method.Runs > 1 {
+		cell.Sub = "block " + strconv.Itoa(s.Block)
+	}
+	return cell
+}
+
+func (v *view) goalCell(i int) TableCell {
+	g := v.Searching.Goals[i]
+	cell := TableCell{Text: g.Name, Sub: "≤ " + unit.Percent(g.LossRatio)}
+	if g.LossRatio == 0 {
+		cell.Sub = "none"
+	}
+	if g.MaxDelay > 0 {
+		cell.Sub += ", p99 + " + g.MaxDelay.String()
+	}
+	return cell
+}
+
+func throughputCell(v *view, r analysis.SearchResult) TableCell {
+	if r.ThroughputPPS == nil {
+		return TableCell{Text: "n/a", Long: r.Irregular, Tone: Quiet}
+	}
+	cell := TableCell{Text: v.text(packetRate, *r.ThroughputPPS)}
+	if r.ThroughputBps != nil {
+		cell.Sub = v.text(goodput, *r.ThroughputBps)
+	}
+	if r.Irregular != "" {
+		cell.Sub, cell.Long, cell.Tone = "irregular", r.Irregular, Doubt
+	}
+	return cell
+}
+
+func (v *view) rateOr(pps *float64) string {
+	if pps == nil {
+		return "none"
+	}
+	return v.text(packetRate, *pps)
+}
+
+// standardTable has the tests of RFC 2544 after the throughput, one row per
+// search.
+func standardTable(v *view) Table {
+	t := Table{ID: "rfc2544-table", Cards: true, Columns: []Column{{Head: "RFC 2544"},
+		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "RTT at it", Sub: "p50, p99", Numeric: true},
+		{Head: "RTT at 50 %", Sub: "p50, p99", Numeric: true}, {Head: "Loss at", Sub: "greatest", Numeric: true},
+		{Head: "Back-to-back", Sub: "buffer", Numeric: true}},
+		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and at half of it. Loss: at the greatest load. " +
+			"Back-to-back: frames of the longest burst that was forwarded whole, and the buffer time after RFC 9004's correction."}
+	for i := range v.Searches {
+		s := &v.Searches[i]
+		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
+			continue
+		}
+		row := TableRow{Cells: []TableCell{v.searchName(s), throughputCell(v, s.Results[0]), v.latencyAt(s, 1), v.latencyAt(s, 0.5), {Text: "–"}, {Text: "–"}}}
+		if len(s.FrameLoss) > 0 {
+			row.Cells[4] = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median), Sub: "of " + v.text(packetRate, s.FrameLoss[0].LoadPPS)}
+		}
+		if len(s.BackToBack) > 0 {
+			row.Cells[5] = v.burstCell(s.BackToBack[0])
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func (v *view) latencyAt(s *analysis.SearchView, share float64) TableCell {
+	for _, l := range s.Latency {
+		if l.Share != share || l.P50 == nil {
+			continue
+		}
+		cell := TableCell{Text: v.text(loadedP50, l.P50.Median)}
+		if l.P99 != nil {
+			cell.Sub = v.text(loadedP99, l.P99.Median)
+		}
+		return cell
+	}
+	return TableCell{Text: "–", Tone: Quiet}
+}
+
+func (v *view) burstCell(b analysis.BackToBack) TableCell {
+	if b.Frames == nil {
+		return TableCell{Text: "none", Long: "no burst was forwarded whole"}
+	}
+	cell := TableCell{Text: v.text("frames", b.Frames.Median)}
+	if !b.Limited {
+		cell.Text = "≥ " + cell.Text
+	}
+	if b.CorrectedSeconds != nil {
+		cell.Sub = unit.Nanoseconds(*b.CorrectedSeconds * 1e9)
+	}
+	return cell
+}
+
+// lossTable has the loss at every step of the greatest load.
+func lossTable(v *view) Table {
+	t := Table{ID: "frame-loss-table", Folded: true, Caption: "Frame loss by load (RFC 2544, section 26.3).",
+		Columns: []Column{{Head: "Frame loss"}, {Head: "Load", Sub: "of greatest", Numeric: true}, {Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true}}}
+	for i := range v.Searches {
+		s := &v.Searches[i]
+		for _, l := range s.FrameLoss {
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{v.searchName(s), {Text: unit.Percent(l.Share)},
+				{Text: v.text(packetRate, l.LoadPPS)}, {Text: v.text(lossRatio, l.Loss.Median)}}})
+		}
+	}
+	return t
+}
+
+// goalTable shows every attribute of every goal, as RFC 9971 wants.
+func goalTable(v *view) Table {
+	t := Table{ID: "goal-table", Caption: "Search goals, by the names of RFC 9971.", Columns: []Column{{Head: "Goal"},
+		{Head: "Final trial", Sub: "duration", Numeric: true}, {Head: "Duration sum", Numeric: true}, {Head: "Loss ratio", Numeric: true},
+		{Head: "Exceed ratio", Numeric: true}, {Head: "Width", Numeric: true}, {Head: "Initial trial", Sub: "duration", Numeric: true}, {Head: "Added delay", Sub: "p99, at most", Numeric: true}}}
+	for _, g := range v.Searching.Goals {
+		delay := "–"
+		if g.MaxDelay > 0 {
+			delay = g.MaxDelay.String()
+		}
+		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: g.Name}, {Text: durationWords(g.FinalDuration)},
+			{Text: durationWords(g.DurationSum)}, {Text: unit.Percent(g.LossRatio)}, {Text: unit.Percent(g.ExceedRatio)},
+			{Text: unit.Percent(g.Width)}, {Text: durationWords(g.InitialDuration)}, {Text: delay}}})
+	}
+	return t
+}
+
+// stepTable lists every trial of every search.
+func stepTable(v *view) Table {
+	t := Table{ID: "search-steps", Folded: true, Caption: "Every trial of the searches that ended well, in order.",
+		Columns: []Column{{Head: "Trial"}, {Head: "Part of"}, {Head: "Load", Numeric: true}, {Head: "Duration", Numeric: true}, {Head: "Loss", Numeric: true}}}
+	for i := range v.Searches {
+		for _, step := range v.Searches[i].Steps {
+			test := step.Test
+			if step.Warmup {
+				test = "warm-up, does not count"
+			}
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: step.Trial}, {Text: test}, {Text: v.text(packetRate, step.LoadPPS)},
+				{Text: unit.Significant(step.Seconds, 3) + " s"}, {Text: v.text(lossRatio, step.LossRatio)}}})
+		}
+	}
+	return t
+}
+
+// searchWords are the goals and the deviations as lines, for pages without
+// room for tables of them.
+func searchWords(v *view) []Item {
+	if v.Searching == nil {
+		return nil
+	}
+	var out []Item
+	for _, g := range v.Searching.Goals {
+		text := fmt.Sprintf("goal %s: final trials of %s, duration sum %s, loss ratio %s, exceed ratio %s, width %s, initial trials of %s",
+			g.Name, durationWords(g.FinalDuration), durationWords(g.DurationSum), unit.Percent(g.LossRatio),
+			unit.Percent(g.ExceedRatio), unit.Percent(g.Width), durationWords(g.InitialDuration))
+		if g.MaxDelay > 0 {
+			text += ", p99 of added delay at most " + g.MaxDelay.String()
+		}
+		out = append(out, Item{Kind: "search", Text: text, Tone: Quiet})
+	}
+	for _, n := range v.Searching.Notes {
+		out = append(out, Item{Kind: "search", Text: n, Tone: Quiet})
+	}
+	for _, d := range v.Searching.Deviations {
+		out = append(out, Item{Kind: "not RFC 2544", Text: d, Tone: Quiet})
+	}
+	return out
+}

@@ -1,0 +1,115 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// maxSearchFailures is how many trials of a search may fail in a row before
+// it is given up.
+const maxSearchFailures = 3
+
+// search runs trials of a row until the search that the design asks for has
+// ended. What follows is decided by the trials that are stored, so a search
+// that was interrupted goes on where it was.
+func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Outcome, err error) {
+	failures := 0
+	for failures < maxSearchFailures {
+		next, more, err := c.nextOfSearch(row)
+		if err != nil {
+			return out, c.refuse(ctx, row, err, &out)
+		}
+		if !more {
+			return out, nil
+		}
+		c.tell(record.Event{Event: "search", Row: row.ID, PPS: next.LoadPPS, Text: fmt.Sprintf("%s, trial %d: %s for %s",
+			next.Test, next.Number, unit.PacketRate(next.LoadPPS), next.Duration)})
+		t, err := c.one(ctx, row, &next, left)
+		if err != nil {
+			return out, err
+		}
+		out.Trials++
+		failures++
+		if t.Status == record.TrialFailed {
+			out.Failed++
+			continue
+		}
+		failures = 0
+	}
+	c.tell(record.Event{Event: "warning", Row: row.ID, Cell: row.Factors,
+		Text: fmt.Sprintf("the search is given up: %d of its trials failed in a row", failures)})
+	return out, nil
+}
+
+// nextOfSearch asks the search of a row for its next trial.
+func (c *Campaign) nextOfSearch(row record.Row) (record.SearchTrial, bool, error) {
+	var trials []*record.Trial
+	for i := range c.trials {
+		if t := &c.trials[i]; t.Row.ID == row.ID && t.Search != nil {
+			trials = append(trials, t)
+		}
+	}
+	interfaces := 1
+	if row.Factors["direction"] == record.Both {
+		interfaces = 2
+	}
+	return analysis.NextOfSearch(c.Run.Design.Method, analysis.TesterPPS(&c.Run, row.Factors), interfaces, trials, c.idleOf(row))
+}
+
+// searched says that the search of a row has ended.
+func (c *Campaign) searched(row record.Row) bool {
+	_, more, err := c.nextOfSearch(row)
+	return !more && err == nil
+}
+
+// idleOf is the latency of a row's path without load, from its block.
+func (c *Campaign) idleOf(row record.Row) *record.Latency {
+	path := row.Factors.Path().Key()
+	var found *record.Latency
+	for i := range c.trials {
+		t := &c.trials[i]
+		if t.Row.Kind == record.RowIdle && t.Row.Block == row.Block && t.Status == record.TrialOK && t.Row.Factors.Path().Key() == path {
+			found = t.Idle
+		}
+	}
+	return found
+}
+
+// refuse keeps why a row cannot be searched, as a failed trial.
+func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *Outcome) error {
+	number := c.attempt(row)
+	t := c.newTrial(row, number, nil)
+	t.Ended, t.Status = host.Monotonic(), record.TrialFailed
+	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(), Hint: "set method.search.min and method.search.max"}
+	out.Trials++
+	out.Failed++
+	return c.keep(ctx, row, t, 0)
+}
+
+// asks turns what a search wants into the demand's load: the rate in bits of
+// payload, of all streams and directions together.
+func (d *demand) asks(s *record.SearchTrial) error {
+	payload := d.load.PacketSize - packetHeaders(d.ip)
+	if payload <= 0 {
+		return fmt.Errorf("search for a rate: a packet of %d bytes has no payload", d.load.PacketSize)
+	}
+	d.load.RateBps = s.LoadPPS * float64(s.Interfaces*payload*8)
+	d.load.Duration = s.Duration
+	if s.Test == record.TestBackToBack {
+		d.load.Warmup = 0 // a queue must be empty before a burst
+	}
+	return nil
+}
+
+// packetHeaders are the IP and UDP headers of a packet.
+func packetHeaders(ip int) int {
+	if ip == 6 {
+		return 48
+	}
+	return 28
+}
