@@ -147,7 +147,11 @@ func planSize(p *plan.Plan) string {
 	if n := len(p.Skipped()); n > 0 {
 		text += fmt.Sprintf(", %d skipped", n)
 	}
-	return fmt.Sprintf("%s, %s%s, about %s", text, most, count(len(p.Rows()), "trial"),
+	trials := most + count(len(p.Rows()), "trial")
+	if s := d.Method.Search; s != nil {
+		trials = fmt.Sprintf("each a search (preset %s) of as many trials as it takes", s.Preset)
+	}
+	return fmt.Sprintf("%s, %s, about %s", text, trials,
 		unit.Seconds(p.Estimate(rowOverhead).Round(time.Second)))
 }
 

@@ -46,6 +46,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		d.Cells = append(d.Cells, g.cell)
 	}
 	d.addSearches(&run, searches, cells)
+	d.Scaling, d.Soaks = scalings(cells), soaks(&run, cells)
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j))
 	}

@@ -22,6 +22,8 @@ type Document struct {
 	Cells       []Cell               `json:"cells"`
 	Searches    []SearchView         `json:"searches,omitempty"` // one per row whose rate was looked for
 	Searching   *Searching           `json:"searching,omitempty"`
+	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or processors
+	Soaks       []Soak               `json:"soaks,omitempty"`
 	Comparisons []Comparison         `json:"comparisons,omitempty"`
 	Thresholds  []Threshold          `json:"thresholds,omitempty"`
 	Trials      []TrialView          `json:"trials"`

@@ -12,7 +12,7 @@ var builtIns embed.FS
 // default.
 var builtInNames = [...]string{
 	"quick", "wireguard", "queues", "firewall", "forwarding", "openvpn", "site-to-site", "to-router",
-	"rfc2544",
+	"rfc2544", "ramp", "soak",
 }
 
 // BuiltInSource is the Design.Source of a built-in plan.

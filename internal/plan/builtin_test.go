@@ -15,7 +15,7 @@ import (
 func TestBuiltInsParse(t *testing.T) {
 	cells := map[string]int{
 		"quick": 10, "wireguard": 11, "queues": 14, "firewall": 24, "forwarding": 12, "openvpn": 36, "site-to-site": 8, "to-router": 12,
-		"rfc2544": 7,
+		"rfc2544": 7, "ramp": 12, "soak": 1,
 	}
 	for _, name := range plan.BuiltIns() {
 		p, err := plan.ReadBuiltIn(name, words(), nil)

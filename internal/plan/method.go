@@ -27,7 +27,7 @@ const (
 const maxRuns = 1000
 
 var (
-	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed", "search"}
+	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed", "soak", "search"}
 	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe_interval", "verify", "telemetry"}
 )
 
@@ -52,11 +52,12 @@ func defaultMeasure() record.Measure {
 const (
 	longestWindow = 15 * time.Minute
 	longestPhase  = time.Minute
+	longestSoak   = 14 * 24 * time.Hour
 )
 
 func (r *reader) method(n *yaml.Node, p *Plan) error {
 	m := &p.Design.Method
-	var runs, adaptive, search *yaml.Node
+	var runs, adaptive, soak, search *yaml.Node
 	err := r.object(n, "method", []field{
 		{"duration", r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration)},
 		{"warmup", r.duration("warmup", 0, longestPhase, &m.Warmup)},
@@ -66,6 +67,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		{"adaptive", func(n *yaml.Node) error { adaptive = n; return r.adaptive(n, m) }},
 		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},
 		{"seed", func(n *yaml.Node) error { p.SeedGiven = true; return r.seed(n, &m.Seed) }},
+		{"soak", func(n *yaml.Node) error { soak = n; return r.duration("soak", time.Minute, longestSoak, &m.Soak)(n) }},
 		{"search", func(n *yaml.Node) error { search = n; return r.search(n, m) }},
 	})
 	if err != nil {
@@ -74,6 +76,18 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	if search != nil && adaptive != nil {
 		return r.fail(adaptive, "give runs, the number of searches of each cell",
 			"adaptive counts trials, and a search has as many as it takes")
+	}
+	if soak != nil {
+		for _, other := range []*yaml.Node{runs, adaptive, search} {
+			if other != nil {
+				return r.fail(other, "leave out soak, or this", "soak says by itself how many windows there are")
+			}
+		}
+		m.Runs = max(int((m.Soak+m.Duration-1)/m.Duration), 1)
+		if m.Runs > maxRuns {
+			return r.fail(soak, "give a longer duration", "a soak of %s has %d windows of %s, more than %d", short(m.Soak), m.Runs, short(m.Duration), maxRuns)
+		}
+		return nil
 	}
 	if adaptive == nil {
 		return nil

@@ -57,6 +57,7 @@ type Method struct {
 	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
 	Seed     uint64        `json:"seed,string"`       // drawn, stored and printed unless given
 	Idle     time.Duration `json:"idle_ns,omitempty"` // length of an idle-latency measurement
+	Soak     time.Duration `json:"soak_ns,omitempty"` // that all windows of a cell take together, where Runs follows from it
 	Search   *Search       `json:"search,omitempty"`  // looks for a rate; Duration is then not used
 }
 

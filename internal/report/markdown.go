@@ -26,6 +26,8 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		m.table(table)
 	}
 	m.searches(v)
+	m.items(scalingLines(v))
+	m.items(soakLines(v))
 	m.thresholds(v)
 	m.comparisons(v)
 	m.items(findingItems(v))

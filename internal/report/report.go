@@ -166,7 +166,7 @@ func sections(d *analysis.Document) []Section {
 	v := newView(d)
 	var out []Section
 	for _, build := range []func(*view) Section{
-		missedSection, resultSection, pathSection, searchSection, goodputSection, packetSection, curveSection,
+		missedSection, resultSection, pathSection, searchSection, goodputSection, packetSection, curveSection, scalingSection, soakSection,
 		latencySection, timelineSection, comparisonSection, findingSection, metSection, skippedSection,
 		methodSection, environmentSection, metricSection, trialSection,
 	} {

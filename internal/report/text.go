@@ -39,6 +39,8 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		t.gap()
 	}
 	t.searches(v)
+	t.list("Scaling", scalingLines(v))
+	t.list("Soak", soakLines(v))
 	t.requirements(v)
 	t.list("Comparisons", lineItems(comparisonLines(v)))
 	t.list("Findings", findingItems(v))

@@ -1,0 +1,206 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// scaledFactors are those of which more may carry more.
+var scaledFactors = [...]string{"streams", "tunnels", "cpu_count"}
+
+// scalingPoints is the fewest levels that a fit of three parameters is given.
+const scalingPoints = 6
+
+// Scaling is how goodput grows with the number of something, as fitted by the
+// Universal Scalability Law (Gunther, 2007):
+// X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+type Scaling struct {
+	Factor     string         `json:"factor"`
+	Label      string         `json:"label"` // the other factors that vary
+	Factors    record.Factors `json:"factors"`
+	Points     []ScalingPoint `json:"points"`
+	SingleBps  float64        `json:"single_bps"` // X(1)
+	Contention float64        `json:"contention"` // share that only one can do at a time
+	Coherence  float64        `json:"coherence"`  // what each costs each other one
+	Peak       float64        `json:"peak,omitempty"`
+	PeakBps    float64        `json:"peak_bps,omitempty"`
+	R2         float64        `json:"r2"` // of goodput; 1 = the points lie on the curve
+	Text       string         `json:"text"`
+}
+
+// ScalingPoint is a level and the median goodput there.
+type ScalingPoint struct {
+	Level      float64 `json:"level"`
+	GoodputBps float64 `json:"goodput_bps"`
+}
+
+// scalings fits every set of cells that differ only in one of scaledFactors
+// and have enough levels of it.
+func scalings(cells []*group) []Scaling {
+	var out []Scaling
+	show := varyingFactors(cells)
+	for _, factor := range scaledFactors {
+		at := map[string]int{}
+		var sets []Scaling
+		for _, g := range cells {
+			level, err := strconv.ParseFloat(g.factors[factor], 64)
+			v, ok := g.cell.Metrics[goodput]
+			if err != nil || !ok || level < 1 || g.factors["protocol"] == "udp" {
+				continue
+			}
+			rest := g.factors.Clone()
+			delete(rest, factor)
+			i, known := at[rest.Key()]
+			if !known {
+				i = len(sets)
+				at[rest.Key()] = i
+				sets = append(sets, Scaling{Factor: factor, Factors: rest, Label: labelOf(rest, show)})
+			}
+			sets[i].Points = append(sets[i].Points, ScalingPoint{level, v.Median})
+		}
+		for _, s := range sets {
+			if len(s.Points) >= scalingPoints && s.fit() {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+func (s *Scaling) fit() bool {
+	sort.Slice(s.Points, func(i, j int) bool { return s.Points[i].Level < s.Points[j].Level })
+	var ok bool
+	if s.SingleBps, s.Contention, s.Coherence, ok = FitScaling(s.Points); !ok {
+		return false
+	}
+	at := func(n float64) float64 {
+		return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1))
+	}
+	mean, off, spread := 0.0, 0.0, 0.0
+	for _, p := range s.Points {
+		mean += p.GoodputBps / float64(len(s.Points))
+	}
+	for _, p := range s.Points {
+		off += (p.GoodputBps - at(p.Level)) * (p.GoodputBps - at(p.Level))
+		spread += (p.GoodputBps - mean) * (p.GoodputBps - mean)
+	}
+	if s.R2 = 1; spread > 0 {
+		s.R2 = 1 - off/spread
+	}
+	if s.Coherence > 0 && s.Contention < 1 {
+		s.Peak = max(math.Sqrt((1-s.Contention)/s.Coherence), 1)
+		s.PeakBps = at(s.Peak)
+	}
+	s.Text = s.words()
+	return true
+}
+
+func (s *Scaling) words() string {
+	text := fmt.Sprintf("%s: one carries %s; %s of the work is serial (contention), and each costs each other one %s (coherence)",
+		s.Factor, unit.Bitrate(s.SingleBps), unit.Percent(min(s.Contention, 1)), unit.Percent(s.Coherence))
+	last := s.Points[len(s.Points)-1].Level
+	switch {
+	case s.Peak > 0 && s.Peak <= last:
+		text += fmt.Sprintf("; more than %.0f make it slower", math.Round(s.Peak))
+	case s.Contention > 0.95:
+		text += "; more of them carry no more"
+	}
+	if s.R2 < 0.8 {
+		text += fmt.Sprintf("; the law describes it badly (R² = %.2f)", s.R2)
+	}
+	return text
+}
+
+// FitScaling fits the Universal Scalability Law by least squares of relative
+// errors in N ÷ X, in which it is linear. Contention and coherence are kept
+// from being negative. ok is false where nothing fits.
+func FitScaling(points []ScalingPoint) (single, contention, coherence float64, ok bool) {
+	best := math.Inf(1)
+	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
+		c, errorSum, solved := solveScaling(points, use)
+		if !solved || !(c[0] > 0) || c[1] < 0 || c[2] < 0 || errorSum >= best-1e-12 {
+			continue
+		}
+		best, ok = errorSum, true
+		single, contention, coherence = 1/c[0], c[1]/c[0], c[2]/c[0]
+	}
+	return single, contention, coherence, ok
+}
+
+// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) +
+// c N (N - 1); b and c are zero where they are not used.
+func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum float64, ok bool) {
+	var m [3][4]float64
+	row := func(n float64) [3]float64 {
+		r := [3]float64{1, 0, 0}
+		if use[0] {
+			r[1] = n - 1
+		}
+		if use[1] {
+			r[2] = n * (n - 1)
+		}
+		return r
+	}
+	for _, p := range points {
+		if !(p.GoodputBps > 0) {
+			return c, 0, false
+		}
+		y := p.Level / p.GoodputBps
+		r := row(p.Level)
+		for i := range 3 {
+			for j := range 3 {
+				m[i][j] += r[i] * r[j] / (y * y)
+			}
+			m[i][3] += r[i] / y
+		}
+	}
+	for i, used := range [3]bool{true, use[0], use[1]} {
+		if !used {
+			m[i] = [4]float64{}
+			m[i][i] = 1
+		}
+	}
+	if c, ok = eliminate(m); !ok {
+		return c, 0, false
+	}
+	for _, p := range points {
+		r := row(p.Level)
+		e := 1 - (c[0]*r[0]+c[1]*r[1]+c[2]*r[2])*p.GoodputBps/p.Level
+		errorSum += e * e
+	}
+	return c, errorSum, true
+}
+
+// eliminate solves three linear equations by Gauss elimination with pivoting.
+func eliminate(m [3][4]float64) (x [3]float64, ok bool) {
+	for i := range 3 {
+		pivot := i
+		for j := i + 1; j < 3; j++ {
+			if math.Abs(m[j][i]) > math.Abs(m[pivot][i]) {
+				pivot = j
+			}
+		}
+		m[i], m[pivot] = m[pivot], m[i]
+		if m[i][i] == 0 {
+			return x, false
+		}
+		for j := range 3 {
+			if j == i {
+				continue
+			}
+			f := m[j][i] / m[i][i]
+			for k := i; k < 4; k++ {
+				m[j][k] -= f * m[i][k]
+			}
+		}
+	}
+	for i := range 3 {
+		x[i] = m[i][3] / m[i][i]
+	}
+	return x, true
+}

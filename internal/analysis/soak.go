@@ -1,0 +1,235 @@
+package analysis
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Thresholds of a soak. A trend is told where chance explains it with less
+// than soakLevel (Kendall's test, two-sided) and it is large enough to matter.
+const (
+	soakWindows = 6
+	soakLevel   = 0.01
+	soakDrift   = 0.02             // of the rate, over the whole soak
+	leakMemory  = 16 * 1024 * 1024 // bytes, over the whole soak
+	leakEntries = 100              // tracked connections, over the whole soak
+)
+
+// Soak is what a load of hours has done to a cell: its windows in the order in
+// which they ran, one trial each.
+type Soak struct {
+	Factors   record.Factors `json:"factors"`
+	Label     string         `json:"label"`
+	Windows   int            `json:"windows"`
+	Hours     float64        `json:"hours"` // from the start of the first to the end of the last
+	Metric    string         `json:"metric"`
+	Throttled int            `json:"throttled"` // windows in which heat or power held a machine back
+	Failed    int            `json:"failed"`
+	Trends    []Trend        `json:"trends"`
+	Missing   []string       `json:"missing,omitempty"` // what could not be watched, with the reason
+}
+
+// Trend is how one quantity went over a soak (Theil and Sen's slope).
+type Trend struct {
+	Of      string  `json:"of"` // "goodput_bps", "host memory in use" …
+	Kind    string  `json:"kind"`
+	PerHour float64 `json:"per_hour"`
+	Change  float64 `json:"change"` // over the whole soak, along the slope
+	First   float64 `json:"first"`
+	Last    float64 `json:"last"`
+	Unit    string  `json:"unit"`
+	PValue  float64 `json:"p_value"`
+	Real    bool    `json:"real"` // beyond chance, and large enough to matter
+	Text    string  `json:"text"`
+}
+
+// Kinds of trends.
+const (
+	TrendDrift = "drift"
+	TrendLeak  = "leak"
+)
+
+// soaks reads the cells of a run whose plan asks for a soak.
+func soaks(run *record.Run, cells []*group) []Soak {
+	if run.Design.Method.Soak <= 0 {
+		return nil
+	}
+	var out []Soak
+	for _, g := range cells {
+		if len(g.good()) > 0 {
+			out = append(out, g.soak())
+		}
+	}
+	return out
+}
+
+func (g *group) soak() Soak {
+	good := g.good()
+	first, last := good[0].t, good[len(good)-1].t
+	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed, Metric: goodput, Trends: []Trend{},
+		Hours: last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12}
+	if g.factors["protocol"] == "udp" {
+		s.Metric = packetRate
+	}
+	for _, j := range good {
+		for _, r := range j.reasons {
+			if r.Kind == ReasonThrottled {
+				s.Throttled++
+				break
+			}
+		}
+	}
+	if len(good) < soakWindows {
+		s.Missing = append(s.Missing, fmt.Sprintf("trends: %d windows are fewer than %d", len(good), soakWindows))
+		return s
+	}
+	hours := make([]float64, len(good))
+	for i, j := range good {
+		hours[i] = j.t.Started.Sub(first.Started).Hours()
+	}
+	add := func(t Trend, values []float64, why string) {
+		if why != "" {
+			s.Missing = append(s.Missing, t.Of+": "+why)
+			return
+		}
+		s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
+	}
+	rates, why := valuesOver(good, func(j *judged) (float64, string) { return j.m.values[s.Metric], j.m.missing[s.Metric] })
+	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: unitOfMetric(s.Metric)}, rates, why)
+	for _, node := range sortedKeys(first.Nodes) {
+		memory, why := valuesOver(good, func(j *judged) (float64, string) { return memoryUsed(j.t, node) })
+		if why != noSuchProbe {
+			add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"}, memory, why)
+		}
+	}
+	entries, why := valuesOver(good, func(j *judged) (float64, string) { return j.m.values[conntrackUsed], j.m.missing[conntrackUsed] })
+	add(Trend{Of: conntrackUsed, Kind: TrendLeak, Unit: "count"}, entries, why)
+	return s
+}
+
+func unitOfMetric(name string) string {
+	if name == packetRate {
+		return "pps"
+	}
+	return "bit/s"
+}
+
+// valuesOver collects a quantity of every window; why says where one lacks it.
+func valuesOver(trials []*judged, of func(*judged) (float64, string)) (values []float64, why string) {
+	for _, j := range trials {
+		v, why := of(j)
+		if why != "" {
+			return nil, why
+		}
+		values = append(values, v)
+	}
+	return values, ""
+}
+
+// noSuchProbe is the reason of a node that does not read memory: it has the
+// host's, which is watched there.
+const noSuchProbe = "probe memory did not run"
+
+// memoryUsed is the mean of what programs could not get, in a window.
+func memoryUsed(t *record.Trial, node string) (float64, string) {
+	table, why := samplesOf(t.Nodes[node], "memory")
+	if table == nil {
+		return 0, why
+	}
+	mean := map[string]float64{}
+	for _, stem := range []string{"total_bytes", "available_bytes"} {
+		for _, c := range columnsOf(table, stem) {
+			if v, ok := c.curve.mean(t.Window.Start, t.Window.End); ok {
+				mean[stem] = v
+			}
+		}
+	}
+	total, available := mean["total_bytes"], mean["available_bytes"]
+	if total == 0 || available == 0 {
+		return 0, "no sample in the window"
+	}
+	return total - available, ""
+}
+
+// along fits the trend and judges it.
+func (t Trend) along(hours, values []float64, length float64) Trend {
+	t.First, t.Last = values[0], values[len(values)-1]
+	t.PerHour, t.PValue = TheilSen(hours, values), Kendall(values)
+	t.Change = t.PerHour * length
+	switch {
+	case t.PValue > soakLevel:
+	case t.Kind == TrendDrift:
+		t.Real = math.Abs(t.Change) >= soakDrift*math.Abs(Median(values))
+	case t.Unit == "bytes":
+		t.Real = t.Change >= leakMemory
+	default:
+		t.Real = t.Change >= leakEntries
+	}
+	text := unit.ScaleOf(t.Unit, math.Abs(t.Change)).Text(t.Change)
+	if t.Unit == "bytes" {
+		text = fmt.Sprintf("%.1f MB", t.Change/1e6)
+	}
+	words := map[bool]string{true: "it changed by ", false: "no trend: a change of "}[t.Real]
+	if t.Real && t.Kind == TrendLeak {
+		words = "it grew by "
+	}
+	t.Text = fmt.Sprintf("%s: %s%s in %.2g h (Kendall, p = %.2g)", t.Of, words, text, length, t.PValue)
+	return t
+}
+
+// TheilSen is the median of the slopes of all pairs (Sen, 1968): it does not
+// move with single outliers.
+func TheilSen(x, y []float64) float64 {
+	var slopes []float64
+	for i := range x {
+		for j := i + 1; j < len(x); j++ {
+			if x[j] != x[i] {
+				slopes = append(slopes, (y[j]-y[i])/(x[j]-x[i]))
+			}
+		}
+	}
+	if len(slopes) == 0 {
+		return 0
+	}
+	return Median(slopes)
+}
+
+// Kendall is the two-sided p-value of Mann and Kendall's test for a trend in
+// equally spaced values: the normal approximation with correction for
+// continuity and ties, good from about six values on.
+func Kendall(y []float64) float64 {
+	n := float64(len(y))
+	s := 0.0
+	ties := map[float64]float64{}
+	for i := range y {
+		ties[y[i]]++
+		for j := i + 1; j < len(y); j++ {
+			switch {
+			case y[j] > y[i]:
+				s++
+			case y[j] < y[i]:
+				s--
+			}
+		}
+	}
+	variance := n * (n - 1) * (2*n + 5)
+	for _, v := range sortedCounts(ties) {
+		variance -= v * (v - 1) * (2*v + 5)
+	}
+	if s == 0 || variance <= 0 {
+		return 1
+	}
+	z := (math.Abs(s) - 1) / math.Sqrt(variance/18)
+	return math.Erfc(z / math.Sqrt2)
+}
+
+// sortedCounts are the values of a map in a fixed order, so that sums of them
+// are the same every time.
+func sortedCounts(m map[float64]float64) []float64 {
+	return slices.Sorted(maps.Values(m))
+}

@@ -1,0 +1,104 @@
+package analysis
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// soakRun has windows of five minutes; rate and used are those of each.
+func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.Trial) {
+	f := record.Factors{"topology": "forward", "protocol": "tcp", "streams": "4", "ip": "4", "direction": "up", "tunnel": "none"}
+	const window = 5 * 60 * int64(1e9)
+	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute, Runs: windows}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m, Cells: []record.Factors{f}}}
+	var trials []record.Trial
+	for i := range windows {
+		memory := record.NewTable("total_bytes", "available_bytes")
+		for _, at := range []int64{0, window / 2, window} {
+			memory.Append(at, 8e9, 8e9-used(i))
+		}
+		bytes := int64(rate(i) / 8 * 300)
+		trials = append(trials, record.Trial{ID: "x", Attempt: 1, Status: record.TrialOK, Started: time.Unix(int64(i)*300, 0), Ended: window,
+			Row:     record.Row{ID: "b" + string(rune('a'+i)), Block: i + 1, Index: i + 1, Kind: record.RowLoad, Factors: f},
+			Window:  record.Window{End: window},
+			Nodes:   map[string]record.NodeData{"host": {Samples: []record.Samples{{Probe: "memory", Table: memory}}}},
+			Traffic: &record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{Direction: "up", ReceivedBytes: bytes, SentBytes: bytes, ReceiverNs: window, SenderNs: window}}}})
+	}
+	return run, trials
+}
+
+func TestSoakTellsDriftAndLeaks(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	noise := func() float64 { return 1 + .005*r.NormFloat64() }
+	flat := func(int) float64 { return 1e9 * noise() }
+	steady := func(int) float64 { return 2e9 + 1e5*r.NormFloat64() }
+	for name, c := range map[string]struct {
+		rate, used  func(int) float64
+		drift, leak bool
+	}{
+		"healthy":            {flat, steady, false, false},
+		"slower":             {func(i int) float64 { return 1e9 * (1 - .002*float64(i)) * noise() }, steady, true, false},
+		"leaking":            {flat, func(i int) float64 { return 2e9 + 4e6*float64(i) }, false, true},
+		"giving memory back": {flat, func(i int) float64 { return 2e9 - 4e6*float64(i) }, false, false},
+		"a few bytes":        {flat, func(i int) float64 { return 2e9 + 1e4*float64(i) }, false, false},
+	} {
+		run, trials := soakRun(24, c.rate, c.used)
+		d := Derive(run, trials)
+		if len(d.Soaks) != 1 {
+			t.Fatalf("%s: got %d soaks", name, len(d.Soaks))
+		}
+		s := d.Soaks[0]
+		if s.Windows != 24 || math.Abs(s.Hours-2) > .01 || s.Throttled != 0 {
+			t.Errorf("%s: got %+v, want 24 windows in two hours", name, s)
+		}
+		got := map[string]bool{}
+		for _, trend := range s.Trends {
+			got[trend.Kind] = got[trend.Kind] || trend.Real
+		}
+		if got[TrendDrift] != c.drift || got[TrendLeak] != c.leak {
+			t.Errorf("%s: got %+v, want drift %v and leak %v", name, s.Trends, c.drift, c.leak)
+		}
+		if !strings.Contains(strings.Join(s.Missing, "\n"), conntrackUsed) {
+			t.Errorf("%s: missing: got %v, want that tracked connections were not watched", name, s.Missing)
+		}
+	}
+	run, trials := soakRun(3, flat, steady)
+	if s := Derive(run, trials).Soaks[0]; len(s.Trends) != 0 || len(s.Missing) == 0 {
+		t.Errorf("three windows: got %+v, want no trend and the reason", s)
+	}
+	run.Design.Method.Soak = 0
+	if d := Derive(run, trials); len(d.Soaks) != 0 {
+		t.Error("a plan without a soak has one")
+	}
+}
+
+// Kendall's test keeps its level on values without a trend, and the slope does
+// not move with an outlier.
+func TestKendallAndTheilSen(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	alarms := 0
+	for range 4000 {
+		y := make([]float64, 12)
+		for i := range y {
+			y[i] = r.NormFloat64()
+		}
+		if Kendall(y) < .05 {
+			alarms++
+		}
+	}
+	if share := float64(alarms) / 4000; share > .06 || share < .03 {
+		t.Errorf("false alarms at 5 %%: got %.3f", share)
+	}
+	if got := Kendall([]float64{1, 1, 1, 1, 1, 1}); got != 1 {
+		t.Errorf("constant: got p = %v, want 1", got)
+	}
+	x, y := []float64{0, 1, 2, 3, 4, 5}, []float64{0, 2, 4, 1000, 8, 10}
+	if got := TheilSen(x, y); got != 2 {
+		t.Errorf("slope with an outlier: got %v, want 2", got)
+	}
+}
