@@ -185,6 +185,10 @@ type SearchResult struct {
 	ThroughputBps *float64 `json:"conditional_throughput_bps,omitempty"`
 	LowerTrials   int      `json:"lower_trials"` // trials at the lower bound
 	UpperTrials   int      `json:"upper_trials"`
+	// UnsentShare is the share of the frames missing at the upper bound that
+	// the generator never sent: above one half the tester was found, not the
+	// path.
+	UnsentShare float64 `json:"unsent_share"`
 }
 
 // SearchStep is one trial of a search.

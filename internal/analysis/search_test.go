@@ -250,3 +250,24 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 		}
 	}
 }
+
+// A generator that falls short is not the path's loss: the result is the
+// tester's, and says so.
+func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
+	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
+	if got := Derive(run, trials); got.Searches[0].Results[0].UnsentShare != 0 || got.Cells[0].Grade == GradeFailed {
+		t.Errorf("lost on the way: got %+v", got.Searches[0].Results[0])
+	}
+	for i := range trials {
+		p := trials[i].Traffic.Flows[0].Packets
+		p.Unsent, p.Sent, p.Lost = p.Lost, p.Received, 0
+	}
+	d := Derive(run, trials)
+	var kinds []string
+	for _, r := range d.Cells[0].Reasons {
+		kinds = append(kinds, r.Kind)
+	}
+	if got := d.Searches[0].Results[0].UnsentShare; got != 1 || !strings.Contains(strings.Join(kinds, " "), ReasonTesterLimited) || d.Cells[0].Grade != GradeSuspect {
+		t.Errorf("never sent: got share %v and reasons %v of a %s cell, want tester-limited", got, kinds, d.Cells[0].Grade)
+	}
+}

@@ -1,10 +1,12 @@
 package analysis
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // searchesOf reads the searches of all cells, and names in each cell the
@@ -98,6 +100,9 @@ func (r reading) search() (*SearchView, *judged) {
 	for _, got := range outcome.Results {
 		s.Results = append(s.Results, resultOf(got, payload*float64(s.Interfaces)))
 	}
+	for i := range s.Results {
+		s.Results[i].UnsentShare = r.unsentAt(s.Results[i].UpperPPS)
+	}
 	r.ending(s, config, trials)
 	r.tests(s, outcome)
 	stands := r.standsFor(s)
@@ -105,6 +110,24 @@ func (r reading) search() (*SearchView, *judged) {
 		stands.m.addSearch(s, m.Search.Goals)
 	}
 	return s, stands
+}
+
+// unsentAt is the share of the frames missing at a load that were never sent.
+func (r reading) unsentAt(load *float64) float64 {
+	var unsent, lost int64
+	for _, j := range r.trials {
+		q := j.t.Search
+		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup || q.LoadPPS != *load {
+			continue
+		}
+		sum, _ := packetsOf(j.t.Traffic)
+		unsent += sum.Unsent
+		lost += sum.Lost
+	}
+	if unsent+lost == 0 {
+		return 0
+	}
+	return float64(unsent) / float64(unsent+lost)
 }
 
 // ending says whether the search has ended, or why not.
@@ -209,6 +232,14 @@ func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
 	}
 }
 
+// doubt adds a reason to a cell that has numbers.
+func (g *group) doubt(r Reason) {
+	g.cell.Reasons = append(g.cell.Reasons, r)
+	if g.cell.Grade == GradeValid {
+		g.cell.Grade = GradeSuspect
+	}
+}
+
 // addIrregular tells of a cell's searches that have no regular result, and
 // that other numbers are those at the found rate.
 func (g *group) addIrregular() {
@@ -223,6 +254,10 @@ func (g *group) addIrregular() {
 	}
 	for _, s := range g.search {
 		for _, r := range s.Results {
+			if r.UnsentShare > 0.5 {
+				g.doubt(Reason{Kind: ReasonTesterLimited, Text: fmt.Sprintf("row %s, goal %s: %s of the frames missing at the upper bound were never sent: this is what the tester can do, the path may do more",
+					s.Row, r.Goal, unit.Percent(r.UnsentShare))})
+			}
 			if r.Irregular != "" {
 				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+r.Irregular)
 			}

@@ -150,7 +150,7 @@ func deviations(run *record.Run) []string {
 			add("goal %s: trials of %s, not 60 s (section 24)", g.Name, g.FinalDuration)
 		}
 		if g.LossRatio > 0 || g.ExceedRatio > 0 {
-			add("goal %s: a loss of %s is allowed in each trial, and more in %s of the time; RFC 2544 allows none (section 26.1)",
+			add("goal %s: a loss of %s is allowed in each trial, and more of it in %s of the time at a load; RFC 2544 allows none (section 26.1)",
 				g.Name, unit.Percent(g.LossRatio), unit.Percent(g.ExceedRatio))
 		}
 	}

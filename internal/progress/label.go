@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // leading factors come first in a label, by their bare levels.
@@ -60,6 +61,9 @@ func (l *labeller) row(e record.Event) string {
 	}
 	switch e.Text {
 	case "", record.RowLoad:
+		if e.PPS > 0 { // a search has chosen the rate
+			return label + " at " + unit.PacketRate(e.PPS).String()
+		}
 		return label
 	case record.RowIdle:
 		return "idle latency, " + label

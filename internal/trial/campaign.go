@@ -216,7 +216,11 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 
 // one runs a trial of a row, or the next one of its search, and stores it.
 func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial, left int) (*record.Trial, error) {
-	c.tell(record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind, Left: c.timeLeft(left)})
+	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind, Left: c.timeLeft(left)}
+	if step != nil {
+		began.PPS = step.LoadPPS
+	}
+	c.tell(began)
 	t, err := c.try(ctx, row, c.attempt(row), step)
 	if err != nil {
 		return nil, err

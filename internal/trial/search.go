@@ -7,7 +7,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // maxSearchFailures is how many trials of a search may fail in a row before
@@ -27,8 +26,6 @@ func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Ou
 		if !more {
 			return out, nil
 		}
-		c.tell(record.Event{Event: "search", Row: row.ID, PPS: next.LoadPPS, Text: fmt.Sprintf("%s, trial %d: %s for %s",
-			next.Test, next.Number, unit.PacketRate(next.LoadPPS), next.Duration)})
 		t, err := c.one(ctx, row, &next, left)
 		if err != nil {
 			return out, err
