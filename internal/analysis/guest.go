@@ -38,9 +38,13 @@ func description(run *record.Run) string {
 	subject := "A virtual router"
 	switch {
 	case isPair(run):
-		subject = "Whatever lies between two machines"
+		subject = "What lies between two machines"
 	case isEmulated(run):
 		subject = "An emulated router"
 	}
-	return subject + text[len(actsAsRouter):]
+	rest := text[len(actsAsRouter):]
+	if isPair(run) {
+		rest = strings.Replace(rest, "between two others", "between them", 1)
+	}
+	return subject + rest
 }

@@ -32,11 +32,16 @@ func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 		}
 		return [2]Meeting{{Addr: p.visit.Local.Addr(), Target: p.about.Remote}, {Addr: p.about.Local, Target: at}}, nil
 	}
-	target, err := p.findTarget(ctx, address, ip)
+	candidates, err := p.candidates(ctx, address, ip)
 	if err != nil {
 		return ends, err
 	}
-	near, err := sourceTo(ctx, target)
+	var target, near netip.Addr
+	for _, target = range candidates {
+		if near, err = sourceTo(ctx, target); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return ends, err
 	}
@@ -82,23 +87,30 @@ func strangerAt(ctx context.Context, name string, ip int) (ends [2]Meeting, err 
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
 }
 
-func (p *pairing) findTarget(ctx context.Context, address string, ip int) (netip.Addr, error) {
+// candidates are where the peer may be found over a version of IP, the likeliest
+// first.
+func (p *pairing) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return netip.Addr{}, err
+		return nil, err
 	}
 	if _, err := netip.ParseAddr(name); err != nil { // a name
 		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // or its own addresses
-		if i := slices.IndexFunc(found, usable); i >= 0 {
-			return found[i].Unmap(), nil
+		for _, a := range found {
+			if usable(a) {
+				out = append(out, a.Unmap())
+			}
 		}
 	}
 	for _, a := range p.about.Addresses {
 		if versionOf(a) == ip && usable(a) && a.IsLoopback() == p.visit.Remote.Addr().IsLoopback() {
-			return a, nil
+			out = append(out, a)
 		}
 	}
-	return netip.Addr{}, errors.New("the peer has no address for it")
+	if len(out) == 0 {
+		return nil, errors.New("the peer has no address for it")
+	}
+	return out, nil
 }
 
 // elsewhere are addresses that nobody has (RFC 5737, RFC 3849).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -245,11 +246,6 @@ func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record
 	if l.Stranger() {
 		return e, nil
 	}
-	_, bound, err := relate(ctx, l)
-	if err != nil {
-		return e, err
-	}
-	e.Facts["clocks_bound_ns"] = strconv.FormatInt(bound, 10)
 	for _, ip := range []int{4, 6} {
 		x := c.crossings[ip]
 		if x == nil {
@@ -292,10 +288,32 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	}
 }
 
-func relate(ctx context.Context, l *lab.Lab) (offset, bound int64, err error) {
-	n, err := l.Node(ctx, l.Topology.Far)
-	if err != nil {
-		return 0, 0, err
+// ofMachine adds to a machine's fingerprint what its being an end tells.
+func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
+	if virtual(e.Facts) {
+		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "virtual-cards", Text: "the " + n.Name +
+			" has no network card of hardware: packets of up to 64 KiB may cross between, and then offload=wire does not hold"})
 	}
-	return n.Agent.Clock(ctx)
+	if n.Name != l.Topology.Far {
+		return nil
+	}
+	_, bound, err := n.Agent.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	e.Facts["clock_related_within_ns"] = strconv.FormatInt(bound, 10)
+	return nil
+}
+
+// virtualDrivers are those of cards that a hypervisor plays.
+var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
+
+// virtual reports whether a machine has no network device that drives a wire.
+func virtual(facts map[string]string) bool {
+	for name, value := range facts {
+		if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":driver") && !slices.Contains(virtualDrivers[:], value) {
+			return false
+		}
+	}
+	return true
 }

@@ -105,3 +105,19 @@ func TestDescribeRoute(t *testing.T) {
 		}
 	}
 }
+
+func TestVirtualCards(t *testing.T) {
+	for name, tt := range map[string]struct {
+		facts map[string]string
+		want  bool
+	}{
+		"none":        {map[string]string{"device:lan:mtu": "1500"}, true},
+		"guest":       {map[string]string{"device:eth0:driver": "virtio_net"}, true},
+		"PC":          {map[string]string{"device:eno1:driver": "igc", "device:docker0:mtu": "1500"}, false},
+		"PC with tap": {map[string]string{"device:eno1:driver": "r8169", "device:x:driver": "virtio_net"}, false},
+	} {
+		if got := virtual(tt.facts); got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}

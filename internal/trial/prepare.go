@@ -180,5 +180,9 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, name string) (recor
 	if n.Agent == nil {
 		return record.Environment{Node: name, Missing: map[string]string{"all": "the node has no agent"}}, nil
 	}
-	return probe.Environment(ctx, n.Agent, name)
+	e, err := probe.Environment(ctx, n.Agent, name)
+	if err == nil && l.TwoMachines() {
+		err = c.ofMachine(ctx, l, n, &e)
+	}
+	return e, err
 }
