@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -66,6 +67,14 @@ func loadDocument(ctx context.Context, d dirs, name string) (*analysis.Document,
 	return analysis.Derive(run, trials), nil
 }
 
+// again is how what failed is tried again.
+func again(r analysis.RunHead) string {
+	if r.Lab == lab.KindPair {
+		return "the plan can be run again"
+	}
+	return "chokepoint resume " + r.ID + " tries again"
+}
+
 // outcome is what a finished run's document means for the exit code: failed
 // trials, missed thresholds, both, or nil. A trial that failed and was
 // measured well in a later attempt does not count.
@@ -84,7 +93,7 @@ func outcome(d *analysis.Document) error {
 	if failed > 0 {
 		errs = append(errs, &exitError{codeFailed, &hinted{
 			fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"), len(last)),
-			"chokepoint show " + d.Run.ID + " gives the reasons; chokepoint resume " + d.Run.ID + " tries again",
+			"chokepoint show " + d.Run.ID + " gives the reasons; " + again(d.Run),
 		}})
 	}
 	for _, t := range d.Thresholds {

@@ -175,7 +175,8 @@ const (
 	ethernetMTU = 1500
 	leastMTU4   = 576
 	leastMTU6   = 1280
-	largest     = 65535
+	largest4    = 65535      // RFC 791, with its header
+	largest6    = 65535 + 40 // RFC 8200, behind it
 )
 
 // discoverTries is how often a size is tried: a packet may be lost.
@@ -183,9 +184,9 @@ const discoverTries = 3
 
 // discoverMTU finds the largest packet that makes the round trip.
 func (w way) discoverMTU(ctx context.Context) (int, error) {
-	low, high := leastMTU4, largest+1 // low passes, high does not
+	low, high := leastMTU4, largest4+1 // low passes, high does not
 	if w.far.Target.Is6() {
-		low = leastMTU6
+		low, high = leastMTU6, largest6+1
 	}
 	passes := func(sizes ...int) (agent.Reached, error) {
 		return w.exchange(ctx, 0, agent.Reach{Sizes: sizes, Tries: discoverTries})
