@@ -125,6 +125,7 @@ var homes = []home{
 	{"text/template", []string{"report"}},
 	{"go.yaml.in/yaml", []string{"plan"}},
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
+	{"github.com/HdrHistogram", []string{"analysis", "bench/*"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"lab/agent", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only

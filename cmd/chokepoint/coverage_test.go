@@ -39,7 +39,7 @@ var planKeys = []string{
 	"name", "description", "method.duration", "method.warmup", "method.cooldown", "method.idle",
 	"method.runs", "method.adaptive.min", "method.adaptive.max", "method.adaptive.until",
 	"method.order", "method.seed", "matrix.", "include.", "exclude.", "measure.latency_idle",
-	"measure.latency_loaded", "measure.probe_interval", "measure.verify", "measure.telemetry",
+	"measure.latency_loaded", "measure.probe", "measure.probe_interval", "measure.probe_spacing", "measure.verify", "measure.telemetry",
 	"require.", "conditions.", "steps.",
 }
 

@@ -97,7 +97,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	if err != nil {
 		return err
 	}
-	if f.Ceilings, err = traffic.Loopback(ctx, n.Agent); err != nil {
+	if f.Ceilings, err = traffic.Loopback(ctx, n.Agent, traffic.UsualKinds()); err != nil {
 		return err
 	}
 	t, err := trial.MeasureTimer(ctx, l, node.Prober())
@@ -140,8 +140,8 @@ func (f *findings) text() string {
 	}
 	if t := f.Timer; t != nil && t.Probes > 0 {
 		fmt.Fprintf(&b, "\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
-		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99); round trip over loopback %s (%s time stamps)\n",
-			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
+		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s (%s time stamps)\n",
+			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)), cmp.Or(t.Scheduling, "unknown"),
 			unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
 		fmt.Fprintf(&b, "  clock source %s; a reading takes %s, the smallest step seen is %s\n", cmp.Or(t.ClockSource, "unknown"),
 			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))

@@ -30,6 +30,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // undoTime is how long putting a local lab back may take. It takes 20 ms.
@@ -287,7 +288,7 @@ func (x *execution) tell(e record.Event) {
 // campaignOver brings the labs up, stores the run's head and runs all rows.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
-		Prober: node.Prober(), Probes: node.Probes(), Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
+		Prober: proberOf(x.run.Design.Measure), Probes: node.Probes(), Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
 	c := x.campaign
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
@@ -315,6 +316,17 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
+// proberOf is the latency probe that a design asks for; a design of an older
+// version names none.
+func proberOf(m record.Measure) traffic.Prober {
+	for _, l := range node.Probers() {
+		if l.Name() == m.Probe {
+			return l
+		}
+	}
+	return node.Prober()
+}
+
 // begin measures the tester's own ceiling and stores the run's head.
 func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 	c := x.campaign
@@ -324,7 +336,7 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 			return err
 		}
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
-		if c.Run.Ceilings, err = trial.Ceilings(ctx, l); err != nil {
+		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, traffic.KindsOf(c.Loads())); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

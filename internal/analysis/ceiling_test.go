@@ -96,14 +96,16 @@ func TestTesterCeiling(t *testing.T) {
 	run := syntheticRun()
 	run.Ceilings = []record.Ceiling{
 		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback, 4 streams", Value: 50e9, Unit: "bit/s"},
-		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}, {Kind: "udp loopback, 1500-byte packets", Value: 8e5, Unit: "pps"},
+		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"},
+		{Kind: "udp loopback, 1500-byte packets, 2 streams", Value: 8e5, Unit: "pps", Protocol: "udp", PacketSize: 1500, Streams: 2},
 	}
 	for _, test := range []struct {
 		factors record.Factors
 		want    float64
 	}{
-		{quickFactors(), 30e9}, {quickFactors("streams", "4"), 50e9}, {quickFactors("streams", "2"), 30e9},
+		{quickFactors(), 30e9}, {quickFactors("streams", "4"), 50e9}, {quickFactors("streams", "3"), 50e9}, {quickFactors("streams", "64"), 50e9},
 		{quickFactors("protocol", "udp"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "1500"), 8e5},
+		{quickFactors("protocol", "udp", "packet_size", "200"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "600"), 8e5},
 	} {
 		if _, got := testerCeiling(&run, test.factors); got != test.want {
 			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)

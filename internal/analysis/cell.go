@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -245,6 +247,7 @@ func (g *group) summariseCell(run *record.Run, metrics []record.Metric) {
 		return
 	}
 	g.summariseLatency(good)
+	g.addDistributions(good)
 	for _, m := range metrics {
 		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
 			continue
@@ -299,7 +302,7 @@ func (g *group) addCeiling(run *record.Run) {
 		value = p.Median
 	}
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
-	if run.Lab != "local" && top < 1.2*value {
+	if !sharesCores(run) && top < 1.2*value {
 		c.Reasons = append(c.Reasons, Reason{Kind: ReasonTesterLimited,
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
 		c.Grade = GradeSuspect
@@ -314,25 +317,39 @@ func TesterPPS(run *record.Run, f record.Factors) float64 {
 }
 
 // testerCeiling picks the tester's own ceiling that is closest to a cell: by
-// protocol, then by streams or packet size.
+// protocol, then by streams or packet size, whichever differs by the smallest
+// factor.
 func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
-	protocol := f["protocol"]
-	want, unit := f["streams"]+" stream", "bit/s"
-	if protocol == "udp" {
-		want, unit = f["packet_size"]+"-byte", "pps"
+	udp := f["protocol"] == "udp"
+	factor, unit := "streams", "bit/s"
+	if udp {
+		factor, unit = "packet_size", "pps"
 	}
+	want, _ := strconv.ParseFloat(f[factor], 64)
+	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
 		words := strings.Fields(strings.ToLower(c.Kind))
-		if !slices.Contains(words, protocol) || c.Unit != unit {
+		if !slices.Contains(words, f["protocol"]) || c.Unit != unit {
 			continue
 		}
-		exact := strings.Contains(" "+c.Kind, " "+want)
-		if kind == "" || exact {
-			kind, value = c.Kind, c.Value
-		}
-		if exact {
-			break
+		if off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1))); kind == "" || off < nearest {
+			kind, value, nearest = c.Kind, c.Value, off
 		}
 	}
 	return kind, value
+}
+
+// sizeOf is the number of streams or the packet size that a ceiling was
+// measured with. Those of older runs say it in their name alone.
+func sizeOf(c record.Ceiling, udp bool) float64 {
+	n := c.Streams
+	if udp {
+		n = c.PacketSize
+	}
+	if n == 0 {
+		for _, word := range strings.FieldsFunc(c.Kind, func(r rune) bool { return r < '0' || r > '9' }) {
+			n, _ = strconv.Atoi(word)
+		}
+	}
+	return float64(max(n, 1))
 }

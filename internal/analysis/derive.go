@@ -37,6 +37,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Topologies:  orEmpty(run.Topologies),
 		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
+		UnderLoad:   underLoad(cells),
 		Comparisons: compareCells(cells, run.Design.Baseline),
 		Observing:   observing(trials),
 		Trials:      make([]TrialView, 0, len(all)),

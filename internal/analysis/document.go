@@ -24,6 +24,7 @@ type Document struct {
 	Searching   *Searching           `json:"searching,omitempty"`
 	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or processors
 	Soaks       []Soak               `json:"soaks,omitempty"`
+	UnderLoad   []UnderLoad          `json:"under_load,omitempty"` // what TCP does to the latency of each path
 	Comparisons []Comparison         `json:"comparisons,omitempty"`
 	Thresholds  []Threshold          `json:"thresholds,omitempty"`
 	Trials      []TrialView          `json:"trials"`
@@ -102,6 +103,45 @@ type Cell struct {
 	Resolved    map[string]string `json:"resolved,omitempty"`
 	Runs        int               `json:"runs"`   // trials with numbers
 	Failed      int               `json:"failed"` // trials without
+
+	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded": all probes of all trials
+}
+
+// Distribution is all round trips of a cell in one histogram, and what they
+// are made of. The percentiles among the metrics are exact, from the single
+// times that are stored; this is for other programs, and to be merged.
+type Distribution struct {
+	Probe    string   `json:"probe"`              // "echo" (UDP) or "icmp"
+	Stamps   []string `json:"stamps"`             // "kernel", "user", or both, in different trials
+	Includes []string `json:"includes,omitempty"` // from where to where a round trip was timed
+	Spacing  string   `json:"spacing"`
+	Sent     int64    `json:"sent"`
+	Lost     int64    `json:"lost"`
+	Beyond   int64    `json:"beyond"` // answered, but outside of the histogram
+	HDR      string   `json:"hdr"`    // HdrHistogram, encoding V2 compressed, base64: ns, 1 to 10¹¹, three digits
+}
+
+// UnderLoad is what TCP does to the latency of one path, by the direction of
+// its data. Grade is that of the mean of what up and down add, where both
+// were measured.
+type UnderLoad struct {
+	Factors record.Factors        `json:"factors"` // of its cells, without the direction
+	Label   string                `json:"label"`
+	Ways    map[string]LoadedPath `json:"directions"` // "up", "down", "both"
+	AddedNs float64               `json:"added_ns,omitempty"`
+	Grade   string                `json:"grade,omitempty"`
+}
+
+// LoadedPath is the latency of a path that is loaded in one direction, or in
+// both at once.
+type LoadedPath struct {
+	Cell       record.Factors `json:"cell"`
+	AddedNs    *float64       `json:"added_ns,omitempty"` // rtt_added_p50_ns
+	Grade      string         `json:"grade,omitempty"`    // of bufferbloat
+	RPM        *float64       `json:"rpm,omitempty"`      // responsiveness_rpm
+	Band       string         `json:"band,omitempty"`     // "poor", "fair", "good", "excellent"
+	Confidence string         `json:"confidence,omitempty"`
+	Why        string         `json:"why,omitempty"` // there is no rpm
 }
 
 // Value is a median with its interval over the cell's trials.

@@ -65,6 +65,20 @@ func lateP99(l *record.Latency) (float64, bool) {
 	return quantileSorted(late, .99), true
 }
 
+// spacingP99 is the 99th percentile of the error of the gaps between probes.
+// Skipped ones leave no gap to judge, so only neighbours in the record count.
+func spacingP99(l *record.Latency) (float64, bool) {
+	if l == nil || len(l.Late) < 2 {
+		return 0, false
+	}
+	off := make([]float64, len(l.Late)-1)
+	for i := range off {
+		off[i] = math.Abs(float64(l.Late[i+1] - l.Late[i]))
+	}
+	slices.Sort(off)
+	return quantileSorted(off, .99), true
+}
+
 // Bufferbloat words the time that a load adds to the median round trip, by
 // the thresholds that DSLReports set and LibreQoS kept: below 5 ms A+, 30 A,
 // 60 B, 200 C, 400 D, else F.

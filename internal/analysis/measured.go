@@ -47,6 +47,7 @@ func measure(t *record.Trial, p place) *measured {
 		m.addTCP(t.Traffic)
 		m.addEngine(t.Traffic)
 		m.addConsistency(t)
+		m.addResponsiveness(t)
 	} else if t.Row.Kind == record.RowLoad {
 		m.lack("the engine reported nothing", goodput)
 	}
@@ -269,6 +270,9 @@ func (m *measured) addLatency(t *record.Trial) {
 	}
 	if late, ok := lateP99(l); ok {
 		m.set(probeLate, late)
+	}
+	if off, ok := spacingP99(l); ok {
+		m.set(probeSpacing, off)
 	}
 }
 

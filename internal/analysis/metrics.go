@@ -84,6 +84,10 @@ func latencyMetrics() []record.Metric {
 		path(probeLoss, "ratio", record.Lower, "latency probes without an answer ÷ those sent, beside the load"),
 		path(probeLossIdle, "ratio", record.Lower, "the same on the idle path"),
 		path(probeLate, "ns", record.Lower, "how late the probe was sent, 99th percentile: its own timer error"),
+		path(probeSpacing, "ns", record.Lower, "how far the gap between two probes was from the planned one, 99th percentile"),
+		path(responsiveness, "rpm", record.Higher, "round trips per minute under load: the mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
+		path(foreignRPM, "rpm", record.Higher, "60 s ÷ the mean of two trimmed means on connections of their own beside the load: TCP's handshake, and a request with its response"),
+		path(loadedRPM, "rpm", record.Higher, "60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
 	)
 }
 
@@ -167,6 +171,11 @@ const (
 	probeLoss     = "probe_loss_ratio"
 	probeLossIdle = "probe_loss_idle_ratio"
 	probeLate     = "probe_late_p99_ns"
+	probeSpacing  = "probe_spacing_error_p99_ns"
+
+	responsiveness = "responsiveness_rpm"
+	foreignRPM     = "responsiveness_foreign_rpm"
+	loadedRPM      = "responsiveness_loaded_rpm"
 
 	engineCPU      = "engine_cpu_s"
 	softnetDrops   = "softnet_drops"
@@ -203,6 +212,6 @@ type percentile struct {
 	level float64
 }
 
-var percentiles = [...]percentile{{"p50", .5}, {"p90", .9}, {"p99", .99}, {"p999", .999}}
+var percentiles = [...]percentile{{"p50", .5}, {"p90", .9}, {"p99", .99}, {"p999", .999}, {"p9999", .9999}}
 
 func rtt(kind string, q percentile) string { return "rtt_" + kind + "_" + q.name + "_ns" }

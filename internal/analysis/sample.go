@@ -45,7 +45,7 @@ func quantileSorted(s []float64, q float64) float64 {
 // Carries says whether n independent values carry their q-quantile: whether a
 // two-sided 95 % order-statistic interval of it exists at all, which needs
 // qⁿ ≤ 2.5 % (and the same of 1-q). It is 6 values for the median, 36 for p90,
-// 368 for p99 and 3688 for p99.9.
+// 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
 		return n > 0

@@ -79,6 +79,7 @@ func summary(run *record.Run, d *Document) []string {
 	out = append(out, tunnelCost(d)...)
 	out = append(out, smallPackets(d)...)
 	out = append(out, latencyWords(d)...)
+	out = append(out, responsivenessWords(d)...)
 	out = append(out, thresholdWords(d)...)
 	out = append(out, doubts(d)...)
 	return append(out, caveatWords(d)...)
@@ -214,6 +215,24 @@ func latencyWords(d *Document) []string {
 	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load (%s): the load adds %s, bufferbloat grade %s.",
 		unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
 		addedWords(added.Median), Bufferbloat(added.Median))}
+}
+
+// responsivenessWords names the directions of each path whose responsiveness
+// was measured.
+func responsivenessWords(d *Document) []string {
+	var out []string
+	for _, p := range d.UnderLoad {
+		var parts []string
+		for _, way := range []string{record.Up, record.Down, record.Both} {
+			if w := p.Ways[way]; w.RPM != nil {
+				parts = append(parts, fmt.Sprintf("%s %s RPM (%s, confidence %s)", way, unit.Significant(*w.RPM, 3), w.Band, w.Confidence))
+			}
+		}
+		if len(parts) > 0 {
+			out = append(out, fmt.Sprintf("Responsiveness under load, %s: %s.", p.Label, strings.Join(parts, "; ")))
+		}
+	}
+	return out
 }
 
 func addedWords(ns float64) string {

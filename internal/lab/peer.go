@@ -35,8 +35,8 @@ type Pair struct {
 // VerbAbout is answered by a peer, with About.
 const VerbAbout = "pair/about"
 
-// VerbCeilings is answered by a peer with what it can do alone, as a list of
-// record.Ceiling.
+// VerbCeilings is answered by a peer with what it can do alone of the kinds of
+// traffic that it is given, as a list of record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
 // About is what a peer says about itself and the connection.

@@ -11,7 +11,7 @@ var builtIns embed.FS
 // builtInNames are in the order in which they are shown; the first is the
 // default.
 var builtInNames = [...]string{
-	"quick", "wireguard", "queues", "firewall", "forwarding", "openvpn", "site-to-site", "to-router",
+	"quick", "wireguard", "queues", "firewall", "forwarding", "openvpn", "site-to-site", "to-router", "latency",
 	"rfc2544", "ramp", "soak",
 }
 

@@ -14,7 +14,7 @@ import (
 
 func TestBuiltInsParse(t *testing.T) {
 	cells := map[string]int{
-		"quick": 10, "wireguard": 11, "queues": 14, "firewall": 24, "forwarding": 12, "openvpn": 36, "site-to-site": 8, "to-router": 12,
+		"quick": 10, "wireguard": 11, "queues": 14, "firewall": 24, "forwarding": 12, "openvpn": 36, "site-to-site": 8, "to-router": 12, "latency": 7,
 		"rfc2544": 7, "ramp": 12, "soak": 1,
 	}
 	for _, name := range plan.BuiltIns() {
@@ -101,7 +101,7 @@ func TestCompletePlanIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range strings.Fields("name description method duration warmup cooldown idle adaptive min max until runs " +
-		"order seed matrix include exclude measure latency_idle latency_loaded probe_interval verify telemetry " +
+		"order seed matrix include exclude measure latency_idle latency_loaded probe probe_interval probe_spacing verify telemetry " +
 		"require conditions steps when prompt") {
 		if !strings.Contains(string(data), key+":") {
 			t.Errorf("the key %s is missing", key)

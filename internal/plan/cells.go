@@ -37,6 +37,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 		}
 		c.each(func(given record.Factors) { e.add(given, m.exclude) })
 	}
+	e.dropUnfound()
 	if len(e.cells) == 0 {
 		if len(e.skipped) == 0 {
 			return r.fail(root, "remove an entry of exclude", "no cell is left: all are excluded")

@@ -77,25 +77,40 @@ func oneOf(levels []string) string {
 // maxRate is far above any link; it keeps later sums finite.
 const maxRate = 1e14
 
+// flat is as fast as it goes.
+const flat = "flat"
+
+// parseRate reads a rate, flat, or a share of a rate.
 func parseRate(text string) (string, error) {
-	if text == "flat" {
-		return text, nil
-	}
-	rate, err := unit.ParseBitrate(text)
-	if err != nil || rate <= 0 || rate > maxRate {
-		return "", &LevelError{
-			Text: text, Want: "flat or a bit rate such as 300M", Near: nearest(text, []string{"flat"}),
+	return shareOf(text, func(text string) (string, error) {
+		if text == flat {
+			return text, nil
 		}
-	}
-	return rateText(float64(rate)), nil
+		rate, ok := rateValue(text)
+		if !ok {
+			return "", &LevelError{
+				Text: text, Want: "flat, a bit rate such as 300M, or a share such as 90% of found", Near: nearest(text, []string{flat}),
+			}
+		}
+		return rateText(rate), nil
+	})
 }
 
-func parsePacing(text string) (string, error) {
+// rateValue reads a bit rate.
+func rateValue(text string) (float64, bool) {
 	rate, err := unit.ParseBitrate(text)
-	if err != nil || rate <= 0 || rate > maxRate {
-		return "", &LevelError{Text: text, Want: "a bit rate such as 300M"}
-	}
-	return rateText(float64(rate)), nil
+	return float64(rate), err == nil && rate > 0 && rate <= maxRate
+}
+
+// parsePacing reads a rate, or a share of a rate.
+func parsePacing(text string) (string, error) {
+	return shareOf(text, func(text string) (string, error) {
+		rate, ok := rateValue(text)
+		if !ok {
+			return "", &LevelError{Text: text, Want: "a bit rate such as 300M, or a share such as 90% of found"}
+		}
+		return rateText(rate), nil
+	})
 }
 
 // rateText is the canonical text of a bit rate: the largest prefix that

@@ -24,11 +24,18 @@ const (
 	IdleOff   = "off"
 )
 
+// What measures latency: UDP probes that a process of ours returns, or ICMP
+// ones that the far kernel returns.
+const (
+	ProbeEcho = "echo"
+	ProbeICMP = "icmp"
+)
+
 const maxRuns = 1000
 
 var (
 	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed", "soak", "search"}
-	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe_interval", "verify", "telemetry"}
+	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe", "probe_interval", "probe_spacing", "verify", "telemetry"}
 )
 
 // defaultMethod has six runs, the fewest for which the interval of a median
@@ -42,8 +49,9 @@ func defaultMethod() record.Method {
 
 func defaultMeasure() record.Measure {
 	return record.Measure{
-		LatencyIdle: IdleBlock, LatencyLoaded: true, ProbeInterval: 10 * time.Millisecond,
-		Verify: true, Telemetry: true,
+		LatencyIdle: IdleBlock, LatencyLoaded: true, Probe: ProbeEcho, ProbeInterval: 10 * time.Millisecond,
+		ProbeSpacing: record.Isochronous,
+		Verify:       true, Telemetry: true,
 	}
 }
 
@@ -151,6 +159,8 @@ func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
 	return r.object(n, "measure", []field{
 		{"latency_idle", r.word("latency_idle", &m.LatencyIdle, IdleBlock, IdleTrial, IdleOff)},
 		{"latency_loaded", r.yesNo("latency_loaded", &m.LatencyLoaded)},
+		{"probe", r.word("probe", &m.Probe, ProbeEcho, ProbeICMP)},
+		{"probe_spacing", r.word("probe_spacing", &m.ProbeSpacing, record.Isochronous, record.Exponential)},
 		{"probe_interval", r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval)},
 		{"verify", r.yesNo("verify", &m.Verify)},
 		{"telemetry", r.yesNo("telemetry", &m.Telemetry)},

@@ -17,12 +17,14 @@ import (
 // A block holds every cell once. Cells that share the levels of a hard factor
 // stay together, so that the lab changes as seldom as possible. The idle
 // latency of each path comes before the first load of its group, and in block
-// 1 a verification of each path before that.
+// 1 a verification of each path before that. Cells whose rate is a share of
+// one that others find come last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
 	seen := map[string]bool{}
 	var rows []record.Row
 	for _, group := range p.groups(k) {
+		group = findersFirst(group)
 		var paths []record.Factors
 		for _, cell := range group {
 			path := cell.Path()

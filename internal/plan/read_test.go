@@ -178,7 +178,7 @@ func TestDefaults(t *testing.T) {
 		Name: "plan", Source: "dir/my plan.yaml", Text: "matrix: {ip: 4}\n",
 		Method: record.Method{Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
 			Idle: 2 * time.Second, Runs: 6, Order: "blocks"},
-		Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, ProbeInterval: 10 * time.Millisecond,
+		Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Probe: "echo", ProbeInterval: 10 * time.Millisecond, ProbeSpacing: "isochronous",
 			Verify: true, Telemetry: true},
 		Factors:  []record.FactorLevels{{Name: "ip", Levels: []string{"4"}}},
 		Cells:    []record.Factors{plainCell},

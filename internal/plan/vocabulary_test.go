@@ -37,7 +37,7 @@ func words() plan.List {
 		Topologies: topologies(),
 		Tunnels: []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace",
 			"openvpn", "openvpn-chacha20-poly1305", "openvpn-tcp", "openvpn-tcp-chacha20-poly1305"},
-		Engines:     []string{"native", "iperf3"},
+		Engines:     []string{"native", "iperf3", "responsiveness"},
 		Congestions: []string{"cubic", "reno", "bbr"},
 	})
 	form := func(name, pattern, want string) plan.Factor {

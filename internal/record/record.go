@@ -70,11 +70,13 @@ type Adaptive struct {
 
 // Measure says what is watched beside the load.
 type Measure struct {
-	LatencyIdle   string        `json:"latency_idle"`   // "block" (once per path and block), "trial" (before each) or "off"
-	LatencyLoaded bool          `json:"latency_loaded"` // probe beside the load
+	LatencyIdle   string        `json:"latency_idle"`    // "block" (once per path and block), "trial" (before each) or "off"
+	LatencyLoaded bool          `json:"latency_loaded"`  // probe beside the load
+	Probe         string        `json:"probe,omitempty"` // what measures latency: "echo" (UDP, also if absent) or "icmp"
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
-	Verify        bool          `json:"verify"`    // one short verified-content trial per run and path
-	Telemetry     bool          `json:"telemetry"` // probes on the nodes
+	ProbeSpacing  string        `json:"probe_spacing,omitempty"` // "isochronous" (also if absent) or "exponential", see Load.Spacing
+	Verify        bool          `json:"verify"`                  // one short verified-content trial per run and path
+	Telemetry     bool          `json:"telemetry"`               // probes on the nodes
 }
 
 // Requirement is a threshold: Metric Op Value, in cells that match Where.
@@ -332,8 +334,9 @@ type Load struct {
 	Trains     string        `json:"trains,omitempty"`   // "off": UDP datagrams are given to the kernel one by one
 	Warmup     time.Duration `json:"warmup_ns"`
 	Duration   time.Duration `json:"duration_ns"`
-	Interval   time.Duration `json:"interval_ns"` // of the series; for echo: between probes
-	Tag        string        `json:"tag"`         // random text that tells this trial's packets apart
+	Interval   time.Duration `json:"interval_ns"`       // of the series; for echo: between probes
+	Spacing    string        `json:"spacing,omitempty"` // of probes: Isochronous (also if empty) or Exponential
+	Tag        string        `json:"tag"`               // random text that tells this trial's packets apart
 }
 
 // Ways to count UDP, and whether datagrams are sent as trains.
@@ -356,6 +359,8 @@ type Traffic struct {
 	// RateError is the rate that was sent, by that of the load, minus one;
 	// absent flat out.
 	RateError *float64 `json:"rate_error_ratio,omitempty"`
+
+	Responsiveness *Responsiveness `json:"responsiveness,omitempty"`
 }
 
 // Flow is one stream in one direction. Byte counts are application payload;
@@ -439,24 +444,10 @@ type EndUsage struct {
 	// MemoryBytes is what the process had resident at most; what the kernel
 	// holds in socket buffers is not in it.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-}
-
-// Latency is what a probe of one path saw. RTT holds one entry per probe sent
-// in the window, in order: nanoseconds, or -1 for a lost one.
-type Latency struct {
-	IntervalNs   int64   `json:"interval_ns"`
-	Size         int     `json:"size"`    // IP length
-	Stamps       string  `json:"stamps"`  // "kernel" (server residence subtracted) or "user" (includes tester)
-	RTT          []int64 `json:"rtt_ns"`  // see Stamps
-	UserRTT      []int64 `json:"user_ns"` // as seen by the process, for comparison
-	SentAt       []int64 `json:"sent_at_ns"`
-	Late         []int64 `json:"late_ns"` // send time - scheduled time: the probe's own timer error
-	Duplicates   int64   `json:"duplicates"`
-	EchoNs       []int64 `json:"echo_ns,omitempty"` // residence in the echo process
-	SkippedSlots int64   `json:"skipped_slots"`     // slots the probe was too late for
-
-	Details map[string]string `json:"details,omitempty"` // scheduling class, clocks, what was echoed
-	Caveats []Caveat          `json:"caveats,omitempty"`
+	NUMANodes   []int `json:"numa_nodes,omitempty"` // to which those belong
+	// ThreadCPUs are the cores on which the streams' threads were at the
+	// window's end; -1 = unknown.
+	ThreadCPUs []int `json:"thread_cpus,omitempty"`
 }
 
 // NodeData is what the probes of one node saw in one trial.
@@ -525,6 +516,10 @@ type Ceiling struct {
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
+
+	Protocol   string `json:"protocol,omitempty"`
+	Streams    int    `json:"streams,omitempty"`
+	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
 }
 
 // Run states. Running is what a run without an end record has.

@@ -158,11 +158,14 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-func TestProber(t *testing.T) {
+func TestProbers(t *testing.T) {
 	t.Parallel()
 	for _, topology := range []string{"forward", "to-router", "peer-to-router", "site-to-site", "direct"} {
 		t.Run(topology, func(t *testing.T) {
-			labtest.ProberSuite(t, labtest.Up(t, topology, registry.LabParts()), node.Prober())
+			l := labtest.Up(t, topology, registry.LabParts())
+			for _, p := range node.Probers() {
+				t.Run(p.Name(), func(t *testing.T) { labtest.ProberSuite(t, l, p) })
+			}
 		})
 	}
 }

@@ -32,7 +32,9 @@ func Entries() []Entry {
 	for _, e := range node.Engines() {
 		add("engine", e.Name())
 	}
-	add("prober", node.Prober().Name())
+	for _, l := range node.Probers() {
+		add("prober", l.Name())
+	}
 	for _, p := range node.Probes() {
 		add("probe", p.Name())
 	}
@@ -78,9 +80,12 @@ func kernelTest(family, name string) string {
 		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
 		"knob idle_tunnels":  "lab.TestGuestKnobs",
 
-		"engine native": "trial/traffic.TestTCPEveryOpenerAndDirection",
-		"engine iperf3": "trial/traffic.TestIperf3EveryOpenerAndDirection",
-		"prober echo":   "trial/traffic.TestEchoEveryOpenerAndFamily",
+		"engine native":         "trial/traffic.TestTCPEveryOpenerAndDirection",
+		"engine iperf3":         "trial/traffic.TestIperf3EveryOpenerAndDirection",
+		"engine responsiveness": "trial/traffic.TestResponsivenessEveryOpenerAndDirection",
+
+		"prober echo": "trial/traffic.TestEchoEveryOpenerAndFamily",
+		"prober icmp": "trial/traffic.TestICMPEveryFamily",
 	}[family+" "+name]
 }
 

@@ -47,11 +47,14 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	}
 	g := guard{ports: p.Ports, remote: remote}
 	all := agent.Handlers(agent.Role, node.Parts())
-	native, echo := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, node.Prober().Name())
+	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
+	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic, traffic.ICMP{}.Name())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports}
 	return host.AtOnce(peerSessions, map[string]host.Handler{
 		native:                host.Vetted(all[native], g.traffic),
+		responsive:            host.Vetted(all[responsive], g.traffic),
 		echo:                  host.Vetted(all[echo], g.traffic),
+		icmp:                  host.Vetted(all[icmp], g.traffic),
 		agent.VerbEcho:        host.Vetted(all[agent.VerbEcho], g.echo),
 		agent.VerbReach:       host.Vetted(all[agent.VerbReach], g.reach),
 		probe.VerbWatch:       host.Vetted(all[probe.VerbWatch], g.watch),
@@ -170,11 +173,12 @@ func (g guard) watch(first json.RawMessage) (any, error) {
 
 // ceilings measures what this machine can do alone.
 func ceilings(ctx context.Context, s host.Session) error {
-	if err := s.Recv(nil); err != nil {
+	var kinds []traffic.Kind
+	if err := s.Recv(&kinds); err != nil {
 		return err
 	}
 	a := host.Inside(ctx, agent.Handlers(agent.Role, node.Parts()))
-	found, err := traffic.Loopback(ctx, a)
+	found, err := traffic.Loopback(ctx, a, kinds)
 	if err = errors.Join(err, a.Close()); err != nil {
 		return err
 	}

@@ -28,6 +28,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m.searches(v)
 	m.items(scalingLines(v))
 	m.items(soakLines(v))
+	if load, ok := underLoadTable(v); ok && askedResponsiveness(v) {
+		m.table(load)
+	}
 	m.thresholds(v)
 	m.comparisons(v)
 	m.items(findingItems(v))

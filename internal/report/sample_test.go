@@ -63,6 +63,7 @@ func sweepDocument() *analysis.Document {
 			c.Ceiling.Ratio = c.Metrics[goodput].Median / 941.5e6
 		}
 	}
+	addUnderLoad(d)
 	site := forwardTopology()
 	site.Name, site.Tunnel, site.Routers = "site-to-site", [2]string{"router-a", "router-b"}, []string{"router-a", "router-b"}
 	site.Nodes = []record.TopoNode{{Name: "client"}, {Name: "router-a", Router: true}, {Name: "wan"}, {Name: "router-b", Router: true}, {Name: "server"}}
@@ -73,6 +74,23 @@ func sweepDocument() *analysis.Document {
 	}
 	d.Topologies = append(d.Topologies, site)
 	return d
+}
+
+// addUnderLoad grades the first two cells as up and both of one path.
+func addUnderLoad(d *analysis.Document) {
+	value := func(x float64) analysis.Value {
+		return analysis.Value{Median: x, Low: x, High: x, N: 1, Values: []float64{x}, Interval: analysis.IntervalSingle}
+	}
+	added, more, rpm := 6.5e6, 41e6, 2150.0
+	one, two := &d.Cells[0], &d.Cells[1]
+	one.Metrics[rttAdded], one.Metrics[responsiveness], two.Metrics[rttAdded] = value(added), value(rpm), value(more)
+	two.Missing = map[string]string{responsiveness: "of a kind of request none was made"}
+	one.Latency = map[string]analysis.Distribution{"loaded": {Probe: "icmp", Spacing: record.Exponential, Stamps: []string{"kernel"},
+		Includes: []string{"from here to there"}, Sent: 10, HDR: "x"}}
+	d.UnderLoad = []analysis.UnderLoad{{Label: "no tunnel", AddedNs: 23e6, Grade: "A", Ways: map[string]analysis.LoadedPath{
+		"up":   {Cell: one.Factors, AddedNs: &added, Grade: "A", RPM: &rpm, Band: "good", Confidence: analysis.ConfidenceMedium},
+		"both": {Cell: two.Factors, AddedNs: &more, Grade: "B", Why: "of a kind of request none was made"},
+	}}}
 }
 
 // damagedDocument has failed trials and cells, a missed requirement, hostile

@@ -41,6 +41,10 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.searches(v)
 	t.list("Scaling", scalingLines(v))
 	t.list("Soak", soakLines(v))
+	if load, ok := underLoadTable(v); ok && askedResponsiveness(v) {
+		t.table(load)
+		t.gap()
+	}
 	t.requirements(v)
 	t.list("Comparisons", lineItems(comparisonLines(v)))
 	t.list("Findings", findingItems(v))

@@ -38,7 +38,7 @@ func (v *view) unitOf(metric string) string {
 		return m.Unit
 	}
 	for _, s := range [][2]string{{"_bps", "bit/s"}, {"_pps", "pps"}, {"_ns", "ns"},
-		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"}, {"_s", "s"}} {
+		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_rpm", "rpm"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"}, {"_s", "s"}} {
 		if strings.HasSuffix(metric, s[0]) {
 			return s[1]
 		}
@@ -141,8 +141,11 @@ const (
 	idleP99     = "rtt_idle_p99_ns"
 	loadedP50   = "rtt_loaded_p50_ns"
 	loadedP99   = "rtt_loaded_p99_ns"
+	rttAdded    = "rtt_added_p50_ns"
 	routerCore  = "router_busiest_core_ratio"
 	hostCore    = "host_busiest_core_ratio"
+
+	responsiveness = "responsiveness_rpm"
 )
 
 // packets says that a cell is about packets per second: UDP.

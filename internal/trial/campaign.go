@@ -67,6 +67,22 @@ type bench struct {
 	watch *watch
 }
 
+// Loads are what the cells offer that Prepare did not skip.
+func (c *Campaign) Loads() []record.Load {
+	var out []record.Load
+	for _, cell := range c.Plan.Cells() {
+		b := c.benches[cell["topology"]]
+		if _, skipped := c.skip[cell.Key()]; skipped || b == nil {
+			continue
+		}
+		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
+		if d, err := ask(row, b.lab.Topology, c.Run.Design.Method, c.knobOrder()); err == nil {
+			out = append(out, d.load)
+		}
+	}
+	return out
+}
+
 // Outcome counts what a campaign did.
 type Outcome struct {
 	Trials, Failed int

@@ -10,14 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Ceilings measures what the tester of a lab can do alone. Of two machines the
-// slower one counts, for each kind of traffic.
-func Ceilings(ctx context.Context, l *lab.Lab) ([]record.Ceiling, error) {
+// Ceilings measures what the tester of a lab can do alone, for kinds of
+// traffic. Of two machines the slower one counts, for each kind.
+func Ceilings(ctx context.Context, l *lab.Lab, kinds []traffic.Kind) ([]record.Ceiling, error) {
 	near, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
 		return nil, err
 	}
-	found, err := traffic.Loopback(ctx, near.Agent)
+	found, err := traffic.Loopback(ctx, near.Agent, kinds)
 	if err != nil || !l.TwoMachines() || l.Stranger() {
 		return found, err
 	}
@@ -26,7 +26,7 @@ func Ceilings(ctx context.Context, l *lab.Lab) ([]record.Ceiling, error) {
 		return nil, err
 	}
 	var theirs []record.Ceiling
-	if err := far.Agent.Invoke(ctx, lab.VerbCeilings, struct{}{}, &theirs); err != nil {
+	if err := far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs); err != nil {
 		return nil, fmt.Errorf("measure the ceiling of the peer: %w", err)
 	}
 	return slower(found, theirs), nil

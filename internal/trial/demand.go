@@ -84,10 +84,8 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	if f["nat"] == "forward" {
 		d.load.Opener = "far"
 	}
-	if rate := f["rate"] + f["pacing"]; rate != "" && rate != "flat" && err == nil { // of UDP or of TCP
-		var b unit.Bitrate
-		b, err = unit.ParseBitrate(rate)
-		d.load.RateBps = float64(b)
+	if err == nil {
+		d.load.RateBps, err = statedRate(f)
 	}
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
@@ -111,6 +109,17 @@ func switched(level string) string {
 		return "1"
 	}
 	return "0"
+}
+
+// statedRate is the rate of UDP or of TCP that a cell names; 0 is flat out, or
+// a share of what only the campaign knows.
+func statedRate(f record.Factors) (float64, error) {
+	rate := f["rate"] + f["pacing"]
+	if _, found := plan.FoundOf(f); found || rate == "" || rate == "flat" {
+		return 0, nil
+	}
+	b, err := unit.ParseBitrate(rate)
+	return float64(b), err
 }
 
 // wholeSeconds rounds up, so that the conductor's window is the engine's.

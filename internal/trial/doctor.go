@@ -77,6 +77,9 @@ type Timer struct {
 	RTTP50Ns  int64  `json:"rtt_p50_ns"` // over the loopback device
 	Lost      int    `json:"lost"`
 
+	Scheduling string `json:"scheduling,omitempty"` // class of the sending thread
+	Includes   string `json:"includes,omitempty"`   // what that round trip is made of
+
 	ClockSource string `json:"clock_source,omitempty"` // the kernel's, of the machine
 	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading it
 	ClockStepNs int64  `json:"clock_step_ns"`          // smallest step seen
@@ -102,7 +105,10 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 		return Timer{}, fmt.Errorf("measure the timer: %w", err)
 	}
 	rtt := answered(got.RTT)
-	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt)}
+	t := Timer{
+		Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt),
+		Scheduling: got.Details["probe.scheduling"], Includes: got.Includes,
+	}
 	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99), nearestRank(rtt, 0.5)
 	t.readClock(ctx)
 	return t, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -98,7 +99,13 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 	if reason, err := c.noEngine(ctx, l, d); reason != "" || err != nil {
 		return reason, err
 	}
-	return c.fit(ctx, l, &d)
+	if reason, err := c.fit(ctx, l, &d); reason != "" || err != nil {
+		return reason, err
+	}
+	if d.talker == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
+		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led past the router, which would answer itself", nil
+	}
+	return "", nil
 }
 
 func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, error) {

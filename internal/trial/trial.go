@@ -13,6 +13,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -178,6 +179,11 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return cmp.Or(err, errors.New(why))
 	}
 	a.d.load.Tag = a.lab.Tag(a.name())
+	if found, ok := plan.FoundOf(a.t.Row.Factors); ok && a.t.Row.Kind == record.RowLoad {
+		if a.d.load.RateBps, err = a.c.shareOf(found); err != nil {
+			return err
+		}
+	}
 	if err := a.lab.Settle(ctx, a.d.settings); err != nil {
 		return err
 	}
@@ -232,7 +238,7 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: a.d.ip, PacketSize: 100,
 		Opener: a.d.talker, Port: a.d.ports.Echo, Warmup: warmup, Duration: duration,
-		Interval: a.c.Run.Design.Measure.ProbeInterval, Tag: a.d.load.Tag}
+		Interval: a.c.Run.Design.Measure.ProbeInterval, Spacing: a.c.Run.Design.Measure.ProbeSpacing, Tag: a.d.load.Tag}
 }
 
 // load offers the traffic with the latency probe beside it, and splits the

@@ -15,10 +15,15 @@ import (
 func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
 // Engines are the load generators, the default first.
-func Engines() []traffic.Engine { return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}} }
+func Engines() []traffic.Engine {
+	return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}, traffic.Responsive{}}
+}
 
-// Prober is the latency probe.
-func Prober() traffic.Prober { return traffic.Echo{} }
+// Probers are the latency probes, the default first.
+func Probers() []traffic.Prober { return []traffic.Prober{traffic.Echo{}, traffic.ICMP{}} }
+
+// Prober is the default latency probe.
+func Prober() traffic.Prober { return Probers()[0] }
 
 // Knobs are the settings that can be varied, in the order shown.
 func Knobs() []knob.Knob { return knob.All() }
@@ -36,6 +41,8 @@ func Parts() agent.Parts {
 	for _, e := range Engines() {
 		p.Isolated[host.Verb(host.FamilyTraffic, e.Name())] = e.Serve
 	}
-	p.Isolated[host.Verb(host.FamilyTraffic, Prober().Name())] = Prober().Serve
+	for _, l := range Probers() {
+		p.Isolated[host.Verb(host.FamilyTraffic, l.Name())] = l.Serve
+	}
 	return p
 }

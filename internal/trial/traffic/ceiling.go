@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -19,40 +20,121 @@ const (
 	ceilingLead   = 30 * time.Millisecond
 )
 
+// Kind is a kind of traffic whose ceiling is measured.
+type Kind struct {
+	Protocol   string `json:"protocol"` // "tcp" or "udp"
+	Streams    int    `json:"streams"`
+	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
+}
+
+// String names the kind in a result.
+func (k Kind) String() string {
+	streams := "1 stream"
+	if k.Streams != 1 {
+		streams = fmt.Sprintf("%d streams", k.Streams)
+	}
+	if k.Protocol != "udp" {
+		return k.Protocol + " loopback, " + streams
+	}
+	text := fmt.Sprintf("udp loopback, %d-byte packets", k.PacketSize)
+	if k.Streams != 1 {
+		text += ", " + streams
+	}
+	return text
+}
+
+// UsualKinds are those of a machine that is asked what it can do, by itself:
+// one stream and several, and the payloads of small, middle and full packets.
+func UsualKinds() []Kind {
+	return []Kind{
+		{"tcp", 1, 0}, {"tcp", 4, 0},
+		{"udp", 1, 64}, {"udp", 1, 512}, {"udp", 1, 1500},
+	}
+}
+
+// mostKinds bounds what a campaign measures of each protocol, most sockets
+// how many one measurement takes.
+const (
+	mostKinds   = 4
+	mostSockets = 64
+)
+
+// KindsOf are the kinds of traffic that loads have: of TCP by the number of
+// streams, of UDP by packet size, with the most streams that any load of that
+// size has. Of more than four of a protocol the extremes and two between are
+// taken.
+func KindsOf(loads []record.Load) []Kind {
+	var tcp, sizes []int
+	streams := map[int]int{} // of each size
+	for _, l := range loads {
+		n := min(max(l.Streams, 1), mostSockets)
+		if l.Protocol != "udp" {
+			tcp = append(tcp, n)
+			continue
+		}
+		sizes = append(sizes, l.PacketSize)
+		streams[l.PacketSize] = max(streams[l.PacketSize], n)
+	}
+	var out []Kind
+	for _, n := range spread(tcp) {
+		out = append(out, Kind{"tcp", n, 0})
+	}
+	for _, size := range spread(sizes) {
+		out = append(out, Kind{"udp", streams[size], size})
+	}
+	return out
+}
+
+// spread takes at most mostKinds different values, evenly from the smallest to
+// the largest.
+func spread(values []int) []int {
+	slices.Sort(values)
+	values = slices.Compact(values)
+	if len(values) <= mostKinds {
+		return values
+	}
+	out := make([]int, mostKinds)
+	for i := range out {
+		out[i] = values[i*(len(values)-1)/(mostKinds-1)]
+	}
+	return out
+}
+
 // Loopback measures what the tester alone can do, with no router between: the
 // native engine over the loopback device of the agent's node, which must be
 // up. Sender and receiver share the machine, as they do in a local lab.
-func Loopback(ctx context.Context, agent host.Agent) ([]record.Ceiling, error) {
+func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
+	if len(kinds) > 2*mostKinds { // somebody else's, who would keep this machine busy
+		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken", len(kinds), 2*mostKinds)
+	}
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	end := End{Node: "loopback", Agent: agent, Addr: at, Target: at}
 	if offset, _, err := agent.Clock(ctx); err == nil {
 		end.Offset = offset
 	}
 	var ceilings []record.Ceiling
-	for _, c := range []struct {
-		kind string
-		load record.Load
-	}{
-		{"tcp loopback, 1 stream", record.Load{Protocol: "tcp", Streams: 1}},
-		{"tcp loopback, 4 streams", record.Load{Protocol: "tcp", Streams: 4}},
-		{"udp loopback, 64-byte packets", record.Load{Protocol: "udp", Streams: 1, PacketSize: 64}},
-	} {
-		l := c.load
-		l.Direction, l.Opener, l.IP = record.Up, "near", 4
-		l.Warmup, l.Duration, l.Interval = ceilingWarmup, ceilingWindow, defaultInterval
-		l.Tag = fmt.Sprintf("ceiling %s %d", c.kind, host.Monotonic())
+	for _, k := range kinds {
+		l := record.Load{
+			Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+			Direction: record.Up, Opener: "near", IP: 4,
+			Warmup: ceilingWarmup, Duration: ceilingWindow, Interval: defaultInterval,
+			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
+		}
 		t, err := Native{}.Offer(ctx, end, end, l, ceilingClock{})
 		if err != nil {
-			return nil, fmt.Errorf("measure the tester's ceiling (%s): %w", c.kind, err)
+			return nil, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
 		}
-		ceilings = append(ceilings, ceiling(c.kind, t))
+		ceilings = append(ceilings, ceiling(k, t))
 	}
 	return ceilings, nil
 }
 
 // ceiling adds up what arrived.
-func ceiling(kind string, t *record.Traffic) record.Ceiling {
-	c := record.Ceiling{Kind: kind, Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"]}
+func ceiling(k Kind, t *record.Traffic) record.Ceiling {
+	c := record.Ceiling{
+		Kind: k.String(), Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
+		Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+	}
 	for _, f := range t.Flows {
 		seconds := float64(f.ReceiverNs) / 1e9
 		if seconds <= 0 {

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,22 +52,30 @@ func checkEcho(load record.Load) (record.Load, check.Answer) {
 	if load.Interval <= 0 {
 		return load, check.Not("probe interval %v: want more than 0", load.Interval)
 	}
+	if load.Spacing != "" && load.Spacing != record.Isochronous && load.Spacing != record.Exponential {
+		return load, check.Not("spacing %q: want %s or %s", load.Spacing, record.Isochronous, record.Exponential)
+	}
 	return load, check.OK()
 }
 
 // Probe runs the probe to the end of the timeline.
 func (e Echo) Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency, error) {
+	return runProbe(ctx, e.Name(), near, far, load, c)
+}
+
+// runProbe is the controller half of every probe that is sent by one end.
+func runProbe(ctx context.Context, name string, near, far End, load record.Load, c Conductor) (*record.Latency, error) {
 	load, a := checkEcho(load)
 	if a.State != check.Yes {
 		return nil, fmt.Errorf("probe latency: %s", a.Reason)
 	}
-	raw, err := runConducted(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
+	raw, err := runConducted(ctx, host.Verb(host.FamilyTraffic, name), near, far, load, c)
 	if err != nil {
 		return nil, err
 	}
-	opener, prober, echo := near, raw[0], raw[1]
+	opener, prober, echo, sides := near, raw[0], raw[1], [2]string{"near", "far"}
 	if load.Opener == "far" {
-		opener, prober, echo = far, raw[1], raw[0]
+		opener, prober, echo, sides = far, raw[1], raw[0], [2]string{"far", "near"}
 	}
 	var r probeReport
 	var answered echoReport
@@ -82,18 +91,27 @@ func (e Echo) Probe(ctx context.Context, near, far End, load record.Load, c Cond
 		return nil, fmt.Errorf("read the result of the echo: %w", err)
 	}
 	l := r.latency(load)
+	l.Probe = name
 	for i := range l.SentAt {
 		l.SentAt[i] -= opener.Offset
 	}
+	r.Usage.Node = opener.Node
+	l.Ends = map[string]record.EndUsage{sides[0]: r.Usage}
+	if r.KernelEcho {
+		return l, nil
+	}
 	l.Details["echoed"] = strconv.FormatInt(answered.Echoed, 10)
 	l.Details["echo.scheduling"] = answered.Scheduling
+	answered.Usage.Node = map[string]string{"near": near.Node, "far": far.Node}[sides[1]]
+	l.Ends[sides[1]] = answered.Usage
 	return l, nil
 }
 
 // echoReport is the last word of the echo.
 type echoReport struct {
-	Echoed     int64  `json:"echoed"` // probes of all phases
-	Scheduling string `json:"scheduling"`
+	Echoed     int64           `json:"echoed"` // probes of all phases
+	Scheduling string          `json:"scheduling"`
+	Usage      record.EndUsage `json:"usage"`
 }
 
 // probeReport is what the probe saw: one entry per probe of the window.
@@ -105,6 +123,9 @@ type probeReport struct {
 	Strays     int64   `json:"strays"`
 	Failed     int64   `json:"failed"` // sends that the kernel refused
 	Scheduling string  `json:"scheduling"`
+	KernelEcho bool    `json:"kernel_echo,omitempty"` // the far kernel answered: nothing is to be subtracted
+
+	Usage record.EndUsage `json:"usage"`
 }
 
 // probe is one packet's story. Sent, Late and User are of CLOCK_MONOTONIC;
@@ -118,9 +139,10 @@ type probe struct {
 	Residence int64 `json:"e,omitempty"`
 }
 
-// network is the kernel-stamped RTT without the time in the echo's process.
-func (p *probe) network() (int64, bool) {
-	if p.TX == 0 || p.RX == 0 || p.Residence <= 0 {
+// network is the kernel-stamped RTT without the time in the echo's process,
+// if one answered.
+func (p *probe) network(kernelEcho bool) (int64, bool) {
+	if p.TX == 0 || p.RX == 0 || p.Residence <= 0 && !kernelEcho {
 		return 0, false
 	}
 	rtt := p.RX - p.TX - p.Residence
@@ -132,13 +154,13 @@ func (p *probe) network() (int64, bool) {
 // they measure different things.
 func (r *probeReport) latency(load record.Load) *record.Latency {
 	l := &record.Latency{
-		IntervalNs: int64(load.Interval), Size: load.PacketSize, Stamps: "kernel",
+		IntervalNs: int64(load.Interval), Spacing: cmp.Or(load.Spacing, record.Isochronous), Size: load.PacketSize, Stamps: "kernel",
 		Duplicates: r.Duplicates, SkippedSlots: r.Skipped,
 		Details: map[string]string{"probe.scheduling": r.Scheduling, "strays": strconv.FormatInt(r.Strays, 10)},
 	}
 	unstamped := 0
 	for i := range r.Probes {
-		if _, ok := r.Probes[i].network(); r.Probes[i].User != 0 && !ok {
+		if _, ok := r.Probes[i].network(r.KernelEcho); r.Probes[i].User != 0 && !ok {
 			unstamped++
 		}
 	}
@@ -151,12 +173,13 @@ func (r *probeReport) latency(load record.Load) *record.Latency {
 		l.Caveats = append(l.Caveats, record.Caveat{Kind: "user-stamps",
 			Text: "latency includes the tester's own wake-ups: the kernel did not stamp every probe"})
 	}
+	l.Includes = includes(l.Stamps, r.KernelEcho)
 	for _, p := range r.Probes {
 		user, rtt := int64(-1), int64(-1)
 		if p.User != 0 {
 			user, rtt = p.User, p.User
 			if l.Stamps == "kernel" {
-				rtt, _ = p.network()
+				rtt, _ = p.network(r.KernelEcho)
 			}
 		}
 		l.RTT = append(l.RTT, rtt)
@@ -166,4 +189,17 @@ func (r *probeReport) latency(load record.Load) *record.Latency {
 		l.EchoNs = append(l.EchoNs, max(p.Residence, 0))
 	}
 	return l
+}
+
+// includes says what a round trip is made of.
+func includes(stamps string, kernelEcho bool) string {
+	switch {
+	case stamps == "kernel" && kernelEcho:
+		return "from the probe's entry into its sender's queue to the kernel's stamp of the answer, with the time that the far kernel took to answer"
+	case stamps == "kernel":
+		return "from the probe's entry into its sender's queue to the kernel's stamp of the answer, less the time between the echo's stamp of the arrival and its answer"
+	case kernelEcho:
+		return "from before the send call to after the receive call: the prober's own wake-up is in it"
+	}
+	return "from before the send call to after the receive call: the wake-ups of the prober and of the echo are in it"
 }

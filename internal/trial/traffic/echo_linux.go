@@ -41,7 +41,7 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	if err != nil {
 		return err
 	}
-	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag)}
+	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag), tids: make([]atomic.Int64, 1)}
 	defer e.close()
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	sa, err := unix.Getsockname(fd)
@@ -71,13 +71,18 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	if err := s.Recv(&w); err != nil {
 		return err
 	}
+	sleepUntil(w.Start, &e.stop)
+	begin := takeMark(monotonic(), 0, e.tids)
+	sleepUntil(w.End, &e.stop)
+	end := takeMark(monotonic(), 0, e.tids)
+	end.place(e.tids)
 	sleepUntil(w.Stop, &e.stop)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	e.stop.Store(true)
 	<-done
-	return sendResult(s, echoReport{Echoed: e.echoed, Scheduling: e.scheduling})
+	return sendResult(s, echoReport{Echoed: e.echoed, Scheduling: e.scheduling, Usage: usageBetween(begin, end)})
 }
 
 // awaitGuest waits for the first hello.
@@ -101,13 +106,14 @@ type echoer struct {
 	tag     uint32
 	stop    atomic.Bool
 	greeted atomic.Bool
+	tids    []atomic.Int64 // of the one thread
 
 	echoed     int64 // owned by run
 	scheduling string
 }
 
 func (e *echoer) run() {
-	ownThread()
+	e.tids[0].Store(int64(ownThread()))
 	e.scheduling = raise()
 	for !e.stop.Load() {
 		n, control, err := e.receive(0)

@@ -60,7 +60,10 @@ func handlers() map[string]host.Handler {
 	return map[string]host.Handler{
 		"traffic/native": Native{}.Serve,
 		"traffic/echo":   Echo{}.Serve,
-		"traffic/iperf3": Iperf3{}.Serve,
+		"traffic/icmp":   ICMP{}.Serve,
+
+		"traffic/responsiveness": Responsive{}.Serve,
+		"traffic/iperf3":         Iperf3{}.Serve,
 	}
 }
 

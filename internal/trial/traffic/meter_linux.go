@@ -27,6 +27,7 @@ type mark struct {
 	at, late     int64
 	user, system int64
 	threads      []int64
+	cores        []int
 }
 
 func newMeter(flows []flow, interval time.Duration) *meter {
@@ -86,12 +87,16 @@ func (m *meter) tick(p *phases, due int64, tids []atomic.Int64) {
 	for _, f := range m.flows {
 		f.sample(monotonic(), e)
 	}
+	if e == endEdge {
+		m.end.place(tids)
+	}
 }
 
 func takeMark(at, late int64, tids []atomic.Int64) mark {
-	k := mark{at: at, late: late, threads: make([]int64, len(tids))}
+	k := mark{at: at, late: late, threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()
 	for i := range tids {
+		k.cores[i] = -1
 		if tid := tids[i].Load(); tid != 0 {
 			k.threads[i] = threadCPU(int(tid))
 		}
@@ -99,14 +104,28 @@ func takeMark(at, late int64, tids []atomic.Int64) mark {
 	return k
 }
 
-func (m *meter) usage() record.EndUsage {
+// place adds on which cores the threads are. Reading that takes long, so it
+// is done when what was to be timed is over.
+func (k *mark) place(tids []atomic.Int64) {
+	for i := range tids {
+		if tid := tids[i].Load(); tid != 0 {
+			k.cores[i] = lastCPU(int(tid))
+		}
+	}
+}
+
+func (m *meter) usage() record.EndUsage { return usageBetween(m.start, m.end) }
+
+// usageBetween is what the process used from one mark to another.
+func usageBetween(start, end mark) record.EndUsage {
 	u := record.EndUsage{
-		UserNs: m.end.user - m.start.user, SystemNs: m.end.system - m.start.system, CPUs: allowedCPUs(),
-		MemoryBytes: peakMemory(),
+		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: allowedCPUs(), MemoryBytes: peakMemory(),
 	}
-	for i := range m.end.threads {
-		u.ThreadsNs = append(u.ThreadsNs, max(0, m.end.threads[i]-m.start.threads[i]))
+	u.NUMANodes = numaNodes(u.CPUs)
+	for i := range end.threads {
+		u.ThreadsNs = append(u.ThreadsNs, max(0, end.threads[i]-start.threads[i]))
 	}
+	u.ThreadCPUs = end.cores
 	return u
 }
 

@@ -159,6 +159,8 @@ type endReport struct {
 	Flows   []flowReport      `json:"-"` // sent as parts of their own
 	Usage   record.EndUsage   `json:"usage"`
 	Details map[string]string `json:"details"`
+
+	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // of the engine of that name
 }
 
 // flowReport is one end's half of a flow. Bytes and Ns are of the window.

@@ -21,10 +21,7 @@ func serveProbe(ctx context.Context, s host.Session, q request) error {
 	if err != nil {
 		return err
 	}
-	p := &prober{
-		stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag),
-		payload: q.Load.PacketSize - packetOverhead(q.Load.IP), interval: int64(q.Load.Interval),
-	}
+	p := newProber(fd, q, framing{})
 	defer p.close()
 	target := netip.AddrPortFrom(q.Peer, uint16(q.Port))
 	_, sa := sockaddr(target)
@@ -37,8 +34,14 @@ func serveProbe(ctx context.Context, s host.Session, q request) error {
 	if err := greetWithin(ctx, fd, p.tag); err != nil {
 		return fmt.Errorf("greet %v: %w", target, err)
 	}
+	return p.serve(ctx, s, q)
+}
+
+// serve is the rest of the prober's work, once its socket has found the other
+// end.
+func (p *prober) serve(ctx context.Context, s host.Session, q request) error {
 	// From here on the kernel numbers what is sent.
-	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
+	unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
 	if err := s.Send(message{Ready: true}); err != nil {
 		return err
 	}
@@ -46,10 +49,12 @@ func serveProbe(ctx context.Context, s host.Session, q request) error {
 	if err := s.Recv(&w); err != nil {
 		return err
 	}
-	if n := (w.End - w.Begin) / p.interval; n > maxProbes {
+	interval := int64(q.Load.Interval)
+	if n := (w.End - w.Begin) / interval; n > maxProbes {
 		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", q.Load.Interval, time.Duration(w.End-w.Begin), n, maxProbes)
 	}
-	return p.follow(ctx, s, w)
+	p.window, p.due = w, newSchedule(w, interval, q.Load.Spacing, uint64(p.tag))
+	return p.follow(ctx, s)
 }
 
 func greetWithin(ctx context.Context, fd int, tag uint32) error {
@@ -58,16 +63,27 @@ func greetWithin(ctx context.Context, fd int, tag uint32) error {
 	return greet(ctx, fd, tag, 0)
 }
 
+// framing is what stands around a probe's payload in what the socket sends
+// and receives; the zero value is nothing.
+type framing struct {
+	head int                                      // bytes before the payload
+	room int                                      // further bytes that an answer may have
+	seal func(b []byte, seq uint64)               // completes what is to be sent
+	open func(b []byte) (payload []byte, ok bool) // of an answer
+}
+
 // prober sends on one thread and receives on another. A probe's sequence
-// number is its index in probes.
+// number is its index in the schedule.
 type prober struct {
 	*stampedSocket
-	tag      uint32
-	payload  int
-	interval int64
+	framing
+	tag     uint32
+	payload int
+	reply   phase // of an answer
+	kernel  bool  // the far kernel answers, not an echo
 
 	window record.Window
-	first  int // index of the first probe whose time is in the window
+	due    schedule
 	stop   atomic.Bool
 	newest atomic.Int64 // latest RTT, for the live view
 
@@ -77,6 +93,7 @@ type prober struct {
 	skipped    int64
 	failed     int64
 	scheduling string
+	begin, end mark // of the window
 
 	emitted atomic.Int64 // probes that the kernel took
 	allSent atomic.Bool
@@ -101,10 +118,15 @@ type answer struct {
 	residence int64
 }
 
-func (p *prober) follow(ctx context.Context, s host.Session, w record.Window) error {
-	p.window = w
-	p.first = int((w.Start - w.Begin) / p.interval)
-	n := p.first + int((w.End-w.Start+p.interval-1)/p.interval)
+func newProber(fd int, q request, f framing) *prober {
+	return &prober{
+		stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room), framing: f, tag: tagHash(q.Load.Tag),
+		payload: q.Load.PacketSize - packetOverhead(q.Load.IP), reply: phaseEcho,
+	}
+}
+
+func (p *prober) follow(ctx context.Context, s host.Session) error {
+	n := p.due.n
 	p.sent, p.answers = make([]sentProbe, n), make([]answer, n)
 	p.ids, p.queued = make([]int32, 0, n), make([]stamps, 0, n)
 	end := context.AfterFunc(ctx, func() { p.stop.Store(true) })
@@ -138,6 +160,9 @@ func (p *prober) follow(ctx context.Context, s host.Session, w record.Window) er
 // takeLeave tells the echoing end that it may go. It does not matter if that
 // is lost: then it stays until the end of the timeline.
 func (p *prober) takeLeave() {
+	if p.kernel {
+		return
+	}
 	b := make([]byte, p.payload)
 	datagram{tag: p.tag, phase: phaseCooldown}.put(b)
 	for range 3 {
@@ -145,32 +170,37 @@ func (p *prober) takeLeave() {
 	}
 }
 
-// slot is the time at which the i-th probe is due; one is due at the window's
-// start.
-func (p *prober) slot(i int) int64 { return p.window.Start + int64(i-p.first)*p.interval }
-
 func (p *prober) send() {
-	ownThread()
+	tid := ownThread()
 	defer p.allSent.Store(true)
 	p.scheduling = raise()
-	b := make([]byte, p.payload)
+	tids := make([]atomic.Int64, 1)
+	tids[0].Store(int64(tid))
+	b := make([]byte, p.head+p.payload)
+	p.begin = takeMark(monotonic(), 0, tids)
 	for i := 0; i < len(p.sent); i++ {
-		sleepUntil(p.slot(i), &p.stop)
-		if p.stop.Load() {
-			return
+		if i == p.due.first {
+			p.begin = takeMark(monotonic(), 0, tids)
 		}
-		// Slots that are altogether past are left out: probes sent in a
-		// burst would measure each other.
-		for i+1 < len(p.sent) && monotonic() >= p.slot(i+1) {
-			if i >= p.first {
+		sleepUntil(p.due.at(i), &p.stop)
+		if p.stop.Load() {
+			break
+		}
+		// A probe that is late by a whole interval is left out: sent in a
+		// burst they would measure each other.
+		for i+1 < len(p.sent) && monotonic()-p.due.at(i) >= p.due.interval {
+			if i >= p.due.first {
 				p.skipped++
 			}
 			i++
 		}
-		datagram{tag: p.tag, phase: phaseProbe, seq: uint64(i)}.put(b)
+		datagram{tag: p.tag, phase: phaseProbe, seq: uint64(i)}.put(b[p.head:])
+		if p.seal != nil {
+			p.seal(b, uint64(i))
+		}
 		at := monotonic()
 		p.sent[i].at.Store(at)
-		p.sent[i].late, p.sent[i].sent = at-p.slot(i), true
+		p.sent[i].late, p.sent[i].sent = at-p.due.at(i), true
 		if _, err := unix.Write(p.fd, b); err != nil {
 			p.failed++
 			continue
@@ -178,6 +208,8 @@ func (p *prober) send() {
 		p.emitted.Add(1)
 		p.ids = append(p.ids, int32(i))
 	}
+	p.end = takeMark(monotonic(), 0, tids)
+	p.end.place(tids)
 }
 
 func (p *prober) receive() {
@@ -208,16 +240,22 @@ func (p *prober) complete() bool {
 }
 
 func (p *prober) enter(b []byte, at, stamp int64) {
+	if p.open != nil {
+		var ok bool
+		if b, ok = p.open(b); !ok {
+			return // a raw socket hears what others get
+		}
+	}
 	d, ok := readDatagram(b)
-	if !ok || len(b) < echoHeader || d.tag != p.tag || d.phase != phaseEcho || d.seq >= uint64(len(p.answers)) {
-		if d.phase != phaseWelcome {
+	if !ok || len(b) < echoHeader || d.tag != p.tag || d.phase != p.reply || d.seq >= uint64(len(p.answers)) {
+		if d.phase != phaseWelcome && d.phase != phaseHello {
 			p.strays++
 		}
 		return
 	}
 	a := &p.answers[d.seq]
 	if a.at != 0 {
-		if int(d.seq) >= p.first {
+		if int(d.seq) >= p.due.first {
 			p.duplicates++
 		}
 		return
@@ -257,8 +295,11 @@ func (p *prober) report() probeReport {
 			}
 		}
 	}
-	r := probeReport{Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed, Scheduling: p.scheduling}
-	for i := p.first; i < len(p.sent); i++ {
+	r := probeReport{
+		Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed,
+		Scheduling: p.scheduling, KernelEcho: p.kernel, Usage: usageBetween(p.begin, p.end),
+	}
+	for i := p.due.first; i < len(p.sent); i++ {
 		if !p.sent[i].sent {
 			continue
 		}

@@ -1,0 +1,187 @@
+// Program telemetry compares what watching a machine costs: our five fast
+// sources at 10 and at 100 Hz, as an agent reads them, and mpstat once a
+// second, in interleaved blocks whose order is drawn. The cost is the CPU time
+// of the whole process, by the kernel's own clock of it, after it has started.
+// It prints Markdown, and fails if a source of ours was read too seldom, not
+// if it was dear.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+const (
+	watchRole = "watch"
+	minBlocks = 6                      // below it, an order-statistic interval of 95 % does not exist
+	settle    = 500 * time.Millisecond // from a watcher's start to the first look at its clock
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) == 3 && os.Args[1] == watchRole {
+		if err := watch(ctx, os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "telemetry watch:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+type options struct {
+	blocks  int
+	seconds int
+	seed    uint64
+}
+
+func run(ctx context.Context, args []string, out, talk io.Writer) int {
+	o := options{}
+	flags := flag.NewFlagSet("telemetry", flag.ContinueOnError)
+	flags.SetOutput(talk)
+	flags.IntVar(&o.blocks, "blocks", 8, "blocks, each with every watcher once")
+	flags.IntVar(&o.seconds, "seconds", 5, "seconds of each")
+	flags.Uint64Var(&o.seed, "seed", 1, "of the order within blocks")
+	if flags.Parse(args) != nil || flags.NArg() > 0 || o.blocks < minBlocks || o.seconds < 1 {
+		fmt.Fprintf(talk, "usage: telemetry [-blocks N≥%d] [-seconds N] [-seed N]\n", minBlocks)
+		return 2
+	}
+	if err := compare(ctx, o, out); err != nil {
+		fmt.Fprintln(talk, "telemetry:", err)
+		return 1
+	}
+	return 0
+}
+
+// watcher is a program that watches; hz = 0 is one that is not ours.
+type watcher struct {
+	name string
+	hz   int
+	args []string
+}
+
+func watchers(self string) []watcher {
+	return []watcher{
+		{"five fast sources, 10 Hz", 10, []string{self, watchRole, "10"}},
+		{"five fast sources, 100 Hz", 100, []string{self, watchRole, "100"}},
+		{"mpstat -P ALL 1", 0, []string{"mpstat", "-P", "ALL", "1"}},
+	}
+}
+
+func compare(ctx context.Context, o options, out io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	list := watchers(self)
+	costs := make([][]float64, len(list))
+	draw := rand.New(rand.NewPCG(o.seed, 1))
+	for block := range o.blocks {
+		for _, i := range draw.Perm(len(list)) {
+			share, err := cost(ctx, list[i], time.Duration(o.seconds)*time.Second)
+			if err != nil {
+				return fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
+			}
+			costs[i] = append(costs[i], share)
+		}
+	}
+	io.WriteString(out, table(o, list, costs))
+	return nil
+}
+
+// cost is the share of one core that a watcher takes.
+func cost(ctx context.Context, w watcher, length time.Duration) (share float64, err error) {
+	c := exec.CommandContext(ctx, w.args[0], w.args[1:]...)
+	var said strings.Builder
+	c.Stdout = &said
+	in, err := c.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := c.Start(); err != nil {
+		return 0, err
+	}
+	time.Sleep(settle)
+	before, err := processTime(c.Process.Pid)
+	start := time.Now()
+	time.Sleep(length)
+	over := time.Since(start)
+	after, err2 := processTime(c.Process.Pid)
+	in.Close() // ours says what it read, and ends
+	if w.hz == 0 {
+		c.Process.Signal(syscall.SIGINT)
+	}
+	ended := c.Wait()
+	if err := errors.Join(err, err2, ctx.Err()); err != nil {
+		return 0, err
+	}
+	if w.hz > 0 {
+		if ended != nil {
+			return 0, ended
+		}
+		if err := enough(said.String(), w.hz, length); err != nil {
+			return 0, err
+		}
+	}
+	return float64(after-before) / float64(over), nil
+}
+
+// processTime is the CPU time of all threads of a process, in nanoseconds, by
+// the clock that the kernel makes for each (see clock_getcpuclockid(3)).
+func processTime(pid int) (int64, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|2, &ts); err != nil {
+		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
+	}
+	return ts.Nano(), nil
+}
+
+// enough holds the lines "source reads" of a watcher of ours against what was
+// asked for: nine tenths, because a busy machine wakes it late.
+func enough(said string, hz int, length time.Duration) error {
+	want := int(.9 * float64(hz) * length.Seconds())
+	sources := 0
+	for line := range strings.Lines(said) {
+		name, text, ok := strings.Cut(strings.TrimSpace(line), " ")
+		reads, err := strconv.Atoi(text)
+		if !ok || err != nil {
+			return fmt.Errorf("read what the watcher said: %q", line)
+		}
+		if sources++; reads < want {
+			return fmt.Errorf("source %s was read %d times, want %d", name, reads, want)
+		}
+	}
+	if sources != len(fast) {
+		return fmt.Errorf("%d sources were read, want %d", sources, len(fast))
+	}
+	return nil
+}
+
+// table is the result in Markdown.
+func table(o options, list []watcher, costs [][]float64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Idle machine, %d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole process.\n\n",
+		o.blocks, o.seconds, o.seed)
+	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
+	for i, w := range list {
+		v := analysis.Summarise(costs[i])
+		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f (%.1f %%) | %d |\n", w.name, 100*v.Median, 100*v.Low, 100*v.High, 100*v.Level, v.N)
+	}
+	return b.String()
+}

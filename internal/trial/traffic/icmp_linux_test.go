@@ -1,0 +1,96 @@
+package traffic
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestICMPEveryFamily(t *testing.T) {
+	for _, at := range []netip.Addr{loopback4, loopback6} {
+		t.Run(at.String(), func(t *testing.T) {
+			load := echoLoad("near", 4)
+			if at.Is6() {
+				load.IP = 6
+			}
+			fd, raw, err := openICMP(request{Addr: at, Load: load})
+			if refused := (*icmpRefused)(nil); errors.As(err, &refused) && os.Geteuid() != 0 {
+				t.Skip("skip: ordinary users may not ping here: " + err.Error())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			unix.Close(fd)
+			near, far := ends(t, at)
+			clock := newStopwatch(300 * time.Millisecond)
+			got, err := ICMP{}.Probe(t.Context(), near, far, load, clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("raw socket: %v", raw)
+			checkLatency(t, got, clock)
+			if got.Probe != "icmp" || got.EchoNs[0] != 0 || len(got.Ends) != 1 || got.Ends["near"].UserNs+got.Ends["near"].SystemNs <= 0 {
+				t.Errorf("got probe %q, residence %d, cost of the ends %+v; want icmp, none, and that of near", got.Probe, got.EchoNs[0], got.Ends)
+			}
+		})
+	}
+}
+
+// A far end that answers no ping is an error, not a row of lost probes.
+func TestICMPNeedsAnAnswer(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = netip.MustParseAddr("192.0.2.1") // TEST-NET-1, unreachable from loopback's address
+	_, err := ICMP{}.Probe(t.Context(), near, far, echoLoad("near", 4), newStopwatch(100*time.Millisecond))
+	wantError(t, err, "192.0.2.1")
+}
+
+func TestEchoExponential(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := echoLoad("near", 4)
+	load.Spacing = record.Exponential
+	clock := newStopwatch(400 * time.Millisecond)
+	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := newSchedule(clock.timeline, int64(load.Interval), load.Spacing, uint64(tagHash(load.Tag)))
+	if n := len(got.RTT) + int(got.SkippedSlots); n != due.n-due.first || got.Spacing != record.Exponential {
+		t.Errorf("%d probes and skipped slots, spacing %q, want %d, exponential", n, got.Spacing, due.n-due.first)
+	}
+	for i, at := range got.SentAt {
+		if planned := at - got.Late[i]; !slices.Contains(due.times, planned) {
+			t.Errorf("probe %d was due at %d, which is not on the schedule", i, planned)
+		}
+	}
+	for side, u := range got.Ends {
+		if u.Node == "" || u.UserNs+u.SystemNs <= 0 || len(u.ThreadsNs) != 1 || len(u.ThreadCPUs) != 1 || u.ThreadCPUs[0] < 0 {
+			t.Errorf("cost of the %s end: %+v, want its node, CPU time, thread and core", side, u)
+		}
+	}
+	if len(got.Ends) != 2 {
+		t.Errorf("cost of %d ends, want 2", len(got.Ends))
+	}
+}
+
+func TestProcessorOf(t *testing.T) {
+	const line = "42 (a name) with) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 17 6 7"
+	// Field 39 is the 36th behind the state.
+	if got := processorOf(line); got != 6 {
+		t.Errorf("got core %d, want 6", got)
+	}
+	for _, bad := range []string{"", "1 (x) S 2", ") S" + " x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x"} {
+		if got := processorOf(bad); got != -1 {
+			t.Errorf("%q: got core %d, want -1", bad, got)
+		}
+	}
+	if got := lastCPU(os.Getpid()); got < 0 {
+		t.Errorf("of this thread: got %d", got)
+	}
+}
