@@ -99,7 +99,7 @@ func (o otherEnd) address() (string, error) {
 }
 
 // meet is how the lab with the other machine is made.
-func (o otherEnd) meet(run string, p *program) (func(context.Context) (*lab.Lab, error), error) {
+func (o otherEnd) meet(ctx context.Context, run string, p *program) (func(context.Context) (*lab.Lab, error), error) {
 	address, err := o.address()
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (o otherEnd) meet(run string, p *program) (func(context.Context) (*lab.Lab,
 	if o.isStranger() {
 		return lab.Stranger{ID: run, Address: address, Parts: registry.LabParts()}.Up, nil
 	}
-	code, err := o.code(address, p)
+	code, err := o.code(ctx, address, p)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (o otherEnd) meet(run string, p *program) (func(context.Context) (*lab.Lab,
 
 // code takes the code from the file, the environment or the terminal. No error
 // holds what was given.
-func (o otherEnd) code(address string, p *program) (host.Secret, error) {
+func (o otherEnd) code(ctx context.Context, address string, p *program) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(codeVariable)
 	if err := os.Unsetenv(codeVariable); err != nil { // what we start has no use for it
 		return host.Secret{}, err
@@ -137,7 +137,7 @@ func (o otherEnd) code(address string, p *program) (host.Secret, error) {
 	case inEnvironment:
 	default:
 		var err error
-		if given, err = askCode(address, p); err != nil {
+		if given, err = askCode(ctx, address, p); err != nil {
 			return host.Secret{}, err
 		}
 		from = "the terminal"
@@ -150,17 +150,35 @@ func (o otherEnd) code(address string, p *program) (host.Secret, error) {
 }
 
 // askCode asks on the terminal, which does not show the answer.
-func askCode(address string, p *program) (string, error) {
+func askCode(ctx context.Context, address string, p *program) (string, error) {
 	in, ok := p.In.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
 		return "", &usageError{"the peer's code is missing, and no one is there to be asked for it",
 			"give --peer-code-file FILE, or set " + codeVariable + " in the environment"}
 	}
 	fmt.Fprintf(p.Err, "Code that the peer at %s shows: ", address)
-	b, err := term.ReadPassword(int(in.Fd()))
-	fmt.Fprintln(p.Err)
+	before, err := term.GetState(int(in.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("read the peer's code: %v", underlying(err))
 	}
-	return string(b), nil
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() { // may wait for ever, and the program ends without it
+		b, err := term.ReadPassword(int(in.Fd()))
+		answered <- answer{b, err}
+	}()
+	select {
+	case a := <-answered:
+		fmt.Fprintln(p.Err)
+		if a.err != nil {
+			return "", fmt.Errorf("read the peer's code: %v", underlying(a.err))
+		}
+		return string(a.text), nil
+	case <-ctx.Done():
+		fmt.Fprintln(p.Err)
+		return "", errors.Join(context.Cause(ctx), term.Restore(int(in.Fd()), before))
+	}
 }

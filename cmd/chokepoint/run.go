@@ -114,7 +114,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	if o.other.peer != "" {
 		x.run.Lab = lab.KindPair
-		if x.peer, err = o.other.meet(run.ID, p); err != nil {
+		if x.peer, err = o.other.meet(ctx, run.ID, p); err != nil {
 			return err
 		}
 		if note := o.other.limits(&x.run.Design); note != "" {

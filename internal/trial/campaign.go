@@ -223,7 +223,7 @@ func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, 
 func (c *Campaign) pending(done map[string]bool) []record.Row {
 	var out []record.Row
 	for _, row := range c.Plan.Rows() {
-		if _, skipped := c.skip[c.skipKey(row)]; !skipped && !done[row.ID] {
+		if _, skipped := c.skip[c.skipKey(row)]; !skipped && !done[row.ID] && (row.Kind != record.RowIdle || !c.silent(row)) {
 			out = append(out, row)
 		}
 	}

@@ -51,13 +51,11 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	if err != nil {
 		return "", err
 	}
-	for _, protocol := range []string{"udp", d.load.Protocol} {
-		if why := x.why[protocol]; why != "" {
-			return why, nil
-		}
+	if why := x.why[d.load.Protocol]; why != "" {
+		return why, nil
 	}
 	d.load.Opener, d.talker, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
-	if d.load.PacketSize > x.mtu {
+	if d.load.Protocol == "udp" && d.load.PacketSize > x.mtu {
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", d.load.PacketSize, x.mtu), nil
 	}
 	return "", nil
@@ -79,7 +77,7 @@ func (c *Campaign) cross(ctx context.Context, l *lab.Lab, ip int) (*crossing, er
 	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("the way over IPv%d", ip)})
 	x := &crossing{opener: map[string]string{}, why: map[string]string{}}
 	if _, err := l.End(0, 0, ip); err != nil {
-		x.why["udp"] = err.Error()
+		x.why["udp"], x.why["tcp"] = err.Error(), err.Error()
 	} else if err := c.explore(ctx, l, ip, x); err != nil {
 		return nil, err
 	}
@@ -105,39 +103,49 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing)
 	if err != nil {
 		return err
 	}
-	for _, w.opener = range openers(l, ip) {
-		if x.mtu, err = w.discoverMTU(ctx); err == nil {
-			x.opener["udp"] = w.opener
-			break
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		x.why["udp"] = because(x.why["udp"], w.opener, err)
+	x.attempt(ctx, l, ip, "udp", func(opener string) error {
+		w.opener = opener
+		x.mtu, err = w.discoverMTU(ctx)
+		return err
+	})
+	if x.opener["udp"] == "near" { // the other's routers are named in the other order, and translation hides them
+		x.route, _ = w.findRoute(ctx) // then it is not known
 	}
-	if x.opener["udp"] == "" {
-		x.why["udp"] = blocked("UDP", ip, d.ports, x.why["udp"])
-		return nil
-	}
-	delete(x.why, "udp")
-	if w.opener == "near" { // the other's routers are named in the other order, and translation hides them
-		if x.route, err = w.findRoute(ctx); err != nil && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
+	x.attempt(ctx, l, ip, "tcp", func(opener string) error { return c.connect(ctx, w, d, opener) })
+	return context.Cause(ctx)
+}
+
+// attempt has the ends try, one after the other, to open what a protocol needs.
+func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string, try func(opener string) error) {
+	why := ""
 	for _, opener := range openers(l, ip) {
-		if err = c.connect(ctx, w, d, opener); err == nil {
-			x.opener["tcp"] = opener
-			delete(x.why, "tcp")
-			return nil
+		err := try(opener)
+		if err == nil {
+			x.opener[protocol] = opener
+			return
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return
 		}
-		x.why["tcp"] = because(x.why["tcp"], opener, err)
+		why = because(why, opener, err)
 	}
-	x.why["tcp"] = blocked("TCP", ip, d.ports, x.why["tcp"])
-	return nil
+	x.why[protocol] = blocked(strings.ToUpper(protocol), ip, portsOf(l), why)
+}
+
+// silent reports whether no datagram crosses between two machines over the
+// row's version of IP: then no latency can be measured there.
+func (c *Campaign) silent(row record.Row) bool {
+	ip := 4
+	if row.Factors["ip"] == "6" {
+		ip = 6
+	}
+	x := c.crossings[ip]
+	return x != nil && x.opener["udp"] == ""
+}
+
+// unproven is what a trial lacks of whose path nothing could be asked.
+func unproven() record.Caveat {
+	return record.Caveat{Kind: "no-datagrams", Text: "no UDP gets through between the machines: latency is not measured, and nothing proves what the path carries"}
 }
 
 func because(before, opener string, err error) string {

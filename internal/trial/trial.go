@@ -215,8 +215,11 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.lab.Stranger() { // who would answer?
+	if a.d.talker == "" || a.lab.Stranger() { // who would answer?
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
+		if !a.lab.Stranger() {
+			a.t.Caveats = append(a.t.Caveats, unproven())
+		}
 		return nil
 	}
 	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
@@ -224,6 +227,9 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 }
 
 func (a *attempt) idle(ctx context.Context) (err error) {
+	if a.d.talker == "" {
+		return nil // the caveat of the path says so
+	}
 	m := a.m
 	con := newConductor(1, 0, m.Idle)
 	con.progress = a.c.report(a.watch, a.t.Row.ID, "idle")
@@ -248,7 +254,7 @@ func (a *attempt) load(ctx context.Context) error {
 	if engine == nil {
 		return fmt.Errorf("no engine %q", a.d.engine)
 	}
-	probed := a.c.Run.Design.Measure.LatencyLoaded && a.t.Row.Kind == record.RowLoad
+	probed := a.c.Run.Design.Measure.LatencyLoaded && a.t.Row.Kind == record.RowLoad && a.d.talker != ""
 	parties := 1
 	if probed {
 		parties = 2
