@@ -271,3 +271,17 @@ func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 		t.Errorf("never sent: got share %v and reasons %v of a %s cell, want tester-limited", got, kinds, d.Cells[0].Grade)
 	}
 }
+
+// A search that found nothing has trials all the same: its cell has the
+// numbers of the least load, and no throughput.
+func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
+	run, trials := searchRun(t, searchMethod(), 500, 1e6)
+	d := Derive(run, trials)
+	c := d.Cells[0]
+	if r := d.Searches[0].Results[0]; r.LowerPPS != nil || !strings.Contains(r.Irregular, "least load allowed is an upper bound") {
+		t.Errorf("got %+v, want no lower bound", r)
+	}
+	if _, has := c.Metrics[throughputNDR]; has || c.Grade == GradeFailed || c.Metrics[packetRate].Median != 500 || c.Metrics[lossRatio].Median != .5 {
+		t.Errorf("got a %s cell with %v, want the loss at the least load", c.Grade, c.Metrics)
+	}
+}

@@ -187,7 +187,8 @@ func resultOf(r method.Result, bits float64) SearchResult {
 }
 
 // standsFor is the trial whose other numbers a search is shown with: the last
-// full-length one at the lower bound of the first goal that has one.
+// full-length one at the lower bound of the first goal that has one, or else
+// the last at the least load that was tried.
 func (r reading) standsFor(s *SearchView) *judged {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].LowerPPS
@@ -205,7 +206,14 @@ func (r reading) standsFor(s *SearchView) *judged {
 			return last
 		}
 	}
-	return nil
+	var least *judged
+	for _, j := range r.trials {
+		q := j.t.Search
+		if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && (least == nil || q.LoadPPS <= least.t.Search.LoadPPS) {
+			least = j
+		}
+	}
+	return least
 }
 
 // addSearch sets the metrics of a search on the trial that stands for it. An
@@ -250,7 +258,7 @@ func (g *group) addIrregular() {
 		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 	}
 	if len(g.found) > 0 {
-		caveat("at-the-bound", "the rate, latency and processor figures are those of one trial of each search, at the lower bound that it found")
+		caveat("at-the-bound", "the rate, latency and processor figures are those of one trial of each search, at the lower bound that it found, or at the least load where it found none")
 	}
 	for _, s := range g.search {
 		for _, r := range s.Results {
