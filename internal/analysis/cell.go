@@ -309,11 +309,11 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 }
 
-// TesterPPS is the rate of packets that the tester alone can reach for a cell,
-// or 0 where none was measured.
-func TesterPPS(run *record.Run, f record.Factors) float64 {
-	_, pps := testerCeiling(run, f)
-	return pps
+// TesterRate is what the tester alone can reach for a cell, in packets or in
+// bits per second, or 0 where nothing was measured.
+func TesterRate(run *record.Run, f record.Factors) float64 {
+	_, rate := testerCeiling(run, f)
+	return rate
 }
 
 // testerCeiling picks the tester's own ceiling that is closest to a cell: by

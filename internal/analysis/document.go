@@ -197,8 +197,9 @@ type SearchView struct {
 	Label      string         `json:"label"`
 	Ended      bool           `json:"ended"`         // else results are those of the trials so far
 	Why        string         `json:"why,omitempty"` // it did not
-	MinPPS     float64        `json:"min_pps"`
-	MaxPPS     float64        `json:"max_pps"`
+	Unit       string         `json:"unit"`          // of loads: "pps", or "bit/s" of TCP payload
+	Min        float64        `json:"min"`
+	Max        float64        `json:"max"`
 	Interfaces int            `json:"interfaces"` // × a load of one = the load of all
 	Results    []SearchResult `json:"results"`    // one per goal, in their order
 	Steps      []SearchStep   `json:"steps"`
@@ -215,13 +216,13 @@ type SearchView struct {
 // SearchResult is what was found for one goal (RFC 9971, "Goal Result"). One
 // with Irregular does not satisfy all that its goal asks.
 type SearchResult struct {
-	Goal          string   `json:"goal"`
-	Irregular     string   `json:"irregular,omitempty"` // why
-	LowerPPS      *float64 `json:"lower_bound_pps,omitempty"`
-	UpperPPS      *float64 `json:"upper_bound_pps,omitempty"`
-	ThroughputPPS *float64 `json:"conditional_throughput_pps,omitempty"`
+	Goal       string   `json:"goal"`
+	Irregular  string   `json:"irregular,omitempty"` // why
+	Lower      *float64 `json:"lower_bound,omitempty"`
+	Upper      *float64 `json:"upper_bound,omitempty"`
+	Throughput *float64 `json:"conditional_throughput,omitempty"`
 	// ThroughputBps is the conditional throughput of all interfaces in bits of
-	// UDP payload.
+	// payload.
 	ThroughputBps *float64 `json:"conditional_throughput_bps,omitempty"`
 	LowerTrials   int      `json:"lower_trials"` // trials at the lower bound
 	UpperTrials   int      `json:"upper_trials"`
@@ -235,7 +236,7 @@ type SearchResult struct {
 type SearchStep struct {
 	Trial     string  `json:"trial"`
 	Test      string  `json:"test"`
-	LoadPPS   float64 `json:"load_pps"`
+	Load      float64 `json:"load"`
 	Seconds   float64 `json:"seconds"` // intended
 	LossRatio float64 `json:"loss_ratio"`
 	AddedNs   float64 `json:"added_p99_ns,omitempty"` // where a goal bounds it
@@ -245,18 +246,18 @@ type SearchStep struct {
 // LatencyAt is the round-trip time at a share of the found rate, of all
 // repeats.
 type LatencyAt struct {
-	Share   float64 `json:"share"`
-	LoadPPS float64 `json:"load_pps"`
-	P50     *Value  `json:"rtt_p50_ns,omitempty"`
-	P99     *Value  `json:"rtt_p99_ns,omitempty"`
-	Loss    Value   `json:"loss_ratio"`
+	Share float64 `json:"share"`
+	Load  float64 `json:"load"`
+	P50   *Value  `json:"rtt_p50_ns,omitempty"`
+	P99   *Value  `json:"rtt_p99_ns,omitempty"`
+	Loss  Value   `json:"loss_ratio"`
 }
 
 // FrameLoss is the loss at one load, of all repeats.
 type FrameLoss struct {
-	Share   float64 `json:"share"` // of the greatest load
-	LoadPPS float64 `json:"load_pps"`
-	Loss    Value   `json:"loss_ratio"`
+	Share float64 `json:"share"` // of the greatest load
+	Load  float64 `json:"load"`
+	Loss  Value   `json:"loss_ratio"`
 }
 
 // BackToBack is the longest burst that was forwarded whole, over the repeats

@@ -44,6 +44,7 @@ func searchMetrics() []record.Metric {
 		path(throughputNDR, "pps", record.Higher, of+"that allows no loss (no drop rate)"),
 		path(throughputPDR, "pps", record.Higher, of+"that allows some loss (partial drop rate)"),
 		path(throughputDelay, "pps", record.Higher, of+"that bounds the added delay"),
+		path(throughputPaced, "bit/s", record.Higher, of+"that bounds the added delay, with paced TCP: payload"),
 		path(searchSeconds, "s", record.Lower, "how long the search took, from its first trial's start to its last trial's end"),
 	}
 }
@@ -157,6 +158,7 @@ const (
 	throughputNDR   = "throughput_ndr_pps"
 	throughputPDR   = "throughput_pdr_pps"
 	throughputDelay = "throughput_delay_pps"
+	throughputPaced = "throughput_delay_bps"
 	searchSeconds   = "search_s"
 
 	retransmits    = "retransmits"

@@ -13,14 +13,32 @@ import (
 // deviations of the offered from the intended load are turned into loss).
 const severeUnsent = 0.001
 
+// pacedShortfall is by what share the goodput of paced TCP may miss its rate
+// in a low-loss trial: the kernel's pacing and TCP's own start take some.
+const pacedShortfall = 0.05
+
+// SearchUnit is the unit of the loads with which a cell is searched.
+func SearchUnit(f record.Factors) string {
+	if f["protocol"] == "tcp" {
+		return record.UnitBits
+	}
+	return record.UnitPackets
+}
+
 // SearchConfig is a search's input for its controller. greatest is the load to
 // use where the plan names none.
-func SearchConfig(s *record.Search, greatest float64) method.Config {
+func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
+	if unit == record.UnitBits {
+		c.Min, c.Max = s.MinBps, s.MaxBps
+	}
 	if c.Max == 0 {
 		c.Max = greatest
 	}
 	for _, g := range s.Goals {
+		if unit == record.UnitBits {
+			g.LossRatio = max(g.LossRatio, pacedShortfall)
+		}
 		c.Goals = append(c.Goals, method.Goal(g))
 	}
 	return c
@@ -31,9 +49,12 @@ func SearchConfig(s *record.Search, greatest float64) method.Config {
 // it may be nil.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
-	out := method.Trial{Load: s.LoadPPS, Duration: s.Duration, Warmup: s.Warmup, Loss: 1}
+	out := method.Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: 1}
 	if m.Search != nil && m.Search.CountPauses {
 		out.Effective = s.Duration + m.Warmup + m.Cooldown
+	}
+	if s.Unit == record.UnitBits {
+		out.Loss = shortfall(t)
 	}
 	sum, counted := packetsOf(t.Traffic)
 	if asked := sum.Sent + sum.Unsent; counted && asked > 0 {
@@ -51,6 +72,20 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 		out.Delay, out.HasDelay = added, true
 	}
 	return out
+}
+
+// shortfall is the share of a paced rate that did not arrive.
+func shortfall(t *record.Trial) float64 {
+	if t.Traffic == nil {
+		return 1
+	}
+	bps := 0.0
+	for i := range t.Traffic.Flows {
+		if f := &t.Traffic.Flows[i]; f.ReceiverNs > 0 {
+			bps += float64(f.ReceivedBytes) * 8e9 / float64(f.ReceiverNs)
+		}
+	}
+	return min(max(1-bps/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
 // addedP99 is what the load adds to the median round trip of the idle path in
@@ -100,29 +135,32 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 // false once it has ended. greatest is the tester's own ceiling, where the
 // plan gives no greatest load, and interfaces how many are loaded at once. A
 // search that has begun keeps the limits with which it began.
-func NextOfSearch(m record.Method, greatest float64, interfaces int, trials []*record.Trial, idle *record.Latency) (next record.SearchTrial, more bool, err error) {
-	next = record.SearchTrial{Test: record.TestThroughput, Number: 1, Interfaces: interfaces}
+func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial, idle *record.Latency) (next record.SearchTrial, more bool, err error) {
+	next = record.SearchTrial{Test: record.TestThroughput, Number: 1, Unit: unit, Interfaces: interfaces}
 	for _, t := range trials {
 		if t.Search != nil {
-			greatest = t.Search.MaxPPS
+			greatest = t.Search.Max
 			if t.Status == record.TrialOK {
 				next.Number++
 			}
 		}
 	}
-	c := SearchConfig(m.Search, greatest)
+	c := SearchConfig(m.Search, unit, greatest)
 	if len(trials) > 0 {
 		c.Max = greatest
 	}
-	next.MinPPS, next.MaxPPS = c.Min, c.Max
+	next.Min, next.Max = c.Min, c.Max
 	at := func(s method.Step, test string) record.SearchTrial {
-		next.Test, next.LoadPPS, next.Duration, next.Warmup = test, s.Load, s.Duration, s.Warmup
+		next.Test, next.Load, next.Duration, next.Warmup = test, s.Load, s.Duration, s.Warmup
 		return next
 	}
 	done := history(m, trials, record.TestThroughput, idle)
 	step, more, err := c.Next(done)
 	if more || err != nil {
 		return at(step, record.TestThroughput), more, err
+	}
+	if unit == record.UnitBits { // RFC 2544 is about frames
+		return record.SearchTrial{}, false, nil
 	}
 	if test := m.Search.Latency; test != nil {
 		if rate := c.Outcome(done).Results[0].Lower; rate != nil {

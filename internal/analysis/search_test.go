@@ -50,7 +50,7 @@ func TestLossOfASearchTrial(t *testing.T) {
 		"not counted":             {&record.Traffic{Flows: []record.Flow{{}}}, record.TestThroughput, 1},
 		"no traffic":              {nil, record.TestThroughput, 1},
 	} {
-		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, LoadPPS: 1000, Duration: time.Second}}
+		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, Load: 1000, Duration: time.Second}}
 		got := SearchTrial(searchMethod(), trial, nil)
 		want := method.Trial{Load: 1000, Duration: time.Second, Effective: 1500 * time.Millisecond, Loss: c.want}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -94,7 +94,7 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 	var trials []record.Trial
 	var known []*record.Trial
 	for len(trials) < 300 {
-		next, more, err := NextOfSearch(m, greatest, 1, known, nil)
+		next, more, err := NextOfSearch(m, record.UnitPackets, greatest, 1, known, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 			return run, trials
 		}
 		n := int64(len(trials) + 1)
-		asked := int64(next.LoadPPS * next.Duration.Seconds())
+		asked := int64(next.Load * next.Duration.Seconds())
 		arrived := min(asked, int64(capacity*next.Duration.Seconds()))
 		tr := record.Trial{ID: "b1-r01." + string(rune('a'+n%26)), Attempt: int(n), Status: record.TrialOK, Search: &next,
 			Row:     record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: f},
@@ -124,20 +124,20 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 		t.Fatalf("got %d searches and %d trials", len(d.Searches), len(d.Trials))
 	}
 	s := d.Searches[0]
-	if !s.Ended || s.MaxPPS != 1e6 || s.Interfaces != 1 || s.Trials != len(trials) || s.Seconds != float64(2*(len(trials)-1)+1) ||
+	if !s.Ended || s.Max != 1e6 || s.Interfaces != 1 || s.Trials != len(trials) || s.Seconds != float64(2*(len(trials)-1)+1) ||
 		s.EffectiveSeconds < 1.49*float64(len(trials)) {
 		t.Errorf("got %+v of %d trials", s, len(trials))
 	}
 	for _, r := range s.Results {
-		if r.Irregular != "" || *r.UpperPPS / *r.LowerPPS > 1.0102 || *r.LowerPPS > 123456/.995 || *r.UpperPPS < 123455 {
-			t.Errorf("goal %s: got %v to %v, irregular %q", r.Goal, *r.LowerPPS, *r.UpperPPS, r.Irregular)
+		if r.Irregular != "" || *r.Upper / *r.Lower > 1.0102 || *r.Lower > 123456/.995 || *r.Upper < 123455 {
+			t.Errorf("goal %s: got %v to %v, irregular %q", r.Goal, *r.Lower, *r.Upper, r.Irregular)
 		}
-		if got, want := *r.ThroughputBps, *r.ThroughputPPS*800; got != want {
+		if got, want := *r.ThroughputBps, *r.Throughput*800; got != want {
 			t.Errorf("goal %s: got %v bit/s of payload, want %v", r.Goal, got, want)
 		}
 	}
 	c := d.Cells[0]
-	if c.Metrics[throughputNDR].Median != *s.Results[0].ThroughputPPS || c.Metrics[throughputPDR].Median != *s.Results[1].ThroughputPPS ||
+	if c.Metrics[throughputNDR].Median != *s.Results[0].Throughput || c.Metrics[throughputPDR].Median != *s.Results[1].Throughput ||
 		c.Metrics[searchSeconds].Median != s.Seconds || c.Metrics[lossRatio].Median != 0 || c.Runs != 1 {
 		t.Errorf("cell: got %v", c.Metrics)
 	}
@@ -177,8 +177,8 @@ func TestASearchKeepsTheLimitsWithWhichItBegan(t *testing.T) {
 	m := searchMethod()
 	_, trials := searchRun(t, m, 123456, 1e6)
 	known := []*record.Trial{&trials[0], &trials[1]}
-	next, more, err := NextOfSearch(m, 5e5, 1, known, nil)
-	if err != nil || !more || next.MaxPPS != 1e6 || next.LoadPPS != trials[2].Search.LoadPPS {
+	next, more, err := NextOfSearch(m, record.UnitPackets, 5e5, 1, known, nil)
+	if err != nil || !more || next.Max != 1e6 || next.Load != trials[2].Search.Load {
 		t.Errorf("with another ceiling: got %+v, %v, %v, want the trial that follows below 1 Mpps", next, more, err)
 	}
 }
@@ -190,7 +190,7 @@ func TestTestsOfRFC2544AreRead(t *testing.T) {
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 2}
 	run, trials := searchRun(t, m, 5e5, 1e6)
 	s := Derive(run, trials).Searches[0]
-	if len(s.Latency) != 4 || s.Latency[0].Share != .1 || s.Latency[3].LoadPPS != *s.Results[0].LowerPPS || s.Latency[3].Loss.N != 2 {
+	if len(s.Latency) != 4 || s.Latency[0].Share != .1 || s.Latency[3].Load != *s.Results[0].Lower || s.Latency[3].Loss.N != 2 {
 		t.Errorf("latency: got %+v", s.Latency)
 	}
 	// Loss at 100, 90, 80, 70, 60 %, then twice none.
@@ -212,7 +212,7 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
 	at := func(d time.Duration, lost int64) *judged {
 		sent := int64(1e6 * d.Seconds())
-		return &judged{t: &record.Trial{Status: record.TrialOK, Search: &record.SearchTrial{Test: record.TestBackToBack, LoadPPS: 1e6, Duration: d},
+		return &judged{t: &record.Trial{Status: record.TrialOK, Search: &record.SearchTrial{Test: record.TestBackToBack, Load: 1e6, Duration: d},
 			Traffic: counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})}}
 	}
 	lower := 4e5
@@ -278,7 +278,7 @@ func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 500, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
-	if r := d.Searches[0].Results[0]; r.LowerPPS != nil || !strings.Contains(r.Irregular, "least load allowed is an upper bound") {
+	if r := d.Searches[0].Results[0]; r.Lower != nil || !strings.Contains(r.Irregular, "least load allowed is an upper bound") {
 		t.Errorf("got %+v, want no lower bound", r)
 	}
 	if _, has := c.Metrics[throughputNDR]; has || c.Grade == GradeFailed || c.Metrics[packetRate].Median != 500 || c.Metrics[lossRatio].Median != .5 {

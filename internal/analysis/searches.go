@@ -75,7 +75,7 @@ func (r reading) search() (*SearchView, *judged) {
 	first := r.trials[0].t
 	m := r.run.Design.Method
 	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block, Factors: first.Row.Factors,
-		MinPPS: first.Search.MinPPS, MaxPPS: first.Search.MaxPPS, Interfaces: max(first.Search.Interfaces, 1),
+		Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max, Interfaces: max(first.Search.Interfaces, 1),
 		Results: []SearchResult{}, Steps: []SearchStep{}}
 	var trials []*record.Trial
 	var counted []method.Trial
@@ -92,8 +92,8 @@ func (r reading) search() (*SearchView, *judged) {
 			s.Seconds = float64(j.t.Ended-j.t.Origin)/1e9 + j.t.Started.Sub(first.Started).Seconds()
 		}
 	}
-	config := SearchConfig(m.Search, s.MaxPPS)
-	config.Min, config.Max = s.MinPPS, s.MaxPPS
+	config := SearchConfig(m.Search, s.Unit, s.Max)
+	config.Min, config.Max = s.Min, s.Max
 	outcome := config.Outcome(counted)
 	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
 	payload := payloadBits(first)
@@ -101,7 +101,7 @@ func (r reading) search() (*SearchView, *judged) {
 		s.Results = append(s.Results, resultOf(got, payload*float64(s.Interfaces)))
 	}
 	for i := range s.Results {
-		s.Results[i].UnsentShare = r.unsentAt(s.Results[i].UpperPPS)
+		s.Results[i].UnsentShare = r.unsentAt(s.Results[i].Upper)
 	}
 	r.ending(s, config, trials)
 	r.tests(s, outcome)
@@ -117,7 +117,7 @@ func (r reading) unsentAt(load *float64) float64 {
 	var unsent, lost int64
 	for _, j := range r.trials {
 		q := j.t.Search
-		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup || q.LoadPPS != *load {
+		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup || q.Load != *load {
 			continue
 		}
 		sum, _ := packetsOf(j.t.Traffic)
@@ -132,7 +132,7 @@ func (r reading) unsentAt(load *float64) float64 {
 
 // ending says whether the search has ended, or why not.
 func (r reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
-	_, more, err := NextOfSearch(r.run.Design.Method, c.Max, s.Interfaces, trials, r.idle)
+	_, more, err := NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {
 	case err != nil:
 		s.Why = err.Error()
@@ -155,7 +155,7 @@ func (r reading) ending(s *SearchView, c method.Config, trials []*record.Trial) 
 }
 
 func stepOf(t *record.Trial, m method.Trial) SearchStep {
-	step := SearchStep{Trial: t.ID, Test: t.Search.Test, LoadPPS: t.Search.LoadPPS,
+	step := SearchStep{Trial: t.ID, Test: t.Search.Test, Load: t.Search.Load,
 		Seconds: t.Search.Duration.Seconds(), LossRatio: m.Loss, Warmup: m.Warmup}
 	if m.HasDelay {
 		step.AddedNs = float64(m.Delay)
@@ -163,8 +163,11 @@ func stepOf(t *record.Trial, m method.Trial) SearchStep {
 	return step
 }
 
-// payloadBits is the UDP payload of one packet.
+// payloadBits are the bits of payload in one unit of load: in a packet, or one.
 func payloadBits(t *record.Trial) float64 {
+	if t.Search.Unit == record.UnitBits {
+		return 1
+	}
 	size, err := strconv.Atoi(t.Row.Factors["packet_size"])
 	if err != nil {
 		return 0
@@ -177,8 +180,8 @@ func payloadBits(t *record.Trial) float64 {
 }
 
 func resultOf(r method.Result, bits float64) SearchResult {
-	out := SearchResult{Goal: r.Goal.Name, Irregular: r.Irregular, LowerPPS: r.Lower, UpperPPS: r.Upper,
-		ThroughputPPS: r.Throughput, LowerTrials: r.LowerTrials, UpperTrials: r.UpperTrials}
+	out := SearchResult{Goal: r.Goal.Name, Irregular: r.Irregular, Lower: r.Lower, Upper: r.Upper,
+		Throughput: r.Throughput, LowerTrials: r.LowerTrials, UpperTrials: r.UpperTrials}
 	if r.Throughput != nil && bits > 0 {
 		bps := *r.Throughput * bits
 		out.ThroughputBps = &bps
@@ -191,14 +194,14 @@ func resultOf(r method.Result, bits float64) SearchResult {
 // the last at the least load that was tried.
 func (r reading) standsFor(s *SearchView) *judged {
 	for i, goal := range r.run.Design.Method.Search.Goals {
-		lower := s.Results[i].LowerPPS
+		lower := s.Results[i].Lower
 		if lower == nil {
 			continue
 		}
 		var last *judged
 		for _, j := range r.trials {
 			q := j.t.Search
-			if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && q.LoadPPS == *lower && q.Duration >= goal.FinalDuration {
+			if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && q.Load == *lower && q.Duration >= goal.FinalDuration {
 				last = j
 			}
 		}
@@ -209,7 +212,7 @@ func (r reading) standsFor(s *SearchView) *judged {
 	var least *judged
 	for _, j := range r.trials {
 		q := j.t.Search
-		if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && (least == nil || q.LoadPPS <= least.t.Search.LoadPPS) {
+		if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && (least == nil || q.Load <= least.t.Search.Load) {
 			least = j
 		}
 	}
@@ -223,6 +226,8 @@ func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
 	for i, g := range goals {
 		name := throughputNDR
 		switch {
+		case s.Unit == record.UnitBits:
+			name = throughputPaced
 		case g.MaxDelay > 0:
 			name = throughputDelay
 		case g.LossRatio > 0:
@@ -232,11 +237,11 @@ func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
 			continue
 		}
 		got := s.Results[i]
-		if got.Irregular != "" || got.ThroughputPPS == nil {
+		if got.Irregular != "" || got.Throughput == nil {
 			m.lack("goal "+g.Name+": "+got.Irregular, name)
 			continue
 		}
-		m.set(name, *got.ThroughputPPS)
+		m.set(name, *got.Throughput)
 	}
 }
 

@@ -29,13 +29,13 @@ func (r reading) tests(s *SearchView, found method.Outcome) {
 		if len(at) == 0 {
 			continue
 		}
-		l := LatencyAt{Share: share, LoadPPS: at[0].t.Search.LoadPPS, Loss: Summarise(lossesOf(m, at))}
+		l := LatencyAt{Share: share, Load: at[0].t.Search.Load, Loss: Summarise(lossesOf(m, at))}
 		l.P50, l.P99 = valueOf(at, "rtt_loaded_p50_ns"), valueOf(at, "rtt_loaded_p99_ns")
 		s.Latency = append(s.Latency, l)
 	}
-	s.FrameLoss = frameLoss(m, s.MaxPPS, of[record.TestFrameLoss])
+	s.FrameLoss = frameLoss(m, s.Max, of[record.TestFrameLoss])
 	if all := of[record.TestBackToBack]; len(all) > 0 && m.Search.BackToBack != nil {
-		s.BackToBack = append(s.BackToBack, backToBack(m, s.MaxPPS, all, found))
+		s.BackToBack = append(s.BackToBack, backToBack(m, s.Max, all, found))
 	}
 }
 
@@ -67,14 +67,14 @@ func frameLoss(m record.Method, greatest float64, trials []*judged) []FrameLoss 
 	var out []FrameLoss
 	at := map[float64][]*judged{}
 	for _, j := range trials {
-		load := j.t.Search.LoadPPS
+		load := j.t.Search.Load
 		if at[load] == nil {
-			out = append(out, FrameLoss{Share: load / greatest, LoadPPS: load})
+			out = append(out, FrameLoss{Share: load / greatest, Load: load})
 		}
 		at[load] = append(at[load], j)
 	}
 	for i := range out {
-		out[i].Loss = Summarise(lossesOf(m, at[out[i].LoadPPS]))
+		out[i].Loss = Summarise(lossesOf(m, at[out[i].Load]))
 	}
 	return out
 }
@@ -128,6 +128,12 @@ func searchNotes(run *record.Run) []string {
 	}
 	if m.Search.MaxPPS == 0 {
 		notes = append(notes, "The greatest load is what the tester alone reached over its loopback device with 64-byte packets, before the run.")
+	}
+	for _, f := range run.Design.Cells {
+		if SearchUnit(f) == record.UnitBits {
+			notes = append(notes, "TCP is paced at the load, in bits of payload per second. Its loss ratio is the share of that rate that did not arrive, and every goal allows it "+unit.Percent(pacedShortfall)+".")
+			break
+		}
 	}
 	for _, g := range m.Search.Goals {
 		if g.MaxDelay > 0 {

@@ -15,6 +15,7 @@ import (
 // a slow router behind a tunnel needs less.
 const (
 	defaultMinPPS  = 1000
+	defaultMinBps  = 1e6
 	defaultMaxTime = 20 * time.Minute
 	longestSearch  = 7 * 24 * time.Hour
 	mostRepeats    = 1000
@@ -23,7 +24,7 @@ const (
 // search reads method.search: the name of a preset, or a map of what is to
 // differ from one.
 func (r *reader) search(n *yaml.Node, m *record.Method) error {
-	s := &record.Search{MinPPS: defaultMinPPS, MaxTime: defaultMaxTime}
+	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MaxTime: defaultMaxTime}
 	m.Search = s
 	if n.Kind == yaml.ScalarNode {
 		return r.preset(n, s)
@@ -42,6 +43,8 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		{"preset", func(*yaml.Node) error { return nil }},
 		{"min", r.packetRate("min", &s.MinPPS)},
 		{"max", r.packetRate("max", &s.MaxPPS)},
+		{"min_rate", r.bitRate("min_rate", &s.MinBps)},
+		{"max_rate", r.bitRate("max_rate", &s.MaxBps)},
 		{"width", r.width(s)},
 		{"max_added_delay", r.delay(s)},
 		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
@@ -52,16 +55,17 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	if err != nil {
 		return err
 	}
-	top := s.MaxPPS
-	if top == 0 { // known only on the lab; any will do to check the rest
-		top = 10 * s.MinPPS
-	}
-	c := method.Config{Min: s.MinPPS, Max: top}
-	for _, g := range s.Goals {
-		c.Goals = append(c.Goals, method.Goal(g))
-	}
-	if err := c.Check(); err != nil {
-		return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
+	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}} {
+		c := method.Config{Min: limits[0], Max: limits[1]}
+		if c.Max == 0 { // known only on the lab; any will do to check the rest
+			c.Max = 10 * c.Min
+		}
+		for _, g := range s.Goals {
+			c.Goals = append(c.Goals, method.Goal(g))
+		}
+		if err := c.Check(); err != nil {
+			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
+		}
 	}
 	return nil
 }
@@ -87,6 +91,21 @@ func (r *reader) packetRate(what string, into *float64) func(*yaml.Node) error {
 		rate, err := unit.ParsePacketRate(text)
 		if err != nil || rate < 1 || rate > 1e9 {
 			return r.fail(n, "write, for example, 50k", "%s: %q is not a rate from 1 to 1G packets a second", what, text)
+		}
+		*into = float64(rate)
+		return nil
+	}
+}
+
+func (r *reader) bitRate(what string, into *float64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		rate, err := unit.ParseBitrate(text)
+		if err != nil || rate < 1e3 || rate > 1e13 {
+			return r.fail(n, "write, for example, 50M", "%s: %q is not a rate from 1k to 10T bits a second", what, text)
 		}
 		*into = float64(rate)
 		return nil
@@ -195,8 +214,12 @@ func searchConflict(m record.Method, cell record.Factors) string {
 	switch {
 	case m.Search == nil:
 		return ""
-	case cell["protocol"] != "udp":
-		return "a search offers packets at a rate of its own: it needs protocol: udp"
+	case cell["protocol"] == "tcp" && m.Search.Goals[0].MaxDelay == 0:
+		return "TCP finds its rate by itself: a search for one needs max_added_delay, or protocol: udp"
+	case cell["protocol"] == "tcp" && cell["engine"] != "native":
+		return "engine " + cell["engine"] + " does not pace TCP"
+	case cell["protocol"] == "tcp":
+		return ""
 	case cell["rate"] != "flat":
 		return "the rate is what the search looks for: leave out rate"
 	}

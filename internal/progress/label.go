@@ -64,6 +64,9 @@ func (l *labeller) row(e record.Event) string {
 		if e.PPS > 0 { // a search has chosen the rate
 			return label + " at " + unit.PacketRate(e.PPS).String()
 		}
+		if e.Rate > 0 {
+			return label + " at " + unit.Bitrate(e.Rate).String()
+		}
 		return label
 	case record.RowIdle:
 		return "idle latency, " + label

@@ -316,6 +316,7 @@ func TestLabels(t *testing.T) {
 		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad}, "wireguard TCP 4 streams nat=masquerade"},
 		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad}, "no tunnel UDP 1 stream nat=off packet_size=64"},
 		{"a rate that a search has chosen", string(data), record.Event{Cell: udp, Text: record.RowLoad, PPS: 12500}, "no tunnel UDP 1 stream nat=off packet_size=64 at 12.5 kpps"},
+		{"a pace that a search has chosen", string(data), record.Event{Cell: tcp, Text: record.RowLoad, Rate: 2e7}, "wireguard TCP 4 streams nat=masquerade at 20.0 Mbit/s"},
 		{"idle path", string(data), record.Event{Cell: record.Factors{"tunnel": "none", "nat": "off"}, Text: record.RowIdle}, "idle latency, no tunnel nat=off"},
 		{"verify", string(data), record.Event{Cell: record.Factors{"tunnel": "none"}, Text: record.RowVerify}, "every byte checked, no tunnel"},
 		{"cells not known", "", record.Event{Cell: tcp, Text: record.RowLoad}, "wireguard TCP 4 streams up mtu=1420 nat=masquerade"},

@@ -9,8 +9,10 @@ type Search struct {
 	Goals   []Goal        `json:"goals"`
 	MinPPS  float64       `json:"min_pps"`           // least load of one interface
 	MaxPPS  float64       `json:"max_pps,omitempty"` // greatest; 0 = what the tester alone can do
-	Warmup  time.Duration `json:"warmup_trial_ns"`   // length of a first trial that does not count; 0 = none
-	MaxTime time.Duration `json:"max_time_ns"`       // effective durations, all together
+	MinBps  float64       `json:"min_bps"`           // the same of paced TCP
+	MaxBps  float64       `json:"max_bps,omitempty"`
+	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
+	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
 	// CountPauses makes warm-up and pause of each trial part of its effective
 	// duration.
 	CountPauses bool `json:"count_pauses,omitempty"`
@@ -55,15 +57,22 @@ const (
 type SearchTrial struct {
 	Test     string        `json:"test"`
 	Number   int           `json:"number"`      // from 1, of those of its search that ended well
-	LoadPPS  float64       `json:"load_pps"`    // intended, of one interface
+	Unit     string        `json:"unit"`        // of loads: "pps", or "bit/s" of TCP payload
+	Load     float64       `json:"load"`        // intended, of one interface
 	Duration time.Duration `json:"duration_ns"` // intended, of what counts
 	Warmup   bool          `json:"warmup,omitempty"`
-	MinPPS   float64       `json:"min_pps"`
-	MaxPPS   float64       `json:"max_pps"`
+	Min      float64       `json:"min"`
+	Max      float64       `json:"max"`
 	// Interfaces is how many interfaces are loaded at once: the factor between
 	// a load of one and the load of all.
 	Interfaces int `json:"interfaces"`
 }
+
+// Units of a search's loads.
+const (
+	UnitPackets = "pps"
+	UnitBits    = "bit/s"
+)
 
 // Searches says that a row's rate is looked for.
 func (d Design) Searches(r Row) bool { return d.Method.Search != nil && r.Kind == RowLoad }

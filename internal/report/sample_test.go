@@ -151,23 +151,23 @@ func searchDocument() *analysis.Document {
 		Deviations: []string{"goal ndr: trials of 1s, not 60 s (section 24)", hostile}}
 	of := func(v float64) *float64 { return &v }
 	single := func(v float64) analysis.Value { return analysis.Summarise([]float64{v}) }
-	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label, Ended: true, MinPPS: 1000, MaxPPS: 200e3,
+	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label, Ended: true, Unit: record.UnitPackets, Min: 1000, Max: 200e3,
 		Interfaces: 2, Trials: 23, Seconds: 34.5, EffectiveSeconds: 30,
 		Results: []analysis.SearchResult{
-			{Goal: "ndr", LowerPPS: of(90100), UpperPPS: of(90900), ThroughputPPS: of(90100), ThroughputBps: of(118e6), LowerTrials: 7, UpperTrials: 8},
-			{Goal: "pdr", LowerPPS: of(90900), UpperPPS: of(91700), ThroughputPPS: of(90512), ThroughputBps: of(119e6), LowerTrials: 8, UpperTrials: 8}},
-		Steps: []analysis.SearchStep{{Trial: "b1-r01.1", Test: record.TestThroughput, LoadPPS: 200e3, Seconds: 1, LossRatio: .55, Warmup: true},
-			{Trial: "b1-r01.2", Test: record.TestThroughput, LoadPPS: 90100, Seconds: 1}},
-		FrameLoss:  []analysis.FrameLoss{{Share: 1, LoadPPS: 200e3, Loss: single(.55)}, {Share: .4, LoadPPS: 80e3, Loss: single(0)}},
+			{Goal: "ndr", Lower: of(90100), Upper: of(90900), Throughput: of(90100), ThroughputBps: of(118e6), LowerTrials: 7, UpperTrials: 8},
+			{Goal: "pdr", Lower: of(90900), Upper: of(91700), Throughput: of(90512), ThroughputBps: of(119e6), LowerTrials: 8, UpperTrials: 8}},
+		Steps: []analysis.SearchStep{{Trial: "b1-r01.1", Test: record.TestThroughput, Load: 200e3, Seconds: 1, LossRatio: .55, Warmup: true},
+			{Trial: "b1-r01.2", Test: record.TestThroughput, Load: 90100, Seconds: 1}},
+		FrameLoss:  []analysis.FrameLoss{{Share: 1, Load: 200e3, Loss: single(.55)}, {Share: .4, Load: 80e3, Loss: single(0)}},
 		BackToBack: []analysis.BackToBack{{Frames: &[]analysis.Value{single(2400)}[0], Limited: true, BufferSeconds: .012, CorrectedSeconds: of(.0066)}}}
 	p50, p99 := single(210e3), single(900e3)
 	for _, share := range method.LatencyShares() {
-		both.Latency = append(both.Latency, analysis.LatencyAt{Share: share, LoadPPS: share * 90100, P50: &p50, P99: &p99, Loss: single(0)})
+		both.Latency = append(both.Latency, analysis.LatencyAt{Share: share, Load: share * 90100, P50: &p50, P99: &p99, Loss: single(0)})
 	}
 	top := analysis.SearchView{Row: "b1-r02", Block: 1, Factors: plans[1].factors, Label: plans[1].label, Why: "the run was interrupted",
-		MinPPS: 1000, MaxPPS: 200e3, Interfaces: 1, Trials: 4, Seconds: 6,
+		Unit: record.UnitBits, Min: 1000, Max: 200e3, Interfaces: 1, Trials: 4, Seconds: 6,
 		Results: []analysis.SearchResult{
-			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible", LowerPPS: of(200e3), ThroughputPPS: of(200e3), LowerTrials: 4},
+			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible", Lower: of(200e3), Throughput: of(200e3), LowerTrials: 4},
 			{Goal: "pdr", Irregular: "no load was decided; the search did not end: the run was interrupted"}}}
 	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel", SingleBps: 1e9, Contention: .12, Coherence: .003, Peak: 17.1, PeakBps: 4.5e9, R2: .991,
 		Text: "streams: one carries 1 Gbit/s; 12 % of the work is serial"}, {Factor: "tunnels", Label: hostile, SingleBps: 1e9, Contention: 1, R2: .99, Text: hostile}}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -54,8 +55,8 @@ func searchTable(v *view) Table {
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for k, r := range s.Results {
-			row := TableRow{Cells: []TableCell{v.searchName(s), v.goalCell(k), throughputCell(v, r),
-				{Text: v.rateOr(r.LowerPPS)}, {Text: v.rateOr(r.UpperPPS)},
+			row := TableRow{Cells: []TableCell{v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
+				{Text: v.rateOr(s.Unit, r.Lower)}, {Text: v.rateOr(s.Unit, r.Upper)},
 				{Text: strconv.Itoa(s.Trials), Sub: v.text(searchTime, s.Seconds)}}}
 			if r.Irregular != "" {
 				row.Notes = append(row.Notes, Item{Kind: "irregular", Text: "goal " + r.Goal + ": " + r.Irregular, Tone: Doubt})
@@ -97,12 +98,12 @@ func (v *view) goalCell(i int) TableCell {
 	return cell
 }
 
-func throughputCell(v *view, r analysis.SearchResult) TableCell {
-	if r.ThroughputPPS == nil {
+func throughputCell(v *view, unit string, r analysis.SearchResult) TableCell {
+	if r.Throughput == nil {
 		return TableCell{Text: "n/a", Long: r.Irregular, Tone: Quiet}
 	}
-	cell := TableCell{Text: v.text(packetRate, *r.ThroughputPPS)}
-	if r.ThroughputBps != nil {
+	cell := TableCell{Text: v.text(loadMetric(unit), *r.Throughput)}
+	if r.ThroughputBps != nil && unit == record.UnitPackets {
 		cell.Sub = v.text(goodput, *r.ThroughputBps)
 	}
 	if r.Irregular != "" {
@@ -111,11 +112,19 @@ func throughputCell(v *view, r analysis.SearchResult) TableCell {
 	return cell
 }
 
-func (v *view) rateOr(pps *float64) string {
-	if pps == nil {
+func (v *view) rateOr(unit string, load *float64) string {
+	if load == nil {
 		return "none"
 	}
-	return v.text(packetRate, *pps)
+	return v.text(loadMetric(unit), *load)
+}
+
+// loadMetric is a metric of the unit of a search's loads.
+func loadMetric(unit string) string {
+	if unit == record.UnitBits {
+		return goodput
+	}
+	return packetRate
 }
 
 // standardTable has the tests of RFC 2544 after the throughput, one row per
@@ -132,9 +141,9 @@ func standardTable(v *view) Table {
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
 			continue
 		}
-		row := TableRow{Cells: []TableCell{v.searchName(s), throughputCell(v, s.Results[0]), v.latencyAt(s, 1), v.latencyAt(s, 0.5), {Text: "–"}, {Text: "–"}}}
+		row := TableRow{Cells: []TableCell{v.searchName(s), throughputCell(v, s.Unit, s.Results[0]), v.latencyAt(s, 1), v.latencyAt(s, 0.5), {Text: "–"}, {Text: "–"}}}
 		if len(s.FrameLoss) > 0 {
-			row.Cells[4] = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median), Sub: "of " + v.text(packetRate, s.FrameLoss[0].LoadPPS)}
+			row.Cells[4] = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median), Sub: "of " + v.text(packetRate, s.FrameLoss[0].Load)}
 		}
 		if len(s.BackToBack) > 0 {
 			row.Cells[5] = v.burstCell(s.BackToBack[0])
@@ -180,7 +189,7 @@ func lossTable(v *view) Table {
 		s := &v.Searches[i]
 		for _, l := range s.FrameLoss {
 			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{v.searchName(s), {Text: unit.Percent(l.Share)},
-				{Text: v.text(packetRate, l.LoadPPS)}, {Text: v.text(lossRatio, l.Loss.Median)}}})
+				{Text: v.text(packetRate, l.Load)}, {Text: v.text(lossRatio, l.Loss.Median)}}})
 		}
 	}
 	return t
@@ -213,7 +222,7 @@ func stepTable(v *view) Table {
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: step.Trial}, {Text: test}, {Text: v.text(packetRate, step.LoadPPS)},
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: step.Trial}, {Text: test}, {Text: v.text(loadMetric(v.Searches[i].Unit), step.Load)},
 				{Text: unit.Significant(step.Seconds, 3) + " s"}, {Text: v.text(lossRatio, step.LossRatio)}}})
 		}
 	}

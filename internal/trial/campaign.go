@@ -233,8 +233,11 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 // one runs a trial of a row, or the next one of its search, and stores it.
 func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial, left int) (*record.Trial, error) {
 	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind, Left: c.timeLeft(left)}
-	if step != nil {
-		began.PPS = step.LoadPPS
+	switch {
+	case step != nil && step.Unit == record.UnitPackets:
+		began.PPS = step.Load
+	case step != nil:
+		began.Rate = step.Load
 	}
 	c.tell(began)
 	t, err := c.try(ctx, row, c.attempt(row), step)

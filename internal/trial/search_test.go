@@ -80,7 +80,7 @@ func TestSearchIsDrivenAndReadAgain(t *testing.T) {
 		t.Fatalf("searches: got %+v, want one that ended after %d trials", doc.Searches, len(numbers))
 	}
 	for _, got := range doc.Searches[0].Results {
-		if got.Irregular != "" || *got.LowerPPS > capacity*1.01 || *got.UpperPPS < capacity*.98 {
+		if got.Irregular != "" || *got.Lower > capacity*1.01 || *got.Upper < capacity*.98 {
 			t.Errorf("goal %s: got %+v, want bounds about %v", got.Goal, got, capacity)
 		}
 	}
@@ -123,7 +123,7 @@ func TestSearchResumesWhereItWas(t *testing.T) {
 	loads := func(trials []record.Trial) (out []float64) {
 		for _, tr := range trials {
 			if tr.Search != nil {
-				out = append(out, math.Round(tr.Search.LoadPPS))
+				out = append(out, math.Round(tr.Search.Load))
 			}
 		}
 		return out
@@ -191,7 +191,7 @@ func TestSearchByAddedDelay(t *testing.T) {
 			}
 		}
 	}
-	if s := searchesOf(t, r, r.Trials)[0]; s.Results[0].Irregular == "" || s.Results[0].LowerPPS != nil {
+	if s := searchesOf(t, r, r.Trials)[0]; s.Results[0].Irregular == "" || s.Results[0].Lower != nil {
 		t.Errorf("added 1 ms at every load: got %+v, want no lower bound", s.Results[0])
 	}
 }
@@ -206,7 +206,7 @@ func TestFurtherTestsOfRFC2544Follow(t *testing.T) {
 		t.Fatalf("got %+v, want all tests", got)
 	}
 	for _, l := range got.Latency {
-		if l.P50 == nil || l.P50.N != 2 || math.Abs(l.LoadPPS/(*got.Results[0].LowerPPS*l.Share)-1) > 1e-9 {
+		if l.P50 == nil || l.P50.N != 2 || math.Abs(l.Load/(*got.Results[0].Lower*l.Share)-1) > 1e-9 {
 			t.Errorf("latency at %v: got %+v, want two repeats at that share of the found rate", l.Share, l)
 		}
 	}
@@ -231,5 +231,34 @@ func TestSearchWithoutAGreatestLoadIsRefusedWithAHint(t *testing.T) {
 	}
 	if len(failed) != 1 || !strings.Contains(failed[0].Failure.Error, "no range") || failed[0].Failure.Hint == "" {
 		t.Errorf("got %+v, want one failed trial with a hint: no ceiling was measured", failed)
+	}
+}
+
+// TCP is paced at the load; what the path cannot carry of it is its loss.
+func TestSearchPacesTCP(t *testing.T) {
+	r := rig(t, `
+name: x
+method: {runs: 1, seed: 1, search: {preset: smoke, max_added_delay: 5ms, min_rate: 10M, max_rate: 10G}}
+matrix: {protocol: tcp, direction: both}
+measure: {latency_idle: block, latency_loaded: true, verify: false, probe_interval: 2ms}
+`)
+	s := r.Plan.Design.Method.Search
+	g := &s.Goals[0]
+	g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond, 30*time.Millisecond
+	s.Warmup, s.CountPauses = 10*time.Millisecond, false
+	r.Plan.Design.Measure.ProbeInterval = 20 * time.Microsecond
+	const carries = 1e9 // bit/s in each direction
+	r.Labs.Engine.Rate = func(load record.Load) float64 { return min(load.RateBps/2, carries) }
+	execute(t, r)
+	doc := analysis.Derive(r.Campaign.Run, r.Trials)
+	if len(doc.Searches) != 1 || doc.Searches[0].Unit != record.UnitBits || doc.Searches[0].Interfaces != 2 {
+		t.Fatalf("got %+v, want one search in bits of both directions", doc.Searches)
+	}
+	got := doc.Searches[0].Results[0]
+	if got.Irregular != "" || *got.Lower > carries/.95*1.001 || *got.Upper < carries/.95*.999 || *got.ThroughputBps != 2**got.Throughput {
+		t.Errorf("got %+v, want bounds about %v of each direction", got, carries/.95)
+	}
+	if v := doc.Cells[0].Metrics["throughput_delay_bps"]; math.Abs(v.Median/carries-1) > .03 {
+		t.Errorf("throughput_delay_bps: got %+v, want about %v", v, carries)
 	}
 }
