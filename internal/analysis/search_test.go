@@ -285,3 +285,20 @@ func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
 		t.Errorf("got a %s cell with %v, want the loss at the least load", c.Grade, c.Metrics)
 	}
 }
+
+// Where delay, not loss, makes the upper bound, what was unsent says nothing.
+func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
+	m := searchMethod()
+	for i := range m.Search.Goals {
+		m.Search.Goals[i].MaxDelay = time.Millisecond // and no trial has a delay
+	}
+	run, trials := searchRun(t, m, 1e9, 1e6)
+	for i := range trials {
+		p := trials[i].Traffic.Flows[0].Packets
+		p.Unsent, p.Sent, p.Received = 1, p.Sent-1, p.Received-1
+	}
+	s := Derive(run, trials).Searches[0]
+	if s.Results[0].Upper == nil || s.Results[0].UnsentShare != 0 {
+		t.Errorf("got %+v, want an upper bound that is not the tester's", s.Results[0])
+	}
+}

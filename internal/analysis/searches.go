@@ -101,7 +101,7 @@ func (r reading) search() (*SearchView, *judged) {
 		s.Results = append(s.Results, resultOf(got, payload*float64(s.Interfaces)))
 	}
 	for i := range s.Results {
-		s.Results[i].UnsentShare = r.unsentAt(s.Results[i].Upper)
+		s.Results[i].UnsentShare = r.unsentAt(s.Results[i].Upper, config.Goals[i].LossRatio)
 	}
 	r.ending(s, config, trials)
 	r.tests(s, outcome)
@@ -112,12 +112,16 @@ func (r reading) search() (*SearchView, *judged) {
 	return s, stands
 }
 
-// unsentAt is the share of the frames missing at a load that were never sent.
-func (r reading) unsentAt(load *float64) float64 {
+// unsentAt is the share of the frames missing at a load that were never sent,
+// of the trials that missed too many.
+func (r reading) unsentAt(load *float64, ratio float64) float64 {
 	var unsent, lost int64
 	for _, j := range r.trials {
 		q := j.t.Search
 		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup || q.Load != *load {
+			continue
+		}
+		if SearchTrial(r.run.Design.Method, j.t, nil).Loss <= ratio {
 			continue
 		}
 		sum, _ := packetsOf(j.t.Traffic)
