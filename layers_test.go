@@ -13,7 +13,7 @@ import (
 var layers = [][]string{
 	0: {"unit", "check"},
 	1: {"overhead", "analysis/method"},
-	2: {"record", "lab/host", "lab/kernel"},
+	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
 	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
 	4: {"analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
 	5: {"lab", "registry/node"},
@@ -133,8 +133,8 @@ var homes = []home{
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
-	{"net/http", nil}, // nothing here speaks to a network service
-	{"unsafe", []string{"lab/kernel", "lab/host", "trial/traffic"}},
+	{"net/http", nil},                    // nothing here speaks to a network service
+	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe/bpf", "trial/traffic"}},
 	{"C", nil}, // CGO_ENABLED=0
 }
 

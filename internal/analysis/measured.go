@@ -112,6 +112,7 @@ func (m *measured) addPackets(tr *record.Traffic) {
 	m.setSeen(duplicates, twice)
 	m.setSeen(reordered, late)
 	m.addPacketDelays(tr)
+	m.addOneWay(tr)
 	if sum.Sent == 0 {
 		m.lack("nothing was sent", lossRatio, unsentRatio)
 		return

@@ -28,6 +28,8 @@ func trafficMetrics() []record.Metric {
 		path(reordered, "count", record.Lower, "UDP packets that arrived after one with a higher number (RFC 4737)"),
 		path(delayVariation, "ns", record.Lower, "one-way delay of UDP packets above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
 		path(longestGap, "count", record.Lower, "most UDP packets of a flow that were lost in a row"),
+		path(oneWayP50, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both times"),
+		path(oneWayP99, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p99, rounded down by at most 3 %; where p50 is"),
 		path(goodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of all cores of the machine that carries the nodes"),
 		path(goodputPerRouter, "bit/s", record.Higher, "the same per second of CPU time of the routers' own cores, all routers together"),
 		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, else that of the machine that carries all nodes, else the condition watts as typed in"),
@@ -150,6 +152,8 @@ const (
 	reordered        = "reordered"
 	delayVariation   = "delay_variation_p99_ns"
 	longestGap       = "longest_loss_gap"
+	oneWayP50        = "one_way_p50_ns"
+	oneWayP99        = "one_way_p99_ns"
 	goodputPerCPU    = "goodput_per_cpu_second_bps"
 	goodputPerRouter = "goodput_per_router_cpu_second_bps"
 	goodputPerWatt   = "goodput_per_watt_bps"

@@ -220,6 +220,19 @@ func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map
 	return out, err
 }
 
+// Neighbor is the device at the other end of a node's first link, and the node
+// that it belongs to.
+func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
+	for _, link := range l.Topology.Links {
+		for i, e := range link.Ends {
+			if e.Node == node {
+				return link.Ends[1-i], true
+			}
+		}
+	}
+	return record.TopoPort{}, false
+}
+
 // Ports lists the devices of a node that the lab's links end on.
 func (l *Lab) Ports(node string) []string {
 	return l.placeOf(record.Setting{Node: node}).Ports

@@ -35,6 +35,13 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 		}
 		a := l.Address(slot, i, ip)
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset}
+		if port, ok := l.Neighbor(name); ok {
+			next, err := l.Node(ctx, port.Node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end.Next = &traffic.Neighbor{Node: port.Node, Agent: next.Agent, Device: port.Port}
+		}
 	}
 	return near, far
 }
@@ -140,6 +147,7 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 // before and after a test: its processes, and the sockets of both ends.
 func LeavesNothingAt(t *testing.T, l *lab.Lab) {
 	t.Helper()
+	Ends(t, l, 0, 4) // a node's agent is started when it is first spoken to
 	before := living(t, l)
 	t.Cleanup(func() {
 		after := living(t, l)

@@ -359,6 +359,7 @@ type Traffic struct {
 	// RateError is the rate that was sent, by that of the load, minus one;
 	// absent flat out.
 	RateError *float64 `json:"rate_error_ratio,omitempty"`
+	OneWay    []OneWay `json:"one_way,omitempty"`
 
 	Responsiveness *Responsiveness `json:"responsiveness,omitempty"`
 }

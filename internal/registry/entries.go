@@ -82,6 +82,7 @@ func kernelTest(family, name string) string {
 
 		"engine native":         "trial/traffic.TestTCPEveryOpenerAndDirection",
 		"engine iperf3":         "trial/traffic.TestIperf3EveryOpenerAndDirection",
+		"engine xdp":            "registry.TestXDPCountsToThePacket",
 		"engine responsiveness": "trial/traffic.TestResponsivenessEveryOpenerAndDirection",
 
 		"prober echo": "trial/traffic.TestEchoEveryOpenerAndFamily",

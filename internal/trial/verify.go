@@ -55,6 +55,9 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 			return way{}, err
 		}
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset, CPUs: d.cpus[name]}
+		if end.Next, err = neighbor(ctx, l, name); err != nil {
+			return way{}, err
+		}
 		for _, lane := range p.Beside {
 			end.Beside = append(end.Beside, l.Address(lane.Slot, i, d.ip))
 		}
@@ -76,6 +79,19 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		}
 	}
 	return w, nil
+}
+
+// neighbor is the device that a node's own leads to; nil if nobody commands it.
+func neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
+	port, ok := l.Neighbor(name)
+	if !ok {
+		return nil, nil
+	}
+	n, err := l.Node(ctx, port.Node)
+	if err != nil || n.Agent == nil {
+		return nil, err
+	}
+	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: port.Port}, nil
 }
 
 // caveats say what the proof of the path lacks.

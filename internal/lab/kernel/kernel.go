@@ -8,6 +8,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 )
 
 // ErrUnsupported means conclusively impossible on this kernel.
@@ -27,6 +29,18 @@ type VethEnd struct {
 	Name string
 	PID  int
 	MTU  int
+}
+
+// Hop is where packets go first: the device they leave by, and the neighbour
+// there.
+type Hop struct {
+	Device   string
+	Index    int
+	Kind     string // such as "veth"; "device" is any without a name of its own
+	RxQueues int
+	Source   net.HardwareAddr // the device's own
+	Addr     netip.Addr       // of the neighbour
+	MAC      net.HardwareAddr // nil = not known now
 }
 
 // LinkCounters are a device's counters since it was made, from

@@ -33,6 +33,8 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUn
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }
+func NextHop(to netip.Addr) (Hop, error)                                { return Hop{}, ErrUnsupported }
+func Identity(dev string) (index int, kind string, err error)           { return 0, "", ErrUnsupported }
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error       { return ErrUnsupported }
 func RouteDevice(to netip.Addr) (string, error)                         { return "", ErrUnsupported }
 func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error { return ErrUnsupported }

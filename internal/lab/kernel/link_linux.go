@@ -120,6 +120,16 @@ func HardwareAddr(dev string) (net.HardwareAddr, error) {
 	return l.Attrs().HardwareAddr, nil
 }
 
+// Identity is a device's index and kind, such as "veth" or "device", which is
+// any without a name of its own.
+func Identity(dev string) (index int, kind string, err error) {
+	l, err := find(dev)
+	if err != nil {
+		return 0, "", explain(err, "look for device %s", dev)
+	}
+	return l.Attrs().Index, l.Type(), nil
+}
+
 // Exists reports whether there is a device of that name.
 func Exists(dev string) (bool, error) {
 	_, err := find(dev)

@@ -102,6 +102,42 @@ func RouteDevice(to netip.Addr) (string, error) {
 	return l.Attrs().Name, nil
 }
 
+// NextHop is where packets to an address go first. Its layer-2 address is
+// known only while the kernel remembers it: after packets were exchanged.
+func NextHop(to netip.Addr) (Hop, error) {
+	reportDetails()
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return Hop{}, explain(err, "look up route to %s", to)
+	}
+	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return Hop{}, explain(err, "look up route to %s", to)
+	}
+	a := l.Attrs()
+	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: a.NumRxQueues, Source: a.HardwareAddr, Addr: to}
+	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		h.Addr = gw.Unmap()
+	}
+	list, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(a.Index, familyOf(h.Addr)) })
+	if err != nil {
+		return Hop{}, explain(err, "list neighbours on %s", a.Name)
+	}
+	for _, n := range list {
+		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == h.Addr && n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0 {
+			h.MAC = n.HardwareAddr
+		}
+	}
+	return h, nil
+}
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
 // AddNeighbor fixes the layer-2 address of a neighbour, so that no packet
 // waits for address resolution.
 func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error {

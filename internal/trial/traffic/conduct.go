@@ -36,6 +36,8 @@ type request struct {
 	Port   int             `json:"port"`
 	CPUs   []int           `json:"cpus,omitempty"`
 	Load   record.Load     `json:"load"`
+
+	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
 }
 
 // way is one of the ways of a path: this end's address and the other's.

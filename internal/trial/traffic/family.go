@@ -21,6 +21,15 @@ type End struct {
 	Beside []netip.Addr // addresses on the other ways of the path; stream n takes way n-1 modulo their number
 	Offset int64        // ns: the node's monotonic clock minus the controller's
 	CPUs   []int        // allowed cores of the engine's processes; nil = all
+	Next   *Neighbor    // nil = not ours to command
+}
+
+// Neighbor is the device at the other end of an end's link, on a node that
+// has an agent.
+type Neighbor struct {
+	Node   string
+	Agent  host.Agent
+	Device string
 }
 
 // Conductor keeps the ends of one trial in step.

@@ -161,6 +161,11 @@ type endReport struct {
 	Details map[string]string `json:"details"`
 
 	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // of the engine of that name
+
+	// XDP: how long sampled packets took, if this end's clock told both times,
+	// and which boot of which machine the clock is of.
+	Delays []record.DelayCounts `json:"delays,omitempty"`
+	Boot   string               `json:"boot,omitempty"`
 }
 
 // flowReport is one end's half of a flow. Bytes and Ns are of the window.

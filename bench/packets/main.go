@@ -1,0 +1,280 @@
+// Program packets compares the xdp engine with other generators of small
+// packets, in interleaved pairs whose order is drawn, on local labs of this
+// machine: routed against iperf3 with its smallest datagrams, alone against
+// xdp-trafficgen where that is given, and its rate with the one asked for. It
+// prints tables for docs/performance.md; ratios are medians over pairs with
+// their interval. It needs root.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+func main() {
+	if handled, err := registry.Serve(os.Args[1:]); handled {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "packets %s: %v\n", os.Args[1], err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+type options struct {
+	pairs     int
+	length    time.Duration
+	seed      uint64
+	only      string
+	generator string // path of xdp-trafficgen
+	sink      string // path of xdp-bench
+	verbose   bool
+}
+
+func run(args []string, out, talk io.Writer) int {
+	o := options{}
+	flags := flag.NewFlagSet("packets", flag.ContinueOnError)
+	flags.SetOutput(talk)
+	flags.IntVar(&o.pairs, "pairs", 8, "pairs of each comparison, and runs of each rate")
+	flags.DurationVar(&o.length, "length", 2*time.Second, "of each measured run")
+	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
+	flags.StringVar(&o.only, "only", "routed,alone,rate", "parts to run")
+	flags.StringVar(&o.generator, "trafficgen", "", "xdp-trafficgen, which needs xdp-bench")
+	flags.StringVar(&o.sink, "xdp-bench", "", "xdp-bench, which drops what xdp-trafficgen sends")
+	flags.BoolVar(&o.verbose, "v", false, "print each run")
+	if flags.Parse(args) != nil || flags.NArg() > 0 || o.pairs < minPairs || (o.generator == "") != (o.sink == "") {
+		fmt.Fprintf(talk, "usage: packets [-pairs N≥%d] [-length D] [-only routed,alone,rate] [-trafficgen FILE -xdp-bench FILE] [-v]\n", minPairs)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b := &bench{options: o, out: out, talk: talk, draw: rand.New(rand.NewPCG(o.seed, 1))}
+	if err := b.run(ctx); err != nil {
+		fmt.Fprintln(talk, "packets:", err)
+		return 1
+	}
+	return 0
+}
+
+type bench struct {
+	options
+	out, talk io.Writer
+	draw      *rand.Rand
+}
+
+func (b *bench) run(ctx context.Context) error {
+	for _, part := range []struct {
+		name, topology string
+		do             func(context.Context, *lab.Lab) error
+	}{
+		{"routed", "forward", b.routed},
+		{"alone", "direct", b.alone},
+		{"rate", "forward", b.rate},
+	} {
+		if !slices.Contains(strings.Split(b.only, ","), part.name) {
+			continue
+		}
+		if err := b.on(ctx, part.topology, part.do); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
+
+// on does something on a lab on which real packets cross all links.
+func (b *bench) on(ctx context.Context, topology string, do func(context.Context, *lab.Lab) error) (err error) {
+	dir, err := os.MkdirTemp("", "packets-")
+	if err != nil {
+		return fmt.Errorf("create a folder for the lab: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	shape, err := lab.TopologyNamed(topology)
+	if err != nil {
+		return err
+	}
+	l, err := lab.Local{ID: "packets", Topology: shape, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}.Up(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		err = errors.Join(err, l.Close(down))
+	}()
+	var want []record.Setting
+	for _, link := range shape.Links {
+		for _, end := range link.Ends {
+			want = append(want, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
+		}
+	}
+	if err := l.Settle(ctx, want); err != nil {
+		return err
+	}
+	return do(ctx, l)
+}
+
+// load is flat out with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
+func (b *bench) load(ip int) record.Load {
+	l := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 46, Opener: "near", Port: 20000,
+		Warmup: 300 * time.Millisecond, Duration: b.length, Interval: 100 * time.Millisecond, Tag: fmt.Sprintf("packets %d", b.draw.Uint64())}
+	if ip == 6 {
+		l.PacketSize = 66
+	}
+	return l
+}
+
+// offered runs a load and returns what arrived per second, and the share that
+// was lost.
+func (b *bench) offered(ctx context.Context, l *lab.Lab, e traffic.Engine, load record.Load) (result, error) {
+	near, far, err := ends(ctx, l, load.IP)
+	if err != nil {
+		return result{}, err
+	}
+	t, err := e.Offer(ctx, near, far, load, clock{load})
+	if err != nil {
+		return result{}, fmt.Errorf("%s: %w", e.Name(), err)
+	}
+	r := result{traffic: t}
+	var sent, lost int64
+	for _, f := range t.Flows {
+		if f.Packets == nil || f.ReceiverNs <= 0 || f.SenderNs <= 0 {
+			return result{}, fmt.Errorf("%s: no count of packets", e.Name())
+		}
+		r.pps += float64(f.Packets.Received) / float64(f.ReceiverNs) * 1e9
+		r.sentPPS += float64(f.Packets.Sent) / float64(f.SenderNs) * 1e9
+		sent, lost = sent+f.Packets.Sent, lost+f.Packets.Lost
+		if f.Packets.Sent != f.Packets.Received+f.Packets.Lost {
+			return result{}, fmt.Errorf("%s: sent %d, received %d, lost %d", e.Name(), f.Packets.Sent, f.Packets.Received, f.Packets.Lost)
+		}
+	}
+	r.loss = float64(lost) / float64(max(sent, 1))
+	if b.verbose {
+		fmt.Fprintf(b.talk, "%-7s IPv%d: %.0f pps, loss %.4f %%, near %v far %v\n", e.Name(), load.IP, r.pps, 100*r.loss, t.Details["near.mode"], t.Ends)
+	}
+	return r, nil
+}
+
+type result struct {
+	pps, sentPPS, loss float64
+	traffic            *record.Traffic
+}
+
+// routed: through the router, against iperf3.
+func (b *bench) routed(ctx context.Context, l *lab.Lab) error {
+	fmt.Fprintf(b.out, "64-byte frames through a router (IPv6: 84), one flow, one way, flat out; %d pairs of %v\n\n", b.pairs, b.length)
+	fmt.Fprintln(b.out, "| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | loss | ratio | 95 % interval |")
+	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
+	for _, ip := range []int{4, 6} {
+		engines := [2]traffic.Engine{traffic.XDP{}, traffic.Iperf3{}}
+		var rates, losses [2][]float64
+		for range b.pairs {
+			for _, i := range b.draw.Perm(2) {
+				r, err := b.offered(ctx, l, engines[i], b.load(ip))
+				if err != nil {
+					return err
+				}
+				rates[i], losses[i] = append(rates[i], r.pps), append(losses[i], r.loss)
+			}
+		}
+		r := ratioOf(rates[0], rates[1])
+		fmt.Fprintf(b.out, "| %d | %.3f | %.3f %% | %.3f | %.2f %% | %.2f | %.2f – %.2f |\n", ip, median(rates[0])/1e6, 100*median(losses[0]),
+			median(rates[1])/1e6, 100*median(losses[1]), r.median, r.low, r.high)
+	}
+	fmt.Fprintln(b.out)
+	return nil
+}
+
+// alone: no router between, and the receiver drops in its driver.
+func (b *bench) alone(ctx context.Context, l *lab.Lab) error {
+	fmt.Fprintf(b.out, "The generator alone: one thread, no router, dropped in the receiver's driver; ours numbered, counted in order, one in 61 with its time; %d pairs of %v\n\n", b.pairs, b.length)
+	fmt.Fprintln(b.out, "| frames | xdp, Mpps | loss | xdp-trafficgen, Mpps (IPv6) | ratio | 95 % interval |")
+	fmt.Fprintln(b.out, "|---|---|---|---|---|---|")
+	for _, ip := range []int{4, 6} {
+		var rates [2][]float64
+		var losses []float64
+		for range b.pairs {
+			for _, i := range b.draw.Perm(2) {
+				if i == 1 {
+					if b.generator == "" {
+						continue
+					}
+					pps, err := b.peer(ctx, l)
+					if err != nil {
+						return err
+					}
+					rates[1] = append(rates[1], pps)
+					continue
+				}
+				r, err := b.offered(ctx, l, traffic.XDP{}, b.load(ip))
+				if err != nil {
+					return err
+				}
+				rates[0], losses = append(rates[0], r.pps), append(losses, r.loss)
+			}
+		}
+		fmt.Fprintf(b.out, "| %d bytes, IPv%d | %.2f | %.3f %% |", map[int]int{4: 64, 6: 84}[ip], ip, median(rates[0])/1e6, 100*median(losses))
+		if b.generator == "" {
+			fmt.Fprintln(b.out, " not given | – | – |")
+			continue
+		}
+		r := ratioOf(rates[0], rates[1])
+		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", median(rates[1])/1e6, r.median, r.low, r.high)
+	}
+	fmt.Fprintln(b.out)
+	return nil
+}
+
+// rate: what was sent against what was asked for, and the delay of frames on
+// their way through the router.
+func (b *bench) rate(ctx context.Context, l *lab.Lab) error {
+	fmt.Fprintf(b.out, "Rate through a router, IPv4, 64-byte frames; %d runs of %v each, medians (worst)\n\n", b.pairs, b.length)
+	fmt.Fprintln(b.out, "| asked, pps | error of the rate | loss | one-way delay, µs: p50 ≤ | p99 ≤ | frames in a burst |")
+	fmt.Fprintln(b.out, "|---|---|---|---|---|---|")
+	rates := []float64{10e3, 100e3, 500e3, 900e3, 1e6}
+	errs, losses, p50, p99 := map[float64][]float64{}, map[float64][]float64{}, map[float64][]float64{}, map[float64][]float64{}
+	burst := map[float64]string{}
+	for range b.pairs {
+		for _, i := range b.draw.Perm(len(rates)) {
+			pps := rates[i]
+			load := b.load(4)
+			load.RateBps = pps * 8 * 18
+			r, err := b.offered(ctx, l, traffic.XDP{}, load)
+			if err != nil {
+				return err
+			}
+			errs[pps] = append(errs[pps], r.sentPPS/pps-1)
+			losses[pps] = append(losses[pps], r.loss)
+			p50[pps] = append(p50[pps], quantile(r.traffic.OneWay, 0.5)/1e3)
+			p99[pps] = append(p99[pps], quantile(r.traffic.OneWay, 0.99)/1e3)
+			burst[pps] = between(r.traffic.Details["near.mode"], "bursts of ", ",")
+		}
+	}
+	for _, pps := range rates {
+		fmt.Fprintf(b.out, "| %.0f | %+.3f %% (%+.3f %%) | %.3f %% | %.1f | %.1f (%.1f) | %s |\n", pps, 100*median(errs[pps]), 100*worst(errs[pps]),
+			100*median(losses[pps]), median(p50[pps]), median(p99[pps]), slices.Max(p99[pps]), burst[pps])
+	}
+	fmt.Fprintln(b.out)
+	return nil
+}
+
+func between(s, after, before string) string {
+	_, s, _ = strings.Cut(s, after)
+	s, _, _ = strings.Cut(s, before)
+	return s
+}

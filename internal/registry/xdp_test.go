@@ -1,0 +1,243 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// frames is a load of the xdp engine: the smallest frames there are.
+func frames(ip int, direction string, streams int, pps float64) record.Load {
+	load := record.Load{Protocol: "udp", Direction: direction, Streams: streams, IP: ip, PacketSize: 46, Opener: "near", Port: 20000,
+		Duration: 600 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: fmt.Sprint("frames ", ip, direction, streams)}
+	if ip == 6 {
+		load.PacketSize = 66
+	}
+	load.RateBps = pps * 18 * 8
+	return load
+}
+
+// framesLab is a lab on which the engine works, or the test is skipped.
+func framesLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	l := labtest.Up(t, "forward", registry.LabParts())
+	near, far := labtest.Ends(t, l, 0, 4)
+	a := traffic.XDP{}.Check(labtest.Context(t), near, far, frames(4, record.Up, 1, 1000))
+	if a.State == check.No {
+		t.Skip("skip: the engine offers no such load here: " + a.Reason)
+	}
+	if a.State != check.Yes || a.Reason != "" {
+		t.Fatalf("check: got %v (%s), want a plain yes", a.State, a.Reason)
+	}
+	return l
+}
+
+func offerFrames(t *testing.T, l *lab.Lab, load record.Load) *record.Traffic {
+	t.Helper()
+	near, far := labtest.Ends(t, l, 0, load.IP)
+	got, err := traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestXDPCountsToThePacket: what was sent, what the router's devices counted,
+// and what arrived are the same, in every direction and through translation of
+// addresses.
+func TestXDPCountsToThePacket(t *testing.T) {
+	l := framesLab(t)
+	tests := []struct {
+		name string
+		nat  string
+		load record.Load
+	}{
+		{"IPv4 up", "off", frames(4, record.Up, 1, 20_000)},
+		{"IPv6 up", "off", frames(6, record.Up, 1, 20_000)},
+		{"IPv4 down, 7 flows", "off", frames(4, record.Down, 7, 20_000)},
+		{"IPv6 both, 3 flows", "off", frames(6, record.Both, 3, 20_000)},
+		{"IPv4 both, masquerade", "masquerade", frames(4, record.Both, 2, 10_000)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := l.Settle(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router", Value: tt.nat}}); err != nil {
+				t.Fatal(err)
+			}
+			before := routerPackets(t, l)
+			got := offerFrames(t, l, tt.load)
+			after := routerPackets(t, l)
+			for _, f := range got.Flows {
+				p := f.Packets
+				if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 || p.Reordered == nil || *p.Reordered != 0 {
+					t.Errorf("%s flow %d: got %+v, want all received, in order", f.Direction, f.Stream, *p)
+				}
+				if want := tt.load.RateBps / 8 / 18 * float64(f.SenderNs) / 1e9 / float64(len(got.Flows)); float64(p.Sent+p.Unsent) < want-12 || float64(p.Sent+p.Unsent) > want+12 {
+					t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream, p.Sent, p.Unsent, want)
+				}
+			}
+			if tt.load.Direction != record.Down {
+				agree(t, "client to router", got.Details["near.frames_sent"], after["lan"].RxPackets-before["lan"].RxPackets)
+				agree(t, "router to server", got.Details["far.frames_arrived"], after["wan"].TxPackets-before["wan"].TxPackets)
+			}
+			if tt.load.Direction != record.Up {
+				agree(t, "server to router", got.Details["far.frames_sent"], after["wan"].RxPackets-before["wan"].RxPackets)
+				agree(t, "router to client", got.Details["near.frames_arrived"], after["lan"].TxPackets-before["lan"].TxPackets)
+			}
+			for _, way := range got.OneWay {
+				if slices.ContainsFunc(way.Counts, func(c record.DelayCounts) bool { return c.Packets <= 0 || c.FromNs > int64(time.Second) }) {
+					t.Errorf("%s: delays %v, want counts of less than a second", way.Direction, way.Counts)
+				}
+			}
+			if want := map[bool]int{false: 1, true: 2}[tt.load.Direction == record.Both]; len(got.OneWay) != want {
+				t.Errorf("got delays of %d directions, want %d", len(got.OneWay), want)
+			}
+			detached(t, l)
+		})
+	}
+}
+
+func routerPackets(t *testing.T, l *lab.Lab) map[string]struct{ RxPackets, TxPackets uint64 } {
+	t.Helper()
+	c, err := l.Counters(labtest.Context(t), "router", "lan", "wan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]struct{ RxPackets, TxPackets uint64 }{}
+	for dev, n := range c {
+		out[dev] = struct{ RxPackets, TxPackets uint64 }{n.RxPackets, n.TxPackets}
+	}
+	return out
+}
+
+// agree: a device counts the load's frames and a few packets besides, such as
+// greetings.
+func agree(t *testing.T, where, frames string, counted uint64) {
+	t.Helper()
+	n, err := strconv.ParseUint(frames, 10, 64)
+	if err != nil || n == 0 || counted < n || counted > n+60 {
+		t.Errorf("%s: the device counted %d packets, want the load's %q and a few more (%v)", where, counted, frames, err)
+	}
+}
+
+// attached lists the devices that have an XDP program.
+func attached(t *testing.T, l *lab.Lab) []string {
+	t.Helper()
+	var out []string
+	for _, node := range []string{"client", "router", "server"} {
+		for line := range strings.Lines(labtest.Exec(t, l, node, "ip", "-o", "link", "show")) {
+			if f := strings.Fields(line); strings.Contains(line, "xdp") {
+				out = append(out, node+"."+strings.TrimRight(strings.Split(f[1], "@")[0], ":"))
+			}
+		}
+	}
+	return out
+}
+
+func detached(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	var left []string
+	for range 100 {
+		if left = attached(t, l); len(left) == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("devices with an XDP program after the load: %v, want none", left)
+}
+
+// TestXDPFindsPlantedLoss: the router drops the frames whose number is 7
+// modulo 8; exactly those are found lost.
+func TestXDPFindsPlantedLoss(t *testing.T) {
+	l := framesLab(t)
+	// Behind UDP's header stand the tag, and the number: its last bits are
+	// those of the datagram's 16th byte.
+	labtest.Exec(t, l, "router", "nft", "add table inet planted")
+	labtest.Exec(t, l, "router", "nft", "add chain inet planted forward { type filter hook forward priority 0; }")
+	labtest.Exec(t, l, "router", "nft", "add rule inet planted forward udp dport 20000 @th,125,3 7 drop")
+	for _, ip := range []int{4, 6} {
+		got := offerFrames(t, l, frames(ip, record.Up, 2, 20_000))
+		for _, f := range got.Flows {
+			p := f.Packets
+			if want := p.Sent / 8; p.Lost != want || p.Received != p.Sent-want || want == 0 {
+				t.Errorf("IPv%d, flow %d: sent %d, received %d, lost %d; want %d lost", ip, f.Stream, p.Sent, p.Received, p.Lost, want)
+			}
+		}
+	}
+}
+
+// TestXDPLeavesNothingWhenKilled kills what serves both ends, and the router's
+// device, in the middle of a load.
+func TestXDPLeavesNothingWhenKilled(t *testing.T) {
+	l := framesLab(t)
+	near, far := labtest.Ends(t, l, 0, 4)
+	resident := labtest.Descendants(os.Getpid())
+	load := frames(4, record.Up, 1, 1000)
+	load.Duration = time.Minute
+	begun := make(chan struct{})
+	failed := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), labtest.Time)
+	defer cancel()
+	go func() {
+		_, err := traffic.XDP{}.Offer(ctx, near, far, load, &labtest.Conductor{Length: load.Duration, Start: func() { close(begun) }})
+		failed <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-failed:
+		t.Fatal(err)
+	}
+	if got, want := attached(t, l), []string{"client.lan", "router.lan", "server.wan"}; !slices.Equal(got, want) {
+		t.Errorf("devices with an XDP program during the load: %v, want %v", got, want)
+	}
+	killed := 0
+	for _, pid := range labtest.Descendants(os.Getpid()) {
+		if !slices.Contains(resident, pid) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	if killed < 3 {
+		t.Errorf("killed %d processes, want those of three nodes", killed)
+	}
+	if err := <-failed; err == nil || ctx.Err() != nil {
+		t.Errorf("offer: got %v (%v), want an error soon", err, ctx.Err())
+	}
+	detached(t, l)
+}
+
+// TestXDPFallsBack: where the way to the other end carries no Ethernet frames,
+// the load is offered all the same, and the result says how.
+func TestXDPFallsBack(t *testing.T) {
+	l := framesLab(t)
+	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := labtest.Ends(t, l, path.Slot, 4)
+	load := frames(4, record.Up, 1, 1000)
+	got, err := traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := got.Flows[0].Packets; p.Sent == 0 || p.Sent != p.Received+p.Lost {
+		t.Errorf("got %+v, want sent = received + lost", *p)
+	}
+	if got.Engine != "xdp" || !strings.HasPrefix(got.Details["near.mode"], "no live frames") ||
+		!slices.ContainsFunc(got.Caveats, func(c record.Caveat) bool {
+			return c.Kind == "engine-fell-back" && strings.Contains(c.Text, "carries no Ethernet frames")
+		}) {
+		t.Errorf("got engine %s, mode %q and caveats %v, want it to say that it fell back", got.Engine, got.Details["near.mode"], got.Caveats)
+	}
+}

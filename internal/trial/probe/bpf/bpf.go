@@ -1,0 +1,165 @@
+// Package bpf holds the kernel-side programs of the small-packet engine and
+// loads them: frames that the kernel's test run sends ("live frames", Linux
+// 5.18) and that are counted in the driver where they arrive. Whatever it
+// makes hangs on descriptors of this process and ends with it.
+//
+// It speaks bpf(2) itself. The usual library would add 1.9 MB to an agent
+// that must stay under 8.
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+)
+
+//go:generate sh generate.sh
+
+// ErrUnsupported means conclusively impossible on this kernel, or with this
+// device.
+var ErrUnsupported = errors.New("not supported by this kernel")
+
+// Bounds of a load.
+const (
+	MaxFlows = 1024 // in each direction
+	Header   = 18   // bytes of UDP payload that every frame needs: see frame
+)
+
+// Phases of a load. A frame's number counts within its phase and flow.
+const (
+	Warmup = iota
+	Window
+	Cooldown
+	phases
+)
+
+// Tuple is where frames of a flow come from and go to.
+type Tuple struct{ From, To netip.AddrPort }
+
+// Load is what one end sends and receives. All flows share both addresses.
+type Load struct {
+	IP         int    // 4 or 6
+	Tag        uint32 // tells the load's frames from strays
+	PacketSize int    // IP length
+	DSCP       int
+	Send       []Tuple
+	Receive    []Tuple
+	Source     net.HardwareAddr // of frames sent
+	Next       net.HardwareAddr // where they go first
+	PPS        float64          // of all flows sent; 0 = flat out
+	Shared     bool             // the device has several receive queues
+}
+
+// Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent
+// from Begin, of the window from Start to End, of the cool-down until Stop.
+type Timeline struct{ Begin, Start, End, Stop int64 }
+
+// Sent is what was handed to the device so far.
+type Sent struct {
+	Flows  [][phases]uint32 // numbers used; they count modulo 2^32
+	Turned [phases + 1]int64
+}
+
+// Arrived is what was counted of a flow so far. The counts from Received to
+// Strange are of the window.
+type Arrived struct {
+	Next                                  uint64 // highest number seen + 1
+	Received, Lost, Duplicates, Reordered int64
+	Ancient                               int64 // too old to be told from a duplicate
+	Strange                               int64 // damaged numbers
+	Wrong                                 int64 // of another length, in all phases
+	All                                   int64 // of all phases
+	First, Last                           int64 // ns, when frames that have a time arrived
+	Contended                             int64 // not counted, because two queues brought one flow
+}
+
+// A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the
+// time it was sent or zero (8), the phase (2 bits) and the flow (14 bits);
+// then a pattern. All in the order of the wire.
+const (
+	ethernet = 14
+	udp      = 8
+)
+
+func (l Load) headers() int {
+	if l.IP == 6 {
+		return ethernet + 40 + udp
+	}
+	return ethernet + 20 + udp
+}
+
+// frame is the first frame of a flow, without its check sum of UDP.
+func (l Load) frame(t Tuple) []byte {
+	b := make([]byte, ethernet+l.PacketSize)
+	copy(b, l.Next)
+	copy(b[6:], l.Source)
+	ip, payload := b[ethernet:], b[l.headers():]
+	if l.IP == 6 {
+		binary.BigEndian.PutUint16(b[12:], 0x86dd)
+		ip[0], ip[1], ip[6], ip[7] = 6<<4|byte(l.DSCP>>2), byte(l.DSCP<<6), 17, 64
+		binary.BigEndian.PutUint16(ip[4:], uint16(l.PacketSize-40))
+		copy(ip[8:], t.From.Addr().AsSlice())
+		copy(ip[24:], t.To.Addr().AsSlice())
+	} else {
+		binary.BigEndian.PutUint16(b[12:], 0x0800)
+		ip[0], ip[1], ip[6], ip[8], ip[9] = 0x45, byte(l.DSCP<<2), 0x40, 64, 17 // do not fragment
+		binary.BigEndian.PutUint16(ip[2:], uint16(l.PacketSize))
+		copy(ip[12:], t.From.Addr().AsSlice())
+		copy(ip[16:], t.To.Addr().AsSlice())
+		binary.NativeEndian.PutUint16(ip[10:], ^fold(sum(ip[:20])))
+	}
+	header := b[l.headers()-udp:]
+	binary.BigEndian.PutUint16(header, t.From.Port())
+	binary.BigEndian.PutUint16(header[2:], t.To.Port())
+	binary.BigEndian.PutUint16(header[4:], uint16(udp+len(payload)))
+	binary.BigEndian.PutUint32(payload, l.Tag)
+	for i := Header; i < len(payload); i++ {
+		payload[i] = byte(i)
+	}
+	return b
+}
+
+// constant is the part of a frame's UDP check sum that does not change, in
+// the machine's byte order, which does not matter to the sum (RFC 1071).
+func (l Load) constant(frame []byte) uint32 {
+	addresses := frame[ethernet+12 : ethernet+20]
+	if l.IP == 6 {
+		addresses = frame[ethernet+8 : ethernet+40]
+	}
+	datagram := frame[l.headers()-udp:]
+	pseudo := append([]byte{0, 17}, datagram[4:6]...)
+	return uint32(fold(sum(addresses) + sum(pseudo) + sum(datagram)))
+}
+
+// sum adds the 16-bit words of b.
+func sum(b []byte) uint64 {
+	var s uint64
+	for ; len(b) > 1; b = b[2:] {
+		s += uint64(binary.NativeEndian.Uint16(b))
+	}
+	if len(b) > 0 {
+		s += uint64(binary.NativeEndian.Uint16([]byte{b[0], 0}))
+	}
+	return s
+}
+
+func fold(s uint64) uint16 {
+	for s > 0xffff {
+		s = s&0xffff + s>>16
+	}
+	return uint16(s)
+}
+
+// Delays are counted in buckets of 1/32 of an octave; the first 64 are of one
+// nanosecond.
+const delayBuckets = 1184
+
+// DelayBucket is the least delay, in ns, of the i-th bucket.
+func DelayBucket(i int) int64 {
+	if i < 64 {
+		return int64(i)
+	}
+	octave := i/32 - 1
+	return int64(i-octave*32) << octave
+}

@@ -1,0 +1,256 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// open loads a load's programs, or skips the test where that is not allowed.
+func open(t *testing.T, l Load) *Frames {
+	t.Helper()
+	f, err := Open(l, 0)
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("skip: needs root to load BPF programs")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// run lets a program judge one frame, as if a device had received it.
+func run(t *testing.T, f *Frames, frame []byte) (verdict uint32, out []byte) {
+	t.Helper()
+	out = make([]byte, 2000)
+	var p pins
+	defer p.Unpin()
+	attr := struct {
+		program, result, sizeIn, sizeOut uint32
+		in, out                          uint64
+		repeat, duration, ctxIn, ctxOut  uint32
+		ctxInAt, ctxOutAt                uint64
+		flags, cpu, batch, _             uint32
+	}{program: uint32(f.program), sizeIn: uint32(len(frame)), in: p.at(frame), sizeOut: uint32(len(out)), out: p.at(out), repeat: 1}
+	if _, err := call(cmdTestRun, &attr); err != nil {
+		t.Fatal(err)
+	}
+	return attr.result, out[:attr.sizeOut]
+}
+
+// numbered is a frame of the window with a number.
+func numbered(l Load, t Tuple, flow, phase int, seq uint32) []byte {
+	b := l.frame(t)
+	payload := b[l.headers():]
+	binary.BigEndian.PutUint32(payload[4:], seq)
+	binary.BigEndian.PutUint16(payload[16:], uint16(phase<<14|flow))
+	return b
+}
+
+// TestArrivalsAreCountedExactly gives the receiving program known sequences:
+// what it counts must be what was done to them.
+func TestArrivalsAreCountedExactly(t *testing.T) {
+	span := func(from, to uint32) (out []uint32) {
+		for i := from; i != to; i++ {
+			out = append(out, i)
+		}
+		return out
+	}
+	join := func(parts ...[]uint32) (out []uint32) {
+		for _, p := range parts {
+			out = append(out, p...)
+		}
+		return out
+	}
+	const memory = 4096 * 32
+	tests := []struct {
+		name string
+		seqs []uint32
+		want Arrived
+	}{
+		{"in order", span(0, 100), Arrived{Next: 100, Received: 100}},
+		{"lost", join(span(0, 10), span(13, 20)), Arrived{Next: 20, Received: 17, Lost: 3}},
+		{"lost at the beginning", span(5, 10), Arrived{Next: 10, Received: 5, Lost: 5}},
+		{"late", join(span(0, 10), span(12, 20), []uint32{10, 11}), Arrived{Next: 20, Received: 20, Reordered: 2}},
+		{"twice", join(span(0, 10), []uint32{3, 9, 9}), Arrived{Next: 10, Received: 10, Duplicates: 3}},
+		{"late twice", join(span(0, 10), []uint32{12, 10, 10}), Arrived{Next: 13, Received: 12, Lost: 1, Reordered: 1, Duplicates: 1}},
+		{"a long gap", join(span(0, 40), []uint32{3 * memory, 3*memory - 1, 7}), Arrived{Next: 3*memory + 1, Received: 42, Lost: 3*memory - 41, Reordered: 1, Ancient: 1}},
+		{"as old as can be told", []uint32{memory - 1, 0, 0}, Arrived{Next: memory, Received: 2, Lost: memory - 2, Reordered: 1, Duplicates: 1}},
+		{"older", []uint32{memory, 0}, Arrived{Next: memory + 1, Received: 1, Lost: memory, Ancient: 1}},
+		{"damaged", []uint32{0, 1 << 31, 1}, Arrived{Next: 2, Received: 2, Strange: 1}},
+	}
+	for _, ip := range []int{4, 6} {
+		for _, shared := range []bool{false, true} {
+			for _, tt := range tests {
+				l, tuple := testLoad(ip)
+				l.Receive, l.Send, l.Shared = l.Send, nil, shared
+				f := open(t, l)
+				for _, n := range tt.seqs {
+					if verdict, _ := run(t, f, numbered(l, tuple, 0, Window, n)); verdict != 1 {
+						t.Fatalf("IPv%d, %s: verdict %d on number %d, want drop (1)", ip, tt.name, verdict, n)
+					}
+				}
+				got, err := f.Arrived()
+				if err != nil {
+					t.Fatal(err)
+				}
+				tt.want.All = int64(len(tt.seqs))
+				if diff := cmp.Diff([]Arrived{tt.want}, got); diff != "" {
+					t.Errorf("IPv%d, shared %v, %s (-want +got):\n%s", ip, shared, tt.name, diff)
+				}
+				f.Close()
+			}
+		}
+	}
+}
+
+// TestNumbersGoOnBeyond32Bits: the receiver counts past the number's width.
+func TestNumbersGoOnBeyond32Bits(t *testing.T) {
+	l, tuple := testLoad(4)
+	l.Receive, l.Send = l.Send, nil
+	f := open(t, l)
+	n := uint32(0)
+	for range 9 {
+		run(t, f, numbered(l, tuple, 0, Window, n))
+		n += 1 << 29
+	}
+	got, err := f.Arrived()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Arrived{{Next: 1<<32 + 1, Received: 9, Lost: 1<<32 + 1 - 9, All: 9}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestStrangersPass: what is not of this load goes on to the network stack.
+func TestStrangersPass(t *testing.T) {
+	for _, ip := range []int{4, 6} {
+		l, tuple := testLoad(ip)
+		l.Receive, l.Send = l.Send, nil
+		at := l.headers()
+		spoil := func(offset int, to byte) []byte {
+			b := numbered(l, tuple, 0, Window, 1)
+			b[offset] = to
+			return b
+		}
+		f := open(t, l)
+		for name, b := range map[string][]byte{
+			"another tag":         spoil(at, 9),
+			"another source":      spoil(at-udp-5, 99),
+			"another port":        spoil(at-udp+1, 77),
+			"another protocol":    spoil(map[int]int{4: 23, 6: 20}[ip], 6),
+			"another flow":        spoil(at+17, 5),
+			"another kind":        spoil(13, 6),
+			"a fragment, if IPv4": spoil(map[int]int{4: 21, 6: 12}[ip], 3),
+			"too short":           numbered(l, tuple, 0, Window, 1)[:at+10],
+		} {
+			if verdict, _ := run(t, f, b); verdict != 2 {
+				t.Errorf("IPv%d, %s: verdict %d, want pass (2)", ip, name, verdict)
+			}
+		}
+		if verdict, _ := run(t, f, append(spoil(ethernet+map[int]int{4: 3, 6: 5}[ip], 200), make([]byte, 200)...)); verdict != 1 {
+			t.Errorf("IPv%d, another length: verdict %d, want drop (1)", ip, verdict)
+		}
+		run(t, f, numbered(l, tuple, 0, Warmup, 0))
+		run(t, f, numbered(l, tuple, 0, Cooldown, 0))
+		got, err := f.Arrived()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]Arrived{{Wrong: 1, All: 2}}, got); diff != "" {
+			t.Errorf("IPv%d (-want +got):\n%s", ip, diff)
+		}
+	}
+}
+
+// TestFramesAreWrittenWhole gives the sending program a page full of garbage:
+// what it makes of it is a whole frame, with right check sums and the next
+// number of its flow, and the receiving program counts it.
+func TestFramesAreWrittenWhole(t *testing.T) {
+	for _, ip := range []int{4, 6} {
+		for _, pps := range []float64{0, 1e9} {
+			l, tuple := testLoad(ip)
+			second := tuple
+			second.From = netipPort(second.From, 40777)
+			l.Send, l.PPS = []Tuple{tuple, second}, pps
+			f := open(t, l)
+			r := l
+			r.Send, r.Receive = nil, l.Send
+			sink := open(t, r)
+			now := clock(t)
+			s := &f.state
+			s.Begin, s.Start, s.End, s.Stop, s.Next = uint64(now), uint64(now), 1<<62, 1<<62, uint64(now)
+			if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
+				t.Fatal(err)
+			}
+			const frames = 130
+			stamped := 0
+			for i := range frames {
+				garbage := make([]byte, l.PacketSize+ethernet)
+				for j := range garbage {
+					garbage[j] = 0xa5
+				}
+				_, b := run(t, f, garbage)
+				want := numbered(l, l.Send[i%2], i%2, Window, uint32(i/2))
+				at := l.headers()
+				if binary.BigEndian.Uint64(b[at+8:]) > 0 {
+					stamped++
+				}
+				if n := add(b[at-udp:], pseudo(b, ip)); n != 0xffff {
+					t.Fatalf("IPv%d, frame %d: sum of UDP %#x, want 0xffff", ip, i, n)
+				}
+				copy(want[at+8:at+16], b[at+8:])
+				copy(want[at-2:at], b[at-2:])
+				if diff := cmp.Diff(want, b); diff != "" {
+					t.Fatalf("IPv%d, frame %d (-want +got):\n%s", ip, i, diff)
+				}
+				if verdict, _ := run(t, sink, b); verdict != 1 {
+					t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", ip, i, verdict)
+				}
+			}
+			if want := (frames + stampEvery - 1) / stampEvery; stamped != want {
+				t.Errorf("IPv%d: %d frames with a time, want %d", ip, stamped, want)
+			}
+			got, err := sink.Arrived()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, a := range got {
+				if a.Received != frames/2 || a.Lost != 0 || a.Next != frames/2 {
+					t.Errorf("IPv%d, flow %d: got %+v, want %d received", ip, i, a, frames/2)
+				}
+			}
+			sent, err := f.Sent()
+			if err != nil || sent.Flows[1][Window] != frames/2 || sent.Turned[Window] < now {
+				t.Errorf("IPv%d: sent %+v, %v, want %d of each flow", ip, sent, err, frames/2)
+			}
+			delays, early, err := sink.Delays()
+			n := int64(0)
+			for _, d := range delays {
+				n += d
+			}
+			if err != nil || early != 0 || n != int64(stamped) {
+				t.Errorf("IPv%d: %d delays and %d early, %v, want %d", ip, n, early, err, stamped)
+			}
+		}
+	}
+}
+
+func clock(t *testing.T) int64 {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return ts.Nano()
+}

@@ -1,0 +1,226 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+)
+
+// XDP is the load generator for small packets: the sender's kernel makes
+// frames in its driver's receive path and sends them, and the receiver's
+// driver counts them before they become packets of its network stack. Its
+// node half needs Linux and the right to load BPF programs. Where a device
+// cannot take frames so, the load is offered by sendmmsg, and the result says
+// so.
+type XDP struct{}
+
+// Name is "xdp".
+func (XDP) Name() string { return "xdp" }
+
+// maxFramePacket is the largest packet that one frame of live frames is made
+// for: 1518 bytes with Ethernet's header and check sequence.
+const maxFramePacket = 1500
+
+// Check asks both nodes; a load that is impossible anywhere is answered
+// without them.
+func (x XDP) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
+	if a := checkFrames(load); a.State != check.Yes {
+		return a
+	}
+	return checkNodes(ctx, x.verb(), near, far, load)
+}
+
+func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
+
+// checkFrames judges what depends on no machine.
+func checkFrames(load record.Load) check.Answer {
+	if load.Protocol != "udp" {
+		return check.Not("protocol %s: its frames carry udp", load.Protocol)
+	}
+	if load.IP != 4 && load.IP != 6 {
+		return check.Not("IP version %d: want 4 or 6", load.IP)
+	}
+	if load.Streams < 1 || load.Streams > bpf.MaxFlows {
+		return check.Not("%d flows each way: want 1 to %d", load.Streams, bpf.MaxFlows)
+	}
+	if least := packetOverhead(load.IP) + bpf.Header; load.PacketSize < least || load.PacketSize > maxFramePacket {
+		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP, least, maxFramePacket)
+	}
+	if load.DSCP < 0 || load.DSCP > maxDSCP {
+		return check.Not("DSCP %d: want 0 to %d", load.DSCP, maxDSCP)
+	}
+	switch {
+	case load.UDPMode == record.UDPCount || load.Trains != "":
+		return check.Not("its frames are sent and counted one by one, always")
+	case load.Verify:
+		return check.Not("content is not verified: what arrives is counted in the driver and dropped")
+	case load.Tunnels > 1:
+		return check.Not("%d tunnels: all its frames leave by one device", load.Tunnels)
+	}
+	return check.OK()
+}
+
+// Offer runs the load and joins what both ends counted.
+func (x XDP) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+	if a := checkFrames(load); a.State != check.Yes {
+		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
+	}
+	for i, end := range []End{near, far} {
+		a, err := x.ask(ctx, end, []End{far, near}[i], load)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case a.State == check.No:
+			return nil, fmt.Errorf("send frames at %s: %s", end.Node, a.Reason)
+		case a.Reason != "":
+			return x.fallBack(ctx, near, far, load, c, end.Node+": "+a.Reason)
+		}
+	}
+	release, prepared, err := x.prepareNeighbors(ctx, near, far, load)
+	defer release()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := runConducted(ctx, x.verb(), near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	t, err := x.join(raw, near, far, load)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range prepared {
+		t.Details[k] = v
+	}
+	return t, nil
+}
+
+// ask has a node look at the way to the other end.
+func (x XDP) ask(ctx context.Context, end, other End, load record.Load) (a check.Answer, err error) {
+	q := request{Check: true, Addr: end.Addr, Peer: other.Target, Load: load}
+	err = end.Agent.Invoke(ctx, x.verb(), q, &a)
+	if errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb) {
+		return check.Not("%v", err), nil
+	}
+	return a, err
+}
+
+// fallBack offers the load as the native engine does: by sendmmsg.
+func (x XDP) fallBack(ctx context.Context, near, far End, load record.Load, c Conductor, why string) (*record.Traffic, error) {
+	t, err := Native{}.Offer(ctx, near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	t.Engine = x.Name()
+	for _, side := range []string{"near", "far"} {
+		t.Details[side+".mode"] = "no live frames; " + t.Details[side+".mode"]
+	}
+	t.Caveats = append(t.Caveats, record.Caveat{Kind: "engine-fell-back",
+		Text: "the load was offered by sendmmsg and received by sockets: " + why})
+	return t, nil
+}
+
+// offers says whether an end of a load sends.
+func offers(load record.Load, side string) bool {
+	return load.Direction == record.Both || (load.Direction == record.Up) == (side == "near")
+}
+
+// prepareNeighbors makes the devices that senders' frames enter take them,
+// until release is called: a virtual link drops them silently where its other
+// end has neither a program nor GRO.
+func (x XDP) prepareNeighbors(ctx context.Context, near, far End, load record.Load) (release func(), details map[string]string, err error) {
+	details = map[string]string{}
+	var held []host.Session
+	release = func() {
+		for _, s := range held {
+			letGo(s)
+		}
+	}
+	for side, pair := range map[string][2]End{"near": {near, far}, "far": {far, near}} {
+		n := pair[0].Next
+		if n == nil || !offers(load, side) || n.Node == pair[1].Node {
+			continue // the other end prepares its own
+		}
+		s, err := x.prepareNeighbor(ctx, n)
+		if err != nil {
+			return release, details, fmt.Errorf("prepare %s of %s to take frames: %w", n.Device, n.Node, err)
+		}
+		held = append(held, s)
+		details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets everything pass, gone with the load", n.Node, n.Device)
+	}
+	return release, details, nil
+}
+
+func (x XDP) prepareNeighbor(ctx context.Context, n *Neighbor) (host.Session, error) {
+	octx, cancel := context.WithTimeout(ctx, setUp)
+	defer cancel()
+	s, err := n.Agent.Open(octx, x.verb(), request{Neighbor: n.Device})
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(octx, func() { s.Close() })
+	defer stop()
+	if err := s.Recv(&message{}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// letGo ends a session and waits until the node has undone what it held.
+func letGo(s host.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s.Finish()
+	for host.Await(ctx, s, nil) == nil {
+	}
+	s.Close()
+}
+
+// join closes the accounts, and keeps the delays that one clock told.
+func (x XDP) join(raw [2][]json.RawMessage, near, far End, load record.Load) (*record.Traffic, error) {
+	var reports [2]endReport
+	for i, end := range []End{near, far} {
+		var err error
+		if reports[i], err = readEndReport(raw[i]); err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+		reports[i].shift(-end.Offset)
+		reports[i].Usage.Node = end.Node
+	}
+	t, err := joinNative(load, reports)
+	if err != nil {
+		return nil, err
+	}
+	t.Engine = x.Name()
+	for i := range t.Flows {
+		t.Flows[i].Packets.Gaps = nil // the driver counts no runs
+	}
+	for i, direction := range []string{record.Down, record.Up} {
+		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
+			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
+		}
+	}
+	return t, nil
+}
+
+// ratePPS is the load's rate in one direction, all flows together; 0 is flat
+// out. A rate is of the UDP payload of all streams, both directions together.
+func ratePPS(load record.Load) float64 {
+	bits := 8 * float64(load.PacketSize-packetOverhead(load.IP))
+	if load.Direction == record.Both {
+		bits *= 2
+	}
+	return load.RateBps / bits
+}
+
+// xdpDrain is how long after the senders' end frames may still arrive.
+const xdpDrain = 10 * time.Millisecond
