@@ -53,7 +53,7 @@ func command(ctx context.Context, n *lab.Node, args ...string) ([]byte, error) {
 // serveIRTT starts irtt's server on the far node. It lives as long as the
 // session.
 func serveIRTT(ctx context.Context, b *bench) (host.Session, error) {
-	s, err := b.far.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: []string{"irtt", "server", "-b", b.addr[1].String() + ":2112"}})
+	s, err := b.far.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: []string{"irtt", "server", "-i", "0", "-b", b.addr[1].String() + ":2112"}})
 	if err != nil {
 		return nil, fmt.Errorf("start irtt's server: %w", err)
 	}
