@@ -79,9 +79,13 @@ func checkNative(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// checkDescriptors: while connections are made, each is open twice.
+// checkDescriptors: each flow has a socket, and while connections are made
+// each of these is open twice.
 func checkDescriptors(load record.Load) check.Answer {
-	need, limit := uint64(2*len(flowsOf(load))+64), unix.Rlimit{}
+	need, limit := uint64(len(flowsOf(load))+64), unix.Rlimit{}
+	if load.Protocol == "tcp" {
+		need *= 2
+	}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return check.CouldNotTell("read the limit of open files: %v", err)
 	}
