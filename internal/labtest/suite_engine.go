@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -182,6 +183,63 @@ func living(t *testing.T, l *lab.Lab) string {
 	slices.Sort(names)
 	fmt.Fprintf(&b, "processes: %s\n", strings.Join(names, " "))
 	return b.String()
+}
+
+// CountersAgree holds the accounts of a UDP load without warm-up to what the
+// far node's device counted: each packet of the window is one there, and what
+// else it saw are each flow's greetings and farewells.
+func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
+	t.Helper()
+	const beside, ofEach = 32, 20
+	near, far := Ends(t, l, 0, load.IP)
+	before := receivedPackets(t, l)
+	got, err := e.Offer(Context(t), near, far, load, cold{&Conductor{Length: load.Duration}})
+	if err != nil {
+		t.Fatalf("offer: %v", err)
+	}
+	counted, arrived := receivedPackets(t, l)-before, int64(0)
+	for _, f := range got.Flows {
+		p := f.Packets
+		arrived += p.Received
+		if p.Sent != p.Received+p.Lost {
+			t.Errorf("flow %d: sent %d, received %d, lost %d; want sent = received + lost", f.Stream, p.Sent, p.Received, p.Lost)
+		}
+	}
+	if most := arrived + beside + ofEach*int64(load.Streams); counted < arrived || counted > most || arrived < 1000 {
+		t.Errorf("the device received %d packets, the engine %d in the window; want from that to %d", counted, arrived, most)
+	}
+}
+
+// cold is a conductor without warm-up.
+type cold struct{ *Conductor }
+
+// Ready implements traffic.Conductor.
+func (c cold) Ready(ctx context.Context) (record.Window, error) {
+	w, err := c.Conductor.Ready(ctx)
+	w.Begin = w.Start
+	return w, err
+}
+
+// receivedPackets is what the far node's device counted.
+func receivedPackets(t *testing.T, l *lab.Lab) int64 {
+	t.Helper()
+	const packets = 2 // field of /proc/net/dev
+	device := l.Topology.Links[len(l.Topology.Links)-1].Ends
+	port := device[0].Port
+	if device[1].Node == l.Topology.Far {
+		port = device[1].Port
+	}
+	for line := range strings.Lines(Exec(t, l, l.Topology.Far, "cat", "/proc/net/dev")) {
+		if f := strings.Fields(line); len(f) > packets && f[0] == port+":" {
+			n, err := strconv.ParseInt(f[packets], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("node %s has no device %s", l.Topology.Far, port)
+	return 0
 }
 
 // accounts: every flow of the load is there, and its numbers add up.

@@ -1,10 +1,12 @@
 package registry_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -12,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 func TestHosts(t *testing.T) {
@@ -155,6 +158,30 @@ func TestEngines(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestCountersAgreeWithTheEngine: real packets on all links, in both modes.
+func TestCountersAgreeWithTheEngine(t *testing.T) {
+	t.Parallel()
+	l := labtest.Up(t, "forward", registry.LabParts())
+	var wire []record.Setting
+	for _, link := range l.Topology.Links {
+		for _, end := range link.Ends {
+			wire = append(wire, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
+		}
+	}
+	if err := l.Settle(labtest.Context(t), wire); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{record.UDPExact, record.UDPCount} {
+		for _, flows := range []int{2, 100} {
+			t.Run(fmt.Sprintf("%s, %d flows", mode, flows), func(t *testing.T) {
+				load := labtest.Loads()["udp 20M"]
+				load.UDPMode, load.Streams, load.PacketSize, load.Duration = mode, flows, 200, 500*time.Millisecond
+				labtest.CountersAgree(t, l, traffic.Native{}, load)
+			})
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ type udpRelay struct {
 	front *net.UDPConn
 	back  *net.UDPAddr
 	wait  sync.WaitGroup
+	loses bool // and harms in no other way; set before there are packets
 
 	mu                               sync.Mutex
 	conns                            []*net.UDPConn
@@ -97,11 +98,11 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	case r.seen%10 == 0:
 		r.lost++
 		return held
-	case r.seen%21 == 0 && held == nil:
+	case r.seen%21 == 0 && held == nil && !r.loses:
 		return append([]byte(nil), b...)
 	}
 	way.Write(b)
-	if r.seen%15 == 1 {
+	if r.seen%15 == 1 && !r.loses {
 		r.duplicated++
 		way.Write(b)
 	}

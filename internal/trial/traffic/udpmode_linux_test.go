@@ -91,6 +91,34 @@ func TestUDPCountModeAgreesWithExact(t *testing.T) {
 	}
 }
 
+// TestUDPCountModeFindsEveryLoss: what a path loses is found by count, to the
+// packet.
+func TestUDPCountModeFindsEveryLoss(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed
+	load := udpLoad(2, record.Up, "near", 300, 5000)
+	load.Port, load.UDPMode = freePort(t), record.UDPCount
+	relay := newUDPRelay(t, load.Port)
+	relay.loses = true
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent, lost int64
+	for _, f := range got.Flows {
+		p := f.Packets
+		if p.Sent != p.Received+p.Lost {
+			t.Errorf("stream %d: %+v", f.Stream, p)
+		}
+		sent, lost = sent+p.Sent, lost+p.Lost
+	}
+	relay.mu.Lock()
+	defer relay.mu.Unlock()
+	if sent != relay.seen || lost != relay.lost || lost == 0 {
+		t.Errorf("sent %d, lost %d; the relay saw %d and lost %d", sent, lost, relay.seen, relay.lost)
+	}
+}
+
 // TestUDPManyFlows: more flows than threads, in both modes, both ways, from
 // either side.
 func TestUDPManyFlows(t *testing.T) {
