@@ -45,7 +45,7 @@ func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(p
 	if err != nil {
 		return nil, err
 	}
-	way := wayTo(q.Peer, q.Load.Verify, len(keys) > ownThreads)
+	way := wayTo(q.Peer, q.Load.Verify, len(keys), len(allowedCPUs()))
 	shared := newTCPBuffers(q)
 	for i, c := range conns {
 		f, err := newTCPFlow(c, q, i, keys[i], way)

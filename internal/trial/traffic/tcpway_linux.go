@@ -24,10 +24,15 @@ type tcpWay struct {
 	polled bool
 }
 
+// calmThreads is up to how many streams per core a timer and a pipe for each
+// still cost less than they save: with more, threads that come and go by their
+// own clocks are in each other's way.
+const calmThreads = 2
+
 // wayTo chooses by what the device to the other end leaves to the kernel.
 // What is unknown is taken for a device that helps.
-func wayTo(to netip.Addr, verify, pool bool) tcpWay {
-	w := tcpWay{verify: verify, pool: pool}
+func wayTo(to netip.Addr, verify bool, flows, cores int) tcpWay {
+	w := tcpWay{verify: verify, pool: flows > ownThreads}
 	dev, err := kernel.RouteDevice(to)
 	if err != nil {
 		return w
@@ -36,18 +41,18 @@ func wayTo(to netip.Addr, verify, pool bool) tcpWay {
 	if err != nil {
 		return w
 	}
-	return w.with(features, to)
+	return w.with(features, to, flows <= calmThreads*cores)
 }
 
-func (w tcpWay) with(features map[string]bool, to netip.Addr) tcpWay {
+func (w tcpWay) with(features map[string]bool, to netip.Addr, calm bool) tcpWay {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {
 		segments = "tx-tcp6-segmentation"
 	}
 	whole, known := features[segments]
-	w.gift = known && !whole && !w.verify && !w.pool
+	w.gift = known && !whole && !w.verify && !w.pool && calm
 	joins, known := features["rx-gro"]
-	w.polled = known && !joins
+	w.polled = known && !joins && (w.pool || calm)
 	return w
 }
 

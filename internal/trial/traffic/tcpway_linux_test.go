@@ -19,17 +19,19 @@ func TestTCPWayFollowsTheDevice(t *testing.T) {
 		way      tcpWay
 		features map[string]bool
 		to       string
+		crowded  bool
 		want     tcpWay
 	}{
-		{"a device that cuts and joins", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", tcpWay{}},
-		{"as on a wire", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", tcpWay{gift: true, polled: true}},
-		{"as on a wire, IPv6 only", tcpWay{}, map[string]bool{whole: true, whole6: false, joins: true}, "2001:2::1", tcpWay{gift: true}},
-		{"verified content changes", tcpWay{verify: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", tcpWay{verify: true, polled: true}},
-		{"a pool writes", tcpWay{pool: true}, map[string]bool{whole: false}, "198.18.0.1", tcpWay{pool: true}},
-		{"unknown", tcpWay{}, nil, "198.18.0.1", tcpWay{}},
+		{"a device that cuts and joins", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", false, tcpWay{}},
+		{"as on a wire", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false, tcpWay{gift: true, polled: true}},
+		{"the same with many streams", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{}},
+		{"as on a wire, IPv6 only", tcpWay{}, map[string]bool{whole: true, whole6: false, joins: true}, "2001:2::1", false, tcpWay{gift: true}},
+		{"verified content changes", tcpWay{verify: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false, tcpWay{verify: true, polled: true}},
+		{"a pool writes", tcpWay{pool: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{pool: true, polled: true}},
+		{"unknown", tcpWay{}, nil, "198.18.0.1", false, tcpWay{}},
 	}
 	for _, tt := range tests {
-		if got := tt.way.with(tt.features, netip.MustParseAddr(tt.to)); got != tt.want {
+		if got := tt.way.with(tt.features, netip.MustParseAddr(tt.to), !tt.crowded); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
