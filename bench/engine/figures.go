@@ -131,7 +131,7 @@ func (r result) row(c comparison) string {
 			column(0, func(f figures) float64 { return float64(f.kernelMemory) / float64(f.flows) / 1e3 }))
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer, short(m), short(all[k]), short(all[len(all)-1-k]),
-		short(column(0, value)), short(column(1, value)), c.of.unit, loss, memory, bound(c, c.safe), bound(c, c.moon), verdict(c, m))
+		short(column(0, value)), short(column(1, value)), c.of.unit, loss, memory, bound(c, c.safe), bound(c, c.moon), verdict(c, all[k], m, all[len(all)-1-k]))
 }
 
 func bound(c comparison, v float64) string {
@@ -141,14 +141,23 @@ func bound(c comparison, v float64) string {
 	return "≥ " + short(v)
 }
 
-// verdict compares the median with both figures.
-func verdict(c comparison, m float64) string {
-	reaches := func(v float64) bool { return c.of.lower && m <= v || !c.of.lower && m >= v }
-	switch {
-	case reaches(c.moon):
-		return "moonshot"
-	case reaches(c.safe):
-		return "safe"
+// verdict says which figure the whole interval reaches, or else the median.
+func verdict(c comparison, low, m, high float64) string {
+	worst := low
+	if c.of.lower {
+		worst = high
+	}
+	for _, of := range []struct {
+		v    float64
+		word string
+	}{{worst, ""}, {m, " by the median only"}} {
+		reaches := func(bound float64) bool { return c.of.lower && of.v <= bound || !c.of.lower && of.v >= bound }
+		switch {
+		case reaches(c.moon):
+			return "moonshot" + of.word
+		case reaches(c.safe):
+			return "safe" + of.word
+		}
 	}
 	return "missed"
 }

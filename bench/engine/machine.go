@@ -11,8 +11,9 @@ import (
 
 // machine describes this one in words.
 func machine() string {
-	return fmt.Sprintf("%s, %d cores of %s, %s GB, Linux %s, %s (%s), %s", time.Now().Format("2 January 2006"), runtime.NumCPU(),
-		after("/proc/cpuinfo", "model name"), gigabytes(), first("/proc/sys/kernel/osrelease"), hypervisor(), spectre(), runtime.Version())
+	return fmt.Sprintf("%s, %d cores of %s, %s GB, Linux %s, %s (%s), %s, load average %s before the first run", time.Now().Format("2 January 2006"), runtime.NumCPU(),
+		after("/proc/cpuinfo", "model name"), gigabytes(), first("/proc/sys/kernel/osrelease"), hypervisor(), spectre(), runtime.Version(),
+		strings.Fields(first("/proc/loadavg") + " unknown")[0])
 }
 
 func first(file string) string {

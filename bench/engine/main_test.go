@@ -40,14 +40,18 @@ func TestRow(t *testing.T) {
 		r.runs[0] = append(r.runs[0], figures{value: float64(10 + i)})
 		r.runs[1] = append(r.runs[1], figures{value: 10})
 	}
+	up, down := quantity{unit: "u", scale: 1}, quantity{unit: "u", scale: 1, lower: true}
 	for _, tt := range []struct {
 		c    comparison
 		want []string
 	}{
-		{comparison{name: "a", of: quantity{unit: "u", scale: 1}, safe: 1.2, moon: 1.3}, []string{"| 1.3 |", "1.0–1.6", "13.0, 10.0 u", "≥ 1.2", "moonshot"}},
-		{comparison{name: "a", of: quantity{unit: "u", scale: 1}, safe: 1.2, moon: 1.4}, []string{"| safe |"}},
-		{comparison{name: "a", of: quantity{unit: "u", scale: 1}, safe: 2, moon: 3}, []string{"| missed |"}},
-		{comparison{name: "a", of: quantity{unit: "u", scale: 1, lower: true}, safe: 1.5, moon: 1}, []string{"≤ 1.5", "| safe |"}},
+		{comparison{name: "a", of: up, safe: .9, moon: 1}, []string{"| 1.3 |", "1.0–1.6", "13.0, 10.0 u", "≥ 0.9", "| moonshot |"}},
+		{comparison{name: "a", of: up, safe: .9, moon: 1.1}, []string{"| safe |"}},
+		{comparison{name: "a", of: up, safe: 1.2, moon: 1.3}, []string{"| moonshot by the median only |"}},
+		{comparison{name: "a", of: up, safe: 1.2, moon: 1.4}, []string{"| safe by the median only |"}},
+		{comparison{name: "a", of: up, safe: 2, moon: 3}, []string{"| missed |"}},
+		{comparison{name: "a", of: down, safe: 1.6, moon: 1}, []string{"≤ 1.6", "| safe |"}},
+		{comparison{name: "a", of: down, safe: 1.5, moon: 1}, []string{"| safe by the median only |"}},
 	} {
 		for _, want := range tt.want {
 			if got := r.row(tt.c); !strings.Contains(got, want) {
