@@ -71,7 +71,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	if err := o.show(ctx, code, p); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	served := registry.Peer{Ports: ports}
+	served := registry.Peer{Ports: ports, Version: ownVersion()}
 	talk := refusals{say: p.streams.note}
 	door := pair.Door{Code: code, Idle: o.patience, Tell: talk.tell}
 	err = door.Serve(ctx, ln, served.Serve)

@@ -100,7 +100,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
-		Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed), Version: strings.TrimPrefix(readVersion().String(), "chokepoint "),
+		Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed), Version: ownVersion(),
 		BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
 	if o.lab.size != (record.GuestSize{}) {
 		run.GuestSize = &o.lab.size
@@ -335,6 +335,10 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 		if err != nil {
 			return err
 		}
+		if theirs, ok := l.PeerVersion(); ok && theirs != x.run.Version {
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "peer-version",
+				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs, x.run.Version)})
+		}
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
 		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, traffic.KindsOf(c.Loads())); err != nil {
 			if ctx.Err() != nil {
@@ -444,6 +448,9 @@ func (x *execution) shut() error {
 	}
 	return err
 }
+
+// ownVersion is the program's version as runs keep it.
+func ownVersion() string { return strings.TrimPrefix(readVersion().String(), "chokepoint ") }
 
 func randomWord() uint16 {
 	var b [2]byte

@@ -45,6 +45,7 @@ type About struct {
 	Remote    netip.Addr   `json:"remote"` // from where
 	Addresses []netip.Addr `json:"addresses"`
 	Ports     [2]int       `json:"ports"` // first and last of its data ports
+	Version   string       `json:"version"`
 }
 
 // DataPorts are the ports of the listening ends, at either machine.
@@ -208,6 +209,14 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 // one: a peer does so only to where its controller came from.
 func (l *Lab) FarMayOpen(ip int) bool {
 	return l.pair == nil || !l.Stranger() && versionOf(l.pair.visit.Remote.Addr()) == ip
+}
+
+// PeerVersion is which chokepoint the peer is; ok is false for a lab without one.
+func (l *Lab) PeerVersion() (version string, ok bool) {
+	if l.pair == nil || l.Stranger() {
+		return "", false
+	}
+	return l.pair.about.Version, true
 }
 
 // DataPorts are those that the peer has; ok is false for a lab whose network

@@ -26,7 +26,8 @@ const peerSessions = 16
 // receives traffic, echoes, tells its clock, and shows what it is and how busy.
 // It runs no command, writes no file, changes no setting and lays no tunnel.
 type Peer struct {
-	Ports [2]int // first and last data port
+	Ports   [2]int // first and last data port
+	Version string // which program this is
 }
 
 // Serve serves one controller until it leaves.
@@ -49,7 +50,7 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	all := agent.Handlers(agent.Role, node.Parts())
 	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
 	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic, traffic.ICMP{}.Name())
-	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports}
+	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
 	return host.AtOnce(peerSessions, map[string]host.Handler{
 		native:                host.Vetted(all[native], g.traffic),
 		responsive:            host.Vetted(all[responsive], g.traffic),

@@ -32,7 +32,7 @@ func meetPeer(t *testing.T) host.Agent {
 	door := pair.Door{Code: code}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- door.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303}}.Serve) }()
+	go func() { ended <- door.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303}, Version: "1.2"}.Serve) }()
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -61,7 +61,7 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	loop := netip.MustParseAddr("127.0.0.1")
-	if about.Local != loop || about.Remote != loop || about.Ports != [2]int{20301, 20303} || !slices.Contains(about.Addresses, loop) {
+	if about.Local != loop || about.Remote != loop || about.Ports != [2]int{20301, 20303} || about.Version != "1.2" || !slices.Contains(about.Addresses, loop) {
 		t.Errorf("about: got %+v, want the loopback address and the ports", about)
 	}
 	e, err := probe.Environment(ctx, a, "server")
