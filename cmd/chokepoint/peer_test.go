@@ -64,3 +64,18 @@ func TestRefusalsAreToldNowAndThen(t *testing.T) {
 		t.Errorf("later: got %q, want that 499 were not told", said)
 	}
 }
+
+func TestVersionsOfOneSource(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"v1.2.3 go1.26.8 linux/amd64", "v1.2.3 go1.26.8 linux/arm64", true},
+		{"v1.2.3 go1.26.8 linux/amd64", "v1.2.4 go1.26.8 linux/amd64", false},
+		{"", "v1.2.4 go1.26.8 linux/amd64", false},
+	} {
+		if got := source(tt.a) == source(tt.b); got != tt.same {
+			t.Errorf("%q and %q: got the same source %v, want %v", tt.a, tt.b, got, tt.same)
+		}
+	}
+}

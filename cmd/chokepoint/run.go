@@ -335,7 +335,7 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 		if err != nil {
 			return err
 		}
-		if theirs, ok := l.PeerVersion(); ok && theirs != x.run.Version {
+		if theirs, ok := l.PeerVersion(); ok && source(theirs) != source(x.run.Version) {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "peer-version",
 				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs, x.run.Version)})
 		}
@@ -451,6 +451,12 @@ func (x *execution) shut() error {
 
 // ownVersion is the program's version as runs keep it.
 func ownVersion() string { return strings.TrimPrefix(readVersion().String(), "chokepoint ") }
+
+// source is a version without the system that it was built for, which is the
+// last word.
+func source(version string) string {
+	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
+}
 
 func randomWord() uint16 {
 	var b [2]byte
