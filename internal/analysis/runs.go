@@ -54,6 +54,10 @@ var judgedMetrics = [...]struct {
 }{
 	{name: goodput, vital: true},
 	{name: packetRate, vital: true},
+	{name: throughputNDR, vital: true},
+	{name: throughputPDR, vital: true},
+	{name: throughputDelay, vital: true},
+	{name: throughputPaced, vital: true},
 	{name: lossRatio, vital: true},
 	{name: retransmits, vital: true},
 	{name: "rtt_idle_p50_ns", ofPath: true, vital: true},
