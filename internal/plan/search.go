@@ -47,6 +47,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		{"max_rate", r.bitRate("max_rate", &s.MaxBps)},
 		{"width", r.width(s)},
 		{"max_added_delay", r.delay(s)},
+		{"count_pauses", r.yesNo("count_pauses", &s.CountPauses)},
 		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
 		{"latency", r.test("latency", &s.Latency)},
 		{"frame_loss", r.test("frame_loss", &s.FrameLoss)},
