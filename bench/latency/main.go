@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,6 +51,7 @@ type options struct {
 	seconds int
 	seed    uint64
 	verbose bool
+	load    string // of the machine before, of the last minute
 }
 
 func run(args []string, out, talk io.Writer) int {
@@ -97,6 +99,10 @@ func tools() []tool {
 }
 
 func compare(ctx context.Context, o options, out, talk io.Writer) (err error) {
+	o.load = "unknown"
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		o.load, _, _ = strings.Cut(string(b), " ")
+	}
 	dir, err := os.MkdirTemp("", "latency-")
 	if err != nil {
 		return fmt.Errorf("create a folder for the lab: %w", err)

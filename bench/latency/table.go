@@ -70,8 +70,8 @@ var claims = []claim{
 // blocks with their intervals.
 func table(o options, list []tool, all map[string][]measured) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved blocks of %d s, order drawn with seed %d. Medians of the blocks.\n\n",
-		packetSize, interval, o.blocks, o.seconds, o.seed)
+	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved blocks of %d s, order drawn with seed %d. Medians of the blocks. Load average of the machine before: %s.\n\n",
+		packetSize, interval, o.blocks, o.seconds, o.seed, o.load)
 	b.WriteString("| tool | what a round trip is | answered | p50 µs | p99 µs | p99.9 of all µs |\n|---|---|---|---|---|---|\n")
 	for _, t := range list {
 		var pool measured

@@ -49,6 +49,7 @@ type options struct {
 	blocks  int
 	seconds int
 	seed    uint64
+	load    string // of the machine before, of the last minute
 }
 
 func run(ctx context.Context, args []string, out, talk io.Writer) int {
@@ -85,6 +86,10 @@ func watchers(self string) []watcher {
 }
 
 func compare(ctx context.Context, o options, out io.Writer) error {
+	o.load = "unknown"
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		o.load, _, _ = strings.Cut(string(b), " ")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -176,8 +181,8 @@ func enough(said string, hz int, length time.Duration) error {
 // table is the result in Markdown.
 func table(o options, list []watcher, costs [][]float64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Idle machine, %d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole process.\n\n",
-		o.blocks, o.seconds, o.seed)
+	fmt.Fprintf(&b, "%d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole process. Load average of the machine before: %s.\n\n",
+		o.blocks, o.seconds, o.seed, o.load)
 	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
 	for i, w := range list {
 		v := analysis.Summarise(costs[i])
