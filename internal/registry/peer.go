@@ -50,6 +50,7 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	all := agent.Handlers(agent.Role, node.Parts())
 	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
 	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic, traffic.ICMP{}.Name())
+	iperf3, xdp := host.Verb(host.FamilyTraffic, traffic.Iperf3{}.Name()), host.Verb(host.FamilyTraffic, traffic.XDP{}.Name())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
 	return host.AtOnce(peerSessions, map[string]host.Handler{
 		native:                host.Vetted(all[native], g.traffic),
@@ -62,7 +63,16 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 		probe.VerbEnvironment: all[probe.VerbEnvironment],
 		lab.VerbAbout:         func(_ context.Context, s host.Session) error { return s.Send(about) },
 		lab.VerbCeilings:      ceilings,
+		iperf3:                refused("starts no other program"),
+		xdp:                   refused("puts no program into its kernel"),
 	}), nil
+}
+
+// refused is the answer of an engine that a peer does without.
+func refused(why string) host.Handler {
+	return func(context.Context, host.Session) error {
+		return fmt.Errorf("%w: a peer %s", host.ErrUnsupported, why)
+	}
 }
 
 // guard judges what a peer is asked for. What it lets pass opens the peer's

@@ -84,7 +84,7 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 // not there to be asked for.
 func TestPeerDoesNothingElse(t *testing.T) {
 	a := meetPeer(t)
-	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbPowerOff, agent.VerbCounters, agent.VerbRoute, "traffic/iperf3", "file/write"}
+	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbPowerOff, agent.VerbCounters, agent.VerbRoute, "file/write"}
 	for _, k := range node.Knobs() {
 		verbs = append(verbs, host.Verb(host.FamilyKnob, k.Name()))
 	}
@@ -126,6 +126,8 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key}, "port 53 is not one of its data ports"},
 		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53, Sizes: []int{100}}, "sending to others"},
 		{"no request", "traffic/native", "all you have", "read the request"},
+		{"program", "traffic/iperf3", traffic(true, loop, 20301, key, ""), "a peer starts no other program"},
+		{"kernel's program", "traffic/xdp", traffic(true, loop, 20301, key, ""), "a peer puts no program into its kernel"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := a.Invoke(labtest.Context(t), tt.verb, tt.in, nil)
