@@ -24,10 +24,10 @@ type tcpWay struct {
 	polled bool
 }
 
-// calmThreads is up to how many streams per core a timer and a pipe for each
-// still cost less than they save: with more, threads that come and go by their
-// own clocks are in each other's way.
-const calmThreads = 2
+// threadsPerStream are its two ends', which share the cores of a local lab.
+// Only where each has a core do a timer and a pipe cost less than they save:
+// else threads that come and go by their own clocks are in each other's way.
+const threadsPerStream = 2
 
 // wayTo chooses by what the device to the other end leaves to the kernel.
 // What is unknown is taken for a device that helps.
@@ -41,7 +41,7 @@ func wayTo(to netip.Addr, verify bool, flows, cores int) tcpWay {
 	if err != nil {
 		return w
 	}
-	return w.with(features, to, flows <= calmThreads*cores)
+	return w.with(features, to, threadsPerStream*flows <= cores)
 }
 
 func (w tcpWay) with(features map[string]bool, to netip.Addr, calm bool) tcpWay {
