@@ -201,8 +201,12 @@ func planHead(p *plan.Plan) string {
 	d := p.Design
 	fmt.Fprintf(&b, "plan %s: %s\n", d.Name, planSize(p))
 	m := d.Method
-	fmt.Fprintf(&b, "each trial: %s of warm-up, %s measured, %s of pause; order: %s, seed %d\n",
-		m.Warmup, m.Duration, m.Cooldown, m.Order, m.Seed)
+	measured := m.Duration.String() + " measured"
+	if m.Search != nil {
+		measured = "as long measured as the search asks"
+	}
+	fmt.Fprintf(&b, "each trial: %s of warm-up, %s, %s of pause; order: %s, seed %d\n",
+		m.Warmup, measured, m.Cooldown, m.Order, m.Seed)
 	varying := varyingFactors(p.Cells())
 	if len(p.Cells()) > 0 {
 		common := p.Cells()[0].Clone()

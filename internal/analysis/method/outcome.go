@@ -40,7 +40,11 @@ func (c Config) Outcome(trials []Trial) Outcome {
 	}
 	points := Points(trials)
 	for _, g := range c.Goals {
-		o.Results = append(o.Results, c.result(g, points))
+		r := c.result(g, points)
+		if r.Irregular != "" && c.MaxTime > 0 && o.Time >= c.MaxTime {
+			r.Irregular += "; the time of the search was up"
+		}
+		o.Results = append(o.Results, r)
 	}
 	return o
 }

@@ -197,7 +197,7 @@ func TestIrregularResultsAreMarked(t *testing.T) {
 		"faster than the tester": {Device{Capacity: 2 * simMax}, nil, "the greatest load allowed is a lower bound: more may be possible"},
 		"slower than the least":  {Device{Capacity: simMin / 2}, nil, "the least load allowed is an upper bound"},
 		"out of time": {Device{Capacity: 3.3e6}, func(c *Config) { c.MaxTime = 2 * time.Second },
-			"no load was decided"},
+			"no load was decided; the time of the search was up"},
 	} {
 		search, p := configOf(t, "quick")
 		if c.change != nil {
