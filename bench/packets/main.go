@@ -150,6 +150,11 @@ func (b *bench) offered(ctx context.Context, l *lab.Lab, e traffic.Engine, load 
 	if err != nil {
 		return result{}, fmt.Errorf("%s: %w", e.Name(), err)
 	}
+	for _, c := range t.Caveats {
+		if c.Kind == "engine-fell-back" {
+			return result{}, errors.New(c.Text)
+		}
+	}
 	r := result{traffic: t}
 	var sent, lost int64
 	for _, f := range t.Flows {
@@ -165,7 +170,9 @@ func (b *bench) offered(ctx context.Context, l *lab.Lab, e traffic.Engine, load 
 	}
 	r.loss = float64(lost) / float64(max(sent, 1))
 	if b.verbose {
-		fmt.Fprintf(b.talk, "%-7s IPv%d: %.0f pps, loss %.4f %%, near %v far %v\n", e.Name(), load.IP, r.pps, 100*r.loss, t.Details["near.mode"], t.Ends)
+		u := t.Ends["near"]
+		fmt.Fprintf(b.talk, "%-7s IPv%d: %.0f pps, loss %.4f %%, %.0f ns of the sender's processor time each\n",
+			e.Name(), load.IP, r.pps, 100*r.loss, float64(u.UserNs+u.SystemNs)/float64(max(sent, 1)))
 	}
 	return r, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,18 +53,24 @@ func ends(ctx context.Context, l *lab.Lab, ip int) (near, far traffic.End, err e
 // peer runs xdp-trafficgen from client to server, where xdp-bench drops what
 // arrives, and returns frames per second by the server's device.
 func (b *bench) peer(ctx context.Context, l *lab.Lab) (pps float64, err error) {
-	sink, err := start(ctx, l, "server", b.sink, "drop", "lan", "-p", "no-touch", "-m", "native", "-i", "60")
+	// Both undo what they did only if they are asked to end.
+	limit := func(spare time.Duration) []string {
+		return []string{"timeout", "-s", "INT", fmt.Sprintf("%.1f", (b.length + spare).Seconds())}
+	}
+	sink, err := start(ctx, l, "server", append(limit(6*time.Second), b.sink, "drop", "lan", "-p", "no-touch", "-m", "native", "-i", "60")...)
 	if err != nil {
 		return 0, err
 	}
 	defer end(sink)
 	time.Sleep(500 * time.Millisecond)
-	generator, err := start(ctx, l, "client", b.generator, "udp", "lan", "-t", "1", "-I", "60")
+	generator, err := start(ctx, l, "client", append(limit(4*time.Second), b.generator, "udp", "lan", "-t", "1", "-I", "60")...)
 	if err != nil {
 		return 0, err
 	}
 	defer end(generator)
-	time.Sleep(700 * time.Millisecond)
+	if err := b.flowing(ctx, l); err != nil {
+		return 0, err
+	}
 	before, from, err := received(ctx, l)
 	if err != nil {
 		return 0, err
@@ -77,10 +84,27 @@ func (b *bench) peer(ctx context.Context, l *lab.Lab) (pps float64, err error) {
 	if b.verbose {
 		fmt.Fprintf(b.talk, "xdp-trafficgen: %.0f pps\n", pps)
 	}
-	if pps < 1000 {
-		return 0, fmt.Errorf("xdp-trafficgen sent %.0f frames per second", pps)
-	}
 	return pps, nil
+}
+
+// flowing waits until frames have arrived for a warm-up's time.
+func (b *bench) flowing(ctx context.Context, l *lab.Lab) error {
+	first, _, err := received(ctx, l)
+	if err != nil {
+		return err
+	}
+	for range 100 {
+		time.Sleep(100 * time.Millisecond)
+		now, _, err := received(ctx, l)
+		if err != nil {
+			return err
+		}
+		if now > first+1000 {
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		}
+	}
+	return errors.New("xdp-trafficgen sent nothing within 10 s")
 }
 
 func received(ctx context.Context, l *lab.Lab) (packets uint64, at int64, err error) {
@@ -92,7 +116,7 @@ func received(ctx context.Context, l *lab.Lab) (packets uint64, at int64, err er
 	return c["lan"].RxPackets, (at + host.Monotonic()) / 2, nil
 }
 
-// start runs a command on a node; its end is that of the session.
+// start runs a command on a node.
 func start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.Session, error) {
 	n, err := l.Node(ctx, node)
 	if err != nil {
@@ -100,12 +124,15 @@ func start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.S
 	}
 	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 	if err != nil {
-		return nil, fmt.Errorf("start %s on %s: %w", args[0], node, err)
+		return nil, fmt.Errorf("start %v on %s: %w", args, node, err)
 	}
 	return s, nil
 }
 
+// end waits until a command has ended.
 func end(s host.Session) {
+	s.Finish()
+	for s.Recv(nil) == nil {
+	}
 	s.Close()
-	time.Sleep(300 * time.Millisecond) // the node ends the command
 }
