@@ -31,3 +31,17 @@ func TestOneWayDelaysOfBothDirections(t *testing.T) {
 		}
 	}
 }
+
+// TestFramesHaveNoCeilingOfSockets: what sockets reach over the loop says
+// nothing of an engine that uses none.
+func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
+	run := &record.Run{Ceilings: []record.Ceiling{{Kind: "udp loopback, 64-byte packets", Unit: "pps", Value: 3e5, PacketSize: 64}}}
+	f := record.Factors{"protocol": "udp", "packet_size": "46", "engine": "native"}
+	if kind, value := testerCeiling(run, f); kind == "" || value != 3e5 || TesterRate(run, f) != 3e5 {
+		t.Errorf("native: got %q, %v, want the ceiling of sockets", kind, value)
+	}
+	f["engine"] = "xdp"
+	if kind, value := testerCeiling(run, f); kind != "" || value != 0 || TesterRate(run, f) < 7e6 {
+		t.Errorf("xdp: got %q, %v and a search from %v, want no ceiling and a search from above", kind, value, TesterRate(run, f))
+	}
+}
