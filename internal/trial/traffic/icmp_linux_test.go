@@ -13,6 +13,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// needPing skips where an ordinary user gets no socket for ICMP.
+func needPing(t *testing.T, at netip.Addr, load record.Load) {
+	t.Helper()
+	fd, raw, err := openICMP(request{Addr: at, Load: load})
+	if refused := (*icmpRefused)(nil); errors.As(err, &refused) && os.Geteuid() != 0 {
+		t.Skip("skip: ordinary users may not ping here: " + err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	t.Logf("raw socket: %v", raw)
+}
+
 func TestICMPEveryFamily(t *testing.T) {
 	for _, at := range []netip.Addr{loopback4, loopback6} {
 		t.Run(at.String(), func(t *testing.T) {
@@ -20,21 +34,13 @@ func TestICMPEveryFamily(t *testing.T) {
 			if at.Is6() {
 				load.IP = 6
 			}
-			fd, raw, err := openICMP(request{Addr: at, Load: load})
-			if refused := (*icmpRefused)(nil); errors.As(err, &refused) && os.Geteuid() != 0 {
-				t.Skip("skip: ordinary users may not ping here: " + err.Error())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			unix.Close(fd)
+			needPing(t, at, load)
 			near, far := ends(t, at)
 			clock := newStopwatch(300 * time.Millisecond)
 			got, err := ICMP{}.Probe(t.Context(), near, far, load, clock)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("raw socket: %v", raw)
 			checkLatency(t, got, clock)
 			if got.Probe != "icmp" || got.EchoNs[0] != 0 || len(got.Ends) != 1 || got.Ends["near"].UserNs+got.Ends["near"].SystemNs <= 0 {
 				t.Errorf("got probe %q, residence %d, cost of the ends %+v; want icmp, none, and that of near", got.Probe, got.EchoNs[0], got.Ends)
@@ -45,6 +51,7 @@ func TestICMPEveryFamily(t *testing.T) {
 
 // A far end that answers no ping is an error, not a row of lost probes.
 func TestICMPNeedsAnAnswer(t *testing.T) {
+	needPing(t, loopback4, echoLoad("near", 4))
 	near, far := ends(t, loopback4)
 	far.Target = netip.MustParseAddr("192.0.2.1") // TEST-NET-1, unreachable from loopback's address
 	_, err := ICMP{}.Probe(t.Context(), near, far, echoLoad("near", 4), newStopwatch(100*time.Millisecond))
