@@ -59,8 +59,8 @@ func createMap(name string, m mapSpec) (int, error) {
 
 // exchange is the attribute of looking up and of updating an element.
 type exchange struct {
-	fd, _             uint32
-	key, value, flags uint64
+	fd, _         uint32
+	key, value, _ uint64 // the last are flags
 }
 
 func update(fd int, key uint32, value []byte) error {
