@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || mips || mipsle
 
 package traffic
 
@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Serve answers that the engine's node half needs Linux.
+// Serve answers that the engine's node half needs Linux. The program for MIPS,
+// a router's and not a tester's, is kept small without it.
 func (XDP) Serve(context.Context, host.Session) error {
-	return fmt.Errorf("xdp engine on %s: %w", runtime.GOOS, host.ErrUnsupported)
+	return fmt.Errorf("xdp engine on %s/%s: %w", runtime.GOOS, runtime.GOARCH, host.ErrUnsupported)
 }
