@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +32,8 @@ const glance = 20 * time.Millisecond
 
 // sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at,
 // or stop is set. Go's own timers are too coarse (a millisecond), and a
-// signal of the runtime must not end the sleep early.
+// signal of the runtime must not end the sleep early. The call is raw: see
+// write.
 func sleepUntil(at int64, stop *atomic.Bool) {
 	for !stop.Load() {
 		now := monotonic()
@@ -38,14 +41,51 @@ func sleepUntil(at int64, stop *atomic.Bool) {
 			return
 		}
 		ts := unix.NsecToTimespec(min(at, now+int64(glance)))
-		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
+		unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 	}
 }
 
 // nap sleeps for d or until a signal comes.
 func nap(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
-	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil)
+	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+}
+
+// write is write(2) as a raw call, like all calls of the threads that carry a
+// load. Go's scheduler is told nothing of these: it would take the processor
+// of a thread that has done nothing but calls for 10 ms away at each of them
+// (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by
+// the switches, packets. Such a call must end by itself or by a signal within
+// tens of milliseconds, since a collection of garbage waits for it.
+func write(fd int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// callTimeout is how long a call of a thread that carries a load may block.
+const callTimeout = 20 * time.Millisecond
+
+// bound makes calls that use a socket end by callTimeout, or by a signal.
+func bound(fd int) error {
+	tv := unix.NsecToTimeval(int64(callTimeout))
+	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
+}
+
+// again says that a call ended because of its bounds: the next one goes on.
+func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
+
+// epollWait is epoll_wait(2) as a raw call; up to callTimeout.
+func epollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
+		uintptr(wait.Milliseconds()), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 // ownThread gives the calling goroutine a thread for itself, which dies with
@@ -125,10 +165,11 @@ func allowedCPUs() []int {
 	return cpus
 }
 
-// makeRoom lets n threads block in the kernel and come back without waiting
-// for a turn in Go's scheduler. The engine has its process to itself.
+// makeRoom gives each of n threads a processor of Go's scheduler, since their
+// raw calls hold on to it; twice as many, because both ends of a load may be
+// in one process.
 func makeRoom(n int) {
-	if n += runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
+	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
 }

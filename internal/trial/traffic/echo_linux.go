@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -146,7 +147,7 @@ func (e *echoer) echo(n int, arrived int64) {
 	e.buffer[6] = byte(phaseEcho)
 	residence := int64(-1)
 	if arrived != 0 {
-		residence = max(readClock(unix.CLOCK_REALTIME)-arrived, 1)
+		residence = max(time.Now().UnixNano()-arrived, 1)
 	}
 	binary.BigEndian.PutUint64(e.buffer[datagramHeader:], uint64(residence))
 	if e.reply(e.buffer[:n]) == nil {

@@ -62,7 +62,7 @@ func (b *batch) address(i int, to *peer, control []byte) {
 // send gives the datagrams from i to j to the kernel and returns how many it
 // took.
 func (b *batch) send(fd, i, j int) (int, error) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -75,7 +75,7 @@ func (b *batch) send(fd, i, j int) (int, error) {
 func (b *batch) sendTrain(fd, i, j int) error {
 	h := &b.messages[i].header
 	b.vectors[i].SetLen((j - i) * b.room)
-	_, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), 0)
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), 0)
 	b.vectors[i].SetLen(b.room)
 	if errno != 0 {
 		return errno
@@ -93,7 +93,7 @@ func (b *batch) receive(fd int) (int, error) {
 		}
 	}
 	b.used = 0
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
 	if errno != 0 {
 		return 0, errno

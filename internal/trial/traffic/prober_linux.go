@@ -201,7 +201,7 @@ func (p *prober) send() {
 		at := monotonic()
 		p.sent[i].at.Store(at)
 		p.sent[i].late, p.sent[i].sent = at-p.due.at(i), true
-		if _, err := unix.Write(p.fd, b); err != nil {
+		if _, err := write(p.fd, b); err != nil {
 			p.failed++
 			continue
 		}

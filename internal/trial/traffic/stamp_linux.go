@@ -47,7 +47,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.SetControllen(len(s.control))
 	s.header.Name = (*byte)(unsafe.Pointer(&s.from))
 	s.header.Namelen = uint32(unsafe.Sizeof(s.from))
-	r, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.header)), uintptr(flags))
+	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.header)), uintptr(flags))
 	if errno != 0 {
 		return 0, nil, errno
 	}
@@ -56,7 +56,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 
 // reply sends to whom the last datagram came from.
 func (s *stampedSocket) reply(b []byte) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
 		uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
 	if errno != 0 {
 		return errno

@@ -85,17 +85,20 @@ func (f *tcpFlow) name() string { return fmt.Sprintf("stream %d %s", f.key.Strea
 
 // run is for a flow with a thread of its own.
 func (f *tcpFlow) run(p *phases) error {
+	if err := bound(f.fd); err != nil {
+		return fmt.Errorf("bound the calls of %s: %w", f.name(), err)
+	}
 	if !f.sends {
 		return f.receive(p)
 	}
-	give := func(b []byte) (int, error) { return unix.Write(f.fd, b) }
+	give := func(b []byte) (int, error) { return write(f.fd, b) }
 	if f.way.gift {
 		g, err := newGiver()
 		if err != nil {
 			return err
 		}
 		defer g.close()
-		give = func(b []byte) (int, error) { return g.give(f.fd, b) }
+		give = func(b []byte) (int, error) { return g.give(p, f.fd, b) }
 	}
 	sleepUntil(p.Begin, &p.stop)
 	return f.send(p, give)
@@ -110,13 +113,12 @@ func (f *tcpFlow) send(p *phases, give func([]byte) (int, error)) error {
 		for len(b) > 0 {
 			n, err := give(b)
 			f.count.Add(int64(max(n, 0)))
-			if err == unix.EINTR {
+			switch {
+			case err != nil && p.over(p.senders):
+				return nil
+			case again(err):
 				continue
-			}
-			if err != nil {
-				if p.over(p.senders) {
-					return nil
-				}
+			case err != nil:
 				return fmt.Errorf("send: %w", err)
 			}
 			b = b[n:]
@@ -165,10 +167,10 @@ func (f *tcpFlow) take(p *phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(f.fd),
 		uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
 	switch {
-	case errno == unix.EINTR, errno == unix.EAGAIN:
+	case errno != 0 && again(errno):
 		return false, nil
 	case errno != 0:
 		if p.over(p.senders) {

@@ -76,7 +76,7 @@ func (c *tcpPool) run(p *phases) error {
 func (c *tcpPool) serve(p *phases, poll int) error {
 	events := make([]unix.EpollEvent, min(len(c.flows), 256))
 	for c.open > 0 && !p.stop.Load() && !(c.sends && monotonic() >= p.senders) {
-		n, err := unix.EpollWait(poll, events, int(glance.Milliseconds()))
+		n, err := epollWait(poll, events, callTimeout)
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("wait for the streams: %w", err)
 		}
@@ -107,12 +107,12 @@ func (f *tcpFlow) turn(p *phases) (over bool, err error) {
 	if f.verify {
 		f.pattern.fill(b, uint64(f.count.Load()))
 	}
-	n, err := unix.Write(f.fd, b)
+	n, err := write(f.fd, b)
 	switch {
 	case err == nil:
 		f.count.Add(int64(n))
 		return false, nil
-	case err == unix.EAGAIN, err == unix.EINTR:
+	case again(err):
 		return false, nil
 	case p.over(p.senders):
 		return true, nil

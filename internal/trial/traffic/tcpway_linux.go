@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -96,22 +97,23 @@ func (g *giver) close() {
 	unix.Close(g.out)
 }
 
-// give sends b and returns how much of it the socket took.
-func (g *giver) give(fd int, b []byte) (int, error) {
+// give sends b and returns how much of it the socket took. What is in the
+// pipe must leave it first: a full one would take the next pages never.
+func (g *giver) give(p *phases, fd int, b []byte) (int, error) {
 	iov := unix.Iovec{Base: &b[0]}
 	iov.SetLen(len(b))
-	piped, err := unix.Vmsplice(g.in, []unix.Iovec{iov}, 0)
-	if err != nil {
-		return 0, err
+	piped, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(g.in), uintptr(unsafe.Pointer(&iov)), 1, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
 	}
 	sent := 0
-	for sent < piped {
-		n, err := unix.Splice(g.out, nil, fd, nil, piped-sent, unix.SPLICE_F_MOVE)
-		if err == unix.EINTR {
+	for sent < int(piped) {
+		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(g.out), 0, uintptr(fd), 0, piped-uintptr(sent), unix.SPLICE_F_MOVE)
+		if again(errno) && !p.over(p.senders) {
 			continue
 		}
-		if err != nil {
-			return sent, err
+		if errno != 0 {
+			return sent, errno
 		}
 		sent += int(n)
 	}

@@ -166,7 +166,7 @@ func (s *udpSource) next() *udpFlow {
 // fill makes n datagrams of a flow. Those that are given to the kernel
 // together have one send time.
 func (s *udpSource) fill(f *udpFlow, n int, seq uint64) {
-	tick := sendTick(readClock(unix.CLOCK_REALTIME))
+	tick := sendTick(time.Now().UnixNano())
 	for i := range n {
 		b := s.batch.at(i)
 		binary.BigEndian.PutUint32(b, f.tag)

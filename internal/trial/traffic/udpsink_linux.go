@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,7 +104,7 @@ func (k *udpSink) run(p *phases) error {
 
 // drainReady takes one batch of each socket that has something.
 func (k *udpSink) drainReady(poll int, events []unix.EpollEvent) (more bool, err error) {
-	n, err := unix.EpollWait(poll, events, 0)
+	n, err := epollWait(poll, events, 0)
 	if err != nil && err != unix.EINTR {
 		return false, err
 	}
@@ -193,7 +194,7 @@ func (k *udpSink) take(f *udpFlow, i int, d datagram, now int64) {
 		at := k.batch.stamp(i)
 		if at == 0 {
 			f.unstamped++
-			at = readClock(unix.CLOCK_REALTIME)
+			at = time.Now().UnixNano()
 		}
 		f.delays.see(d.tick, at)
 	case phaseCooldown:
