@@ -14,8 +14,3 @@ import (
 func (Native) Serve(context.Context, host.Session) error {
 	return fmt.Errorf("native engine on %s: %w", runtime.GOOS, host.ErrUnsupported)
 }
-
-// Serve answers that the engine's node half needs Linux.
-func (Responsive) Serve(context.Context, host.Session) error {
-	return fmt.Errorf("responsiveness engine on %s: %w", runtime.GOOS, host.ErrUnsupported)
-}

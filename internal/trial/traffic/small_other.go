@@ -12,6 +12,11 @@ import (
 
 // Serve answers that the engine's node half needs Linux. The program for MIPS,
 // a router's and not a tester's, is kept small without it.
+func (Responsive) Serve(context.Context, host.Session) error {
+	return fmt.Errorf("responsiveness engine on %s/%s: %w", runtime.GOOS, runtime.GOARCH, host.ErrUnsupported)
+}
+
+// Serve answers like that of [Responsive].
 func (XDP) Serve(context.Context, host.Session) error {
 	return fmt.Errorf("xdp engine on %s/%s: %w", runtime.GOOS, runtime.GOARCH, host.ErrUnsupported)
 }
