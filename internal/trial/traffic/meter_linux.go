@@ -50,6 +50,7 @@ func (m *meter) run(p *phases, tids []atomic.Int64) {
 	for due <= p.Stop {
 		sleepUntil(due, &p.stop)
 		if p.stop.Load() && monotonic() < due {
+			m.last()
 			return
 		}
 		m.tick(p, due, tids)
@@ -73,6 +74,14 @@ func (m *meter) next(p *phases, due int64) int64 {
 		}
 	}
 	return n
+}
+
+// last reads what moved until the flows ended, so that a series ends with the
+// whole load.
+func (m *meter) last() {
+	for _, f := range m.flows {
+		f.sample(monotonic(), noEdge)
+	}
 }
 
 func (m *meter) tick(p *phases, due int64, tids []atomic.Int64) {
