@@ -41,36 +41,41 @@ func (c counters) tunnelPort(router string) string {
 	return port
 }
 
-// received is the payload that arrived in the whole load. Over its window
-// alone, what lies in buffers at its edges could not be told from what was
-// lost: on a slow router that is much of a load.
-func received(t *record.Trial) float64 {
-	sum := 0.0
-	if t.Traffic != nil {
-		for i := range t.Traffic.Flows {
-			bytes := t.Traffic.Flows[i].Received.Column("bytes")
-			sum += bytes[len(bytes)-1]
-		}
+// received is the payload that arrived from the begin of the load on, and
+// until when. From there on nothing lies in buffers that could not be told
+// from what was lost: on a slow router that is much of a window's load.
+func received(t *record.Trial) (bytes float64, until int64) {
+	until = math.MaxInt64
+	for i := range t.Traffic.Flows {
+		r := t.Traffic.Flows[i].Received
+		last := len(r.T) - 1
+		bytes += r.Column("bytes")[last]
+		until = min(until, r.T[last])
 	}
-	return sum
+	return bytes, until
 }
 
 // grew is how far a counter, "router/snmp/IpReasmOKs", went from its last
-// sample before the load to its last of all.
-func grew(t *record.Trial, name string) float64 {
+// sample before the load on, until a time between two samples.
+func grew(t *record.Trial, name string, until int64) float64 {
 	node, name, _ := strings.Cut(name, "/")
 	probe, counter, _ := strings.Cut(name, "/")
-	before, last := math.NaN(), math.NaN()
+	before, last, at := math.NaN(), math.NaN(), int64(0)
 	for _, s := range t.Nodes[node].Samples {
 		if s.Probe != probe || s.Table == nil {
 			continue
 		}
 		for i, v := range s.Table.Column(counter) {
-			if s.Table.T[i] <= t.Window.Begin || math.IsNaN(before) {
-				before = v
-			}
-			if !math.IsNaN(v) {
-				last = v
+			now := s.Table.T[i]
+			switch {
+			case math.IsNaN(v): // the device is not there
+			case now <= t.Window.Begin || math.IsNaN(before):
+				before, last, at = v, v, now
+			case now <= until:
+				last, at = v, now
+			case at < until:
+				last += (v - last) * float64(until-at) / float64(now-at)
+				at = until
 			}
 		}
 	}
@@ -87,14 +92,15 @@ func sentAgain(t *record.Trial) float64 {
 	return sum
 }
 
-// carried holds the bytes that a tunnel counted against the payload that
+// carried holds the bytes that a tunnel's counter has against the payload that
 // arrived in the whole load: full packets of an inner length m with TCP's time
 // stamps, which count as counted bytes. What was sent again may have been lost
 // on either side of the counter.
-func (b bench) carried(text string, bytes float64, t *record.Trial, m, counted int) error {
+func (b bench) carried(text, counter string, t *record.Trial, m, counted int) error {
 	payload := float64(m - overhead.IPv4Header - overhead.TCPHeader - overhead.TCPTimestamps)
-	arrived, again := received(t), payload*sentAgain(t)
-	carried := bytes * payload / float64(counted)
+	arrived, until := received(t)
+	again := payload * sentAgain(t)
+	carried := grew(t, counter, until) * payload / float64(counted)
 	fmt.Fprintf(b.out, "note: %s, share of bytes that were sent again: %.4g\n", text, again/arrived)
 	return errors.Join(
 		b.within(text+", bytes in the tunnel ÷ what goodput and headers make", carried/arrived, .98, 0),
@@ -141,7 +147,7 @@ func judgeWireGuard(c campaign, b bench) error {
 		b.within("WireGuard, bytes per packet outside - inside", m["lan rx_bytes"]/m["lan rx_packets"]-m["wan tx_bytes"]/m["wan tx_packets"], headers-.5, headers+3),
 		b.within("WireGuard, bytes per packet on the LAN - by its own counter", n.perPacket("router/netdev/lan", "rx")-n.perPacket(port, "rx"),
 			overhead.Ethernet+outside-2, overhead.Ethernet+outside+2),
-		b.carried("WireGuard", grew(t, port+"/rx_bytes"), t, mtu, tunnel.Outer(mtu)-outside))
+		b.carried("WireGuard", port+"/rx_bytes", t, mtu, tunnel.Outer(mtu)-outside))
 }
 
 // judgeESP: the counters of the security associations have inner packets, and
@@ -163,7 +169,7 @@ func judgeESP(c campaign, b bench) error {
 			m["wan tx_bytes"]/m["wan tx_packets"]-m["tun tunnel_sent_bytes"]/m["lan rx_packets"]-overhead.Ethernet, headers-.5, headers+3),
 		b.within("ESP, bytes on the LAN ÷ by the security association",
 			(m["lan rx_bytes"]-overhead.Ethernet*m["lan rx_packets"])/m["tun tunnel_sent_bytes"], .995, 1.005),
-		b.carried("ESP", grew(t, n.tunnelPort("router-b")+"/rx_bytes"), t, mtu, mtu))
+		b.carried("ESP", n.tunnelPort("router-b")+"/rx_bytes", t, mtu, mtu))
 }
 
 // judgeTooLarge: an inner packet of 1500 bytes makes an outer one of 1560,
@@ -201,9 +207,10 @@ func judgeOpenVPN(c campaign, b bench) error {
 		pieces := overhead.Fragments(overhead.V4, tunnel.Outer(x.mtu), 1500)
 		whole := n["router/snmp/IpReasmOKs"]
 		payload := x.mtu - overhead.IPv4Header - overhead.TCPHeader - overhead.TCPTimestamps
+		arrived, until := received(t)
 		errs = append(errs,
 			b.within(text+", fragments per packet outside", n["router/snmp/IpReasmReqds"]/whole, float64(len(pieces))-.2, float64(len(pieces))+.05),
-			b.within(text+", packets outside ÷ what goodput makes", grew(t, "router/snmp/IpReasmOKs")*float64(payload)/received(t), .9, 1.1))
+			b.within(text+", packets outside ÷ what goodput makes", grew(t, "router/snmp/IpReasmOKs", until)*float64(payload)/arrived, .9, 1.1))
 	}
 	return errors.Join(errs...)
 }
