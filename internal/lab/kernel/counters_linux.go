@@ -58,8 +58,21 @@ func withEthtool(do func(*ethtool.Ethtool) error) error {
 		return err
 	}
 	defer e.Close()
+	growStack()
 	if err = do(e); errors.Is(err, unix.ENODEV) {
 		return ErrAbsent
 	}
 	return err
+}
+
+// growStack makes the goroutine's stack larger than package ethtool needs. It
+// hands the kernel addresses of variables on its stack as plain numbers; where
+// the stack had to grow in between, they were no longer there, and a feature's
+// name was unknown now and then.
+//
+//go:noinline
+func growStack() byte {
+	var room [64 << 10]byte
+	clear(room[:])
+	return room[len(room)-1]
 }
