@@ -29,22 +29,24 @@ import (
 // relayRole is the first argument of the process that holds packets back.
 const relayRole = "relay"
 
-func main() {
-	if len(os.Args) > 1 && os.Args[1] == relayRole {
-		exit(relay(os.Stdin, os.Stdout))
-	}
-	if handled, err := registry.Serve(os.Args[1:]); handled {
-		exit(err)
-	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { os.Exit(role(os.Args[1:])) }
 
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "accounts %s: %v\n", os.Args[1], err)
-		os.Exit(1)
+// role is the program's own, or what it is started for on a node.
+func role(args []string) int {
+	handled, err := len(args) > 0 && args[0] == relayRole, error(nil)
+	if handled {
+		err = relay(os.Stdin, os.Stdout)
+	} else {
+		handled, err = registry.Serve(args)
 	}
-	os.Exit(0)
+	switch {
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "accounts %s: %v\n", args[0], err)
+		return 1
+	case handled:
+		return 0
+	}
+	return run(args, os.Stdout, os.Stderr)
 }
 
 type options struct {

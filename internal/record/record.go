@@ -8,7 +8,6 @@
 package record
 
 import (
-	"encoding/json"
 	"sort"
 	"strings"
 	"time"
@@ -521,82 +520,4 @@ type Ceiling struct {
 	Protocol   string `json:"protocol,omitempty"`
 	Streams    int    `json:"streams,omitempty"`
 	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
-}
-
-// Run states. Running is what a run without an end record has.
-const (
-	RunRunning     = "running"
-	RunDone        = "done"
-	RunInterrupted = "interrupted"
-	RunFailed      = "failed"
-)
-
-// GuestSize is what each virtual router of a lab is given; a zero value
-// leaves it to the lab.
-type GuestSize struct {
-	CPUs     int    `json:"cpus,omitempty"`
-	MemoryMB int    `json:"memory_mb,omitempty"`
-	Model    string `json:"cpu_model,omitempty"` // in QEMU's words
-}
-
-// Run is the head of a campaign, stored before its first trial.
-type Run struct {
-	ID           string        `json:"id"`
-	Started      time.Time     `json:"started"`
-	Ended        time.Time     `json:"ended,omitzero"`
-	Status       string        `json:"status"`
-	Reason       string        `json:"reason,omitempty"`     // of an interruption or failure
-	Lab          string        `json:"lab"`                  // "local", …
-	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // of the virtual routers, where it was given
-	Image        *DiskImage    `json:"image,omitempty"`      // that the user gave for the routers
-	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // that the user gave for the routers
-	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
-	Command      string        `json:"command"`              // exact command line
-	Version      string        `json:"version"`              // of the program
-	BinaryHash   string        `json:"binary_hash"`          // sha256 of the executable, for resume
-	Kernel       string        `json:"kernel"`               // of the machine that carries the lab
-	Design       Design        `json:"design"`
-	Topologies   []Topology    `json:"topologies"`
-	Environments []Environment `json:"environments"`
-	Ceilings     []Ceiling     `json:"ceilings"` // the tester's own
-	Metrics      []Metric      `json:"metrics"`
-	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
-	Caveats      []Caveat      `json:"caveats,omitempty"`
-}
-
-// DiskImage is a disk image of the user's that the routers of a lab boot, and
-// how to log in to it. Paths only: what they name is never recorded.
-type DiskImage struct {
-	File     string `json:"file"`
-	Login    string `json:"login,omitempty"`    // WAY:USER, "" = ssh:root
-	Key      string `json:"key,omitempty"`      // file of a private key
-	Password string `json:"password,omitempty"` // file
-	UEFI     bool   `json:"uefi,omitempty"`
-}
-
-// OwnKernel is a kernel of the user's that the routers of a lab boot: its file
-// and the folder of its modules, "" if it needs none.
-type OwnKernel struct {
-	File    string `json:"file"`
-	Modules string `json:"modules,omitempty"`
-}
-
-// Event is one line of a run's story, as printed by run --json.
-type Event struct {
-	Time   time.Time       `json:"time"`
-	Event  string          `json:"event"` // run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
-	Run    string          `json:"run,omitempty"`
-	Row    string          `json:"row,omitempty"`
-	Cell   Factors         `json:"factors,omitempty"`
-	Phase  string          `json:"phase,omitempty"`
-	Text   string          `json:"text,omitempty"`
-	Index  int             `json:"index,omitempty"` // row index
-	Total  int             `json:"total,omitempty"`
-	Rate   float64         `json:"rate_bps,omitempty"`
-	PPS    float64         `json:"rate_pps,omitempty"`
-	RTT    int64           `json:"rtt_ns,omitempty"`
-	Cores  []float64       `json:"cores,omitempty"` // busy share per core of node host, 0…1
-	Left   time.Duration   `json:"left_ns,omitempty"`
-	Status string          `json:"status,omitempty"`
-	Data   json.RawMessage `json:"data,omitempty"`
 }

@@ -84,7 +84,10 @@ func TestXDPCountsToThePacket(t *testing.T) {
 				if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 || p.Reordered == nil || *p.Reordered != 0 {
 					t.Errorf("%s flow %d: got %+v, want all received, in order", f.Direction, f.Stream, *p)
 				}
-				if want := tt.load.RateBps / 8 / 18 * float64(f.SenderNs) / 1e9 / float64(len(got.Flows)); float64(p.Sent+p.Unsent) < want-12 || float64(p.Sent+p.Unsent) > want+12 {
+				// A burst of 8 may lie at either edge, and at its begin the window
+				// makes good what its first millisecond was late.
+				pps := tt.load.RateBps / 8 / 18 / float64(len(got.Flows))
+				if want := pps * float64(f.SenderNs) / 1e9; float64(p.Sent+p.Unsent) < want-12 || float64(p.Sent+p.Unsent) > want+12+pps/1e3 {
 					t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream, p.Sent, p.Unsent, want)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,8 +43,9 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	if err != nil {
 		return err
 	}
-	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag), tids: make([]atomic.Int64, 1)}
+	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag), tids: make([]atomic.Int64, 1), measured: make(chan struct{})}
 	defer e.close()
+	letGo := sync.OnceFunc(func() { close(e.measured) })
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
@@ -56,6 +58,7 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	}()
 	defer func() {
 		e.stop.Store(true)
+		letGo()
 		<-done
 	}()
 	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
@@ -77,6 +80,7 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	sleepUntil(w.End, &e.stop)
 	end := takeMark(monotonic(), 0, e.tids)
 	end.place(e.tids)
+	letGo()
 	sleepUntil(w.Stop, &e.stop)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -108,6 +112,9 @@ type echoer struct {
 	stop    atomic.Bool
 	greeted atomic.Bool
 	tids    []atomic.Int64 // of the one thread
+	// measured is closed when nobody asks for the thread's time any more: the
+	// prober may take leave before the window ends.
+	measured chan struct{}
 
 	echoed     int64 // owned by run
 	scheduling string
@@ -139,6 +146,7 @@ func (e *echoer) run() {
 			}
 		}
 	}
+	<-e.measured
 }
 
 // echo returns the buffer. The residence is the time from the kernel's stamp
