@@ -21,10 +21,8 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -32,43 +30,14 @@ import (
 const minPairs = 6
 
 func main() {
-	if code, isRole := serveRole(os.Args[1:]); isRole {
-		os.Exit(code)
+	if handled, err := registry.Serve(os.Args[1:]); handled {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "engine %s: %v\n", os.Args[1], err)
+			os.Exit(1)
+		}
+		return
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// serveRole lives one of the lives in which a lab starts this program again.
-func serveRole(args []string) (code int, isRole bool) {
-	if len(args) == 0 {
-		return 0, false
-	}
-	var err error
-	switch {
-	case args[0] == lab.HolderRole:
-		err = lab.HolderMain(os.Stdin, os.Stdout)
-	case args[0] == lab.AnchorRole && len(args) == 2:
-		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
-	case args[0] == agent.Role || args[0] == agent.ChildRole:
-		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
-	default:
-		return 0, false
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "engine %s: %v\n", args[0], err)
-		return 1, true
-	}
-	return 0, true
-}
-
-// standard is the connection on standard input and output.
-type standard struct{}
-
-func (standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
-func (standard) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
-func (standard) Close() error {
-	os.Stdout.Close()
-	return os.Stdin.Close()
 }
 
 type options struct {
@@ -123,7 +92,9 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 		defer cancel()
 		err = errors.Join(err, l.Close(down))
 	}()
-	b := &stand{lab: l, options: o, out: out, talk: talk}
+	b := &stand{lab: l, options: o, out: out, talk: talk,
+		tunnels: map[int]*[2]traffic.End{ourTunnel: {}, peerTunnel: {}}}
+	defer b.close()
 	if b.near, b.far, err = ends(ctx, l); err != nil {
 		return err
 	}

@@ -21,12 +21,34 @@ import (
 type stand struct {
 	lab       *lab.Lab
 	near, far traffic.End
+	tunnels   map[int]*[2]traffic.End
+	running   []host.Session // what was started on nodes
 	options   options
 	out, talk io.Writer
 }
 
+// close ends what was started.
+func (b *stand) close() {
+	for _, s := range b.running {
+		s.Close()
+	}
+}
+
+// ends are those of a side's way.
+func (b *stand) ends(s side) (near, far traffic.End) {
+	if e := b.tunnels[s.way]; e != nil {
+		return e[0], e[1]
+	}
+	return b.near, b.far
+}
+
 // suite runs its rows and prints a table.
 func (b *stand) suite(ctx context.Context, s suite) error {
+	if s.rows[0].ours.way != plainWay {
+		if err := b.layTunnels(ctx); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(b.out, "\n%s\n\n%s\n", s.title, tableHead)
 	for _, c := range s.rows {
 		if err := settle(ctx, b.lab, c.offload); err != nil {
@@ -34,7 +56,8 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 		}
 		for _, side := range []side{c.ours, c.theirs} {
 			l := b.load(side)
-			if a := side.engine.Check(ctx, b.near, b.far, l); a.State != check.Yes {
+			near, far := b.ends(side)
+			if a := side.engine.Check(ctx, near, far, l); a.State != check.Yes {
 				return fmt.Errorf("%s, %s: %s", c.name, side.engine.Name(), a.Reason)
 			}
 		}
@@ -83,7 +106,8 @@ func (b *stand) once(ctx context.Context, s side, of quantity) (figures, error) 
 	before := machineTimes()
 	l := b.load(s)
 	c := &clock{load: l}
-	t, err := s.engine.Offer(ctx, b.near, b.far, l, c)
+	near, far := b.ends(s)
+	t, err := s.engine.Offer(ctx, near, far, l, c)
 	if err != nil {
 		return figures{}, err
 	}

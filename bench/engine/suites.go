@@ -12,6 +12,7 @@ import (
 type side struct {
 	engine traffic.Engine
 	load   record.Load
+	way    int // plainWay if not given
 }
 
 // comparison is a row: ours ÷ peer, of one quantity.
@@ -52,7 +53,14 @@ func suites() []suite {
 			growth("super", tcp(1), tcp(512)), growth("wire", tcp(1), tcp(512)),
 			growth("wire", udp(record.UDPCount, 512, 1), udp(record.UDPCount, 512, 10_000)),
 			growth("wire", udp(record.UDPExact, 512, 1), udp(record.UDPExact, 512, 10_000))}},
+		{"wireguard", "TCP goodput through WireGuard in user space", []comparison{tunnelled("super", 4, 5), tunnelled("wire", 1.5, 1.65)}},
 	}
+}
+
+// tunnelled is one stream through either tunnel.
+func tunnelled(offload string, safe, moon float64) comparison {
+	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(), safe: safe, moon: moon,
+		ours: side{traffic.Native{}, tcp(1), ourTunnel}, theirs: side{traffic.Native{}, tcp(1), peerTunnel}}
 }
 
 func tcp(streams int) record.Load {
@@ -68,13 +76,13 @@ func udp(mode string, payload, streams int) record.Load {
 func tcpAgainst(offload string, streams int, of quantity, safe, moon float64) comparison {
 	name := fmt.Sprintf("%s, %s", offload, plural(streams))
 	return comparison{name: name, peer: "iperf3", offload: offload, of: of, safe: safe, moon: moon,
-		ours: side{traffic.Native{}, tcp(streams)}, theirs: side{traffic.Iperf3{}, tcp(streams)}}
+		ours: side{engine: traffic.Native{}, load: tcp(streams)}, theirs: side{engine: traffic.Iperf3{}, load: tcp(streams)}}
 }
 
 func udpAgainst(mode string, payload int, safe, moon float64) comparison {
 	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0", offload: "wire",
 		of: delivered(), safe: safe, moon: moon,
-		ours: side{traffic.Native{}, udp(mode, payload, 2)}, theirs: side{traffic.Iperf3{}, udp("", payload, 1)}}
+		ours: side{engine: traffic.Native{}, load: udp(mode, payload, 2)}, theirs: side{engine: traffic.Iperf3{}, load: udp("", payload, 1)}}
 }
 
 func growth(offload string, one, many record.Load) comparison {
@@ -85,7 +93,7 @@ func growth(offload string, one, many record.Load) comparison {
 		of = delivered()
 	}
 	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, safe: .8, moon: .9,
-		ours: side{traffic.Native{}, many}, theirs: side{traffic.Native{}, one}}
+		ours: side{engine: traffic.Native{}, load: many}, theirs: side{engine: traffic.Native{}, load: one}}
 }
 
 func plural(streams int) string {
