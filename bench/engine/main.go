@@ -46,6 +46,7 @@ type options struct {
 	seconds int
 	seed    uint64
 	verbose bool
+	newest  string // path of an iperf3, or none
 }
 
 func run(args []string, out, talk io.Writer) int {
@@ -57,11 +58,12 @@ func run(args []string, out, talk io.Writer) int {
 	flags.IntVar(&o.seconds, "seconds", 2, "measured seconds of each run")
 	flags.BoolVar(&o.verbose, "v", false, "print each run")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
+	flags.StringVar(&o.newest, "newest", "", "a newest iperf3, built from source, to compare four streams with")
 	err := flags.Parse(args)
 	o.suites = strings.Split(list, ",")
 	unknown := slices.ContainsFunc(o.suites, func(s string) bool { return !slices.Contains(suiteNames(), s) })
 	if err != nil || flags.NArg() > 0 || o.pairs < minPairs || o.seconds < 1 || unknown {
-		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
+		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-newest FILE] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -100,6 +102,9 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "%s; %d pairs of %d s, seed %d.\n", machine(), o.pairs, o.seconds, o.seed)
 	for _, s := range suites() {
+		if s.name == "tcp-super" && o.newest != "" {
+			s.rows = append(s.rows, b.againstNewest())
+		}
 		if slices.Contains(o.suites, s.name) {
 			if err := b.suite(ctx, s); err != nil {
 				return fmt.Errorf("suite %s: %w", s.name, err)
