@@ -299,6 +299,27 @@ simulations() {
 
 agreement() { as_root go run ./bench/engine-agreement; }
 
+# Ten searches of one rate, on this machine and through a virtual router, whose
+# spread is only printed: its own speed varies. Nightly only.
+searches() {
+	private_home "$WORK/searches" root
+	local lab spread=.03
+	for lab in local vm; do
+		as_root "$PROGRAM" run "$TOP/bench/search/ten.yaml" --lab "$lab" >/dev/null
+		as_root "$PROGRAM" show --json latest >"$WORK/searches.json"
+		"$ASSERT" searches -spread "$spread" "$WORK/searches.json"
+		spread=0
+	done
+}
+
+# 10^8 packets on this machine and 10^6 through a virtual router, and what was
+# done to them on their way. Nightly only.
+accounts() {
+	private_home "$WORK/accounts" root
+	as_root go run ./bench/accounts | sed 's/^/note: /'
+	as_root go run ./bench/accounts -lab vm -packets 1000000 | sed 's/^/note: /'
+}
+
 # What watching costs under load, by the program's own accounting.
 observing() {
 	private_home "$WORK/observing" root

@@ -210,3 +210,26 @@ func TestShellLines(t *testing.T) {
 		t.Errorf("lines: got %q, want %q", got, want)
 	}
 }
+
+func TestSearches(t *testing.T) {
+	of := func(values ...float64) document {
+		return document{Cells: []cell{{Label: "a cell", Metrics: map[string]value{"throughput_ndr_pps": {Median: 100, N: len(values), Values: values}}}}}
+	}
+	for _, tt := range []struct {
+		name string
+		doc  document
+		most float64
+		want string
+	}{
+		{"close", of(99, 100, 101), .03, ""},
+		{"apart", of(97, 100, 101), .03, "lie 4.00 % apart"},
+		{"only printed", of(50, 100, 101), 0, ""},
+		{"too few", of(100, 100), .03, "2 values of 3 searches"},
+		{"none", document{Cells: []cell{{Metrics: map[string]value{"goodput_bps": {}}}}}, .03, "no cell has a rate"},
+	} {
+		got := strings.Join(checkSearches(tt.doc, 3, tt.most, io.Discard), "\n")
+		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

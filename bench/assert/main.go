@@ -15,6 +15,7 @@ const usage = `usage:
   assert cells -plan quick DOCUMENT
   assert report -document DOCUMENT REPORT
   assert observing DOCUMENT
+  assert searches [-searches N] [-spread RATIO] DOCUMENT
   assert commands MARKDOWN
 `
 
@@ -22,7 +23,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, in io.Reader, out, talk io.Writer) int {
 	commands := map[string]func([]string, io.Reader, io.Writer) error{
-		"tests": testsCommand, "cells": cellsCommand, "report": reportCommand, "observing": observingCommand, "commands": commandsCommand,
+		"tests": testsCommand, "cells": cellsCommand, "report": reportCommand, "observing": observingCommand, "searches": searchesCommand, "commands": commandsCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(talk, usage)
