@@ -5,6 +5,8 @@ package probe
 import (
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -30,6 +32,10 @@ func (w *waiter) wake() {
 }
 
 func (w *waiter) Close() error { return nil }
+
+func pread(fd int, b []byte, offset int64) (int, error) { return unix.Pread(fd, b, offset) }
+
+func makeRoom() {}
 
 func lockThread() (release func()) { return func() {} }
 

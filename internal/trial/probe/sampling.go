@@ -144,6 +144,7 @@ func (s *sampling) close() {
 
 // loop samples until stop. It must have its thread for itself.
 func (s *sampling) loop() {
+	makeRoom()
 	defer lockThread()()
 	s.start = host.Monotonic()
 	for _, src := range s.sources {
