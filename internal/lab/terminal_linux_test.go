@@ -71,8 +71,9 @@ func (c console) shell(conn net.Conn, in *bufio.Reader, line func(bool) string) 
 	defer sh.Wait()
 	defer keys.Close()
 	io.WriteString(conn, c.prompt)
-	for {
-		text := line(true)
+	for echo := true; ; {
+		text := line(echo)
+		echo = echo && !strings.Contains(text, "stty -echo")
 		if _, err := fmt.Fprintln(keys, text); err != nil || text == "" && in.Buffered() == 0 && closed(conn) {
 			return
 		}

@@ -99,7 +99,9 @@ func TestUDPCountModeFindsEveryLoss(t *testing.T) {
 	load := udpLoad(2, record.Up, "near", 300, 5000)
 	load.Port, load.UDPMode = freePort(t), record.UDPCount
 	relay := newUDPRelay(t, load.Port)
+	relay.mu.Lock()
 	relay.loses = true
+	relay.mu.Unlock()
 	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
