@@ -142,13 +142,14 @@ func (u *udpEnd) crews() []crew {
 // mode describes how this end sent and received.
 func (u *udpEnd) mode() string {
 	send, receive := "", ""
+	polls := fmt.Sprintf("%v, or %v with ample room", receivePoll, amplePoll)
 	for _, f := range u.flows {
 		f := f.(*udpFlow)
 		switch {
 		case !f.sends:
-			receive = "receive every datagram with its time, polled each " + receivePoll.String()
+			receive = "receive every datagram with its time, polled each " + polls
 			if f.count {
-				receive = "receive trains joined by the kernel (UDP_GRO), polled each " + receivePoll.String()
+				receive = "receive trains joined by the kernel (UDP_GRO), polled each " + polls
 			}
 		case f.train.most > 1 && f.train.uncut:
 			send = fmt.Sprintf("send trains of up to %d, which the first device takes uncut", f.train.most)

@@ -16,6 +16,9 @@ import (
 const (
 	receiveBatch = 512
 	receivePoll  = 300 * time.Microsecond
+	amplePoll    = time.Millisecond // of a receiver with ample room; saves a tenth of all cost of two flows flat out
+	ampleRoom    = 16 << 20
+	edgeTime     = 10 * time.Millisecond
 	receiveRoom  = 64 << 20 // bytes of socket buffer asked for
 	leastRoom    = 256 << 10
 	sendRoom     = 4 << 20
