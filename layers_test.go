@@ -134,7 +134,7 @@ var homes = []home{
 	{"testing", []string{"labtest"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"net/http", nil},                    // nothing here speaks to a network service
-	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe/bpf", "trial/traffic"}},
+	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/traffic"}},
 	{"C", nil}, // CGO_ENABLED=0
 }
 

@@ -361,15 +361,23 @@ func (c *Campaign) report(w *watch, row, latency string) func(traffic.Progress) 
 	}
 }
 
-// narrate tells when the load passes the edges of the window.
-func (c *Campaign) narrate(ctx context.Context, row string, w record.Window) {
-	at := func(when int64, phase string) {
-		timer := time.AfterFunc(time.Duration(when-host.Monotonic()), func() {
-			c.tell(record.Event{Event: "phase", Row: row, Phase: phase})
-		})
-		context.AfterFunc(ctx, func() { timer.Stop() })
+// narrate tells when the load enters the window. The function that it returns
+// ends that: what is due has been told then, and no more will be.
+func (c *Campaign) narrate(row string, w record.Window) (end func()) {
+	told := make(chan struct{})
+	tell := func() {
+		defer close(told)
+		c.tell(record.Event{Event: "phase", Row: row, Phase: record.PhaseWindow})
 	}
-	at(w.Start, record.PhaseWindow)
+	timer := time.AfterFunc(time.Duration(w.Start-host.Monotonic()), tell)
+	return func() {
+		switch {
+		case !timer.Stop():
+			<-told
+		case host.Monotonic() >= w.Start:
+			tell()
+		}
+	}
 }
 
 // Close ends the watches and puts every lab back.

@@ -265,12 +265,14 @@ func (a *attempt) load(ctx context.Context) error {
 	}
 	con := newConductor(parties, a.d.load.Warmup, a.d.load.Duration)
 	con.progress = a.c.report(a.watch, a.t.Row.ID, "loaded")
+	told := func() {}
 	con.fixed = func(w record.Window) error {
 		a.t.Window = w
-		a.c.narrate(ctx, a.t.Row.ID, w)
+		told = a.c.narrate(a.t.Row.ID, w)
 		return a.watch.schedule(w)
 	}
 	err = a.offer(ctx, engine, con, probed)
+	told()
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
 		a.splitAtWindow()
