@@ -336,6 +336,12 @@ type Load struct {
 	Interval   time.Duration `json:"interval_ns"`       // of the series; for echo: between probes
 	Spacing    string        `json:"spacing,omitempty"` // of probes: Isochronous (also if empty) or Exponential
 	Tag        string        `json:"tag"`               // random text that tells this trial's packets apart
+
+	// Engines flows and requests.
+	FlowSize       string  `json:"flow_size,omitempty"`          // as the factor flow_size
+	ConnectionRate float64 `json:"connection_rate_hz,omitempty"` // new connections a second, spaced by Spacing; 0 = the next when one has ended
+	RequestSize    int     `json:"request_size,omitempty"`       // bytes
+	ResponseSize   int     `json:"response_size,omitempty"`      // bytes
 }
 
 // Ways to count UDP, and whether datagrams are sent as trains.
@@ -361,6 +367,7 @@ type Traffic struct {
 	OneWay    []OneWay `json:"one_way,omitempty"`
 
 	Responsiveness *Responsiveness `json:"responsiveness,omitempty"`
+	ShortFlows     *ShortFlows     `json:"short_flows,omitempty"`
 }
 
 // Flow is one stream in one direction. Byte counts are application payload;

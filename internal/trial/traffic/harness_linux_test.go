@@ -64,6 +64,8 @@ func handlers() map[string]host.Handler {
 
 		"traffic/responsiveness": Responsive{}.Serve,
 		"traffic/iperf3":         Iperf3{}.Serve,
+		"traffic/flows":          Flows{}.Serve,
+		"traffic/requests":       Requests{}.Serve,
 	}
 }
 

@@ -161,6 +161,7 @@ type endReport struct {
 	Details map[string]string `json:"details"`
 
 	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // of the engine of that name
+	ShortFlows     *record.ShortFlows     `json:"short_flows,omitempty"`    // of the engines flows and requests
 
 	// XDP: how long sampled packets took, if this end's clock told both times,
 	// and which boot of which machine the clock is of.

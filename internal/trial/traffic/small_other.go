@@ -20,3 +20,13 @@ func (Responsive) Serve(context.Context, host.Session) error {
 func (XDP) Serve(context.Context, host.Session) error {
 	return fmt.Errorf("xdp engine on %s/%s: %w", runtime.GOOS, runtime.GOARCH, host.ErrUnsupported)
 }
+
+// Serve answers like that of [Responsive].
+func (e Flows) Serve(context.Context, host.Session) error { return noFlows(e.Name()) }
+
+// Serve answers like that of [Responsive].
+func (e Requests) Serve(context.Context, host.Session) error { return noFlows(e.Name()) }
+
+func noFlows(engine string) error {
+	return fmt.Errorf("%s engine on %s/%s: %w", engine, runtime.GOOS, runtime.GOARCH, host.ErrUnsupported)
+}

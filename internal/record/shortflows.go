@@ -1,0 +1,35 @@
+package record
+
+// ShortFlows is what the end that opens the connections saw of many flows, each
+// on a TCP connection of its own, or of requests on connections that stay open.
+// What began in the window is counted once: Started = Completed + Failed +
+// Unfinished. Times of a flow run from its intended start.
+type ShortFlows struct {
+	Kept       bool             `json:"kept,omitempty"` // connections stay open: requests with their responses
+	RateHz     float64          `json:"rate_hz,omitempty"`
+	Started    int64            `json:"started"`   // intended to start in the window
+	Completed  int64            `json:"completed"` // of these, by the window's end
+	Failed     int64            `json:"failed"`    // refused, reset, wrongly answered
+	Unfinished int64            `json:"unfinished"`
+	Carried    int64            `json:"carried"` // begun before the window, completed in it
+	Failures   map[string]int64 `json:"failures,omitempty"`
+	Asked      int64            `json:"asked_bytes"`     // payload of those completed, as asked for
+	Confirmed  int64            `json:"confirmed_bytes"` // of these, counted by who received it
+	Connect    []TimeCount      `json:"connect"`         // TCP handshakes of those started, from the call to the answer
+	Late       []TimeCount      `json:"late"`            // how long after its intended time each was begun
+	Classes    []FlowClass      `json:"classes"`
+}
+
+// FlowClass are the flows of a range of sizes.
+type FlowClass struct {
+	FromBytes int64       `json:"from_bytes"`
+	Started   int64       `json:"started"`
+	Times     []TimeCount `json:"times"` // of those completed
+}
+
+// TimeCount is how many flows took at least FromNs, and less than a
+// sixty-fourth (or 64 ns) more.
+type TimeCount struct {
+	FromNs int64 `json:"from_ns"`
+	Flows  int64 `json:"flows"`
+}

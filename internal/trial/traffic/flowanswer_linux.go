@@ -1,0 +1,274 @@
+//go:build !mips && !mipsle
+
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// answerConn is a connection that was accepted.
+type answerConn struct {
+	flowConn
+	slot    int32
+	since   int64 // accepted
+	giving  bool  // the answer
+	again   bool
+	outside bool // a stranger so far
+}
+
+// answerer is a thread of the end that listens.
+type answerer struct {
+	request request
+	lanes   []*flowLane
+	doors   []int // watched by all threads
+	kept    []keptConn
+	buffers *flowBuffers
+	several bool // streams have different congestion controls
+
+	table     *flowTable[answerConn]
+	strangers []*answerConn // in the order in which they came; some have been recognised since
+	again     []*answerConn
+	swept     int64
+}
+
+// keptConn is a connection of requests, which introduced itself beforehand.
+type keptConn struct {
+	fd           int
+	gives, takes *flowLane
+}
+
+func (a *answerer) name() string { return "the thread that answers flows" }
+
+func (a *answerer) run(p *phases) error {
+	var err error
+	if a.table, err = newFlowTable[answerConn](); err != nil {
+		return err
+	}
+	defer closeFlow(a.table.poll)
+	for i, door := range a.doors {
+		// Of the threads that wait, only one is woken for a connection.
+		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: noSlot, Pad: int32(i)}
+		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, door, &e); err != nil {
+			return fmt.Errorf("watch for connections: %w", err)
+		}
+	}
+	for _, k := range a.kept {
+		c := &answerConn{flowConn: flowConn{fd: k.fd, gives: k.gives, takes: k.takes}}
+		c.expect(askSize)
+		if c.slot, err = a.table.add(k.fd, c); err != nil {
+			return fmt.Errorf("watch stream %d: %w", k.gives.key.Stream, err)
+		}
+	}
+	defer a.leave()
+	over := a.lanes[0].over
+	for !p.stop.Load() && !over.Load() {
+		if err := a.round(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *answerer) round(p *phases) error {
+	wait := callTimeout
+	if len(a.again) > 0 {
+		wait = 0
+	}
+	n, err := epollWait(a.table.poll, a.table.events, wait)
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("wait for connections: %w", err)
+	}
+	again := a.again
+	a.again = nil
+	for _, c := range again {
+		c.again = false
+		if err := a.serve(p, c); err != nil {
+			return err
+		}
+	}
+	for i := range max(n, 0) {
+		e := &a.table.events[i]
+		if e.Fd == noSlot {
+			a.admit(a.doors[e.Pad])
+			continue
+		}
+		if c := a.table.of(e); c != nil {
+			if err := a.serve(p, c); err != nil {
+				return err
+			}
+		}
+	}
+	a.sweep()
+	return nil
+}
+
+// mostAdmitted bounds how many are accepted before the others' turn.
+const mostAdmitted = 64
+
+func (a *answerer) admit(door int) {
+	for range mostAdmitted {
+		fd, err := acceptFlow(door)
+		if err != nil {
+			if err == unix.EMFILE || err == unix.ENFILE {
+				nap(time.Millisecond) // until one of them is closed
+			}
+			return
+		}
+		c := &answerConn{flowConn: flowConn{fd: fd, fresh: true}, since: monotonic(), outside: true}
+		c.expect(preambleSize + askSize)
+		if c.slot, err = a.table.add(fd, c); err != nil {
+			abortFlow(fd)
+			continue
+		}
+		a.strangers = append(a.strangers, c)
+	}
+}
+
+// sweepEvery is how often strangers are looked at.
+const sweepEvery = int64(50 * time.Millisecond)
+
+// sweep sends away whoever has not introduced itself in time, and the longest
+// waiting of too many.
+func (a *answerer) sweep() {
+	now := monotonic()
+	if now < a.swept+sweepEvery && len(a.strangers) < 2*mostOpenFlows {
+		return
+	}
+	a.swept = now
+	still, waiting := a.strangers[:0], 0
+	for _, c := range a.strangers {
+		if c.outside {
+			waiting++
+		}
+	}
+	for _, c := range a.strangers {
+		switch {
+		case !c.outside:
+		case now-c.since > int64(introduction) || waiting > mostOpenFlows+maxStrangers:
+			waiting--
+			a.dismiss(c)
+		default:
+			still = append(still, c)
+		}
+	}
+	clear(a.strangers[len(still):])
+	a.strangers = still
+}
+
+func (a *answerer) dismiss(c *answerConn) {
+	abortFlow(c.fd)
+	a.forget(c)
+}
+
+func (a *answerer) forget(c *answerConn) {
+	a.table.remove(c.slot)
+	c.fd, c.outside = -1, false
+}
+
+// serve moves a connection as far as it goes. One that ends is only the other
+// end's failed flow, unless it was to stay.
+func (a *answerer) serve(p *phases, c *answerConn) error {
+	if c.again || c.fd < 0 {
+		return nil
+	}
+	more, err := a.move(c)
+	switch {
+	case err != nil && len(a.kept) > 0 && !p.over(p.End):
+		return fmt.Errorf("stream %d: %s", c.gives.key.Stream, failureWords(err))
+	case err != nil:
+		a.dismiss(c)
+	case more:
+		c.again = true
+		a.again = append(a.again, c)
+	}
+	return nil
+}
+
+// errStranger is a connection that is not of this load.
+var errStranger = errors.New("not of this load")
+
+func (a *answerer) move(c *answerConn) (more bool, err error) {
+	for {
+		if !c.giving {
+			if c.got < len(c.in) {
+				full, err := c.head()
+				if err != nil || !full {
+					return false, err
+				}
+				if err := a.heard(c); err != nil {
+					return false, err
+				}
+			}
+			more, err := c.pull(a.buffers)
+			if err != nil || more || c.took < c.take {
+				return more, err
+			}
+			a.answer(c)
+		}
+		more, err := c.push(a.buffers)
+		if err != nil || more || len(c.out) > 0 || c.gave < c.give {
+			return more, err
+		}
+		if len(a.kept) == 0 {
+			closeFlow(c.fd)
+			a.forget(c)
+			return false, nil
+		}
+		c.giving = false
+		c.expect(askSize)
+	}
+}
+
+// heard reads the ask, and who it is of.
+func (a *answerer) heard(c *answerConn) error {
+	b := c.in
+	if c.fresh {
+		i, known := readPreamble(b[:preambleSize], a.request.Load.Tag, len(a.lanes))
+		if !known {
+			return errStranger
+		}
+		b = b[preambleSize:]
+		l := a.lanes[i]
+		c.outside = false
+		if l.sends {
+			c.gives = l
+		} else {
+			c.takes = l
+		}
+		if a.several {
+			unix.SetsockoptString(c.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, l.control)
+		}
+	}
+	q, ok := readAsk(b)
+	if !ok || q.gives > 0 && c.takes == nil || q.wants > 0 && c.gives == nil {
+		return errStranger
+	}
+	c.number, c.give, c.gave, c.take, c.took, c.wrong = q.number, int64(q.wants), 0, int64(q.gives), 0, 0
+	return nil
+}
+
+// answer puts the answer's head before the payload.
+func (a *answerer) answer(c *answerConn) {
+	c.giving = true
+	b := c.put(welcomeSize + answerSize)
+	if !c.fresh {
+		b = c.put(answerSize)
+	} else {
+		copy(b, welcome(a.request.Load.Tag))
+		b = b[welcomeSize:]
+	}
+	putAnswer(b, uint64(c.took), uint64(c.wrong))
+}
+
+// leave drops what has not ended.
+func (a *answerer) leave() {
+	for i := range a.table.slots {
+		if c := a.table.slots[i].conn; c != nil && len(a.kept) == 0 {
+			abortFlow(c.fd)
+		}
+	}
+}

@@ -1,0 +1,436 @@
+//go:build !mips && !mipsle
+
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// failurePause is how long a stream waits after a failed flow, so that one
+// that is refused at once does not become a flood.
+const failurePause = int64(10 * time.Millisecond)
+
+// askStream is a stream at the end that opens.
+type askStream struct {
+	index int // in the preamble
+	gives *flowLane
+	takes *flowLane
+	dial  *dialer
+	kept  *askConn // the connection that stays open, for one request after the other
+}
+
+// askConn is a flow under way.
+type askConn struct {
+	flowConn
+	stream   *askStream
+	slot     int32
+	intended int64
+	called   int64 // when the connection was begun
+	size     int64
+	state    askState
+	again    bool // on the list of those whose turn ended
+}
+
+type askState int
+
+const (
+	askIdle askState = iota // a connection that stays open, between two requests
+	askConnecting
+	askHead // of the answer
+	askPayload
+	askLeaving // all is there but the other end's farewell
+)
+
+// asker is a thread of the end that opens.
+type asker struct {
+	request request
+	streams []*askStream
+	sizes   FlowSizes // of flows
+	kept    bool
+	open    int // connections at once
+	buffers *flowBuffers
+	rng     *rand.Rand
+	tally   *flowTally
+
+	table  *flowTable[askConn]
+	alarm  *alarm
+	idle   []idleStream  // those that begin the next flow by themselves
+	due    *flowArrivals // of flows begun at a rate
+	turn   int
+	number uint64
+	again  []*askConn
+	spare  []*askConn
+	err    error // of a connection that was to stay
+}
+
+type idleStream struct {
+	stream *askStream
+	from   int64
+}
+
+func (a *asker) name() string { return "the thread that opens flows" }
+
+func (a *asker) run(p *phases) error {
+	a.tally = newFlowTally(p.Window)
+	var err error
+	if a.table, err = newFlowTable[askConn](); err != nil {
+		return err
+	}
+	defer closeFlow(a.table.poll)
+	if a.alarm, err = newAlarm(a.table.poll); err != nil {
+		return fmt.Errorf("open a timer: %w", err)
+	}
+	defer closeFlow(a.alarm.fd)
+	if a.due != nil {
+		a.due.begin(p.Begin)
+	} else {
+		for _, s := range a.streams {
+			a.idle = append(a.idle, idleStream{s, p.Begin})
+		}
+	}
+	if err := a.keep(); err != nil {
+		return err
+	}
+	sleepUntil(p.Begin, &p.stop)
+	for !p.over(p.senders) && a.err == nil {
+		if err := a.round(p); err != nil {
+			return err
+		}
+	}
+	a.leave(p)
+	return a.err
+}
+
+// keep watches the connections that stay open.
+func (a *asker) keep() error {
+	for _, s := range a.streams {
+		if s.kept == nil {
+			continue
+		}
+		var err error
+		if s.kept.slot, err = a.table.add(s.kept.fd, s.kept); err != nil {
+			return fmt.Errorf("watch stream %d: %w", s.gives.key.Stream, err)
+		}
+	}
+	return nil
+}
+
+// round begins what is due and serves what is ready.
+func (a *asker) round(p *phases) error {
+	next := a.launch(p)
+	wait := callTimeout
+	switch {
+	case len(a.again) > 0 || next <= monotonic():
+		wait = 0
+	case next < monotonic()+int64(callTimeout):
+		a.alarm.set(next)
+	}
+	n, err := epollWait(a.table.poll, a.table.events, wait)
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("wait for connections: %w", err)
+	}
+	again := a.again
+	a.again = nil
+	for _, c := range again {
+		c.again = false
+		a.serve(c)
+	}
+	for i := range max(n, 0) {
+		if c := a.table.of(&a.table.events[i]); c != nil {
+			a.serve(c)
+		}
+	}
+	return nil
+}
+
+// never is a time that does not come.
+const never = int64(1<<63 - 1)
+
+// launch begins the flows that are due, and says when the next one is.
+func (a *asker) launch(p *phases) (next int64) {
+	now := monotonic()
+	if now >= p.End {
+		return never
+	}
+	if a.due != nil {
+		for a.due.next <= now && a.due.next < p.End && a.table.used < a.open {
+			a.begin(a.streams[a.turn%len(a.streams)], a.due.next, now)
+			a.turn++
+			a.due.advance()
+			now = monotonic()
+		}
+		if a.table.used >= a.open {
+			return never
+		}
+		return a.due.next
+	}
+	next = never
+	waiting := a.idle[:0]
+	ready := a.idle
+	a.idle = nil
+	for _, s := range ready {
+		if s.from > now {
+			waiting, next = append(waiting, s), min(next, s.from)
+			continue
+		}
+		a.begin(s.stream, now, now)
+		now = monotonic()
+	}
+	// What has failed at once waits behind.
+	a.idle = append(waiting, a.idle...)
+	if len(a.idle) > len(waiting) {
+		next = min(next, now+failurePause)
+	}
+	return next
+}
+
+// begin starts a flow.
+func (a *asker) begin(s *askStream, intended, now int64) {
+	c := a.fresh(s)
+	c.stream, c.intended, c.called, c.number = s, intended, now, a.number
+	c.gives, c.takes = s.gives, s.takes
+	c.give, c.take = a.sizesOf(s)
+	c.size = c.give + c.take
+	a.number++
+	a.tally.begin(intended, c.size)
+	a.tally.launch(intended, now)
+	q := ask{c.number, uint64(c.give), uint64(c.take)}
+	if a.kept {
+		q.put(c.put(askSize))
+		c.expect(answerSize)
+		c.state = askHead
+		a.serve(c)
+		return
+	}
+	copy(c.put(preambleSize+askSize), preamble(a.request.Load.Tag, s.index))
+	q.put(c.out[preambleSize:])
+	c.expect(welcomeSize + answerSize)
+	c.state = askConnecting
+	var err error
+	if c.fd, err = s.dial.dial(); err == nil {
+		c.slot, err = a.table.add(c.fd, c)
+	}
+	if err != nil {
+		a.failed(c, err)
+	}
+}
+
+// sizesOf are the bytes of a stream's next flow, there and back.
+func (a *asker) sizesOf(s *askStream) (gives, takes int64) {
+	switch {
+	case a.kept:
+		return messageSizes(a.request.Load)
+	case s.gives != nil:
+		return a.sizes.draw(a.rng), 0
+	}
+	return 0, a.sizes.draw(a.rng)
+}
+
+// fresh is a flow without a past.
+func (a *asker) fresh(s *askStream) *askConn {
+	c := s.kept
+	switch n := len(a.spare); {
+	case c != nil:
+		*c = askConn{flowConn: flowConn{fd: c.fd}, slot: c.slot}
+		return c
+	case n > 0:
+		c = a.spare[n-1]
+		a.spare = a.spare[:n-1]
+	default:
+		c = new(askConn)
+	}
+	*c = askConn{flowConn: flowConn{fd: -1}, slot: noSlot}
+	return c
+}
+
+// serve moves a flow as far as it goes.
+func (a *asker) serve(c *askConn) {
+	if c.again || c.fd < 0 || c.state == askIdle {
+		return
+	}
+	more, err := a.move(c)
+	switch {
+	case err != nil:
+		a.failed(c, err)
+	case more:
+		c.again = true
+		a.again = append(a.again, c)
+	}
+}
+
+// errAnswer is a listener that does not answer as ours do.
+var errAnswer = errors.New("wrong answer")
+
+func (a *asker) move(c *askConn) (more bool, err error) {
+	if c.state == askConnecting {
+		if err := pendingError(c.fd); err != nil {
+			return false, err
+		}
+		a.tally.connected(c.intended, monotonic()-c.called)
+		c.state = askHead
+	}
+	if more, err = c.push(a.buffers); err != nil {
+		return false, err
+	}
+	if c.state == askHead {
+		full, err := c.head()
+		if err != nil || !full {
+			return more, err
+		}
+		if err := a.answered(c); err != nil {
+			return false, err
+		}
+		c.state = askPayload
+	}
+	if c.state == askPayload {
+		rest, err := c.pull(a.buffers)
+		if err != nil || rest || c.took < c.take {
+			return more || rest, err
+		}
+		a.tally.complete(c.intended, monotonic(), c.size, c.gave+c.took)
+		c.state = askLeaving
+	}
+	return false, a.farewell(c)
+}
+
+// answered looks at the answer's head.
+func (a *asker) answered(c *askConn) error {
+	b := c.in
+	if !a.kept {
+		if string(b[:welcomeSize]) != string(welcome(a.request.Load.Tag)) {
+			return errAnswer
+		}
+		b = b[welcomeSize:]
+	}
+	if readAnswer(b) != uint64(c.give) || c.gave != c.give {
+		return errAnswer
+	}
+	return nil
+}
+
+// farewell waits until the other end has closed, which so is the one that
+// remembers the connection (TIME_WAIT); a port of this end is free at once.
+func (a *asker) farewell(c *askConn) error {
+	if !a.kept {
+		if n, err := receiveFlow(c.fd, a.buffers.nothing[:1], 0); err == unix.EAGAIN || err == unix.EINTR {
+			return nil
+		} else if n > 0 {
+			return errAnswer
+		}
+		closeFlow(c.fd)
+	}
+	a.release(c, monotonic())
+	return nil
+}
+
+// release lets the stream go on.
+func (a *asker) release(c *askConn, from int64) {
+	if a.due == nil {
+		a.idle = append(a.idle, idleStream{c.stream, from})
+	}
+	if a.kept {
+		c.state = askIdle
+		return
+	}
+	if c.slot != noSlot {
+		a.table.remove(c.slot)
+	}
+	c.fd = -1
+	a.spare = append(a.spare, c)
+}
+
+func (a *asker) failed(c *askConn, err error) {
+	now := monotonic()
+	if c.state != askLeaving {
+		a.tally.fail(c.intended, now, failureWords(err))
+	}
+	if a.kept {
+		a.err = fmt.Errorf("stream %d: %s", c.stream.gives.key.Stream, failureWords(err))
+	} else if c.fd >= 0 {
+		abortFlow(c.fd)
+	}
+	a.release(c, now+failurePause)
+}
+
+// failureWords names what became of a flow.
+func failureWords(err error) string {
+	switch {
+	case err == io.EOF:
+		return "closed before its end"
+	case err == unix.EADDRNOTAVAIL:
+		return "no port was free"
+	}
+	return err.Error()
+}
+
+// leave ends what is under way, and counts it and what should have begun.
+func (a *asker) leave(p *phases) {
+	for i := range a.table.slots {
+		c := a.table.slots[i].conn
+		if c == nil {
+			continue
+		}
+		if c.state != askLeaving && c.state != askIdle {
+			a.tally.abandon(c.intended)
+		}
+		if !a.kept {
+			abortFlow(c.fd)
+		}
+	}
+	if a.due == nil {
+		return
+	}
+	for a.due.next < p.End {
+		a.tally.begin(a.due.next, a.sizes.draw(a.rng))
+		a.tally.abandon(a.due.next)
+		a.due.advance()
+	}
+}
+
+// flowArrivals are the times at which one of several threads begins flows.
+type flowArrivals struct {
+	next    int64
+	origin  int64
+	count   int64
+	every   float64 // ns between those of all threads
+	threads int64
+	thread  int64
+	rng     *rand.Rand // nil: evenly spaced
+}
+
+func (d *flowArrivals) begin(at int64) {
+	d.origin, d.next = at, at
+	d.advance()
+}
+
+// advance goes to the next arrival. Even ones are computed from their number,
+// so that no error adds up; those of several threads together are evenly
+// spaced, or together a Poisson process.
+func (d *flowArrivals) advance() {
+	if d.rng != nil {
+		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))
+		return
+	}
+	d.next = d.origin + int64(float64(d.count*d.threads+d.thread)*d.every)
+	d.count++
+}
+
+// newArrivals are those of a thread; nil where no rate is asked for.
+func newArrivals(load record.Load, thread, threads int) *flowArrivals {
+	if load.ConnectionRate <= 0 {
+		return nil
+	}
+	d := &flowArrivals{every: 1e9 / load.ConnectionRate, thread: int64(thread), threads: int64(threads)}
+	if load.Spacing != record.Isochronous {
+		d.rng = rand.New(rand.NewPCG(uint64(tagHash(load.Tag)), uint64(thread)))
+	}
+	return d
+}

@@ -1,0 +1,320 @@
+//go:build !mips && !mipsle
+
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Serve is the node half: the opener begins flows, the listener answers.
+func (Flows) Serve(ctx context.Context, s host.Session) error { return serveFlows(ctx, s, false) }
+
+// Serve is the node half: the opener asks, the listener answers.
+func (Requests) Serve(ctx context.Context, s host.Session) error { return serveFlows(ctx, s, true) }
+
+func serveFlows(ctx context.Context, s host.Session, kept bool) error {
+	var q request
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	if q.Check {
+		return s.Send(checkFlows(q.Load))
+	}
+	if err := pinProcess(q.CPUs); err != nil {
+		return err
+	}
+	makeRoom(len(allowedCPUs()) + 4)
+	e := &flowEnd{request: q, kept: kept}
+	defer e.close()
+	l, err := e.connect(ctx, func(port int) error { return s.Send(message{Listening: port}) })
+	if err != nil {
+		return err
+	}
+	if err := s.Send(message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	report, err := l.run(ctx, w, func(g glimpse) error { return s.Send(message{Glimpse: &g}) })
+	if err != nil {
+		return err
+	}
+	report.ShortFlows = e.shortFlows()
+	flows := report.Flows
+	report.Flows = nil
+	if err := sendResult(s, report); err != nil {
+		return err
+	}
+	for i := range flows {
+		if err := sendResult(s, &flows[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFlows answers for this node.
+func checkFlows(load record.Load) check.Answer {
+	if a := checkNative(load); a.State != check.Yes || load.ConnectionRate <= 0 {
+		return a
+	}
+	limit := unix.Rlimit{}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return check.CouldNotTell("read the limit of open files: %v", err)
+	}
+	if need := uint64(mostOpenFlows + maxStrangers + 64); limit.Cur < need {
+		return check.Not("flows begun at a rate need %d open files, and %d are allowed", need, limit.Cur).
+			Hinted("raise the limit, see ulimit -n")
+	}
+	return check.OK()
+}
+
+// flowEnd is one end of a load of flows.
+type flowEnd struct {
+	request request
+	kept    bool
+	lanes   []*flowLane
+	askers  []*asker
+	over    atomic.Bool
+	held    []int // descriptors to close: doors, and connections that stay open
+}
+
+func (e *flowEnd) close() {
+	for _, fd := range e.held {
+		abortFlow(fd)
+	}
+	e.held = nil
+}
+
+func (e *flowEnd) shortFlows() *record.ShortFlows {
+	if e.request.Listen {
+		return nil
+	}
+	var tallies []*flowTally
+	for _, a := range e.askers {
+		tallies = append(tallies, a.tally)
+	}
+	return joinTallies(tallies, e.request.Load, e.kept)
+}
+
+// connect makes the connections of requests. For flows it makes one on each
+// way of the path, to find out before the load whether they lead there, and
+// leaves the listener's doors open.
+func (e *flowEnd) connect(ctx context.Context, listening func(port int) error) (*lanes, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	q := e.request
+	keys := flowsOf(q.Load)
+	l := &lanes{request: q, keys: keys, details: map[string]string{}}
+	for i, k := range keys {
+		lane := &flowLane{key: k, sends: k.sends(q.Side), addr: q.wayOf(k).addr.String(), pattern: newPattern(q.Load.Tag, i),
+			control: congestionOf(q.Load, k), over: &e.over, table: record.NewTable("bytes")}
+		e.lanes, l.flows = append(e.lanes, lane), append(l.flows, lane)
+	}
+	first := keys[:min(len(q.ways()), q.Load.Streams)]
+	if e.kept {
+		first = keys[:q.Load.Streams]
+	}
+	var fds []int
+	var err error
+	if q.Listen {
+		fds, err = e.listen(ctx, first, listening)
+	} else {
+		fds, err = e.dial(ctx, first)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if q.Listen {
+		e.answer(l, fds)
+	} else if err := e.ask(l, fds); err != nil {
+		return nil, err
+	}
+	l.mode = e.String
+	l.details["threads"] = fmt.Sprint(len(l.crews))
+	return l, nil
+}
+
+// String says how flows are carried.
+func (e *flowEnd) String() string {
+	switch {
+	case e.kept:
+		return "tcp: one request at a time on connections that stay open"
+	case e.request.Load.ConnectionRate > 0:
+		return fmt.Sprintf("tcp: connections begun at a rate, up to %d at once; the listener closes first", mostOpenFlows)
+	}
+	return "tcp: the next connection when one has ended; the listener closes first"
+}
+
+// listen returns the connections that stay open, or else the doors.
+func (e *flowEnd) listen(ctx context.Context, keys []flowKey, listening func(port int) error) ([]int, error) {
+	port := 0
+	conns, err := acceptFlows(ctx, e.request, len(keys), func(p int) error {
+		port = p
+		return listening(p)
+	})
+	if err != nil || e.kept {
+		return e.takeOver(conns, err)
+	}
+	if _, err := e.takeOver(conns, nil); err != nil {
+		return nil, err
+	}
+	e.close() // they were only to find out
+	q := e.request
+	q.Port = port
+	doors, _, err := openDoors(ctx, q)
+	defer closeDoors(doors)
+	if err != nil {
+		return nil, err
+	}
+	for _, ln := range doors {
+		fd, err := duplicate(ln.(*net.TCPListener))
+		if err != nil {
+			return nil, err
+		}
+		setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		e.held = append(e.held, fd)
+	}
+	return e.held, nil
+}
+
+// dial returns the connections that stay open.
+func (e *flowEnd) dial(ctx context.Context, keys []flowKey) ([]int, error) {
+	conns, err := dialFlows(ctx, e.request, keys)
+	fds, err := e.takeOver(conns, err)
+	if err != nil || e.kept {
+		return fds, err
+	}
+	e.close()
+	return nil, nil
+}
+
+// takeOver takes descriptors out of Go's poller, to be closed with the end.
+func (e *flowEnd) takeOver(conns []*net.TCPConn, err error) ([]int, error) {
+	for _, c := range conns {
+		if c == nil {
+			continue
+		}
+		if err == nil {
+			var fd int
+			if fd, err = duplicate(c); err == nil {
+				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
+				e.held = append(e.held, fd)
+			}
+		}
+		c.Close()
+	}
+	return e.held, err
+}
+
+// duplicate is another descriptor of a socket, which does not block.
+func duplicate(c syscall.Conn) (int, error) {
+	raw, err := c.SyscallConn()
+	fd := -1
+	if err == nil {
+		outer := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+		err = errors.Join(outer, err)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("take over a socket: %w", err)
+	}
+	return fd, nil
+}
+
+// answer makes the listener's threads.
+func (e *flowEnd) answer(l *lanes, fds []int) {
+	several := len(congestions(e.request.Load)) > 1
+	if !e.kept {
+		for range allowedCPUs() {
+			l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, doors: fds, several: several,
+				buffers: newFlowBuffers(e.request)})
+		}
+		return
+	}
+	var all []keptConn
+	for i, fd := range fds {
+		gives, takes := e.pair(i)
+		all = append(all, keptConn{fd, gives, takes})
+	}
+	for _, hand := range deal(all, len(allowedCPUs())) {
+		l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, kept: hand, buffers: newFlowBuffers(e.request)})
+	}
+}
+
+// pair are the lanes of a stream that carries requests, as this end sees them.
+func (e *flowEnd) pair(i int) (gives, takes *flowLane) {
+	up, down := e.lanes[i], e.lanes[i+e.request.Load.Streams]
+	if up.sends {
+		return up, down
+	}
+	return down, up
+}
+
+// ask makes the opener's threads.
+func (e *flowEnd) ask(l *lanes, fds []int) error {
+	q := e.request
+	sizes, err := ParseFlowSizes(flowSizeOf(q.Load))
+	if err != nil {
+		return err
+	}
+	usual, err := usualCongestion()
+	if err != nil {
+		return err
+	}
+	var streams []*askStream
+	for i, lane := range e.lanes {
+		s := &askStream{index: i}
+		switch {
+		case e.kept && i >= len(fds):
+			continue // the other direction of a stream
+		case e.kept:
+			s.gives, s.takes = e.pair(i)
+			s.kept = &askConn{flowConn: flowConn{fd: fds[i]}}
+		case lane.sends:
+			s.gives = lane
+		default:
+			s.takes = lane
+		}
+		way, control := q.wayOf(lane.key), lane.control
+		if control == usual {
+			control = ""
+		}
+		s.dial = newDialer(way.addr, netip.AddrPortFrom(way.peer, uint16(q.Port)), q.Load, control)
+		streams = append(streams, s)
+	}
+	hands := deal(streams, len(allowedCPUs()))
+	for i, hand := range hands {
+		a := &asker{request: q, streams: hand, sizes: sizes, kept: e.kept, open: max(mostOpenFlows/len(hands), 1),
+			buffers: newFlowBuffers(q), rng: rand.New(rand.NewPCG(uint64(tagHash(q.Load.Tag)), uint64(i)<<32))}
+		if !e.kept {
+			a.due = newArrivals(q.Load, i, len(hands))
+		}
+		e.askers, l.crews = append(e.askers, a), append(l.crews, a)
+	}
+	return nil
+}
+
+// usualCongestion is the control that sockets have unless told otherwise.
+func usualCongestion() (string, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open a TCP socket: %w", err)
+	}
+	defer unix.Close(fd)
+	return unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+}
