@@ -146,7 +146,7 @@ func accounting(s suspect) []Reason {
 				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
 		}
 	}
-	return nil
+	return flowAccounts(tr)
 }
 
 // corrupt fires when bytes that were checked were not those that were sent.

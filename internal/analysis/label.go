@@ -28,7 +28,8 @@ func labels(cells []*group) {
 
 // dependent factors exist only beside certain levels of others, so their
 // presence alone is no news.
-var dependent = map[string]bool{"mtu": true, "outer_ip": true, "tunnels": true, "congestion": true, "rate": true, "frame_size": true}
+var dependent = map[string]bool{"mtu": true, "outer_ip": true, "tunnels": true, "congestion": true, "rate": true, "frame_size": true,
+	"flow_size": true, "request_size": true, "response_size": true}
 
 // varyingFactors are the factors with more than one level among the cells;
 // having none counts as a level, except for dependent factors.

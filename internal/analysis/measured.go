@@ -48,6 +48,7 @@ func measure(t *record.Trial, p place) *measured {
 		m.addEngine(t.Traffic)
 		m.addConsistency(t)
 		m.addResponsiveness(t)
+		m.addShortFlows(t)
 	} else if t.Row.Kind == record.RowLoad {
 		m.lack("the engine reported nothing", goodput)
 	}

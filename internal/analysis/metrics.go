@@ -6,7 +6,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/record"
 // they are shown. docs/method.md describes the same names.
 func Metrics() []record.Metric {
 	var all []record.Metric
-	for _, group := range [][]record.Metric{trafficMetrics(), searchMetrics(), tcpMetrics(), latencyMetrics(), loadMetrics(), dropMetrics()} {
+	for _, group := range [][]record.Metric{trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(), loadMetrics(), dropMetrics()} {
 		all = append(all, group...)
 	}
 	return all

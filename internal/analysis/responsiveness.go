@@ -180,7 +180,8 @@ func underLoad(cells []*group) []UnderLoad {
 // full of TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	way := LoadedPath{Cell: g.factors}
-	if g.factors["protocol"] == "udp" {
+	switch {
+	case g.factors["protocol"] == "udp", g.factors["engine"] == "flows", g.factors["engine"] == "requests":
 		return way, false
 	}
 	if v, ok := g.cell.Metrics[rttAdded]; ok {

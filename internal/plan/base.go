@@ -36,6 +36,9 @@ type BaseOptions struct {
 	// does.
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
 	MaxTunnels int // that a lab carries side by side
+	// FlowSize reads a distribution of flow sizes and returns its canonical
+	// text; nil where no engine makes flows.
+	FlowSize func(text string) (string, error)
 }
 
 // maxStreams is of UDP; an engine says how many it carries of TCP.
@@ -129,8 +132,9 @@ func trafficFactors(o BaseOptions) []Factor {
 		},
 	}
 	factors = append(factors, tcpFactors(o)...)
+	factors = append(factors, choice("engine", "load generator", o.Engines[0], o.Engines))
+	factors = append(factors, flowFactors(o)...)
 	return append(factors, []Factor{
-		choice("engine", "load generator", o.Engines[0], o.Engines),
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Parse: Whole(0, 63)},
 		{
 			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own noise (A/A)",

@@ -20,7 +20,7 @@ type placedRequirement struct {
 
 var (
 	requireForm = regexp.MustCompile(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
-	metricUnits = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c", "_rpm"}
+	metricUnits = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c", "_rpm", "_per_s"}
 )
 
 const requireHint = "write, for example, goodput >= 300M where nat=masquerade, streams=1"

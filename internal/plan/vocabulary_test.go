@@ -37,7 +37,13 @@ func words() plan.List {
 		Topologies: topologies(),
 		Tunnels: []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace",
 			"openvpn", "openvpn-chacha20-poly1305", "openvpn-tcp", "openvpn-tcp-chacha20-poly1305"},
-		Engines:     []string{"native", "iperf3", "responsiveness"},
+		Engines:     []string{"native", "iperf3", "responsiveness", "flows", "requests"},
+		FlowSize: func(text string) (string, error) {
+			if text != "websearch" {
+				return plan.Whole(1, 1e9)(text)
+			}
+			return text, nil
+		},
 		Congestions: []string{"cubic", "reno", "bbr"},
 	})
 	form := func(name, pattern, want string) plan.Factor {
@@ -109,6 +115,10 @@ func TestBaseLevels(t *testing.T) {
 		{"congestion", "cubic+", ""}, {"congestion", "cubic+vegas", ""},
 		{"pacing", "300M", "300M"}, {"pacing", "flat", ""}, {"pacing", "0", ""},
 		{"mss", "88", "88"}, {"mss", "87", ""}, {"mss", "65496", ""}, {"socket_buffer", "4608", "4608"}, {"socket_buffer", "4607", ""},
+		{"connection_rate", "2000", "2k"}, {"connection_rate", "1", "1"}, {"connection_rate", "0", ""}, {"connection_rate", "11M", ""},
+		{"connection_rate", "flat", ""}, {"arrivals", "isochronous", "isochronous"}, {"arrivals", "even", ""},
+		{"flow_size", "websearch", "websearch"}, {"flow_size", "5000", "5000"}, {"flow_size", "small", ""},
+		{"request_size", "1", "1"}, {"request_size", "0", ""}, {"response_size", "1073741824", "1073741824"}, {"response_size", "1073741825", ""},
 		{"udp_mode", "count", "count"}, {"udp_mode", "fast", ""}, {"udp_trains", "off", "off"}, {"udp_trains", "on", ""},
 		{"dscp", "63", "63"}, {"dscp", "64", ""}, {"ecn", "on", "on"}, {"ecn", "1", ""},
 		{"streams", "4", "4"}, {"streams", "10000", "10000"}, {"streams", "10001", ""}, {"streams", "0", ""},

@@ -84,6 +84,8 @@ func kernelTest(family, name string) string {
 		"engine iperf3":         "trial/traffic.TestIperf3EveryOpenerAndDirection",
 		"engine xdp":            "registry.TestXDPCountsToThePacket",
 		"engine responsiveness": "trial/traffic.TestResponsivenessEveryOpenerAndDirection",
+		"engine flows":          "registry.TestFlowsCrossTheRouter",
+		"engine requests":       "registry.TestRequestsTakeAsLongAsTheRateSays",
 
 		"prober echo": "trial/traffic.TestEchoEveryOpenerAndFamily",
 		"prober icmp": "trial/traffic.TestICMPEveryFamily",

@@ -49,12 +49,15 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	g := guard{ports: p.Ports, remote: remote}
 	all := agent.Handlers(agent.Role, node.Parts())
 	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
+	flows, requests := host.Verb(host.FamilyTraffic, traffic.Flows{}.Name()), host.Verb(host.FamilyTraffic, traffic.Requests{}.Name())
 	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic, traffic.ICMP{}.Name())
 	iperf3, xdp := host.Verb(host.FamilyTraffic, traffic.Iperf3{}.Name()), host.Verb(host.FamilyTraffic, traffic.XDP{}.Name())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
 	return host.AtOnce(peerSessions, map[string]host.Handler{
 		native:                host.Vetted(all[native], g.traffic),
 		responsive:            host.Vetted(all[responsive], g.traffic),
+		flows:                 host.Vetted(all[flows], g.traffic),
+		requests:              host.Vetted(all[requests], g.traffic),
 		echo:                  host.Vetted(all[echo], g.traffic),
 		icmp:                  host.Vetted(all[icmp], g.traffic),
 		agent.VerbEcho:        host.Vetted(all[agent.VerbEcho], g.echo),

@@ -50,7 +50,7 @@ func StrangerVocabulary() plan.Vocabulary {
 
 func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:], TunnelMTU: tunnelMTU,
-		MaxTunnels: lab.Slots - 1}
+		MaxTunnels: lab.Slots - 1, FlowSize: traffic.FlowSizeLevel}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}

@@ -31,6 +31,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	if load, ok := underLoadTable(v); ok && askedResponsiveness(v) {
 		m.table(load)
 	}
+	for _, flows := range flowTables(v) {
+		m.table(flows)
+	}
 	m.thresholds(v)
 	m.comparisons(v)
 	m.items(findingItems(v))

@@ -16,6 +16,9 @@ func resultSection(v *view) Section {
 		return s
 	}
 	s.Blocks = []Block{resultTable(v)}
+	for _, flows := range flowTables(v) {
+		s.Blocks = append(s.Blocks, flows)
+	}
 	return s
 }
 

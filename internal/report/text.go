@@ -45,6 +45,10 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		t.table(load)
 		t.gap()
 	}
+	for _, flows := range flowTables(v) {
+		t.table(flows)
+		t.gap()
+	}
 	t.requirements(v)
 	t.list("Comparisons", lineItems(comparisonLines(v)))
 	t.list("Findings", findingItems(v))

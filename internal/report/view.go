@@ -38,7 +38,7 @@ func (v *view) unitOf(metric string) string {
 		return m.Unit
 	}
 	for _, s := range [][2]string{{"_bps", "bit/s"}, {"_pps", "pps"}, {"_ns", "ns"},
-		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_rpm", "rpm"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"}, {"_s", "s"}} {
+		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_rpm", "rpm"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"}, {"_per_s", "1/s"}, {"_s", "s"}} {
 		if strings.HasSuffix(metric, s[0]) {
 			return s[1]
 		}

@@ -39,7 +39,8 @@ type demand struct {
 // base are the factors that no knob applies by their own name.
 var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
 	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels",
-	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_trains"}
+	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_trains",
+	"flow_size", "connection_rate", "arrivals", "request_size", "response_size"}
 
 // ask computes the demand of a row. knobs is the order in which settings are
 // made; a setting is placed on every device under test of its kind unless
@@ -81,11 +82,19 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	number("mss", &d.load.MSS)
 	number("socket_buffer", &d.load.Buffer)
 	number("dscp", &d.load.DSCP)
+	number("request_size", &d.load.RequestSize)
+	number("response_size", &d.load.ResponseSize)
+	d.load.FlowSize, d.load.Spacing = f["flow_size"], f["arrivals"]
 	if f["nat"] == "forward" {
 		d.load.Opener = "far"
 	}
 	if err == nil {
 		d.load.RateBps, err = statedRate(f)
+	}
+	if rate := f["connection_rate"]; err == nil && rate != "" && row.Kind != record.RowVerify { // a short verification must have flows
+		var hz unit.PacketRate
+		hz, err = unit.ParsePacketRate(rate)
+		d.load.ConnectionRate = float64(hz)
 	}
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)

@@ -16,7 +16,7 @@ func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
 // Engines are the load generators, the default first.
 func Engines() []traffic.Engine {
-	return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}, traffic.Responsive{}, traffic.XDP{}}
+	return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}, traffic.Responsive{}, traffic.XDP{}, traffic.Flows{}, traffic.Requests{}}
 }
 
 // Probers are the latency probes, the default first.

@@ -1,0 +1,60 @@
+package plan_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+)
+
+func TestFlowsAndRequests(t *testing.T) {
+	for _, tc := range []struct {
+		name, matrix string
+		want         map[string]string // of the only cell
+		skipped      string            // the reason instead
+		dropped      string
+	}{
+		{name: "flows", matrix: "{engine: flows}", want: map[string]string{"flow_size": "10000"}},
+		{name: "at a rate", matrix: "{engine: flows, flow_size: websearch, connection_rate: 2000, arrivals: isochronous}",
+			want: map[string]string{"flow_size": "websearch", "connection_rate": "2k", "arrivals": "isochronous"}},
+		{name: "requests", matrix: "{engine: requests, direction: both, request_size: 5}", want: map[string]string{"request_size": "5", "response_size": "1000"}},
+		{name: "neither", matrix: "{engine: native, flow_size: 5, connection_rate: 3, request_size: 5}", want: map[string]string{}, dropped: "engine is not flows"},
+		{name: "spacing of nothing", matrix: "{engine: flows, arrivals: isochronous}", want: map[string]string{"flow_size": "10000"}, dropped: "connection_rate is not given"},
+		{name: "udp", matrix: "{engine: flows, protocol: udp}", skipped: "needs protocol: tcp"},
+		{name: "paced", matrix: "{engine: flows, pacing: 1M}", skipped: "does not pace TCP"},
+		{name: "one way", matrix: "{engine: requests, direction: up}", skipped: "write direction: both"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := plan.Read("p.yaml", []byte("matrix: "+tc.matrix), words(), nil)
+			if tc.skipped != "" {
+				var hinted interface{ Hint() string }
+				if !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), tc.skipped) {
+					t.Errorf("got %v, want the hint %q", err, tc.skipped)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, name := range []string{"flow_size", "connection_rate", "arrivals", "request_size", "response_size"} {
+				if level, ok := p.Design.Cells[0][name]; ok {
+					got[name] = level
+				}
+			}
+			if diff := cmp.Diff(got, tc.want); diff != "" {
+				t.Errorf("levels (-got +want):\n%s", diff)
+			}
+			if notes := strings.Join(p.Notes(), "\n"); !strings.Contains(notes, tc.dropped) {
+				t.Errorf("notes: got %q, want %q", notes, tc.dropped)
+			}
+		})
+	}
+	_, err := plan.Read("p.yaml", []byte("method: {runs: 1}\nmatrix:\n  engine: flows\n  flow_size: tiny\n"), words(), nil)
+	if err == nil || !strings.Contains(err.Error(), "p.yaml:4") {
+		t.Errorf("got %v, want an error at p.yaml:4", err)
+	}
+}

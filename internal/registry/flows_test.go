@@ -1,0 +1,105 @@
+package registry_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// TestFlowsCrossTheRouter: both kernels count as many connections as the
+// engine, and only the listener's remembers them when they have ended.
+func TestFlowsCrossTheRouter(t *testing.T) {
+	l := labtest.Up(t, "forward", registry.LabParts())
+	near, far := labtest.Ends(t, l, 0, 4)
+	for _, opener := range []string{"near", "far"} {
+		load := labtest.Loads()["tcp up"]
+		load.Opener, load.Duration, load.FlowSize, load.ConnectionRate = opener, 2*time.Second, "5000", 200
+		nodes := []string{l.Topology.Near, l.Topology.Far}
+		if opener == "far" {
+			slices.Reverse(nodes)
+		}
+		before := [2]int{tcpCount(t, l, nodes[0], "ActiveOpens"), tcpCount(t, l, nodes[1], "PassiveOpens")}
+		waiting := timeWait(t, l, nodes[0])
+		got, err := traffic.Flows{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := got.ShortFlows
+		opened, accepted := tcpCount(t, l, nodes[0], "ActiveOpens")-before[0], tcpCount(t, l, nodes[1], "PassiveOpens")-before[1]
+		least := int(s.Completed + s.Carried)
+		if s.Failed > 0 || s.Completed < 300 || opened < least || opened > least*3/2 || accepted != opened {
+			t.Errorf("%s opens: %d connections opened and %d accepted, the engine says %+v", opener, opened, accepted, s)
+		}
+		if mine, other := timeWait(t, l, nodes[0])-waiting, timeWait(t, l, nodes[1]); mine > 0 || other < least {
+			t.Errorf("%s opens: the opener remembers %d connections and the listener %d, want 0 and %d", opener, mine, other, least)
+		}
+	}
+}
+
+// tcpCount is a counter of TCP of a node.
+func tcpCount(t *testing.T, l *lab.Lab, node, name string) int {
+	t.Helper()
+	var names []string
+	for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/snmp")) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0 || f[0] != "Tcp:":
+		case names == nil:
+			names = f
+		default:
+			n, err := strconv.Atoi(f[slices.Index(names, name)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("node %s counts no %s", node, name)
+	return 0
+}
+
+// timeWait is how many connections a node remembers that have ended.
+func timeWait(t *testing.T, l *lab.Lab, node string) int {
+	t.Helper()
+	const inTimeWait = "06"
+	n := 0
+	for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/tcp")) {
+		if f := strings.Fields(line); len(f) > 3 && f[3] == inTimeWait {
+			n++
+		}
+	}
+	return n
+}
+
+// TestRequestsTakeAsLongAsTheRateSays: 100 kB of payload are 106 kB on the
+// wire, of which all but the burst passes a shaper at 8 Mbit/s: 96 ms.
+func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
+	l := labtest.Up(t, "forward", registry.LabParts())
+	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "lan", Value: "tbf rate 8M burst 10k limit 400k"})
+	near, far := labtest.Ends(t, l, 0, 4)
+	load := labtest.Loads()["tcp up"]
+	load.Direction, load.Duration, load.ResponseSize = record.Both, 3*time.Second, 100_000
+	got, err := traffic.Requests{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := got.ShortFlows
+	if s.Completed < 15 || s.Completed > 40 || s.Asked != s.Completed*100_100 {
+		t.Fatalf("got %+v, want about 30 requests of 100,100 bytes there and back", s)
+	}
+	for _, c := range s.Classes {
+		for _, n := range c.Times {
+			if took := time.Duration(n.FromNs); took < 80*time.Millisecond || took > 250*time.Millisecond {
+				t.Errorf("%d responses took %v, want about 100 ms", n.Flows, took)
+			}
+		}
+	}
+}
