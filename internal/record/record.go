@@ -313,44 +313,6 @@ const (
 	Both = "both"
 )
 
-// Load is what an engine is asked to offer. It is plain data.
-type Load struct {
-	Protocol   string        `json:"protocol"` // "tcp", "udp" or "echo" (latency probe)
-	Direction  string        `json:"direction"`
-	Streams    int           `json:"streams"`
-	IP         int           `json:"ip"`                    // 4 or 6
-	PacketSize int           `json:"packet_size,omitempty"` // IP length, UDP and echo
-	RateBps    float64       `json:"rate_bps,omitempty"`    // all streams together, payload bits, in equal shares; 0 = flat out
-	Congestion string        `json:"congestion,omitempty"`  // of each stream; several joined by "+" are taken in turn
-	MSS        int           `json:"mss,omitempty"`
-	DSCP       int           `json:"dscp,omitempty"`         // 0 to 63
-	Buffer     int           `json:"buffer_bytes,omitempty"` // of each TCP socket, both ways; 0 = the kernel tunes it
-	Tunnels    int           `json:"tunnels,omitempty"`      // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
-	Opener     string        `json:"opener"`                 // "near" or "far": who connects
-	Port       int           `json:"port"`                   // first port of the listening side
-	Verify     bool          `json:"verify,omitempty"`
-	UDPMode    string        `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
-	Trains     string        `json:"trains,omitempty"`   // "off": UDP datagrams are given to the kernel one by one
-	Warmup     time.Duration `json:"warmup_ns"`
-	Duration   time.Duration `json:"duration_ns"`
-	Interval   time.Duration `json:"interval_ns"`       // of the series; for echo: between probes
-	Spacing    string        `json:"spacing,omitempty"` // of probes: Isochronous (also if empty) or Exponential
-	Tag        string        `json:"tag"`               // random text that tells this trial's packets apart
-
-	// Engines flows and requests.
-	FlowSize       string  `json:"flow_size,omitempty"`          // as the factor flow_size
-	ConnectionRate float64 `json:"connection_rate_hz,omitempty"` // new connections a second, spaced by Spacing; 0 = the next when one has ended
-	RequestSize    int     `json:"request_size,omitempty"`       // bytes
-	ResponseSize   int     `json:"response_size,omitempty"`      // bytes
-}
-
-// Ways to count UDP, and whether datagrams are sent as trains.
-const (
-	UDPExact  = "exact" // each datagram by its number and time
-	UDPCount  = "count" // by length: several may be sent and received as one
-	TrainsOff = "off"
-)
-
 // Traffic is what an engine reported of one trial.
 type Traffic struct {
 	Engine  string              `json:"engine"`

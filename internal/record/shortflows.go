@@ -5,24 +5,24 @@ package record
 // What began in the window is counted once: Started = Completed + Failed +
 // Unfinished. Times of a flow run from its intended start.
 type ShortFlows struct {
-	Kept       bool             `json:"kept,omitempty"` // connections stay open: requests with their responses
-	RateHz     float64          `json:"rate_hz,omitempty"`
-	Started    int64            `json:"started"`   // intended to start in the window
-	Completed  int64            `json:"completed"` // of these, by the window's end
-	Failed     int64            `json:"failed"`    // refused, reset, wrongly answered
-	Unfinished int64            `json:"unfinished"`
-	Carried    int64            `json:"carried"` // begun before the window, completed in it
-	Failures   map[string]int64 `json:"failures,omitempty"`
-	Asked      int64            `json:"asked_bytes"`     // payload of those completed, as asked for
-	Confirmed  int64            `json:"confirmed_bytes"` // of these, counted by who received it
-	Connect    []TimeCount      `json:"connect"`         // TCP handshakes of those started, from the call to the answer
-	Late       []TimeCount      `json:"late"`            // how long after its intended time each was begun
-	Classes    []FlowClass      `json:"classes"`
+	Kept       bool             `json:"kept,omitempty"`     // connections stay open: requests with their responses
+	RateHz     float64          `json:"rate_hz,omitempty"`  // of new connections, as asked for; absent where each stream goes on by itself
+	Started    int64            `json:"started"`            // intended to start in the window
+	Completed  int64            `json:"completed"`          // of these, by the window's end
+	Failed     int64            `json:"failed"`             // refused, reset, wrongly answered
+	Unfinished int64            `json:"unfinished"`         // under way, or still to be begun, at the window's end
+	Carried    int64            `json:"carried"`            // begun before the window, completed in it
+	Failures   map[string]int64 `json:"failures,omitempty"` // of those failed, by what happened
+	Asked      int64            `json:"asked_bytes"`        // payload of those completed, as asked for
+	Confirmed  int64            `json:"confirmed_bytes"`    // of these, counted by who received it
+	Connect    []TimeCount      `json:"connect"`            // TCP handshakes of those started, from the call to the answer
+	Late       []TimeCount      `json:"late"`               // how long after its intended time each was begun
+	Classes    []FlowClass      `json:"classes"`            // in ascending order of size
 }
 
 // FlowClass are the flows of a range of sizes.
 type FlowClass struct {
-	FromBytes int64       `json:"from_bytes"`
+	FromBytes int64       `json:"from_bytes"` // up to the next class
 	Started   int64       `json:"started"`
 	Times     []TimeCount `json:"times"` // of those completed
 }

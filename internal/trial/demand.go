@@ -84,17 +84,11 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	number("dscp", &d.load.DSCP)
 	number("request_size", &d.load.RequestSize)
 	number("response_size", &d.load.ResponseSize)
-	d.load.FlowSize, d.load.Spacing = f["flow_size"], f["arrivals"]
 	if f["nat"] == "forward" {
 		d.load.Opener = "far"
 	}
 	if err == nil {
-		d.load.RateBps, err = statedRate(f)
-	}
-	if rate := f["connection_rate"]; err == nil && rate != "" && row.Kind != record.RowVerify { // a short verification must have flows
-		var hz unit.PacketRate
-		hz, err = unit.ParsePacketRate(rate)
-		d.load.ConnectionRate = float64(hz)
+		err = askRates(row, &d.load)
 	}
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
@@ -110,6 +104,23 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// askRates adds the rates that a cell names, and what else is asked of short
+// flows. A verification is so short that its flows are not begun at a rate.
+func askRates(row record.Row, load *record.Load) error {
+	var err error
+	if load.RateBps, err = statedRate(row.Factors); err != nil {
+		return err
+	}
+	load.FlowSize = row.Factors["flow_size"]
+	rate := row.Factors["connection_rate"]
+	if rate == "" || row.Kind == record.RowVerify {
+		return nil
+	}
+	hz, err := unit.ParsePacketRate(rate)
+	load.ConnectionRate, load.Spacing = float64(hz), row.Factors["arrivals"]
+	return err
 }
 
 // switched is the value of a kernel setting that is on or off.
