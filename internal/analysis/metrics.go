@@ -47,6 +47,8 @@ func searchMetrics() []record.Metric {
 		path(throughputPDR, "pps", record.Higher, of+"that allows some loss (partial drop rate)"),
 		path(throughputDelay, "pps", record.Higher, of+"that bounds the added delay"),
 		path(throughputPaced, "bit/s", record.Higher, of+"that bounds the added delay, with paced TCP: payload"),
+		path(connectionsNDR, "flows/s", record.Higher, of+"that allows no loss, of new TCP connections: none failed or was late"),
+		path(connectionsPDR, "flows/s", record.Higher, of+"that allows some loss, of new TCP connections that failed or were late"),
 		path(searchSeconds, "s", record.Lower, "how long the search took, from its first trial's start to its last trial's end"),
 	}
 }
@@ -163,6 +165,8 @@ const (
 	throughputPDR   = "throughput_pdr_pps"
 	throughputDelay = "throughput_delay_pps"
 	throughputPaced = "throughput_delay_bps"
+	connectionsNDR  = "connections_ndr_per_s"
+	connectionsPDR  = "connections_pdr_per_s"
 	searchSeconds   = "search_s"
 
 	retransmits    = "retransmits"

@@ -58,6 +58,8 @@ var judgedMetrics = [...]struct {
 	{name: throughputPDR, vital: true},
 	{name: throughputDelay, vital: true},
 	{name: throughputPaced, vital: true},
+	{name: connectionsNDR, vital: true},
+	{name: connectionsPDR, vital: true},
 	{name: lossRatio, vital: true},
 	{name: retransmits, vital: true},
 	{name: "rtt_idle_p50_ns", ofPath: true, vital: true},

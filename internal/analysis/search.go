@@ -19,7 +19,10 @@ const pacedShortfall = 0.05
 
 // SearchUnit is the unit of the loads with which a cell is searched.
 func SearchUnit(f record.Factors) string {
-	if f["protocol"] == "tcp" {
+	switch {
+	case f["engine"] == "flows":
+		return record.UnitFlows
+	case f["protocol"] == "tcp":
 		return record.UnitBits
 	}
 	return record.UnitPackets
@@ -29,8 +32,11 @@ func SearchUnit(f record.Factors) string {
 // use where the plan names none.
 func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
-	if unit == record.UnitBits {
+	switch unit {
+	case record.UnitBits:
 		c.Min, c.Max = s.MinBps, s.MaxBps
+	case record.UnitFlows:
+		c.Min, c.Max = s.MinHz, s.MaxHz
 	}
 	if c.Max == 0 {
 		c.Max = greatest
@@ -53,8 +59,11 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	if m.Search != nil && m.Search.CountPauses {
 		out.Effective = s.Duration + m.Warmup + m.Cooldown
 	}
-	if s.Unit == record.UnitBits {
+	switch s.Unit {
+	case record.UnitBits:
 		out.Loss = shortfall(t)
+	case record.UnitFlows:
+		out.Loss = lostConnections(t)
 	}
 	sum, counted := packetsOf(t.Traffic)
 	if asked := sum.Sent + sum.Unsent; counted && asked > 0 {
@@ -86,6 +95,16 @@ func shortfall(t *record.Trial) float64 {
 		}
 	}
 	return min(max(1-bps/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
+}
+
+// lostConnections is the share of the flows that failed, or were not connected
+// in time.
+func lostConnections(t *record.Trial) float64 {
+	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
+		return 1
+	}
+	s := t.Traffic.ShortFlows
+	return min(float64(s.Failed+s.Tardy)/float64(s.Started), 1)
 }
 
 // addedP99 is what the load adds to the median round trip of the idle path in
@@ -159,7 +178,7 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	if more || err != nil {
 		return at(step, record.TestThroughput), more, err
 	}
-	if unit == record.UnitBits { // RFC 2544 is about frames
+	if unit != record.UnitPackets { // RFC 2544 is about frames
 		return record.SearchTrial{}, false, nil
 	}
 	if test := m.Search.Latency; test != nil {

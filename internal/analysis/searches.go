@@ -169,8 +169,11 @@ func stepOf(t *record.Trial, m method.Trial) SearchStep {
 
 // payloadBits are the bits of payload in one unit of load: in a packet, or one.
 func payloadBits(t *record.Trial) float64 {
-	if t.Search.Unit == record.UnitBits {
+	switch t.Search.Unit {
+	case record.UnitBits:
 		return 1
+	case record.UnitFlows:
+		return 0
 	}
 	size, err := strconv.Atoi(t.Row.Factors["packet_size"])
 	if err != nil {
@@ -230,6 +233,10 @@ func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
 	for i, g := range goals {
 		name := throughputNDR
 		switch {
+		case s.Unit == record.UnitFlows && g.LossRatio > 0:
+			name = connectionsPDR
+		case s.Unit == record.UnitFlows:
+			name = connectionsNDR
 		case s.Unit == record.UnitBits:
 			name = throughputPaced
 		case g.MaxDelay > 0:

@@ -1,8 +1,11 @@
 package analysis
 
 import (
+	"math"
 	"testing"
+	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -109,4 +112,58 @@ func keysOf[V any](m map[string]V) map[string]bool {
 		out[k] = true
 	}
 	return out
+}
+
+func TestSearchOfNewConnections(t *testing.T) {
+	preset, _ := method.PresetNamed("quick")
+	m := record.Method{Search: &record.Search{Preset: "quick", MinHz: 10, MaxHz: 10000, MaxTime: time.Hour}}
+	for _, g := range preset.Goals {
+		g.FinalDuration, g.InitialDuration, g.DurationSum = time.Second, time.Second, 3*time.Second
+		m.Search.Goals = append(m.Search.Goals, record.Goal(g))
+	}
+	f := quickFactors("engine", "flows")
+	if SearchUnit(f) != record.UnitFlows {
+		t.Fatalf("unit %q, want %q", SearchUnit(f), record.UnitFlows)
+	}
+	const carries = 3000.0
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m, Cells: []record.Factors{f}}}
+	var trials []record.Trial
+	var known []*record.Trial
+	for {
+		next, more, err := NextOfSearch(m, record.UnitFlows, 0, 1, known, nil)
+		if err != nil || len(trials) > 200 {
+			t.Fatalf("after %d trials: %v", len(trials), err)
+		}
+		if !more {
+			break
+		}
+		tr := newSynthetic(uint64(len(trials))).trial(f, 1, 1, 1e8)
+		tr.Status, tr.Search, tr.Attempt = record.TrialOK, &next, len(trials)+1
+		started := int64(next.Load)
+		lost := max(started-int64(carries), 0)
+		tr.Traffic.ShortFlows = &record.ShortFlows{Started: started, Completed: started - lost, Failed: lost / 2, Unfinished: lost - lost/2, Tardy: lost - lost/2}
+		trials, known = append(trials, tr), append(known, &tr)
+	}
+	d := Derive(run, trials)
+	for name, want := range map[string]float64{connectionsNDR: carries, connectionsPDR: carries} {
+		if got := d.Cells[0].Metrics[name].Median; math.Abs(got/want-1) > .02 {
+			t.Errorf("%s: got %v, want %v: %+v", name, got, want, d.Searches)
+		}
+	}
+	if _, ok := d.Cells[0].Metrics[throughputPaced]; ok || d.Searches[0].Results[0].ThroughputBps != nil {
+		t.Errorf("connections have no bits: %+v", d.Searches[0].Results[0])
+	}
+}
+
+func TestLostConnections(t *testing.T) {
+	for want, s := range map[float64]*record.ShortFlows{0: {Started: 10}, .3: {Started: 10, Failed: 1, Tardy: 2}, 1: {Started: 1, Failed: 1, Tardy: 1}} {
+		if got := lostConnections(&record.Trial{Traffic: &record.Traffic{ShortFlows: s}}); got != want {
+			t.Errorf("%+v: got %v, want %v", s, got, want)
+		}
+	}
+	for _, tr := range []*record.Traffic{nil, {}, {ShortFlows: &record.ShortFlows{}}} {
+		if got := lostConnections(&record.Trial{Traffic: tr}); got != 1 {
+			t.Errorf("%+v: got %v, want all lost", tr, got)
+		}
+	}
 }

@@ -135,6 +135,12 @@ func searchNotes(run *record.Run) []string {
 			break
 		}
 	}
+	for _, f := range run.Design.Cells {
+		if SearchUnit(f) == record.UnitFlows {
+			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio is the share of those that failed, or were not made within 200 ms of when they were due.")
+			break
+		}
+	}
 	for _, g := range m.Search.Goals {
 		if g.MaxDelay > 0 {
 			notes = append(notes, fmt.Sprintf("To goal %s a trial is high-loss also when the 99th percentile of the round-trip time under load is more than %s above the median of the idle path.", g.Name, g.MaxDelay))

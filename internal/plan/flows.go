@@ -74,3 +74,16 @@ func parseConnectionRate(text string) (string, error) {
 	}
 	return rateText(float64(rate)), nil
 }
+
+// flowSearchConflict is why the rate of new connections cannot be looked for.
+func flowSearchConflict(s *record.Search, cell record.Factors) string {
+	switch {
+	case cell["connection_rate"] != "":
+		return "the rate is what the search looks for: leave out connection_rate"
+	case s.MaxHz == 0:
+		return "a search for new connections needs method.search.max_connections"
+	case s.Goals[0].MaxDelay > 0:
+		return "max_added_delay is for packets and paced TCP: new connections are late by themselves"
+	}
+	return ""
+}

@@ -58,3 +58,37 @@ func TestFlowsAndRequests(t *testing.T) {
 		t.Errorf("got %v, want an error at p.yaml:4", err)
 	}
 }
+
+func TestSearchOfNewConnections(t *testing.T) {
+	for search, want := range map[string]string{
+		"{max_connections: 5k}": "",
+		"quick":                 "needs method.search.max_connections",
+		"{max_connections: 5k, max_added_delay: 5ms}":  "max_added_delay is for packets",
+		"{min_connections: 5k, max_connections: 1000}": "are no range",
+		"{max_connections: many}":                      "is not a rate from 1 to 10M connections",
+	} {
+		text := "method: {runs: 1, search: " + search + "}\nmatrix: {engine: flows}\nmeasure: {probe_interval: 2ms}\n"
+		p, err := plan.Read("p.yaml", []byte(text), words(), nil)
+		if want == "" {
+			if err != nil || p.Design.Method.Search.MaxHz != 5000 || p.Design.Method.Search.MinHz != 10 {
+				t.Errorf("%s: got %+v, %v", search, p, err)
+			}
+			continue
+		}
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		var hinted interface{ Hint() string }
+		if errors.As(err, &hinted) {
+			said += hinted.Hint()
+		}
+		if !strings.Contains(said, want) {
+			t.Errorf("%s: got %q, want %q", search, said, want)
+		}
+	}
+	p, err := plan.Read("p.yaml", []byte("method: {runs: 1, search: {max_connections: 5k}}\nmatrix: {engine: flows}\ninclude: [{engine: flows, connection_rate: 5}]\n"), words(), nil)
+	if err != nil || len(p.Design.Cells) != 1 || !strings.Contains(p.Design.Skipped[0].Reason, "leave out connection_rate") {
+		t.Errorf("got %+v, %v, want the cell with a rate skipped", p, err)
+	}
+}

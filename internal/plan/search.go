@@ -16,6 +16,7 @@ import (
 const (
 	defaultMinPPS  = 1000
 	defaultMinBps  = 1e6
+	defaultMinHz   = 10
 	defaultMaxTime = 20 * time.Minute
 	longestSearch  = 7 * 24 * time.Hour
 	mostRepeats    = 1000
@@ -24,7 +25,7 @@ const (
 // search reads method.search: the name of a preset, or a map of what is to
 // differ from one.
 func (r *reader) search(n *yaml.Node, m *record.Method) error {
-	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MaxTime: defaultMaxTime}
+	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MinHz: defaultMinHz, MaxTime: defaultMaxTime}
 	m.Search = s
 	if n.Kind == yaml.ScalarNode {
 		return r.preset(n, s)
@@ -45,6 +46,8 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		{"max", r.packetRate("max", &s.MaxPPS)},
 		{"min_rate", r.bitRate("min_rate", &s.MinBps)},
 		{"max_rate", r.bitRate("max_rate", &s.MaxBps)},
+		{"min_connections", r.connectionRate("min_connections", &s.MinHz)},
+		{"max_connections", r.connectionRate("max_connections", &s.MaxHz)},
 		{"width", r.width(s)},
 		{"max_added_delay", r.delay(s)},
 		{"count_pauses", r.yesNo("count_pauses", &s.CountPauses)},
@@ -56,7 +59,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	if err != nil {
 		return err
 	}
-	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}} {
+	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
 		c := method.Config{Min: limits[0], Max: limits[1]}
 		if c.Max == 0 { // known only on the lab; any will do to check the rest
 			c.Max = 10 * c.Min
@@ -92,6 +95,21 @@ func (r *reader) packetRate(what string, into *float64) func(*yaml.Node) error {
 		rate, err := unit.ParsePacketRate(text)
 		if err != nil || rate < 1 || rate > 1e9 {
 			return r.fail(n, "write, for example, 50k", "%s: %q is not a rate from 1 to 1G packets a second", what, text)
+		}
+		*into = float64(rate)
+		return nil
+	}
+}
+
+func (r *reader) connectionRate(what string, into *float64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		rate, err := unit.ParsePacketRate(text)
+		if err != nil || rate < 1 || rate > mostConnectionRate {
+			return r.fail(n, "write, for example, 2k", "%s: %q is not a rate from 1 to 10M connections a second", what, text)
 		}
 		*into = float64(rate)
 		return nil
@@ -215,6 +233,8 @@ func searchConflict(m record.Method, cell record.Factors) string {
 	switch {
 	case m.Search == nil:
 		return ""
+	case cell["engine"] == engineFlows:
+		return flowSearchConflict(m.Search, cell)
 	case cell["protocol"] == "tcp" && m.Search.Goals[0].MaxDelay == 0:
 		return "TCP finds its rate by itself: a search for one needs max_added_delay, or protocol: udp"
 	case cell["protocol"] == "tcp" && cell["engine"] != "native":

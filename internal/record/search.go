@@ -11,6 +11,8 @@ type Search struct {
 	MaxPPS  float64       `json:"max_pps,omitempty"` // greatest; 0 = what the tester alone can do
 	MinBps  float64       `json:"min_bps"`           // the same of paced TCP
 	MaxBps  float64       `json:"max_bps,omitempty"`
+	MinHz   float64       `json:"min_connections_hz,omitempty"` // the same of new connections
+	MaxHz   float64       `json:"max_connections_hz,omitempty"`
 	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
 	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
 	// CountPauses makes warm-up and pause of each trial part of its effective
@@ -57,7 +59,7 @@ const (
 type SearchTrial struct {
 	Test     string        `json:"test"`
 	Number   int           `json:"number"`      // from 1, of those of its search that ended well
-	Unit     string        `json:"unit"`        // of loads: "pps", or "bit/s" of TCP payload
+	Unit     string        `json:"unit"`        // of loads: "pps", "bit/s" of TCP payload, or "flows/s"
 	Load     float64       `json:"load"`        // intended, of one interface
 	Duration time.Duration `json:"duration_ns"` // intended, of what counts
 	Warmup   bool          `json:"warmup,omitempty"`
@@ -72,6 +74,7 @@ type SearchTrial struct {
 const (
 	UnitPackets = "pps"
 	UnitBits    = "bit/s"
+	UnitFlows   = "flows/s" // new connections
 )
 
 // Searches says that a row's rate is looked for.

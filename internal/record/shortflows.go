@@ -5,12 +5,14 @@ package record
 // What began in the window is counted once: Started = Completed + Failed +
 // Unfinished. Times of a flow run from its intended start.
 type ShortFlows struct {
-	Kept       bool             `json:"kept,omitempty"`     // connections stay open: requests with their responses
-	RateHz     float64          `json:"rate_hz,omitempty"`  // of new connections, as asked for; absent where each stream goes on by itself
-	Started    int64            `json:"started"`            // intended to start in the window
-	Completed  int64            `json:"completed"`          // of these, by the window's end
-	Failed     int64            `json:"failed"`             // refused, reset, wrongly answered
-	Unfinished int64            `json:"unfinished"`         // under way, or still to be begun, at the window's end
+	Kept       bool             `json:"kept,omitempty"`    // connections stay open: requests with their responses
+	RateHz     float64          `json:"rate_hz,omitempty"` // of new connections, as asked for; absent where each stream goes on by itself
+	Started    int64            `json:"started"`           // intended to start in the window
+	Completed  int64            `json:"completed"`         // of these, by the window's end
+	Failed     int64            `json:"failed"`            // refused, reset, wrongly answered
+	Unfinished int64            `json:"unfinished"`        // under way, or still to be begun, at the window's end
+	Tardy      int64            `json:"tardy,omitempty"`   // not connected within DueNs of the intended start, though the window left that time
+	DueNs      int64            `json:"due_ns,omitempty"`
 	Carried    int64            `json:"carried"`            // begun before the window, completed in it
 	Failures   map[string]int64 `json:"failures,omitempty"` // of those failed, by what happened
 	Asked      int64            `json:"asked_bytes"`        // payload of those completed, as asked for

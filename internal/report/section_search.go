@@ -121,8 +121,11 @@ func (v *view) rateOr(unit string, load *float64) string {
 
 // loadMetric is a metric of the unit of a search's loads.
 func loadMetric(unit string) string {
-	if unit == record.UnitBits {
+	switch unit {
+	case record.UnitBits:
 		return goodput
+	case record.UnitFlows:
+		return flowRate
 	}
 	return packetRate
 }

@@ -236,7 +236,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	switch {
 	case step != nil && step.Unit == record.UnitPackets:
 		began.PPS = step.Load
-	case step != nil:
+	case step != nil && step.Unit == record.UnitBits:
 		began.Rate = step.Load
 	}
 	c.tell(began)

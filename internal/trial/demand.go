@@ -113,13 +113,13 @@ func askRates(row record.Row, load *record.Load) error {
 	if load.RateBps, err = statedRate(row.Factors); err != nil {
 		return err
 	}
-	load.FlowSize = row.Factors["flow_size"]
+	load.FlowSize, load.Spacing = row.Factors["flow_size"], row.Factors["arrivals"]
 	rate := row.Factors["connection_rate"]
 	if rate == "" || row.Kind == record.RowVerify {
 		return nil
 	}
 	hz, err := unit.ParsePacketRate(rate)
-	load.ConnectionRate, load.Spacing = float64(hz), row.Factors["arrivals"]
+	load.ConnectionRate = float64(hz)
 	return err
 }
 

@@ -135,6 +135,16 @@ func TestAsk(t *testing.T) {
 		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; udp_trains=off", record.RowLoad, func(d *demand) {
 			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.Trains = "udp", 64, "", "count", "off"
 		}},
+		{"short flows", "engine=flows; flow_size=websearch; connection_rate=2k; arrivals=isochronous", record.RowLoad, func(d *demand) {
+			d.engine, d.load.FlowSize, d.load.ConnectionRate, d.load.Spacing = "flows", "websearch", 2000, record.Isochronous
+		}},
+		{"a verification of short flows does not wait for them", "engine=flows; flow_size=100; connection_rate=1", record.RowVerify, func(d *demand) {
+			d.engine, d.load.FlowSize = "flows", "100"
+			d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
+		}},
+		{"requests", "engine=requests; direction=both; request_size=5; response_size=7", record.RowLoad, func(d *demand) {
+			d.engine, d.load.Direction, d.load.RequestSize, d.load.ResponseSize = "requests", record.Both, 5, 7
+		}},
 		{"both ends ask for ECN", "ecn=on", record.RowLoad, func(d *demand) {
 			d.settings = []record.Setting{{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"},
 				{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "server", Value: "1"}}
@@ -165,8 +175,18 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+func TestSearchAsksForConnections(t *testing.T) {
+	d := demand{ip: 4, load: record.Load{Protocol: "tcp", Warmup: time.Second}}
+	if err := d.asks(&record.SearchTrial{Test: record.TestThroughput, Unit: record.UnitFlows, Load: 700, Duration: 3 * time.Second, Interfaces: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if d.load.ConnectionRate != 700 || d.load.RateBps != 0 || d.load.Duration != 3*time.Second {
+		t.Errorf("got %+v, want 700 connections a second for 3 s, and no rate of bits", d.load)
+	}
+}
+
 func TestAskRefusesWhatIsNoNumber(t *testing.T) {
-	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast", "packet_size=-", "cpus@client=3-1"} {
+	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast", "packet_size=-", "cpus@client=3-1", "connection_rate=often", "request_size=x"} {
 		got, err := ask(record.Row{ID: "r", Kind: record.RowLoad, Factors: factors(f)}, shape(t, "forward"), record.Method{}, knobNames())
 		if diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{})); err == nil || diff != "" {
 			t.Errorf("ask for %s: got %v and a demand (-want +got)\n%s\nwant an error and none", f, err, diff)

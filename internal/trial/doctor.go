@@ -57,9 +57,13 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	}
 	ends := [2]traffic.End{{Node: near.Name, Agent: near.Agent}, {Node: far.Name, Agent: far.Agent}}
 	for _, e := range engines {
+		direction := record.Up
+		if e.Name() == (traffic.Requests{}).Name() {
+			direction = record.Both // requests there, responses back
+		}
 		for _, congestion := range []string{"cubic", "reno", "bbr"} {
 			add("engine", e.Name()+", tcp "+congestion, e.Check(ctx, ends[0], ends[1],
-				record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: congestion, Opener: "near"}))
+				record.Load{Protocol: "tcp", Direction: direction, Streams: 1, IP: 4, Congestion: congestion, Opener: "near"}))
 		}
 	}
 	for _, p := range probes {

@@ -52,10 +52,11 @@ func (c *Campaign) nextOfSearch(row record.Row) (record.SearchTrial, bool, error
 		}
 	}
 	interfaces := 1
-	if row.Factors["direction"] == record.Both {
+	unit := analysis.SearchUnit(row.Factors)
+	if row.Factors["direction"] == record.Both && unit != record.UnitFlows {
 		interfaces = 2
 	}
-	return analysis.NextOfSearch(c.Run.Design.Method, analysis.SearchUnit(row.Factors), analysis.TesterRate(&c.Run, row.Factors), interfaces, trials, c.idleOf(row))
+	return analysis.NextOfSearch(c.Run.Design.Method, unit, analysis.TesterRate(&c.Run, row.Factors), interfaces, trials, c.idleOf(row))
 }
 
 // searched says that the search of a row has ended.
@@ -91,6 +92,11 @@ func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *O
 // asks turns what a search wants into the demand's load: the rate in bits of
 // payload, of all streams and directions together.
 func (d *demand) asks(s *record.SearchTrial) error {
+	d.load.Duration = s.Duration
+	if s.Unit == record.UnitFlows {
+		d.load.ConnectionRate = s.Load
+		return nil
+	}
 	bits := 1
 	if s.Unit == record.UnitPackets {
 		bits = 8 * (d.load.PacketSize - packetHeaders(d.ip))
@@ -99,7 +105,6 @@ func (d *demand) asks(s *record.SearchTrial) error {
 		return fmt.Errorf("search for a rate: a packet of %d bytes has no payload", d.load.PacketSize)
 	}
 	d.load.RateBps = s.Load * float64(s.Interfaces*bits)
-	d.load.Duration = s.Duration
 	if s.Test == record.TestBackToBack {
 		d.load.Warmup = 0 // a queue must be empty before a burst
 	}

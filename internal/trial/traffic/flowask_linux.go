@@ -274,7 +274,8 @@ func (a *asker) move(c *askConn) (more bool, err error) {
 		if err := pendingError(c.fd); err != nil {
 			return false, err
 		}
-		a.tally.connected(c.intended, monotonic()-c.called)
+		now := monotonic()
+		a.tally.connected(c.intended, now, now-c.called)
 		c.state = askHead
 	}
 	if more, err = c.push(a.buffers); err != nil {
@@ -381,6 +382,9 @@ func (a *asker) leave(p *phases) {
 		if c.state != askLeaving && c.state != askIdle {
 			a.tally.abandon(c.intended)
 		}
+		if c.state == askConnecting {
+			a.tally.unconnected(c.intended)
+		}
 		if !a.kept {
 			abortFlow(c.fd)
 		}
@@ -391,6 +395,7 @@ func (a *asker) leave(p *phases) {
 	for a.due.next < p.End {
 		a.tally.begin(a.due.next, a.sizes.draw(a.rng))
 		a.tally.abandon(a.due.next)
+		a.tally.unconnected(a.due.next)
 		a.due.advance()
 	}
 }

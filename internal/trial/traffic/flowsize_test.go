@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -133,5 +134,20 @@ func TestTallyCountsEachFlowOnce(t *testing.T) {
 	s.Confirmed++
 	if checkShortFlows(s) == nil {
 		t.Error("a byte was made up, and nobody noticed")
+	}
+}
+
+// A connection is tardy if the window left it the time, and it was not made.
+func TestTallyKnowsTardyConnections(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	tally := newFlowTally(record.Window{Start: 0, End: 1000 * ms, Stop: 1100 * ms})
+	for _, c := range []struct{ intended, at int64 }{{0, 100}, {100, 300}, {100, 301}, {700, 1001}, {900, 1090}, {-50, 500}, {1000, 1300}} {
+		tally.connected(c.intended*ms, c.at*ms, (c.at-c.intended)*ms)
+	}
+	for _, intended := range []int64{500, 800, 801, -1} {
+		tally.unconnected(intended * ms)
+	}
+	if s := joinTallies([]*flowTally{tally}, record.Load{}, false); s.Tardy != 4 || s.DueNs != 200*ms {
+		t.Errorf("got %d tardy after %d ns, want 4: those of 100, 700, 500 and 800 ms", s.Tardy, s.DueNs)
 	}
 }

@@ -1,12 +1,17 @@
 package traffic
 
-import "github.com/chokepoint-lab/chokepoint/internal/record"
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
 
 // flowTally is what one thread saw of the flows that it began.
 type flowTally struct {
 	window record.Window
 
 	started, completed, failed, unfinished, carried int64
+	tardy                                           int64
 	asked, confirmed                                int64
 	failures                                        map[string]int64
 	connect, late                                   times
@@ -38,10 +43,25 @@ func (t *flowTally) launch(intended, at int64) {
 	}
 }
 
-// connected notes a handshake.
-func (t *flowTally) connected(intended, took int64) {
-	if t.within(intended) {
-		t.connect.see(took)
+// connectionDue is how long after its intended start a connection may be made
+// before it is tardy: Linux sends a lost first packet again after a second.
+const connectionDue = 200 * time.Millisecond
+
+// connected notes a handshake that ended at a time.
+func (t *flowTally) connected(intended, at, took int64) {
+	if !t.within(intended) {
+		return
+	}
+	t.connect.see(took)
+	if at-intended > int64(connectionDue) {
+		t.unconnected(intended)
+	}
+}
+
+// unconnected counts a flow that was not connected in time, if it had that.
+func (t *flowTally) unconnected(intended int64) {
+	if t.within(intended) && intended+int64(connectionDue) <= t.window.End {
+		t.tardy++
 	}
 }
 
@@ -85,7 +105,7 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 	sum := newFlowTally(record.Window{})
 	for _, t := range tallies {
 		sum.started, sum.completed, sum.failed = sum.started+t.started, sum.completed+t.completed, sum.failed+t.failed
-		sum.unfinished, sum.carried = sum.unfinished+t.unfinished, sum.carried+t.carried
+		sum.unfinished, sum.carried, sum.tardy = sum.unfinished+t.unfinished, sum.carried+t.carried, sum.tardy+t.tardy
 		sum.asked, sum.confirmed = sum.asked+t.asked, sum.confirmed+t.confirmed
 		for why, n := range t.failures {
 			sum.failures[why] += n
@@ -100,7 +120,7 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 	s := &record.ShortFlows{
 		Kept: kept, RateHz: load.ConnectionRate,
 		Started: sum.started, Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished, Carried: sum.carried,
-		Failures: sum.failures, Asked: sum.asked, Confirmed: sum.confirmed,
+		Tardy: sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked, Confirmed: sum.confirmed,
 		Connect: sum.connect.list(), Late: sum.late.list(),
 	}
 	for i, from := range flowClasses {
