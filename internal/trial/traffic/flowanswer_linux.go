@@ -14,8 +14,7 @@ import (
 type answerConn struct {
 	flowConn
 	slot    int32
-	since   int64 // accepted
-	giving  bool  // the answer
+	giving  bool // the answer
 	again   bool
 	outside bool // a stranger so far
 }
@@ -27,12 +26,20 @@ type answerer struct {
 	doors   []int // watched by all threads
 	kept    []keptConn
 	buffers *flowBuffers
+	greet   flowGreeting
 	several bool // streams have different congestion controls
 
 	table     *flowTable[answerConn]
-	strangers []*answerConn // in the order in which they came; some have been recognised since
+	strangers []stranger // in the order in which they came; some have been recognised since
 	again     []*answerConn
+	spare     []*answerConn
 	swept     int64
+}
+
+// stranger is a connection that was accepted, by its place in the table.
+type stranger struct {
+	slot, turn int32
+	since      int64
 }
 
 // keptConn is a connection of requests, which introduced itself beforehand.
@@ -118,14 +125,27 @@ func (a *answerer) admit(door int) {
 			}
 			return
 		}
-		c := &answerConn{flowConn: flowConn{fd: fd, fresh: true}, since: monotonic(), outside: true}
+		c := a.unused()
+		*c = answerConn{flowConn: flowConn{fd: fd, fresh: true}, outside: true}
 		c.expect(preambleSize + askSize)
 		if c.slot, err = a.table.add(fd, c); err != nil {
 			abortFlow(fd)
 			continue
 		}
-		a.strangers = append(a.strangers, c)
+		a.strangers = append(a.strangers, stranger{c.slot, a.table.slots[c.slot].turn, monotonic()})
 	}
+}
+
+// unused is a connection's room. It is used again, because a collection of
+// garbage would stop all threads until those that wait are awake.
+func (a *answerer) unused() *answerConn {
+	n := len(a.spare)
+	if n == 0 {
+		return new(answerConn)
+	}
+	c := a.spare[n-1]
+	a.spare = a.spare[:n-1]
+	return c
 }
 
 // sweepEvery is how often strangers are looked at.
@@ -139,34 +159,46 @@ func (a *answerer) sweep() {
 		return
 	}
 	a.swept = now
-	still, waiting := a.strangers[:0], 0
-	for _, c := range a.strangers {
-		if c.outside {
-			waiting++
+	still := a.strangers[:0]
+	for _, s := range a.strangers {
+		if a.stranger(s) != nil {
+			still = append(still, s)
 		}
 	}
-	for _, c := range a.strangers {
-		switch {
-		case !c.outside:
-		case now-c.since > int64(introduction) || waiting > mostOpenFlows+maxStrangers:
-			waiting--
-			a.dismiss(c)
-		default:
-			still = append(still, c)
-		}
-	}
-	clear(a.strangers[len(still):])
 	a.strangers = still
+	tooMany := len(still) - mostOpenFlows - maxStrangers
+	gone := 0
+	for i, s := range still {
+		if now-s.since <= int64(introduction) && i >= tooMany {
+			break
+		}
+		a.dismiss(a.stranger(s))
+		gone++
+	}
+	a.strangers = still[:copy(still, still[gone:])]
+}
+
+// stranger is the connection of one who has not introduced himself, or nil.
+func (a *answerer) stranger(s stranger) *answerConn {
+	if at := a.table.slots[s.slot]; at.turn == s.turn && at.conn != nil && at.conn.outside {
+		return at.conn
+	}
+	return nil
 }
 
 func (a *answerer) dismiss(c *answerConn) {
-	abortFlow(c.fd)
+	if len(a.kept) == 0 {
+		abortFlow(c.fd)
+	} else { // whose descriptor is closed with the end
+		unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_DEL, c.fd, &unix.EpollEvent{})
+	}
 	a.forget(c)
 }
 
 func (a *answerer) forget(c *answerConn) {
 	a.table.remove(c.slot)
 	c.fd, c.outside = -1, false
+	a.spare = append(a.spare, c)
 }
 
 // serve moves a connection as far as it goes. One that ends is only the other
@@ -227,7 +259,7 @@ func (a *answerer) move(c *answerConn) (more bool, err error) {
 func (a *answerer) heard(c *answerConn) error {
 	b := c.in
 	if c.fresh {
-		i, known := readPreamble(b[:preambleSize], a.request.Load.Tag, len(a.lanes))
+		i, known := a.greet.index(b[:preambleSize], len(a.lanes))
 		if !known {
 			return errStranger
 		}
@@ -258,7 +290,7 @@ func (a *answerer) answer(c *answerConn) {
 	if !c.fresh {
 		b = c.put(answerSize)
 	} else {
-		copy(b, welcome(a.request.Load.Tag))
+		copy(b, a.greet.welcome[:])
 		b = b[welcomeSize:]
 	}
 	putAnswer(b, uint64(c.took), uint64(c.wrong))

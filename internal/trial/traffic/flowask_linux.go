@@ -57,6 +57,7 @@ type asker struct {
 	kept    bool
 	open    int // connections at once
 	buffers *flowBuffers
+	greet   flowGreeting
 	rng     *rand.Rand
 	tally   *flowTally
 
@@ -161,7 +162,7 @@ func (a *asker) launch(p *phases) (next int64) {
 		return never
 	}
 	if a.due != nil {
-		for a.due.next <= now && a.due.next < p.End && a.table.used < a.open {
+		for n := 0; n < mostAdmitted && a.due.next <= now && a.due.next < p.End && a.table.used < a.open; n++ {
 			a.begin(a.streams[a.turn%len(a.streams)], a.due.next, now)
 			a.turn++
 			a.due.advance()
@@ -210,7 +211,7 @@ func (a *asker) begin(s *askStream, intended, now int64) {
 		a.serve(c)
 		return
 	}
-	copy(c.put(preambleSize+askSize), preamble(a.request.Load.Tag, s.index))
+	a.greet.preamble(c.put(preambleSize+askSize), s.index)
 	q.put(c.out[preambleSize:])
 	c.expect(welcomeSize + answerSize)
 	c.state = askConnecting
@@ -306,7 +307,7 @@ func (a *asker) move(c *askConn) (more bool, err error) {
 func (a *asker) answered(c *askConn) error {
 	b := c.in
 	if !a.kept {
-		if string(b[:welcomeSize]) != string(welcome(a.request.Load.Tag)) {
+		if [welcomeSize]byte(b) != a.greet.welcome {
 			return errAnswer
 		}
 		b = b[welcomeSize:]

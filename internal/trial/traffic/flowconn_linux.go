@@ -3,6 +3,7 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -71,6 +72,32 @@ type flowBuffers struct {
 	send     []byte // what is sent without verification
 	nothing  []byte // what is received without: never touched
 	verified []byte
+}
+
+// flowGreeting is by which both ends of a connection know each other, made
+// once for all of a load.
+type flowGreeting struct {
+	hello   [preambleSize - 4]byte
+	welcome [welcomeSize]byte
+}
+
+func newFlowGreeting(tag string) flowGreeting {
+	return flowGreeting{[preambleSize - 4]byte(preamble(tag, 0)), [welcomeSize]byte(welcome(tag))}
+}
+
+// preamble is that of a stream, see [preamble].
+func (g *flowGreeting) preamble(b []byte, index int) {
+	copy(b, g.hello[:])
+	binary.BigEndian.PutUint32(b[len(g.hello):], uint32(index))
+}
+
+// index is the stream of a preamble, or false for a stranger's.
+func (g *flowGreeting) index(b []byte, streams int) (int, bool) {
+	if [preambleSize - 4]byte(b) != g.hello {
+		return 0, false
+	}
+	i := binary.BigEndian.Uint32(b[len(g.hello):])
+	return int(i), i < uint32(streams)
 }
 
 const (

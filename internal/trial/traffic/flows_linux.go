@@ -242,7 +242,7 @@ func (e *flowEnd) answer(l *lanes, fds []int) {
 	if !e.kept {
 		for range allowedCPUs() {
 			l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, doors: fds, several: several,
-				buffers: newFlowBuffers(e.request)})
+				buffers: newFlowBuffers(e.request), greet: newFlowGreeting(e.request.Load.Tag)})
 		}
 		return
 	}
@@ -252,7 +252,7 @@ func (e *flowEnd) answer(l *lanes, fds []int) {
 		all = append(all, keptConn{fd, gives, takes})
 	}
 	for _, hand := range deal(all, len(allowedCPUs())) {
-		l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, kept: hand, buffers: newFlowBuffers(e.request)})
+		l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, kept: hand, buffers: newFlowBuffers(e.request), greet: newFlowGreeting(e.request.Load.Tag)})
 	}
 }
 
@@ -300,7 +300,7 @@ func (e *flowEnd) ask(l *lanes, fds []int) error {
 	hands := deal(streams, len(allowedCPUs()))
 	for i, hand := range hands {
 		a := &asker{request: q, streams: hand, sizes: sizes, kept: e.kept, open: max(mostOpenFlows/len(hands), 1),
-			buffers: newFlowBuffers(q), rng: rand.New(rand.NewPCG(uint64(tagHash(q.Load.Tag)), uint64(i)<<32))}
+			buffers: newFlowBuffers(q), greet: newFlowGreeting(q.Load.Tag), rng: rand.New(rand.NewPCG(uint64(tagHash(q.Load.Tag)), uint64(i)<<32))}
 		if !e.kept {
 			a.due = newArrivals(q.Load, i, len(hands))
 		}
