@@ -97,14 +97,23 @@ func shortfall(t *record.Trial) float64 {
 	return min(max(1-bps/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
+// growingBacklog is by what share fewer flows may be completed in a window than
+// were to start in it, before the difference is one that the path did not carry:
+// those under way at both edges of the window are not always as many.
+const growingBacklog = 0.05
+
 // lostConnections is the share of the flows that failed, or were not connected
-// in time.
+// in time; or of those that were not carried, where the backlog grew.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
 	}
 	s := t.Traffic.ShortFlows
-	return min(float64(s.Failed+s.Tardy)/float64(s.Started), 1)
+	lost := min(float64(s.Failed+s.Tardy)/float64(s.Started), 1)
+	if behind := 1 - float64(s.Completed+s.Carried)/float64(s.Started); behind > growingBacklog {
+		return max(lost, behind)
+	}
+	return lost
 }
 
 // addedP99 is what the load adds to the median round trip of the idle path in

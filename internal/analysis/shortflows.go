@@ -36,7 +36,7 @@ func flowMetrics() []record.Metric {
 	}
 	path(flowFailed, "ratio", record.Lower, "flows that were refused, reset or wrongly answered ÷ those to start in the window")
 	path(flowUnfinished, "ratio", "", "flows that were not done by the window's end ÷ those to start in it")
-	path(flowLate, "ns", record.Lower, "how much later than intended a flow was begun, 99th percentile: for want of time or of open connections")
+	path(flowLate, "ns", record.Lower, "how much later than intended a flow was begun, 99th percentile: for want of time or of open connections; where they are begun at a rate")
 	path(requestRate, "requests/s", record.Higher, "requests whose response was complete in the window, per second, of all connections; engine requests")
 	for _, q := range percentiles[:4] {
 		path(requestTime(q), "ns", record.Lower, "from sending a request to the last byte of its response, "+q.name+" of those sent in the window")
@@ -97,6 +97,9 @@ func (m *measured) addFlowTimes(s *record.ShortFlows) {
 				m.setTime(flowTime("completion_"+flowSizes[i].name, q), q, class.Started, "flow", class)
 			}
 		}
+	}
+	if s.RateHz == 0 {
+		return // nothing was due at a time of its own
 	}
 	m.setTime(flowLate, percentiles[2], begun, "flow", record.FlowClass{Times: s.Late})
 }

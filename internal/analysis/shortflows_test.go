@@ -13,7 +13,7 @@ import (
 // 80 of 50 ms, 5 that failed and 15 that were not done.
 func shortFlows() *record.ShortFlows {
 	s := &record.ShortFlows{
-		Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7, Confirmed: 7,
+		RateHz: 500, Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7, Confirmed: 7,
 		Connect: []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
 		Late:    []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
 		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {FromBytes: 100e3, Started: 90, Times: []record.TimeCount{{FromNs: 50e6, Flows: 80}}}, {FromBytes: 10e6}},
@@ -55,6 +55,16 @@ func TestShortFlowMetrics(t *testing.T) {
 	}
 	if _, ok := m.values[requestRate]; ok {
 		t.Error("flows are no requests")
+	}
+}
+
+func TestFlowsThatAreNotDueAreNotLate(t *testing.T) {
+	s := shortFlows()
+	s.RateHz = 0
+	m := newMeasured()
+	m.addShortFlows(flowTrial(s))
+	if _, ok := m.values[flowLate]; ok || m.missing[flowLate] != "" || m.values["flow_connect_p50_ns"] != 1000 {
+		t.Errorf("got %v, missing %v", m.values, m.missing)
 	}
 }
 
@@ -156,7 +166,8 @@ func TestSearchOfNewConnections(t *testing.T) {
 }
 
 func TestLostConnections(t *testing.T) {
-	for want, s := range map[float64]*record.ShortFlows{0: {Started: 10}, .3: {Started: 10, Failed: 1, Tardy: 2}, 1: {Started: 1, Failed: 1, Tardy: 1}} {
+	for want, s := range map[float64]*record.ShortFlows{0: {Started: 100, Completed: 90, Unfinished: 10, Carried: 6}, .3: {Started: 10, Completed: 9, Failed: 1, Tardy: 2},
+		1: {Started: 1, Failed: 1, Tardy: 1}, .25: {Started: 100, Completed: 70, Failed: 10, Unfinished: 20, Carried: 5}} {
 		if got := lostConnections(&record.Trial{Traffic: &record.Traffic{ShortFlows: s}}); got != want {
 			t.Errorf("%+v: got %v, want %v", s, got, want)
 		}

@@ -137,7 +137,7 @@ func searchNotes(run *record.Run) []string {
 	}
 	for _, f := range run.Design.Cells {
 		if SearchUnit(f) == record.UnitFlows {
-			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio is the share of those that failed, or were not made within 200 ms of when they were due.")
+			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio is the share of those that failed, or were not made within 200 ms of when they were due; where fewer flows were completed in the window than were due in it, by more than "+unit.Percent(growingBacklog)+", all those missing are lost.")
 			break
 		}
 	}
