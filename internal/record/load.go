@@ -20,6 +20,8 @@ type Load struct {
 	Verify     bool          `json:"verify,omitempty"`
 	UDPMode    string        `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
 	Trains     string        `json:"trains,omitempty"`   // "off": UDP datagrams are given to the kernel one by one
+	Frames     string        `json:"frames,omitempty"`   // engine xdp: how they are sent, and not otherwise; "" = the best way that works
+	Sink       string        `json:"sink,omitempty"`     // engine xdp: where they are counted, likewise
 	Warmup     time.Duration `json:"warmup_ns"`
 	Duration   time.Duration `json:"duration_ns"`
 	Interval   time.Duration `json:"interval_ns"`       // of the series; for echo: between probes
@@ -38,4 +40,13 @@ const (
 	UDPExact  = "exact" // each datagram by its number and time
 	UDPCount  = "count" // by length: several may be sent and received as one
 	TrainsOff = "off"
+)
+
+// Ways in which the engine xdp sends frames and counts them, best first.
+const (
+	FramesLive   = "live"      // the kernel's test run of a BPF program makes them
+	FramesAFXDP  = "af_xdp"    // a socket of AF_XDP, in copy mode
+	FramesPacket = "af_packet" // a socket of AF_PACKET, past the queueing discipline
+	SinkDriver   = "driver"    // an XDP program
+	SinkSockets  = "sockets"
 )

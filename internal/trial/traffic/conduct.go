@@ -37,6 +37,7 @@ type request struct {
 	CPUs   []int           `json:"cpus,omitempty"`
 	Load   record.Load     `json:"load"`
 
+	Survey   bool   `json:"survey,omitempty"`   // only say how frames can go to the peer
 	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
 }
 

@@ -63,6 +63,16 @@ func (s *sequence) see(n uint64) {
 	s.received++
 }
 
+// see32 takes note of an arrival of whose number the last 32 bits are known.
+func (s *sequence) see32(n uint32) {
+	whole := int64(s.next) + int64(int32(n-uint32(s.next)))
+	if whole < 0 {
+		s.strange++
+		return
+	}
+	s.see(uint64(whole))
+}
+
 // reach brings the words up to the given one into the memory; those whose
 // place they take are done with.
 func (s *sequence) reach(word uint64) {

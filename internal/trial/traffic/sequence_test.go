@@ -139,3 +139,19 @@ func BenchmarkSequenceDisorder(b *testing.B) {
 		s.see(base + in[i])
 	}
 }
+
+// TestShortNumbersGoOnBeyond32Bits: of numbers on the wire 32 bits are known.
+func TestShortNumbersGoOnBeyond32Bits(t *testing.T) {
+	s := newSequence(sequenceMemory)
+	for _, n := range []uint32{0, 1 << 30, 2 << 30, 3 << 30, 1<<32 - 1, 1, 0} {
+		s.see32(n)
+	}
+	if s.next != 1<<32+2 || s.received != 7 || s.reordered != 1 || s.lost != 1<<32+2-7 || s.strange != 0 {
+		t.Errorf("got next %d, received %d, reordered %d, lost %d, strange %d", s.next, s.received, s.reordered, s.lost, s.strange)
+	}
+	first := newSequence(sequenceMemory)
+	first.see32(1<<32 - 1) // before the first
+	if first.strange != 1 || first.received != 0 {
+		t.Errorf("a number before the first: got %d strange, %d received, want 1 and 0", first.strange, first.received)
+	}
+}

@@ -3,8 +3,8 @@ package traffic
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -64,32 +64,39 @@ func checkFrames(load record.Load) check.Answer {
 	case load.Tunnels > 1:
 		return check.Not("%d tunnels: all its frames leave by one device", load.Tunnels)
 	}
-	return check.OK()
+	return checkWays(load)
 }
 
 // Offer runs the load and joins what both ends counted.
-func (x XDP) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+func (x XDP) Offer(ctx context.Context, near, far End, load record.Load, conductor Conductor) (*record.Traffic, error) {
 	if a := checkFrames(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
 	}
-	for i, end := range []End{near, far} {
-		a, err := x.ask(ctx, end, []End{far, near}[i], load)
+	var live []string // the ends that send live frames
+	for side, pair := range map[string][2]End{"near": {near, far}, "far": {far, near}} {
+		if !offers(load, side) {
+			continue
+		}
+		w, err := x.survey(ctx, pair[0], pair[1], load)
 		if err != nil {
 			return nil, err
 		}
+		c := w.sender(load)
 		switch {
-		case a.State == check.No:
-			return nil, fmt.Errorf("send frames at %s: %s", end.Node, a.Reason)
-		case a.Reason != "":
-			return x.fallBack(ctx, near, far, load, c, end.Node+": "+a.Reason)
+		case c.way == "" && load.Frames+load.Sink != "":
+			return nil, fmt.Errorf("send frames at %s: %s", pair[0].Node, c.instead())
+		case c.way == "":
+			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead())
+		case c.way == record.FramesLive:
+			live = append(live, side)
 		}
 	}
-	release, prepared, err := x.prepareNeighbors(ctx, near, far, load)
+	release, prepared, err := x.prepareNeighbors(ctx, near, far, live)
 	defer release()
 	if err != nil {
 		return nil, err
 	}
-	raw, err := runConducted(ctx, x.verb(), near, far, load, c)
+	raw, err := runConducted(ctx, x.verb(), near, far, load, conductor)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +110,13 @@ func (x XDP) Offer(ctx context.Context, near, far End, load record.Load, c Condu
 	return t, nil
 }
 
-// ask has a node look at the way to the other end.
-func (x XDP) ask(ctx context.Context, end, other End, load record.Load) (a check.Answer, err error) {
-	q := request{Check: true, Addr: end.Addr, Peer: other.Target, Load: load}
-	err = end.Agent.Invoke(ctx, x.verb(), q, &a)
-	if errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb) {
-		return check.Not("%v", err), nil
+// survey has a node look at the way to the other end.
+func (x XDP) survey(ctx context.Context, end, other End, load record.Load) (w frameWays, err error) {
+	q := request{Survey: true, Addr: end.Addr, Peer: other.Target, Load: load}
+	if err = end.Agent.Invoke(ctx, x.verb(), q, &w); err != nil {
+		return w, fmt.Errorf("look at how %s can send frames: %w", end.Node, err)
 	}
-	return a, err
+	return w, nil
 }
 
 // fallBack offers the load as the native engine does: by sendmmsg.
@@ -121,9 +127,9 @@ func (x XDP) fallBack(ctx context.Context, near, far End, load record.Load, c Co
 	}
 	t.Engine = x.Name()
 	for _, side := range []string{"near", "far"} {
-		t.Details[side+".mode"] = "no live frames; " + t.Details[side+".mode"]
+		t.Details[side+".mode"] = "no frames; " + t.Details[side+".mode"]
 	}
-	t.Caveats = append(t.Caveats, record.Caveat{Kind: "engine-fell-back",
+	t.Caveats = append(t.Caveats, record.Caveat{Kind: engineFellBack,
 		Text: "the load was offered by sendmmsg and received by sockets: " + why})
 	return t, nil
 }
@@ -136,7 +142,7 @@ func offers(load record.Load, side string) bool {
 // prepareNeighbors makes the devices that senders' frames enter take them,
 // until release is called: a virtual link drops them silently where its other
 // end has neither a program nor GRO.
-func (x XDP) prepareNeighbors(ctx context.Context, near, far End, load record.Load) (release func(), details map[string]string, err error) {
+func (x XDP) prepareNeighbors(ctx context.Context, near, far End, live []string) (release func(), details map[string]string, err error) {
 	details = map[string]string{}
 	var held []host.Session
 	release = func() {
@@ -146,7 +152,7 @@ func (x XDP) prepareNeighbors(ctx context.Context, near, far End, load record.Lo
 	}
 	for side, pair := range map[string][2]End{"near": {near, far}, "far": {far, near}} {
 		n := pair[0].Next
-		if n == nil || !offers(load, side) || n.Node == pair[1].Node {
+		if n == nil || !slices.Contains(live, side) || n.Node == pair[1].Node {
 			continue // the other end prepares its own
 		}
 		s, err := x.prepareNeighbor(ctx, n)
@@ -201,9 +207,12 @@ func (x XDP) join(raw [2][]json.RawMessage, near, far End, load record.Load) (*r
 		return nil, err
 	}
 	t.Engine = x.Name()
-	for i := range t.Flows {
-		t.Flows[i].Packets.Gaps = nil // the driver counts no runs
+	for i, f := range t.Flows {
+		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+".counted_by"] == record.SinkDriver {
+			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
+		}
 	}
+	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
 	for i, direction := range []string{record.Down, record.Up} {
 		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
 			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})

@@ -4,15 +4,12 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -27,6 +24,12 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 		return err
 	}
 	switch {
+	case q.Survey:
+		w, err := surveyXDP(q)
+		if err != nil {
+			return err
+		}
+		return s.Send(w)
 	case q.Check:
 		return s.Send(checkXDP(q))
 	case q.Neighbor != "":
@@ -73,41 +76,6 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 		}
 	}
 	return nil
-}
-
-// checkXDP answers for this node: a yes with a reason is one for sendmmsg.
-func checkXDP(q request) check.Answer {
-	live, err := bpf.Probe()
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return check.Not("it may not load BPF programs").Hinted("run as root: a user's own namespace does not give this right")
-	case errors.Is(err, bpf.ErrUnsupported):
-		return check.Not("%v", err)
-	case err != nil:
-		return check.CouldNotTell("%v", err)
-	case live != nil:
-		return check.OKBecause("%v", live)
-	case !q.Peer.IsValid():
-		return check.OK()
-	}
-	hop, err := kernel.NextHop(q.Peer)
-	if err != nil {
-		return check.CouldNotTell("%v", err)
-	}
-	if len(hop.Source) != 6 {
-		return check.OKBecause("device %s, of kind %q, carries no Ethernet frames", hop.Device, hop.Kind)
-	}
-	// Many cards lose their link for seconds when a program is attached, and
-	// with it whatever else goes that way, such as the control connection.
-	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
-		return check.OKBecause("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind)
-	}
-	f, err := bpf.Pass(hop.Index)
-	if err != nil {
-		return check.OKBecause("device %s, of kind %q, takes no frames: %v", hop.Device, hop.Kind, err)
-	}
-	f.Close()
-	return check.OK()
 }
 
 // keepReady lets a device of this node take frames from the other end of its

@@ -5,7 +5,9 @@ package traffic
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -14,17 +16,24 @@ import (
 
 // xdpPort is the device of one end, with everything that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames
+	frames   *bpf.Frames // of live frames and of the sink in the driver; else nil
+	line     line        // of frames sent by a socket; else nil
 	request  request
 	hop      kernel.Hop
+	load     bpf.Load
+	sender   choice
+	sink     choice
 	sends    bool
 	receives bool
-	core     int // of the sending thread
+	core     int   // of the thread that sends live frames
+	greeters []int // sockets of the flows that are received
 	close1   sync.Once
+
+	turned [bpf.Cooldown + 2]int64 // when each phase began, of a line; its thread's
 
 	// Owned by the meter until the run has ended.
 	err     error
-	sent    [][3]int64 // by flow and phase
+	sent    [][3]int64 // live frames, by flow and phase
 	last    bpf.Sent
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the window's edges
@@ -38,78 +47,171 @@ type xdpFlow struct {
 	index   int  // among those of its direction
 	first   bool // of the end's flows; it does the work of all
 	leads   bool // the first of those that send
+	heads   bool // the first of those that are received
 	addr    string
 	payload int
 	perNs   float64 // frames asked for; 0 = flat out
 	table   *record.Table
+	fd      int // of the socket that greeted
+
+	// Of frames that go or come by a socket; owned by its thread but for the
+	// first.
+	moved      atomic.Int64 // in all phases
+	total      int64        // the same
+	window     int64        // sent in the window
+	sequence   sequence
+	wrong      int64 // of another length
+	from, till int64
+	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
 }
 
-// newXDPPort loads and attaches the programs for a load whose flows have
-// greeted each other, and makes the lanes' flows.
+// newXDPPort makes ready to send and to count a load whose flows have greeted
+// each other, and makes the lanes' flows.
 func newXDPPort(l *lanes, g *greeting) (*xdpPort, error) {
 	q := l.request
-	p := &xdpPort{request: q}
-	load := bpf.Load{IP: q.Load.IP, Tag: tagHash("frames " + q.Load.Tag), PacketSize: q.Load.PacketSize,
+	p := &xdpPort{request: q, core: -1}
+	p.load = bpf.Load{IP: q.Load.IP, Tag: tagHash("frames " + q.Load.Tag), PacketSize: q.Load.PacketSize,
 		DSCP: q.Load.DSCP, PPS: ratePPS(q.Load)}
+	var sending, receiving []*xdpFlow
 	for i, k := range l.keys {
 		local, remote := g.local[i], g.remote[i]
-		f := &xdpFlow{port: p, key: k, sends: k.sends(q.Side), first: i == 0, addr: local.String(),
+		f := &xdpFlow{port: p, key: k, sends: k.sends(q.Side), first: i == 0, addr: local.String(), fd: g.socket(i),
 			payload: q.Load.PacketSize - packetOverhead(q.Load.IP), table: record.NewTable("bytes", "packets")}
-		f.perNs = load.PPS / float64(q.Load.Streams) / 1e9
+		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {
-			f.index, f.leads = len(load.Send), len(load.Send) == 0
-			load.Send = append(load.Send, bpf.Tuple{From: local, To: remote})
+			f.index, f.leads = len(sending), len(sending) == 0
+			sending = append(sending, f)
+			p.load.Send = append(p.load.Send, bpf.Tuple{From: local, To: remote})
 		} else {
-			f.index = len(load.Receive)
-			load.Receive = append(load.Receive, bpf.Tuple{From: remote, To: local})
+			f.index, f.heads = len(receiving), len(receiving) == 0
+			receiving = append(receiving, f)
+			p.greeters = append(p.greeters, f.fd)
+			p.load.Receive = append(p.load.Receive, bpf.Tuple{From: remote, To: local})
 		}
 		l.flows = append(l.flows, f)
 	}
-	p.sends, p.receives = len(load.Send) > 0, len(load.Receive) > 0
-	p.sent = make([][3]int64, len(load.Send))
-	p.arrived = make([]bpf.Arrived, len(load.Receive))
+	p.sends, p.receives = len(sending) > 0, len(receiving) > 0
+	p.sent = make([][3]int64, len(sending))
+	p.arrived = make([]bpf.Arrived, len(receiving))
 	var err error
 	if p.hop, err = kernel.NextHop(g.remote[0].Addr()); err != nil {
 		return nil, err
 	}
-	if len(p.hop.MAC) != 6 || len(p.hop.Source) != 6 {
-		return nil, fmt.Errorf("send frames by %s: the layer-2 address of %v is not known", p.hop.Device, p.hop.Addr)
-	}
-	load.Source, load.Next, load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
-	if p.frames, err = bpf.Open(load, p.hop.Index); err != nil {
+	if err := p.choose(); err != nil {
 		return nil, err
 	}
-	if err := p.frames.Attach(p.hop.Index); err != nil {
-		p.frames.Close()
+	if err := p.open(); err != nil {
 		return nil, err
 	}
-	if p.sends {
-		l.crews = append(l.crews, xdpSender{p})
-	}
-	if p.receives {
-		l.crews = append(l.crews, xdpSink{})
-	}
+	p.man(l, sending, receiving)
 	p.describe(l)
 	return p, nil
 }
 
-// describe says how this end sends and counts.
-func (p *xdpPort) describe(l *lanes) {
-	burst, stamped := p.frames.Burst()
-	p.core = -1
-	if cpus := allowedCPUs(); len(cpus) > 0 {
-		p.core = cpus[0]
-		if p.request.Side == "near" { // both ends may send, on one machine
-			p.core = cpus[len(cpus)-1]
+// choose settles how this end sends and counts.
+func (p *xdpPort) choose() error {
+	w, err := surveyDevice(p.hop, p.request.Load)
+	if err != nil {
+		return err
+	}
+	if p.sends {
+		if p.sender = w.sender(p.request.Load); p.sender.way == "" {
+			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead())
+		}
+		if len(p.hop.MAC) != 6 {
+			return fmt.Errorf("send frames by %s: the layer-2 address of %v is not known", p.hop.Device, p.hop.Addr)
 		}
 	}
-	l.details["device"] = fmt.Sprintf("%s (%s), %d receive queues", p.hop.Device, p.hop.Kind, p.hop.RxQueues)
-	l.details["attached"] = "XDP program in the driver of " + p.hop.Device + ", gone with the load"
-	mode := "xdp: counted in the driver"
-	if p.sends {
-		mode = fmt.Sprintf("xdp: live frames from one thread, bursts of %d, one frame in %d with its time", burst, stamped)
-		l.details["core"] = strconv.Itoa(p.core)
+	if p.receives {
+		if p.sink = w.sink(p.request.Load); p.sink.way == "" {
+			return fmt.Errorf("count frames at %s: %s", p.hop.Device, p.sink.instead())
+		}
 	}
+	return nil
+}
+
+// open loads and attaches the programs, or opens the line.
+func (p *xdpPort) open() error {
+	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
+	var err error
+	kernels := p.load // what the kernel's program does
+	if p.sends && p.sender.way != record.FramesLive {
+		if p.line, err = openLine(p.sender.way, p.hop.Index, bpf.NewWriter(p.load)); err != nil {
+			return err
+		}
+		kernels.Send = nil
+	}
+	if p.sink.way != record.SinkDriver {
+		kernels.Receive = nil
+	}
+	if len(kernels.Send)+len(kernels.Receive) == 0 {
+		return nil
+	}
+	if p.frames, err = bpf.Open(kernels, p.hop.Index); err != nil {
+		return err
+	}
+	return p.frames.Attach(p.hop.Index)
+}
+
+// man gives the work to threads.
+func (p *xdpPort) man(l *lanes, sending, receiving []*xdpFlow) {
+	switch {
+	case p.line != nil:
+		l.crews = append(l.crews, newLineSender(p, sending))
+	case p.sends:
+		if cpus := allowedCPUs(); len(cpus) > 0 {
+			p.core = cpus[0]
+			if p.request.Side == "near" { // both ends may send, on one machine
+				p.core = cpus[len(cpus)-1]
+			}
+		}
+		l.crews = append(l.crews, xdpSender{p})
+	}
+	switch p.sink.way {
+	case record.SinkDriver:
+		l.crews = append(l.crews, xdpSink{})
+	case record.SinkSockets:
+		l.crews = append(l.crews, newFrameReader(receiving, p.load.Tag))
+	}
+}
+
+// describe says how this end sends and counts.
+func (p *xdpPort) describe(l *lanes) {
+	l.details["device"] = fmt.Sprintf("%s (%s), %d receive queues", p.hop.Device, p.hop.Kind, p.hop.RxQueues)
+	if p.frames != nil {
+		l.details["attached"] = "XDP program in the driver of " + p.hop.Device + ", gone with the load"
+	}
+	var parts, lesser []string
+	say := func(c choice, what string) {
+		if c.instead() != "" {
+			what += " (" + c.instead() + ")"
+			lesser = append(lesser, what)
+		}
+		parts = append(parts, what)
+	}
+	if p.sends {
+		l.details["sent_by"] = p.sender.way
+		if p.line != nil {
+			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with its time",
+				wayNames[p.sender.way], lineBurst, bpf.StampEvery(p.load.PPS)))
+		} else {
+			burst, stamped := p.frames.Burst()
+			say(p.sender, fmt.Sprintf("live frames from one thread, bursts of %d, one frame in %d with its time", burst, stamped))
+			l.details["core"] = strconv.Itoa(p.core)
+		}
+	}
+	if p.receives {
+		l.details["counted_by"] = p.sink.way
+		what := wayNames[p.sink.way]
+		if p.sink.way == record.SinkSockets {
+			what += ", polled each " + receivePoll.String() + ": what the receiver's stack had no time for is lost too, and no delay is known"
+		}
+		say(p.sink, what)
+	}
+	if len(lesser) > 0 {
+		l.details["fell_back"] = strings.Join(lesser, "; ")
+	}
+	mode := "xdp: " + strings.Join(parts, "; ")
 	l.mode = func() string { return mode }
 }
 
@@ -136,14 +238,14 @@ func (xdpSink) run(ph *phases) error {
 }
 
 func (f *xdpFlow) unblock(urgency) {
-	if f.leads {
+	if f.leads && f.port.line == nil {
 		f.port.frames.Stop()
 	}
 }
 
 // refresh reads what the programs have counted.
 func (p *xdpPort) refresh() {
-	if p.sends {
+	if p.sends && p.line == nil {
 		s, err := p.frames.Sent()
 		if err != nil {
 			p.err = err
@@ -160,7 +262,7 @@ func (p *xdpPort) refresh() {
 		}
 		p.last = s
 	}
-	if p.receives {
+	if p.sink.way == record.SinkDriver {
 		a, err := p.frames.Arrived()
 		if err != nil {
 			p.err = err
@@ -172,13 +274,34 @@ func (p *xdpPort) refresh() {
 
 // windowEnd is when the sender saw that the window was over; 0 = never.
 func (p *xdpPort) windowEnd() int64 {
-	if t := p.last.Turned[bpf.Cooldown]; t > 0 {
+	turned := p.turns()
+	if t := turned[bpf.Cooldown]; t > 0 {
 		return t
 	}
-	return p.last.Turned[bpf.Cooldown+1]
+	return turned[bpf.Cooldown+1]
+}
+
+// turns are when the sender saw each phase begin; 0 = never. A line's are
+// known when the run has ended.
+func (p *xdpPort) turns() [bpf.Cooldown + 2]int64 {
+	if p.line != nil {
+		return p.turned
+	}
+	return p.last.Turned
+}
+
+// bySocket says whether the flow's frames are counted by a thread of ours.
+func (f *xdpFlow) bySocket() bool {
+	if f.sends {
+		return f.port.line != nil
+	}
+	return f.port.sink.way == record.SinkSockets
 }
 
 func (f *xdpFlow) packets() int64 {
+	if f.bySocket() {
+		return f.moved.Load()
+	}
 	if !f.sends {
 		return f.port.arrived[f.index].All
 	}
@@ -197,13 +320,20 @@ func (f *xdpFlow) sample(at int64, e edge) {
 			f.port.device[e-startEdge] = c
 		}
 	}
+	if f.heads && f.bySocket() && e != noEdge {
+		f.dropped[e-startEdge] = f.socketDrops()
+	}
 	n := f.packets()
 	f.table.Append(at, float64(n*int64(f.payload)), float64(n))
 }
 
 // received is asked beside the meter: it reads for itself.
 func (f *xdpFlow) received() (bytes, packets int64) {
-	if !f.first || !f.port.receives {
+	if !f.sends && f.bySocket() {
+		packets = f.moved.Load()
+		return packets * int64(f.payload), packets
+	}
+	if !f.first || f.port.sink.way != record.SinkDriver {
 		return 0, 0
 	}
 	all, err := f.port.frames.Arrived()
@@ -223,10 +353,21 @@ func (f *xdpFlow) report() flowReport {
 	}
 	r := flowReport{Sends: f.sends, Addr: f.addr, Table: f.table}
 	if f.sends {
-		r.Sent = p.sent[f.index][bpf.Window]
+		r.Sent = f.window
+		if p.line == nil {
+			r.Sent = p.sent[f.index][bpf.Window]
+		}
 		r.Bytes = r.Sent * int64(f.payload)
-		r.Ns = p.windowEnd() - p.last.Turned[bpf.Window]
+		r.Ns = p.windowEnd() - p.turns()[bpf.Window]
 		r.Unsent = max(0, int64(f.perNs*float64(r.Ns))-r.Sent)
+		return r
+	}
+	if f.bySocket() {
+		f.sequence.finish(f.sequence.next) // the tail only the sender knows
+		r.Received, r.Lost = f.sequence.received, f.sequence.lost
+		r.Duplicates, r.Reordered = f.sequence.duplicates, f.sequence.reordered
+		r.Gaps, r.Highest, r.Announced = f.sequence.gaps.list(), int64(f.sequence.next), -1
+		r.Bytes, r.Ns = r.Received*int64(f.payload), f.till-f.from
 		return r
 	}
 	a := p.arrived[f.index]
@@ -238,9 +379,15 @@ func (f *xdpFlow) report() flowReport {
 
 func (f *xdpFlow) notes() map[string]int64 {
 	p, notes := f.port, map[string]int64{}
-	if f.sends {
+	switch {
+	case f.sends:
 		notes["frames_sent"] = f.packets() // in all phases
-	} else {
+	case f.bySocket():
+		notes["frames_arrived"] = f.packets()
+		notes["stray_packets"] = f.wrong + f.sequence.strange
+		notes["ancient_packets"] = f.sequence.ancient
+		notes["socket_drops"] = f.dropped[1] - f.dropped[0]
+	default:
 		a := p.arrived[f.index]
 		notes["frames_arrived"] = a.All
 		notes["stray_packets"] = a.Wrong + a.Strange
@@ -253,8 +400,27 @@ func (f *xdpFlow) notes() map[string]int64 {
 	return notes
 }
 
+// socketDrops is what the sockets of all flows received had no room for.
+func (f *xdpFlow) socketDrops() int64 {
+	n, last := int64(0), -1
+	for _, fd := range f.port.greeters {
+		if fd != last { // at the listener all share one
+			n += int64((&socket{fd: fd}).socketDrops())
+		}
+		last = fd
+	}
+	return n
+}
+
 func (f *xdpFlow) close() {
-	f.port.close1.Do(func() { f.port.frames.Close() })
+	f.port.close1.Do(func() {
+		if f.port.frames != nil {
+			f.port.frames.Close()
+		}
+		if f.port.line != nil {
+			f.port.line.close()
+		}
+	})
 }
 
 // finish completes the report, or says why it is worth nothing.
@@ -262,20 +428,16 @@ func (p *xdpPort) finish(r *endReport) error {
 	if p.err != nil {
 		return p.err
 	}
-	if p.sends && (p.last.Turned[bpf.Window] == 0 || p.windowEnd() == 0) {
-		return fmt.Errorf("send frames by %s: core %d had no time for the sender at an edge of the window", p.hop.Device, p.core)
+	if p.sends && (p.turns()[bpf.Window] == 0 || p.windowEnd() == 0) {
+		return fmt.Errorf("send frames by %s: the sender had no time at an edge of the window", p.hop.Device)
 	}
-	var sent int64
-	for _, s := range p.sent {
-		sent += s[bpf.Window]
-	}
-	left := int64(p.device[1].TxPackets-p.device[0].TxPackets) + int64(p.device[1].TxDropped-p.device[0].TxDropped)
-	if sent > 1000 && left < sent/100 {
-		return fmt.Errorf("send frames by %s: of %d sent in the window it let out %d: whatever it leads to takes no frames (it needs an XDP program or GRO)",
-			p.hop.Device, sent, left)
+	if p.sends && p.line == nil {
+		if err := p.checkTaken(); err != nil {
+			return err
+		}
 	}
 	r.Boot = bootID()
-	if !p.receives {
+	if p.sink.way != record.SinkDriver {
 		return nil
 	}
 	counts, early, err := p.frames.Delays()
@@ -289,6 +451,21 @@ func (p *xdpPort) finish(r *endReport) error {
 		if n > 0 {
 			r.Delays = append(r.Delays, record.DelayCounts{FromNs: bpf.DelayBucket(i), Packets: n})
 		}
+	}
+	return nil
+}
+
+// checkTaken: live frames that the other end of a link does not take vanish
+// without a word.
+func (p *xdpPort) checkTaken() error {
+	var sent int64
+	for _, s := range p.sent {
+		sent += s[bpf.Window]
+	}
+	left := int64(p.device[1].TxPackets-p.device[0].TxPackets) + int64(p.device[1].TxDropped-p.device[0].TxDropped)
+	if sent > 1000 && left < sent/100 {
+		return fmt.Errorf("send frames by %s: of %d sent in the window it let out %d: whatever it leads to takes no frames (it needs an XDP program or GRO)",
+			p.hop.Device, sent, left)
 	}
 	return nil
 }

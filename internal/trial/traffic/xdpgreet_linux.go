@@ -185,6 +185,14 @@ func (g *greeting) answer(fd int, at netip.AddrPort, tag string, full chan struc
 	}
 }
 
+// socket is the one by which a flow greeted: the listener has one for all.
+func (g *greeting) socket(flow int) int {
+	if len(g.sockets) == 1 {
+		return g.sockets[0]
+	}
+	return g.sockets[flow]
+}
+
 // quiet ends the answering.
 func (g *greeting) quiet() {
 	g.stop.Store(true)

@@ -133,12 +133,6 @@ func (f *Frames) build(o *object, device int) error {
 	return err
 }
 
-func ports(t Tuple) (b [4]byte) {
-	binary.BigEndian.PutUint16(b[:], t.From.Port())
-	binary.BigEndian.PutUint16(b[2:], t.To.Port())
-	return b
-}
-
 func (f *Frames) config() []byte {
 	l, p := f.load, f.pace
 	c := config{Gap: p.gap, Debt: p.debt, Part: p.part, Burst: p.burst, Stamp: p.stamp,

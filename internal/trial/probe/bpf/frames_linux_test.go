@@ -195,6 +195,9 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 			}
 			const frames = 130
 			stamped := 0
+			writer := NewWriter(l)
+			written := make([]byte, writer.Size())
+			writer.Begin(written)
 			for i := range frames {
 				garbage := make([]byte, l.PacketSize+ethernet)
 				for j := range garbage {
@@ -216,6 +219,10 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 				}
 				if verdict, _ := run(t, sink, b); verdict != 1 {
 					t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", ip, i, verdict)
+				}
+				writer.Put(written, i%2, Window, uint32(i/2), int64(binary.BigEndian.Uint64(b[at+8:])))
+				if diff := cmp.Diff(b, written); diff != "" {
+					t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s", ip, i, diff)
 				}
 			}
 			if want := (frames + stampEvery - 1) / stampEvery; stamped != want {

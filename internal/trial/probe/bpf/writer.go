@@ -1,0 +1,76 @@
+package bpf
+
+import "encoding/binary"
+
+// StampEvery is every how many frames carry the time, of a load that sends so
+// many per second (0 = flat out).
+func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
+
+// Writer makes a load's frames for those who send them by a socket: the same
+// that the kernel's program makes.
+type Writer struct {
+	whole []byte // the first frame of the first flow
+	udp   int    // where the header of UDP begins
+	ports [][4]byte
+	sums  []uint32 // of each flow, in the machine's byte order
+}
+
+// NewWriter is for the flows that a load sends, of which it has some.
+func NewWriter(l Load) *Writer {
+	w := &Writer{udp: l.headers() - udp}
+	for i, t := range l.Send {
+		b := l.frame(t)
+		if i == 0 {
+			w.whole = b
+		}
+		w.ports = append(w.ports, ports(t))
+		w.sums = append(w.sums, l.constant(b))
+	}
+	return w
+}
+
+// Size is that of every frame.
+func (w *Writer) Size() int { return len(w.whole) }
+
+// Begin writes what is the same in all frames.
+func (w *Writer) Begin(b []byte) { copy(b, w.whole) }
+
+// Put makes of a frame that was begun, or put before, one of a flow: with its
+// number in a phase, and the time, ns of CLOCK_MONOTONIC, or zero.
+func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) {
+	header := b[w.udp:]
+	copy(header, w.ports[flow][:])
+	payload := header[udp:]
+	binary.BigEndian.PutUint32(payload[4:], seq)
+	binary.BigEndian.PutUint64(payload[8:], uint64(stamp))
+	binary.BigEndian.PutUint16(payload[16:], uint16(phase<<14|flow))
+	check := ^fold(uint64(w.sums[flow]) + sum(payload[4:Header]))
+	if check == 0 {
+		check = 0xffff // zero means none (RFC 768)
+	}
+	binary.NativeEndian.PutUint16(header[6:], check)
+}
+
+// ports are the first bytes of UDP's header.
+func ports(t Tuple) (b [4]byte) {
+	binary.BigEndian.PutUint16(b[:], t.From.Port())
+	binary.BigEndian.PutUint16(b[2:], t.To.Port())
+	return b
+}
+
+// Datagram is what the payload of a frame says.
+type Datagram struct {
+	Flow, Phase int
+	Seq         uint32
+	Stamp       int64
+}
+
+// ReadDatagram reads the payload of a frame of the load with that tag.
+func ReadDatagram(payload []byte, tag uint32) (d Datagram, ok bool) {
+	if len(payload) < Header || binary.BigEndian.Uint32(payload) != tag {
+		return Datagram{}, false
+	}
+	mark := binary.BigEndian.Uint16(payload[16:])
+	return Datagram{Flow: int(mark & 0x3fff), Phase: int(mark >> 14), Seq: binary.BigEndian.Uint32(payload[4:]),
+		Stamp: int64(binary.BigEndian.Uint64(payload[8:]))}, true
+}

@@ -1,0 +1,169 @@
+//go:build !mips && !mipsle
+
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+)
+
+// lineLoad is both ends of a load on the loopback device, whose frames go by
+// a line and are counted by a socket.
+type lineLoad struct {
+	sender    *lineSender
+	reader    *frameReader
+	sent, got []*xdpFlow
+}
+
+// newLineLoad opens one in IPv6, which the loopback device lets in from
+// outside the stack.
+func newLineLoad(t *testing.T, way string, flows, size int, pps float64) *lineLoad {
+	t.Helper()
+	fd, at, err := (&greeting{}).bind(netip.AddrPortFrom(loopback6, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &xdpPort{hop: kernel.Hop{Device: "lo"}, sends: true, receives: true,
+		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, PPS: pps, Source: make([]byte, 6), Next: make([]byte, 6)}}
+	q := &xdpPort{hop: p.hop, sink: choice{way: record.SinkSockets}, receives: true}
+	l := &lineLoad{}
+	for i := range flows {
+		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(loopback6, uint16(30000+i)), To: at})
+		f := &xdpFlow{port: p, sends: true, index: i, payload: size - packetOverhead(6), perNs: pps / float64(flows) / 1e9}
+		g := &xdpFlow{port: q, index: i, payload: f.payload, fd: fd}
+		l.sent, l.got = append(l.sent, f), append(l.got, g)
+	}
+	p.line, err = openLine(way, lo.Index, bpf.NewWriter(p.load))
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("skip: needs root to send frames by a socket")
+	}
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		t.Skip("skip: the kernel has no such sockets")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.greeters = []int{fd}
+	l.sender, l.reader = newLineSender(p, l.sent), newFrameReader(l.got, p.load.Tag)
+	return l
+}
+
+func timeline(window time.Duration) *phases {
+	ph := &phases{}
+	ph.Begin = monotonic() + int64(10*time.Millisecond)
+	ph.Start = ph.Begin + int64(20*time.Millisecond)
+	ph.End = ph.Start + int64(window)
+	ph.senders = ph.End + int64(10*time.Millisecond)
+	ph.Stop = ph.senders + int64(100*time.Millisecond)
+	return ph
+}
+
+func (l *lineLoad) run(ph *phases) (send, receive error) {
+	var work sync.WaitGroup
+	work.Go(func() { ownThread(); send = l.sender.run(ph) })
+	work.Go(func() { ownThread(); receive = l.reader.run(ph) })
+	work.Wait()
+	return send, receive
+}
+
+// TestLinesCarryEveryFrame: what a line says it sent, the socket at the other
+// end has received, or had no room for; paced, all of it, in order.
+func TestLinesCarryEveryFrame(t *testing.T) {
+	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+		for _, tt := range []struct {
+			flows, size int
+			pps         float64
+		}{{1, 66, 5000}, {7, 66, 20_000}, {3, 1500, 2000}, {1, 66, 0}, {5, 1500, 0}} {
+			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", way, tt.flows, tt.size, tt.pps), func(t *testing.T) {
+				l := newLineLoad(t, way, tt.flows, tt.size, tt.pps)
+				defer l.sender.line.close()
+				send, receive := l.run(timeline(80 * time.Millisecond))
+				if send != nil || receive != nil {
+					t.Fatalf("run: %v, %v", send, receive)
+				}
+				drops, lost := l.got[0].socketDrops(), int64(0)
+				for i, f := range l.sent {
+					s, r := f.report(), l.got[i].report()
+					lost += s.Sent - r.Received
+					if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
+						t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent, r.Received, r.Lost, r.Highest, r.Duplicates)
+					}
+					all := f.packets() - l.got[i].packets()
+					if tt.pps == 0 {
+						continue
+					}
+					want := int64(tt.pps / float64(tt.flows) * float64(s.Ns) / 1e9)
+					if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 || s.Sent > want+maxTrain {
+						t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, want %d sent and received",
+							i, s.Sent, s.Unsent, r.Received, all, want)
+					}
+				}
+				if lost > drops {
+					t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
+				}
+				if l.reader.wrong != 0 || l.got[0].wrong != 0 {
+					t.Errorf("got %d strangers and %d of another length, want none", l.reader.wrong, l.got[0].wrong)
+				}
+			})
+		}
+	}
+}
+
+// TestALineLeavesNothing: stopped in the middle, it ends at once, and neither
+// its socket nor the memory it shared remains.
+func TestALineLeavesNothing(t *testing.T) {
+	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+		t.Run(way, func(t *testing.T) {
+			before := descriptors(t)["socket"]
+			l := newLineLoad(t, way, 2, 66, 10_000)
+			ph := timeline(time.Minute)
+			time.AfterFunc(60*time.Millisecond, func() { ph.stop.Store(true) })
+			began := time.Now()
+			l.run(ph)
+			if d := time.Since(began); d > time.Second {
+				t.Errorf("ended after %v, want soon", d)
+			}
+			if err := l.sender.line.close(); err != nil {
+				t.Error(err)
+			}
+			if n := descriptors(t)["socket"]; n != before+1 { // the receiver's
+				t.Errorf("%d sockets are open, want the receiver's and the %d of before", n, before)
+			}
+			maps, err := os.ReadFile("/proc/self/maps")
+			if err != nil || strings.Contains(string(maps), "socket:") {
+				t.Errorf("memory of a socket is still mapped (%v):\n%s", err, maps)
+			}
+		})
+	}
+}
+
+// TestALineTellsThatItsDeviceIsGone: there is no device of that index.
+func TestALineTellsThatItsDeviceIsGone(t *testing.T) {
+	l := newLineLoad(t, record.FramesPacket, 1, 66, 0) // or skip
+	l.sender.line.close()
+	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+		line, err := openLine(way, 1<<30, l.sender.writer)
+		if err == nil {
+			line.close()
+		}
+		wantError(t, err, "device 1073741824")
+	}
+}
