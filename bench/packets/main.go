@@ -1,8 +1,8 @@
 // Program packets compares the xdp engine with other generators of small
 // packets, in interleaved pairs whose order is drawn, on local labs of this
 // machine: routed against iperf3 with its smallest datagrams, alone against
-// xdp-trafficgen where that is given, and its rate with the one asked for. It
-// prints tables for docs/performance.md; ratios are medians over pairs with
+// xdp-trafficgen where that is given, its own ways to send against each other,
+// and its rate with the one asked for. It prints tables for docs/performance.md; ratios are medians over pairs with
 // their interval. It needs root.
 package main
 
@@ -54,12 +54,12 @@ func run(args []string, out, talk io.Writer) int {
 	flags.IntVar(&o.pairs, "pairs", 8, "pairs of each comparison, and runs of each rate")
 	flags.DurationVar(&o.length, "length", 2*time.Second, "of each measured run")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
-	flags.StringVar(&o.only, "only", "routed,alone,rate", "parts to run")
+	flags.StringVar(&o.only, "only", "routed,alone,ways,rate", "parts to run")
 	flags.StringVar(&o.generator, "trafficgen", "", "xdp-trafficgen, which needs xdp-bench")
 	flags.StringVar(&o.sink, "xdp-bench", "", "xdp-bench, which drops what xdp-trafficgen sends")
 	flags.BoolVar(&o.verbose, "v", false, "print each run")
 	if flags.Parse(args) != nil || flags.NArg() > 0 || o.pairs < minPairs || (o.generator == "") != (o.sink == "") {
-		fmt.Fprintf(talk, "usage: packets [-pairs N≥%d] [-length D] [-only routed,alone,rate] [-trafficgen FILE -xdp-bench FILE] [-v]\n", minPairs)
+		fmt.Fprintf(talk, "usage: packets [-pairs N≥%d] [-length D] [-only routed,alone,ways,rate] [-trafficgen FILE -xdp-bench FILE] [-v]\n", minPairs)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -85,6 +85,8 @@ func (b *bench) run(ctx context.Context) error {
 	}{
 		{"routed", "forward", b.routed},
 		{"alone", "direct", b.alone},
+		{"ways", "forward", func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "through a router") }},
+		{"ways", "direct", func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "without a router") }},
 		{"rate", "forward", b.rate},
 	} {
 		if !slices.Contains(strings.Split(b.only, ","), part.name) {
@@ -169,16 +171,18 @@ func (b *bench) offered(ctx context.Context, l *lab.Lab, e traffic.Engine, load 
 		}
 	}
 	r.loss = float64(lost) / float64(max(sent, 1))
+	u := t.Ends["near"]
+	r.cost = float64(u.UserNs+u.SystemNs) / float64(max(sent, 1))
 	if b.verbose {
-		u := t.Ends["near"]
 		fmt.Fprintf(b.talk, "%-7s IPv%d: %.0f pps, loss %.4f %%, %.0f ns of the sender's processor time each\n",
-			e.Name(), load.IP, r.pps, 100*r.loss, float64(u.UserNs+u.SystemNs)/float64(max(sent, 1)))
+			e.Name(), load.IP, r.pps, 100*r.loss, r.cost)
 	}
 	return r, nil
 }
 
 type result struct {
 	pps, sentPPS, loss float64
+	cost               float64 // ns of the sending process for each packet
 	traffic            *record.Traffic
 }
 
@@ -242,6 +246,36 @@ func (b *bench) alone(ctx context.Context, l *lab.Lab) error {
 		}
 		r := ratioOf(rates[0], rates[1])
 		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", median(rates[1])/1e6, r.median, r.low, r.high)
+	}
+	fmt.Fprintln(b.out)
+	return nil
+}
+
+// ways: how frames can be sent, against live frames; all counted in the
+// driver.
+func (b *bench) ways(ctx context.Context, l *lab.Lab, where string) error {
+	fmt.Fprintf(b.out, "64-byte frames %s (IPv6: 84), one flow, one way, flat out, by what sends them; %d runs of %v each in shuffled blocks\n\n", where, b.pairs, b.length)
+	fmt.Fprintln(b.out, "| IP | sent by | received, Mpps (least – most) | loss | sender's processor time per frame, ns | against live frames | 95 % interval |")
+	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
+	names := []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
+	for _, ip := range []int{4, 6} {
+		var rates, losses, costs [3][]float64
+		for range b.pairs {
+			for _, i := range b.draw.Perm(len(names)) {
+				load := b.load(ip)
+				load.Frames, load.Sink = names[i], record.SinkDriver
+				r, err := b.offered(ctx, l, traffic.XDP{}, load)
+				if err != nil {
+					return fmt.Errorf("%s: %w", names[i], err)
+				}
+				rates[i], losses[i], costs[i] = append(rates[i], r.pps), append(losses[i], r.loss), append(costs[i], r.cost)
+			}
+		}
+		for i, name := range names {
+			r := ratioOf(rates[i], rates[0])
+			fmt.Fprintf(b.out, "| %d | %s | %.3f (%.3f – %.3f) | %.3f %% | %.0f | %.3f | %.3f – %.3f |\n", ip, name, median(rates[i])/1e6,
+				slices.Min(rates[i])/1e6, slices.Max(rates[i])/1e6, 100*median(losses[i]), median(costs[i]), r.median, r.low, r.high)
+		}
 	}
 	fmt.Fprintln(b.out)
 	return nil

@@ -30,19 +30,26 @@ func frames(ip int, direction string, streams int, pps float64) record.Load {
 	return load
 }
 
-// framesLab is a lab on which the engine works, or the test is skipped.
+// framesLab is a lab on which the engine does what it is for, or the test is
+// skipped.
 func framesLab(t *testing.T) *lab.Lab {
 	t.Helper()
 	l := labtest.Up(t, "forward", registry.LabParts())
-	near, far := labtest.Ends(t, l, 0, 4)
-	a := traffic.XDP{}.Check(labtest.Context(t), near, far, frames(4, record.Up, 1, 1000))
-	if a.State == check.No {
-		t.Skip("skip: the engine offers no such load here: " + a.Reason)
-	}
-	if a.State != check.Yes || a.Reason != "" {
-		t.Fatalf("check: got %v (%s), want a plain yes", a.State, a.Reason)
+	if why := lesserWay(t, l); why != "" {
+		t.Skip("skip: the engine offers no such load here: " + why)
 	}
 	return l
+}
+
+// lesserWay is why frames are not made by the kernel here: "" where they are.
+func lesserWay(t *testing.T, l *lab.Lab) string {
+	t.Helper()
+	near, far := labtest.Ends(t, l, 0, 4)
+	a := traffic.XDP{}.Check(labtest.Context(t), near, far, frames(4, record.Up, 1, 1000))
+	if a.State != check.Yes || a.Reason != "" && os.Geteuid() == 0 {
+		t.Fatalf("check: got %v (%s), want a yes, for root a plain one", a.State, a.Reason)
+	}
+	return a.Reason
 }
 
 func offerFrames(t *testing.T, l *lab.Lab, load record.Load) *record.Traffic {
@@ -171,13 +178,124 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 	labtest.Exec(t, l, "router", "nft", "add chain inet planted forward { type filter hook forward priority 0; }")
 	labtest.Exec(t, l, "router", "nft", "add rule inet planted forward udp dport 20000 @th,125,3 7 drop")
 	for _, ip := range []int{4, 6} {
-		got := offerFrames(t, l, frames(ip, record.Up, 2, 20_000))
-		for _, f := range got.Flows {
-			p := f.Packets
-			if want := p.Sent / 8; p.Lost != want || p.Received != p.Sent-want || want == 0 {
-				t.Errorf("IPv%d, flow %d: sent %d, received %d, lost %d; want %d lost", ip, f.Stream, p.Sent, p.Received, p.Lost, want)
+		for _, way := range []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket} {
+			for _, sink := range []string{record.SinkDriver, record.SinkSockets} {
+				load := frames(ip, record.Up, 2, 20_000)
+				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
+				got := offerFrames(t, l, load)
+				for _, f := range got.Flows {
+					p := f.Packets
+					if want := p.Sent / 8; p.Lost != want || p.Received != p.Sent-want || want == 0 {
+						t.Errorf("IPv%d, %s, %s, flow %d: sent %d, received %d, lost %d; want %d lost", ip, way, sink, f.Stream, p.Sent, p.Received, p.Lost, want)
+					}
+					if runs := slices.ContainsFunc(p.Gaps, func(g record.Gap) bool { return g.Length == 1 }); runs != (sink == record.SinkSockets) {
+						t.Errorf("IPv%d, %s, %s, flow %d: runs of lost packets %v, want them of sockets only", ip, way, sink, f.Stream, p.Gaps)
+					}
+				}
 			}
 		}
+	}
+}
+
+// TestXDPSendsBySockets: where the kernel makes no frames, the same go by
+// sockets, are counted in the driver or by sockets, and to the packet. Root asks
+// for each way; an ordinary user gets the best that is allowed.
+func TestXDPSendsBySockets(t *testing.T) {
+	l := labtest.Up(t, "forward", registry.LabParts())
+	type ways struct{ frames, sink string }
+	forced := []ways{{record.FramesAFXDP, record.SinkDriver}, {record.FramesAFXDP, record.SinkSockets},
+		{record.FramesPacket, record.SinkDriver}, {record.FramesPacket, record.SinkSockets}, {record.FramesLive, record.SinkSockets}}
+	why := lesserWay(t, l)
+	if why != "" {
+		forced = []ways{{}, {record.FramesPacket, record.SinkSockets}}
+	}
+	for _, w := range forced {
+		for _, load := range []record.Load{frames(4, record.Up, 1, 20_000), frames(6, record.Both, 3, 10_000), frames(4, record.Down, 70, 5000)} {
+			load.Frames, load.Sink = w.frames, w.sink
+			want := w
+			if w.frames == "" {
+				want = ways{record.FramesAFXDP, record.SinkSockets}
+			}
+			t.Run(fmt.Sprintf("%s, %s, IPv%d %s", want.frames, want.sink, load.IP, load.Direction), func(t *testing.T) {
+				if load.Direction == record.Down {
+					load.PacketSize = 1500 // 1518-byte frames
+					load.RateBps = 5000 * 8 * 1472
+				}
+				before := routerPackets(t, l)
+				got := offerFrames(t, l, load)
+				after := routerPackets(t, l)
+				for _, f := range got.Flows {
+					p := f.Packets
+					if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 {
+						t.Errorf("%s flow %d: got %+v, want all received, once", f.Direction, f.Stream, *p)
+					}
+					pps := load.RateBps / 8 / float64(load.PacketSize-map[int]int{4: 28, 6: 48}[load.IP]) / float64(len(got.Flows))
+					if asked := pps * float64(f.SenderNs) / 1e9; float64(p.Sent+p.Unsent) < asked-12 || float64(p.Sent) > asked+pps/100+12 {
+						t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream, p.Sent, p.Unsent, asked)
+					}
+				}
+				if load.Direction != record.Down {
+					agree(t, "client to router", got.Details["near.frames_sent"], after["lan"].RxPackets-before["lan"].RxPackets)
+					agree(t, "router to server", got.Details["far.frames_arrived"], after["wan"].TxPackets-before["wan"].TxPackets)
+				} else {
+					agree(t, "server to router", got.Details["far.frames_sent"], after["wan"].RxPackets-before["wan"].RxPackets)
+					agree(t, "router to client", got.Details["near.frames_arrived"], after["lan"].TxPackets-before["lan"].TxPackets)
+				}
+				sender, receiver := "near", "far"
+				if load.Direction == record.Down {
+					sender, receiver = receiver, sender
+				}
+				if by := (ways{got.Details[sender+".sent_by"], got.Details[receiver+".counted_by"]}); by != want {
+					t.Errorf("sent and counted by %v, want %v", by, want)
+				}
+				told := slices.ContainsFunc(got.Caveats, func(c record.Caveat) bool {
+					return c.Kind == "engine-fell-back" && strings.Contains(c.Text, "it may not load BPF programs")
+				})
+				if told != (w.frames == "") {
+					t.Errorf("caveats %v (check: %q), want the reason where the way was not asked for, and only there", got.Caveats, why)
+				}
+				detached(t, l)
+				unsocketed(t, l)
+			})
+		}
+	}
+}
+
+// unsocketed: no socket of AF_XDP or AF_PACKET remains in the ends' namespaces.
+func unsocketed(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	var left []string
+	for range 100 {
+		left = nil
+		for _, node := range []string{"client", "server"} {
+			for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/protocols")) {
+				if f := strings.Fields(line); len(f) > 2 && (f[0] == "XDP" || f[0] == "PACKET") && f[2] != "0" {
+					left = append(left, node+": "+f[2]+" of "+f[0])
+				}
+			}
+		}
+		if left == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("sockets after the load: %v, want none", left)
+}
+
+// TestXDPForcedWayThatFails: a way that was asked for and does not work is an
+// error with the reason, and not another way.
+func TestXDPForcedWayThatFails(t *testing.T) {
+	l := framesLab(t)
+	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := labtest.Ends(t, l, path.Slot, 4)
+	load := frames(4, record.Up, 1, 1000)
+	load.Frames = record.FramesAFXDP
+	_, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	if err == nil || !strings.Contains(err.Error(), "not AF_XDP in copy mode: device") {
+		t.Errorf("got %v, want the reason", err)
 	}
 }
 
@@ -237,7 +355,7 @@ func TestXDPFallsBack(t *testing.T) {
 	if p := got.Flows[0].Packets; p.Sent == 0 || p.Sent != p.Received+p.Lost {
 		t.Errorf("got %+v, want sent = received + lost", *p)
 	}
-	if got.Engine != "xdp" || !strings.HasPrefix(got.Details["near.mode"], "no live frames") ||
+	if got.Engine != "xdp" || !strings.HasPrefix(got.Details["near.mode"], "no frames") ||
 		!slices.ContainsFunc(got.Caveats, func(c record.Caveat) bool {
 			return c.Kind == "engine-fell-back" && strings.Contains(c.Text, "carries no Ethernet frames")
 		}) {

@@ -29,6 +29,9 @@ type line interface {
 const (
 	lineSlots = 1024 // a power of two
 	lineBurst = 64   // frames between two looks at the clock
+	// lineRoom is how much may be under way (the kernel doubles it): some 300
+	// small frames, which a core's backlog of 1000 has room for.
+	lineRoom = 128 << 10
 
 	ethernetHeader = 14
 	ethernetLeast  = 60 // without the check sequence

@@ -35,7 +35,9 @@ func (p *packetLine) open(device int) error {
 	if err := unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 		return fmt.Errorf("pass the queueing discipline by AF_PACKET: %w", err)
 	}
-	bigBuffer(&p.socket, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendRoom)
+	if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, lineRoom); err != nil {
+		return fmt.Errorf("bound what AF_PACKET has under way: %w", err)
+	}
 	if err := bound(p.fd); err != nil {
 		return fmt.Errorf("bound the calls of AF_PACKET: %w", err)
 	}

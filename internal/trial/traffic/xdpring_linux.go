@@ -71,6 +71,9 @@ func (r *ring) open(device int) error {
 			return fmt.Errorf("make the rings of AF_XDP: %w", err)
 		}
 	}
+	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, lineRoom); err != nil {
+		return fmt.Errorf("bound what AF_XDP has under way: %w", err)
+	}
 	// A kernel may send more at each call than its usual 32 frames (6.17).
 	budget := int32(lineBurst)
 	setOption(r.fd, unix.XDP_MAX_TX_SKB_BUDGET, &budget)
