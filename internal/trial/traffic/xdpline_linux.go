@@ -117,7 +117,12 @@ func (s *lineSender) advance(ph *phases, now int64) bool {
 func (s *lineSender) step(ph *phases) error {
 	n, wake := s.pace.due(monotonic())
 	made := 0
-	for n = min(n, lineBurst); made < n; made++ {
+	if queued, _ := s.line.left(); queued < lineBurst {
+		n = min(n, lineBurst)
+	} else {
+		n = 0 // that has to leave first
+	}
+	for ; made < n; made++ {
 		b := s.line.slot()
 		if b == nil {
 			break
