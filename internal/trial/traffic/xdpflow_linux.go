@@ -60,7 +60,7 @@ type xdpFlow struct {
 	total      int64        // the same
 	window     int64        // sent in the window
 	sequence   sequence
-	wrong      int64 // of another length
+	wrong      int64 // of another length, or nobody's
 	from, till int64
 	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
 }

@@ -3,6 +3,7 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -119,11 +120,44 @@ func TestLinesCarryEveryFrame(t *testing.T) {
 				if lost > drops {
 					t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
 				}
-				if l.reader.wrong != 0 || l.got[0].wrong != 0 {
-					t.Errorf("got %d strangers and %d of another length, want none", l.reader.wrong, l.got[0].wrong)
+				if n := l.got[0].wrong; n != 0 {
+					t.Errorf("got %d datagrams of strangers, want none", n)
 				}
 			})
 		}
+	}
+}
+
+// TestStrangersAreNotCounted: what has another tag, length or flow is no frame
+// of the load.
+func TestStrangersAreNotCounted(t *testing.T) {
+	l := newLineLoad(t, record.FramesPacket, 1, 66, 1000)
+	defer l.sender.line.close()
+	at := l.sender.load.Send[0].To
+	good := make([]byte, bpf.Header)
+	binary.BigEndian.PutUint32(good, 0x01020304)
+	good[16] = bpf.Window << 6
+	strange := append([]byte(nil), good...)
+	strange[0]++
+	other := append([]byte(nil), good...)
+	other[17] = 1
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, b := range [][]byte{good, strange, other, good[:17], append(good[:18:18], 0), helloOf("x", 0, hello), nil} {
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ph := timeline(time.Millisecond)
+	if err := l.reader.run(ph); err != nil {
+		t.Fatal(err)
+	}
+	f := l.got[0]
+	if r := f.report(); f.packets() != 1 || r.Received != 1 || r.Lost != 0 || f.wrong != 5 {
+		t.Errorf("counted %d, received %d, lost %d, strangers %d; want 1, 1, 0, 5", f.packets(), r.Received, r.Lost, f.wrong)
 	}
 }
 

@@ -17,7 +17,6 @@ type frameReader struct {
 	fds   []int
 	batch *batch
 	tag   uint32
-	wrong int64 // strangers' datagrams
 }
 
 func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
@@ -89,7 +88,9 @@ func (r *frameReader) take(i int, now int64) {
 	b := r.batch.at(i)
 	d, ok := bpf.ReadDatagram(b[:min(len(b), r.batch.length(i))], r.tag)
 	if !ok || d.Flow >= len(r.flows) {
-		r.wrong++
+		if r.batch.length(i) != helloSize { // one that came again
+			r.flows[0].wrong++ // a stray; whose it was meant to be is not known
+		}
 		return
 	}
 	f := r.flows[d.Flow]

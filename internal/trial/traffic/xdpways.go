@@ -41,17 +41,30 @@ func (c choice) instead() string { return strings.Join(c.why, "; ") }
 // choose takes the first way that works; where one is wanted, only that.
 func (w frameWays) choose(ways []string, want string) choice {
 	var c choice
+	names, last := "", ""
+	tell := func() {
+		if names != "" {
+			c.why = append(c.why, fmt.Sprintf("not %s: %s", names, last))
+		}
+	}
 	for _, way := range ways {
 		if want != "" && way != want {
 			continue
 		}
 		why := w.Refused[way]
-		if why == "" {
+		switch {
+		case why == "":
+			tell()
 			c.way = way
 			return c
+		case why == last:
+			names += ", " + wayNames[way]
+		default:
+			tell()
+			names, last = wayNames[way], why
 		}
-		c.why = append(c.why, fmt.Sprintf("not %s: %s", wayNames[way], why))
 	}
+	tell()
 	return c
 }
 

@@ -31,6 +31,8 @@ func TestTheBestWayIsChosen(t *testing.T) {
 		{"no live frames", refused("live"), "", choice{"af_xdp", []string{notLive}}},
 		{"only the last", refused("live", "af_xdp"), "", choice{"af_packet", []string{notLive, notXDP}}},
 		{"none", refused("live", "af_xdp", "af_packet"), "", choice{"", []string{notLive, notXDP, notPacket}}},
+		{"none, for one reason", frameWays{map[string]string{"live": "no", "af_xdp": "no", "af_packet": "none"}}, "",
+			choice{"", []string{"not live frames, AF_XDP in copy mode: no", "not AF_PACKET past the queueing discipline: none"}}},
 		{"one is wanted", refused("live"), "af_packet", choice{way: "af_packet"}},
 		{"and does not work", refused("af_xdp"), "af_xdp", choice{"", []string{notXDP}}},
 	}
