@@ -248,9 +248,7 @@ func TestXDPSendsBySockets(t *testing.T) {
 				if by := (ways{got.Details[sender+".sent_by"], got.Details[receiver+".counted_by"]}); by != want {
 					t.Errorf("sent and counted by %v, want %v", by, want)
 				}
-				told := slices.ContainsFunc(got.Caveats, func(c record.Caveat) bool {
-					return c.Kind == "engine-fell-back" && strings.Contains(c.Text, "it may not load BPF programs")
-				})
+				told := slices.ContainsFunc(fellBack(got), func(text string) bool { return strings.Contains(text, "it may not load BPF programs") })
 				if told != (w.frames == "") {
 					t.Errorf("caveats %v (check: %q), want the reason where the way was not asked for, and only there", got.Caveats, why)
 				}
@@ -259,6 +257,38 @@ func TestXDPSendsBySockets(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestXDPSendsThroughTags: a VLAN's device takes no frames of the kernel's, but
+// those of a socket.
+func TestXDPSendsThroughTags(t *testing.T) {
+	l := framesLab(t)
+	var tags []record.Setting
+	for _, n := range []string{"client", "router", "server"} {
+		tags = append(tags, record.Setting{Knob: "vlan", Node: n, Value: "10"})
+	}
+	settle(t, l, tags...)
+	got := offerFrames(t, l, frames(4, record.Up, 2, 10_000))
+	for _, f := range got.Flows {
+		if p := f.Packets; p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 {
+			t.Errorf("flow %d: got %+v, want all received", f.Stream, *p)
+		}
+	}
+	if by := got.Details["near.sent_by"] + ", " + got.Details["far.counted_by"]; by != "af_xdp, sockets" {
+		t.Errorf("sent and counted by %s, want af_xdp, sockets", by)
+	}
+	if len(fellBack(got)) != 2 {
+		t.Errorf("got caveats %v, want one of each end", got.Caveats)
+	}
+}
+
+func fellBack(t *record.Traffic) (texts []string) {
+	for _, c := range t.Caveats {
+		if c.Kind == "engine-fell-back" {
+			texts = append(texts, c.Text)
+		}
+	}
+	return texts
 }
 
 // unsocketed: no socket of AF_XDP or AF_PACKET remains in the ends' namespaces.
