@@ -136,9 +136,9 @@ func TestLinesCarryEveryFrame(t *testing.T) {
 	}
 }
 
-// TestStrangersAreNotCounted: what has another tag, length or flow is no frame
+// TestALineCountsNoStrangers: what has another tag, length or flow is no frame
 // of the load.
-func TestStrangersAreNotCounted(t *testing.T) {
+func TestALineCountsNoStrangers(t *testing.T) {
 	l := newLineLoad(t, record.FramesPacket, 1, 66, 1000)
 	defer l.sender.line.close()
 	at := l.sender.load.Send[0].To
