@@ -110,7 +110,7 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 	if o.lab == "vm" {
 		rows = guestRows()
 	}
-	fmt.Fprintf(out, "| load | sent | lost: planted | found | duplicates: planted | found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|\n")
+	fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: planted | found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	total := int64(0)
 	for _, r := range rows {
 		if !strings.HasPrefix(r.name, o.only) {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -87,6 +90,7 @@ type stand struct {
 type account struct {
 	sent, lost, duplicates, reordered int64
 	planted                           [3]int64 // lost, duplicates, reordered
+	full                              int64    // dropped by full queues, also of packets after the window
 }
 
 // row runs loads until enough packets were sent, and holds each to its account.
@@ -97,14 +101,23 @@ func (b *stand) row(ctx context.Context, r row, packets int64) (account, error) 
 		if err != nil {
 			return all, err
 		}
-		if a.lost != a.planted[0] || a.duplicates != a.planted[1] || a.reordered != a.planted[2] {
-			return all, fmt.Errorf("of %d packets planted %d lost, %d duplicates, %d reordered; found %d, %d, %d", a.sent,
-				a.planted[0], a.planted[1], a.planted[2], a.lost, a.duplicates, a.reordered)
+		// What is dropped by a queue cannot come twice or late.
+		odd := a.duplicates != a.planted[1] || a.reordered != a.planted[2]
+		if a.full > 0 {
+			odd = a.duplicates > a.planted[1] || a.reordered > a.planted[2]
+		}
+		if odd || a.lost < a.planted[0] || a.lost > a.planted[0]+a.full {
+			return all, fmt.Errorf("of %d packets planted %d lost, %d duplicates, %d reordered, dropped by full queues %d; found %d, %d, %d", a.sent,
+				a.planted[0], a.planted[1], a.planted[2], a.full, a.lost, a.duplicates, a.reordered)
 		}
 		all.sent, all.lost, all.duplicates, all.reordered = all.sent+a.sent, all.lost+a.lost, all.duplicates+a.duplicates, all.reordered+a.reordered
+		all.full += a.full
+		for i := range all.planted {
+			all.planted[i] += a.planted[i]
+		}
 	}
-	fmt.Fprintf(b.out, "| %s | %d | %d | %d | %d | %d | %d | %d |\n", r.name, all.sent, all.lost, all.lost,
-		all.duplicates, all.duplicates, all.reordered, all.reordered)
+	fmt.Fprintf(b.out, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.name, all.sent, all.planted[0], all.full, all.lost,
+		all.planted[1], all.duplicates, all.planted[2], all.reordered)
 	return all, nil
 }
 
@@ -128,10 +141,18 @@ func (b *stand) once(ctx context.Context, r row) (a account, err error) {
 	if err != nil {
 		return a, err
 	}
+	before, err := b.full(ctx)
+	if err != nil {
+		return a, errors.Join(err, count(nil, &a))
+	}
 	t, err := r.engine.Offer(ctx, near, far, load, clock{load})
 	if err != nil {
 		return a, errors.Join(err, count(nil, &a))
 	}
+	if a.full, err = b.full(ctx); err != nil {
+		return a, errors.Join(err, count(nil, &a))
+	}
+	a.full -= before
 	for _, c := range t.Caveats {
 		if c.Kind == "engine-fell-back" {
 			return a, errors.Join(errors.New(c.Text), count(nil, &a))
@@ -148,4 +169,33 @@ func (b *stand) once(ctx context.Context, r row) (a account, err error) {
 		}
 	}
 	return a, count(t, &a)
+}
+
+// full is how many packets the queues on the way have dropped: those of the
+// devices, and the cores' backlogs.
+func (b *stand) full(ctx context.Context) (int64, error) {
+	sum := int64(0)
+	for node, ports := range map[string][]string{b.lab.Topology.Near: {"lan"}, "router": {"lan", "wan"}, b.lab.Topology.Far: {"wan"}} {
+		counters, err := b.lab.Counters(ctx, node, ports...)
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range counters {
+			sum += int64(c.RxDropped + c.TxDropped)
+		}
+	}
+	text, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 {
+			n, err := strconv.ParseInt(f[1], 16, 64)
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+	}
+	return sum, nil
 }
