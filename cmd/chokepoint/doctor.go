@@ -79,7 +79,8 @@ func runDoctor(ctx context.Context, asJSON bool, p *program) error {
 func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p *program) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()
-	l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}.Up(ctx)
+	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}
+	l, err := own.Up(ctx)
 	if err != nil {
 		f.Lab.Answer = check.Not("%v", err)
 		if h := hints(err); len(h) > 0 {
@@ -93,11 +94,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	if f.Capabilities, err = trial.Examine(ctx, l, node.Tunnels(), node.Engines(), node.Probes()); err != nil {
 		return err
 	}
-	n, err := l.Node(ctx, l.Topology.Near)
-	if err != nil {
-		return err
-	}
-	if f.Ceilings, err = traffic.Loopback(ctx, n.Agent, traffic.UsualKinds()); err != nil {
+	if f.Ceilings, err = trial.Ceilings(ctx, l, own, traffic.UsualKinds()); err != nil {
 		return err
 	}
 	t, err := trial.MeasureTimer(ctx, l, node.Prober())
@@ -132,11 +129,10 @@ func (f *findings) text() string {
 		b.WriteString("\nthe tester alone, without a router\n")
 	}
 	for _, c := range f.Ceilings {
-		value := unit.Bitrate(c.Value).String()
-		if c.Unit == "pps" {
-			value = unit.PacketRate(c.Value).String()
-		}
-		fmt.Fprintf(&b, "  %-*s  %s  (%s)\n", wide, c.Kind, value, c.Note)
+		wide = max(wide, len(c.Kind))
+	}
+	for _, c := range f.Ceilings {
+		fmt.Fprintf(&b, "  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value), c.Note)
 	}
 	if t := f.Timer; t != nil && t.Probes > 0 {
 		fmt.Fprintf(&b, "\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)

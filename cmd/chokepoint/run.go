@@ -340,7 +340,7 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs, x.run.Version)})
 		}
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
-		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, traffic.KindsOf(c.Loads())); err != nil {
+		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, x.ownLab(), c.Kinds()); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -348,6 +348,11 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 		}
 	}
 	return x.store.CreateRun(ctx, c.Run)
+}
+
+// ownLab is a lab of namespaces for this run, whose shape is still to be said.
+func (x *execution) ownLab() lab.Local {
+	return lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts()}
 }
 
 // ask prompts a human and waits for Enter.

@@ -98,6 +98,15 @@ func TestTesterCeiling(t *testing.T) {
 		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback, 4 streams", Value: 50e9, Unit: "bit/s"},
 		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"},
 		{Kind: "udp loopback, 1500-byte packets, 2 streams", Value: 8e5, Unit: "pps", Protocol: "udp", PacketSize: 1500, Streams: 2},
+		{Kind: "flows loopback, size 10000, 1 stream", Value: 8e3, Unit: "flows/s", Engine: "flows", FlowSize: "10000", Streams: 1},
+		{Kind: "flows loopback, size 10000, 64 streams", Value: 3e4, Unit: "flows/s", Engine: "flows", FlowSize: "10000", Streams: 64},
+		{Kind: "requests loopback, 100 and 1000 bytes, 4 streams", Value: 1e5, Unit: "requests/s", Engine: "requests", RequestSize: 100, ResponseSize: 1000, Streams: 4},
+	}
+	flows := func(size string, more ...string) record.Factors {
+		return quickFactors(append([]string{"engine", "flows", "flow_size", size}, more...)...)
+	}
+	requests := func(size string) record.Factors {
+		return quickFactors("engine", "requests", "request_size", size, "response_size", "1000")
 	}
 	for _, test := range []struct {
 		factors record.Factors
@@ -106,6 +115,8 @@ func TestTesterCeiling(t *testing.T) {
 		{quickFactors(), 30e9}, {quickFactors("streams", "4"), 50e9}, {quickFactors("streams", "3"), 50e9}, {quickFactors("streams", "64"), 50e9},
 		{quickFactors("protocol", "udp"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "1500"), 8e5},
 		{quickFactors("protocol", "udp", "packet_size", "200"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "600"), 8e5},
+		{flows("10000"), 8e3}, {flows("10000", "streams", "20"), 3e4}, {flows("10000", "connection_rate", "500"), 3e4}, {flows("websearch"), 0},
+		{requests("100"), 1e5}, {requests("200"), 0},
 	} {
 		if _, got := testerCeiling(&run, test.factors); got != test.want {
 			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
@@ -115,16 +126,30 @@ func TestTesterCeiling(t *testing.T) {
 
 // Where the tester has a machine of its own, too little headroom is doubt.
 func TestTesterHeadroom(t *testing.T) {
-	f := quickFactors()
+	tcp := quickFactors()
+	flows := quickFactors("engine", "flows", "flow_size", "10000")
 	for _, test := range []struct {
-		lab, grade string
-		rate       float64
-	}{{"ssh", GradeSuspect, 28e9}, {"ssh", GradeValid, 20e9}, {"local", GradeValid, 28e9}} {
-		run := syntheticRun(f)
+		name, lab, grade string
+		factors          record.Factors
+		rate             float64
+		flows            int64
+	}{
+		{"tcp", "ssh", GradeSuspect, tcp, 28e9, 0}, {"tcp", "ssh", GradeValid, tcp, 20e9, 0}, {"tcp", "local", GradeValid, tcp, 28e9, 0},
+		{"flows", "ssh", GradeSuspect, flows, 1e6, 90_000}, {"flows", "ssh", GradeValid, flows, 1e6, 70_000}, {"flows", "vm", GradeValid, flows, 1e6, 90_000},
+	} {
+		run := syntheticRun(test.factors)
 		run.Lab = test.lab
-		c := Derive(run, []record.Trial{newSynthetic(3).trial(f, 1, 1, test.rate)}).Cells[0]
+		run.Ceilings = append(run.Ceilings, record.Ceiling{Kind: "flows loopback, size 10000, 1 stream", Value: 1e4, Unit: "flows/s", Engine: "flows", FlowSize: "10000", Streams: 1})
+		tr := newSynthetic(3).trial(test.factors, 1, 1, test.rate)
+		if test.flows > 0 {
+			tr.Traffic.ShortFlows = &record.ShortFlows{Started: test.flows, Completed: test.flows}
+		}
+		c := Derive(run, []record.Trial{tr}).Cells[0]
 		if c.Grade != test.grade {
-			t.Errorf("lab %s at %g: grade %s, want %s", test.lab, test.rate, c.Grade, test.grade)
+			t.Errorf("%s in lab %s at %g, %d flows in 10 s: grade %s (%v), want %s", test.name, test.lab, test.rate, test.flows, c.Grade, c.Reasons, test.grade)
+		}
+		if want := float64(test.flows) / 1e5; test.flows > 0 && c.Ceiling.TesterRatio != want {
+			t.Errorf("%s: %g of the tester's ceiling, want %g", test.name, c.Ceiling.TesterRatio, want)
 		}
 	}
 }

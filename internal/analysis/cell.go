@@ -293,14 +293,12 @@ func (g *group) addCeiling(run *record.Run) {
 	if top <= 0 {
 		return
 	}
-	value := v.Median
-	if g.factors["protocol"] == "udp" {
-		p, ok := c.Metrics[packetRate]
-		if !ok {
+	if metric := testerMetric(g.factors); metric != goodput {
+		if v, ok = c.Metrics[metric]; !ok {
 			return
 		}
-		value = p.Median
 	}
+	value := v.Median
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
 	if !sharesCores(run) && top < 1.2*value {
 		c.Reasons = append(c.Reasons, Reason{Kind: ReasonTesterLimited,
@@ -309,38 +307,61 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 }
 
+// testerMetric is what of a cell is compared with the tester's own ceiling.
+func testerMetric(f record.Factors) string {
+	switch {
+	case f["engine"] == "flows":
+		return flowRate
+	case f["engine"] == "requests":
+		return requestRate
+	case f["protocol"] == "udp":
+		return packetRate
+	}
+	return goodput
+}
+
 // framesOfACore is more frames per second than one core makes, on any machine
-// known: where a search for the xdp engine begins if the plan does not say.
+// known: where a search for the xdp engine begins if neither the plan says nor
+// the tester's own ceiling is known.
 const framesOfACore = 10e6
 
-// TesterRate is what the tester alone can reach for a cell, in packets or in
-// bits per second, or 0 where nothing was measured. Of the xdp engine, which
-// no loop measures, it is a bound.
+// TesterRate is what the tester alone can reach for a cell, in packets, bits
+// or new connections per second, or 0 where nothing was measured. Of the xdp
+// engine it then is a bound.
 func TesterRate(run *record.Run, f record.Factors) float64 {
-	if f["engine"] == "xdp" {
+	_, rate := testerCeiling(run, f)
+	if rate == 0 && f["engine"] == "xdp" {
 		return framesOfACore
 	}
-	_, rate := testerCeiling(run, f)
 	return rate
 }
 
 // testerCeiling picks the tester's own ceiling that is closest to a cell: by
-// protocol, then by streams or packet size, whichever differs by the smallest
-// factor.
+// engine and protocol, of flows and requests by their sizes too, then by
+// streams or packet size, whichever differs by the smallest factor.
 func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
-	if f["engine"] == "xdp" {
-		return "", 0 // the loop is one of sockets
+	engine := ""
+	switch f["engine"] {
+	case "flows", "requests", "xdp":
+		engine = f["engine"]
 	}
 	udp := f["protocol"] == "udp"
-	factor, unit := "streams", "bit/s"
-	if udp {
-		factor, unit = "packet_size", "pps"
+	want, _ := strconv.ParseFloat(f["streams"], 64)
+	switch {
+	case udp:
+		want, _ = strconv.ParseFloat(f["packet_size"], 64)
+	case engine == "flows" && (f["connection_rate"] != "" || run.Design.Method.Search != nil):
+		want = math.MaxInt32 // as many at once as it takes
 	}
-	want, _ := strconv.ParseFloat(f[factor], 64)
 	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
 		words := strings.Fields(strings.ToLower(c.Kind))
-		if !slices.Contains(words, f["protocol"]) || c.Unit != unit {
+		switch {
+		case c.Engine != engine, engine == "" && !slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
+			continue
+		case engine == "flows" && c.FlowSize != f["flow_size"]:
+			continue
+		case engine == "requests" && (strconv.Itoa(c.RequestSize) != f["request_size"] || strconv.Itoa(c.ResponseSize) != f["response_size"]):
 			continue
 		}
 		if off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1))); kind == "" || off < nearest {

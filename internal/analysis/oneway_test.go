@@ -44,4 +44,12 @@ func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
 	if kind, value := testerCeiling(run, f); kind != "" || value != 0 || TesterRate(run, f) < 7e6 {
 		t.Errorf("xdp: got %q, %v and a search from %v, want no ceiling and a search from above", kind, value, TesterRate(run, f))
 	}
+	run.Ceilings = append(run.Ceilings, record.Ceiling{Kind: "xdp direct, 64-byte frames", Unit: "pps", Value: 4e6, Engine: "xdp", Protocol: "udp", PacketSize: 46})
+	if kind, value := testerCeiling(run, f); kind != "xdp direct, 64-byte frames" || value != 4e6 || TesterRate(run, f) != 4e6 {
+		t.Errorf("xdp, measured: got %q, %v and a search from %v, want its own", kind, value, TesterRate(run, f))
+	}
+	f["engine"] = "native"
+	if kind, value := testerCeiling(run, f); kind != "udp loopback, 64-byte packets" || value != 3e5 {
+		t.Errorf("native beside xdp: got %q, %v, want the ceiling of sockets", kind, value)
+	}
 }

@@ -127,7 +127,7 @@ func searchNotes(run *record.Run) []string {
 		notes = append(notes, "A trial's effective duration is its duration.")
 	}
 	if m.Search.MaxPPS == 0 {
-		notes = append(notes, "The greatest load is what the tester alone reached over its loopback device with 64-byte packets, before the run; with the engine xdp it is 10 Mpps, more than one core sends.")
+		notes = append(notes, "The greatest load is what the tester alone reached without a router, before the run, with packets of the nearest size; with the engine xdp, where that is not known, it is 10 Mpps, more than one core sends.")
 	}
 	for _, f := range run.Design.Cells {
 		if SearchUnit(f) == record.UnitBits {

@@ -486,7 +486,11 @@ type Ceiling struct {
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
 
-	Protocol   string `json:"protocol,omitempty"`
-	Streams    int    `json:"streams,omitempty"`
-	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
+	Engine       string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
+	Protocol     string `json:"protocol,omitempty"`
+	Streams      int    `json:"streams,omitempty"`
+	PacketSize   int    `json:"packet_size,omitempty"`   // IP length, UDP only
+	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
+	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
+	ResponseSize int    `json:"response_size,omitempty"` // likewise
 }

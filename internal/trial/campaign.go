@@ -67,20 +67,26 @@ type bench struct {
 	watch *watch
 }
 
-// Loads are what the cells offer that Prepare did not skip.
-func (c *Campaign) Loads() []record.Load {
-	var out []record.Load
+// Kinds are those of the traffic that the cells offer which Prepare did not
+// skip.
+func (c *Campaign) Kinds() []traffic.Kind {
+	var out []traffic.Kind
 	for _, cell := range c.Plan.Cells() {
 		b := c.benches[cell["topology"]]
 		if _, skipped := c.skip[cell.Key()]; skipped || b == nil {
 			continue
 		}
 		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
-		if d, err := ask(row, b.lab.Topology, c.Run.Design.Method, c.knobOrder()); err == nil {
-			out = append(out, d.load)
+		d, err := ask(row, b.lab.Topology, c.Run.Design.Method, c.knobOrder())
+		if err != nil {
+			continue
 		}
+		if c.Run.Design.Searches(row) && analysis.SearchUnit(cell) == record.UnitFlows {
+			d.load.ConnectionRate = 1 // the search's to choose
+		}
+		out = append(out, traffic.KindOf(d.engine, d.load))
 	}
-	return out
+	return traffic.Few(out)
 }
 
 // Outcome counts what a campaign did.

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,16 +12,36 @@ import (
 )
 
 // Ceilings measures what the tester of a lab can do alone, for kinds of
-// traffic. Of two machines the slower one counts, for each kind.
-func Ceilings(ctx context.Context, l *lab.Lab, kinds []traffic.Kind) ([]record.Ceiling, error) {
+// traffic. Of two machines the slower one counts, for each kind. Frames need a
+// link: for those, a lab of this machine's is made of own, with two ends and
+// nothing between, and taken down again. What was measured before an error is
+// returned with it.
+func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Kind) ([]record.Ceiling, error) {
 	near, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
 		return nil, err
 	}
-	found, err := traffic.Loopback(ctx, near.Agent, kinds)
-	if err != nil || !l.TwoMachines() || l.Stranger() {
+	var frames, others []traffic.Kind
+	for _, k := range kinds {
+		if k.Frames() {
+			frames = append(frames, k)
+		} else {
+			others = append(others, k)
+		}
+	}
+	found, err := traffic.Loopback(ctx, near.Agent, others)
+	if err == nil && l.TwoMachines() && !l.Stranger() {
+		found, err = slowerOfTwo(ctx, l, others, found)
+	}
+	if err != nil || len(frames) == 0 {
 		return found, err
 	}
+	ofFrames, err := direct(ctx, own, frames)
+	return append(found, ofFrames...), err
+}
+
+// slowerOfTwo asks the far machine too.
+func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []traffic.Kind, ours []record.Ceiling) ([]record.Ceiling, error) {
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil {
 		return nil, err
@@ -29,7 +50,25 @@ func Ceilings(ctx context.Context, l *lab.Lab, kinds []traffic.Kind) ([]record.C
 	if err := far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs); err != nil {
 		return nil, fmt.Errorf("measure the ceiling of the peer: %w", err)
 	}
-	return slower(found, theirs), nil
+	return slower(ours, theirs), nil
+}
+
+// direct measures in a lab of two ends, which lives only for that.
+func direct(ctx context.Context, own lab.Local, kinds []traffic.Kind) (found []record.Ceiling, err error) {
+	if own.Topology, err = lab.TopologyNamed("direct"); err != nil {
+		return nil, err
+	}
+	own.ID += "-ceiling"
+	l, err := own.Up(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("measure the tester's ceiling of frames: %w", err)
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{ip: 4})
+	if err != nil {
+		return nil, err
+	}
+	return traffic.Direct(ctx, w.near, w.far, kinds)
 }
 
 // slower keeps the lower ceiling of each kind, and says whose it is.

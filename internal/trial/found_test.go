@@ -38,8 +38,8 @@ func TestSharesOfWhatWasFound(t *testing.T) {
 		}
 		asked[x.Row.Factors["rate"]] = x.Traffic.Load.RateBps
 	}
-	if got := r.Campaign.Loads(); len(got) != 3 || got[0].PacketSize != 200 {
-		t.Errorf("loads of the campaign: got %+v, want one of each of three cells", got)
+	if got := r.Campaign.Kinds(); len(got) != 1 || got[0].String() != "udp loopback, 200-byte packets" {
+		t.Errorf("kinds of traffic of the campaign: got %+v, want that of its three cells", got)
 	}
 	for rate, share := range map[string]float64{"10% of found": .1, "90% of found": .9} {
 		if got := asked[rate]; math.Abs(got/(share*flat)-1) > 1e-6 {

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -9,23 +10,53 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
 // Timeline of one loopback measurement: short, because it precedes every
 // campaign.
 const (
 	ceilingWarmup = 100 * time.Millisecond
-	ceilingWindow = 400 * time.Millisecond
+	ceilingWindow = 300 * time.Millisecond
 	ceilingDrain  = 60 * time.Millisecond
 	ceilingLead   = 30 * time.Millisecond
 )
 
 // Kind is a kind of traffic whose ceiling is measured.
 type Kind struct {
-	Protocol   string `json:"protocol"` // "tcp" or "udp"
-	Streams    int    `json:"streams"`
-	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
+	Engine       string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; "" = native
+	Protocol     string `json:"protocol"`         // "tcp" or "udp"
+	Streams      int    `json:"streams"`
+	PacketSize   int    `json:"packet_size,omitempty"` // IP length, UDP only
+	FlowSize     string `json:"flow_size,omitempty"`   // of flows
+	RequestSize  int    `json:"request_size,omitempty"`
+	ResponseSize int    `json:"response_size,omitempty"`
 }
+
+// KindOf is the kind of traffic that a load of an engine is. Flows that are
+// begun at a rate are as many at once as it takes, so theirs has many streams.
+func KindOf(engine string, l record.Load) Kind {
+	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), mostSockets)}
+	switch {
+	case engine == Flows{}.Name():
+		k.Engine, k.FlowSize = engine, flowSizeOf(l)
+		if l.ConnectionRate > 0 {
+			k.Streams = mostSockets
+		}
+	case engine == Requests{}.Name():
+		request, response := messageSizes(l)
+		k.Engine, k.RequestSize, k.ResponseSize = engine, int(request), int(response)
+	case l.Protocol == "udp":
+		k.PacketSize = l.PacketSize
+		if engine == (XDP{}).Name() {
+			k.Engine = engine
+		}
+	}
+	return k
+}
+
+// Frames says that a kind is of frames, which no loopback device takes.
+func (k Kind) Frames() bool { return k.Engine == XDP{}.Name() }
 
 // String names the kind in a result.
 func (k Kind) String() string {
@@ -33,10 +64,19 @@ func (k Kind) String() string {
 	if k.Streams != 1 {
 		streams = fmt.Sprintf("%d streams", k.Streams)
 	}
-	if k.Protocol != "udp" {
+	text := ""
+	switch {
+	case k.Engine == Flows{}.Name():
+		return fmt.Sprintf("flows loopback, size %s, %s", k.FlowSize, streams)
+	case k.Engine == Requests{}.Name():
+		return fmt.Sprintf("requests loopback, %d and %d bytes, %s", k.RequestSize, k.ResponseSize, streams)
+	case k.Protocol != "udp":
 		return k.Protocol + " loopback, " + streams
+	case k.Frames():
+		text = fmt.Sprintf("xdp direct, %d-byte frames", k.PacketSize+18) // Ethernet's header and check sequence
+	default:
+		text = fmt.Sprintf("udp loopback, %d-byte packets", k.PacketSize)
 	}
-	text := fmt.Sprintf("udp loopback, %d-byte packets", k.PacketSize)
 	if k.Streams != 1 {
 		text += ", " + streams
 	}
@@ -44,85 +84,122 @@ func (k Kind) String() string {
 }
 
 // UsualKinds are those of a machine that is asked what it can do, by itself:
-// one stream and several, and the payloads of small, middle and full packets.
+// one stream and several, the payloads of small, middle and full packets, new
+// connections and the smallest frames.
 func UsualKinds() []Kind {
+	tcp := func(streams int) Kind { return Kind{Protocol: "tcp", Streams: streams} }
+	udp := func(size int) Kind { return Kind{Protocol: "udp", Streams: 1, PacketSize: size} }
 	return []Kind{
-		{"tcp", 1, 0}, {"tcp", 4, 0},
-		{"udp", 1, 64}, {"udp", 1, 512}, {"udp", 1, 1500},
+		tcp(1), tcp(4), udp(64), udp(512), udp(1500),
+		KindOf(Flows{}.Name(), record.Load{Protocol: "tcp", ConnectionRate: 1}),
+		KindOf(XDP{}.Name(), record.Load{Protocol: "udp", PacketSize: packetOverhead(4) + bpf.Header}),
 	}
 }
 
-// mostKinds bounds what a campaign measures of each protocol, most sockets
-// how many one measurement takes.
+// mostKinds bounds what a campaign measures of each class of traffic, and
+// mostSockets how many sockets one measurement takes.
 const (
 	mostKinds   = 4
 	mostSockets = 64
 )
 
-// KindsOf are the kinds of traffic that loads have: of TCP by the number of
-// streams, of UDP by packet size, with the most streams that any load of that
-// size has. Of more than four of a protocol the extremes and two between are
+// classes of traffic: those of sockets, then frames.
+var classes = [...]Kind{
+	{Protocol: "tcp"}, {Protocol: "udp"}, {Engine: Flows{}.Name(), Protocol: "tcp"}, {Engine: Requests{}.Name(), Protocol: "tcp"},
+	{Engine: XDP{}.Name(), Protocol: "udp"},
+}
+
+// Few are the kinds that a campaign measures of those that its loads have: of
+// UDP and of frames each packet size, with the most streams that any load of
+// that size has. Of more than four of a class the extremes and two between are
 // taken.
-func KindsOf(loads []record.Load) []Kind {
-	var tcp, sizes []int
-	streams := map[int]int{} // of each size
-	for _, l := range loads {
-		n := min(max(l.Streams, 1), mostSockets)
-		if l.Protocol != "udp" {
-			tcp = append(tcp, n)
-			continue
-		}
-		sizes = append(sizes, l.PacketSize)
-		streams[l.PacketSize] = max(streams[l.PacketSize], n)
+func Few(all []Kind) []Kind {
+	most := map[Kind]int{} // streams, of the kind without them
+	for _, k := range all {
+		streams := k.Streams
+		k.Streams = 0
+		most[k] = max(most[k], streams)
 	}
 	var out []Kind
-	for _, n := range spread(tcp) {
-		out = append(out, Kind{"tcp", n, 0})
-	}
-	for _, size := range spread(sizes) {
-		out = append(out, Kind{"udp", streams[size], size})
+	for _, class := range classes {
+		var of []Kind
+		for _, k := range all {
+			if k.Engine != class.Engine || k.Protocol != class.Protocol {
+				continue
+			}
+			if k.PacketSize > 0 {
+				k.Streams = 0
+				k.Streams = most[k]
+			}
+			of = append(of, k)
+		}
+		slices.SortFunc(of, Kind.compare)
+		out = append(out, spread(slices.Compact(of))...)
 	}
 	return out
 }
 
-// spread takes at most mostKinds different values, evenly from the smallest to
-// the largest.
-func spread(values []int) []int {
-	slices.Sort(values)
-	values = slices.Compact(values)
-	if len(values) <= mostKinds {
-		return values
+// compare orders the kinds of a class by size, then by streams.
+func (k Kind) compare(o Kind) int {
+	return cmp.Or(cmp.Compare(k.PacketSize, o.PacketSize), cmp.Compare(k.FlowSize, o.FlowSize), cmp.Compare(k.RequestSize, o.RequestSize),
+		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
+}
+
+// spread takes at most mostKinds, evenly from the first to the last.
+func spread(kinds []Kind) []Kind {
+	if len(kinds) <= mostKinds {
+		return kinds
 	}
-	out := make([]int, mostKinds)
+	out := make([]Kind, mostKinds)
 	for i := range out {
-		out[i] = values[i*(len(values)-1)/(mostKinds-1)]
+		out[i] = kinds[i*(len(kinds)-1)/(mostKinds-1)]
 	}
 	return out
 }
 
-// Loopback measures what the tester alone can do, with no router between: the
-// native engine over the loopback device of the agent's node, which must be
-// up. Sender and receiver share the machine, as they do in a local lab.
+// Loopback measures what the tester alone can do, with no router between: over
+// the loopback device of the agent's node, which must be up. Sender and
+// receiver share the machine, as they do in a local lab.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	if len(kinds) > 2*mostKinds { // somebody else's, who would keep this machine busy
-		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken", len(kinds), 2*mostKinds)
+	if most := (len(classes) - 1) * mostKinds; len(kinds) > most { // somebody else's, who would keep this machine busy
+		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken", len(kinds), most)
+	}
+	if i := slices.IndexFunc(kinds, Kind.Frames); i >= 0 {
+		return nil, fmt.Errorf("measure the tester's ceiling (%v) over the loopback device: it needs a link", kinds[i])
 	}
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	end := End{Node: "loopback", Agent: agent, Addr: at, Target: at}
 	if offset, _, err := agent.Clock(ctx); err == nil {
 		end.Offset = offset
 	}
+	return Direct(ctx, end, end, kinds)
+}
+
+// Direct measures what the tester alone can do between two ends of one machine
+// that nothing lies between. What it measured of kinds before one that it could
+// not is returned with the error.
+func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling, error) {
 	var ceilings []record.Ceiling
 	for _, k := range kinds {
 		l := record.Load{
 			Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+			FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
 			Direction: record.Up, Opener: "near", IP: 4,
 			Warmup: ceilingWarmup, Duration: ceilingWindow, Interval: defaultInterval,
 			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
 		}
-		t, err := Native{}.Offer(ctx, end, end, l, ceilingClock{})
+		var e Engine = Native{}
+		switch k.Engine {
+		case Flows{}.Name():
+			e = Flows{}
+		case Requests{}.Name():
+			e, l.Direction = Requests{}, record.Both
+		case XDP{}.Name():
+			e = XDP{}
+		}
+		t, err := e.Offer(ctx, near, far, l, ceilingClock{})
 		if err != nil {
-			return nil, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
+			return ceilings, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
 		}
 		ceilings = append(ceilings, ceiling(k, t))
 	}
@@ -133,7 +210,16 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{
 		Kind: k.String(), Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
-		Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+		FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
+	}
+	if s := t.ShortFlows; s != nil {
+		c.Unit = record.UnitFlows
+		if s.Kept {
+			c.Unit = "requests/s"
+		}
+		c.Value = float64(s.Completed+s.Carried) / ceilingWindow.Seconds()
+		return c
 	}
 	for _, f := range t.Flows {
 		seconds := float64(f.ReceiverNs) / 1e9

@@ -1,14 +1,20 @@
 package traffic
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
 
 func TestLoopbackTakesNoLongList(t *testing.T) {
-	_, err := Loopback(t.Context(), node(t), make([]Kind, 9))
-	wantError(t, err, "9 kinds", "at most 8")
+	_, err := Loopback(t.Context(), node(t), make([]Kind, 17))
+	wantError(t, err, "17 kinds", "at most 16")
 }
 
 func TestLoopbackCeilings(t *testing.T) {
-	kinds := append(UsualKinds(), Kind{"udp", 2, 1000})
+	kinds := append(slices.DeleteFunc(UsualKinds(), Kind.Frames), Kind{Protocol: "udp", Streams: 2, PacketSize: 1000},
+		KindOf("requests", record.Load{Protocol: "tcp", Streams: 4}))
 	got, err := Loopback(t.Context(), node(t), kinds)
 	if err != nil {
 		t.Fatal(err)
@@ -17,11 +23,23 @@ func TestLoopbackCeilings(t *testing.T) {
 		t.Fatalf("got %d ceilings, want %d", len(got), len(kinds))
 	}
 	for i, c := range got {
-		unit := map[string]string{"tcp": "bit/s", "udp": "pps"}[kinds[i].Protocol]
+		k := kinds[i]
+		unit := map[string]string{"tcp": "bit/s", "udp": "pps", "flowstcp": "flows/s", "requeststcp": "requests/s"}[k.Engine+k.Protocol]
 		// Far below what any machine does, far above nothing.
-		if c.Unit != unit || c.Value < 1000 || c.Kind != kinds[i].String() || c.PacketSize != kinds[i].PacketSize || c.Streams != kinds[i].Streams {
-			t.Errorf("ceiling %+v, want some %s of %v", c, unit, kinds[i])
+		if c.Unit != unit || c.Value < 1000 || c.Kind != k.String() || c.PacketSize != k.PacketSize || c.Streams != k.Streams ||
+			c.Engine != k.Engine || c.FlowSize != k.FlowSize || c.RequestSize != k.RequestSize || c.ResponseSize != k.ResponseSize {
+			t.Errorf("ceiling %+v, want some %s of %v", c, unit, k)
 		}
 		t.Logf("%+v", c)
+	}
+}
+
+// TestFramesNeedALink: over the loopback device the engine would do something
+// else, and not say what frames reach.
+func TestFramesNeedALink(t *testing.T) {
+	got, err := Loopback(t.Context(), node(t), slices.DeleteFunc(UsualKinds(), func(k Kind) bool { return !k.Frames() }))
+	wantError(t, err, "xdp direct, 64-byte frames", "needs a link")
+	if len(got) != 0 {
+		t.Errorf("ceilings %v, want none", got)
 	}
 }

@@ -9,21 +9,44 @@ import (
 )
 
 func TestKindsOfLoads(t *testing.T) {
-	loads := []record.Load{
+	tcp := func(streams int) Kind { return Kind{Protocol: "tcp", Streams: streams} }
+	udp := func(streams, size int) Kind { return Kind{Protocol: "udp", Streams: streams, PacketSize: size} }
+	var all []Kind
+	for _, l := range []record.Load{
 		{Protocol: "tcp", Streams: 4}, {Protocol: "tcp", Streams: 1}, {Protocol: "tcp", Streams: 4}, {Protocol: "tcp", Streams: 900},
 		{Protocol: "udp", Streams: 2, PacketSize: 64}, {Protocol: "udp", Streams: 1, PacketSize: 64},
+	} {
+		all = append(all, KindOf("native", l))
 	}
 	for _, size := range []int{1500, 128, 256, 512, 1024, 1280} {
-		loads = append(loads, record.Load{Protocol: "udp", PacketSize: size})
+		all = append(all, KindOf("iperf3", record.Load{Protocol: "udp", PacketSize: size}))
 	}
-	want := []Kind{{"tcp", 1, 0}, {"tcp", 4, 0}, {"tcp", 64, 0}, {"udp", 2, 64}, {"udp", 1, 256}, {"udp", 1, 1024}, {"udp", 1, 1500}}
-	if diff := cmp.Diff(want, KindsOf(loads)); diff != "" {
+	for _, l := range []record.Load{{PacketSize: 46, Streams: 3}, {PacketSize: 1500}, {PacketSize: 46}} {
+		l.Protocol = "udp"
+		all = append(all, KindOf("xdp", l))
+	}
+	for _, l := range []record.Load{{FlowSize: "websearch"}, {Streams: 8}, {Streams: 8, FlowSize: "10000"}, {ConnectionRate: 5}} {
+		l.Protocol = "tcp"
+		all = append(all, KindOf("flows", l))
+	}
+	all = append(all, KindOf("requests", record.Load{Protocol: "tcp", Direction: record.Both, ResponseSize: 7}))
+	flows := func(streams int, size string) Kind {
+		return Kind{Engine: "flows", Protocol: "tcp", Streams: streams, FlowSize: size}
+	}
+	want := []Kind{tcp(1), tcp(4), tcp(64), udp(2, 64), udp(1, 256), udp(1, 1024), udp(1, 1500),
+		flows(8, "10000"), flows(64, "10000"), flows(1, "websearch"),
+		{Engine: "requests", Protocol: "tcp", Streams: 1, RequestSize: 100, ResponseSize: 7},
+		{Engine: "xdp", Protocol: "udp", Streams: 3, PacketSize: 46}, {Engine: "xdp", Protocol: "udp", Streams: 1, PacketSize: 1500}}
+	if diff := cmp.Diff(want, Few(all)); diff != "" {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
-	if got := KindsOf(nil); got != nil {
+	if got := Few(nil); got != nil {
 		t.Errorf("of no load: %v", got)
 	}
-	names := []string{"tcp loopback, 1 stream", "tcp loopback, 4 streams", "tcp loopback, 64 streams", "udp loopback, 64-byte packets, 2 streams", "udp loopback, 256-byte packets"}
+	names := []string{"tcp loopback, 1 stream", "tcp loopback, 4 streams", "tcp loopback, 64 streams", "udp loopback, 64-byte packets, 2 streams",
+		"udp loopback, 256-byte packets", "udp loopback, 1024-byte packets", "udp loopback, 1500-byte packets",
+		"flows loopback, size 10000, 8 streams", "flows loopback, size 10000, 64 streams", "flows loopback, size websearch, 1 stream",
+		"requests loopback, 100 and 7 bytes, 1 stream", "xdp direct, 64-byte frames, 3 streams", "xdp direct, 1518-byte frames"}
 	for i, name := range names {
 		if got := want[i].String(); got != name {
 			t.Errorf("kind %d: %q, want %q", i, got, name)
