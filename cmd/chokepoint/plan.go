@@ -204,6 +204,9 @@ func planHead(p *plan.Plan) string {
 	measured := m.Duration.String() + " measured"
 	if m.Search != nil {
 		measured = "as long measured as the search asks"
+		if p.Searches() < len(p.Cells()) {
+			measured += ", " + m.Duration.String() + " of a share of what it found"
+		}
 	}
 	fmt.Fprintf(&b, "each trial: %s of warm-up, %s, %s of pause; order: %s, seed %d\n",
 		m.Warmup, measured, m.Cooldown, m.Order, m.Seed)

@@ -149,7 +149,12 @@ func planSize(p *plan.Plan) string {
 	}
 	trials := most + count(len(p.Rows()), "trial")
 	if s := d.Method.Search; s != nil {
-		trials = fmt.Sprintf("each a search (preset %s) of as many trials as it takes", s.Preset)
+		searches := fmt.Sprintf("a search (preset %s) of as many trials as it takes", s.Preset)
+		if n := p.Searches(); n < len(p.Cells()) {
+			trials += fmt.Sprintf(", those of %s each %s", count(n, "cell"), searches)
+		} else {
+			trials = "each " + searches
+		}
 	}
 	return fmt.Sprintf("%s, %s, about %s", text, trials,
 		unit.Seconds(p.Estimate(rowOverhead).Round(time.Second)))

@@ -147,6 +147,27 @@ func packetsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	return sum, true
 }
 
+// limitsOf is the input that the search of a trial had for its controller.
+func limitsOf(m record.Method, t *record.SearchTrial) method.Config {
+	c := SearchConfig(m.Search, t.Unit, t.Max)
+	c.Min, c.Max = t.Min, t.Max
+	return c
+}
+
+// FoundRate is what a search has found for its first goal, from its trials: the
+// conditional throughput, as bits of payload per second of all interfaces. ok is
+// false where it has found no lower bound; of an irregular result that has one,
+// it is as good.
+func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
+	first := trials[0]
+	r := limitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]
+	if r.Throughput == nil {
+		return 0, false
+	}
+	bps = *r.Throughput * payloadBits(first) * float64(max(first.Search.Interfaces, 1))
+	return bps, bps > 0
+}
+
 // history are the trials of a search that ended well and belong to a test.
 func history(m record.Method, trials []*record.Trial, test string, idle *record.Latency) []method.Trial {
 	var out []method.Trial

@@ -92,8 +92,7 @@ func (r reading) search() (*SearchView, *judged) {
 			s.Seconds = float64(j.t.Ended-j.t.Origin)/1e9 + j.t.Started.Sub(first.Started).Seconds()
 		}
 	}
-	config := SearchConfig(m.Search, s.Unit, s.Max)
-	config.Min, config.Max = s.Min, s.Max
+	config := limitsOf(m, first.Search)
 	outcome := config.Outcome(counted)
 	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
 	payload := payloadBits(first)

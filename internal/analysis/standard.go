@@ -136,6 +136,12 @@ func searchNotes(run *record.Run) []string {
 		}
 	}
 	for _, f := range run.Design.Cells {
+		if !run.Design.Searches(record.Row{Kind: record.RowLoad, Factors: f}) {
+			notes = append(notes, "A cell whose rate is a share of what was found is not searched: it is one load at that share of the first goal's throughput, in the median of the searches before it.")
+			break
+		}
+	}
+	for _, f := range run.Design.Cells {
 		if SearchUnit(f) == record.UnitFlows {
 			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio is the share of those that failed, or were not made within 200 ms of when they were due; where fewer flows were completed in the window than were due in it, by more than "+unit.Percent(growingBacklog)+", all those missing are lost.")
 			break

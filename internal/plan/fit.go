@@ -20,40 +20,51 @@ func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 
 // EstimateRuns is Estimate for a given number of blocks.
 func (p *Plan) EstimateRuns(runs int, overhead time.Duration) time.Duration {
-	cells := len(p.Design.Cells)
-	return p.estimate(cells, p.pathsOfFirst()[cells], runs, overhead)
+	parts := p.parts()
+	return p.estimate(parts[len(parts)-1], runs, overhead)
 }
 
-// pathsOfFirst gives, for each n, how many different paths the first n cells
-// have.
-func (p *Plan) pathsOfFirst() []int {
+// part is what the first cells of a plan are.
+type part struct{ cells, searches, paths int }
+
+// parts gives, for each n, what the first n cells are.
+func (p *Plan) parts() []part {
 	seen := map[string]bool{}
-	counts := []int{0}
-	for _, c := range p.Design.Cells {
+	parts := []part{{}}
+	searches := 0
+	for i, c := range p.Design.Cells {
 		seen[c.Path().Key()] = true
-		counts = append(counts, len(seen))
+		if p.Design.Searches(record.Row{Kind: record.RowLoad, Factors: c}) {
+			searches++
+		}
+		parts = append(parts, part{i + 1, searches, len(seen)})
 	}
-	return counts
+	return parts
 }
 
-func (p *Plan) estimate(cells, paths, runs int, overhead time.Duration) time.Duration {
+func (p *Plan) estimate(of part, runs int, overhead time.Duration) time.Duration {
 	m, w := p.Design.Method, p.Design.Measure
-	load := m.Warmup + m.Duration + m.Cooldown + overhead
-	if m.Search != nil {
-		load = estimateSearch(m, overhead)
+	block := time.Duration(of.cells-of.searches) * (m.Warmup + m.Duration + m.Cooldown + overhead)
+	if of.searches > 0 {
+		block += time.Duration(of.searches) * estimateSearch(m, overhead)
 	}
-	if w.LatencyIdle == IdleTrial {
-		load += m.Idle
-	}
-	block := time.Duration(cells) * load
-	if w.LatencyIdle == IdleBlock {
-		block += time.Duration(paths) * (m.Idle + overhead)
+	switch w.LatencyIdle {
+	case IdleTrial:
+		block += time.Duration(of.cells) * m.Idle
+	case IdleBlock:
+		block += time.Duration(of.paths) * (m.Idle + overhead)
 	}
 	total := time.Duration(runs) * block
 	if w.Verify {
-		total += time.Duration(paths) * (VerifyLength + overhead)
+		total += time.Duration(of.paths) * (VerifyLength + overhead)
 	}
 	return total
+}
+
+// Searches is how many of the cells are searched.
+func (p *Plan) Searches() int {
+	parts := p.parts()
+	return parts[len(parts)-1].searches
 }
 
 // MinRuns is how far Fit cuts repetitions: to adaptive.min, or to six, the
@@ -71,14 +82,14 @@ func (p *Plan) MinRuns() int {
 // if not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
-	cells, runs, paths := len(p.Design.Cells), m.Runs, p.pathsOfFirst()
-	for runs > p.MinRuns() && p.estimate(cells, paths[cells], runs, overhead) > budget {
+	cells, runs, parts := len(p.Design.Cells), m.Runs, p.parts()
+	for runs > p.MinRuns() && p.estimate(parts[cells], runs, overhead) > budget {
 		runs--
 	}
-	for cells > 1 && p.estimate(cells, paths[cells], runs, overhead) > budget {
+	for cells > 1 && p.estimate(parts[cells], runs, overhead) > budget {
 		cells--
 	}
-	if need := p.estimate(cells, paths[cells], runs, overhead); need > budget {
+	if need := p.estimate(parts[cells], runs, overhead); need > budget {
 		return &Error{
 			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
 				plural(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),

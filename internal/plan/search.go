@@ -230,8 +230,9 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 
 // searchConflict is why the rate of a cell cannot be looked for, or "".
 func searchConflict(m record.Method, cell record.Factors) string {
+	_, share := FoundOf(cell)
 	switch {
-	case m.Search == nil:
+	case m.Search == nil || share:
 		return ""
 	case cell["engine"] == engineFlows:
 		return flowSearchConflict(m.Search, cell)
@@ -239,10 +240,10 @@ func searchConflict(m record.Method, cell record.Factors) string {
 		return "TCP finds its rate by itself: a search for one needs max_added_delay, or protocol: udp"
 	case cell["protocol"] == "tcp" && cell["engine"] != "native":
 		return "engine " + cell["engine"] + " does not pace TCP"
-	case cell["protocol"] == "tcp":
-		return ""
-	case cell["rate"] != "flat":
-		return "the rate is what the search looks for: leave out rate"
+	case cell["pacing"] != "":
+		return "the rate is what the search looks for: leave out pacing, or write a share such as 90% of found"
+	case cell["protocol"] != "tcp" && cell["rate"] != flat:
+		return "the rate is what the search looks for: leave out rate, or write a share such as 90% of found"
 	}
 	return ""
 }

@@ -88,3 +88,61 @@ func TestRFC2544TakesMinutesAndStrictHours(t *testing.T) {
 		t.Error("quick follows no standard")
 	}
 }
+
+// In a plan with a search, cells that take a share of what is found are fixed
+// loads behind it, and count as such in the estimate.
+func TestSharesOfASearch(t *testing.T) {
+	p, err := readSearch(t, "quick", "matrix.rate=90% of found,flat,20M,10% of found", "method.duration=10s", "method.runs=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Skipped(); len(s) != 1 || !strings.Contains(s[0].Reason, "leave out rate, or write a share") {
+		t.Errorf("skipped %v, want the fixed rate alone", s)
+	}
+	if got := p.Searches(); got != 1 || len(p.Cells()) != 3 {
+		t.Errorf("%d cells, %d searches, want 1 of 3", len(p.Cells()), got)
+	}
+	for block := 1; block <= 2; block++ {
+		var loads []string
+		for _, r := range p.Block(block) {
+			if r.Kind == record.RowLoad {
+				loads = append(loads, r.Factors["rate"])
+			}
+			if want := r.Kind == record.RowLoad && r.Factors["rate"] == "flat"; p.Design.Searches(r) != want {
+				t.Errorf("row %s, %s: searched %v, want %v", r.ID, r.Cell(), !want, want)
+			}
+		}
+		if len(loads) != 3 || loads[0] != "flat" {
+			t.Errorf("block %d: %v, want the search first", block, loads)
+		}
+	}
+	alone, err := readSearch(t, "quick", "method.duration=10s", "method.runs=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := p.Design.Method
+	if more, want := p.Estimate(0)-alone.Estimate(0), 4*(m.Warmup+m.Duration+m.Cooldown); more != want {
+		t.Errorf("four fixed loads are estimated at %s, want %s", more, want)
+	}
+}
+
+// Paced TCP is searched by added delay; shares of its rate are paced, and a
+// pace of its own cannot be looked for.
+func TestPacedSharesOfASearch(t *testing.T) {
+	read := func(search string) *plan.Plan {
+		t.Helper()
+		p, err := plan.Read("x.yaml", []byte("name: x\nmethod: {runs: 1, search: "+search+"}\nmatrix: {protocol: tcp}\n"+
+			"include: [{protocol: tcp, pacing: 50% of found}, {protocol: tcp, pacing: 5M}, {protocol: udp, packet_size: 200}]\nmeasure: {probe_interval: 2ms}\n"), words(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := read("{max_added_delay: 5ms}")
+	if s := p.Skipped(); p.Searches() != 2 || len(p.Cells()) != 3 || len(s) != 1 || !strings.Contains(s[0].Reason, "leave out pacing") {
+		t.Errorf("%d searches of %d cells, skipped %v; want 2 of 3 and a pace of its own skipped", p.Searches(), len(p.Cells()), s)
+	}
+	if p = read("quick"); p.Searches() != 1 || len(p.Cells()) != 1 || len(p.Skipped()) != 3 {
+		t.Errorf("without a bound on delay: %d searches of %d cells, skipped %v; want UDP alone", p.Searches(), len(p.Cells()), p.Skipped())
+	}
+}

@@ -11,11 +11,8 @@ import (
 
 // A rate may be given as a share: "90% of 300M" is another way to write 270M;
 // "90% of found" is a share of what the same cell carries flat out, as found
-// by its trials in the same campaign.
-const (
-	ofFound      = "% of found"
-	greatestPart = 200 // per cent
-)
+// by its trials in the same campaign, or of what its search finds.
+const greatestPart = 200 // per cent
 
 var shareForm = regexp.MustCompile(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
 
@@ -31,7 +28,7 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 		return "", &LevelError{Text: text, Want: "a share of more than 0 % and at most 200 %, such as 90% of 300M"}
 	}
 	if m[2] == "found" {
-		return strconv.FormatFloat(part, 'f', -1, 64) + ofFound, nil
+		return strconv.FormatFloat(part, 'f', -1, 64) + record.OfFound, nil
 	}
 	whole, err := parse(m[2])
 	if err != nil {
@@ -56,7 +53,7 @@ type Found struct {
 // by rate, of UDP, or by pacing, of TCP.
 func FoundOf(cell record.Factors) (Found, bool) {
 	for _, name := range []string{"rate", "pacing"} {
-		text, ok := strings.CutSuffix(cell[name], ofFound)
+		text, ok := strings.CutSuffix(cell[name], record.OfFound)
 		part, err := strconv.ParseFloat(text, 64)
 		if !ok || err != nil {
 			continue

@@ -1,6 +1,9 @@
 package record
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Search looks for the highest rate that meets its goals, by RFC 9971. A row
 // then yields as many trials as it takes.
@@ -77,5 +80,12 @@ const (
 	UnitFlows   = "flows/s" // new connections
 )
 
-// Searches says that a row's rate is looked for.
-func (d Design) Searches(r Row) bool { return d.Method.Search != nil && r.Kind == RowLoad }
+// OfFound ends the level of a rate that is a share of what another cell finds.
+const OfFound = "% of found"
+
+// Searches says that a row's rate is looked for. One that is a share of what is
+// found is offered as it is.
+func (d Design) Searches(r Row) bool {
+	return d.Method.Search != nil && r.Kind == RowLoad &&
+		!strings.HasSuffix(r.Factors["rate"], OfFound) && !strings.HasSuffix(r.Factors["pacing"], OfFound)
+}

@@ -45,18 +45,23 @@ func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Ou
 
 // nextOfSearch asks the search of a row for its next trial.
 func (c *Campaign) nextOfSearch(row record.Row) (record.SearchTrial, bool, error) {
+	interfaces := 1
+	unit := analysis.SearchUnit(row.Factors)
+	if row.Factors["direction"] == record.Both && unit != record.UnitFlows {
+		interfaces = 2
+	}
+	return analysis.NextOfSearch(c.Run.Design.Method, unit, analysis.TesterRate(&c.Run, row.Factors), interfaces, c.searchOf(row), c.idleOf(row))
+}
+
+// searchOf are the trials that a row's search has had.
+func (c *Campaign) searchOf(row record.Row) []*record.Trial {
 	var trials []*record.Trial
 	for i := range c.trials {
 		if t := &c.trials[i]; t.Row.ID == row.ID && t.Search != nil {
 			trials = append(trials, t)
 		}
 	}
-	interfaces := 1
-	unit := analysis.SearchUnit(row.Factors)
-	if row.Factors["direction"] == record.Both && unit != record.UnitFlows {
-		interfaces = 2
-	}
-	return analysis.NextOfSearch(c.Run.Design.Method, unit, analysis.TesterRate(&c.Run, row.Factors), interfaces, trials, c.idleOf(row))
+	return trials
 }
 
 // searched says that the search of a row has ended.

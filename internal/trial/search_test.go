@@ -28,10 +28,11 @@ measure: {latency_idle: block, latency_loaded: true, verify: false}
 	capacity = 40e3
 )
 
-// searchRig shortens the trials of a search, so that it takes a second.
-func searchRig(t *testing.T, more string) *labtest.Rig {
+// searchRig shortens the trials of a search, so that it takes a second. edits
+// are texts of the plan with what replaces each.
+func searchRig(t *testing.T, more string, edits ...string) *labtest.Rig {
 	t.Helper()
-	r := rig(t, strings.Replace(searchPlan, "%s", more, 1))
+	r := rig(t, strings.NewReplacer(append(edits, "%s", more)...).Replace(searchPlan))
 	s := r.Plan.Design.Method.Search
 	s.Goals = slices.Clone(s.Goals)
 	for i := range s.Goals {
