@@ -22,11 +22,7 @@ type ceiling struct {
 // the lab states, is real: a virtual link has none.
 func ceilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := pathOf(f, true)
-	payload, size := payloadOf(f, tunnelled)
-	c := ceiling{Kind: "none: virtual link"}
-	if n := tunnelled.Bytes(size, overhead.LayerWire); n > 0 {
-		c.Efficiency = float64(payload) / float64(n)
-	}
+	c := ceiling{Kind: "none: virtual link", Efficiency: payloadShare(f, tunnelled, overhead.LayerWire)}
 	if run.Lab != "local" && !isVirtual(run) {
 		c.Kind = "none: no link rate is known"
 	}
@@ -97,17 +93,27 @@ func linkMTU(f record.Factors) int {
 	return least
 }
 
-// payloadOf is the payload and the length of the cell's usual IP packet: full
-// segments with time stamps for TCP, the given size for UDP.
-func payloadOf(f record.Factors, p overhead.Path) (payload, size int) {
-	size = p.MTU()
-	if f["protocol"] != "udp" {
-		return max(size-p.Inner.Header()-overhead.TCPHeader-overhead.TCPTimestamps, 0), size
+// payloadShare is payload ÷ bytes, on a path and at a layer, of the cell's
+// usual IP packets: full segments with time stamps for TCP, the given sizes
+// for UDP. It is 0 if the path does not carry them.
+func payloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
+	p := pathOf(f, true)
+	headers, sizes := p.Inner.Header()+overhead.TCPHeader+overhead.TCPTimestamps, []int(nil)
+	if f["protocol"] == "udp" {
+		headers, sizes = p.Inner.Header()+overhead.UDPHeader, f.PacketSizes()
 	}
-	if v, err := strconv.Atoi(f["packet_size"]); err == nil && v > 0 {
-		size = v
+	if sizes == nil {
+		sizes = []int{p.MTU()}
 	}
-	return max(size-p.Inner.Header()-overhead.UDPHeader, 0), size
+	payload, bytes := 0, 0
+	for _, size := range sizes {
+		n := on.Bytes(size, at)
+		if n <= 0 {
+			return 0
+		}
+		payload, bytes = payload+max(size-headers, 0), bytes+n
+	}
+	return float64(payload) / float64(bytes)
 }
 
 // shaper reads a queue factor that sets a rate, such as "tbf rate 300M burst
@@ -143,12 +149,11 @@ func placeOfFactor(name string) (node, port string) {
 // overhead.Link.Frame; acknowledgements of the other direction are left out,
 // so it is an upper bound where they share a shaper with data.
 func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
-	payload, size := payloadOf(f, pathOf(f, true))
 	limit := func(passes []bool) float64 {
 		least := 0.0
 		for _, inTunnel := range passes {
-			n := pathOf(f, inTunnel).Bytes(size, overhead.LayerFrame)
-			if l := rate * float64(payload) / float64(max(n, 1)); n > 0 && (least == 0 || l < least) {
+			share := payloadShare(f, pathOf(f, inTunnel), overhead.LayerFrame)
+			if l := rate * share; share > 0 && (least == 0 || l < least) {
 				least = l
 			}
 		}

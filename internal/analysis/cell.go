@@ -338,7 +338,8 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 
 // testerCeiling picks the tester's own ceiling that is closest to a cell: by
 // engine and protocol, of flows and requests by their sizes too, then by
-// streams or packet size, whichever differs by the smallest factor.
+// streams or packet size, whichever differs by the smallest factor. IMIX, which
+// is never sent in trains, has a ceiling of its own.
 func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
 	engine := ""
 	switch f["engine"] {
@@ -357,7 +358,7 @@ func testerCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	for _, c := range run.Ceilings {
 		words := strings.Fields(strings.ToLower(c.Kind))
 		switch {
-		case c.Engine != engine, engine == "" && !slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
+		case c.Engine != engine, c.IMIX != (f["packet_size"] == record.IMIX), engine == "" && !slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
 			continue
 		case engine == "flows" && c.FlowSize != f["flow_size"]:
 			continue

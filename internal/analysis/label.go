@@ -110,6 +110,9 @@ func levelWords(name, level string) string {
 		}
 		return level + " tunnels"
 	case "packet_size":
+		if level == record.IMIX {
+			return "IMIX"
+		}
 		return level + " B"
 	case "nat":
 		return level

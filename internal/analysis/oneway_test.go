@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"math"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -51,5 +52,36 @@ func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
 	f["engine"] = "native"
 	if kind, value := testerCeiling(run, f); kind != "udp loopback, 64-byte packets" || value != 3e5 {
 		t.Errorf("native beside xdp: got %q, %v, want the ceiling of sockets", kind, value)
+	}
+}
+
+// TestIMIXHasACeilingOfItsOwn: it is never sent in trains, so that ceilings of
+// one size say nothing of it.
+func TestIMIXHasACeilingOfItsOwn(t *testing.T) {
+	mix := record.Factors{"protocol": "udp", "packet_size": record.IMIX, "engine": "native"}
+	run := &record.Run{Ceilings: []record.Ceiling{
+		{Kind: "udp loopback, 350-byte packets", Unit: "pps", Value: 9e5, PacketSize: 350},
+		{Kind: "udp loopback, IMIX packets", Unit: "pps", Value: 2e5, IMIX: true},
+	}}
+	if kind, value := testerCeiling(run, mix); value != 2e5 {
+		t.Errorf("a mix: got %q, %v, want its own", kind, value)
+	}
+	if kind, value := testerCeiling(run, record.Factors{"protocol": "udp", "packet_size": "336", "engine": "native"}); value != 9e5 {
+		t.Errorf("one size: got %q, %v, want that of the nearest size", kind, value)
+	}
+	run.Ceilings = run.Ceilings[:1]
+	if kind, value := testerCeiling(run, mix); kind != "" || value != 0 {
+		t.Errorf("a mix without a ceiling: got %q, %v, want none", kind, value)
+	}
+}
+
+func TestPayloadBitsOfAMix(t *testing.T) {
+	trial := &record.Trial{Row: record.Row{Factors: record.Factors{"ip": "4", "packet_size": record.IMIX}}, Search: &record.SearchTrial{Unit: record.UnitPackets}}
+	if got, want := payloadBits(trial), 8*(4030.0/12-28); math.Abs(got-want) > 1e-9 {
+		t.Errorf("IPv4: got %v bits, want %v", got, want)
+	}
+	trial.Row.Factors["ip"] = "6"
+	if got, want := payloadBits(trial), 8*(4170.0/12-48); math.Abs(got-want) > 1e-9 {
+		t.Errorf("IPv6: got %v bits, want %v", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -166,7 +167,8 @@ func stepOf(t *record.Trial, m method.Trial) SearchStep {
 	return step
 }
 
-// payloadBits are the bits of payload in one unit of load: in a packet, or one.
+// payloadBits are the bits of payload in one unit of load: in a packet, in the
+// mean where sizes differ, or one.
 func payloadBits(t *record.Trial) float64 {
 	switch t.Search.Unit {
 	case record.UnitBits:
@@ -174,15 +176,11 @@ func payloadBits(t *record.Trial) float64 {
 	case record.UnitFlows:
 		return 0
 	}
-	size, err := strconv.Atoi(t.Row.Factors["packet_size"])
-	if err != nil {
+	sizes := t.Row.Factors.PacketSizes()
+	if sizes == nil {
 		return 0
 	}
-	header := 20 + 8
-	if t.Row.Factors["ip"] == "6" {
-		header = 40 + 8
-	}
-	return float64(8 * (size - header))
+	return 8 * (record.MeanSize(sizes) - float64(ipOf(t.Row.Factors["ip"]).Header()+overhead.UDPHeader))
 }
 
 func resultOf(r method.Result, bits float64) SearchResult {

@@ -185,7 +185,11 @@ func smallPackets(d *Document) []string {
 		return nil
 	}
 	v := best.Metrics[packetRate]
-	text := fmt.Sprintf("UDP packets of %s bytes arrived at %s (%s)", best.Factors["packet_size"],
+	sizes := best.Factors["packet_size"] + " bytes"
+	if best.Factors["packet_size"] == record.IMIX {
+		sizes = "several sizes (IMIX)"
+	}
+	text := fmt.Sprintf("UDP packets of %s arrived at %s (%s)", sizes,
 		unit.PacketRate(v.Median), spread(v, func(x float64) string { return unit.PacketRate(x).String() }))
 	if l, ok := best.Metrics[lossRatio]; ok {
 		text += fmt.Sprintf(", with %s of those sent lost", unit.Percent(l.Median))

@@ -116,7 +116,8 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, c
 		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(), Remote: far.Target.String(),
 			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}
 		if load.Protocol == "udp" {
-			sent := counted[0] / int64(max(load.PacketSize, 1))
+			size := max(int64(record.MeanSize(load.PacketSizes())), 1)
+			sent := counted[0] / size
 			loss := e.Loss
 			if e.Lose != nil {
 				loss = e.Lose(load)
@@ -126,7 +127,7 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, c
 			if load.UDPMode != record.UDPCount {
 				f.Packets.Duplicates, f.Packets.Reordered = new(int64), new(int64)
 			}
-			f.ReceivedBytes -= lost * int64(load.PacketSize)
+			f.ReceivedBytes -= lost * size
 		} else {
 			f.TCP = &record.TCP{Congestion: load.Congestion, MSS: 1448, BusyNs: w.End - w.Start}
 		}

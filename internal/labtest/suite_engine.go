@@ -109,9 +109,13 @@ func Loads() map[string]record.Load {
 		"udp counted, 200 flows, far opens": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.Streams, l.RateBps, l.UDPMode, l.Opener = "udp", 200, 200, 20e6, record.UDPCount, "far"
 		}),
-		"tcp paced, marked": change(func(l *record.Load) { l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20 }),
-		"tcp, 40 streams":   change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
-		"tcp, every byte":   change(func(l *record.Load) { l.Verify = true }),
+		"udp imix": change(func(l *record.Load) {
+			l.Protocol, l.Sizes, l.Streams, l.RateBps = "udp", record.IMIXSizes("4"), 3, 20e6
+		}),
+		"udp imix, IPv6, checked": change(func(l *record.Load) { l.Protocol, l.Sizes, l.IP, l.Verify = "udp", record.IMIXSizes("6"), 6, true }),
+		"tcp paced, marked":       change(func(l *record.Load) { l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20 }),
+		"tcp, 40 streams":         change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
+		"tcp, every byte":         change(func(l *record.Load) { l.Verify = true }),
 	}
 }
 
@@ -186,27 +190,34 @@ func living(t *testing.T, l *lab.Lab) string {
 }
 
 // CountersAgree holds the accounts of a UDP load without warm-up to what the
-// far node's device counted: each packet of the window is one there, and what
-// else it saw are each flow's greetings and farewells.
+// far node's device counted: each packet of the window is one there, of its
+// length, and what else it saw are each flow's greetings and farewells.
 func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	t.Helper()
-	const beside, ofEach = 32, 20
+	const beside, ofEach, largest = 32, 20, 1514
+	headers := map[int]int64{4: 14 + 20 + 8, 6: 14 + 40 + 8}[load.IP] // of Ethernet, IP and UDP
 	near, far := Ends(t, l, 0, load.IP)
-	before := receivedPackets(t, l)
+	bytesBefore, before := received(t, l)
 	got, err := e.Offer(Context(t), near, far, load, cold{&Conductor{Length: load.Duration}})
 	if err != nil {
 		t.Fatalf("offer: %v", err)
 	}
-	counted, arrived := receivedPackets(t, l)-before, int64(0)
+	bytes, counted := received(t, l)
+	bytes, counted = bytes-bytesBefore, counted-before
+	var arrived, arrivedBytes int64
 	for _, f := range got.Flows {
 		p := f.Packets
 		arrived += p.Received
+		arrivedBytes += f.ReceivedBytes + p.Received*headers
 		if p.Sent != p.Received+p.Lost {
 			t.Errorf("flow %d: sent %d, received %d, lost %d; want sent = received + lost", f.Stream, p.Sent, p.Received, p.Lost)
 		}
 	}
 	if most := arrived + beside + ofEach*int64(load.Streams); counted < arrived || counted > most || arrived < 1000 {
 		t.Errorf("the device received %d packets, the engine %d in the window; want from that to %d", counted, arrived, most)
+	}
+	if most := arrivedBytes + (counted-arrived)*largest; bytes < arrivedBytes || bytes > most {
+		t.Errorf("the device received %d bytes, the engine's frames have %d; want from that to %d", bytes, arrivedBytes, most)
 	}
 }
 
@@ -220,26 +231,27 @@ func (c cold) Ready(ctx context.Context) (record.Window, error) {
 	return w, err
 }
 
-// receivedPackets is what the far node's device counted.
-func receivedPackets(t *testing.T, l *lab.Lab) int64 {
+// received is what the far node's device counted.
+func received(t *testing.T, l *lab.Lab) (bytes, packets int64) {
 	t.Helper()
-	const packets = 2 // field of /proc/net/dev
+	const bytesField, packetsField = 1, 2 // of /proc/net/dev
 	device := l.Topology.Links[len(l.Topology.Links)-1].Ends
 	port := device[0].Port
 	if device[1].Node == l.Topology.Far {
 		port = device[1].Port
 	}
 	for line := range strings.Lines(Exec(t, l, l.Topology.Far, "cat", "/proc/net/dev")) {
-		if f := strings.Fields(line); len(f) > packets && f[0] == port+":" {
-			n, err := strconv.ParseInt(f[packets], 10, 64)
-			if err != nil {
+		if f := strings.Fields(line); len(f) > packetsField && f[0] == port+":" {
+			bytes, err := strconv.ParseInt(f[bytesField], 10, 64)
+			packets, err2 := strconv.ParseInt(f[packetsField], 10, 64)
+			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
-			return n
+			return bytes, packets
 		}
 	}
 	t.Fatalf("node %s has no device %s", l.Topology.Far, port)
-	return 0
+	return 0, 0
 }
 
 // accounts: every flow of the load is there, and its numbers add up.

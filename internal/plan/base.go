@@ -41,6 +41,9 @@ type BaseOptions struct {
 	FlowSize func(text string) (string, error)
 }
 
+// frameSizes are those of Ethernet that RFC 2544, section 9.1, names.
+var frameSizes = [...]string{"64", "128", "256", "512", "1024", "1280", "1518"}
+
 // maxStreams is of UDP; an engine says how many it carries of TCP.
 const maxStreams = 10_000
 
@@ -104,13 +107,17 @@ func trafficFactors(o BaseOptions) []Factor {
 		choice("direction", "where the data goes; up is client to server", record.Up,
 			[]string{record.Up, record.Down, record.Both}),
 		{
-			Name: "frame_size", Unit: "bytes", Doc: "Ethernet frame with its check sequence, untagged",
-			Parse: Whole(64, 65535), Applies: udp,
+			Name: "frame_size", Unit: "bytes, imix, rfc2544", Applies: udp,
+			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
+			Parse: orIMIX(Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
 		},
 		{
-			Name: "packet_size", Unit: "bytes", Doc: "length of the IP packet", Base: true,
-			Parse: Whole(1, 65535), Applies: udp,
+			Name: "packet_size", Unit: "bytes, imix", Doc: "length of the IP packet", Base: true,
+			Parse: orIMIX(Whole(1, 65535)), Applies: udp,
 			Derive: func(c record.Factors) string {
+				if c["frame_size"] == record.IMIX {
+					return record.IMIX
+				}
 				if frame, err := strconv.Atoi(c["frame_size"]); err == nil {
 					return strconv.Itoa(frame - EthernetBytes)
 				}
@@ -282,6 +289,9 @@ func natConflict(c record.Factors) string {
 
 // sizeConflict holds for the cell's packets, however their size was given.
 func (o BaseOptions) sizeConflict(c record.Factors) string {
+	if c["packet_size"] == record.IMIX {
+		return o.mixConflict(c)
+	}
 	size, err := strconv.Atoi(c["packet_size"])
 	if err != nil {
 		return ""
@@ -300,6 +310,20 @@ func (o BaseOptions) sizeConflict(c record.Factors) string {
 	}
 	if mtu := o.pathMTU(c); size > mtu {
 		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what, mtu)
+	}
+	return ""
+}
+
+// mixConflict is why packets of several sizes cannot be sent in turn.
+func (o BaseOptions) mixConflict(c record.Factors) string {
+	largest, mtu := slices.Max(c.PacketSizes()), o.pathMTU(c)
+	switch {
+	case c["engine"] != "native":
+		return fmt.Sprintf("engine %s sends packets of one size: imix needs engine: native", c["engine"])
+	case c["udp_mode"] == record.UDPCount:
+		return "count mode sends and counts trains of packets of one size: imix needs udp_mode: exact"
+	case largest > mtu:
+		return fmt.Sprintf("imix has packets of %d bytes, which do not fit the path's MTU of %d, and fragmentation is not measured", largest, mtu)
 	}
 	return ""
 }

@@ -77,6 +77,19 @@ var expansions = []struct {
 		[]string{"frame_size=64 packet_size=46", "frame_size=1518 packet_size=1500"},
 	},
 	{
+		"a mix is one level, of packets and of frames",
+		"include: [{protocol: udp, packet_size: [imix, 200]}, {protocol: udp, ip: [4, 6], frame_size: imix}]", "ip frame_size packet_size",
+		[]string{"ip=4 packet_size=imix", "ip=4 packet_size=200", "ip=4 frame_size=imix packet_size=imix", "ip=6 frame_size=imix packet_size=imix"},
+	},
+	{
+		"a set of sizes is a list",
+		"matrix: {protocol: udp, frame_size: [imix, rfc2544, 900]}\ninclude: [{protocol: udp, ip: 6, frame_size: rfc2544}]\n" +
+			"exclude: [{ip: 6, frame_size: [64, 128, 256, 512]}]", "ip frame_size",
+		[]string{"ip=4 frame_size=imix", "ip=4 frame_size=64", "ip=4 frame_size=128", "ip=4 frame_size=256", "ip=4 frame_size=512",
+			"ip=4 frame_size=1024", "ip=4 frame_size=1280", "ip=4 frame_size=1518", "ip=4 frame_size=900",
+			"ip=6 frame_size=1024", "ip=6 frame_size=1280", "ip=6 frame_size=1518"},
+	},
+	{
 		"include overrides defaults, not the matrix, and duplicates merge",
 		"matrix: {streams: [1, 4], ip: 6}\ninclude: [{streams: [1, 4]}, {streams: 4, ip: 6}]", "streams ip",
 		[]string{"streams=1 ip=6", "streams=4 ip=6", "streams=1 ip=4", "streams=4 ip=4"},
@@ -132,6 +145,15 @@ func TestSkipsWithReason(t *testing.T) {
 		{"protocol: udp, packet_size: 1421, tunnel: wireguard",
 			"an IPv4 packet of 1421 bytes does not fit the path's MTU of 1420, and fragmentation is not measured"},
 		{"protocol: udp, packet_size: 9000, link_mtu: 9000", ""},
+		{"protocol: udp, packet_size: imix, rate: 20M, streams: 4", ""},
+		{"protocol: udp, packet_size: imix, ip: 6", ""},
+		{"protocol: udp, packet_size: imix, udp_mode: exact", ""},
+		{"protocol: udp, packet_size: imix, udp_mode: count",
+			"count mode sends and counts trains of packets of one size: imix needs udp_mode: exact"},
+		{"protocol: udp, frame_size: imix, engine: iperf3", "engine iperf3 sends packets of one size: imix needs engine: native"},
+		{"protocol: udp, packet_size: imix, tunnel: wireguard",
+			"imix has packets of 1500 bytes, which do not fit the path's MTU of 1420, and fragmentation is not measured"},
+		{"protocol: udp, packet_size: imix, tunnel: wireguard, mtu: 1500, link_mtu: 1600", ""},
 		{"tunnel: wireguard, mtu: 9000", ""}, // fragments the underlay's packets, and that will show
 		{"tunnel: wireguard, mtu: 1279, ip: 6", "IPv6 needs an MTU of 1280 bytes or more, the path has 1279"},
 		{"tunnel: wireguard, mtu: 1279", ""},

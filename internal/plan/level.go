@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -51,6 +52,20 @@ func Whole(low, high int64) func(string) (string, error) {
 			return "", err
 		}
 		return text, nil
+	}
+}
+
+// orIMIX makes a Factor.Parse for sizes, or a mix of them.
+func orIMIX(parse func(string) (string, error)) func(string) (string, error) {
+	return func(text string) (string, error) {
+		level, err := parse(text)
+		if wrong, ok := err.(*LevelError); ok {
+			if text == record.IMIX {
+				return text, nil
+			}
+			wrong.Want, wrong.Near = wrong.Want+", or "+record.IMIX, nearest(text, []string{record.IMIX})
+		}
+		return level, err
 	}
 }
 

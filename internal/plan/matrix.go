@@ -101,25 +101,35 @@ func (r *reader) factor(key *yaml.Node) (Factor, error) {
 // levels reads one level or a list of them, each once.
 func (r *reader) levels(n *yaml.Node, f Factor) ([]string, error) {
 	if n.Kind != yaml.SequenceNode {
-		level, err := r.level(n, f)
-		return []string{level}, err
+		return r.named(n, f)
 	}
 	var levels []string
 	err := r.list(n, f.Name, func(_ int, item *yaml.Node) error {
-		level, err := r.level(item, f)
-		if err != nil {
-			return err
+		named, err := r.named(item, f)
+		for _, level := range named {
+			if slices.Contains(levels, level) {
+				return r.fail(item, "keep one of them", "%s has the level %s twice", f.Name, level)
+			}
+			levels = append(levels, level)
 		}
-		if slices.Contains(levels, level) {
-			return r.fail(item, "keep one of them", "%s has the level %s twice", f.Name, level)
-		}
-		levels = append(levels, level)
-		return nil
+		return err
 	})
 	if err == nil && len(levels) == 0 {
 		err = r.fail(n, "give at least one level", "%s has no level", f.Name)
 	}
 	return levels, err
+}
+
+// named reads one level, or the name of several.
+func (r *reader) named(n *yaml.Node, f Factor) ([]string, error) {
+	if set, ok := f.Sets[n.Value]; ok {
+		return slices.Clone(set), nil
+	}
+	level, err := r.level(n, f)
+	if err != nil {
+		return nil, err
+	}
+	return []string{level}, nil
 }
 
 func (r *reader) level(n *yaml.Node, f Factor) (string, error) {

@@ -43,6 +43,8 @@ type Factor struct {
 
 	// Levels are all allowed levels of a closed set, for hints; Parse judges.
 	Levels []string
+	// Sets are names that a plan may write for several levels.
+	Sets map[string][]string
 	// Parse returns the canonical text of a level, or an error that says
 	// what is allowed; an error may have a Hint() string.
 	Parse func(text string) (string, error)

@@ -363,7 +363,7 @@ type Packets struct {
 	Reordered  *int64          `json:"reordered,omitempty"`  // arrived after a higher number (RFC 4737); absent likewise
 	Gaps       []Gap           `json:"gaps,omitempty"`       // runs of lost packets, by length
 	Delay      *DelayVariation `json:"delay_variation,omitempty"`
-	Size       int             `json:"size"` // IP length of each
+	Size       int             `json:"size,omitempty"` // IP length of each; absent where the load's packet_sizes tell
 }
 
 // Gap says how often runs of so many lost packets occurred. Above 1024 the
@@ -490,6 +490,7 @@ type Ceiling struct {
 	Protocol     string `json:"protocol,omitempty"`
 	Streams      int    `json:"streams,omitempty"`
 	PacketSize   int    `json:"packet_size,omitempty"`   // IP length, UDP only
+	IMIX         bool   `json:"imix,omitempty"`          // packets of the mix imix, in the place of packet_size
 	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
 	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
 	ResponseSize int    `json:"response_size,omitempty"` // likewise

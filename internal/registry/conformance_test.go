@@ -183,6 +183,11 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 			})
 		}
 	}
+	t.Run("several sizes", func(t *testing.T) {
+		load := labtest.Loads()["udp imix"]
+		load.Duration = 500 * time.Millisecond
+		labtest.CountersAgree(t, l, traffic.Native{}, load)
+	})
 }
 
 func TestProbers(t *testing.T) {

@@ -80,8 +80,14 @@ func levelWords(name, value string) string {
 	case "link_mtu":
 		return "link MTU " + value
 	case "packet_size":
+		if value == record.IMIX {
+			return "IMIX packets"
+		}
 		return value + "-byte packets"
 	case "frame_size":
+		if value == record.IMIX {
+			return "IMIX frames"
+		}
 		return value + "-byte frames"
 	case "nat":
 		if value == "off" {

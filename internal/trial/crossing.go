@@ -55,8 +55,8 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		return why, nil
 	}
 	d.load.Opener, d.talker, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
-	if d.load.Protocol == "udp" && d.load.PacketSize > x.mtu {
-		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", d.load.PacketSize, x.mtu), nil
+	if largest := slices.Max(d.load.PacketSizes()); d.load.Protocol == "udp" && largest > x.mtu {
+		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
 	}
 	return "", nil
 }

@@ -74,7 +74,11 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify}
 	number("streams", &d.load.Streams)
 	d.load.Tunnels = d.tunnel.Count
-	number("packet_size", &d.load.PacketSize)
+	if sizes := f.PacketSizes(); len(sizes) > 1 {
+		d.load.Sizes = sizes
+	} else {
+		number("packet_size", &d.load.PacketSize)
+	}
 	d.load.UDPMode = f["udp_mode"]
 	if f["udp_trains"] == record.TrainsOff {
 		d.load.Trains = record.TrainsOff

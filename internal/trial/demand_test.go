@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,10 @@ func TestAsk(t *testing.T) {
 		{"udp flat out", "protocol=udp; packet_size=64; rate=flat; congestion=", record.RowLoad, func(d *demand) {
 			d.load.Protocol, d.load.PacketSize, d.load.Congestion = "udp", 64, ""
 		}},
+		{"packets of several sizes", "protocol=udp; packet_size=imix; frame_size=imix; rate=20M; congestion=", record.RowLoad, func(d *demand) {
+			d.load.Protocol, d.load.RateBps, d.load.Congestion = "udp", 20e6, ""
+			d.load.Sizes = []int{46, 552, 46, 46, 552, 46, 1500, 552, 46, 46, 552, 46}
+		}},
 		{"tcp with settings of its own", "pacing=300M; mss=1000; socket_buffer=65536; dscp=46; congestion=cubic+bbr", record.RowLoad, func(d *demand) {
 			d.load.RateBps, d.load.MSS, d.load.Buffer, d.load.DSCP, d.load.Congestion = 300e6, 1000, 65536, 46, "cubic+bbr"
 		}},
@@ -182,6 +187,20 @@ func TestSearchAsksForConnections(t *testing.T) {
 	}
 	if d.load.ConnectionRate != 700 || d.load.RateBps != 0 || d.load.Duration != 3*time.Second {
 		t.Errorf("got %+v, want 700 connections a second for 3 s, and no rate of bits", d.load)
+	}
+}
+
+// TestSearchAsksForMeanPayload: of a mix, packets a second are bits of its
+// mean payload.
+func TestSearchAsksForMeanPayload(t *testing.T) {
+	for ip, want := range map[int]float64{4: 1200 * 2 * 8 * (float64(7*46+4*552+1500)/12 - 28), 6: 1200 * 2 * 8 * (float64(7*66+4*552+1500)/12 - 48)} {
+		d := demand{ip: ip, load: record.Load{Protocol: "udp", Sizes: record.IMIXSizes(fmt.Sprint(ip))}}
+		if err := d.asks(&record.SearchTrial{Unit: record.UnitPackets, Load: 1200, Duration: time.Second, Interfaces: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(d.load.RateBps-want) > 1e-6 {
+			t.Errorf("IPv%d: got %v bit/s, want %v", ip, d.load.RateBps, want)
+		}
 	}
 }
 

@@ -102,14 +102,14 @@ func (d *demand) asks(s *record.SearchTrial) error {
 		d.load.ConnectionRate = s.Load
 		return nil
 	}
-	bits := 1
+	bits := 1.0
 	if s.Unit == record.UnitPackets {
-		bits = 8 * (d.load.PacketSize - packetHeaders(d.ip))
+		bits = 8 * (record.MeanSize(d.load.PacketSizes()) - float64(packetHeaders(d.ip)))
 	}
 	if bits <= 0 {
 		return fmt.Errorf("search for a rate: a packet of %d bytes has no payload", d.load.PacketSize)
 	}
-	d.load.RateBps = s.Load * float64(s.Interfaces*bits)
+	d.load.RateBps = s.Load * float64(s.Interfaces) * bits
 	if s.Test == record.TestBackToBack {
 		d.load.Warmup = 0 // a queue must be empty before a burst
 	}

@@ -28,6 +28,7 @@ type Kind struct {
 	Protocol     string `json:"protocol"`         // "tcp" or "udp"
 	Streams      int    `json:"streams"`
 	PacketSize   int    `json:"packet_size,omitempty"` // IP length, UDP only
+	IMIX         bool   `json:"imix,omitempty"`        // the mix imix of IPv4, in the place of packet_size
 	FlowSize     string `json:"flow_size,omitempty"`   // of flows
 	RequestSize  int    `json:"request_size,omitempty"`
 	ResponseSize int    `json:"response_size,omitempty"`
@@ -47,7 +48,7 @@ func KindOf(engine string, l record.Load) Kind {
 		request, response := messageSizes(l)
 		k.Engine, k.RequestSize, k.ResponseSize = engine, int(request), int(response)
 	case l.Protocol == "udp":
-		k.PacketSize = l.PacketSize
+		k.PacketSize, k.IMIX = l.PacketSize, len(l.Sizes) > 0
 		if engine == (XDP{}).Name() {
 			k.Engine = engine
 		}
@@ -74,6 +75,8 @@ func (k Kind) String() string {
 		return k.Protocol + " loopback, " + streams
 	case k.Frames():
 		text = fmt.Sprintf("xdp direct, %d-byte frames", k.PacketSize+18) // Ethernet's header and check sequence
+	case k.IMIX:
+		text = "udp loopback, IMIX packets"
 	default:
 		text = fmt.Sprintf("udp loopback, %d-byte packets", k.PacketSize)
 	}
@@ -105,7 +108,7 @@ const (
 
 // classes of traffic: those of sockets, then frames.
 var classes = [...]Kind{
-	{Protocol: "tcp"}, {Protocol: "udp"}, {Engine: Flows{}.Name(), Protocol: "tcp"}, {Engine: Requests{}.Name(), Protocol: "tcp"},
+	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: Flows{}.Name(), Protocol: "tcp"}, {Engine: Requests{}.Name(), Protocol: "tcp"},
 	{Engine: XDP{}.Name(), Protocol: "udp"},
 }
 
@@ -124,10 +127,10 @@ func Few(all []Kind) []Kind {
 	for _, class := range classes {
 		var of []Kind
 		for _, k := range all {
-			if k.Engine != class.Engine || k.Protocol != class.Protocol {
+			if k.Engine != class.Engine || k.Protocol != class.Protocol || k.IMIX != class.IMIX {
 				continue
 			}
-			if k.PacketSize > 0 {
+			if k.PacketSize > 0 || k.IMIX {
 				k.Streams = 0
 				k.Streams = most[k]
 			}
@@ -188,6 +191,9 @@ func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling,
 			Warmup: ceilingWarmup, Duration: ceilingWindow, Interval: defaultInterval,
 			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
 		}
+		if k.IMIX {
+			l.Sizes = record.IMIXSizes("4")
+		}
 		var e Engine = Native{}
 		switch k.Engine {
 		case Flows{}.Name():
@@ -210,7 +216,7 @@ func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling,
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{
 		Kind: k.String(), Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
-		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize, IMIX: k.IMIX,
 		FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
 	}
 	if s := t.ShortFlows; s != nil {

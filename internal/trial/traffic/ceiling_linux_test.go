@@ -8,13 +8,13 @@ import (
 )
 
 func TestLoopbackTakesNoLongList(t *testing.T) {
-	_, err := Loopback(t.Context(), node(t), make([]Kind, 17))
-	wantError(t, err, "17 kinds", "at most 16")
+	_, err := Loopback(t.Context(), node(t), make([]Kind, 21))
+	wantError(t, err, "21 kinds", "at most 20")
 }
 
 func TestLoopbackCeilings(t *testing.T) {
 	kinds := append(slices.DeleteFunc(UsualKinds(), Kind.Frames), Kind{Protocol: "udp", Streams: 2, PacketSize: 1000},
-		KindOf("requests", record.Load{Protocol: "tcp", Streams: 4}))
+		Kind{Protocol: "udp", Streams: 2, IMIX: true}, KindOf("requests", record.Load{Protocol: "tcp", Streams: 4}))
 	got, err := Loopback(t.Context(), node(t), kinds)
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,9 @@ func TestKindsOfLoads(t *testing.T) {
 	for _, size := range []int{1500, 128, 256, 512, 1024, 1280} {
 		all = append(all, KindOf("iperf3", record.Load{Protocol: "udp", PacketSize: size}))
 	}
+	for _, streams := range []int{1, 3} {
+		all = append(all, KindOf("native", record.Load{Protocol: "udp", Streams: streams, Sizes: mixOf(6)}))
+	}
 	for _, l := range []record.Load{{PacketSize: 46, Streams: 3}, {PacketSize: 1500}, {PacketSize: 46}} {
 		l.Protocol = "udp"
 		all = append(all, KindOf("xdp", l))
@@ -33,7 +36,8 @@ func TestKindsOfLoads(t *testing.T) {
 	flows := func(streams int, size string) Kind {
 		return Kind{Engine: "flows", Protocol: "tcp", Streams: streams, FlowSize: size}
 	}
-	want := []Kind{tcp(1), tcp(4), tcp(64), udp(2, 64), udp(1, 256), udp(1, 1024), udp(1, 1500),
+	mix := Kind{Protocol: "udp", Streams: 3, IMIX: true}
+	want := []Kind{tcp(1), tcp(4), tcp(64), udp(2, 64), udp(1, 256), udp(1, 1024), udp(1, 1500), mix,
 		flows(8, "10000"), flows(64, "10000"), flows(1, "websearch"),
 		{Engine: "requests", Protocol: "tcp", Streams: 1, RequestSize: 100, ResponseSize: 7},
 		{Engine: "xdp", Protocol: "udp", Streams: 3, PacketSize: 46}, {Engine: "xdp", Protocol: "udp", Streams: 1, PacketSize: 1500}}
@@ -44,7 +48,7 @@ func TestKindsOfLoads(t *testing.T) {
 		t.Errorf("of no load: %v", got)
 	}
 	names := []string{"tcp loopback, 1 stream", "tcp loopback, 4 streams", "tcp loopback, 64 streams", "udp loopback, 64-byte packets, 2 streams",
-		"udp loopback, 256-byte packets", "udp loopback, 1024-byte packets", "udp loopback, 1500-byte packets",
+		"udp loopback, 256-byte packets", "udp loopback, 1024-byte packets", "udp loopback, 1500-byte packets", "udp loopback, IMIX packets, 3 streams",
 		"flows loopback, size 10000, 8 streams", "flows loopback, size 10000, 64 streams", "flows loopback, size websearch, 1 stream",
 		"requests loopback, 100 and 7 bytes, 1 stream", "xdp direct, 64-byte frames, 3 streams", "xdp direct, 1518-byte frames"}
 	for i, name := range names {

@@ -44,6 +44,9 @@ func checkIperf3(load record.Load) check.Answer {
 	if load.Verify {
 		return check.Not("iperf3 does not check the content")
 	}
+	if len(load.Sizes) > 0 {
+		return check.Not("packets of several sizes: iperf3 sends one")
+	}
 	if load.Protocol == "udp" && load.PacketSize-packetOverhead(load.IP) < smallestBlock {
 		return check.Not("%d-byte packets: iperf3 needs %d bytes of payload", load.PacketSize, smallestBlock)
 	}

@@ -44,6 +44,12 @@ func newBatch(n, room, control int) *batch {
 // at is the room of the i-th datagram.
 func (b *batch) at(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
 
+// size sets the length of the i-th datagram to be sent, and returns it.
+func (b *batch) size(i, length int) []byte {
+	b.vectors[i].SetLen(length)
+	return b.at(i)[:length]
+}
+
 // address makes the i-th datagram go somewhere, and with a control message;
 // nil is where the socket is connected to, and none.
 func (b *batch) address(i int, to *peer, control []byte) {

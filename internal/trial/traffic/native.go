@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,15 +82,19 @@ func checkLoad(load record.Load) check.Answer {
 
 func checkPacketSize(load record.Load) check.Answer {
 	smallest := packetOverhead(load.IP) + datagramHeader
-	if load.PacketSize < smallest {
+	sizes := load.PacketSizes()
+	if least := slices.Min(sizes); least < smallest {
 		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the smallest are %d bytes",
-			load.PacketSize, load.IP, datagramHeader, smallest)
+			least, load.IP, datagramHeader, smallest)
 	}
 	if load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount {
 		return check.Not("UDP mode %q: want exact or count", load.UDPMode)
 	}
-	if load.PacketSize > 65535 {
-		return check.Not("%d-byte packets: IP allows 65535", load.PacketSize)
+	if largest := slices.Max(sizes); largest > 65535 {
+		return check.Not("%d-byte packets: IP allows 65535", largest)
+	}
+	if len(load.Sizes) > 0 && counts(load) {
+		return check.Not("packets of several sizes are told apart one by one, which count mode does not do")
 	}
 	return check.OK()
 }

@@ -21,12 +21,13 @@ const (
 	maxDebt   = 10 * time.Millisecond
 )
 
-// newPace is for payload bits per second; 0 is flat out.
-func newPace(bps float64, payload int) pace {
+// newPace is for bits per second of packets with so many bytes of payload in
+// the mean; 0 is flat out.
+func newPace(bps, payload float64) pace {
 	if bps <= 0 {
 		return pace{forever: true}
 	}
-	p := pace{perNs: bps / 8 / float64(payload) / 1e9}
+	p := pace{perNs: bps / 8 / payload / 1e9}
 	p.train = min(max(int64(p.perNs*float64(trainTime)), 1), maxTrain)
 	return p
 }

@@ -33,6 +33,7 @@ type udpRelay struct {
 	mu                               sync.Mutex
 	conns                            []*net.UDPConn
 	seen, lost, duplicated, reversed int64
+	seenBytes, lostBytes             int64
 }
 
 func newUDPRelay(t testing.TB, port int) *udpRelay {
@@ -94,9 +95,11 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
+	r.seenBytes += int64(len(b))
 	switch {
 	case r.seen%10 == 0:
 		r.lost++
+		r.lostBytes += int64(len(b))
 		return held
 	case r.seen%21 == 0 && held == nil && !r.loses:
 		return append([]byte(nil), b...)

@@ -38,29 +38,30 @@ func newSequence(numbers int) sequence { return sequence{seen: make([]uint64, nu
 // memoryOf is the share of one of several flows.
 func memoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, leastMemory) }
 
-// see takes note of one arrival.
-func (s *sequence) see(n uint64) {
+// see takes note of one arrival, and says whether it counts as received.
+func (s *sequence) see(n uint64) bool {
 	switch {
 	case n >= s.next:
 		if n-s.next > sequenceLeap {
 			s.strange++
-			return
+			return false
 		}
 		s.lost += int64(n - s.next)
 		s.reach(n / 64)
 		s.next = n + 1
 	case n/64+uint64(len(s.seen)) <= (s.next-1)/64:
 		s.ancient++
-		return
+		return false
 	case s.seen[n/64%uint64(len(s.seen))]&(1<<(n%64)) != 0:
 		s.duplicates++
-		return
+		return false
 	default:
 		s.reordered++
 		s.lost--
 	}
 	s.seen[n/64%uint64(len(s.seen))] |= 1 << (n % 64)
 	s.received++
+	return true
 }
 
 // see32 takes note of an arrival of whose number the last 32 bits are known.

@@ -79,7 +79,7 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, through *door) (*udpFlo
 		u.rcvbuf, u.sndbuf = f.rcvbuf, f.sndbuf
 	}
 	u.flows[i] = f
-	if !f.sends || q.Load.Trains == record.TrainsOff {
+	if !f.sends || q.Load.Trains == record.TrainsOff || len(q.Load.Sizes) > 0 {
 		return f, nil
 	}
 	t, known := u.trains[peer.Addr()]

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -41,17 +42,21 @@ type udpFlow struct {
 	tag     uint32
 	pattern pattern
 	addr    string
-	payload int // bytes of each datagram
-	size    int // IP length
+	payload int // bytes of each datagram, or of the largest
+	size    int // its IP length
+	sizes   sizes
 	train   train
 	rcvbuf  int
 	sndbuf  int
 
 	packets atomic.Int64 // moved in all phases
+	bytes   atomic.Int64
 
 	// Owned by the crew.
 	seq        uint64 // sender: of the next datagram in this phase
 	moved      int64  // receiver: packets before they are made known
+	movedBytes int64
+	arrived    int64 // bytes of the window's, without duplicates
 	sequence   sequence
 	delays     delays
 	unstamped  int64
@@ -71,11 +76,11 @@ type udpFlow struct {
 
 // newUDPFlow makes one end of a flow; fd is -1 where it shares a door.
 func newUDPFlow(fd int, q request, i int, k flowKey, flows int) *udpFlow {
-	size := q.Load.PacketSize
+	size := slices.Max(q.Load.PacketSizes())
 	f := &udpFlow{
 		key: k, index: uint16(i), sends: k.sends(q.Side), verify: q.Load.Verify, count: counts(q.Load),
 		tag: tagHash(q.Load.Tag), pattern: newPattern(q.Load.Tag, i),
-		payload: size - packetOverhead(q.Load.IP), size: size, announced: -1,
+		payload: size - packetOverhead(q.Load.IP), size: size, sizes: sizesOf(q.Load, i), announced: -1,
 		table: record.NewTable("bytes", "packets"),
 	}
 	if !f.sends && !f.count {
@@ -112,8 +117,7 @@ func (f *udpFlow) through() int {
 func (f *udpFlow) unblock(urgency) {}
 
 func (f *udpFlow) sample(at int64, e edge) {
-	n := f.packets.Load()
-	f.table.Append(at, float64(n*int64(f.payload)), float64(n))
+	f.table.Append(at, float64(f.bytes.Load()), float64(f.packets.Load()))
 	if e != noEdge && f.drops != nil {
 		f.dropped[e-startEdge] = f.drops.socketDrops()
 	}
@@ -137,21 +141,19 @@ func (f *udpFlow) received() (bytes, packets int64) {
 	if f.sends {
 		return 0, 0
 	}
-	n := f.packets.Load()
-	return n * int64(f.payload), n
+	return f.bytes.Load(), f.packets.Load()
 }
 
 func (f *udpFlow) report() flowReport {
 	r := flowReport{Sends: f.sends, Addr: f.addr, Table: f.table, Ns: f.till - f.from}
 	if f.sends {
-		r.Sent, r.Bytes, r.Unsent = f.sent, f.sent*int64(f.payload), f.unsent
+		r.Sent, r.Bytes, r.Unsent = f.sent, f.sizes.bytes(uint64(f.sent)), f.unsent
 		return r
 	}
-	r.Verified, r.Corrupt = f.verified, f.corrupt
+	r.Bytes, r.Verified, r.Corrupt = f.arrived, f.verified, f.corrupt
 	if f.count {
 		// What is lost only the sender's count can tell.
 		r.Received, r.Highest, r.Announced = f.sequence.received, f.sequence.received, -1
-		r.Bytes = r.Received * int64(f.payload)
 		return r
 	}
 	r.Announced = f.announced
@@ -170,7 +172,6 @@ func (f *udpFlow) report() flowReport {
 		stamps = "user"
 	}
 	r.Delay = f.delays.variation(stamps)
-	r.Bytes = r.Received * int64(f.payload)
 	return r
 }
 

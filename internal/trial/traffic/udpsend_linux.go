@@ -33,7 +33,7 @@ type udpSource struct {
 // newUDPSource sends flows, which have an equal part of the rate of all.
 func newUDPSource(flows []*udpFlow, q request, all int) *udpSource {
 	return &udpSource{flows: flows, phase: phaseWarmup,
-		pace: newPace(q.Load.RateBps*float64(len(flows))/float64(all), flows[0].payload)}
+		pace: newPace(q.Load.RateBps*float64(len(flows))/float64(all), meanPayload(q.Load))}
 }
 
 func (s *udpSource) name() string { return crewName(s.flows) }
@@ -168,7 +168,7 @@ func (s *udpSource) next() *udpFlow {
 func (s *udpSource) fill(f *udpFlow, n int, seq uint64) {
 	tick := sendTick(time.Now().UnixNano())
 	for i := range n {
-		b := s.batch.at(i)
+		b := s.batch.size(i, f.sizes.of(seq+uint64(i)))
 		binary.BigEndian.PutUint32(b, f.tag)
 		binary.BigEndian.PutUint16(b[4:], f.index)
 		putSequence(b, s.phase, seq+uint64(i), tick)
@@ -185,6 +185,7 @@ func (s *udpSource) emitOf(f *udpFlow, n int) error {
 	s.fill(f, n, f.seq)
 	for i := 0; i < n && !s.phases.stop.Load(); {
 		k, err := s.give(f, i, n)
+		f.bytes.Add(f.sizes.bytes(f.seq+uint64(k)) - f.sizes.bytes(f.seq))
 		f.seq += uint64(k)
 		f.packets.Add(int64(k))
 		s.pace.took(k)
@@ -260,6 +261,7 @@ func (s *udpSource) sayFarewell() error {
 			s.fill(f, 1, uint64(f.sent))
 			if n, err := s.batch.send(f.through(), 0, 1); err == nil {
 				f.packets.Add(int64(n))
+				f.bytes.Add(int64(n * f.sizes.of(uint64(f.sent))))
 			}
 		}
 		sleepUntil(monotonic()+int64(farewell), &s.phases.stop)

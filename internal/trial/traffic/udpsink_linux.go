@@ -172,25 +172,32 @@ func (k *udpSink) enter(n int) {
 		f := k.byFlow[d.flow]
 		k.take(f, i, d, now)
 		if len(k.flows) > 1 {
-			f.packets.Store(f.moved)
+			f.tell()
 		}
 	}
 	if len(k.flows) == 1 {
-		k.flows[0].packets.Store(k.flows[0].moved)
+		k.flows[0].tell()
 	}
+}
+
+// tell makes known what has moved.
+func (f *udpFlow) tell() {
+	f.packets.Store(f.moved)
+	f.bytes.Store(f.movedBytes)
 }
 
 // take enters one datagram, or in count mode a train of them.
 func (k *udpSink) take(f *udpFlow, i int, d datagram, now int64) {
-	length, many := k.batch.length(i), 1
+	length, many, each := k.batch.length(i), 1, f.sizes.of(d.seq)
 	if f.count {
-		many = length / f.payload
+		many = length / each
 	}
-	if many == 0 || length != many*f.payload {
+	if many == 0 || length != many*each {
 		f.wrong++
 		return
 	}
 	f.moved += int64(many)
+	f.movedBytes += int64(length)
 	switch d.phase {
 	case phaseWindow:
 		if f.from == 0 {
@@ -199,9 +206,12 @@ func (k *udpSink) take(f *udpFlow, i int, d datagram, now int64) {
 		f.till = now
 		if f.count {
 			f.sequence.received += int64(many)
+			f.arrived += int64(length)
 			return
 		}
-		f.sequence.see(d.seq)
+		if f.sequence.see(d.seq) {
+			f.arrived += int64(length)
+		}
 		at := k.batch.stamp(i)
 		if at == 0 {
 			f.unstamped++
@@ -215,8 +225,8 @@ func (k *udpSink) take(f *udpFlow, i int, d datagram, now int64) {
 		}
 	}
 	if f.verify {
-		bad := f.pattern.mismatches(k.batch.at(i)[datagramHeader:], datagramPosition(d.phase, d.seq))
+		bad := f.pattern.mismatches(k.batch.at(i)[datagramHeader:length], datagramPosition(d.phase, d.seq))
 		f.corrupt += bad
-		f.verified += int64(f.payload-datagramHeader) - bad
+		f.verified += int64(length-datagramHeader) - bad
 	}
 }

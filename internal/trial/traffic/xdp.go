@@ -50,6 +50,9 @@ func checkFrames(load record.Load) check.Answer {
 	if load.Streams < 1 || load.Streams > bpf.MaxFlows {
 		return check.Not("%d flows each way: want 1 to %d", load.Streams, bpf.MaxFlows)
 	}
+	if len(load.Sizes) > 0 {
+		return check.Not("packets of several sizes: its frames have one")
+	}
 	if least := packetOverhead(load.IP) + bpf.Header; load.PacketSize < least || load.PacketSize > maxFramePacket {
 		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP, least, maxFramePacket)
 	}

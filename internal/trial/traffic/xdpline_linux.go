@@ -75,9 +75,9 @@ type lineSender struct {
 }
 
 func newLineSender(p *xdpPort, flows []*xdpFlow) *lineSender {
-	payload := flows[0].payload
+	payload := float64(flows[0].payload)
 	return &lineSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows, seq: make([]uint32, len(flows)),
-		pace: newPace(p.load.PPS*8*float64(payload), payload), stamp: bpf.StampEvery(p.load.PPS)}
+		pace: newPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
 }
 
 func (s *lineSender) name() string { return "the sender of frames" }

@@ -1,0 +1,128 @@
+package traffic
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// mixLoad is of packets of several sizes.
+func mixLoad(streams int, direction, opener string, ip int, pps float64) record.Load {
+	l := udpLoad(streams, direction, opener, 0, 0)
+	l.IP, l.Sizes = ip, mixOf(ip)
+	l.RateBps = pps * 8 * meanPayload(l)
+	return l
+}
+
+// checkMix: all packets came, and the bytes are those of the flow's first
+// datagrams.
+func checkMix(t *testing.T, f record.Flow, flow int) {
+	t.Helper()
+	p, s := f.Packets, sizesOf(record.Load{IP: 4, Sizes: mixOf(4)}, flow)
+	if strings.Contains(f.Local, "[") {
+		s = sizesOf(record.Load{IP: 6, Sizes: mixOf(6)}, flow)
+	}
+	if p == nil || p.Sent == 0 || p.Sent != p.Received || p.Lost != 0 || p.Size != 0 {
+		t.Fatalf("stream %d %s: accounts %+v, want all sent received, of no one size", f.Stream, f.Direction, p)
+	}
+	if want := s.bytes(uint64(p.Sent)); f.SentBytes != want || f.ReceivedBytes != want {
+		t.Errorf("stream %d %s: %d bytes sent and %d received, want the %d of %d datagrams",
+			f.Stream, f.Direction, f.SentBytes, f.ReceivedBytes, want, p.Sent)
+	}
+}
+
+func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
+	for _, opener := range []string{"near", "far"} {
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			for _, ip := range []int{4, 6} {
+				at := loopback4
+				if ip == 6 {
+					at = loopback6
+				}
+				near, far := ends(t, at)
+				load := mixLoad(2, direction, opener, ip, 5000)
+				got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, f := range got.Flows {
+					checkMix(t, f, i)
+				}
+				mode := got.Details["near.mode"] + got.Details["far.mode"]
+				if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "trains") {
+					t.Errorf("mode %q, want datagrams sent one by one", mode)
+				}
+			}
+		}
+	}
+}
+
+// TestUDPMixManyFlows: through the listener's one port, at a rate of bits that
+// is of the mix.
+func TestUDPMixManyFlows(t *testing.T) {
+	for _, opener := range []string{"near", "far"} {
+		near, far := ends(t, loopback4)
+		load := mixLoad(100, record.Up, opener, 4, 10000)
+		clock := newStopwatch(500 * time.Millisecond)
+		clock.drain = time.Second
+		got, err := Native{}.Offer(t.Context(), near, far, load, clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packets, unsent, bytes int64
+		for i, f := range got.Flows {
+			checkMix(t, f, i)
+			packets, unsent, bytes = packets+f.Packets.Sent, unsent+f.Packets.Unsent, bytes+f.SentBytes
+		}
+		if mean := float64(bytes) / float64(packets); math.Abs(mean/meanPayload(load)-1) > .01 {
+			t.Errorf("%s opens: %v bytes in the mean, want %v", opener, mean, meanPayload(load))
+		}
+		// What a busy machine did not send is counted as unsent.
+		if total := packets + unsent; total < 4500 || total > 6000 {
+			t.Errorf("%s opens: %d packets sent or unsent, want the 5000 that the rate makes", opener, total)
+		}
+	}
+}
+
+func TestUDPMixIsVerified(t *testing.T) {
+	near, far := ends(t, loopback4)
+	load := mixLoad(2, record.Both, "near", 4, 2000)
+	load.Verify = true
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range got.Flows {
+		checkMix(t, f, i)
+		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes-f.Packets.Received*datagramHeader {
+			t.Errorf("stream %d %s: %d bytes verified and %d corrupt of %d", f.Stream, f.Direction, f.Verified, f.Corrupt, f.ReceivedBytes)
+		}
+	}
+}
+
+// TestUDPMixCountsRealBytes: with loss, duplicates and late packets planted,
+// bytes are those that arrived, once each.
+func TestUDPMixCountsRealBytes(t *testing.T) {
+	near, far := ends(t, loopback4)
+	far.Target = relayed
+	load := mixLoad(1, record.Up, "near", 4, 5000)
+	load.Port = freePort(t)
+	relay := newUDPRelay(t, load.Port)
+	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := got.Flows[0]
+	relay.mu.Lock()
+	defer relay.mu.Unlock()
+	p := f.Packets
+	if p.Sent != relay.seen || p.Lost != relay.lost || *p.Duplicates != relay.duplicated || *p.Reordered != relay.reversed || p.Sent != p.Received+p.Lost {
+		t.Errorf("accounts %+v; the relay saw %d, lost %d, doubled %d and held back %d", p, relay.seen, relay.lost, relay.duplicated, relay.reversed)
+	}
+	if f.SentBytes != relay.seenBytes || f.ReceivedBytes != relay.seenBytes-relay.lostBytes || relay.lostBytes == 0 || relay.duplicated == 0 {
+		t.Errorf("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes, f.ReceivedBytes, relay.seenBytes, relay.lostBytes)
+	}
+}
