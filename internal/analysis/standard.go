@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
@@ -129,6 +130,9 @@ func searchNotes(run *record.Run) []string {
 	if m.Search.MaxPPS == 0 {
 		notes = append(notes, "The greatest load is what the tester alone reached without a router, before the run, with packets of the nearest size; with the engine xdp, where that is not known, it is 10 Mpps, more than one core sends.")
 	}
+	if mixed(run) {
+		notes = append(notes, "Packets of IMIX have several sizes: their throughput in bits is that of the mean payload.")
+	}
 	for _, f := range run.Design.Cells {
 		if SearchUnit(f) == record.UnitBits {
 			notes = append(notes, "TCP is paced at the load, in bits of payload per second. Its loss ratio is the share of that rate that did not arrive, and every goal allows it "+unit.Percent(pacedShortfall)+".")
@@ -153,6 +157,11 @@ func searchNotes(run *record.Run) []string {
 		}
 	}
 	return notes
+}
+
+// mixed says that packets of some cell have several sizes.
+func mixed(run *record.Run) bool {
+	return slices.ContainsFunc(run.Design.Cells, func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })
 }
 
 // deviations are those from RFC 2544 that the method has; a strict run has
@@ -192,6 +201,9 @@ func deviations(run *record.Run) []string {
 			add("back-to-back: %d repeats of bursts up to %s, not 50 of 2 s (section 26.4)", t.Repeats, t.Duration)
 		}
 		add("back-to-back: bursts come at the greatest load, in trains; a virtual link has no shortest gap (section 26.4)")
+	}
+	if mixed(run) {
+		add("IMIX: frames of several sizes in turn; RFC 2544 tests one size at a time (section 9)")
 	}
 	if run.Lab == "local" {
 		add("the tester is not a device of its own: it shares the machine with the router (section 6)")

@@ -9,7 +9,7 @@ type Load struct {
 	Streams    int           `json:"streams"`
 	IP         int           `json:"ip"`                     // 4 or 6
 	PacketSize int           `json:"packet_size,omitempty"`  // IP length, UDP and echo
-	Sizes      []int         `json:"packet_sizes,omitempty"` // UDP, in the place of packet_size: IP lengths that each flow repeats in this order, stream n beginning with the n-th
+	Sizes      []int         `json:"packet_sizes,omitempty"` // UDP, in the place of packet_size: IP lengths that each flow repeats in this order, the n-th flow beginning with the n-th
 	RateBps    float64       `json:"rate_bps,omitempty"`     // all streams together, payload bits, in equal shares; 0 = flat out
 	Congestion string        `json:"congestion,omitempty"`   // of each stream; several joined by "+" are taken in turn
 	MSS        int           `json:"mss,omitempty"`

@@ -94,13 +94,7 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 	if err == nil {
 		err = askRates(row, &d.load)
 	}
-	if row.Kind == record.RowVerify {
-		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
-		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
-	}
-	if d.engine == "iperf3" { // which knows whole seconds only
-		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
-	}
+	d.fitTo(row.Kind, m)
 	if err != nil {
 		return demand{}, err
 	}
@@ -108,6 +102,17 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// fitTo makes a verification short, and times those of the engine.
+func (d *demand) fitTo(kind string, m record.Method) {
+	if kind == record.RowVerify {
+		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
+		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
+	}
+	if d.engine == "iperf3" { // which knows whole seconds only
+		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
+	}
 }
 
 // askRates adds the rates that a cell names, and what else is asked of short

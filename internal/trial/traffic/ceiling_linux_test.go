@@ -26,7 +26,7 @@ func TestLoopbackCeilings(t *testing.T) {
 		k := kinds[i]
 		unit := map[string]string{"tcp": "bit/s", "udp": "pps", "flowstcp": "flows/s", "requeststcp": "requests/s"}[k.Engine+k.Protocol]
 		// Far below what any machine does, far above nothing.
-		if c.Unit != unit || c.Value < 1000 || c.Kind != k.String() || c.PacketSize != k.PacketSize || c.Streams != k.Streams ||
+		if c.Unit != unit || c.Value < 1000 || c.Kind != k.String() || c.PacketSize != k.PacketSize || c.IMIX != k.IMIX || c.Streams != k.Streams ||
 			c.Engine != k.Engine || c.FlowSize != k.FlowSize || c.RequestSize != k.RequestSize || c.ResponseSize != k.ResponseSize {
 			t.Errorf("ceiling %+v, want some %s of %v", c, unit, k)
 		}
