@@ -54,7 +54,9 @@ func (e *notFound) Error() string {
 }
 
 // Hint says what to look at.
-func (e *notFound) Hint() string { if e.searched {
+func (e *notFound) Hint() string {
+	if e.searched {
 		return "set method.search.min and method.search.max"
 	}
-	return "the failed trials of that cell say why" }
+	return "the failed trials of that cell say why"
+}
