@@ -26,6 +26,7 @@ type xdpPort struct {
 	sends    bool
 	receives bool
 	core     int   // of the thread that sends live frames
+	ended    int64 // when that thread was through
 	greeters []int // sockets of the flows that are received
 	close1   sync.Once
 
@@ -224,7 +225,9 @@ func (s xdpSender) run(ph *phases) error {
 	if err := pinThread(s.core); err != nil {
 		return err
 	}
-	return s.frames.Send(bpf.Timeline{Begin: ph.Begin, Start: ph.Start, End: ph.End, Stop: ph.senders})
+	err := s.frames.Send(bpf.Timeline{Begin: ph.Begin, Start: ph.Start, End: ph.End, Stop: ph.senders})
+	s.ended = monotonic()
+	return err
 }
 
 // xdpSink waits while the driver counts.
@@ -272,13 +275,15 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// windowEnd is when the sender saw that the window was over; 0 = never.
+// windowEnd is when the sender saw that the window was over.
 func (p *xdpPort) windowEnd() int64 {
 	turned := p.turns()
-	if t := turned[bpf.Cooldown]; t > 0 {
-		return t
+	for _, t := range turned[bpf.Cooldown:] {
+		if t > 0 {
+			return t
+		}
 	}
-	return turned[bpf.Cooldown+1]
+	return p.ended // it was behind with frames of the window until then
 }
 
 // turns are when the sender saw each phase begin; 0 = never. A line's are
@@ -359,7 +364,11 @@ func (f *xdpFlow) report() flowReport {
 		}
 		r.Bytes = r.Sent * int64(f.payload)
 		r.Ns = p.windowEnd() - p.turns()[bpf.Window]
-		r.Unsent = max(0, int64(f.perNs*float64(r.Ns))-r.Sent)
+		due := r.Ns
+		if p.line == nil { // what was due within the window, however late it left
+			due = int64(p.request.Load.Duration)
+		}
+		r.Unsent = max(0, int64(f.perNs*float64(due))-r.Sent)
 		return r
 	}
 	if f.bySocket() {
@@ -382,6 +391,9 @@ func (f *xdpFlow) notes() map[string]int64 {
 	switch {
 	case f.sends:
 		notes["frames_sent"] = f.packets() // in all phases
+		if f.leads && f.perNs > 0 && p.line == nil {
+			notes["late_ns"] = p.last.Late
+		}
 	case f.bySocket():
 		notes["frames_arrived"] = f.packets()
 		notes["stray_packets"] = f.wrong + f.sequence.strange

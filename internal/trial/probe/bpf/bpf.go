@@ -59,6 +59,7 @@ type Timeline struct{ Begin, Start, End, Stop int64 }
 type Sent struct {
 	Flows  [][phases]uint32 // numbers used; they count modulo 2^32
 	Turned [phases + 1]int64
+	Late   int64 // ns, the most that a burst of the window was, of a paced load
 }
 
 // Arrived is what was counted of a flow so far. The counts from Received to

@@ -75,6 +75,8 @@ struct sending {
 	u64 begin, start, end, stop; // ns
 	u64 turned[4];         // when each phase really began
 	u64 next;              // ns, of the next burst
+	u64 soon;              // ns, before which none follows the last
+	u64 late;              // ns, the most that a burst of the window was
 	u32 part;
 	u32 phase, left, until, flow, pad;
 	struct out_flow flows[FLOWS];
@@ -103,29 +105,36 @@ struct map_def arrived SEC("maps") = { BPF_MAP_TYPE_ARRAY, 4, sizeof(struct arri
 struct map_def seen SEC("maps") = { BPF_MAP_TYPE_ARRAY, 4, 8 * SLOTS, 1, 0 };
 struct map_def delays SEC("maps") = { BPF_MAP_TYPE_ARRAY, 4, 8 * (DELAYS + 1), 1, 0 };
 
-// turn decides, at the beginning of a burst, whether one is due.
+// turn decides, at the beginning of a burst, whether one is due. A burst that
+// is late belongs to the phase in which it was due; what a delay held up is
+// made good at no more than twice the rate.
 INLINE int turn(struct sending *s, u64 now)
 {
+	u64 due = now;
 	u32 phase;
 
 	if (now < s->begin)
 		return 0;
-	phase = now < s->start ? WARMUP : now < s->end ? WINDOW : now < s->stop ? COOLDOWN : OVER;
+	if (config.gap | config.gap_part) {
+		u32 part = s->part + config.gap_part;
+
+		if (now < s->next || now < s->soon)
+			return 0;
+		if (now - s->next > config.debt)
+			s->next = now - config.debt;
+		due = s->next;
+		s->next += config.gap + (part < s->part);
+		s->soon = now + config.gap / 2;
+		s->part = part;
+	}
+	phase = now >= s->stop ? OVER : due < s->start ? WARMUP : due < s->end ? WINDOW : COOLDOWN;
 	if (!s->turned[phase])
 		s->turned[phase] = now;
 	s->phase = phase;
 	if (phase == OVER)
 		return 0;
-	if (config.gap | config.gap_part) {
-		u32 part = s->part + config.gap_part;
-
-		if (now < s->next)
-			return 0;
-		if (now - s->next > config.debt)
-			s->next = now - config.debt;
-		s->next += config.gap + (part < s->part);
-		s->part = part;
-	}
+	if (phase == WINDOW && now - due > s->late)
+		s->late = now - due;
 	s->left = config.burst;
 	return 1;
 }

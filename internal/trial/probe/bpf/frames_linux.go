@@ -34,7 +34,7 @@ type sending struct {
 	Head                              [48]byte
 	Begin, Start, End, Stop           uint64
 	Turned                            [phases + 1]int64
-	Next                              uint64
+	Next, Soon, Late                  uint64
 	Part, Phase, Left, Until, Flow, _ uint32
 	Flows                             [MaxFlows]outFlow
 }
@@ -231,7 +231,7 @@ func (f *Frames) Sent() (Sent, error) {
 	if _, err := binary.Decode(b, binary.NativeEndian, &s); err != nil {
 		return Sent{}, err
 	}
-	out := Sent{Turned: s.Turned}
+	out := Sent{Turned: s.Turned, Late: int64(s.Late)}
 	for i := range f.load.Send {
 		out.Flows = append(out.Flows, [phases]uint32(s.Flows[i].Seq[:phases]))
 	}

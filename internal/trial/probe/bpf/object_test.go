@@ -29,7 +29,7 @@ func TestObjectsOfBothByteOrders(t *testing.T) {
 			got[name] = m.Value
 		}
 		// The sizes of the structures that frames_linux.go mirrors.
-		want := map[string]uint32{".rodata": 80, ".bss": 144 + 32*MaxFlows, "port": 4, "arrived": 104, "seen": 8 * 4096, "delays": 8 * (delayBuckets + 1)}
+		want := map[string]uint32{".rodata": 80, ".bss": 160 + 32*MaxFlows, "port": 4, "arrived": 104, "seen": 8 * 4096, "delays": 8 * (delayBuckets + 1)}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: sizes of maps (-want +got):\n%s", name, diff)
 		}
@@ -136,11 +136,11 @@ func TestPace(t *testing.T) {
 		want pace
 	}{
 		{0, pace{burst: 61, stamp: 61, batch: 64}},
-		{1000, pace{gap: 1e6, debt: 1e6, burst: 1, stamp: 1, batch: 1}},
-		{100_000, pace{gap: 10_000, debt: 1e6, burst: 1, stamp: 1, batch: 1}},
-		{300_000, pace{gap: 10_000, debt: 1e6, burst: 3, stamp: 61, batch: 3}},
-		{1e6, pace{gap: 8000, debt: 1e6, burst: 8, stamp: 61, batch: 8}},
-		{3e6, pace{gap: 2666, part: 0xAAAAAA00, debt: 1e6, burst: 8, stamp: 61, batch: 8}},
+		{1000, pace{gap: 1e6, debt: 15e6, burst: 1, stamp: 1, batch: 1}},
+		{100_000, pace{gap: 10_000, debt: 15e6, burst: 1, stamp: 1, batch: 1}},
+		{300_000, pace{gap: 10_000, debt: 15e6, burst: 3, stamp: 61, batch: 3}},
+		{1e6, pace{gap: 8000, debt: 15e6, burst: 8, stamp: 61, batch: 8}},
+		{3e6, pace{gap: 2666, part: 0xAAAAAA00, debt: 15e6, burst: 8, stamp: 61, batch: 8}},
 	}
 	for _, tt := range tests {
 		got := paceOf(tt.pps)

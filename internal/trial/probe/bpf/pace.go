@@ -8,7 +8,7 @@ const (
 	burstRate  = 100_000 // per second: below, each frame is due by itself
 	stampEvery = 61      // a prime, so that every place in a burst and every flow has its turn
 	stampRate  = 100_000 // below, every frame has its time
-	maxDebt    = 1_000_000
+	maxDebt    = 15_000_000
 	flatBatch  = 64
 )
 
