@@ -74,8 +74,8 @@ func TestProbeJSON(t *testing.T) {
 		t.Fatalf("exit code: got %d, want 0: %s", code, talk.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := `{"format":"chokepoint-probe/1"}`; lines[0] != want {
-		t.Errorf("first line: got %s, want %s", lines[0], want)
+	if want := `{"format":"chokepoint-probe/1","at_ns":`; !strings.HasPrefix(lines[0], want) || !strings.Contains(lines[0], `,"realtime_ns":`) {
+		t.Errorf("first line: got %s, want %s…, and the wall clock", lines[0], want)
 	}
 	var idle []float64
 	for _, line := range lines[1:] {

@@ -130,6 +130,7 @@ func newRoot(p *program) *cobra.Command {
 var commands = []func(*program) *cobra.Command{
 	newCompareCommand,
 	newLimitsCommand,
+	newImportCommand,
 	newListCommand,
 	newPlanCommand,
 	newReportCommand,

@@ -6,19 +6,33 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // TestMain lets the test binary be the command itself: a script that runs
 // chokepoint executes this binary again under that name.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"chokepoint": main})
+	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer})
+}
+
+// printer does what chokepoint-agent probe --json --interval 100ms does, which
+// is another program: until it is interrupted it prints what it sees.
+func printer() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer release()
+	if err := probe.Print(ctx, os.Stdout, node.Probes(), probe.Root{}, 100*time.Millisecond, 0); err != nil {
+		os.Exit(codeError)
+	}
 }
 
 func TestScripts(t *testing.T) {

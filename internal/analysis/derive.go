@@ -12,6 +12,7 @@ import (
 // observing cost, and the summary. Nothing derived is ever stored, so an old
 // run gains what a newer version knows to compute.
 func Derive(run record.Run, trials []record.Trial) *Document {
+	trials = withImports(&run, trials)
 	all := judge(&run, trials)
 	cells := groups(&run, all)
 	noteMissing(&run, cells)
@@ -32,7 +33,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	d := &Document{
 		Format:      record.Format,
 		Run:         head(&run),
-		Environment: orEmpty(run.Environments),
+		Environment: orEmpty(merged(run.Environments)),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),
 		Skipped:     skippedCells(&run, all),

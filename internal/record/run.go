@@ -44,6 +44,22 @@ type Run struct {
 	Metrics      []Metric      `json:"metrics"`
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
+	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts
+}
+
+// Import is what a node that nothing of the run reached saw by itself while
+// the run went on, added to the run afterwards.
+type Import struct {
+	Node string `json:"node"`
+	File string `json:"file"` // its name
+	// Offset is the node's clock minus the controller's, within ±Bound, and
+	// Match how well the bytes that the node counted then agree with those of
+	// the run's traffic: their correlation, at most 1.
+	Offset  int64     `json:"offset_ns"`
+	Bound   int64     `json:"bound_ns"`
+	Match   float64   `json:"match"`
+	Samples []Samples `json:"samples"` // times: the controller's clock
+	Log     []LogLine `json:"log,omitempty"`
 }
 
 // DiskImage is a disk image of the user's that the routers of a lab boot, and

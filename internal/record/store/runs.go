@@ -28,6 +28,7 @@ type Note struct {
 	Ceilings     []record.Ceiling     `json:"ceilings,omitempty"`
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
 	Metrics      []record.Metric      `json:"metrics,omitempty"`
+	Imports      []record.Import      `json:"imports,omitempty"`
 }
 
 // DuplicateError says that the same run or trial is already stored.
@@ -199,6 +200,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		run.Ceilings = append(run.Ceilings, n.Ceilings...)
 		run.Topologies = append(run.Topologies, n.Topologies...)
 		run.Metrics = append(run.Metrics, n.Metrics...)
+		run.Imports = append(run.Imports, n.Imports...)
 	}
 	return s.withEnd(ctx, run)
 }

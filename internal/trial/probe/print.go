@@ -16,7 +16,8 @@ import (
 const printFormat = "chokepoint-probe/1"
 
 // Print samples the probes every interval, count times or, with 0, until ctx
-// ends, and writes line-delimited JSON. The first line is {"format"}; each
+// ends, and writes line-delimited JSON. The first line is {"format", "at_ns",
+// "realtime_ns"}, the latter by the machine's wall clock; each
 // further one is a sample {"at_ns", "probe", "scope", "values"}, with null for
 // a value that is not there now, or {"at_ns", "probe", "scope",
 // "unavailable"}, once per probe that this machine lacks.
@@ -30,7 +31,9 @@ func Print(ctx context.Context, w io.Writer, list []Probe, _ Root, every time.Du
 			s.sampler.Close()
 		}
 	}()
-	b := append([]byte(nil), `{"format":"`+printFormat+"\"}\n"...)
+	b := append([]byte(nil), `{"format":"`+printFormat+`","at_ns":`...)
+	b = append(strconv.AppendInt(b, host.Monotonic(), 10), `,"realtime_ns":`...)
+	b = append(strconv.AppendInt(b, time.Now().UnixNano(), 10), "}\n"...)
 	for _, p := range list {
 		s := &source{probe: p}
 		sampler, err := p.Open(ctx, host.Local())

@@ -1,0 +1,144 @@
+package analysis
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// alignRun is a run of trials of some lengths, 100 ms of pause between them
+// and more now and then, each with a rate of its own.
+func alignRun(rng *rand.Rand, n int, alike bool) []record.Trial {
+	var trials []record.Trial
+	at := int64(5e9)
+	for range n {
+		long, rate, pause := int64(2e9), 1.0, int64(1e9)
+		if !alike {
+			long, rate, pause = int64(2e9)+rng.Int64N(2e9), 0.3+rng.Float64(), int64(1e9)+rng.Int64N(1e9)
+		}
+		f := record.Flow{Received: record.NewTable("bytes", "packets")}
+		for k := int64(0); k <= long; k += 1e8 {
+			f.Received.Append(at+k, rate*float64(k)/10, 0)
+		}
+		trials = append(trials, record.Trial{Origin: at, Ended: at + long, Traffic: &record.Traffic{Flows: []record.Flow{f}}})
+		at += long + pause
+	}
+	return trials
+}
+
+// watchOf is what a machine between saw of a run, by a clock that is offset
+// ahead, with headers, others' traffic and samples that come a little late.
+func watchOf(rng *rand.Rand, trials []record.Trial, offset, interval, from, to int64) *record.Table {
+	c := carriedBy(trials)
+	t := record.NewTable("lan/rx_bytes", "lan/tx_bytes", "lo/rx_bytes", "late/rx_bytes")
+	others := 0.0
+	for at := from; at <= to; at += interval {
+		seen := at + rng.Int64N(interval/20)
+		others += rng.Float64() * 1e6
+		late := math.NaN()
+		if at > from+5*interval {
+			late = others
+		}
+		t.Append(seen+offset, 1.05*c.at(seen)+others, 0, 1e9*rng.Float64(), late)
+	}
+	return t
+}
+
+func TestAlignByTraffic(t *testing.T) {
+	for _, test := range []struct {
+		interval, offset, from, to int64
+	}{
+		{1e9, 7e18 / 2, 0, 60e9},
+		{1e8, -3e9, 0, 60e9},
+		{1e8, 123456789, 12e9, 40e9}, // a part of the run
+		{1e9, 5e12, -2000e9, 4000e9}, // much more
+		{2e9, 0, 0, 70e9},
+	} {
+		for seed := range uint64(5) {
+			rng := rand.New(rand.NewPCG(seed, uint64(test.interval)))
+			trials := alignRun(rng, 12, false)
+			got, err := AlignByTraffic(trials, watchOf(rng, trials, test.offset, test.interval, test.from, test.to), 0)
+			if err != nil {
+				t.Errorf("every %d ns, offset %d, seed %d: %v", test.interval, test.offset, seed, err)
+				continue
+			}
+			if off := got.Offset - test.offset; off > got.Bound || -off > got.Bound || got.Bound > test.interval {
+				t.Errorf("every %d ns, seed %d: got an error of the offset of %d within %d, match %v", test.interval, seed, off, got.Bound, got.Match)
+			}
+		}
+	}
+}
+
+func TestAlignAmbiguous(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	trials := alignRun(rng, 12, true)
+	part := watchOf(rng, trials, 1e15, 1e8, 13e9, 25e9) // four of twelve trials that are alike
+	_, err := AlignByTraffic(trials, part, 0)
+	if none := (&NoMatchError{}); !errors.As(err, &none) || !none.Many || none.Hint() == "" {
+		t.Errorf("got error %v, want one that says that it fits at several times", err)
+	}
+	got, err := AlignByTraffic(trials, part, 1e15+5e8)
+	if off := got.Offset - 1e15; err != nil || off > got.Bound || -off > got.Bound {
+		t.Errorf("with wall clocks that are half a second apart: got an error of %d, %v", off, err)
+	}
+	if _, err := AlignByTraffic(trials, part, 1); err == nil {
+		t.Error("with a wall clock that is days off: got no error")
+	}
+}
+
+func TestAlignNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	trials := alignRun(rng, 8, false)
+	other := record.NewTable("lan/rx_bytes")
+	sum := 0.0
+	for i := range 300 {
+		sum += rng.Float64() * 1e8
+		other.Append(int64(i)*1e9, sum)
+	}
+	for name, table := range map[string]*record.Table{
+		"others' traffic": other, "nothing": nil, "two samples": watchOf(rng, trials, 0, 1e9, 0, 1e9),
+		"a machine at rest": watchOf(rng, trials, 0, 1e8, 100e9, 160e9),
+	} {
+		if got, err := AlignByTraffic(trials, table, 0); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, got)
+		}
+	}
+	if _, err := AlignByTraffic(nil, other, 0); err == nil {
+		t.Error("without trials: got no error")
+	}
+}
+
+// An import reaches the trials that it covers, and changes no others.
+func TestWithImports(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	trials := alignRun(rng, 3, false)
+	for i := range trials {
+		trials[i].Nodes = map[string]record.NodeData{"router": {Samples: []record.Samples{{Probe: "all", Unavailable: "not watched"}}}}
+	}
+	table := record.NewTable("cpu0/idle_ns")
+	for at := int64(0); at < trials[1].Ended-1e9; at += 1e8 {
+		table.Append(at, float64(at))
+	}
+	run := &record.Run{Imports: []record.Import{{Node: "router", Samples: []record.Samples{{Probe: "cpu", Table: table}},
+		Log: []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}}}}}
+	got := withImports(run, trials)
+	for i, want := range []string{"", "", "not watched"} {
+		samples, why := samplesOf(got[i].Nodes["router"], "cpu")
+		if why != want || (samples == nil) != (want != "") {
+			t.Errorf("trial "+strconv.Itoa(i)+": got samples %v, %q, want %q", samples, why, want)
+		}
+		if samples != nil && (samples.T[0] > trials[i].Origin || len(samples.T) > 50) {
+			t.Errorf("trial %d: got %d samples from %d on, want those of the trial", i, len(samples.T), samples.T[0])
+		}
+	}
+	if n := len(got[0].Nodes["router"].Log); n != 1 {
+		t.Errorf("got %d lines of the log in the first trial, want 1", n)
+	}
+	if _, why := samplesOf(trials[0].Nodes["router"], "cpu"); why != "not watched" {
+		t.Errorf("the stored trial was changed: %q", why)
+	}
+}

@@ -1,0 +1,167 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Printed is what Print wrote on a machine, read again.
+type Printed struct {
+	At       int64            // of the first line, CLOCK_MONOTONIC of the machine
+	Realtime int64            // its wall clock then, Unix time in ns; 0 = not told
+	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
+	Log      []record.LogLine
+	Cut      bool // the last line is incomplete, and was left out
+}
+
+// LineError says which line of a text is wrong.
+type LineError struct {
+	Line int
+	Why  string
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Why) }
+
+// Limits of what is read, so that a file that is not ours exhausts nothing.
+const (
+	mostLine   = 4 << 20
+	mostValues = 1 << 26 // of all tables, those absent included
+)
+
+// ReadPrinted reads what Print wrote. Columns that some samples lack have no
+// value there. An error is a *LineError, or the reader's.
+func ReadPrinted(r io.Reader) (*Printed, error) {
+	in := bufio.NewScanner(r)
+	in.Buffer(make([]byte, 0, 64<<10), mostLine)
+	cut := false
+	in.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n, token, err := bufio.ScanLines(data, atEOF)
+		cut = atEOF && n == len(data) && n > 0 && data[n-1] != '\n'
+		return n, token, err
+	})
+	p := &printing{index: map[string]int{}}
+	for number := 1; in.Scan(); number++ {
+		line := bytes.TrimSpace(in.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		err := p.line(number == 1, line)
+		switch {
+		case err != nil && cut && number > 1:
+			p.out.Cut = true
+		case err != nil:
+			return nil, &LineError{number, err.Error()}
+		}
+	}
+	switch err := in.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, &LineError{1 + p.lines, "it is too long"}
+	case err != nil:
+		return nil, err
+	case p.lines == 0:
+		return nil, &LineError{1, "there is nothing"}
+	}
+	return &p.out, nil
+}
+
+// printing is the reading of a text.
+type printing struct {
+	out    Printed
+	lines  int
+	index  map[string]int // of each probe, in out.Samples
+	column []map[string]int
+	values int
+}
+
+// printedLine is any of Print's lines.
+type printedLine struct {
+	Format      string              `json:"format"`
+	Realtime    int64               `json:"realtime_ns"`
+	At          int64               `json:"at_ns"`
+	Probe       string              `json:"probe"`
+	Scope       string              `json:"scope"`
+	Values      map[string]*float64 `json:"values"`
+	Unavailable string              `json:"unavailable"`
+	Log         []record.LogLine    `json:"log"`
+}
+
+func (p *printing) line(first bool, text []byte) error {
+	var l printedLine
+	if err := json.Unmarshal(text, &l); err != nil {
+		return fmt.Errorf("not what chokepoint-agent probe --json prints: %w", err)
+	}
+	p.lines++
+	if first {
+		if l.Format != printFormat {
+			return fmt.Errorf("its format is %q, want %s, which chokepoint-agent probe --json prints", l.Format, printFormat)
+		}
+		p.out.At, p.out.Realtime = l.At, l.Realtime
+		return nil
+	}
+	if l.Probe == "" || l.Scope == "" || (l.Values == nil) == (l.Unavailable == "") {
+		return errors.New("no sample of a probe")
+	}
+	p.out.Log = append(p.out.Log, l.Log...)
+	i, known := p.index[l.Probe]
+	if !known {
+		i = len(p.out.Samples)
+		p.index[l.Probe] = i
+		p.out.Samples = append(p.out.Samples, record.Samples{Probe: l.Probe, Scope: l.Scope})
+		p.column = append(p.column, map[string]int{})
+	}
+	s := &p.out.Samples[i]
+	if l.Values == nil {
+		if s.Table == nil {
+			s.Unavailable = l.Unavailable
+		}
+		return nil
+	}
+	return p.sample(s, p.column[i], l)
+}
+
+// sample appends a line to the table of a probe.
+func (p *printing) sample(s *record.Samples, columns map[string]int, l printedLine) error {
+	if s.Table == nil {
+		s.Table, s.Unavailable = record.NewTable(), ""
+	}
+	t := s.Table
+	if n := len(t.T); n > 0 && l.At < t.T[n-1] {
+		return fmt.Errorf("the samples of %s go back in time", l.Probe)
+	}
+	for name := range l.Values {
+		if _, ok := columns[name]; ok {
+			continue
+		}
+		columns[name] = len(t.Names)
+		t.Names = append(t.Names, name)
+		t.V = append(t.V, none(len(t.T)))
+		p.values += len(t.T)
+	}
+	if p.values += len(t.Names); p.values > mostValues {
+		return fmt.Errorf("more than %d values", mostValues)
+	}
+	t.T = append(t.T, l.At)
+	for i, name := range t.Names {
+		v := math.NaN()
+		if x := l.Values[name]; x != nil {
+			v = *x
+		}
+		t.V[i] = append(t.V[i], v)
+	}
+	return nil
+}
+
+func none(n int) []float64 {
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = math.NaN()
+	}
+	return v
+}

@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// What Print writes of this machine is read back as it was sampled.
+func TestReadPrintedOfThisMachine(t *testing.T) {
+	var b strings.Builder
+	list := []Probe{cpu(Root{}), netdev(Root{})}
+	if err := Print(t.Context(), &b, list, Root{}, 20*time.Millisecond, 4); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadPrinted(strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.At <= 0 || got.Realtime <= 0 || got.Cut || len(got.Samples) != 2 {
+		t.Fatalf("got %+v, want both clocks and two probes", got)
+	}
+	for i, s := range got.Samples {
+		if s.Probe != list[i].Name() || s.Scope != Scope(list[i]) || len(s.Table.T) != 4 || s.Table.T[0] < got.At {
+			t.Errorf("got %s of %s with times %v after %d, want four samples of %s", s.Probe, s.Scope, s.Table.T, got.At, list[i].Name())
+		}
+	}
+	if v := got.Samples[0].Table.Column("cpu0/idle_ns"); len(v) != 4 || v[3] < v[0] {
+		t.Errorf("cpu0/idle_ns: got %v, want a counter", v)
+	}
+}
+
+const printedHead = `{"format":"chokepoint-probe/1","at_ns":5,"realtime_ns":1700000000000000000}` + "\n"
+
+func TestReadPrinted(t *testing.T) {
+	nan := math.NaN()
+	text := printedHead + `{"at_ns":10,"probe":"cpu","scope":"host","values":{"cpu0/idle_ns":1}}
+{"at_ns":11,"probe":"wireguard","scope":"node","unavailable":"no such device"}
+{"at_ns":12,"probe":"kernellog","scope":"host","values":{"lines":1},"log":[{"at_ns":9,"severity":4,"text":"link down"}]}
+
+{"at_ns":20,"probe":"cpu","scope":"host","values":{"cpu1/idle_ns":7,"cpu0/idle_ns":null}}
+{"at_ns":21,"probe":"wireguard","scope":"node","values":{"peers":0}}
+{"at_ns":30,"probe":"cpu","scope":"host","val`
+	got, err := ReadPrinted(strings.NewReader(text))
+	want := &Printed{At: 5, Realtime: 17e17, Cut: true,
+		Log: []record.LogLine{{At: 9, Severity: 4, Text: "link down"}},
+		Samples: []record.Samples{
+			{Probe: "cpu", Scope: "host", Table: &record.Table{Names: []string{"cpu0/idle_ns", "cpu1/idle_ns"}, T: []int64{10, 20}, V: [][]float64{{1, nan}, {nan, 7}}}},
+			{Probe: "wireguard", Scope: "node", Table: &record.Table{Names: []string{"peers"}, T: []int64{21}, V: [][]float64{{0}}}},
+			{Probe: "kernellog", Scope: "host", Table: &record.Table{Names: []string{"lines"}, T: []int64{12}, V: [][]float64{{1}}}},
+		}}
+	if d := cmp.Diff(got, want, cmpopts.EquateNaNs()); d != "" || err != nil {
+		t.Errorf("got error %v and (-got +want):\n%s", err, d)
+	}
+}
+
+func TestReadPrintedRefuses(t *testing.T) {
+	sample := `{"at_ns":10,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n"
+	for name, test := range map[string]struct {
+		text string
+		line int
+	}{
+		"nothing":             {"", 1},
+		"an empty line":       {"\n\n", 1},
+		"something else":      {"PING 1.2.3.4\n", 1},
+		"another format":      {`{"format":"chokepoint-probe/9"}` + "\n", 1},
+		"a cut first line":    {`{"format":"chokepoint-pro`, 1},
+		"no first line":       {sample + sample, 1},
+		"garbage":             {printedHead + sample + "xx\n" + sample, 3},
+		"no probe":            {printedHead + `{"at_ns":1,"scope":"host","values":{}}` + "\n", 2},
+		"neither":             {printedHead + `{"at_ns":1,"probe":"cpu","scope":"host"}` + "\n", 2},
+		"time that goes back": {printedHead + sample + `{"at_ns":9,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n", 3},
+		"a line without end":  {printedHead + strings.Repeat("x", mostLine+1), 2},
+	} {
+		got, err := ReadPrinted(strings.NewReader(test.text))
+		wrong := (*LineError)(nil)
+		if got != nil || !errors.As(err, &wrong) || wrong.Line != test.line {
+			t.Errorf("%s: got %+v, %v, want an error of line %d", name, got, err, test.line)
+		}
+	}
+}
+
+func FuzzReadPrinted(f *testing.F) {
+	f.Add([]byte(printedHead + `{"at_ns":10,"probe":"cpu","scope":"host","values":{"cpu0/idle_ns":1,"x":null},"log":[]}` + "\n"))
+	f.Add([]byte(printedHead + `{"at_ns":10,"probe":"cpu","scope":"host","unavailable":"x"}` + "\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := ReadPrinted(strings.NewReader(string(b)))
+		if (err != nil) != (got == nil) {
+			t.Fatalf("got %v with error %v", got, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, s := range got.Samples {
+			if s.Table == nil {
+				continue
+			}
+			if _, err := s.Table.MarshalBinary(); err != nil || len(s.Table.V) != len(s.Table.Names) {
+				t.Errorf("%s: %d columns of %d names, %v", s.Probe, len(s.Table.V), len(s.Table.Names), err)
+			}
+		}
+	})
+}
