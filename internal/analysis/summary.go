@@ -47,6 +47,10 @@ func caveats(run *record.Run, d *Document) []record.Caveat {
 	for _, c := range run.Design.Cuts {
 		out = append(out, record.Caveat{Kind: "cut", Text: c})
 	}
+	if isPair(run) && len(run.Imports) == 0 {
+		add("router-unwatched", "what the router did, its processor, queues and drops, is missing: "+
+			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import adds that to the run")
+	}
 	if run.LabNote != "" {
 		add("lab-note", run.LabNote)
 	}

@@ -78,9 +78,8 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	}
 	l := &Lab{ID: o.ID, Kind: KindPair, Topology: t, parts: o.Parts, plan: addressPlan{t},
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}, pair: &pairing{stop: func() {}}}
-	l.Note = "two machines and what lies between them, which is neither seen nor changed: its processor, queues and drops " +
-		"are missing here, and chokepoint-agent probe shows them on a router that has room for it; packets are those of " +
-		"the machines' own network cards"
+	l.Note = "two machines and what lies between them, which is not changed; packets are those of the machines' " +
+		"own network cards"
 	l.dial = func(ctx context.Context, name string) (*Node, error) {
 		switch name {
 		case t.Near:

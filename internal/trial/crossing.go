@@ -251,7 +251,7 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 // between describes what lies between two machines, as far as it shows.
 func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
 	e := record.Environment{Node: name, Facts: map[string]string{}, Missing: map[string]string{
-		"all else": "nothing of chokepoint runs there; chokepoint-agent probe and environment show it on a router that has room for it"}}
+		"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and chokepoint import adds that"}}
 	if l.Stranger() {
 		return e, nil
 	}

@@ -36,7 +36,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 		if n.Agent == nil {
 			w.missing[name] = "the node has no agent"
 			if l.TwoMachines() {
-				w.missing[name] = "nothing of chokepoint runs on it; chokepoint-agent probe shows what its kernel sees"
+				w.missing[name] = "nothing of chokepoint runs on it; what chokepoint-agent probe sees there, chokepoint import adds"
 			}
 			continue
 		}
