@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 func readSearch(t *testing.T, search string, sets ...string) (*plan.Plan, error) {
@@ -66,6 +67,13 @@ func TestRFC2544TakesMinutesAndStrictHours(t *testing.T) {
 	p, err := plan.ReadBuiltIn("rfc2544", words(), nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	var want []string
+	for _, size := range []string{"64", "128", "256", "512", "1024", "1280", "1518"} { // RFC 2544, section 9.1
+		want = append(want, "frame_size="+size)
+	}
+	if diff := cmp.Diff(want, pick(p.Cells(), "frame_size")); diff != "" {
+		t.Errorf("sizes (-want +got):\n%s", diff)
 	}
 	if got := p.Estimate(400 * time.Millisecond); got < 5*time.Minute || got > 15*time.Minute {
 		t.Errorf("shortened: got %s, want about ten minutes", got)

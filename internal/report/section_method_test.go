@@ -1,0 +1,28 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestIMIXIsNamedAndExplained: where a cell has it, and nowhere else.
+func TestIMIXIsNamedAndExplained(t *testing.T) {
+	d := sampleDocument()
+	if got := levelWords("packet_size", record.IMIX) + ", " + levelWords("frame_size", record.IMIX); got != "IMIX packets, IMIX frames" {
+		t.Errorf("levels: got %q", got)
+	}
+	const words = "of each twelve Ethernet frames"
+	if page, err := HTML(d); err != nil || strings.Contains(string(page), words) {
+		t.Errorf("a run without IMIX: got %v, or a page that explains it", err)
+	}
+	d.Cells[0].Factors["packet_size"] = record.IMIX
+	page, err := HTML(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), words) {
+		t.Errorf("a run with IMIX: the page lacks %q", words)
+	}
+}
