@@ -2,10 +2,12 @@ package traffic
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -44,5 +46,17 @@ func TestFlowsBeginAtDifferentSizes(t *testing.T) {
 	}
 	if got, want := meanPayload(load), float64(100+1500+60)/3-28; got != want {
 		t.Errorf("mean payload %v, want %v", got, want)
+	}
+}
+
+func TestOnlyTheNativeEngineMixesSizes(t *testing.T) {
+	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4, Sizes: mixOf(4)}
+	if a := checkLoad(load); a.State != check.Yes {
+		t.Errorf("native: got %+v, want yes", a)
+	}
+	for name, a := range map[string]check.Answer{"iperf3": checkIperf3(load), "xdp": checkFrames(load)} {
+		if a.State != check.No || !strings.Contains(a.Reason, "several sizes") {
+			t.Errorf("%s: got %+v, want a no that says why", name, a)
+		}
 	}
 }
