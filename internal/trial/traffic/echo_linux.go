@@ -122,7 +122,6 @@ type echoer struct {
 
 func (e *echoer) run() {
 	e.tids[0].Store(int64(ownThread()))
-	e.scheduling = raise()
 	for !e.stop.Load() {
 		n, control, err := e.receive(0)
 		if err != nil {
@@ -134,6 +133,10 @@ func (e *echoer) run() {
 		}
 		switch d.phase {
 		case phaseHello:
+			if !e.greeted.Load() { // before, strangers could have a realtime thread at work
+				e.settleOn()
+				e.scheduling = raise()
+			}
 			e.buffer[6] = byte(phaseWelcome)
 			if e.reply(e.buffer[:n]) == nil {
 				e.greeted.Store(true)

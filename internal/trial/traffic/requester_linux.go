@@ -170,9 +170,10 @@ type porch struct {
 	number int // that a foreign connection gives itself
 	guests sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	over  bool
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+	waiting crowd // those of them that have shown nothing yet
+	over    bool
 }
 
 // openPorch listens where the flows were accepted.
@@ -184,7 +185,7 @@ func openPorch(ctx context.Context, q request, port, number int) (*porch, error)
 	if err != nil {
 		return nil, fmt.Errorf("listen for requests on %v: %w", at, cause(err))
 	}
-	p := &porch{door: door, tag: q.Load.Tag, number: number, conns: map[net.Conn]bool{}}
+	p := &porch{door: door, tag: q.Load.Tag, number: number, conns: map[net.Conn]bool{}, waiting: crowd{most: 2 * mostForeign}}
 	p.guests.Go(p.receive)
 	return p, nil
 }
@@ -196,17 +197,19 @@ func (p *porch) receive() {
 			return
 		}
 		p.mu.Lock()
-		if p.over || len(p.conns) >= 2*mostForeign {
+		if p.over {
 			p.mu.Unlock()
 			c.Close()
 			continue
 		}
 		p.conns[c] = true
+		p.waiting.enter(c)
 		p.mu.Unlock()
 		p.guests.Go(func() {
 			p.serve(c)
 			p.mu.Lock()
 			defer p.mu.Unlock()
+			p.waiting.leave(c)
 			delete(p.conns, c)
 		})
 	}
@@ -222,6 +225,9 @@ func (p *porch) serve(c net.Conn) {
 	if i, known := readPreamble(b, p.tag, p.number+1); !known || i != p.number {
 		return
 	}
+	p.mu.Lock()
+	p.waiting.leave(c)
+	p.mu.Unlock()
 	if _, err := c.Write(welcome(p.tag)); err != nil {
 		return
 	}

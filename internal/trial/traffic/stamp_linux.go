@@ -64,6 +64,12 @@ func (s *stampedSocket) reply(b []byte) error {
 	return nil
 }
 
+// settleOn has the kernel drop what others send from now on than whom the last
+// datagram came from. Where it does not, the tag tells.
+func (s *stampedSocket) settleOn() {
+	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
+}
+
 // stamps is what control messages tell.
 type stamps struct {
 	at  int64  // CLOCK_REALTIME; 0 = none

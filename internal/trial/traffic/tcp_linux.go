@@ -192,7 +192,7 @@ func acceptFlows(ctx context.Context, q request, n int, listening func(port int)
 		closeDoors(doors)
 		return nil, err
 	}
-	h := hall{tag: q.Load.Tag, waiting: map[net.Conn]bool{}, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
+	h := hall{tag: q.Load.Tag, waiting: crowd{most: n + maxStrangers}, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
 	var guests sync.WaitGroup
 	for _, ln := range doors {
 		guests.Go(func() { h.receive(ln, &guests) })
@@ -240,7 +240,7 @@ type hall struct {
 	full chan struct{} // closed when nobody is missing
 
 	mu      sync.Mutex
-	waiting map[net.Conn]bool // not yet recognised
+	waiting crowd // not yet recognised
 	conns   []*net.TCPConn
 	missing int
 	over    bool
@@ -253,19 +253,14 @@ func (h *hall) receive(ln net.Listener, guests *sync.WaitGroup) {
 			return
 		}
 		h.mu.Lock()
-		over, room := h.over, len(h.waiting) < len(h.conns)+maxStrangers
-		if room && !over {
-			h.waiting[c] = true
+		over := h.over
+		if !over {
+			h.waiting.enter(c)
 		}
 		h.mu.Unlock()
-		if over || !room {
-			c.Close()
-		}
 		if over {
+			c.Close()
 			return
-		}
-		if !room {
-			continue
 		}
 		guests.Go(func() { h.greet(c.(*net.TCPConn)) })
 	}
@@ -280,7 +275,7 @@ func (h *hall) greet(c *net.TCPConn) {
 		c.Close()
 	}
 	h.mu.Lock()
-	delete(h.waiting, c)
+	h.waiting.leave(c)
 	h.mu.Unlock()
 }
 
@@ -294,7 +289,7 @@ func (h *hall) admit(i int, c *net.TCPConn) bool {
 		return false
 	}
 	c.SetDeadline(time.Time{})
-	delete(h.waiting, c)
+	h.waiting.leave(c)
 	h.conns[i] = c
 	if h.missing--; h.missing == 0 {
 		close(h.full)
@@ -307,7 +302,7 @@ func (h *hall) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-	for c := range h.waiting {
+	for _, c := range h.waiting.conns {
 		c.Close()
 	}
 }
