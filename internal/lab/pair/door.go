@@ -18,11 +18,14 @@ import (
 )
 
 // Bounds of what strangers can take: so many may be proving who they are at
-// once, in all and from one address, and so long.
+// once, in all and from one address, and so long. Whoever failed keeps the place
+// for a while, so that one who tries again and again costs no processor that a
+// run has need of.
 const (
 	maxGuests     = 64
 	maxGuestsEach = 8
 	proveTime     = 5 * time.Second
+	restTime      = 100 * time.Millisecond
 )
 
 const forEver = 100 * 365 * 24 * time.Hour
@@ -93,18 +96,26 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 			stop := context.AfterFunc(ctx, func() { raw.Close() })
 			defer stop()
 			v, err := d.admit(ctx, raw, config)
-			d.leave(from.Addr())
 			if err != nil {
-				if ctx.Err() == nil {
-					d.tell(from, "refused: "+err.Error())
-				}
+				raw.Close()
+				d.refused(ctx, from, err)
 				return
 			}
+			d.leave(from.Addr())
 			idle.Stop()
 			d.host(ctx, from, v, serve)
 			idle.Reset(patience)
 		})
 	}
+}
+
+// refused tells of who did not prove the code, and has his place rest.
+func (d *Door) refused(ctx context.Context, from netip.AddrPort, why error) {
+	if ctx.Err() == nil {
+		d.tell(from, "refused: "+why.Error())
+	}
+	pause(ctx, restTime)
+	d.leave(from.Addr())
 }
 
 // host serves the one who is inside.
