@@ -15,14 +15,15 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // TestMain lets the test binary be the command itself: a script that runs
-// chokepoint executes this binary again under that name.
+// chokepoint executes this binary again under that name. So do the printer and the intruder.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer})
+	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer, "intruder": intrude})
 }
 
 // printer does what chokepoint-agent probe --json --interval 100ms does, which
@@ -46,6 +47,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exitsCommand,
 			"store": storeCommand,
+			"exact": exactCommand,
 		},
 	})
 }
@@ -130,5 +132,36 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	d := findDirs(ts.Getenv, os.Geteuid())
 	for _, name := range args {
 		ts.Check(writeSample(context.Background(), d.storeFile(), name))
+	}
+}
+
+// exactCommand is "exact N": the latest run has N trials, all of which were
+// measured, and their counts are the load's own and nobody else's.
+func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: exact N")
+	}
+	_, trials, err := loadRun(context.Background(), findDirs(ts.Getenv, os.Geteuid()), "latest")
+	ts.Check(err)
+	if got := strconv.Itoa(len(trials)); got != args[0] {
+		ts.Fatalf("trials: got %s, want %s", got, args[0])
+	}
+	for _, t := range trials {
+		if t.Status != record.TrialOK {
+			ts.Fatalf("%s: %s: %+v", t.ID, t.Status, t.Failure)
+		}
+		if t.Traffic == nil { // of latency alone
+			continue
+		}
+		for _, f := range t.Traffic.Flows {
+			p := f.Packets
+			switch {
+			case f.ReceivedBytes == 0 || f.Corrupt > 0 || t.Traffic.Load.Verify && f.Verified == 0:
+				ts.Fatalf("%s: received %d bytes, of which %d had their content verified and %d were damaged", t.ID, f.ReceivedBytes, f.Verified, f.Corrupt)
+			case p != nil && (p.Sent != p.Received+p.Lost || p.Sent == 0 || *p.Duplicates+*p.Reordered > 0):
+				ts.Fatalf("%s: %d packets sent, %d received, %d lost, %d twice, %d late", t.ID, p.Sent, p.Received, p.Lost, *p.Duplicates, *p.Reordered)
+			}
+			ts.Logf("%s %s %s: %d bytes, %+v", t.ID, t.Traffic.Engine, f.Direction, f.ReceivedBytes, p)
+		}
 	}
 }
