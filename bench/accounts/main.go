@@ -1,8 +1,9 @@
 // Program accounts holds the engines' counts of packets to what was planted on
 // their way: packets that the router drops, sends twice or holds back until
 // later ones have passed, each counted where it is planted. It fails if one
-// packet is missing in the account. On a virtual router netem plants, and the
-// devices count. It needs root.
+// packet is missing in the account. On a virtual router netem plants and counts,
+// the devices count, and a tap sees the order in which the far end is reached. It
+// needs root.
 //
 //	accounts [-packets N] [-length D] [-lab local|vm] [-only NAME]
 package main
@@ -26,17 +27,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// relayRole is the first argument of the process that holds packets back.
-const relayRole = "relay"
+// The first argument of the process that holds packets back, and of the one
+// that looks at those that arrive.
+const (
+	relayRole = "relay"
+	tapRole   = "tap"
+)
 
 func main() { os.Exit(role(os.Args[1:])) }
 
 // role is the program's own, or what it is started for on a node.
 func role(args []string) int {
-	handled, err := len(args) > 0 && args[0] == relayRole, error(nil)
-	if handled {
+	handled, err := true, error(nil)
+	switch {
+	case len(args) > 0 && args[0] == relayRole:
 		err = relay(os.Stdin, os.Stdout)
-	} else {
+	case len(args) > 0 && args[0] == tapRole:
+		err = tap(os.Stdin, os.Stdout)
+	default:
 		handled, err = registry.Serve(args)
 	}
 	switch {
@@ -141,15 +149,19 @@ func guest(ctx context.Context, talk io.Writer) (*vm.Guest, error) {
 		return nil, err
 	}
 	g := vm.NewGuest(img)
+	// With two, netem may be given a second packet that passes others before
+	// the first is sent, and puts it in front of that, too.
+	g.CPUs = 1
 	return &g, nil
 }
 
 // settle makes every link carry real packets.
-func (b *stand) settle(ctx context.Context, more ...record.Setting) error {
+func (b *stand) settle(ctx context.Context) error {
+	var all []record.Setting
 	for _, link := range b.lab.Topology.Links {
 		for _, end := range link.Ends {
-			more = append(more, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
+			all = append(all, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
 		}
 	}
-	return b.lab.Settle(ctx, more)
+	return b.lab.Settle(ctx, all)
 }

@@ -49,9 +49,9 @@ func (b *stand) ends(ctx context.Context, ip int) (near, far traffic.End, err er
 	return e[0], e[1], nil
 }
 
-// start runs a command on the router; lines gives one line of its output.
-func (b *stand) start(ctx context.Context, args ...string) (s host.Session, lines func() (string, error), err error) {
-	n, err := b.lab.Node(ctx, "router")
+// start runs a command on a node; lines gives one line of its output.
+func (b *stand) start(ctx context.Context, node string, args ...string) (s host.Session, lines func() (string, error), err error) {
+	n, err := b.lab.Node(ctx, node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,7 +79,7 @@ func (b *stand) start(ctx context.Context, args ...string) (s host.Session, line
 
 // exec runs a command on the router to its end.
 func (b *stand) exec(ctx context.Context, input string, args ...string) (string, error) {
-	s, lines, err := b.start(ctx, args...)
+	s, lines, err := b.start(ctx, "router", args...)
 	if err != nil {
 		return "", err
 	}

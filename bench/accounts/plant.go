@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -14,8 +13,8 @@ import (
 // it was done to.
 func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *account) error, err error) {
 	switch {
-	case r.netem != "":
-		return b.plantNetem(ctx, r.netem)
+	case r.netem != nil:
+		return b.plantNetem(ctx, r)
 	case r.plant == reordering:
 		return b.plantRelay(ctx)
 	case r.plant == nothing:
@@ -49,7 +48,7 @@ func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *
 }
 
 func (b *stand) plantRelay(ctx context.Context) (func(*record.Traffic, *account) error, error) {
-	s, lines, err := b.start(ctx, "/proc/self/exe", relayRole)
+	s, lines, err := b.start(ctx, "router", "/proc/self/exe", relayRole)
 	if err != nil {
 		return nil, err
 	}
@@ -70,49 +69,3 @@ func (b *stand) plantRelay(ctx context.Context) (func(*record.Traffic, *account)
 		return err
 	}, nil
 }
-
-// plantNetem counts by the router's devices: what came in and did not leave was
-// dropped, what left and had not come in was doubled. They count greetings and
-// farewells too, which the engine's totals have.
-func (b *stand) plantNetem(ctx context.Context, queue string) (func(*record.Traffic, *account) error, error) {
-	if err := b.settle(ctx, record.Setting{Knob: "queue", Node: "router", Port: "wan", Value: queue}); err != nil {
-		return nil, err
-	}
-	before, err := b.lab.Counters(ctx, "router", "lan", "wan")
-	if err != nil {
-		return nil, err
-	}
-	return func(t *record.Traffic, a *account) error {
-		after, err := b.lab.Counters(ctx, "router", "lan", "wan")
-		if err != nil || t == nil {
-			return err
-		}
-		in, out := int64(after["lan"].RxPackets-before["lan"].RxPackets), int64(after["wan"].TxPackets-before["wan"].TxPackets)
-		sent, arrived := int64(0), int64(0)
-		for i := range t.Flows {
-			s, r := t.Flows[i].Sent.Column("packets"), t.Flows[i].Received.Column("packets")
-			sent, arrived = sent+int64(s[len(s)-1]), arrived+int64(r[len(r)-1])
-		}
-		const greetings = 10
-		if in < sent || in > sent+greetings || out < arrived || out > arrived+greetings {
-			return fmt.Errorf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived", in, out, sent, arrived)
-		}
-		fmt.Fprintf(b.talk, "%s: router in %d, out %d; engine sent %d, arrived %d, in the window %d lost, %d duplicates\n", queue, in, out, sent, arrived, a.lost, a.duplicates)
-		// A few greetings and farewells may be hit, which are not the window's,
-		// and the router sends a few packets of its own.
-		if whole := in - out; strings.Contains(queue, "loss") && (whole < a.lost-farewells || whole > a.lost+farewells || a.lost == 0) {
-			return fmt.Errorf("the router dropped %d packets, %d were found lost in the window", whole, a.lost)
-		}
-		if whole := out - in; strings.Contains(queue, "duplicate") && (whole < a.duplicates-farewells || whole > a.duplicates+farewells || a.duplicates == 0) {
-			return fmt.Errorf("the router doubled %d packets, %d were found twice in the window", whole, a.duplicates)
-		}
-		if !strings.Contains(queue, "loss") && a.lost != 0 || !strings.Contains(queue, "duplicate") && a.duplicates != 0 || a.reordered != 0 {
-			return fmt.Errorf("found %d lost, %d duplicates, %d reordered", a.lost, a.duplicates, a.reordered)
-		}
-		a.planted = [3]int64{a.lost, a.duplicates, a.reordered}
-		return nil
-	}, nil
-}
-
-// farewells is how many of the packets outside of the window may be hit.
-const farewells = 3

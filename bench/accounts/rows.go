@@ -20,13 +20,14 @@ import (
 // Where the load's packets say that they belong to the window: bits of UDP's
 // payload (struct datagram of package traffic; mark of frames.c in probe/bpf).
 const (
-	port           = 20000
-	frameSize      = 46 // IP length of the smallest Ethernet frame
-	datagramSize   = 200
-	datagramMark   = 48 // 8 bits
-	datagramWindow = 4
-	framesMark     = 128 // 2 bits
-	framesWindow   = 1
+	port             = 20000
+	frameSize        = 46 // IP length of the smallest Ethernet frame
+	datagramSize     = 200
+	datagramMark     = 48 // 8 bits
+	datagramWindow   = 4
+	datagramFarewell = 5
+	framesMark       = 128 // 2 bits
+	framesWindow     = 1
 )
 
 // planted is what is done to packets on their way.
@@ -46,7 +47,7 @@ type row struct {
 	ip     int
 	pps    float64 // 0 = flat out
 	plant  planted
-	netem  string  // in the place of a plant, on a virtual router
+	netem  *string // what plants on a virtual router; "" = it counts only
 	share  float64 // of all packets
 }
 
@@ -70,13 +71,15 @@ func localRows() []row {
 
 // guestRows are rates that an emulated router forwards.
 func guestRows() []row {
-	exact := func(name, netem string, share float64) row {
-		return row{name: name, engine: traffic.Native{}, mode: record.UDPExact, ip: 4, pps: 8e3, netem: netem, share: share}
+	exact := func(name string, pps float64, plant planted, netem string, share float64) row {
+		return row{name: "datagrams, exact" + name, engine: traffic.Native{}, mode: record.UDPExact, ip: 4, pps: pps, plant: plant, netem: &netem, share: share}
 	}
 	return []row{
-		exact("datagrams, exact", "fq_codel", .3),
-		exact("datagrams, exact, netem loss 1 %", "netem loss 1%", .4),
-		exact("datagrams, exact, netem duplicate 1 %", "netem duplicate 1%", .3),
+		exact("", 8e3, nothing, "", .3),
+		exact(", netem loss 1 %", 8e3, loss, "loss 1%", .3),
+		exact(", netem duplicate 1 %", 8e3, duplicates, "duplicate 1%", .2),
+		// All but one of 1000 pass those that are delayed.
+		exact(", netem holds 1 of 1000 back", 4e3, reordering, "delay 50ms reorder 99.9%", .2),
 	}
 }
 
