@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 )
 
-// searchesCommand holds how far the rates that repeated searches of a cell
-// found lie apart, from the least to the greatest, by their median.
+// searchesCommand holds the spread of the rates that repeated searches of a
+// cell found: their standard deviation by their mean.
 func searchesCommand(args []string, _ io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("searches", flag.ContinueOnError)
 	least := flags.Int("searches", 10, "searches of each cell, at least")
@@ -41,10 +42,11 @@ func checkSearches(doc document, least int, most float64, out io.Writer) faults 
 				f.add("%s of %q: %d values of %d searches, median %v", name, c.Label, len(v.Values), least, v.Median)
 				continue
 			}
-			spread := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
-			fmt.Fprintf(out, "note: %s of %q: median %.4g, %d searches within %.2f %%\n", name, c.Label, v.Median, v.N, 100*spread)
+			spread := deviation(v.Values)
+			fmt.Fprintf(out, "note: %s of %q: median %.4g, from %.4g to %.4g, %d searches spread by %.2f %%\n", name, c.Label,
+				v.Median, slices.Min(v.Values), slices.Max(v.Values), v.N, 100*spread)
 			if most > 0 && spread > most {
-				f.add("%s of %q: %d searches lie %.2f %% apart, %.2f %% are allowed", name, c.Label, v.N, 100*spread, 100*most)
+				f.add("%s of %q: %d searches spread by %.2f %%, %.2f %% are allowed", name, c.Label, v.N, 100*spread, 100*most)
 			}
 		}
 	}
@@ -52,4 +54,16 @@ func checkSearches(doc document, least int, most float64, out io.Writer) faults 
 		f.add("no cell has a rate that was searched for")
 	}
 	return f
+}
+
+// deviation is the standard deviation of a sample ÷ its mean.
+func deviation(values []float64) float64 {
+	mean, sum := 0.0, 0.0
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		sum += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(sum/float64(len(values)-1)) / mean
 }
