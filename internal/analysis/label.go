@@ -62,7 +62,7 @@ var leading = [...]string{"topology", "tunnel", "protocol", "ip", "streams", "di
 
 func labelOf(f record.Factors, show map[string]bool) string {
 	var parts []string
-	done := map[string]bool{"frame_size": f["packet_size"] != "" && show["packet_size"]}
+	done := map[string]bool{"packet_size": f["frame_size"] != "" && show["frame_size"]} // they say the same
 	for _, name := range leading {
 		done[name] = true
 		if level := f[name]; level != "" && show[name] {
@@ -109,9 +109,12 @@ func levelWords(name, level string) string {
 			return "1 tunnel"
 		}
 		return level + " tunnels"
-	case "packet_size":
-		if level == record.IMIX {
+	case "packet_size", "frame_size":
+		switch {
+		case level == record.IMIX:
 			return "IMIX"
+		case name == "frame_size":
+			return level + " B frames"
 		}
 		return level + " B"
 	case "nat":

@@ -37,7 +37,7 @@ func words() plan.List {
 		Topologies: topologies(),
 		Tunnels: []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace",
 			"openvpn", "openvpn-chacha20-poly1305", "openvpn-tcp", "openvpn-tcp-chacha20-poly1305"},
-		Engines: []string{"native", "iperf3", "responsiveness", "flows", "requests"},
+		Engines: []string{"native", "iperf3", "responsiveness", "flows", "requests", "xdp"},
 		FlowSize: func(text string) (string, error) {
 			if text != "websearch" {
 				return plan.Whole(1, 1e9)(text)

@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,7 +35,26 @@ func (x XDP) Check(ctx context.Context, near, far End, load record.Load) check.A
 	if a := checkFrames(load); a.State != check.Yes {
 		return a
 	}
+	if why := x.refusal(ctx, near, far, load); why != "" {
+		if load.Frames+load.Sink != "" {
+			return check.Not("%s", why)
+		}
+		return Native{}.Check(ctx, near, far, load)
+	}
 	return checkNodes(ctx, x.verb(), near, far, load)
+}
+
+// refusal is why an end has nothing to do with frames, whatever the load: the
+// peer of lab pair, or an agent of another system; else "".
+func (x XDP) refusal(ctx context.Context, near, far End, load record.Load) string {
+	for _, end := range []End{near, far} {
+		var a check.Answer
+		err := end.Agent.Invoke(ctx, x.verb(), request{Check: true, Addr: end.Addr, Load: load}, &a)
+		if errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb) {
+			return fmt.Sprintf("%s: %v", end.Node, err)
+		}
+	}
+	return ""
 }
 
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
@@ -74,6 +94,9 @@ func checkFrames(load record.Load) check.Answer {
 func (x XDP) Offer(ctx context.Context, near, far End, load record.Load, conductor Conductor) (*record.Traffic, error) {
 	if a := checkFrames(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
+	}
+	if why := x.refusal(ctx, near, far, load); why != "" && load.Frames+load.Sink == "" {
+		return x.fallBack(ctx, near, far, load, conductor, why)
 	}
 	var live []string // the ends that send live frames
 	for side, pair := range map[string][2]End{"near": {near, far}, "far": {far, near}} {
