@@ -265,8 +265,12 @@ type FrameLoss struct {
 type BackToBack struct {
 	Frames  *Value `json:"frames,omitempty"` // absent: none was forwarded whole
 	Limited bool   `json:"limited"`          // longer ones were not; else the buffer may be greater
-	// BufferSeconds is frames ÷ the greatest load; CorrectedSeconds leaves out
-	// what was forwarded meanwhile: × (1 - throughput ÷ greatest load).
+	// Rate is how fast they were really sent, in packets per second: the
+	// greatest load, or what the tester reached.
+	Rate float64 `json:"rate_pps,omitempty"`
+	// BufferSeconds is frames ÷ Rate; CorrectedSeconds leaves out what was
+	// forwarded meanwhile: × (1 - throughput ÷ Rate), 0 where the tester sends
+	// no faster than that.
 	BufferSeconds    float64  `json:"implied_buffer_s,omitempty"`
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
 }
