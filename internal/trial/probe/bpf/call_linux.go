@@ -110,6 +110,10 @@ func (c code) link(maps map[string]int) []byte {
 	return out
 }
 
+// loadTries is how often a program that could not be verified undisturbed is
+// tried again.
+const loadTries = 20
+
 func loadProgram(name string, instructions []byte) (int, error) {
 	var p pins
 	defer p.Unpin()
@@ -125,6 +129,11 @@ func loadProgram(name string, instructions []byte) (int, error) {
 	}{kind: progXDP, number: uint32(len(instructions) / instruction), instructions: p.at(instructions), license: p.at(license)}
 	copy(attr.name[:15], name)
 	fd, err := call(cmdProgLoad, &attr)
+	// The verifier gives up when a signal is pending (kernel/bpf/verifier.c,
+	// do_check), such as those by which Go's scheduler stirs its threads.
+	for tries := 0; err == unix.EAGAIN && tries < loadTries; tries++ {
+		fd, err = call(cmdProgLoad, &attr)
+	}
 	if err == unix.EINVAL || err == unix.EACCES {
 		log := make([]byte, 1<<20)
 		attr.logLevel, attr.logSize, attr.log = 1, uint32(len(log)), p.at(log)
