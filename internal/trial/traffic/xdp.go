@@ -258,4 +258,4 @@ func ratePPS(load record.Load) float64 {
 }
 
 // xdpDrain is how long after the senders' end frames may still arrive.
-const xdpDrain = 10 * time.Millisecond
+const xdpDrain = 30 * time.Millisecond

@@ -377,6 +377,7 @@ func (f *xdpFlow) report() flowReport {
 			due = int64(p.request.Load.Duration)
 		}
 		r.Unsent = max(0, int64(f.perNs*float64(due))-r.Sent)
+		r.Ns = p.atLeastDue(r.Ns)
 		return r
 	}
 	if f.bySocket() {
@@ -389,9 +390,18 @@ func (f *xdpFlow) report() flowReport {
 	}
 	a := p.arrived[f.index]
 	r.Received, r.Lost, r.Duplicates, r.Reordered = a.Received, a.Lost, a.Duplicates, a.Reordered
-	r.Bytes, r.Ns = a.Received*int64(f.payload), a.Last-a.First
+	r.Bytes, r.Ns = a.Received*int64(f.payload), p.atLeastDue(a.Last-a.First)
 	r.Highest, r.Announced = int64(a.Next), -1
 	return r
+}
+
+// atLeastDue is the time that the frames of a window took. A paced window that
+// began late has made good what was due: its rate is not higher for that.
+func (p *xdpPort) atLeastDue(ns int64) int64 {
+	if p.load.PPS > 0 {
+		return max(ns, int64(p.request.Load.Duration))
+	}
+	return ns
 }
 
 func (f *xdpFlow) notes() map[string]int64 {
