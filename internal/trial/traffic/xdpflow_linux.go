@@ -374,10 +374,9 @@ func (f *xdpFlow) report() flowReport {
 		r.Ns = p.windowEnd() - p.turns()[bpf.Window]
 		due := r.Ns
 		if p.line == nil { // what was due within the window, however late it left
-			due = int64(p.request.Load.Duration)
+			due, r.Ns = int64(p.request.Load.Duration), p.atLeastDue(r.Ns)
 		}
 		r.Unsent = max(0, int64(f.perNs*float64(due))-r.Sent)
-		r.Ns = p.atLeastDue(r.Ns)
 		return r
 	}
 	if f.bySocket() {
