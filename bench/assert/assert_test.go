@@ -222,7 +222,7 @@ func TestSearches(t *testing.T) {
 		want string
 	}{
 		{"close", of(99, 100, 101), .03, ""},
-		{"apart", of(94, 100, 101), .03, "spread by 3.85 %"},
+		{"apart", of(97, 100, 101), .03, "lie 4.00 % apart"},
 		{"only printed", of(50, 100, 101), 0, ""},
 		{"too few", of(100, 100), .03, "2 values of 3 searches"},
 		{"none", document{Cells: []cell{{Metrics: map[string]value{"goodput_bps": {}}}}}, .03, "no cell has a rate"},

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// searchesCommand holds the spread of the rates that repeated searches of a
-// cell found: their standard deviation by their mean.
+// searchesCommand holds how far the rates that repeated searches of a cell
+// found lie apart, from the least to the greatest, by their median.
 func searchesCommand(args []string, _ io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("searches", flag.ContinueOnError)
 	least := flags.Int("searches", 10, "searches of each cell, at least")
@@ -42,11 +42,11 @@ func checkSearches(doc document, least int, most float64, out io.Writer) faults 
 				f.add("%s of %q: %d values of %d searches, median %v", name, c.Label, len(v.Values), least, v.Median)
 				continue
 			}
-			spread := deviation(v.Values)
-			fmt.Fprintf(out, "note: %s of %q: median %.4g, from %.4g to %.4g, %d searches spread by %.2f %%\n", name, c.Label,
-				v.Median, slices.Min(v.Values), slices.Max(v.Values), v.N, 100*spread)
+			spread := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
+			fmt.Fprintf(out, "note: %s of %q: median %.4g, %d searches within %.2f %%, standard deviation %.2f %%\n", name, c.Label,
+				v.Median, v.N, 100*spread, 100*deviation(v.Values))
 			if most > 0 && spread > most {
-				f.add("%s of %q: %d searches spread by %.2f %%, %.2f %% are allowed", name, c.Label, v.N, 100*spread, 100*most)
+				f.add("%s of %q: %d searches lie %.2f %% apart, %.2f %% are allowed", name, c.Label, v.N, 100*spread, 100*most)
 			}
 		}
 	}

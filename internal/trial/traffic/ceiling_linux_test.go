@@ -16,10 +16,6 @@ func TestLoopbackCeilings(t *testing.T) {
 	kinds := append(slices.DeleteFunc(UsualKinds(), Kind.Frames), Kind{Protocol: "udp", Streams: 2, PacketSize: 1000},
 		Kind{Protocol: "udp", Streams: 2, IMIX: true}, KindOf("requests", record.Load{Protocol: "tcp", Streams: 4}))
 	got, err := Loopback(t.Context(), node(t), kinds)
-	if slices.ContainsFunc(got, func(c record.Ceiling) bool { return c.Value < 1000 }) {
-		// A machine that is held up for a whole third of a second tells nothing.
-		got, err = Loopback(t.Context(), node(t), kinds)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
