@@ -44,6 +44,7 @@ static long (*const redirect_map)(const void *map, u64 key, u64 flags) = (void *
 #define SLOTS 4096    // of 32 sequence numbers each
 #define LEAP (1 << 30) // a larger step is damage, not loss
 #define DELAYS 1184   // buckets, see delay()
+#define LATE 1000000  // ns
 #define LOOPBACK 1    // the index of every namespace's loopback device
 
 enum { WARMUP, WINDOW, COOLDOWN, OVER };
@@ -107,7 +108,9 @@ struct map_def delays SEC("maps") = { BPF_MAP_TYPE_ARRAY, 4, 8 * (DELAYS + 1), 1
 
 // turn decides, at the beginning of a burst, whether one is due. A burst that
 // is late belongs to the phase in which it was due; what a delay held up is
-// made good at no more than twice the rate.
+// made good at no more than twice the rate. What is still owed when the window
+// has been over for LATE is not sent in it: a sender that is too slow must not
+// pass for one that is late.
 INLINE int turn(struct sending *s, u64 now)
 {
 	u64 due = now;
@@ -127,7 +130,7 @@ INLINE int turn(struct sending *s, u64 now)
 		s->soon = now + config.gap / 2;
 		s->part = part;
 	}
-	phase = now >= s->stop ? OVER : due < s->start ? WARMUP : due < s->end ? WINDOW : COOLDOWN;
+	phase = now >= s->stop ? OVER : due < s->start ? WARMUP : due < s->end && now < s->end + LATE ? WINDOW : COOLDOWN;
 	if (!s->turned[phase])
 		s->turned[phase] = now;
 	s->phase = phase;
