@@ -253,6 +253,46 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 	}
 }
 
+// TestLateFramesBelongToTheirPhase: a frame is of the phase in which it was due,
+// unless the window has been over for a millisecond; and what is older than the
+// debt is not made good.
+func TestLateFramesBelongToTheirPhase(t *testing.T) {
+	const far = int64(1) << 61
+	ms := func(n int64) int64 { return n * 1e6 }
+	for name, tt := range map[string]struct {
+		next, start, end int64 // after now
+		phase            int
+		least, most      int64 // by how much a frame of the window is late
+	}{
+		"due in the window":         {-ms(5), -ms(100), far, Window, ms(5), maxDebt},
+		"due before the window":     {-ms(10), -ms(5), far, Warmup, 0, 0},
+		"the window is over":        {-ms(10), -ms(100), -ms(5), Cooldown, 0, 0},
+		"due after the window":      {-ms(5), -ms(100), -ms(8), Cooldown, 0, 0},
+		"older than what is repaid": {-ms(1000), -ms(2000), far, Window, maxDebt, maxDebt},
+	} {
+		l, tuple := testLoad(4)
+		l.Send, l.PPS = []Tuple{tuple}, 1000
+		f := open(t, l)
+		now := clock(t)
+		s := &f.state
+		s.Begin, s.Start, s.End, s.Stop = uint64(now-ms(3000)), uint64(now+tt.start), uint64(now+tt.end), uint64(now+far)
+		s.Next = uint64(now + tt.next)
+		if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, f, make([]byte, l.PacketSize+ethernet))
+		sent, err := f.Sent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want [phases]uint32
+		want[tt.phase] = 1
+		if sent.Flows[0] != want || sent.Late < tt.least || sent.Late > tt.most {
+			t.Errorf("%s: sent %v, late by %d ns, want %v, late by %d to %d", name, sent.Flows[0], sent.Late, want, tt.least, tt.most)
+		}
+	}
+}
+
 func clock(t *testing.T) int64 {
 	t.Helper()
 	var ts unix.Timespec
