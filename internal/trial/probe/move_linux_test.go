@@ -3,6 +3,8 @@ package probe
 import (
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,32 +81,66 @@ func TestCPUMoves(t *testing.T) {
 }
 
 // Nobody can make a shared machine idle, but all time that passes must be in
-// some state. A core that slept through its ticks, or was taken away by a
-// hypervisor, books that time later, so that the whole time since the first
-// look is judged, once there is enough of it.
+// some state: each look has what the kernel books in the eight states that
+// exclude each other, no more and no less, and that is the time that passed. A
+// core that slept through its ticks, or was taken away by a hypervisor, books
+// that time later or never, so that any two looks may tell the second.
 func TestCPUAccountsForAllTime(t *testing.T) {
 	s := open(t, cpu(Root{}))
-	before, start := sample(t, s), time.Now()
-	share := 0.0
-	for time.Since(start) < 4*time.Second {
-		time.Sleep(500 * time.Millisecond)
-		now, passed := sample(t, s), float64(time.Since(start))
-		all, cores := 0.0, 0.0
+	sample(t, s)
+	type look struct {
+		at  time.Time
+		all float64
+	}
+	var looks []look
+	share, cores := 0.0, 0.0
+	for range 9 {
+		least, _ := booked(t)
+		now := sample(t, s)
+		at := time.Now()
+		most, n := booked(t)
+		all := 0.0
 		for c := range now {
 			label, stem, _ := strings.Cut(c, "/")
-			if label == "cpu" || stem == "" || strings.HasPrefix(stem, "guest") {
-				continue
-			}
-			all += now[c] - before[c]
-			if stem == "idle_ns" {
-				cores++
+			if label != "cpu" && stem != "" && !strings.HasPrefix(stem, "guest") {
+				all += now[c]
 			}
 		}
-		if share = all / (passed * cores); share > 0.9 && share < 1.1 {
-			return
+		// The kernel's sums need not grow: it books idle time by another clock
+		// than the rest, hence a tick for each state of a core.
+		if cores = float64(n); all < least-8*cores*1e7 || all > most+8*cores*1e7 {
+			t.Errorf("time in all states: got %.0f ns, want from %.0f to %.0f as the kernel has it", all, least, most)
 		}
+		looks = append(looks, look{at, all})
+		for _, l := range looks[:len(looks)-1] {
+			if share = (all - l.all) / (float64(at.Sub(l.at)) * cores); share > 0.9 && share < 1.1 {
+				return
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
 	}
 	t.Errorf("time in all states: got %.2f of the time that passed, want 1", share)
+}
+
+// booked is the time that the kernel has in the states that exclude each other,
+// in ns, summed over its cores, and how many those are.
+func booked(t *testing.T) (ns float64, cores int) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/stat")
+	must(t, err)
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 9 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
+			continue
+		}
+		cores++
+		for _, ticks := range f[1:9] {
+			n, err := strconv.ParseFloat(ticks, 64)
+			must(t, err)
+			ns += n * 1e7 // USER_HZ is 100
+		}
+	}
+	return ns, cores
 }
 
 func TestCPUCountsNiceTimeApart(t *testing.T) {
