@@ -68,7 +68,7 @@ func TestEchoCountsPlantedFaults(t *testing.T) {
 	load.Port = freePort(t)
 	relay := newUDPRelay(t, load.Port)
 	clock := newStopwatch(300 * time.Millisecond)
-	clock.warmup = 0
+	clock.warmup, clock.drain = 0, time.Second // so long that an answer may take
 	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
 	if err != nil {
 		t.Fatal(err)

@@ -33,11 +33,15 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 				name := opener + " opens " + direction + " " + load.FlowSize
 				t.Run(name, func(t *testing.T) {
 					near, far := ends(t, loopback4)
-					got, err := Flows{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+					window := 200 * time.Millisecond
+					if load.ConnectionRate > 0 {
+						window = time.Second // enough flows of a rate that cores which are busy with other things tell nothing
+					}
+					got, err := Flows{}.Offer(t.Context(), near, far, load, newStopwatch(window))
 					if err != nil {
 						t.Fatal(err)
 					}
-					checkFlowAccounts(t, got, load, .2)
+					checkFlowAccounts(t, got, load, window.Seconds())
 				})
 			}
 		}
