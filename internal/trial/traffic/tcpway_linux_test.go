@@ -22,10 +22,12 @@ func TestTCPWayFollowsTheDevice(t *testing.T) {
 		crowded  bool
 		want     tcpWay
 	}{
-		{"a device that cuts and joins", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", false, tcpWay{}},
+		{"a device that cuts and joins", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", false, tcpWay{polled: true}},
+		{"the same with many streams", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", true, tcpWay{}},
+		{"the same with so many that they share threads", tcpWay{pool: true}, map[string]bool{whole: true, joins: true}, "198.18.0.1", true, tcpWay{pool: true}},
 		{"as on a wire", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false, tcpWay{gift: true, polled: true}},
-		{"the same with many streams", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{}},
-		{"as on a wire, IPv6 only", tcpWay{}, map[string]bool{whole: true, whole6: false, joins: true}, "2001:2::1", false, tcpWay{gift: true}},
+		{"as on a wire with many streams", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{}},
+		{"as on a wire, IPv6 only", tcpWay{}, map[string]bool{whole: true, whole6: false, joins: true}, "2001:2::1", false, tcpWay{gift: true, polled: true}},
 		{"verified content changes", tcpWay{verify: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false, tcpWay{verify: true, polled: true}},
 		{"a pool writes", tcpWay{pool: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{pool: true, polled: true}},
 		{"unknown", tcpWay{}, nil, "198.18.0.1", false, tcpWay{}},
