@@ -224,10 +224,10 @@ func TestSearches(t *testing.T) {
 		{"close", of(99, 100, 101), .03, ""},
 		{"apart", of(97, 100, 101), .03, "lie 4.00 % apart"},
 		{"only printed", of(50, 100, 101), 0, ""},
-		{"too few", of(100, 100), .03, "2 values of 3 searches"},
-		{"none", document{Cells: []cell{{Metrics: map[string]value{"goodput_bps": {}}}}}, .03, "no cell has a rate"},
+		{"too few", of(100, 100), .03, "2 values where 3 are wanted"},
+		{"none", document{Cells: []cell{{Metrics: map[string]value{"goodput_bps": {}}}}}, .03, "no cell has throughput_ndr_pps"},
 	} {
-		got := strings.Join(checkSearches(tt.doc, 3, tt.most, io.Discard), "\n")
+		got := strings.Join(checkSearches(tt.doc, []string{"throughput_ndr_pps"}, 3, tt.most, io.Discard), "\n")
 		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}

@@ -15,7 +15,7 @@ const usage = `usage:
   assert cells -plan quick DOCUMENT
   assert report -document DOCUMENT REPORT
   assert observing DOCUMENT
-  assert searches [-searches N] [-spread RATIO] DOCUMENT
+  assert searches [-searches N] [-spread RATIO] [-metrics LIST] DOCUMENT
   assert commands MARKDOWN
 `
 
