@@ -10,16 +10,13 @@ import (
 
 func TestRatioAndItsInterval(t *testing.T) {
 	got := ratioOf([]float64{2, 4, 6, 8, 10, 60}, []float64{2, 2, 2, 2, 2, 2})
-	if want := (ratio{3.5, 1, 30}); got != want {
+	if want := (interval{3.5, 1, 30}); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	for n, want := range map[int]int{6: 0, 8: 0, 9: 1, 12: 2, 20: 5} {
 		if got := rank(n); got != want {
 			t.Errorf("rank of %d: got %d, want %d", n, got, want)
 		}
-	}
-	if got := worst([]float64{0.1, -0.3, 0.2}); got != -0.3 {
-		t.Errorf("worst: got %v, want -0.3", got)
 	}
 }
 

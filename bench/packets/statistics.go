@@ -9,18 +9,23 @@ import (
 
 const minPairs = 6 // below it, an order-statistic interval of 95 % does not exist
 
-// ratio is the median of the pairs' ratios; low and high are the order
-// statistics that hold the true median with at least 95 %.
-type ratio struct{ median, low, high float64 }
+// interval is a median; low and high are the order statistics that hold the
+// true median with at least 95 %.
+type interval struct{ median, low, high float64 }
 
-func ratioOf(a, b []float64) ratio {
+// ratioOf is that of the pairs' ratios.
+func ratioOf(a, b []float64) interval {
 	var v []float64
 	for i := range a {
 		v = append(v, a[i]/b[i])
 	}
-	slices.Sort(v)
+	return intervalOf(v)
+}
+
+func intervalOf(values []float64) interval {
+	v := slices.Sorted(slices.Values(values))
 	k := rank(len(v))
-	return ratio{median(v), v[k], v[len(v)-1-k]}
+	return interval{median(v), v[k], v[len(v)-1-k]}
 }
 
 // rank is the largest k such that the k-th smallest (from 0) and k-th largest
@@ -39,19 +44,6 @@ func rank(n int) int {
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
-}
-
-// worst is the value farthest from zero.
-func worst(v []float64) float64 {
-	return slices.MaxFunc(v, func(a, b float64) int {
-		switch {
-		case math.Abs(a) < math.Abs(b):
-			return -1
-		case math.Abs(a) > math.Abs(b):
-			return 1
-		}
-		return 0
-	})
 }
 
 // quantile of all directions' delays, in ns: the upper edge of the bucket that
