@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -113,6 +115,7 @@ type limits struct {
 	LinkMTU    int           `json:"link_mtu"`
 	TCP        packetLimit   `json:"tcp"`
 	UDP        []packetLimit `json:"udp"`
+	IMIX       *packetLimit  `json:"imix,omitempty"` // of a mix of UDP packets; its sizes are means, rounded; left out where its largest packet does not fit
 }
 
 // packetLimit is what the line carries of packets of one size.
@@ -157,6 +160,9 @@ func computeLimits(o limitsOptions) (limits, error) {
 			l.UDP = append(l.UDP, limitOf(path, float64(rate), size, overhead.UDPHeader))
 		}
 	}
+	if sizes := record.IMIXSizes(strconv.Itoa(o.ip)); slices.Max(sizes) <= mtu {
+		l.IMIX = limitOfMix(path, float64(rate), sizes)
+	}
 	return l, nil
 }
 
@@ -170,6 +176,21 @@ func limitOf(path overhead.Path, rate float64, size, header int) packetLimit {
 	p.Goodput = p.Rate * float64(p.Payload) * 8
 	p.Ratio = p.Goodput / rate
 	return p
+}
+
+// limitOfMix is the limit of datagrams in packets of such sizes in turn.
+func limitOfMix(path overhead.Path, rate float64, sizes []int) *packetLimit {
+	n, packet, payload, wire := float64(len(sizes)), 0, 0, 0
+	for _, size := range sizes {
+		packet += size
+		payload += size - path.Inner.Header() - overhead.UDPHeader
+		wire += path.Bytes(size, overhead.LayerWire)
+	}
+	mean := func(sum int) int { return int(math.Round(float64(sum) / n)) }
+	p := packetLimit{Packet: mean(packet), Payload: mean(payload), Wire: mean(wire), Rate: rate / 8 * n / float64(wire)}
+	p.Goodput = rate * float64(payload) / float64(wire)
+	p.Ratio = p.Goodput / rate
+	return &p
 }
 
 func runLimits(_ context.Context, o limitsOptions, s streams) error {
@@ -200,6 +221,9 @@ func (l limits) text() (string, error) {
 	row("TCP", l.TCP)
 	for _, p := range l.UDP {
 		row("UDP", p)
+	}
+	if l.IMIX != nil {
+		row("UDP, IMIX", *l.IMIX)
 	}
 	if err := w.Flush(); err != nil {
 		return "", fmt.Errorf("lay out the limits: %v", err)
