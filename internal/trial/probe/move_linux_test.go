@@ -84,42 +84,44 @@ func TestCPUMoves(t *testing.T) {
 // some state: each look has what the kernel books in the eight states that
 // exclude each other, no more and no less, and that is the time that passed. A
 // core that slept through its ticks, or was taken away by a hypervisor, books
-// that time later or never, so that any two looks may tell the second.
+// that time later, so that the whole time since the first look is judged, once
+// there is enough of it.
 func TestCPUAccountsForAllTime(t *testing.T) {
 	s := open(t, cpu(Root{}))
 	sample(t, s)
-	type look struct {
-		at  time.Time
-		all float64
-	}
-	var looks []look
-	share, cores := 0.0, 0.0
-	for range 9 {
-		least, _ := booked(t)
-		now := sample(t, s)
-		at := time.Now()
-		most, n := booked(t)
-		all := 0.0
-		for c := range now {
-			label, stem, _ := strings.Cut(c, "/")
-			if label != "cpu" && stem != "" && !strings.HasPrefix(stem, "guest") {
-				all += now[c]
-			}
-		}
-		// The kernel's sums need not grow: it books idle time by another clock
-		// than the rest, hence a tick for each state of a core.
-		if cores = float64(n); all < least-8*cores*1e7 || all > most+8*cores*1e7 {
-			t.Errorf("time in all states: got %.0f ns, want from %.0f to %.0f as the kernel has it", all, least, most)
-		}
-		looks = append(looks, look{at, all})
-		for _, l := range looks[:len(looks)-1] {
-			if share = (all - l.all) / (float64(at.Sub(l.at)) * cores); share > 0.9 && share < 1.1 {
-				return
-			}
-		}
+	all, cores := allStates(t, s)
+	first, start := all, time.Now()
+	share := 0.0
+	for time.Since(start) < 4*time.Second {
 		time.Sleep(500 * time.Millisecond)
+		all, cores = allStates(t, s)
+		if share = (all - first) / (float64(time.Since(start)) * cores); share > 0.9 && share < 1.1 {
+			return
+		}
 	}
 	t.Errorf("time in all states: got %.2f of the time that passed, want 1", share)
+}
+
+// allStates is the time of a sample in the states that exclude each other, in
+// ns, summed over the cores, held to what the kernel has before and after it.
+func allStates(t *testing.T, s Sampler) (ns, cores float64) {
+	t.Helper()
+	least, _ := booked(t)
+	now := sample(t, s)
+	most, n := booked(t)
+	for c := range now {
+		label, stem, _ := strings.Cut(c, "/")
+		if label != "cpu" && stem != "" && !strings.HasPrefix(stem, "guest") {
+			ns += now[c]
+		}
+	}
+	// The kernel's sums need not grow: it books idle time by another clock than
+	// the rest, hence a tick for each state of a core.
+	cores = float64(n)
+	if ns < least-8*cores*1e7 || ns > most+8*cores*1e7 {
+		t.Errorf("time in all states: got %.0f ns, want from %.0f to %.0f as the kernel has it", ns, least, most)
+	}
+	return ns, cores
 }
 
 // booked is the time that the kernel has in the states that exclude each other,
