@@ -213,14 +213,17 @@ func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling,
 }
 
 // look offers a load until some of it arrives: a machine that stood still for a
-// whole window said nothing of what it can do.
+// whole window said nothing of what it can do. How often that was is noted.
 func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (record.Ceiling, error) {
-	for range 3 {
+	for empty := range 3 {
 		t, err := e.Offer(ctx, near, far, l, ceilingClock{})
 		if err != nil {
 			return record.Ceiling{}, err
 		}
 		if c := ceiling(k, t); c.Value > 0 {
+			if empty > 0 {
+				c.Note += fmt.Sprintf("; nothing arrived in %d windows before", empty)
+			}
 			return c, nil
 		}
 	}

@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -32,6 +34,32 @@ func TestLoopbackCeilings(t *testing.T) {
 		}
 		t.Logf("%+v", c)
 	}
+}
+
+// emptyWindows is an engine whose first loads bring nothing.
+type emptyWindows struct {
+	Native
+	left int
+}
+
+func (e *emptyWindows) Offer(context.Context, End, End, record.Load, Conductor) (*record.Traffic, error) {
+	f := record.Flow{ReceiverNs: 1e9, ReceivedBytes: 1000}
+	if e.left--; e.left >= 0 {
+		f.ReceivedBytes = 0
+	}
+	return &record.Traffic{Flows: []record.Flow{f}}, nil
+}
+
+func TestNothingIsNoCeiling(t *testing.T) {
+	k := Kind{Protocol: "tcp", Streams: 1}
+	for empty, note := range []string{"", "1 windows", "2 windows"} {
+		c, err := look(t.Context(), &emptyWindows{left: empty}, End{}, End{}, k, record.Load{})
+		if err != nil || c.Value != 8000 || strings.Contains(c.Note, "windows") != (empty > 0) || !strings.Contains(c.Note, note) {
+			t.Errorf("after %d empty windows: got %+v and %v, want 8000 bit/s and a note of them", empty, c, err)
+		}
+	}
+	_, err := look(t.Context(), &emptyWindows{left: 3}, End{}, End{}, k, record.Load{})
+	wantError(t, err, "nothing arrived in any of three windows")
 }
 
 // TestFramesNeedALink: over the loopback device the engine would do something
