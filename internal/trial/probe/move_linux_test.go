@@ -89,12 +89,11 @@ func TestCPUMoves(t *testing.T) {
 func TestCPUAccountsForAllTime(t *testing.T) {
 	s := open(t, cpu(Root{}))
 	sample(t, s)
-	all, cores := allStates(t, s)
-	first, start := all, time.Now()
-	share := 0.0
+	first, cores := allStates(t, s)
+	start, share := time.Now(), 0.0
 	for time.Since(start) < 4*time.Second {
 		time.Sleep(500 * time.Millisecond)
-		all, cores = allStates(t, s)
+		all, _ := allStates(t, s)
 		if share = (all - first) / (float64(time.Since(start)) * cores); share > 0.9 && share < 1.1 {
 			return
 		}
