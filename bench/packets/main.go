@@ -82,27 +82,30 @@ type bench struct {
 func (b *bench) run(ctx context.Context) error {
 	for _, part := range []struct {
 		name, topology string
+		queues         int
 		do             func(context.Context, *lab.Lab) error
 	}{
-		{"routed", "forward", b.routed},
-		{"alone", "direct", b.alone},
-		{"ways", "forward", func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "through a router") }},
-		{"ways", "direct", func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "without a router") }},
-		{"rate", "direct", func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "without a router") }},
-		{"rate", "forward", func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "through a router") }},
+		{"routed", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.routed(ctx, l, 1) }},
+		{"routed", "forward", 2, func(ctx context.Context, l *lab.Lab) error { return b.routed(ctx, l, 2) }},
+		{"alone", "direct", 1, b.alone},
+		{"ways", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "through a router") }},
+		{"ways", "direct", 1, func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "without a router") }},
+		{"rate", "direct", 1, func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "without a router") }},
+		{"rate", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "through a router") }},
 	} {
 		if !slices.Contains(strings.Split(b.only, ","), part.name) {
 			continue
 		}
-		if err := b.on(ctx, part.topology, part.do); err != nil {
+		if err := b.on(ctx, part.topology, part.queues, part.do); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	return nil
 }
 
-// on does something on a lab on which real packets cross all links.
-func (b *bench) on(ctx context.Context, topology string, do func(context.Context, *lab.Lab) error) (err error) {
+// on does something on a lab on which real packets cross all links, each of
+// so many queues.
+func (b *bench) on(ctx context.Context, topology string, queues int, do func(context.Context, *lab.Lab) error) (err error) {
 	dir, err := os.MkdirTemp("", "packets-")
 	if err != nil {
 		return fmt.Errorf("create a folder for the lab: %w", err)
@@ -112,7 +115,7 @@ func (b *bench) on(ctx context.Context, topology string, do func(context.Context
 	if err != nil {
 		return err
 	}
-	l, err := lab.Local{ID: "packets", Topology: shape, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: "packets", Topology: shape, Queues: queues, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,8 +137,8 @@ func (b *bench) on(ctx context.Context, topology string, do func(context.Context
 }
 
 // load is flat out with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
-func (b *bench) load(ip int) record.Load {
-	l := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 46, Opener: "near", Port: 20000,
+func (b *bench) load(ip, flows int) record.Load {
+	l := record.Load{Protocol: "udp", Direction: record.Up, Streams: flows, IP: ip, PacketSize: 46, Opener: "near", Port: 20000,
 		Warmup: 300 * time.Millisecond, Duration: b.length, Interval: 100 * time.Millisecond, Tag: fmt.Sprintf("packets %d", b.draw.Uint64())}
 	if ip == 6 {
 		l.PacketSize = 66
@@ -188,9 +191,9 @@ type result struct {
 	traffic            *record.Traffic
 }
 
-// routed: through the router, against iperf3.
-func (b *bench) routed(ctx context.Context, l *lab.Lab) error {
-	fmt.Fprintf(b.out, "64-byte frames through a router (IPv6: 84), one flow, one way, flat out; %d pairs of %v\n\n", b.pairs, b.length)
+// routed: through the router, against iperf3, with a flow for each queue.
+func (b *bench) routed(ctx context.Context, l *lab.Lab, flows int) error {
+	fmt.Fprintf(b.out, "64-byte frames through a router (IPv6: 84), one way, flat out; queues of each link, and flows of each engine: %d; %d pairs of %v\n\n", flows, b.pairs, b.length)
 	fmt.Fprintln(b.out, "| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | loss | ratio | 95 % interval |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
 	for _, ip := range []int{4, 6} {
@@ -198,7 +201,7 @@ func (b *bench) routed(ctx context.Context, l *lab.Lab) error {
 		var rates, losses [2][]float64
 		for range b.pairs {
 			for _, i := range b.draw.Perm(2) {
-				r, err := b.offered(ctx, l, engines[i], b.load(ip))
+				r, err := b.offered(ctx, l, engines[i], b.load(ip, flows))
 				if err != nil {
 					return err
 				}
@@ -234,7 +237,7 @@ func (b *bench) alone(ctx context.Context, l *lab.Lab) error {
 					rates[1] = append(rates[1], pps)
 					continue
 				}
-				r, err := b.offered(ctx, l, traffic.XDP{}, b.load(ip))
+				r, err := b.offered(ctx, l, traffic.XDP{}, b.load(ip, 1))
 				if err != nil {
 					return err
 				}
@@ -264,7 +267,7 @@ func (b *bench) ways(ctx context.Context, l *lab.Lab, where string) error {
 		var rates, losses, costs [3][]float64
 		for range b.pairs {
 			for _, i := range b.draw.Perm(len(names)) {
-				load := b.load(ip)
+				load := b.load(ip, 1)
 				load.Frames, load.Sink = names[i], record.SinkDriver
 				r, err := b.offered(ctx, l, traffic.XDP{}, load)
 				if err != nil {
@@ -296,7 +299,7 @@ func (b *bench) rate(ctx context.Context, l *lab.Lab, where string) error {
 	for range b.pairs {
 		for _, i := range b.draw.Perm(len(rates)) {
 			pps := rates[i]
-			load := b.load(4)
+			load := b.load(4, 1)
 			load.RateBps = pps * 8 * 18
 			r, err := b.offered(ctx, l, traffic.XDP{}, load)
 			if err != nil {

@@ -94,7 +94,7 @@ func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
 		return err
 	}
 	id := strings.ToLower(store.NewID(time.Now(), randomWord()))
-	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest, Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest, Queues: o.lab.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func newRunCommand(p *program) *cobra.Command {
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel"} {
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}
@@ -110,6 +110,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	if o.lab.kernel.File != "" {
 		run.OwnKernel = &o.lab.kernel
+	}
+	if o.lab.queues > 1 {
+		run.Queues = o.lab.queues
 	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
 	if o.other.peer != "" {
@@ -190,7 +193,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	if x.peer != nil {
 		return &lab.Peers{Up: x.peer}, nil
 	}
-	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
+	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues, Parts: registry.LabParts(),
 		Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	var err error
 	if x.attach != "" {
@@ -352,7 +355,7 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 
 // ownLab is a lab of namespaces for this run, whose shape is still to be said.
 func (x *execution) ownLab() lab.Local {
-	return lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts()}
+	return lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues, Parts: registry.LabParts()}
 }
 
 // ask prompts a human and waits for Enter.

@@ -16,12 +16,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// labOptions say what the routers of a lab are.
+// maxQueues is as many as the largest of machines has use for.
+const maxQueues = 256
+
+// labOptions say what the routers of a lab are, and its links.
 type labOptions struct {
 	kind   string
 	size   record.GuestSize
 	image  record.DiskImage
 	kernel record.OwnKernel
+	queues int
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
@@ -33,6 +37,7 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
+	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual link, as a network card has one for each core")
 }
 
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
@@ -56,7 +61,7 @@ func (o labOptions) arch() (string, error) {
 
 // labOptionsOf are those that a run was made with.
 func labOptionsOf(run record.Run) labOptions {
-	o := labOptions{kind: run.Lab}
+	o := labOptions{kind: run.Lab, queues: max(run.Queues, 1)}
 	if run.GuestSize != nil {
 		o.size = *run.GuestSize
 	}
@@ -78,6 +83,10 @@ func (o labOptions) check() error {
 	switch {
 	case err != nil:
 		return err
+	case o.queues < 1 || o.queues > maxQueues:
+		return &usageError{fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d", maxQueues)}
+	case o.queues > 1 && arch != "":
+		return &usageError{"--queues with --lab vm, whose links have one", "--lab local has virtual links of several"}
 	case o.kernel.File != "" && arch == "":
 		return &usageError{"--kernel with lab local, whose routers are namespaces", "--lab vm boots the kernel"}
 	case o.kernel.File != "" && o.image.File != "":

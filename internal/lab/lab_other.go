@@ -56,6 +56,7 @@ type Info struct {
 	Detached bool
 	Started  time.Time
 	Guest    *vm.Guest
+	Queues   int
 	Topology record.Topology
 }
 

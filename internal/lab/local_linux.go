@@ -46,6 +46,7 @@ type Info struct {
 	Detached bool            `json:"detached"`
 	Started  time.Time       `json:"started"`
 	Guest    *vm.Guest       `json:"guest,omitempty"`
+	Queues   int             `json:"queues,omitempty"`
 	Topology record.Topology `json:"topology"`
 }
 
@@ -54,6 +55,7 @@ const infoFile = "lab.json"
 // Up makes the lab. On error nothing is left.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	l := newLab(o.ID, o.Topology, o.Guest, o.Parts, o.Journal)
+	l.addNote(queuesNote(o.Queues))
 	dir := filepath.Join(o.Dir, o.ID)
 	held, err := makeDir(o.Dir, dir)
 	if err != nil {
@@ -64,7 +66,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 	}
 	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
-		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest}
+		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest, Queues: o.Queues}
 	seq := 0
 	if o.Journal != nil {
 		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid, Born: info.Born})
@@ -151,6 +153,13 @@ func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journ
 			"socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
 	return l
+}
+
+func queuesNote(queues int) string {
+	if queues < 2 {
+		return ""
+	}
+	return fmt.Sprintf("each virtual link has %d queues", queues)
 }
 
 func (l *Lab) addNote(text string) {
@@ -301,6 +310,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 			continue
 		}
 		l := newLab(i.ID, i.Topology, i.Guest, parts, j)
+		l.addNote(queuesNote(i.Queues))
 		l.Holder = i.Pid
 		l.dir = filepath.Join(dir, id)
 		l.addNote(l.guestNote())

@@ -19,6 +19,7 @@ type Locals struct {
 	Journal  *journal.Journal
 	Parts    Parts
 	Guest    *vm.Guest // what the routers are; nil = namespaces
+	Queues   int       // transmit and receive queues of each virtual link; 0 = 1
 	Attached *Lab
 	Keep     string // directory that the consoles of guests are kept in, "" = nowhere
 
@@ -40,7 +41,7 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest, Parts: o.Parts}.Up(ctx)
+	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest, Queues: o.Queues, Parts: o.Parts}.Up(ctx)
 	if err != nil {
 		return nil, err
 	}

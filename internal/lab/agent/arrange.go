@@ -116,6 +116,9 @@ func Arrange(ctx context.Context, l Layout) error {
 		if err := kernel.Up(port); err != nil {
 			return err
 		}
+		if err := kernel.SpreadQueues(port); err != nil {
+			return err
+		}
 	}
 	for _, a := range l.Addresses {
 		if err := kernel.AddAddress(a.Port, a.Address); err != nil {

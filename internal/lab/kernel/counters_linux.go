@@ -76,3 +76,17 @@ func growStack() byte {
 	clear(room[:])
 	return room[len(room)-1]
 }
+
+// rxQueues is how many receive queues of a device are in use. A driver that
+// does not say uses all that it has.
+func rxQueues(a *netlink.LinkAttrs) int {
+	var c ethtool.Channels
+	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
+		c, err = e.GetChannels(a.Name)
+		return err
+	})
+	if n := int(c.RxCount + c.CombinedCount); err == nil && n > 0 {
+		return n
+	}
+	return a.NumRxQueues
+}

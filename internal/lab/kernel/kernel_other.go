@@ -68,6 +68,7 @@ func ReadWireGuard(dev string) (WireGuardStats, error)                  { return
 func ProbeNAT(mode NATMode) error                                       { return ErrUnsupported }
 func ProbeFirewall(like Firewall) error                                 { return ErrUnsupported }
 func ProbeVLAN() error                                                  { return ErrUnsupported }
+func SpreadQueues(dev string) error                                     { return ErrUnsupported }
 func TxQueues(dev string) (int, error)                                  { return 0, ErrUnsupported }
 func AddXfrm(dev string, id uint32, mtu int) error                      { return ErrUnsupported }
 func ProbeESP(c ESPCipher, outer6, routed bool) error                   { return ErrUnsupported }

@@ -115,7 +115,7 @@ func NextHop(to netip.Addr) (Hop, error) {
 		return Hop{}, explain(err, "look up route to %s", to)
 	}
 	a := l.Attrs()
-	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: a.NumRxQueues, Source: a.HardwareAddr, Addr: to}
+	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: rxQueues(a), Source: a.HardwareAddr, Addr: to}
 	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		h.Addr = gw.Unmap()
 	}

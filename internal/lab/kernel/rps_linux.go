@@ -79,3 +79,34 @@ func bare(err error) error {
 	}
 	return err
 }
+
+// SpreadQueues lets each transmit queue of a virtual link that has several
+// serve processors of its own, in turn, as drivers of network cards do (XPS,
+// Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
+// processors stand in each other's way. It needs the /sys of the namespace.
+func SpreadQueues(dev string) error {
+	l, err := find(dev)
+	if err != nil {
+		return explain(err, "spread queues of %s", dev)
+	}
+	if l.Type() != "veth" || l.Attrs().NumTxQueues < 2 {
+		return nil
+	}
+	_, cores, err := OnlineCPUs()
+	if err != nil {
+		return err
+	}
+	queues := l.Attrs().NumTxQueues
+	for q := range queues {
+		words := make([]uint32, (cores+31)/32) // the kernel writes the highest first
+		for c := q; c < cores; c += queues {
+			words[len(words)-1-c/32] |= 1 << (c % 32)
+		}
+		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
+		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
+		if err := os.WriteFile(file, []byte(mask), 0o600); err != nil {
+			return explain(bare(err), "let queue %d of %s serve the processors %s", q, dev, mask)
+		}
+	}
+	return nil
+}

@@ -3,9 +3,7 @@
 package traffic
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,18 +15,17 @@ import (
 
 // xdpPort is the device of one end, with everything that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames // of live frames and of the sink in the driver; else nil
-	line     line        // of frames sent by a socket; else nil
+	frames   *bpf.Frames  // attached, of live frames and of the sink in the driver; else nil
+	senders  []*xdpSender // of live frames
+	line     line         // of frames sent by a socket; else nil
 	request  request
 	hop      kernel.Hop
 	load     bpf.Load
 	sender   choice
 	sink     choice
+	sending  []*xdpFlow
 	sends    bool
 	receives bool
-	core     int   // of the thread that sends live frames
-	ended    int64 // when that thread was through
-	taken    int64 // frames that the device let out or dropped meanwhile
 	greeters []int // sockets of the flows that are received
 	close1   sync.Once
 
@@ -37,7 +34,6 @@ type xdpPort struct {
 	// Owned by the meter until the run has ended.
 	err     error
 	sent    [][3]int64 // live frames, by flow and phase
-	last    bpf.Sent
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the window's edges
 }
@@ -45,6 +41,7 @@ type xdpPort struct {
 // xdpFlow is one end of one stream in one direction.
 type xdpFlow struct {
 	port    *xdpPort
+	thread  *xdpSender // that sends its live frames; else nil
 	key     flowKey
 	sends   bool
 	index   int  // among those of its direction
@@ -72,18 +69,18 @@ type xdpFlow struct {
 // each other, and makes the lanes' flows.
 func newXDPPort(l *lanes, g *greeting) (*xdpPort, error) {
 	q := l.request
-	p := &xdpPort{request: q, core: -1}
+	p := &xdpPort{request: q}
 	p.load = bpf.Load{IP: q.Load.IP, Tag: tagHash("frames " + q.Load.Tag), PacketSize: q.Load.PacketSize,
 		DSCP: q.Load.DSCP, PPS: ratePPS(q.Load)}
-	var sending, receiving []*xdpFlow
+	var receiving []*xdpFlow
 	for i, k := range l.keys {
 		local, remote := g.local[i], g.remote[i]
 		f := &xdpFlow{port: p, key: k, sends: k.sends(q.Side), first: i == 0, addr: local.String(), fd: g.socket(i),
 			payload: q.Load.PacketSize - packetOverhead(q.Load.IP), table: record.NewTable("bytes", "packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {
-			f.index, f.leads = len(sending), len(sending) == 0
-			sending = append(sending, f)
+			f.index, f.leads = len(p.sending), len(p.sending) == 0
+			p.sending = append(p.sending, f)
 			p.load.Send = append(p.load.Send, bpf.Tuple{From: local, To: remote})
 		} else {
 			f.index, f.heads = len(receiving), len(receiving) == 0
@@ -93,8 +90,8 @@ func newXDPPort(l *lanes, g *greeting) (*xdpPort, error) {
 		}
 		l.flows = append(l.flows, f)
 	}
-	p.sends, p.receives = len(sending) > 0, len(receiving) > 0
-	p.sent = make([][3]int64, len(sending))
+	p.sends, p.receives = len(p.sending) > 0, len(receiving) > 0
+	p.sent = make([][3]int64, len(p.sending))
 	p.arrived = make([]bpf.Arrived, len(receiving))
 	var err error
 	if p.hop, err = kernel.NextHop(g.remote[0].Addr()); err != nil {
@@ -106,7 +103,7 @@ func newXDPPort(l *lanes, g *greeting) (*xdpPort, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	p.man(l, sending, receiving)
+	p.man(l, receiving)
 	p.describe(l)
 	return p, nil
 }
@@ -137,15 +134,19 @@ func (p *xdpPort) choose() error {
 func (p *xdpPort) open() error {
 	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
 	var err error
-	kernels := p.load // what the kernel's program does
-	if p.sends && p.sender.way != record.FramesLive {
+	kernels := p.load // what the program at the device does
+	kernels.Send = nil
+	if p.sink.way != record.SinkDriver {
+		kernels.Receive = nil
+	}
+	switch {
+	case p.sends && p.sender.way != record.FramesLive:
 		if p.line, err = openLine(p.sender.way, p.hop.Index, bpf.NewWriter(p.load)); err != nil {
 			return err
 		}
-		kernels.Send = nil
-	}
-	if p.sink.way != record.SinkDriver {
-		kernels.Receive = nil
+	case p.sends:
+		p.senders = p.shares()
+		kernels.Send, kernels.PPS = p.senders[0].share.Send, p.senders[0].share.PPS
 	}
 	if len(kernels.Send)+len(kernels.Receive) == 0 {
 		return nil
@@ -153,22 +154,29 @@ func (p *xdpPort) open() error {
 	if p.frames, err = bpf.Open(kernels, p.hop.Index); err != nil {
 		return err
 	}
+	for i, s := range p.senders {
+		if s.frames = p.frames; i == 0 {
+			continue
+		}
+		if s.frames, err = bpf.Open(s.share, p.hop.Index); err != nil {
+			return err
+		}
+	}
 	return p.frames.Attach(p.hop.Index)
 }
 
 // man gives the work to threads.
-func (p *xdpPort) man(l *lanes, sending, receiving []*xdpFlow) {
+func (p *xdpPort) man(l *lanes, receiving []*xdpFlow) {
 	switch {
 	case p.line != nil:
-		l.crews = append(l.crews, newLineSender(p, sending))
-	case p.sends:
-		if cpus := allowedCPUs(); len(cpus) > 0 {
-			p.core = cpus[0]
-			if p.request.Side == "near" { // both ends may send, on one machine
-				p.core = cpus[len(cpus)-1]
+		l.crews = append(l.crews, newLineSender(p, p.sending))
+	default:
+		for _, s := range p.senders {
+			l.crews = append(l.crews, s)
+			for i := range s.share.Send {
+				p.sending[s.share.Base+i].thread = s
 			}
 		}
-		l.crews = append(l.crews, xdpSender{p})
 	}
 	switch p.sink.way {
 	case record.SinkDriver:
@@ -198,9 +206,9 @@ func (p *xdpPort) describe(l *lanes) {
 			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with its time",
 				wayNames[p.sender.way], lineBurst, bpf.StampEvery(p.load.PPS)))
 		} else {
-			burst, stamped := p.frames.Burst()
-			say(p.sender, fmt.Sprintf("live frames from one thread, bursts of %d, one frame in %d with its time", burst, stamped))
-			l.details["core"] = strconv.Itoa(p.core)
+			what, cores := describeSenders(p.senders)
+			say(p.sender, what)
+			l.details["core"] = cores
 		}
 	}
 	if p.receives {
@@ -218,26 +226,6 @@ func (p *xdpPort) describe(l *lanes) {
 	l.mode = func() string { return mode }
 }
 
-// xdpSender is the thread that sends for all flows of an end.
-type xdpSender struct{ *xdpPort }
-
-func (xdpSender) name() string { return "the sender of frames" }
-
-func (s xdpSender) run(ph *phases) error {
-	if err := pinThread(s.core); err != nil {
-		return err
-	}
-	before, err := kernel.Counters(s.hop.Device)
-	if err != nil {
-		return err
-	}
-	err = s.frames.Send(bpf.Timeline{Begin: ph.Begin, Start: ph.Start, End: ph.End, Stop: ph.senders})
-	s.ended = monotonic()
-	after, failed := kernel.Counters(s.hop.Device)
-	s.taken = int64(after.TxPackets-before.TxPackets) + int64(after.TxDropped-before.TxDropped)
-	return errors.Join(err, failed)
-}
-
 // xdpSink waits while the driver counts.
 type xdpSink struct{}
 
@@ -249,29 +237,20 @@ func (xdpSink) run(ph *phases) error {
 }
 
 func (f *xdpFlow) unblock(urgency) {
-	if f.leads && f.port.line == nil {
-		f.port.frames.Stop()
+	if f.leads {
+		for _, s := range f.port.senders {
+			s.frames.Stop()
+		}
 	}
 }
 
 // refresh reads what the programs have counted.
 func (p *xdpPort) refresh() {
-	if p.sends && p.line == nil {
-		s, err := p.frames.Sent()
-		if err != nil {
+	for _, s := range p.senders {
+		if err := s.refresh(); err != nil {
 			p.err = err
 			return
 		}
-		for i := range s.Flows {
-			for phase := range s.Flows[i] {
-				var before uint32
-				if i < len(p.last.Flows) {
-					before = p.last.Flows[i][phase]
-				}
-				p.sent[i][phase] += int64(s.Flows[i][phase] - before) // modulo 2^32
-			}
-		}
-		p.last = s
 	}
 	if p.sink.way == record.SinkDriver {
 		a, err := p.frames.Arrived()
@@ -283,24 +262,29 @@ func (p *xdpPort) refresh() {
 	}
 }
 
+// A course is when a sender saw each phase begin, 0 = never, and was through.
+// A line's is known when the run has ended.
+type course struct {
+	turned [bpf.Cooldown + 2]int64
+	ended  int64
+}
+
 // windowEnd is when the sender saw that the window was over.
-func (p *xdpPort) windowEnd() int64 {
-	turned := p.turns()
-	for _, t := range turned[bpf.Cooldown:] {
+func (c course) windowEnd() int64 {
+	for _, t := range c.turned[bpf.Cooldown:] {
 		if t > 0 {
 			return t
 		}
 	}
-	return p.ended // it was behind with frames of the window until then
+	return c.ended // it was behind with frames of the window until then
 }
 
-// turns are when the sender saw each phase begin; 0 = never. A line's are
-// known when the run has ended.
-func (p *xdpPort) turns() [bpf.Cooldown + 2]int64 {
-	if p.line != nil {
-		return p.turned
+// course is that of the flow's sender.
+func (f *xdpFlow) course() course {
+	if f.thread == nil {
+		return course{turned: f.port.turned}
 	}
-	return p.last.Turned
+	return course{f.thread.last.Turned, f.thread.ended}
 }
 
 // bySocket says whether the flow's frames are counted by a thread of ours.
@@ -371,7 +355,8 @@ func (f *xdpFlow) report() flowReport {
 			r.Sent = p.sent[f.index][bpf.Window]
 		}
 		r.Bytes = r.Sent * int64(f.payload)
-		r.Ns = p.windowEnd() - p.turns()[bpf.Window]
+		c := f.course()
+		r.Ns = c.windowEnd() - c.turned[bpf.Window]
 		due := r.Ns
 		if p.line == nil { // what was due within the window, however late it left
 			due, r.Ns = int64(p.request.Load.Duration), p.atLeastDue(r.Ns)
@@ -409,7 +394,9 @@ func (f *xdpFlow) notes() map[string]int64 {
 	case f.sends:
 		notes["frames_sent"] = f.packets() // in all phases
 		if f.leads && f.perNs > 0 && p.line == nil {
-			notes["late_ns"] = p.last.Late
+			for _, s := range p.senders {
+				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
+			}
 		}
 	case f.bySocket():
 		notes["frames_arrived"] = f.packets()
@@ -443,13 +430,22 @@ func (f *xdpFlow) socketDrops() int64 {
 
 func (f *xdpFlow) close() {
 	f.port.close1.Do(func() {
-		if f.port.frames != nil {
-			f.port.frames.Close()
-		}
+		f.port.closePrograms()
 		if f.port.line != nil {
 			f.port.line.close()
 		}
 	})
+}
+
+func (p *xdpPort) closePrograms() {
+	if p.frames != nil {
+		p.frames.Close()
+	}
+	for _, s := range p.senders {
+		if s.frames != nil && s.frames != p.frames {
+			s.frames.Close()
+		}
+	}
 }
 
 // finish completes the report, or says why it is worth nothing.
@@ -457,10 +453,12 @@ func (p *xdpPort) finish(r *endReport) error {
 	if p.err != nil {
 		return p.err
 	}
-	if p.sends && (p.turns()[bpf.Window] == 0 || p.windowEnd() == 0) {
-		return fmt.Errorf("send frames by %s: the sender had no time at an edge of the window", p.hop.Device)
+	for _, f := range p.sending {
+		if c := f.course(); c.turned[bpf.Window] == 0 || c.windowEnd() == 0 {
+			return fmt.Errorf("send frames by %s: the sender had no time at an edge of the window", p.hop.Device)
+		}
 	}
-	if p.sends && p.line == nil {
+	if len(p.senders) > 0 {
 		if err := p.checkTaken(); err != nil {
 			return err
 		}
@@ -487,13 +485,16 @@ func (p *xdpPort) finish(r *endReport) error {
 // checkTaken: live frames that the other end of a link does not take vanish
 // without a word.
 func (p *xdpPort) checkTaken() error {
-	var sent int64
+	var sent, taken int64
 	for _, s := range p.sent {
 		sent += s[bpf.Warmup] + s[bpf.Window] + s[bpf.Cooldown]
 	}
-	if sent > 1000 && p.taken < sent/100 {
+	for _, s := range p.senders {
+		taken = max(taken, s.taken) // each saw what all did
+	}
+	if sent > 1000 && taken < sent/100 {
 		return fmt.Errorf("send frames by %s: of %d sent it let out %d: whatever it leads to takes no frames (it needs an XDP program or GRO)",
-			p.hop.Device, sent, p.taken)
+			p.hop.Device, sent, taken)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type Load struct {
 	DSCP       int
 	Send       []Tuple
 	Receive    []Tuple
+	Base       int              // the first of Send, as the receiver numbers them
 	Source     net.HardwareAddr // of frames sent
 	Next       net.HardwareAddr // where they go first
 	PPS        float64          // of all flows sent; 0 = flat out

@@ -61,7 +61,8 @@ struct config {
 	u16 length;   // net, the IP header's field, of frames received
 	u8 ip;        // 4 or 6
 	u8 shared;    // several queues of the device may receive one flow
-	u32 sink;     // received frames are ours to count
+	u16 sink;     // received frames are ours to count
+	u16 base;     // the first flow sent, as the receiver numbers them
 };
 const volatile struct config config SEC(".rodata") = {};
 
@@ -186,7 +187,7 @@ INLINE int generate(struct xdp_md *ctx)
 	count = &f->seq[s->phase & 3];
 	seq = NET32(*count);
 	(*count)++;
-	mark = NET16((u16)(s->phase << 14 | i));
+	mark = NET16((u16)(s->phase << 14 | (config.base + i)));
 	sum = checksum(f->sum, seq, stamp, mark);
 	if (config.ip == 4) {
 		if (p + 60 > end)

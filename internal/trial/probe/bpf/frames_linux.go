@@ -20,7 +20,7 @@ type config struct {
 	From, To                    [16]byte
 	Length                      [2]byte
 	IP, Shared                  uint8
-	Sink                        uint32
+	Sink, Base                  uint16
 }
 
 type outFlow struct {
@@ -73,8 +73,8 @@ type Frames struct {
 // Open loads the programs for a load. Frames leave by the device of that
 // index in the caller's network namespace.
 func Open(l Load, device int) (*Frames, error) {
-	if len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
-		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", len(l.Send), len(l.Receive), MaxFlows)
+	if l.Base+len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
+		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send), len(l.Receive), MaxFlows)
 	}
 	o, err := parseObject(compiled)
 	if err != nil {
@@ -136,7 +136,7 @@ func (f *Frames) build(o *object, device int) error {
 func (f *Frames) config() []byte {
 	l, p := f.load, f.pace
 	c := config{Gap: p.gap, Debt: p.debt, Part: p.part, Burst: p.burst, Stamp: p.stamp,
-		Out: uint32(len(l.Send)), In: uint32(len(l.Receive)), IP: uint8(l.IP)}
+		Out: uint32(len(l.Send)), In: uint32(len(l.Receive)), IP: uint8(l.IP), Base: uint16(l.Base)}
 	binary.BigEndian.PutUint32(c.Tag[:], l.Tag)
 	if l.Shared {
 		c.Shared = 1

@@ -1,0 +1,115 @@
+//go:build !mips && !mipsle
+
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+)
+
+// xdpSender is a thread that sends live frames for some flows of an end.
+type xdpSender struct {
+	*xdpPort
+	frames *bpf.Frames
+	share  bpf.Load
+	core   int   // -1 = not known
+	wait   int64 // ns after the others' first burst
+	ended  int64 // when the thread was through
+	taken  int64 // frames that the device let out or dropped meanwhile
+
+	last bpf.Sent // owned by the meter until the run has ended
+}
+
+// shares divides what an end sends among its threads of live frames, of which
+// each has a core. A virtual link puts what a core sends in the receive queue
+// of that core's number: two cores that shared one would stand in each other's
+// way, so that there are no more threads than queues. Flows stay on their
+// thread, because frames that were sent on two could overtake each other.
+func (p *xdpPort) shares() []*xdpSender {
+	cpus := allowedCPUs()
+	if p.request.Load.Direction == record.Both { // the other end may send from the same cores
+		half := max(len(cpus)/2, 1)
+		if p.request.Side == "near" {
+			cpus = cpus[len(cpus)-min(half, len(cpus)):]
+		} else {
+			cpus = cpus[:min(half, len(cpus))]
+		}
+	}
+	if p.request.Side == "near" {
+		slices.Reverse(cpus)
+	}
+	flows := len(p.load.Send)
+	threads := max(1, min(p.hop.RxQueues, len(cpus), flows))
+	burst, _ := bpf.BurstOf(p.load.PPS / float64(threads))
+	var list []*xdpSender
+	for i := range threads {
+		s := &xdpSender{xdpPort: p, share: p.load, core: -1}
+		from, to := i*flows/threads, (i+1)*flows/threads
+		s.share.Send, s.share.Base, s.share.Receive = p.load.Send[from:to], from, nil
+		s.share.PPS = p.load.PPS * float64(to-from) / float64(flows)
+		if p.load.PPS > 0 {
+			s.wait = int64(float64(i*burst) / p.load.PPS * 1e9)
+		}
+		if i < len(cpus) {
+			s.core = cpus[i]
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func (*xdpSender) name() string { return "a sender of frames" }
+
+func (s *xdpSender) run(ph *phases) error {
+	if err := pinThread(s.core); err != nil {
+		return err
+	}
+	before, err := kernel.Counters(s.hop.Device)
+	if err != nil {
+		return err
+	}
+	err = s.frames.Send(bpf.Timeline{Begin: ph.Begin + s.wait, Start: ph.Start, End: ph.End, Stop: ph.senders})
+	s.ended = monotonic()
+	after, failed := kernel.Counters(s.hop.Device)
+	s.taken = int64(after.TxPackets-before.TxPackets) + int64(after.TxDropped-before.TxDropped)
+	return errors.Join(err, failed)
+}
+
+// refresh reads what the thread has sent.
+func (s *xdpSender) refresh() error {
+	now, err := s.frames.Sent()
+	if err != nil {
+		return err
+	}
+	for i := range now.Flows {
+		for phase := range now.Flows[i] {
+			var before uint32
+			if i < len(s.last.Flows) {
+				before = s.last.Flows[i][phase]
+			}
+			s.sent[s.share.Base+i][phase] += int64(now.Flows[i][phase] - before) // modulo 2^32
+		}
+	}
+	s.last = now
+	return nil
+}
+
+// describe says what the threads do, and on which cores.
+func describeSenders(list []*xdpSender) (what, cores string) {
+	burst, stamped := list[0].frames.Burst()
+	threads := "one thread"
+	if len(list) > 1 {
+		threads = fmt.Sprintf("%d threads", len(list))
+	}
+	var on []string
+	for _, s := range list {
+		on = append(on, fmt.Sprint(s.core))
+	}
+	return fmt.Sprintf("live frames from %s, bursts of %d, one frame in %d with its time", threads, burst, stamped), strings.Join(on, " ")
+}
