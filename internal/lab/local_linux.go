@@ -149,7 +149,7 @@ func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journ
 	l := &Lab{ID: id, Kind: KindOf(guest), Topology: t, Guest: guest, parts: parts, plan: addressPlan{t}, journal: j,
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
 	if os.Geteuid() != 0 {
-		l.addNote("as an ordinary user, in a user namespace: no softirq placement (RPS), no real-time priority, " +
+		l.addNote("as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no real-time priority, " +
 			"socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
 	return l

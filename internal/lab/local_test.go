@@ -3,9 +3,13 @@ package lab_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +147,44 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 				t.Errorf("the lab's directory: got %v, want none", err)
 			}
 		})
+	}
+}
+
+// TestLinksOfSeveralQueues: each end of each link has as many receive queues
+// as asked for, and, for root, a transmit queue of its own for each processor.
+func TestLinksOfSeveralQueues(t *testing.T) {
+	for _, queues := range []int{1, 2, 5} {
+		l := labtest.UpQueues(t, "forward", queues, registry.LabParts())
+		if got := strings.Contains(l.Note, "each virtual link has"); got != (queues > 1) {
+			t.Errorf("%d queues: note %q, want one of several queues only", queues, l.Note)
+		}
+		if os.Geteuid() != 0 || queues == 1 {
+			continue // the kernel lets an ordinary user choose nothing, and of one queue there is no choice
+		}
+		for _, link := range l.Topology.Links {
+			for _, end := range link.Ends {
+				dir := "/sys/class/net/" + end.Port + "/queues/"
+				got := strings.Fields(labtest.Exec(t, l, end.Node, "sh", "-c", "ls -d "+dir+"rx-* && cat "+dir+"tx-*/xps_cpus"))
+				var want []string
+				for q := range queues {
+					want = append(want, fmt.Sprintf("%srx-%d", dir, q))
+				}
+				served := 0
+				for i, text := range got[min(queues, len(got)):] {
+					mask, err := strconv.ParseUint(text, 16, 32)
+					if err != nil {
+						t.Fatalf("%s of %s: mask %q: %v", end.Port, end.Node, text, err)
+					}
+					served += bits.OnesCount64(mask)
+					if mask&(1<<i) == 0 != (i >= runtime.NumCPU()) {
+						t.Errorf("%s of %s: queue %d serves the processors %s, want its own among them", end.Port, end.Node, i, text)
+					}
+				}
+				if cpus := runtime.NumCPU(); !slices.Equal(got[:min(queues, len(got))], want) || len(got) != 2*queues || served != cpus {
+					t.Errorf("%s of %s: got %v, want %d queues each way for %d processors", end.Port, end.Node, got, queues, cpus)
+				}
+			}
+		}
 	}
 }
 

@@ -35,16 +35,28 @@ func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	return l
 }
 
+// UpQueues is Up with virtual links of several queues each.
+func UpQueues(t testing.TB, topology string, queues int, parts lab.Parts) *lab.Lab {
+	t.Helper()
+	l, _ := up(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: parts}, topology)
+	return l
+}
+
 // UpIn is Up below a runtime directory, for those who want to attach to the
 // lab too: it returns the lab's id.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	shape, err := lab.TopologyNamed(topology)
-	if err != nil {
+	return up(t, lab.Local{Dir: dir, Parts: parts}, topology)
+}
+
+func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
+	t.Helper()
+	var err error
+	if o.Topology, err = lab.TopologyNamed(topology); err != nil {
 		t.Fatal(err)
 	}
-	id := "t" + strconv.Itoa(os.Getpid()) + "-" + topology
-	l, err := lab.Local{ID: id, Topology: shape, Dir: dir, Parts: parts}.Up(Context(t))
+	o.ID = "t" + strconv.Itoa(os.Getpid()) + "-" + topology
+	l, err := o.Up(Context(t))
 	Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +68,7 @@ func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string
 			t.Errorf("take down the lab: %v", err)
 		}
 	})
-	return l, id
+	return l, o.ID
 }
 
 // Refused skips the test if the kernel lets this user make no namespaces.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +34,12 @@ func frames(ip int, direction string, streams int, pps float64) record.Load {
 
 // framesLab is a lab on which the engine does what it is for, or the test is
 // skipped.
-func framesLab(t *testing.T) *lab.Lab {
+func framesLab(t *testing.T) *lab.Lab { return framesLabOf(t, 1) }
+
+// framesLabOf is framesLab with virtual links of several queues.
+func framesLabOf(t *testing.T, queues int) *lab.Lab {
 	t.Helper()
-	l := labtest.Up(t, "forward", registry.LabParts())
+	l := labtest.UpQueues(t, "forward", queues, registry.LabParts())
 	if why := lesserWay(t, l); why != "" {
 		t.Skip("skip: the engine offers no such load here: " + why)
 	}
@@ -65,9 +69,15 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load) *record.Traffic {
 
 // TestXDPCountsToThePacket: what was sent, what the router's devices counted,
 // and what arrived are the same, in every direction and through translation of
-// addresses.
+// addresses, from one thread and from one for each queue of the link.
 func TestXDPCountsToThePacket(t *testing.T) {
-	l := framesLab(t)
+	for _, queues := range []int{1, 2} {
+		t.Run(fmt.Sprintf("queues=%d", queues), func(t *testing.T) { countsToThePacket(t, queues) })
+	}
+}
+
+func countsToThePacket(t *testing.T, queues int) {
+	l := framesLabOf(t, queues)
 	tests := []struct {
 		name string
 		nat  string
@@ -75,6 +85,7 @@ func TestXDPCountsToThePacket(t *testing.T) {
 	}{
 		{"IPv4 up", "off", frames(4, record.Up, 1, 20_000)},
 		{"IPv6 up", "off", frames(6, record.Up, 1, 20_000)},
+		{"IPv6 up, 5 flows", "off", frames(6, record.Up, 5, 20_000)},
 		{"IPv4 down, 7 flows", "off", frames(4, record.Down, 7, 20_000)},
 		{"IPv6 both, 3 flows", "off", frames(6, record.Both, 3, 20_000)},
 		{"IPv4 both, masquerade", "masquerade", frames(4, record.Both, 2, 10_000)},
@@ -87,6 +98,18 @@ func TestXDPCountsToThePacket(t *testing.T) {
 			before := routerPackets(t, l)
 			got := offerFrames(t, l, tt.load)
 			after := routerPackets(t, l)
+			for _, side := range []string{"near", "far"} {
+				if tt.load.Direction == map[string]string{"near": record.Down, "far": record.Up}[side] {
+					continue
+				}
+				cores := runtime.NumCPU() // an end's; of both where both send
+				if tt.load.Direction == record.Both {
+					cores = max(cores/2, 1)
+				}
+				if on, want := strings.Fields(got.Details[side+".core"]), min(queues, tt.load.Streams, cores); len(on) != want || len(slices.Compact(on)) != want {
+					t.Errorf("%s sent from the cores %v, want %d of them", side, on, want)
+				}
+			}
 			for _, f := range got.Flows {
 				p := f.Packets
 				if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 || p.Reordered == nil || *p.Reordered != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -116,7 +117,7 @@ func Arrange(ctx context.Context, l Layout) error {
 		if err := kernel.Up(port); err != nil {
 			return err
 		}
-		if err := kernel.SpreadQueues(port); err != nil {
+		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) { // an ordinary user may not
 			return err
 		}
 	}

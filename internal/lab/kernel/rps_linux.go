@@ -83,7 +83,8 @@ func bare(err error) error {
 // SpreadQueues lets each transmit queue of a virtual link that has several
 // serve processors of its own, in turn, as drivers of network cards do (XPS,
 // Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
-// processors stand in each other's way. It needs the /sys of the namespace.
+// processors stand in each other's way. It needs the /sys of the namespace;
+// only root may.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {
@@ -104,7 +105,11 @@ func SpreadQueues(dev string) error {
 		}
 		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
 		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
-		if err := os.WriteFile(file, []byte(mask), 0o600); err != nil {
+		err := os.WriteFile(file, []byte(mask), 0o600)
+		if errors.Is(err, fs.ErrNotExist) { // no /sys of the namespace
+			err = fs.ErrPermission
+		}
+		if err != nil {
 			return explain(bare(err), "let queue %d of %s serve the processors %s", q, dev, mask)
 		}
 	}
