@@ -90,8 +90,11 @@ func (b *bench) run(ctx context.Context) error {
 		{"alone", "direct", 1, b.alone},
 		{"ways", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "through a router") }},
 		{"ways", "direct", 1, func(ctx context.Context, l *lab.Lab) error { return b.ways(ctx, l, "without a router") }},
-		{"rate", "direct", 1, func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "without a router") }},
-		{"rate", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "through a router") }},
+		{"rate", "direct", 1, func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "without a router", 1) }},
+		{"rate", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.rate(ctx, l, "through a router", 1) }},
+		{"rate", "forward", 2, func(ctx context.Context, l *lab.Lab) error {
+			return b.rate(ctx, l, "through a router, links of two queues, two flows", 2)
+		}},
 	} {
 		if !slices.Contains(strings.Split(b.only, ","), part.name) {
 			continue
@@ -289,7 +292,7 @@ func (b *bench) ways(ctx context.Context, l *lab.Lab, where string) error {
 // rate: what was sent against what was asked for, and the delay of frames on
 // their way. A router takes its part of the sender's core, which then may be too
 // slow for the highest rate.
-func (b *bench) rate(ctx context.Context, l *lab.Lab, where string) error {
+func (b *bench) rate(ctx context.Context, l *lab.Lab, where string, flows int) error {
 	fmt.Fprintf(b.out, "Rate %s, IPv4, 64-byte frames; %d runs of %v each (safe: 0.1 %%, moonshot: 0.05 %% and, routed, a p99 of 12 µs)\n\n", where, b.pairs, b.length)
 	fmt.Fprintln(b.out, "| asked, pps | error of the rate, without its sign: median | interval | worst | loss | one-way delay, µs: p50 ≤ | p99 ≤, interval | frames in a burst |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|---|")
@@ -299,7 +302,7 @@ func (b *bench) rate(ctx context.Context, l *lab.Lab, where string) error {
 	for range b.pairs {
 		for _, i := range b.draw.Perm(len(rates)) {
 			pps := rates[i]
-			load := b.load(4, 1)
+			load := b.load(4, flows)
 			load.RateBps = pps * 8 * 18
 			r, err := b.offered(ctx, l, traffic.XDP{}, load)
 			if err != nil {
