@@ -192,12 +192,15 @@ func (g *group) gradeCell() {
 }
 
 // addFailures names failed trials: a reason where a row has no good attempt,
-// a caveat where it was repeated with success.
+// a caveat where it was repeated with success, which names no trial, so that
+// cells to which the same happened share it.
 func (g *group) addFailures() {
 	ok := map[string]bool{}
 	for _, j := range g.good() {
 		ok[j.t.Row.ID] = true
 	}
+	var texts []string
+	repeated := map[string]int{} // by what happened
 	for _, j := range g.trials {
 		if j.grade != GradeFailed {
 			continue
@@ -207,11 +210,19 @@ func (g *group) addFailures() {
 			text = fmt.Sprintf("failed in %s: %s", f.Phase, f.Error)
 		}
 		if ok[j.t.Row.ID] {
-			g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "repeated",
-				Text: fmt.Sprintf("trial %s %s; it was repeated", j.t.ID, text)})
+			if repeated[text]++; repeated[text] == 1 {
+				texts = append(texts, text)
+			}
 			continue
 		}
 		g.cell.Reasons = append(g.cell.Reasons, Reason{Kind: ReasonFailedTrials, Text: text, Trial: j.t.ID})
+	}
+	for _, text := range texts {
+		words := "a trial " + text + "; it was repeated"
+		if n := repeated[text]; n > 1 {
+			words = fmt.Sprintf("%d trials %s; they were repeated", n, text)
+		}
+		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "repeated", Text: words})
 	}
 	if len(g.trials) == 0 {
 		g.cell.Reasons = append(g.cell.Reasons, Reason{Kind: ReasonFailedTrials, Text: g.missing})

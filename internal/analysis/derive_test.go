@@ -174,6 +174,13 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 	if c.Grade != GradeValid || c.Runs != 3 || len(c.Caveats) != 1 || c.Caveats[0].Kind != "repeated" {
 		t.Errorf("after a repetition: grade %s, runs %d, caveats %v", c.Grade, c.Runs, c.Caveats)
 	}
+	// What happened to several is said once, in words that other cells share.
+	third := trials[bad]
+	third.ID, third.Attempt, again.ID, again.Attempt = again.ID, 2, trials[bad].Row.ID+".3", 3
+	c = cellOf(t, Derive(run, append(trials, third, again)), trials[bad].Row.Factors)
+	if want := "2 trials failed in window: receiver died; they were repeated"; len(c.Caveats) != 1 || c.Caveats[0].Text != want {
+		t.Errorf("after two repetitions: caveats %v, want %q", c.Caveats, want)
+	}
 }
 
 func TestCellWithoutTrials(t *testing.T) {

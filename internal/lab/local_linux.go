@@ -209,7 +209,11 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 		return nil, fmt.Errorf("start lab: it was not up within %s", patience)
 	}
 	if said, _ := os.ReadFile(log.Name()); len(said) > 0 {
-		err = fmt.Errorf("%w (%s)", err, strings.TrimSpace(lastLine(said)))
+		last := lastLine(said)
+		// What a process answered it has logged, too, behind its name.
+		if _, text, _ := strings.Cut(last, ": "); text == "" || !strings.Contains(err.Error(), text) {
+			err = fmt.Errorf("%w (%s)", err, last)
+		}
 	}
 	var r *refused
 	if errors.As(err, &r) {
@@ -220,7 +224,7 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 
 func lastLine(b []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[len(lines)-1]
+	return strings.TrimSpace(lines[len(lines)-1])
 }
 
 func greet(child *host.Child, q holderRequest) error {

@@ -222,7 +222,7 @@ func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (
 		}
 		if c := ceiling(k, t); c.Value > 0 {
 			if empty > 0 {
-				c.Note += fmt.Sprintf("; nothing arrived in %d windows before", empty)
+				c.Note += fmt.Sprintf("; windows before in which nothing arrived: %d", empty)
 			}
 			return c, nil
 		}

@@ -52,7 +52,7 @@ func (e *emptyWindows) Offer(context.Context, End, End, record.Load, Conductor) 
 
 func TestNothingIsNoCeiling(t *testing.T) {
 	k := Kind{Protocol: "tcp", Streams: 1}
-	for empty, note := range []string{"", "1 windows", "2 windows"} {
+	for empty, note := range []string{"", "nothing arrived: 1", "nothing arrived: 2"} {
 		c, err := look(t.Context(), &emptyWindows{left: empty}, End{}, End{}, k, record.Load{})
 		if err != nil || c.Value != 8000 || strings.Contains(c.Note, "windows") != (empty > 0) || !strings.Contains(c.Note, note) {
 			t.Errorf("after %d empty windows: got %+v and %v, want 8000 bit/s and a note of them", empty, c, err)
