@@ -100,7 +100,7 @@ func (s *xdpSender) refresh() error {
 	return nil
 }
 
-// describe says what the threads do, and on which cores.
+// describeSenders says what the threads do, and on which cores.
 func describeSenders(list []*xdpSender) (what, cores string) {
 	burst, stamped := list[0].frames.Burst()
 	threads := "one thread"
