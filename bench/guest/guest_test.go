@@ -50,6 +50,19 @@ func TestWithinHoldsBothBounds(t *testing.T) {
 	}
 }
 
+// TestProbedCountsWhatWasAnswered: a lost probe may not have come to the tunnel,
+// and one under way is after the end of what is compared.
+func TestProbedCountsWhatWasAnswered(t *testing.T) {
+	trial := &record.Trial{}
+	if n, size := probed(trial, 100); n != 0 || size != 0 {
+		t.Errorf("without a probe: got %d of %d bytes", n, size)
+	}
+	trial.Loaded = &record.Latency{Size: 92, SentAt: []int64{10, 20, 30, 90}, RTT: []int64{5, -1, 7, 11}}
+	if n, size := probed(trial, 100); n != 2 || size != 92 {
+		t.Errorf("of four, one lost and one late: got %d of %d bytes, want 2 of 92", n, size)
+	}
+}
+
 func nan() float64 { zero := 0.0; return zero / zero }
 
 // TestSameFindsWhatDiffers: of two cells that are not the same, the difference
