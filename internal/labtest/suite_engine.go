@@ -50,6 +50,8 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 // Conductor keeps one engine in time: a warm-up of a fifth of its window.
 type Conductor struct {
 	Length time.Duration
+	// Drain is how long what was begun in the window may still take, at least 20 ms.
+	Drain time.Duration
 	// Start, where it is set, is called when the timeline is fixed.
 	Start func()
 
@@ -62,7 +64,7 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 	begin := host.Monotonic() + int64(15*time.Millisecond)
 	w := record.Window{Begin: begin, Start: begin + int64(c.Length/5)}
 	w.End = w.Start + int64(c.Length)
-	w.Stop = w.End + int64(20*time.Millisecond)
+	w.Stop = w.End + int64(max(c.Drain, 20*time.Millisecond))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.window = w

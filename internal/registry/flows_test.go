@@ -28,7 +28,7 @@ func TestFlowsCrossTheRouter(t *testing.T) {
 		}
 		before := [2]int{tcpCount(t, l, nodes[0], "ActiveOpens"), tcpCount(t, l, nodes[1], "PassiveOpens")}
 		waiting := timeWait(t, l, nodes[0])
-		got, err := traffic.Flows{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+		got, err := traffic.Flows{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration, Drain: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
