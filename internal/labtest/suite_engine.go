@@ -300,7 +300,7 @@ func accounts(t *testing.T, got *record.Traffic, load record.Load) {
 func ProberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 	for ip := 4; ip <= 6; ip += 2 {
 		near, far := Ends(t, l, 0, ip)
-		const length, interval = 200 * time.Millisecond, 2 * time.Millisecond
+		const length, interval = time.Second, 2 * time.Millisecond
 		load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100, Opener: "near", Port: 20900,
 			Duration: length, Interval: interval, Tag: "suite"}
 		got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
