@@ -22,16 +22,17 @@ begin() {
 	PASSED=0 FAILED=0 SKIPPED=0 FAILED_STAGES=()
 	BEGAN=$SECONDS
 	trap 'rm -rf "$WORK" 2>/dev/null || sudo -n rm -rf "$WORK"' EXIT
-	# An ordinary user cannot read root's module cache, so everybody uses
-	# one in the scratch space, filled from the present one where possible.
-	# The build cache is shared likewise: its folders are open to all.
-	local cache
-	cache=$(go env GOMODCACHE)
-	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" GOFLAGS=-modcacherw
-	# CI_CACHE names a folder that is kept for the next time.
-	export GOMODCACHE="${CI_CACHE:-$WORK}/modules" GOCACHE="${CI_CACHE:-$WORK}/build"
+	# An ordinary user cannot read root's caches, so everybody uses ones in the
+	# scratch space, filled from the present ones where possible. The build
+	# cache is open to all. What is built names no folder, so that every clone
+	# shares what the first one compiled, but for the outcome of its tests.
+	local cache build kept=${CI_CACHE:-$WORK} # CI_CACHE names a folder that is kept for the next time
+	cache=$(go env GOMODCACHE) build=$(go env GOCACHE)
+	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" GOFLAGS="-modcacherw -trimpath -count=1"
+	export GOMODCACHE="$kept/modules" GOCACHE="$kept/build"
+	if [[ -d $build && ! -d $GOCACHE ]]; then cp -r "$build" "$GOCACHE"; fi
 	mkdir -p "$GOCACHE"/{{0..9},{a..f}}{{0..9},{a..f}}
-	chmod 777 "$GOCACHE" "$GOCACHE"/*
+	chmod -R a+rwX "$GOCACHE"
 }
 
 # stage NAME SECONDS FUNCTION runs the function in a shell of its own.

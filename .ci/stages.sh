@@ -40,9 +40,9 @@ build() {
 	mkdir -p "$WORK/bin"
 	fresh_clone "$WORK/source"
 	cd "$WORK/source"
-	go build -trimpath -o "$PROGRAM" ./cmd/chokepoint
-	go build -trimpath -o "$WORK/bin/chokepoint-agent" ./cmd/chokepoint-agent
-	go build -trimpath -o "$ASSERT" ./bench/assert
+	go build -o "$PROGRAM" ./cmd/chokepoint
+	go build -o "$WORK/bin/chokepoint-agent" ./cmd/chokepoint-agent
+	go build -o "$ASSERT" ./bench/assert
 }
 
 # The README's first command in a fresh clone, by root.
@@ -126,45 +126,49 @@ tests_as_user() {
 
 # Packages are built side by side and tested one after the other: with the race
 # detector a load takes both cores, and what is measured beside it is not it.
+# RACE names them; without it, those whose threads meet: the labs, the trials
+# and what runs them. Nightly it is all of them.
 race() {
+	local packages=(${RACE:-./internal/lab/... ./internal/trial/... ./internal/registry ./internal/record/... ./internal/progress ./internal/labtest ./cmd/chokepoint-agent})
 	export CGO_ENABLED=1 CHOKEPOINT_VM_CACHE="$WORK/none"
-	go build -race ./...
-	judge as_root go test -race -p 1 ./...
+	go build -race "${packages[@]}"
+	judge as_root go test -race -vet=off -p 1 "${packages[@]}"
 }
 
-# Every fuzz target for a few seconds. Go's own engine now and then calls the
-# end of its time a failure (golang.org/issue/75804, mended in 1.27): a target that fails
-# without a failing input is tried once more.
+# Every fuzz target for a second, nightly for minutes; a package is built once
+# for all of its targets. Go's own engine now and then calls the end of its time
+# a failure (golang.org/issue/75804, mended in 1.27): a target that fails without
+# a failing input is tried once more.
 fuzz() {
-	local pkg name n=0 log="$WORK/fuzz.target"
-	while read -r pkg name; do
-		say "$pkg $name"
-		if fuzz_target "$pkg" "$name" | tee "$log" || { ! grep -q 'Failing input' "$log" && fuzz_target "$pkg" "$name"; }; then
-			count 1 0 0
-		else
-			count 0 1 0
-			say "fail: $pkg $name"
-		fi
-		n=$((n + 1))
-	done < <(fuzz_targets)
+	local pkg dir name n=0 log="$WORK/fuzz.target"
+	while read -r pkg dir; do
+		grep -qs '^func Fuzz' "$dir"/*_test.go || continue
+		go test -c -fuzz . -o "$WORK/fuzz.test" "$pkg"
+		for name in $(sed -nE 's|^func (Fuzz[A-Za-z0-9_]+)\(.*|\1|p' "$dir"/*_test.go); do
+			say "$pkg $name"
+			if fuzz_target "$dir" "$name" | tee "$log" || { ! grep -q 'Failing input' "$log" && fuzz_target "$dir" "$name"; }; then
+				count 1 0 0
+			else
+				count 0 1 0
+				say "fail: $pkg $name"
+			fi
+			n=$((n + 1))
+		done
+	done < <(go list -f '{{.ImportPath}} {{.Dir}}' ./...)
 	((n > 0)) || fail "no fuzz target found"
-	note "$n fuzz targets, ${FUZZ_TIME:-2s} each"
+	note "$n fuzz targets, ${FUZZ_TIME:-1s} each"
 }
 
 fuzz_target() {
-	go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZ_TIME:-2s}" -fuzzminimizetime 2s -timeout 20m "$1"
+	(cd "$1" && "$WORK/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "${FUZZ_TIME:-1s}" \
+		-test.fuzzminimizetime 2s -test.timeout 20m -test.paniconexit0 -test.fuzzcachedir="$WORK/fuzz.cache/$1")
 }
 
-fuzz_targets() {
-	local pkg dir
-	while read -r pkg dir; do
-		sed -nE "s|^func (Fuzz[A-Za-z0-9_]+)\(.*|$pkg \1|p" "$dir"/*_test.go
-	done < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./...)
-}
-
+# The agent for the kinds of routers and the program for those of testers; ALSO
+# names the rarer ones, for the nightly run.
 cross_build() {
 	local target os arch variant size
-	for target in linux/amd64 linux/arm64 linux/arm/7 linux/mips/softfloat linux/mipsle/softfloat linux/riscv64 freebsd/amd64; do
+	for target in linux/amd64 linux/arm64 linux/arm/7 linux/mipsle/softfloat freebsd/amd64 ${ALSO:-}; do
 		IFS=/ read -r os arch variant <<<"$target"
 		GOOS=$os GOARCH=$arch GOARM=${variant/softfloat/7} GOMIPS=softfloat \
 			go build -trimpath -ldflags='-s -w' -o "$WORK/agent" ./cmd/chokepoint-agent
@@ -175,7 +179,7 @@ cross_build() {
 			say "fail: chokepoint-agent $target has $size bytes, 8 MB are allowed"
 		fi
 	done
-	for target in linux/amd64 linux/arm64 linux/riscv64; do
+	for target in linux/amd64 linux/arm64 $(tr ' ' '\n' <<<"${ALSO:-}" | grep 64$ || true); do
 		GOOS=${target%/*} GOARCH=${target#*/} go build -trimpath -ldflags='-s -w' -o "$WORK/whole" ./cmd/chokepoint
 		note "chokepoint $target: $(stat -c %s "$WORK/whole") bytes"
 		count 1 0 0

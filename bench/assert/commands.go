@@ -11,6 +11,7 @@ import (
 // in .ci/run, because they are long or must be judged.
 var elsewhere = map[string]string{
 	"go run ./cmd/chokepoint run": "stages run-as-root and run-as-user",
+	"chokepoint run":              "stages run-as-root and run-as-user",
 	"go test ./...":               "stages tests and tests-as-user",
 }
 
