@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -154,6 +155,35 @@ func (w way) moved(ctx context.Context, before []record.CounterMove, when string
 	}
 	return out, nil
 }
+
+// settled is moved after a load: once its last packets are through and counted.
+// Until then each node is at a different packet, a slow router for long.
+func (w way) settled(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove, error) {
+	deadline := time.Now().Add(countTime)
+	was, err := w.moved(ctx, before, when)
+	for err == nil && time.Now().Before(deadline) && ctx.Err() == nil {
+		time.Sleep(countTime / 50)
+		var now []record.CounterMove
+		if now, err = w.moved(ctx, before, when); err != nil || still(was, now) {
+			return now, err
+		}
+		was = now
+	}
+	return was, err
+}
+
+// still says that hardly a packet passed between two looks: the looks
+// themselves may take the same way.
+func still(was, now []record.CounterMove) bool {
+	for i := range now {
+		if strings.HasSuffix(now[i].Counter, "_packets") && now[i].After-was[i].After > fewPackets {
+			return false
+		}
+	}
+	return true
+}
+
+const fewPackets = 4
 
 // prove sends a few datagrams along each way of the path and checks that they
 // took it: the largest that the path MTU allows comes back, one byte more does not,
