@@ -206,7 +206,7 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 		return nil, context.Cause(ctx)
 	}
 	if !inTime {
-		return nil, fmt.Errorf("start lab: it was not up within %s", patience)
+		return nil, fmt.Errorf("start lab: it was not up within %s%s", patience, o.saying(dir))
 	}
 	if said, _ := os.ReadFile(log.Name()); len(said) > 0 {
 		last := lastLine(said)
@@ -220,6 +220,17 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 		err = noNamespaces(err)
 	}
 	return nil, err
+}
+
+// saying quotes the consoles of a lab's guests, which tell how far each came.
+func (o Local) saying(dir string) string {
+	said := ""
+	for _, l := range layouts(o.Topology) {
+		if (holderRequest{Guest: o.Guest}).machine(l) {
+			said += fmt.Sprintf("; the console of %s%s", l.Node, lastWords(consoleOf(dir, l.Node)))
+		}
+	}
+	return said
 }
 
 func lastLine(b []byte) string {
