@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // tables are the built-in plans after published tables, with what else makes
@@ -17,7 +19,10 @@ var tables = [...]struct {
 	plan string
 	sets []string
 }{
-	{"wireguard", nil}, {"queues", nil}, {"firewall", nil}, {"forwarding", nil},
+	{"wireguard", nil},
+	// A queue that drops holds a slow router's streams up for longer than a short window.
+	{"queues", []string{"method.duration=2s"}},
+	{"firewall", nil}, {"forwarding", nil},
 	{"openvpn", []string{"matrix.direction=up", "matrix.rate=2M"}},
 }
 
@@ -57,7 +62,20 @@ func (b bench) table(ctx context.Context, name string, sets []string) (campaign,
 	for _, set := range slices.Concat(brief[:], sets) {
 		args = append(args, "--set", set)
 	}
-	return b.start(ctx, 5*time.Minute, dir, args...)
+	c, err := b.start(ctx, 5*time.Minute, dir, args...)
+	if slices.ContainsFunc(c.trials, func(t record.Trial) bool { return t.Failure != nil }) {
+		b.quoteConsoles(dir)
+	}
+	return c, err
+}
+
+// quoteConsoles tells the end of what the guests' kernels said.
+func (b bench) quoteConsoles(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "chokepoint", "runs", "*", "*.console"))
+	for _, file := range files {
+		said, err := os.ReadFile(file)
+		fmt.Fprintf(b.talk, "%s: %s %v\n", filepath.Base(file), said[max(0, len(said)-4000):], err)
+	}
 }
 
 // judgeTable lists what a table lacks.
