@@ -19,7 +19,7 @@ const (
 )
 
 func addSizeFlags(f *pflag.FlagSet, s *record.GuestSize) {
-	f.IntVar(&s.CPUs, "cpus", 0, "with --lab vm: `N` processors for each virtual router (default 2; mipsel 1)")
+	f.IntVar(&s.CPUs, "cpus", 0, "with --lab vm: `N` processors for each virtual router (default 2 with KVM and for arm64, else 1)")
 	f.IntVar(&s.MemoryMB, "memory", 0, "with --lab vm: `MB` of memory for each virtual router (default 320)")
 	f.StringVar(&s.Model, "cpu-model", "", "with --lab vm: `MODEL` of the processors, in QEMU's words (default the quickest to emulate)")
 }

@@ -45,15 +45,11 @@ link_mtu@router=1400                       # ip link show wan => mtu 1400
 link_mtu@router.lan=1280                   # ip link show lan => mtu 1280
 vlan@router=10                             # ip -d link show wan.10 => vlan protocol 802.1Q id 10
 txqueuelen@router=77                       # ip link show wan => qlen 77
-cpus@router=1                              # cat /sys/class/net/wan/queues/rx-0/rps_cpus => 2
 napi_threaded@router=on                    # cat /sys/class/net/wan/threaded => 1
 offload@router=wire                        # ethtool -k wan => generic-receive-offload: off
 offload@router=rx-gro=off                  # ethtool -k wan => generic-receive-offload: off
 offload@router=gro=on udp-gro=on  # ethtool -k wan => rx-udp-gro-forwarding: on
 idle_policies@router=20
-irq_affinity@router=1                      # cat /proc/irq/29/smp_affinity_list => 1
-irq_affinity@router.wan=0-1
-cpu_count@router=1                         # cat /sys/devices/system/cpu/online => 0
 idle_tunnels@router=4                      # ip link show up type wireguard => cpidle3
 flow_export@router=softflowd               # ps => softflowd -i wan -n 198.18.2.2:9
 flow_export@router.lan=softflowd           # ps => softflowd -i lan
@@ -65,7 +61,15 @@ sysctl:net.core.netdev_max_backlog@router=333  # cat /proc/sys/net/core/netdev_m
 sysctl:net.ipv4.tcp_congestion_control@router=reno
 `
 
-// guestSetting reads a line of guestLevels.
+// coreLevels are those that need a second processor.
+const coreLevels = `
+cpus@router=1                              # cat /sys/class/net/wan/queues/rx-0/rps_cpus => 2
+irq_affinity@router=1                      # cat /proc/irq/29/smp_affinity_list => 1
+irq_affinity@router.wan=0-1
+cpu_count@router=1                         # cat /sys/devices/system/cpu/online => 0
+`
+
+// guestSetting reads a line of these.
 func guestSetting(line string) (s record.Setting, command, want string) {
 	text, probe, _ := strings.Cut(line, " # ")
 	command, want, _ = strings.Cut(probe, "=>")
@@ -79,13 +83,25 @@ func guestSetting(line string) (s record.Setting, command, want string) {
 // read back, seen by another program, and undone.
 func TestGuestKnobs(t *testing.T) {
 	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
-	for line := range strings.SplitSeq(strings.TrimSpace(guestLevels), "\n") {
-		s, command, want := guestSetting(line)
-		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) { turnAndBack(t, l, s, command, want) })
-	}
+	turnAll(t, l, guestLevels)
 	t.Run("packet sizes", func(t *testing.T) { packetSizes(t, l) })
 	t.Run("log", func(t *testing.T) { logs(t, l) })
 	t.Run("nat", func(t *testing.T) { translates(t, l) })
+}
+
+// TestGuestCores is the same for what a router does with several processors.
+func TestGuestCores(t *testing.T) {
+	guest := labtest.Guest(t)
+	guest.CPUs = 2
+	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
+	turnAll(t, l, coreLevels)
+}
+
+func turnAll(t *testing.T, l *lab.Lab, levels string) {
+	for line := range strings.SplitSeq(strings.TrimSpace(levels), "\n") {
+		s, command, want := guestSetting(line)
+		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) { turnAndBack(t, l, s, command, want) })
+	}
 }
 
 // hold makes exactly these settings hold.

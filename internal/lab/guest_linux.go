@@ -59,16 +59,12 @@ func (l *Lab) guests() []bootedAs {
 }
 
 // MayTrace reports whether tracepoints of a node may be switched: its machine
-// is the lab's alone, and bears it. An emulated x86 machine of several
-// processors does not: the kernel patches the code that they run meanwhile
-// (text_poke_bp in arch/x86/kernel/alternative.c), and with a processor in a
-// thread of its own QEMU 7.2 now and then hangs at that.
+// is the lab's alone, and bears it, see vm.Guest.Fragile.
 func (l *Lab) MayTrace(node string) bool {
 	if !l.OwnKernel(node) {
 		return false
 	}
-	emulated := slices.ContainsFunc(l.guests(), func(b bootedAs) bool { return !b.KVM })
-	return !emulated || l.Guest.Image.Arch != "amd64" || l.Guest.Processors() == 1
+	return !slices.ContainsFunc(l.guests(), func(b bootedAs) bool { return b.of(*l.Guest).Fragile() })
 }
 
 // guestNote says what the routers are, and what was tried in vain.
@@ -78,12 +74,16 @@ func (l *Lab) guestNote() string {
 	}
 	var said []string
 	for _, b := range l.guests() {
-		text := b.of(*l.Guest).String()
+		g := b.of(*l.Guest)
+		text := g.String()
 		if b.System != "" {
 			text += " of " + b.System
 		}
 		if b.Why != "" {
 			text += " (" + b.Why + ")"
+		}
+		if g.Fragile() {
+			text += ", which may hang: several emulated processors do not bear that a kernel patches its code"
 		}
 		if !slices.Contains(said, text) {
 			said = append(said, text)

@@ -23,9 +23,7 @@ import (
 func TestProbesOfAGuest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	guest := labtest.Guest(t)
-	guest.CPUs = 1 // where tracepoints may be switched
-	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: guest}
+	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
 	l, err := labs.For(ctx, "forward")
 	labtest.Refused(t, err)
 	if err != nil {

@@ -21,7 +21,7 @@ type Guest struct {
 	Image    Image  `json:"image"`
 	Kernel   string `json:"kernel"` // file, as in Image, whose own do not travel
 	Initrd   string `json:"initrd"`
-	CPUs     int    `json:"cpus,omitempty"`      // 0 = 2, or 1 where the board has no more
+	CPUs     int    `json:"cpus,omitempty"`      // 0 = see Processors
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
 	Model    string `json:"model,omitempty"`     // processor; "" = see board
 	KVM      bool   `json:"kvm,omitempty"`
@@ -38,7 +38,8 @@ type board struct {
 	program string
 	machine []string
 	model   string
-	cpus    int
+	cpus    int      // of an emulated guest, unless it is told otherwise
+	most    int      // processors that the board can have; 0 = any number
 	console string   // the kernel's name of the first serial line
 	cmdline []string // further words for the kernel
 	slots   []string // PCI addresses of the ports; nil = any
@@ -47,12 +48,12 @@ type board struct {
 }
 
 var boards = map[string]board{
-	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 2, console: "ttyS0",
+	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 1, console: "ttyS0",
 		cmdline: []string{"tsc=reliable", "no_timer_check"}},
 	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"}, model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
 	// The board has two interrupt lines for PCI; two devices on one of them
 	// stall under load, so its ports have one each and there is no third.
-	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1, console: "ttyS0",
+	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1, most: 1, console: "ttyS0",
 		slots: []string{"0x12", "0x14"}, serial: true, single: true},
 }
 
@@ -70,12 +71,7 @@ func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM 
 func MaxPorts(arch string) int { return len(boards[arch].slots) }
 
 // MaxCPUs is how many processors a guest of an architecture can have, 0 = any.
-func MaxCPUs(arch string) int {
-	if boards[arch].cpus == 1 {
-		return 1
-	}
-	return 0
-}
+func MaxCPUs(arch string) int { return boards[arch].most }
 
 // HardwareAddr is the address of the i-th port of the n-th guest of a lab,
 // from the locally administered range.
@@ -126,12 +122,31 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// Processors is how many the guest has.
+// Processors is how many the guest has: two with KVM, and one where several do
+// not bear emulation.
 func (g Guest) Processors() int {
-	if most := boards[g.Image.Arch].cpus; g.CPUs == 0 || most == 1 {
-		return most
+	b := boards[g.Image.Arch]
+	switch {
+	case b.most == 1:
+		return 1
+	case g.CPUs != 0:
+		return g.CPUs
+	case g.KVM:
+		return 2
 	}
-	return g.CPUs
+	return b.cpus
+}
+
+// Fragile reports whether the guest may hang or crash for no reason of its own.
+// A kernel patches code that its other processors run (static keys, as sockets'
+// time stamps and nftables' hooks have them, and tracepoints: text_poke_bp in
+// arch/x86/kernel/alternative.c). With a thread for each processor, QEMU 7.2
+// may go on running what was there before: of three guests of two processors on
+// a busy machine all three were gone after 1,000 to 8,000 switches, with one
+// processor or one thread none after 10,000. One thread for two processors has
+// each wait for the other, which a queue's delays show.
+func (g Guest) Fragile() bool {
+	return !g.KVM && g.Image.Arch == "amd64" && g.Processors() > 1
 }
 
 // Memory is the guest's, in MB.
