@@ -142,9 +142,8 @@ func (g Guest) Processors() int {
 // time stamps and nftables' hooks have them, and tracepoints: text_poke_bp in
 // arch/x86/kernel/alternative.c). With a thread for each processor, QEMU 7.2
 // may go on running what was there before: of three guests of two processors on
-// a busy machine all three were gone after 1,000 to 8,000 switches, with one
-// processor or one thread none after 10,000. One thread for two processors has
-// each wait for the other, which a queue's delays show.
+// a busy machine none lasted 10,000 switches (docs/quality.md). One thread for
+// two processors has each wait for the other, which a queue's delays show.
 func (g Guest) Fragile() bool {
 	return !g.KVM && g.Image.Arch == "amd64" && g.Processors() > 1
 }
