@@ -47,6 +47,7 @@ type options struct {
 	seed    uint64
 	verbose bool
 	newest  string // path of an iperf3, or none
+	only    string // part of the names of the rows to measure
 }
 
 func run(args []string, out, talk io.Writer) int {
@@ -59,11 +60,12 @@ func run(args []string, out, talk io.Writer) int {
 	flags.BoolVar(&o.verbose, "v", false, "print each run")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
 	flags.StringVar(&o.newest, "newest", "", "a newest iperf3, built from source, to compare four streams with")
+	flags.StringVar(&o.only, "only", "", "measure just rows with this in their name")
 	err := flags.Parse(args)
 	o.suites = strings.Split(list, ",")
 	unknown := slices.ContainsFunc(o.suites, func(s string) bool { return !slices.Contains(suiteNames(), s) })
 	if err != nil || flags.NArg() > 0 || o.pairs < minPairs || o.seconds < 1 || unknown {
-		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-newest FILE] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
+		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-newest FILE] [-only TEXT] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -105,7 +107,8 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 		if s.name == "tcp-super" && o.newest != "" {
 			s.rows = append(s.rows, b.againstNewest())
 		}
-		if slices.Contains(o.suites, s.name) {
+		s.rows = slices.DeleteFunc(s.rows, func(c comparison) bool { return !strings.Contains(c.name, o.only) })
+		if slices.Contains(o.suites, s.name) && len(s.rows) > 0 {
 			if err := b.suite(ctx, s); err != nil {
 				return fmt.Errorf("suite %s: %w", s.name, err)
 			}
