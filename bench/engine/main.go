@@ -50,6 +50,8 @@ type options struct {
 	only    string // part of the names of the rows to measure
 }
 
+func (o options) measures(c comparison) bool { return strings.Contains(c.name, o.only) }
+
 func run(args []string, out, talk io.Writer) int {
 	o, list := options{}, ""
 	flags := flag.NewFlagSet("engine", flag.ContinueOnError)
@@ -64,7 +66,10 @@ func run(args []string, out, talk io.Writer) int {
 	err := flags.Parse(args)
 	o.suites = strings.Split(list, ",")
 	unknown := slices.ContainsFunc(o.suites, func(s string) bool { return !slices.Contains(suiteNames(), s) })
-	if err != nil || flags.NArg() > 0 || o.pairs < minPairs || o.seconds < 1 || unknown {
+	none := !slices.ContainsFunc(suites(), func(s suite) bool {
+		return slices.Contains(o.suites, s.name) && slices.ContainsFunc(s.rows, o.measures)
+	})
+	if err != nil || none || flags.NArg() > 0 || o.pairs < minPairs || o.seconds < 1 || unknown {
 		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-newest FILE] [-only TEXT] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
 		return 2
 	}
@@ -107,7 +112,7 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 		if s.name == "tcp-super" && o.newest != "" {
 			s.rows = append(s.rows, b.againstNewest())
 		}
-		s.rows = slices.DeleteFunc(s.rows, func(c comparison) bool { return !strings.Contains(c.name, o.only) })
+		s.rows = slices.DeleteFunc(s.rows, func(c comparison) bool { return !o.measures(c) })
 		if slices.Contains(o.suites, s.name) && len(s.rows) > 0 {
 			if err := b.suite(ctx, s); err != nil {
 				return fmt.Errorf("suite %s: %w", s.name, err)
