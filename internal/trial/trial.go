@@ -280,7 +280,7 @@ func (a *attempt) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moves, err := a.way.settled(ctx, a.moves, "window")
+	moves, err := settled(ctx, func() ([]record.CounterMove, error) { return a.way.moved(ctx, a.moves, "window") })
 	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
 	return err
 }

@@ -156,20 +156,21 @@ func (w way) moved(ctx context.Context, before []record.CounterMove, when string
 	return out, nil
 }
 
-// settled is moved after a load: once its last packets are through and counted.
-// Until then each node is at a different packet, a slow router for long.
-func (w way) settled(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove, error) {
+// settled looks at counters after a load until its last packets are through and
+// counted, for countTime at most. Before, each node is at a different packet, a slow
+// router for long.
+func settled(ctx context.Context, look func() ([]record.CounterMove, error)) ([]record.CounterMove, error) {
 	deadline := time.Now().Add(countTime)
-	was, err := w.moved(ctx, before, when)
-	for err == nil && time.Now().Before(deadline) && ctx.Err() == nil {
-		time.Sleep(countTime / 50)
-		var now []record.CounterMove
-		if now, err = w.moved(ctx, before, when); err != nil || still(was, now) {
+	for was, err := look(); ; time.Sleep(countTime / 50) {
+		if err != nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return was, err
+		}
+		now, err := look()
+		if err != nil || still(was, now) {
 			return now, err
 		}
 		was = now
 	}
-	return was, err
 }
 
 // still says that hardly a packet passed between two looks: the looks

@@ -8,7 +8,35 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// TestSettledWaitsForTheLastPackets: counters are taken once they rest but for
+// what the looks themselves move, and as they are where they never do.
+func TestSettledWaitsForTheLastPackets(t *testing.T) {
+	for name, tt := range map[string]struct{ moving, least, most int }{
+		"a slow router":  {moving: 5, least: 7, most: 7}, // one look more tells that they rest
+		"at once":        {moving: 0, least: 2, most: 2},
+		"a busy network": {moving: 1e6, least: 3, most: 1e6},
+	} {
+		looks, packets := 0, uint64(0)
+		began := time.Now()
+		got, err := settled(t.Context(), func() ([]record.CounterMove, error) {
+			if looks++; looks <= 1+tt.moving && looks > 1 {
+				packets += 100
+			} else {
+				packets += fewPackets
+			}
+			return []record.CounterMove{{Counter: "rx_packets", After: packets}, {Counter: "rx_bytes", After: packets * 1500}}, nil
+		})
+		if err != nil || got[0].After != packets || looks < tt.least || looks > tt.most {
+			t.Errorf("%s: got %v after %d looks, %v; want %d packets after %d to %d looks", name, got, looks, err, packets, tt.least, tt.most)
+		}
+		if took := time.Since(began); took > countTime+5*time.Second {
+			t.Errorf("%s: it took %v, want %v at most", name, took, countTime)
+		}
+	}
+}
 
 // TestEndEchoDoesNotWaitForASilentNode: the node neither ends the echo nor
 // says anything more.
