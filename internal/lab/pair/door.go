@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +19,11 @@ import (
 )
 
 // Bounds of what strangers can take: so many may be proving who they are at
-// once, in all and from one address, and so long. Whoever failed keeps the place
+// once, in all and from one home, and so long. Whoever failed keeps the place
 // for a while, so that one who tries again and again costs no processor that a
-// run has need of.
+// run has need of. While nobody is inside, who finds no place gets that of
+// another, the longest waiting of his own home if it has its share, else of the
+// home that has most: strangers who hold on to theirs keep no controller out.
 const (
 	maxGuests     = 64
 	maxGuestsEach = 8
@@ -29,6 +32,26 @@ const (
 )
 
 const forEver = 100 * 365 * 24 * time.Hour
+
+// errRoom is why a guest goes for whom others came.
+var errRoom = errors.New("too many have proved nothing; made room for another")
+
+// guest is one who is proving who he is, or has failed to a while ago.
+type guest struct {
+	home netip.Prefix
+	show context.CancelCauseFunc // him out
+}
+
+// homeOf is what one machine or site has at least: an address, or 64 bits of
+// IPv6, in which each machine has as many addresses as it likes (RFC 4291 §2.5.4).
+func homeOf(a netip.Addr) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	home, _ := a.Prefix(bits) // of the zero address, which tests' pipes have: the zero prefix
+	return home
+}
 
 // ErrIdle is why a door closed for which nobody came.
 var ErrIdle = errors.New("nobody came")
@@ -45,8 +68,8 @@ type Door struct {
 
 	told   sync.Mutex
 	mu     sync.Mutex
-	guests map[netip.Addr]int // proving, by address
-	inside string             // who is being served, "" = nobody
+	guests []*guest // in the order in which they came
+	inside string   // who is being served, "" = nobody
 }
 
 // Serve lets controllers in until ctx ends or nobody comes, and returns when
@@ -61,7 +84,6 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	context.AfterFunc(ctx, func() { ln.Close() })
-	d.guests = map[netip.Addr]int{}
 	patience := cmp.Or(d.Idle, forEver)
 	idle := time.AfterFunc(patience, func() { cancel(ErrIdle) })
 	defer idle.Stop()
@@ -86,22 +108,26 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 			continue
 		}
 		from := addrOf(raw.RemoteAddr())
-		if !d.enter(from.Addr()) {
+		proving, show := context.WithCancelCause(ctx)
+		g := &guest{homeOf(from.Addr()), show}
+		if !d.enter(g) {
+			show(nil)
 			raw.Close()
 			d.tell(from, "refused: too many connections that have proved nothing")
 			continue
 		}
 		all.Go(func() {
 			defer raw.Close()
-			stop := context.AfterFunc(ctx, func() { raw.Close() })
+			defer show(nil)
+			stop := context.AfterFunc(proving, func() { raw.Close() })
 			defer stop()
-			v, err := d.admit(ctx, raw, config)
+			v, err := d.admit(proving, raw, config)
 			if err != nil {
 				raw.Close()
-				d.refused(ctx, from, err)
+				d.refused(proving, g, from, err)
 				return
 			}
-			d.leave(from.Addr())
+			d.leave(g)
 			idle.Stop()
 			d.host(ctx, from, v, serve)
 			idle.Reset(patience)
@@ -109,13 +135,17 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 	}
 }
 
-// refused tells of who did not prove the code, and has his place rest.
-func (d *Door) refused(ctx context.Context, from netip.AddrPort, why error) {
-	if ctx.Err() == nil {
+// refused tells of who did not prove the code, and has his place rest unless
+// another has it.
+func (d *Door) refused(proving context.Context, g *guest, from netip.AddrPort, why error) {
+	switch ended := context.Cause(proving); {
+	case ended == nil:
 		d.tell(from, "refused: "+why.Error())
+	case errors.Is(ended, errRoom):
+		d.tell(from, "refused: "+errRoom.Error())
 	}
-	pause(ctx, restTime)
-	d.leave(from.Addr())
+	pause(proving, restTime)
+	d.leave(g)
 }
 
 // host serves the one who is inside.
@@ -146,26 +176,39 @@ func (d *Door) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-func (d *Door) enter(from netip.Addr) bool {
+// enter finds a guest a place, if need be and may be another's.
+func (d *Door) enter(g *guest) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := 0
-	for _, n := range d.guests {
-		all += n
+	has := map[netip.Prefix]int{}
+	for _, other := range d.guests {
+		has[other.home]++
 	}
-	if all >= maxGuests || d.guests[from] >= maxGuestsEach {
+	most := g.home
+	if has[most] < maxGuestsEach {
+		if len(d.guests) < maxGuests {
+			d.guests = append(d.guests, g)
+			return true
+		}
+		for _, other := range d.guests {
+			if has[other.home] > has[most] {
+				most = other.home
+			}
+		}
+	}
+	if d.inside != "" {
 		return false
 	}
-	d.guests[from]++
+	i := slices.IndexFunc(d.guests, func(other *guest) bool { return other.home == most })
+	d.guests[i].show(errRoom)
+	d.guests = append(slices.Delete(d.guests, i, i+1), g)
 	return true
 }
 
-func (d *Door) leave(from netip.Addr) {
+func (d *Door) leave(g *guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.guests[from]--; d.guests[from] <= 0 {
-		delete(d.guests, from)
-	}
+	d.guests = slices.DeleteFunc(d.guests, func(other *guest) bool { return other == g })
 }
 
 // take reserves the one place inside.

@@ -278,39 +278,6 @@ func TestSecondControllerIsRefused(t *testing.T) {
 	second.Close()
 }
 
-// TestCrowdKeepsNobodyOut: strangers that hold on to all they can get are
-// bounded, and gone in time.
-func TestCrowdKeepsNobodyOut(t *testing.T) {
-	code := NewCode()
-	h := open(t, &Door{Code: code, prove: 400 * time.Millisecond})
-	for i := range 3 * maxGuestsEach {
-		c, err := net.Dial("tcp", h.address)
-		if err != nil {
-			t.Fatalf("stranger %d: %v", i, err)
-		}
-		defer c.Close()
-	}
-	h.told(t, "refused: too many connections that have proved nothing")
-	h.Door.mu.Lock()
-	if n := h.guests[netip.MustParseAddr("127.0.0.1")]; n > maxGuestsEach {
-		t.Errorf("strangers at once: got %d, want %d at most", n, maxGuestsEach)
-	}
-	h.Door.mu.Unlock()
-	h.told(t, "refused: proved nothing within")
-	var v *Visit
-	var err error
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if v, err = dial(t, h.address, code); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatalf("after the crowd: %v", err)
-	}
-	says(t, v, "in at last")
-	v.Close()
-}
-
 // TestDeadEndIsFoundOut: one that says nothing, and one that takes nothing.
 func TestDeadEndIsFoundOut(t *testing.T) {
 	near, far := net.Pipe()
