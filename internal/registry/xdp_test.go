@@ -57,14 +57,28 @@ func lesserWay(t *testing.T, l *lab.Lab) string {
 	return a.Reason
 }
 
-func offerFrames(t *testing.T, l *lab.Lab, load record.Load) *record.Traffic {
+// offerFrames has frames sent, and tells what the router's devices counted of them.
+// A sender that the machine gave no processor for the whole window tells nothing.
+func offerFrames(t *testing.T, l *lab.Lab, load record.Load) (got *record.Traffic, passed map[string]passes) {
 	t.Helper()
 	near, far := labtest.Ends(t, l, 0, load.IP)
-	got, err := traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
-	if err != nil {
-		t.Fatal(err)
+	for range 3 {
+		before := routerPackets(t, l)
+		var err error
+		got, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+		if err != nil {
+			t.Fatal(err)
+		}
+		passed = routerPackets(t, l)
+		for dev, n := range before {
+			passed[dev] = passes{passed[dev].in - n.in, passed[dev].out - n.out}
+		}
+		if !slices.ContainsFunc(got.Flows, func(f record.Flow) bool { return f.Packets.Sent == 0 && f.Packets.Unsent > 0 }) {
+			break
+		}
+		t.Log("a sender had no processor for the whole window: again")
 	}
-	return got
+	return got, passed
 }
 
 // TestXDPCountsToThePacket: what was sent, what the router's devices counted,
@@ -95,9 +109,7 @@ func countsToThePacket(t *testing.T, queues int) {
 			if err := l.Settle(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router", Value: tt.nat}}); err != nil {
 				t.Fatal(err)
 			}
-			before := routerPackets(t, l)
-			got := offerFrames(t, l, tt.load)
-			after := routerPackets(t, l)
+			got, passed := offerFrames(t, l, tt.load)
 			for _, side := range []string{"near", "far"} {
 				if tt.load.Direction == map[string]string{"near": record.Down, "far": record.Up}[side] {
 					continue
@@ -122,12 +134,12 @@ func countsToThePacket(t *testing.T, queues int) {
 				}
 			}
 			if tt.load.Direction != record.Down {
-				agree(t, "client to router", got.Details["near.frames_sent"], after["lan"].RxPackets-before["lan"].RxPackets)
-				agree(t, "router to server", got.Details["far.frames_arrived"], after["wan"].TxPackets-before["wan"].TxPackets)
+				agree(t, "client to router", got.Details["near.frames_sent"], passed["lan"].in)
+				agree(t, "router to server", got.Details["far.frames_arrived"], passed["wan"].out)
 			}
 			if tt.load.Direction != record.Up {
-				agree(t, "server to router", got.Details["far.frames_sent"], after["wan"].RxPackets-before["wan"].RxPackets)
-				agree(t, "router to client", got.Details["near.frames_arrived"], after["lan"].TxPackets-before["lan"].TxPackets)
+				agree(t, "server to router", got.Details["far.frames_sent"], passed["wan"].in)
+				agree(t, "router to client", got.Details["near.frames_arrived"], passed["lan"].out)
 			}
 			for _, way := range got.OneWay {
 				if slices.ContainsFunc(way.Counts, func(c record.DelayCounts) bool { return c.Packets <= 0 || c.FromNs > int64(time.Second) }) {
@@ -142,15 +154,18 @@ func countsToThePacket(t *testing.T, queues int) {
 	}
 }
 
-func routerPackets(t *testing.T, l *lab.Lab) map[string]struct{ RxPackets, TxPackets uint64 } {
+// passes are packets that a device of the router took in and gave out.
+type passes struct{ in, out uint64 }
+
+func routerPackets(t *testing.T, l *lab.Lab) map[string]passes {
 	t.Helper()
 	c, err := l.Counters(labtest.Context(t), "router", "lan", "wan")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]struct{ RxPackets, TxPackets uint64 }{}
+	out := map[string]passes{}
 	for dev, n := range c {
-		out[dev] = struct{ RxPackets, TxPackets uint64 }{n.RxPackets, n.TxPackets}
+		out[dev] = passes{n.RxPackets, n.TxPackets}
 	}
 	return out
 }
@@ -205,7 +220,7 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 			for _, sink := range []string{record.SinkDriver, record.SinkSockets} {
 				load := frames(ip, record.Up, 2, 20_000)
 				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
-				got := offerFrames(t, l, load)
+				got, _ := offerFrames(t, l, load)
 				for _, f := range got.Flows {
 					p := f.Packets
 					if want := p.Sent / 8; p.Lost != want || p.Received != p.Sent-want || want == 0 {
@@ -244,9 +259,7 @@ func TestXDPSendsBySockets(t *testing.T) {
 					load.PacketSize = 1500 // 1518-byte frames
 					load.RateBps = 5000 * 8 * 1472
 				}
-				before := routerPackets(t, l)
-				got := offerFrames(t, l, load)
-				after := routerPackets(t, l)
+				got, passed := offerFrames(t, l, load)
 				for _, f := range got.Flows {
 					p := f.Packets
 					if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 {
@@ -262,11 +275,11 @@ func TestXDPSendsBySockets(t *testing.T) {
 					}
 				}
 				if load.Direction != record.Down {
-					agree(t, "client to router", got.Details["near.frames_sent"], after["lan"].RxPackets-before["lan"].RxPackets)
-					agree(t, "router to server", got.Details["far.frames_arrived"], after["wan"].TxPackets-before["wan"].TxPackets)
+					agree(t, "client to router", got.Details["near.frames_sent"], passed["lan"].in)
+					agree(t, "router to server", got.Details["far.frames_arrived"], passed["wan"].out)
 				} else {
-					agree(t, "server to router", got.Details["far.frames_sent"], after["wan"].RxPackets-before["wan"].RxPackets)
-					agree(t, "router to client", got.Details["near.frames_arrived"], after["lan"].TxPackets-before["lan"].TxPackets)
+					agree(t, "server to router", got.Details["far.frames_sent"], passed["wan"].in)
+					agree(t, "router to client", got.Details["near.frames_arrived"], passed["lan"].out)
 				}
 				sender, receiver := "near", "far"
 				if load.Direction == record.Down {
