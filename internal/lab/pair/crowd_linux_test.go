@@ -51,6 +51,12 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 		crowd(t, h)
 		h.told(t, "refused: too many connections that have proved nothing")
 		h.Door.mu.Lock()
+		each := map[netip.Prefix]int{}
+		for _, g := range h.guests {
+			if each[g.home]++; each[g.home] > maxGuestsEach {
+				t.Errorf("strangers of %v at once: got %d, want %d at most", g.home, each[g.home], maxGuestsEach)
+			}
+		}
 		if n := len(h.guests); n > maxGuests {
 			t.Errorf("strangers at once: got %d, want %d at most", n, maxGuests)
 		}

@@ -39,7 +39,7 @@ var errRoom = errors.New("too many have proved nothing; made room for another")
 // guest is one who is proving who he is, or has failed to a while ago.
 type guest struct {
 	home netip.Prefix
-	show context.CancelCauseFunc // him out
+	show context.CancelCauseFunc // shows him out
 }
 
 // homeOf is what one machine or site has at least: an address, or 64 bits of
