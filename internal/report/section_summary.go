@@ -134,7 +134,7 @@ func alerts(v *view) []Item {
 		}
 	}
 	if failed > 0 {
-		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") + " no number: the trials failed.", Tone: Bad})
+		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") + " no number; the reasons stand in the table.", Tone: Bad})
 	}
 	if suspect > 0 {
 		out = append(out, Item{Kind: "suspect", Tone: Doubt,
