@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
+	"time"
 )
 
 // Connect returns the controller's view of an agent at the other end of rwc,
@@ -169,18 +171,35 @@ func drain(s Session) error {
 // read its clock within that exchange's round trip, so half of it bounds the
 // error (RFC 5905 §8, without the drift terms).
 func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
-	const exchanges = 5
-	bound = -1
-	for range exchanges {
-		var node int64
-		before := Monotonic()
-		if err := a.Invoke(ctx, verbClock, struct{}{}, &node); err != nil {
+	return relateClocks(Monotonic, func() (node int64, err error) {
+		err = a.Invoke(ctx, verbClock, struct{}{}, &node)
+		return node, err
+	})
+}
+
+// relateClocks exchanges at least five times. A machine that stands still now
+// and then can spoil all of these, which shows in that no two of them took
+// about as long: then it goes on until the two quickest do, or for a while.
+func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64, err error) {
+	const (
+		least   = 5
+		patient = int64(250 * time.Millisecond)
+		alike   = int64(50 * time.Microsecond) // and half as much again
+	)
+	begun, second := now(), int64(math.MaxInt64)
+	bound = math.MaxInt64
+	for n := 0; n < least || second-bound > bound/2+alike && now()-begun < patient; n++ {
+		before := now()
+		node, err := exchange()
+		if err != nil {
 			return 0, 0, err
 		}
-		after := Monotonic()
-		if half := (after - before + 1) / 2; bound < 0 || half < bound {
-			bound, offset = half, node-(before+half)
+		half := (now() - before + 1) / 2
+		if half >= bound {
+			second = min(second, half)
+			continue
 		}
+		second, bound, offset = bound, half, node-(before+half)
 	}
 	return offset, bound, nil
 }
