@@ -114,10 +114,10 @@ func (f *tcpFlow) send(p *phases, give func([]byte) (int, error)) error {
 			n, err := give(b)
 			f.count.Add(int64(max(n, 0)))
 			switch {
-			case err != nil && p.over(p.senders):
-				return nil
-			case again(err):
+			case again(err) && !p.over(p.senders):
 				continue
+			case err != nil && p.over(p.End): // the other end is done, by its own clock
+				return nil
 			case err != nil:
 				return fmt.Errorf("send: %w", err)
 			}
@@ -173,7 +173,7 @@ func (f *tcpFlow) take(p *phases, flags int) (over bool, err error) {
 	case errno != 0 && again(errno):
 		return false, nil
 	case errno != 0:
-		if p.over(p.senders) {
+		if p.over(p.End) {
 			return true, nil
 		}
 		return false, fmt.Errorf("receive: %w", errno)

@@ -114,7 +114,7 @@ func (f *tcpFlow) turn(p *phases) (over bool, err error) {
 		return false, nil
 	case again(err):
 		return false, nil
-	case p.over(p.senders):
+	case p.over(p.End): // the other end is done, by its own clock
 		return true, nil
 	}
 	return false, fmt.Errorf("send: %w", err)
