@@ -11,7 +11,7 @@ import (
 // of its own, never above. A package that is missing here fails, so a new one
 // is a decision, written down. docs/architecture.md shows the same table.
 var layers = [][]string{
-	0: {"unit", "check"},
+	0: {"unit", "check", "labtest/steady"},
 	1: {"overhead", "analysis/method"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
 	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
@@ -131,7 +131,7 @@ var homes = []home{
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
 	{"github.com/google/go-cmp", []string{"labtest"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
-	{"testing", []string{"labtest"}},
+	{"testing", []string{"labtest", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"net/http", nil},                    // nothing here speaks to a network service
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/traffic"}},

@@ -14,7 +14,7 @@ import (
 )
 
 // mayStartGoroutines: whoever starts one waits for it, so few packages may.
-var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/probe", "lab", "lab/host", "lab/agent", "lab/pair", "progress", "labtest"}
+var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/probe", "lab", "lab/host", "lab/agent", "lab/pair", "progress", "labtest", "labtest/steady"}
 
 func isProgram(pkg string) bool {
 	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/")

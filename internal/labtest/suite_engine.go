@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -299,28 +300,32 @@ func accounts(t *testing.T, got *record.Traffic, load record.Load) {
 // every slot, and report its own timer's error.
 func ProberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 	for ip := 4; ip <= 6; ip += 2 {
-		near, far := Ends(t, l, 0, ip)
-		const length, interval = time.Second, 2 * time.Millisecond
-		load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100, Opener: "near", Port: 20900,
-			Duration: length, Interval: interval, Tag: "suite"}
-		got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
-		if err != nil {
-			t.Fatalf("IPv%d: %v", ip, err)
+		steady.Run(t, func(t *steady.Trial) { proberOver(t, l, p, ip) })
+	}
+}
+
+func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
+	near, far := Ends(t, l, 0, ip)
+	const length, interval = time.Second, 2 * time.Millisecond
+	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100, Opener: "near", Port: 20900,
+		Duration: length, Interval: interval, Tag: "suite"}
+	got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
+	if err != nil {
+		t.Fatalf("IPv%d: %v", ip, err)
+	}
+	lost := 0
+	for _, rtt := range got.RTT {
+		if rtt < 0 {
+			lost++
+		} else if rtt == 0 || rtt > int64(time.Second) {
+			t.Timedf("IPv%d: got a round trip of %d ns, want one between 0 and 1 s", ip, rtt)
 		}
-		lost := 0
-		for _, rtt := range got.RTT {
-			if rtt < 0 {
-				lost++
-			} else if rtt == 0 || rtt > int64(time.Second) {
-				t.Errorf("IPv%d: got a round trip of %d ns, want one between 0 and 1 s", ip, rtt)
-			}
-		}
-		slots := int64(length / interval)
-		if n := int64(len(got.RTT)) + got.SkippedSlots; n < slots-1 || n > slots+1 || lost > len(got.RTT)/10 {
-			t.Errorf("IPv%d: got %d probes, %d slots skipped and %d lost, want %d in all and few lost", ip, len(got.RTT), got.SkippedSlots, lost, slots)
-		}
-		if len(got.Late) != len(got.RTT) || len(got.SentAt) != len(got.RTT) {
-			t.Errorf("IPv%d: got %d timer errors and %d send times for %d probes, want one each", ip, len(got.Late), len(got.SentAt), len(got.RTT))
-		}
+	}
+	slots := int64(length / interval)
+	if n := int64(len(got.RTT)) + got.SkippedSlots; n < slots-1 || n > slots+1 || lost > len(got.RTT)/10 {
+		t.Timedf("IPv%d: got %d probes, %d slots skipped and %d lost, want %d in all and few lost", ip, len(got.RTT), got.SkippedSlots, lost, slots)
+	}
+	if len(got.Late) != len(got.RTT) || len(got.SentAt) != len(got.RTT) {
+		t.Errorf("IPv%d: got %d timer errors and %d send times for %d probes, want one each", ip, len(got.Late), len(got.SentAt), len(got.RTT))
 	}
 }

@@ -14,8 +14,8 @@ import (
 // fast are the sources that are sampled at 10 Hz.
 func fast() []Probe { return All(Root{})[:5] }
 
-// steady opens a probe and follows its columns until they stay.
-func steady(t testing.TB, p Probe) (Sampler, []float64) {
+// settled opens a probe and follows its columns until they stay.
+func settled(t testing.TB, p Probe) (Sampler, []float64) {
 	t.Helper()
 	s := open(t, p)
 	for range 10 {
@@ -42,7 +42,7 @@ func TestFastSourcesAreTheFive(t *testing.T) {
 
 func TestFastSourcesDoNotAllocate(t *testing.T) {
 	for _, p := range fast() {
-		s, row := steady(t, p)
+		s, row := settled(t, p)
 		got := testing.AllocsPerRun(200, func() {
 			if err := s.Sample(row); err != nil && !errors.Is(err, ErrColumns) {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 	defer release()
 	total := int64(0)
 	for _, p := range fast() {
-		s, row := steady(t, p)
+		s, row := settled(t, p)
 		before := threadTime()
 		for range samples {
 			if err := s.Sample(row); err != nil && !errors.Is(err, ErrColumns) {
@@ -119,7 +119,7 @@ func TestCostOfAWholeWatch(t *testing.T) {
 func BenchmarkSample(b *testing.B) {
 	for _, p := range fast() {
 		b.Run(p.Name(), func(b *testing.B) {
-			s, row := steady(b, p)
+			s, row := settled(b, p)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := s.Sample(row); err != nil && !errors.Is(err, ErrColumns) {

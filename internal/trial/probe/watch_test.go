@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // agentOf serves handlers in this process and returns the controller's end.
-func agentOf(t *testing.T, handlers map[string]host.Handler) host.Agent {
+func agentOf(t testing.TB, handlers map[string]host.Handler) host.Agent {
 	t.Helper()
 	near, far := net.Pipe()
 	var served sync.WaitGroup
@@ -116,7 +117,9 @@ func sampleNames(d record.NodeData) []string {
 }
 
 // Between two samples an hour apart, only marks are sampled.
-func TestMarksSampleEverythingAtTheirTime(t *testing.T) {
+func TestMarksSampleEverythingAtTheirTime(t *testing.T) { steady.Run(t, marksSampleEverything) }
+
+func marksSampleEverything(t *steady.Trial) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), memory(Root{})}, Root{})})
@@ -143,10 +146,11 @@ func TestMarksSampleEverythingAtTheirTime(t *testing.T) {
 		}
 	}
 	if len(times) != 4 {
-		t.Fatalf("samples: got %d, want one at the start and three marks", len(times))
+		t.Timedf("samples: got %d, want one at the start and three marks", len(times))
+		return
 	}
 	if times[0] >= now || times[1] < now || times[2] < marks[1]-1e6 || times[3] < marks[0]-1e6 {
-		t.Errorf("times after the marks were set: got %v, want after %v", times, marks)
+		t.Timedf("times after the marks were set: got %v, want after %v", times, marks)
 	}
 }
 
@@ -162,7 +166,9 @@ func (hangingSampler) Columns() []string      { return []string{"n"} }
 func (hangingSampler) Close() error           { return nil }
 func (hangingSampler) Sample([]float64) error { time.Sleep(2 * stallNs); return nil }
 
-func TestASamplerThatComesLateIsAStall(t *testing.T) {
+func TestASamplerThatComesLateIsAStall(t *testing.T) { steady.Run(t, lateSamplerIsAStall) }
+
+func lateSamplerIsAStall(t *steady.Trial) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{hanging()}, Root{})})
@@ -182,7 +188,7 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(d.Stalls) == 0 || d.Stalls[0].LateNs < stallNs {
-		t.Errorf("stalls: got %v, want the mark that was due during a read", d.Stalls)
+		t.Timedf("stalls: got %v, want the mark that was due during a read", d.Stalls)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -32,27 +33,32 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 				change(&load)
 				name := opener + " opens " + direction + " " + load.FlowSize
 				t.Run(name, func(t *testing.T) {
-					near, far := ends(t, loopback4)
-					window := 200 * time.Millisecond
-					if load.ConnectionRate > 0 {
-						window = time.Second // enough flows of a rate that cores which are busy with other things tell nothing
-					}
-					got, err := Flows{}.Offer(t.Context(), near, far, load, newStopwatch(window))
-					if err != nil {
-						t.Fatal(err)
-					}
-					checkFlowAccounts(t, got, load, window.Seconds())
+					steady.Run(t, func(t *steady.Trial) {
+						near, far := ends(t, loopback4)
+						window := 200 * time.Millisecond
+						if load.ConnectionRate > 0 {
+							window = time.Second // enough flows of a rate that cores which are busy with other things tell nothing
+						}
+						got, err := Flows{}.Offer(t.Context(), near, far, load, newStopwatch(window))
+						if err != nil {
+							t.Fatal(err)
+						}
+						checkFlowAccounts(t, got, load, window.Seconds())
+					})
 				})
 			}
 		}
 	}
 }
 
-func checkFlowAccounts(t *testing.T, got *record.Traffic, load record.Load, seconds float64) {
+func checkFlowAccounts(t *steady.Trial, got *record.Traffic, load record.Load, seconds float64) {
 	t.Helper()
 	s := got.ShortFlows
-	if s == nil || s.Started < 20 || s.Completed < 20 || s.Failed != 0 || s.Started != s.Completed+s.Unfinished {
-		t.Fatalf("got %+v, want many flows, all completed or under way", s)
+	if s == nil || s.Failed != 0 || s.Started != s.Completed+s.Unfinished {
+		t.Fatalf("got %+v, want flows, all completed or under way", s)
+	}
+	if s.Started < 20 || s.Completed < 20 {
+		t.Timedf("got %+v, want many flows", s)
 	}
 	begun, took, connected := int64(0), int64(0), int64(0)
 	for _, c := range s.Classes {
@@ -81,15 +87,18 @@ func checkFlowAccounts(t *testing.T, got *record.Traffic, load record.Load, seco
 		t.Errorf("%d flows in the record, want %d", len(got.Flows), wantFlows)
 	}
 	for _, f := range got.Flows {
-		if f.SentBytes <= 0 || f.ReceivedBytes <= 0 || f.ReceiverNs <= 0 || f.Corrupt != 0 || load.Verify && f.Verified <= 0 {
-			t.Errorf("stream %d %s: sent %d, received %d in %d ns, verified %d, corrupt %d", f.Stream, f.Direction,
-				f.SentBytes, f.ReceivedBytes, f.ReceiverNs, f.Verified, f.Corrupt)
+		if f.Corrupt != 0 {
+			t.Errorf("stream %d %s: %d bytes are corrupt", f.Stream, f.Direction, f.Corrupt)
+		}
+		if f.SentBytes <= 0 || f.ReceivedBytes <= 0 || f.ReceiverNs <= 0 || load.Verify && f.Verified <= 0 {
+			t.Timedf("stream %d %s: sent %d, received %d in %d ns, verified %d", f.Stream, f.Direction,
+				f.SentBytes, f.ReceivedBytes, f.ReceiverNs, f.Verified)
 		}
 	}
 	if load.ConnectionRate > 0 {
 		want := load.ConnectionRate * seconds
 		if n := float64(s.Started); n < want/2 || n > want*2 {
-			t.Errorf("%v flows were begun, want about %v", n, want)
+			t.Timedf("%v flows were begun, want about %v", n, want)
 		}
 	}
 	for side, u := range got.Ends {
@@ -116,6 +125,10 @@ func TestFlowsBegunAtARateAreThatMany(t *testing.T) {
 // A path that stalls slows no arrivals, and the flows that wait are as late as
 // they are.
 func TestFlowsKeepArrivingWhileThePathStalls(t *testing.T) {
+	steady.Run(t, flowsKeepArriving)
+}
+
+func flowsKeepArriving(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
 	load.FlowSize, load.ConnectionRate, load.Spacing, load.Port = "100", 200, record.Isochronous, freePort(t)
@@ -142,8 +155,11 @@ func TestFlowsKeepArrivingWhileThePathStalls(t *testing.T) {
 		}
 	}
 	// Of the 80 flows that begin in 400 ms, those of the first 300 wait for 100 or more.
-	if s.Started < 199 || s.Started > 201 || s.Failed != 0 || slow < 50 || slow > 90 {
-		t.Errorf("%d flows begun, %d of them slow, want 200 and about 60: %+v", s.Started, slow, s)
+	if s.Failed != 0 {
+		t.Errorf("%d flows failed: %+v", s.Failed, s)
+	}
+	if s.Started < 199 || s.Started > 201 || slow < 50 || slow > 90 {
+		t.Timedf("%d flows begun, %d of them slow, want 200 and about 60: %+v", s.Started, slow, s)
 	}
 }
 
@@ -179,7 +195,7 @@ type stallingRelay struct {
 	conns []net.Conn
 }
 
-func newStallingRelay(t *testing.T, port int, rule func(n int) (time.Duration, bool)) *stallingRelay {
+func newStallingRelay(t testing.TB, port int, rule func(n int) (time.Duration, bool)) *stallingRelay {
 	t.Helper()
 	front, err := net.Listen("tcp", net.JoinHostPort(relayed.String(), strconv.Itoa(port)))
 	if err != nil {
@@ -242,31 +258,35 @@ func TestRequestsEveryOpener(t *testing.T) {
 	for _, opener := range []string{"near", "far"} {
 		for _, verify := range []bool{false, true} {
 			t.Run(opener+" opens", func(t *testing.T) {
-				near, far := ends(t, loopback4)
-				load := tcpLoad(3, record.Both, opener)
-				load.RequestSize, load.ResponseSize, load.Verify = 200, 3000, verify
-				got, err := Requests{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
-				if err != nil {
-					t.Fatal(err)
-				}
-				checkFlowAccounts(t, got, load, .3)
-				s := got.ShortFlows
-				if !s.Kept || s.Asked != 3200*s.Completed || s.Unfinished > 3 {
-					t.Errorf("%d bytes in %d requests, %d unfinished, want 3200 in each and at most 3", s.Asked, s.Completed, s.Unfinished)
-				}
-				asked, answered := record.Up, record.Down
-				if opener == "far" {
-					asked, answered = answered, asked
-				}
-				bytes := map[string]int64{}
-				for _, f := range got.Flows {
-					bytes[f.Direction] += f.ReceivedBytes
-				}
-				if ratio := float64(bytes[answered]) / float64(bytes[asked]); ratio < 14 || ratio > 16 {
-					t.Errorf("%d bytes %s and %d %s, want 15 times as many", bytes[asked], asked, bytes[answered], answered)
-				}
+				steady.Run(t, func(t *steady.Trial) { requestsOpenedBy(t, opener, verify) })
 			})
 		}
+	}
+}
+
+func requestsOpenedBy(t *steady.Trial, opener string, verify bool) {
+	near, far := ends(t, loopback4)
+	load := tcpLoad(3, record.Both, opener)
+	load.RequestSize, load.ResponseSize, load.Verify = 200, 3000, verify
+	got, err := Requests{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFlowAccounts(t, got, load, .3)
+	s := got.ShortFlows
+	if !s.Kept || s.Asked != 3200*s.Completed || s.Unfinished > 3 {
+		t.Errorf("%d bytes in %d requests, %d unfinished, want 3200 in each and at most 3", s.Asked, s.Completed, s.Unfinished)
+	}
+	asked, answered := record.Up, record.Down
+	if opener == "far" {
+		asked, answered = answered, asked
+	}
+	bytes := map[string]int64{}
+	for _, f := range got.Flows {
+		bytes[f.Direction] += f.ReceivedBytes
+	}
+	if ratio := float64(bytes[answered]) / float64(bytes[asked]); ratio < 14 || ratio > 16 {
+		t.Timedf("%d bytes %s and %d %s, want 15 times as many", bytes[asked], asked, bytes[answered], answered)
 	}
 }
 
@@ -299,7 +319,9 @@ func TestFlowsRefuseWhatTheyAreNot(t *testing.T) {
 }
 
 // Strangers at the door get nothing and harm nobody.
-func TestFlowsSendStrangersAway(t *testing.T) {
+func TestFlowsSendStrangersAway(t *testing.T) { steady.Run(t, flowsSendStrangersAway) }
+
+func flowsSendStrangersAway(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(2, record.Down, "near")
 	load.FlowSize, load.Port = "1000", freePort(t)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -44,55 +45,60 @@ func TestTCPWayFollowsTheDevice(t *testing.T) {
 func TestTCPWaysMoveEveryByte(t *testing.T) {
 	for _, way := range []tcpWay{{}, {gift: true}, {polled: true}, {gift: true, polled: true}} {
 		t.Run(way.String(), func(t *testing.T) {
-			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Content tells whether pages were given away that changed.
-			q := request{Load: record.Load{Tag: "ways"}}
-			buffers := newTCPBuffers(q)
-			sender := &tcpFlow{socket: socket{fd: fds[0]}, sends: true, way: way}
-			sender.prepare(buffers)
-			receiver := &tcpFlow{socket: socket{fd: fds[1]}, verify: true, way: way}
-			receiver.prepare(buffers)
-			receiver.pattern = newPattern("ways", 0)
-			now := monotonic()
-			p := &phases{Window: record.Window{Begin: now, Start: now, End: now + int64(50*time.Millisecond), Stop: now + int64(time.Second)}}
-			p.senders = p.End
-			sent := make(chan error, 1)
-			go func() {
-				err := sender.run(p)
-				sender.shutdown(unix.SHUT_WR)
-				sent <- err
-			}()
-			got := int64(0)
-			b := make([]byte, 1<<20)
-			for {
-				n, err := unix.Read(receiver.fd, b)
-				if err == unix.EINTR {
-					continue
+			steady.Run(t, func(t *steady.Trial) {
+				fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+				if err != nil {
+					t.Fatal(err)
 				}
-				if n <= 0 || err != nil {
-					break
-				}
-				for i := 0; i < n; {
-					at := (got + int64(i)) % writeSize
-					m := min(n-i, int(writeSize-at))
-					if bad := receiver.pattern.mismatches(b[i:i+m], uint64(at)); bad > 0 {
-						t.Fatalf("%d wrong bytes near %d", bad, got)
+				// Content tells whether pages were given away that changed.
+				q := request{Load: record.Load{Tag: "ways"}}
+				buffers := newTCPBuffers(q)
+				sender := &tcpFlow{socket: socket{fd: fds[0]}, sends: true, way: way}
+				sender.prepare(buffers)
+				receiver := &tcpFlow{socket: socket{fd: fds[1]}, verify: true, way: way}
+				receiver.prepare(buffers)
+				receiver.pattern = newPattern("ways", 0)
+				now := monotonic()
+				p := &phases{Window: record.Window{Begin: now, Start: now, End: now + int64(50*time.Millisecond), Stop: now + int64(time.Second)}}
+				p.senders = p.End
+				sent := make(chan error, 1)
+				go func() {
+					err := sender.run(p)
+					sender.shutdown(unix.SHUT_WR)
+					sent <- err
+				}()
+				got := int64(0)
+				b := make([]byte, 1<<20)
+				for {
+					n, err := unix.Read(receiver.fd, b)
+					if err == unix.EINTR {
+						continue
 					}
-					i += m
+					if n <= 0 || err != nil {
+						break
+					}
+					for i := 0; i < n; {
+						at := (got + int64(i)) % writeSize
+						m := min(n-i, int(writeSize-at))
+						if bad := receiver.pattern.mismatches(b[i:i+m], uint64(at)); bad > 0 {
+							t.Fatalf("%d wrong bytes near %d", bad, got)
+						}
+						i += m
+					}
+					got += int64(n)
 				}
-				got += int64(n)
-			}
-			if err := <-sent; err != nil {
-				t.Fatal(err)
-			}
-			if want := sender.count.Load(); got != want || got == 0 {
-				t.Errorf("received %d bytes of %d sent", got, want)
-			}
-			sender.close()
-			receiver.close()
+				if err := <-sent; err != nil {
+					t.Fatal(err)
+				}
+				if want := sender.count.Load(); got != want {
+					t.Errorf("received %d bytes of %d sent", got, want)
+				}
+				if got == 0 {
+					t.Timedf("nothing was sent")
+				}
+				sender.close()
+				receiver.close()
+			})
 		})
 	}
 }
@@ -156,7 +162,9 @@ func TestTCPManyStreamsShareThreads(t *testing.T) {
 
 // TestTCPIsPaced: the kernel holds each stream to its share, which a load
 // flat out exceeds by far.
-func TestTCPIsPaced(t *testing.T) {
+func TestTCPIsPaced(t *testing.T) { steady.Run(t, tcpIsPaced) }
+
+func tcpIsPaced(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(2, record.Up, "near")
 	load.RateBps = 80e6
@@ -171,7 +179,7 @@ func TestTCPIsPaced(t *testing.T) {
 		sum += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
 	}
 	if sum > 1.05*load.RateBps || sum < load.RateBps/2 {
-		t.Errorf("received %.1f Mbit/s, want 80 at most and not far less", sum/1e6)
+		t.Timedf("received %.1f Mbit/s, want 80 at most and not far less", sum/1e6)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -19,14 +20,17 @@ func mixLoad(streams int, direction, opener string, ip int, pps float64) record.
 
 // checkMix: all packets came, and the bytes are those of the flow's first
 // datagrams.
-func checkMix(t *testing.T, f record.Flow, flow int) {
+func checkMix(t *steady.Trial, f record.Flow, flow int) {
 	t.Helper()
 	p, s := f.Packets, sizesOf(record.Load{IP: 4, Sizes: mixOf(4)}, flow)
 	if strings.Contains(f.Local, "[") {
 		s = sizesOf(record.Load{IP: 6, Sizes: mixOf(6)}, flow)
 	}
-	if p == nil || p.Sent == 0 || p.Sent != p.Received || p.Lost != 0 || p.Size != 0 {
+	if p == nil || p.Sent != p.Received || p.Lost != 0 || p.Size != 0 {
 		t.Fatalf("stream %d %s: accounts %+v, want all sent received, of no one size", f.Stream, f.Direction, p)
+	}
+	if p.Sent == 0 {
+		t.Timedf("stream %d %s: nothing was sent", f.Stream, f.Direction)
 	}
 	if want := s.bytes(uint64(p.Sent)); f.SentBytes != want || f.ReceivedBytes != want {
 		t.Errorf("stream %d %s: %d bytes sent and %d received, want the %d of %d datagrams",
@@ -42,19 +46,21 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 				if ip == 6 {
 					at = loopback6
 				}
-				near, far := ends(t, at)
-				load := mixLoad(2, direction, opener, ip, 5000)
-				got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i, f := range got.Flows {
-					checkMix(t, f, i)
-				}
-				mode := got.Details["near.mode"] + got.Details["far.mode"]
-				if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "trains") {
-					t.Errorf("mode %q, want datagrams sent one by one", mode)
-				}
+				steady.Run(t, func(t *steady.Trial) {
+					near, far := ends(t, at)
+					load := mixLoad(2, direction, opener, ip, 5000)
+					got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i, f := range got.Flows {
+						checkMix(t, f, i)
+					}
+					mode := got.Details["near.mode"] + got.Details["far.mode"]
+					if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "trains") {
+						t.Errorf("mode %q, want datagrams sent one by one", mode)
+					}
+				})
 			}
 		}
 	}
@@ -62,7 +68,9 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 
 // TestUDPMixManyFlows: through the listener's one port, at a rate of bits that
 // is of the mix.
-func TestUDPMixManyFlows(t *testing.T) {
+func TestUDPMixManyFlows(t *testing.T) { steady.Run(t, udpMixManyFlows) }
+
+func udpMixManyFlows(t *steady.Trial) {
 	for _, opener := range []string{"near", "far"} {
 		near, far := ends(t, loopback4)
 		load := mixLoad(100, record.Up, opener, 4, 10000)
@@ -82,12 +90,14 @@ func TestUDPMixManyFlows(t *testing.T) {
 		}
 		// What a busy machine did not send is counted as unsent.
 		if total := packets + unsent; total < 4500 || total > 6000 {
-			t.Errorf("%s opens: %d packets sent or unsent, want the 5000 that the rate makes", opener, total)
+			t.Timedf("%s opens: %d packets sent or unsent, want the 5000 that the rate makes", opener, total)
 		}
 	}
 }
 
-func TestUDPMixIsVerified(t *testing.T) {
+func TestUDPMixIsVerified(t *testing.T) { steady.Run(t, udpMixIsVerified) }
+
+func udpMixIsVerified(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := mixLoad(2, record.Both, "near", 4, 2000)
 	load.Verify = true

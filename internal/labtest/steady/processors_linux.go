@@ -1,0 +1,35 @@
+package steady
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// allowed are the processors that this thread may run on.
+func allowed() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	var out []int
+	for i := 0; len(out) < set.Count(); i++ {
+		if set.IsSet(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// pin holds this thread to a processor.
+func pin(processor int) {
+	var set unix.CPUSet
+	set.Set(processor)
+	_ = unix.SchedSetaffinity(0, &set) // elsewhere it sees what happens there
+}
+
+// sleep blocks the thread itself: Go's own timers wait for other threads.
+func sleep(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&ts, nil)
+}

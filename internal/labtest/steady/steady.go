@@ -1,0 +1,131 @@
+// Package steady is for tests of what takes time. A machine whose hypervisor
+// lends its processors to others stands still for tens of milliseconds, in the
+// middle of whatever is timed, and then a time or a rate says nothing of the
+// code. So what a test finds wrong with one counts only if the machine did not
+// stand still meanwhile; everything else counts at once.
+package steady
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	trials = 6
+	// stillness is how long a processor must not have woken a thread that asked
+	// to be woken. The kernel's scheduler does so within a few milliseconds,
+	// however many others want to run.
+	stillness = 15 * time.Millisecond
+	// pause lets what holds the machine up pass.
+	pause = 300 * time.Millisecond
+	nap   = 2 * time.Millisecond
+)
+
+// Trial is one time that a test runs. What its other methods report is wrong
+// whatever the machine did.
+type Trial struct {
+	testing.TB
+
+	mu       sync.Mutex
+	said     []string
+	cleanups []func()
+}
+
+// Timedf reports that a time or a rate is wrong, or what follows from one. It
+// counts only if no processor stood still for 15 ms or more during the trial.
+func (r *Trial) Timedf(format string, args ...any) {
+	_, file, line, _ := runtime.Caller(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
+}
+
+// Cleanup runs f at the end of this trial.
+func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+
+// Run runs body, and does so again if Timedf was called and does not count. It
+// skips the test if that is so six times: nothing that takes time can be tested
+// on such a machine. Body may start no subtests.
+func Run(t testing.TB, body func(t *Trial)) {
+	t.Helper()
+	run(t, watchProcessors, body)
+}
+
+// run takes the watch, so that a test can say what it saw.
+func run(t testing.TB, watch func() (stop func() time.Duration), body func(t *Trial)) {
+	t.Helper()
+	for n := 1; ; n++ {
+		r := Trial{TB: t}
+		still := r.do(watch, body)
+		if len(r.said) == 0 {
+			return
+		}
+		found := fmt.Sprintf("trial %d, a processor stood still for %v at most:\n%s", n, still.Round(time.Millisecond), strings.Join(r.said, "\n"))
+		if still < stillness || t.Failed() {
+			t.Error(found)
+			return
+		}
+		t.Log(found)
+		if n == trials {
+			t.Skip("skip: the machine stood still in each of", n, "trials")
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// do returns how long a processor stood still at most.
+func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (still time.Duration) {
+	stop := watch()
+	defer func() { // also when body has left by Fatal
+		still = stop()
+		for _, f := range slices.Backward(r.cleanups) {
+			f()
+		}
+	}()
+	body(r)
+	return 0
+}
+
+// watchProcessors keeps a thread on each processor that asks to be woken all
+// the time, and tells how late that was at most.
+func watchProcessors() (stop func() time.Duration) {
+	done := make(chan struct{})
+	var threads, ready sync.WaitGroup
+	processors := allowed()
+	late := make([]time.Duration, len(processors))
+	ready.Add(len(processors))
+	for i, p := range processors {
+		threads.Go(func() {
+			runtime.LockOSThread() // and never unlocked, so that the thread ends with its affinity
+			pin(p)
+			before := time.Now()
+			ready.Done()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				sleep(nap)
+				now := time.Now()
+				late[i], before = max(late[i], now.Sub(before)-nap), now
+			}
+		})
+	}
+	ready.Wait()
+	return func() time.Duration {
+		close(done)
+		threads.Wait()
+		if len(late) == 0 {
+			return 0
+		}
+		return slices.Max(late)
+	}
+}
