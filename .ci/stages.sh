@@ -219,7 +219,8 @@ kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" ratios
+	as_root go run ./bench/guest -binary "$PROGRAM" -counts "$STAGE_COUNTS" ratios
+	count 1 0 0
 	same_image
 }
 

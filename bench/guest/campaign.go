@@ -19,8 +19,9 @@ import (
 // bench is what the suites run with.
 type bench struct {
 	binary, lab string
-	runs        int    // of the suite same
-	keepFile    string // of the suite same
+	runs        int         // of the suite same
+	keepFile    string      // of the suite same
+	skipped     func(n int) // counts claims that could not be judged
 	out, talk   io.Writer
 }
 
@@ -110,6 +111,14 @@ func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 		return nil, fmt.Errorf("no trial is %s", want.Key())
 	}
 	return found, nil
+}
+
+// shared says whether others used the machine in that trial.
+func (c campaign) shared(want record.Factors) bool {
+	t, err := c.trial(want)
+	return err == nil && slices.ContainsFunc(c.doc.Trials, func(v analysis.TrialView) bool {
+		return v.ID == t.ID && slices.ContainsFunc(v.Reasons, func(r analysis.Reason) bool { return r.Kind == analysis.ReasonBackgroundLoad })
+	})
 }
 
 // metric is a number of that trial.

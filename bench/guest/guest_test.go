@@ -5,6 +5,8 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,6 +32,63 @@ func TestEveryNameIsOneCell(t *testing.T) {
 		if found != 1 {
 			t.Errorf("cells that are %s: got %d, want 1", want.Key(), found)
 		}
+	}
+}
+
+// TestClaimsThatTheMachineSpoils: what does not hold is wrong, unless the analysis
+// doubts one of the two trials for what others used of the machine.
+func TestClaimsThatTheMachineSpoils(t *testing.T) {
+	run := func(over, under float64, reasons ...string) campaign {
+		var c campaign
+		c.doc = &analysis.Document{}
+		for i, v := range []float64{over, under} {
+			id := []string{"over", "under"}[i]
+			row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"cell": id}}
+			c.trials = append(c.trials, record.Trial{ID: id, Row: row})
+			view := analysis.TrialView{ID: id, Metrics: map[string]float64{"rate": v}}
+			for _, kind := range reasons {
+				view.Reasons = append(view.Reasons, analysis.Reason{Kind: kind})
+			}
+			c.doc.Trials = append(c.doc.Trials, view)
+			reasons = nil // of the first only
+		}
+		return c
+	}
+	twice := []claim{{"twice", record.Factors{"cell": "over"}, record.Factors{"cell": "under"}, "rate", 2, 0}}
+	for _, tt := range []struct {
+		name          string
+		c             campaign
+		spoilt, wrong int
+	}{
+		{"holds", run(20, 10), 0, 0},
+		{"holds on a busy machine", run(20, 10, analysis.ReasonBackgroundLoad), 0, 0},
+		{"does not hold", run(19, 10), 0, 1},
+		{"does not hold, and is doubted for another reason", run(19, 10, analysis.ReasonDrift), 0, 1},
+		{"does not hold on a busy machine", run(19, 10, analysis.ReasonBackgroundLoad), 1, 0},
+		{"there is nothing", campaign{doc: &analysis.Document{}}, 0, 1},
+	} {
+		spoilt, wrong := (bench{out: io.Discard}).judgeClaims(tt.c, twice)
+		if len(spoilt) != tt.spoilt || len(wrong) != tt.wrong {
+			t.Errorf("%s: %d spoilt, %v wrong; want %d and %d", tt.name, len(spoilt), wrong, tt.spoilt, tt.wrong)
+		}
+	}
+}
+
+func TestSkippedAreCounted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "counts")
+	if err := os.WriteFile(file, []byte("1 0 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 2} {
+		if err := addSkipped(file, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); string(got) != "1 0 0\n0 0 2\n" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := addSkipped(filepath.Join(file, "none"), 1); err == nil {
+		t.Error("a file that cannot be: got no error")
 	}
 }
 

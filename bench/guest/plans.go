@@ -62,7 +62,7 @@ func (b bench) table(ctx context.Context, name string, sets []string) (campaign,
 	for _, set := range slices.Concat(brief[:], sets) {
 		args = append(args, "--set", set)
 	}
-	c, err := b.start(ctx, 5*time.Minute, dir, args...)
+	c, err := b.start(ctx, 8*time.Minute, dir, args...)
 	if slices.ContainsFunc(c.trials, func(t record.Trial) bool { return t.Failure != nil }) {
 		b.quoteConsoles(dir)
 	}
