@@ -124,6 +124,10 @@ type crew interface {
 	name() string // in errors
 }
 
+// elsewhere is a crew whose work is done by a thread of its own, and not by
+// that which run is called on.
+type elsewhere interface{ thread() int }
+
 // flow is one end of one stream in one direction.
 type flow interface {
 	// unblock ends the blocking calls of run: at first softly, so that what
@@ -203,7 +207,11 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 	var workers sync.WaitGroup
 	for i, c := range l.crews {
 		workers.Go(func() {
-			tids[i].Store(int64(ownThread()))
+			tid := ownThread()
+			if e, ok := c.(elsewhere); ok {
+				tid = e.thread()
+			}
+			tids[i].Store(int64(tid))
 			if errs[i] = c.run(p); errs[i] != nil {
 				p.stop.Store(true)
 				unblock(flows, atOnce)

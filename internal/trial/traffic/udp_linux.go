@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -238,6 +239,39 @@ func readable(fd int, d time.Duration) bool {
 	return err == nil && n > 0
 }
 
+// bell ends the waiting of a thread that answers, so that the run need not wait
+// for it.
+type bell int
+
+const noBell bell = -1
+
+func newBell() (bell, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return noBell, fmt.Errorf("open an event counter: %w", err)
+	}
+	return bell(fd), nil
+}
+
+func (b bell) ring() {
+	if b != noBell {
+		unix.Write(int(b), binary.NativeEndian.AppendUint64(nil, 1))
+	}
+}
+
+func (b bell) close() {
+	if b != noBell {
+		unix.Close(int(b))
+	}
+}
+
+// readable waits until something can be read, or the bell rings.
+func (b bell) readable(fd int, d time.Duration) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(b), Events: unix.POLLIN}}
+	_, err := unix.Poll(p, int(d.Milliseconds()))
+	return err == nil && p[0].Revents != 0
+}
+
 // answerFlows is the listener's half. It goes on answering repeated hellos
 // until the run begins, because a welcome may be lost.
 func (u *udpEnd) answerFlows(ctx context.Context, listening func(port int) error) error {
@@ -251,6 +285,10 @@ func (u *udpEnd) answerFlows(ctx context.Context, listening func(port int) error
 		return err
 	}
 	p := &porter{end: u, doors: doors, missing: len(l.keys), full: make(chan error, 1)}
+	if p.bell, err = newBell(); err != nil {
+		closeUDPDoors(doors)
+		return err
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -258,7 +296,9 @@ func (u *udpEnd) answerFlows(ctx context.Context, listening func(port int) error
 	}()
 	l.quiet = func() {
 		p.stop.Store(true)
+		p.bell.ring()
 		<-done
+		p.bell.close()
 		if !u.shared {
 			closeUDPDoors(doors)
 		}
@@ -323,6 +363,7 @@ type porter struct {
 	end   *udpEnd
 	doors []*door
 	stop  atomic.Bool
+	bell  bell       // says that stop may be set
 	full  chan error // nil once no flow is missing
 
 	missing int // owned by serve, as are the lanes' flows until full
@@ -342,10 +383,11 @@ func (p *porter) serve() {
 				fds = append(fds, f.(*udpFlow).fd)
 			}
 		}
-		polls := make([]unix.PollFd, len(fds))
+		polls := make([]unix.PollFd, len(fds), len(fds)+1)
 		for i, fd := range fds {
 			polls[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 		}
+		polls = append(polls, unix.PollFd{Fd: int32(p.bell), Events: unix.POLLIN})
 		if n, err := unix.Poll(polls, int(knock.Milliseconds())); err != nil || n == 0 {
 			continue
 		}

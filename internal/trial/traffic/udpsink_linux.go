@@ -86,7 +86,15 @@ func (k *udpSink) run(p *phases) error {
 		events := make([]unix.EpollEvent, min(len(k.fds), 1024))
 		look = func() (bool, error) { return k.drainReady(poll, events) }
 	}
-	for !p.over(p.Stop + int64(backlogTime)) {
+	late := int64(0) // until when what came before Stop is read
+	for !p.stop.Load() {
+		now := monotonic()
+		if late == 0 && now >= p.Stop { // which may be long ago, if this thread was held up
+			late = now + int64(backlogTime)
+		}
+		if late > 0 && now >= late {
+			return nil
+		}
 		more, err := look()
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)

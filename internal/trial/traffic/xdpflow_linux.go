@@ -162,7 +162,18 @@ func (p *xdpPort) open() error {
 			return err
 		}
 	}
-	return p.frames.Attach(p.hop.Index)
+	if err := p.frames.Attach(p.hop.Index); err != nil {
+		return err
+	}
+	for _, s := range p.senders {
+		s.enter()
+	}
+	for _, s := range p.senders {
+		if err := s.awaitRunning(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // man gives the work to threads.
@@ -396,6 +407,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 		if f.leads && f.perNs > 0 && p.line == nil {
 			for _, s := range p.senders {
 				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
+				notes["began_late_ns"] = max(notes["began_late_ns"], s.last.Turned[bpf.Warmup]-s.begin)
 			}
 		}
 	case f.bySocket():
@@ -438,6 +450,9 @@ func (f *xdpFlow) close() {
 }
 
 func (p *xdpPort) closePrograms() {
+	for _, s := range p.senders {
+		s.leave()
+	}
 	if p.frames != nil {
 		p.frames.Close()
 	}

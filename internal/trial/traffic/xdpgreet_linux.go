@@ -23,6 +23,7 @@ type greeting struct {
 
 	sockets []int
 	stop    atomic.Bool
+	bell    bell // of the listener; else noBell
 	done    sync.WaitGroup
 }
 
@@ -51,7 +52,7 @@ func readHello(b []byte, tag string, flows int, kind byte) (int, bool) {
 func greetFlows(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*greeting, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	g := &greeting{local: make([]netip.AddrPort, len(keys)), remote: make([]netip.AddrPort, len(keys))}
+	g := &greeting{local: make([]netip.AddrPort, len(keys)), remote: make([]netip.AddrPort, len(keys)), bell: noBell}
 	var err error
 	if q.Listen {
 		err = g.listen(ctx, q, listening)
@@ -147,6 +148,9 @@ func (g *greeting) listen(ctx context.Context, q request, listening func(port in
 	if err := listening(int(at.Port())); err != nil {
 		return err
 	}
+	if g.bell, err = newBell(); err != nil {
+		return err
+	}
 	full := make(chan struct{})
 	g.done.Go(func() { g.answer(fd, at, q.Load.Tag, full) })
 	select {
@@ -161,7 +165,7 @@ func (g *greeting) answer(fd int, at netip.AddrPort, tag string, full chan struc
 	missing := len(g.local)
 	b := make([]byte, 64)
 	for !g.stop.Load() {
-		if !readable(fd, knock) {
+		if !g.bell.readable(fd, knock) {
 			continue
 		}
 		n, from, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
@@ -196,11 +200,14 @@ func (g *greeting) socket(flow int) int {
 // quiet ends the answering.
 func (g *greeting) quiet() {
 	g.stop.Store(true)
+	g.bell.ring()
 	g.done.Wait()
 }
 
 func (g *greeting) close() {
 	g.quiet()
+	g.bell.close()
+	g.bell = noBell
 	for _, fd := range g.sockets {
 		unix.Close(fd)
 	}

@@ -80,7 +80,8 @@ struct sending {
 	u64 soon;              // ns, before which none follows the last
 	u64 late;              // ns, the most that a burst of the window was
 	u32 part;
-	u32 phase, left, until, flow, pad;
+	u32 phase, left, until, flow;
+	u32 runs;              // the program does, but nothing is due yet
 	struct out_flow flows[FLOWS];
 };
 struct sending sending SEC(".bss");
@@ -117,8 +118,10 @@ INLINE int turn(struct sending *s, u64 now)
 	u64 due = now;
 	u32 phase;
 
-	if (now < s->begin)
+	if (now < s->begin) {
+		s->runs = 1;
 		return 0;
+	}
 	if (config.gap | config.gap_part) {
 		u32 part = s->part + config.gap_part;
 

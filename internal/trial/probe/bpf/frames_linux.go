@@ -31,12 +31,12 @@ type outFlow struct {
 }
 
 type sending struct {
-	Head                              [48]byte
-	Begin, Start, End, Stop           uint64
-	Turned                            [phases + 1]int64
-	Next, Soon, Late                  uint64
-	Part, Phase, Left, Until, Flow, _ uint32
-	Flows                             [MaxFlows]outFlow
+	Head                                 [48]byte
+	Begin, Start, End, Stop              uint64
+	Turned                               [phases + 1]int64
+	Next, Soon, Late                     uint64
+	Part, Phase, Left, Until, Flow, Runs uint32
+	Flows                                [MaxFlows]outFlow
 }
 
 type arrivals struct {
@@ -188,15 +188,28 @@ func (f *Frames) Attach(device int) (err error) {
 	return err
 }
 
-// Send makes frames by the timeline until it is over or Stop is called. It
-// keeps its thread busy throughout, which must be the caller's own.
-func (f *Frames) Send(t Timeline) error {
+// Schedule sets the timeline, by which Send makes frames. It must be set before
+// Begin, and once.
+func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
 	s.Next = s.Begin
 	if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
 		return fmt.Errorf("enter the timeline in a BPF map: %w", err)
 	}
+	return nil
+}
+
+// Send makes frames until Stop is called: none until the timeline is set, which
+// may be later, and none after it. It keeps its thread busy throughout, which
+// must be the caller's own.
+//
+// It takes the kernel a while to begin, because a test run of live frames has
+// the XDP dispatcher changed, which waits for all cores to have left what they
+// do (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c, synchronize_rcu):
+// 7 to 24 ms on an idle machine, and 8 to 159 beside a thread that sends
+// already. See Runs.
+func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)
 	for !f.stop.Load() {
@@ -205,6 +218,13 @@ func (f *Frames) Send(t Timeline) error {
 		}
 	}
 	return nil
+}
+
+// Runs says whether Send has begun, and would make frames if any were due. It
+// may be asked until Begin.
+func (f *Frames) Runs() (bool, error) {
+	s, err := f.read()
+	return err == nil && s.Runs > 0, err
 }
 
 // Stop ends Send. Its thread is in the kernel, which only a signal ends; one
@@ -221,14 +241,19 @@ func (f *Frames) Stop() {
 	}
 }
 
-// Sent reads what was sent so far.
-func (f *Frames) Sent() (Sent, error) {
+func (f *Frames) read() (s sending, err error) {
 	b := make([]byte, binary.Size(&f.state))
 	if err := lookup(f.maps[".bss"], 0, b); err != nil {
-		return Sent{}, fmt.Errorf("read what was sent from a BPF map: %w", err)
+		return s, fmt.Errorf("read what was sent from a BPF map: %w", err)
 	}
-	var s sending
-	if _, err := binary.Decode(b, binary.NativeEndian, &s); err != nil {
+	_, err = binary.Decode(b, binary.NativeEndian, &s)
+	return s, err
+}
+
+// Sent reads what was sent so far.
+func (f *Frames) Sent() (Sent, error) {
+	s, err := f.read()
+	if err != nil {
 		return Sent{}, err
 	}
 	out := Sent{Turned: s.Turned, Late: int64(s.Late)}

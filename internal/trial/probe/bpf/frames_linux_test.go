@@ -255,6 +255,32 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 	}
 }
 
+// TestNoFrameIsDueUntilScheduled: the program says that it runs, and makes none.
+func TestNoFrameIsDueUntilScheduled(t *testing.T) {
+	const drop = 1
+	l, tuple := testLoad(4)
+	l.Send, l.PPS = []Tuple{tuple}, 1000
+	f := open(t, l)
+	if runs, err := f.Runs(); runs || err != nil {
+		t.Errorf("before: runs %v, %v", runs, err)
+	}
+	frame := make([]byte, l.PacketSize+ethernet)
+	verdict, _ := run(t, f, frame)
+	runs, err := f.Runs()
+	if verdict != drop || !runs || err != nil {
+		t.Errorf("before the timeline: verdict %d, runs %v, %v; want the frame dropped, and to be told", verdict, runs, err)
+	}
+	now := clock(t)
+	if err := f.Schedule(Timeline{Begin: now, Start: now, End: 1 << 62, Stop: 1 << 62}); err != nil {
+		t.Fatal(err)
+	}
+	verdict, _ = run(t, f, frame) // for a device that there is not
+	sent, err := f.Sent()
+	if verdict == drop || err != nil || sent.Flows[0][Window] != 1 {
+		t.Errorf("after: verdict %d, sent %+v, %v; want a frame of the window", verdict, sent, err)
+	}
+}
+
 // TestLateFramesBelongToTheirPhase: a frame is of the phase in which it was due,
 // unless the window has been over for a millisecond; and what is older than the
 // debt is not made good.
