@@ -13,17 +13,18 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
-func rig(t *testing.T, text string) *labtest.Rig {
+func rig(t testing.TB, text string) *labtest.Rig {
 	t.Helper()
 	return &labtest.Rig{Plan: labtest.ReadPlan(t, text, registry.Vocabulary()), Labs: &labtest.Labs{}}
 }
 
-func execute(t *testing.T, r *labtest.Rig) {
+func execute(t testing.TB, r *labtest.Rig) {
 	t.Helper()
 	if err := r.Execute(context.Background()); err != nil {
 		t.Fatal(err)
@@ -149,38 +150,48 @@ func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
 // TestOneFailureEndsBoth: probe and engine of a trial end together, and the
 // first cause is the one that is told.
 func TestOneFailureEndsBoth(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
-	r.Plan.Design.Method.Duration = time.Minute
-	r.Prober = labtest.Prober{Fail: errors.New("no socket")}
-	began := time.Now()
-	execute(t, r)
-	tr := r.Trials[0]
-	if took := time.Since(began); tr.Failure == nil || tr.Failure.Error != "latency probe: no socket" || took > 2*time.Second {
-		t.Errorf("got %+v after %s, want the probe's failure at once", tr.Failure, took)
-	}
+	steady.Run(t, func(t *steady.Trial) {
+		r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
+		r.Plan.Design.Method.Duration = time.Minute
+		r.Prober = labtest.Prober{Fail: errors.New("no socket")}
+		began := time.Now()
+		execute(t, r)
+		if tr := r.Trials[0]; tr.Failure == nil || tr.Failure.Error != "latency probe: no socket" {
+			t.Errorf("got %+v, want the probe's failure", tr.Failure)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Timedf("got the probe's failure after %s, want it at once", took)
+		}
+	})
 }
 
 // TestATrialThatHangsTimesOut, and the next one runs.
 func TestATrialThatHangsTimesOut(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 1, order: listed}\nmatrix: {streams: [1, 2]}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
-	r.Slack = 200 * time.Millisecond
-	r.Labs.Engine.Fail = func(ctx context.Context, load record.Load) error {
-		if load.Streams == 1 {
-			<-ctx.Done()
-			return context.Cause(ctx)
+	steady.Run(t, func(t *steady.Trial) {
+		r := rig(t, "name: x\nmethod: {runs: 1, order: listed}\nmatrix: {streams: [1, 2]}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
+		r.Slack = 200 * time.Millisecond
+		r.Labs.Engine.Fail = func(ctx context.Context, load record.Load) error {
+			if load.Streams == 1 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
 		}
-		return nil
-	}
-	execute(t, r)
-	if len(r.Trials) != 2 {
-		t.Fatalf("got %d trials, want 2", len(r.Trials))
-	}
-	if f := r.Trials[0].Failure; f == nil || !strings.HasPrefix(f.Error, "the trial took longer than 2") {
-		t.Errorf("trial that hangs: got %+v, want that it took too long", f)
-	}
-	if r.Trials[1].Status != record.TrialOK {
-		t.Errorf("the next one: got %+v, want ok", r.Trials[1].Failure)
-	}
+		execute(t, r)
+		if len(r.Trials) != 2 {
+			t.Fatalf("got %d trials, want 2", len(r.Trials))
+		}
+		const tooLong = "the trial took longer than 2"
+		if f := r.Trials[0].Failure; f == nil || !strings.HasPrefix(f.Error, tooLong) {
+			t.Errorf("trial that hangs: got %+v, want that it took too long", f)
+		}
+		switch f := r.Trials[1].Failure; {
+		case f != nil && strings.HasPrefix(f.Error, tooLong):
+			t.Timedf("the next one: got %+v, want ok", f)
+		case f != nil:
+			t.Errorf("the next one: got %+v, want ok", f)
+		}
+	})
 }
 
 // TestAdaptiveStoppingOnlyRemovesRows: one cell is steady and stops at the
