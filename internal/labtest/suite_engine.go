@@ -133,11 +133,13 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 		}
 		t.Fatalf("check: got %v (%s), want yes or a conclusive no", a.State, a.Reason)
 	}
-	got, err := e.Offer(ctx, near, far, load, &Conductor{Length: load.Duration})
-	if err != nil {
-		t.Fatalf("offer: %v", err)
-	}
-	accounts(t, got, load)
+	steady.Run(t, func(t *steady.Trial) {
+		got, err := e.Offer(ctx, near, far, load, &Conductor{Length: load.Duration})
+		if err != nil {
+			t.Fatalf("offer: %v", err)
+		}
+		accounts(t, got, load)
+	})
 	cause := errors.New("enough")
 	cancelled, cancel := context.WithCancelCause(ctx)
 	var at time.Time
@@ -145,7 +147,7 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 		time.AfterFunc(50*time.Millisecond, func() { at = time.Now(); cancel(cause) })
 	}}
 	load.Duration = time.Minute
-	_, err = e.Offer(cancelled, near, far, load, c)
+	_, err := e.Offer(cancelled, near, far, load, c)
 	if took := time.Since(at); !errors.Is(err, cause) && !errors.Is(err, context.Canceled) || took > 3*time.Second {
 		t.Errorf("cancelled: got %v after %s, want the cause within 3 s", err, took)
 	}
@@ -258,7 +260,7 @@ func received(t *testing.T, l *lab.Lab) (bytes, packets int64) {
 }
 
 // accounts: every flow of the load is there, and its numbers add up.
-func accounts(t *testing.T, got *record.Traffic, load record.Load) {
+func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 	t.Helper()
 	want := load.Streams
 	if load.Direction == record.Both {
@@ -270,7 +272,11 @@ func accounts(t *testing.T, got *record.Traffic, load record.Load) {
 	for _, f := range got.Flows {
 		name := f.Direction
 		if f.ReceivedBytes <= 0 || f.SentBytes <= 0 || f.SenderNs <= 0 || f.ReceiverNs <= 0 {
-			t.Errorf("%s flow %d: got %d bytes sent in %d ns and %d received in %d ns, want all above zero",
+			say := t.Errorf
+			if min(f.SenderNs, f.ReceiverNs) < int64(load.Duration)/2 {
+				say = t.Timedf // an end read its counts late, at an edge of the window
+			}
+			say("%s flow %d: got %d bytes sent in %d ns and %d received in %d ns, want all above zero",
 				name, f.Stream, f.SentBytes, f.SenderNs, f.ReceivedBytes, f.ReceiverNs)
 		}
 		if p := f.Packets; load.Protocol == "udp" {
