@@ -138,6 +138,7 @@ func skippedCells(run *record.Run, trials []*judged) []record.Skipped {
 // with fewer.
 var soft = map[string]bool{
 	ReasonDrift: true, ReasonBackgroundLoad: true, ReasonSamplerStalled: true, ReasonLateProbe: true,
+	ReasonLateEdge: true,
 }
 
 // gradeCell sets grade, reasons and caveats of a cell from its trials'. Each

@@ -86,6 +86,7 @@ const (
 	ReasonDrift          = "drift"
 	ReasonFailedTrials   = "failed-trials"
 	ReasonLateProbe      = "late-probe" // the latency probe's own timer error is large
+	ReasonLateEdge       = "late-edge"  // an end read its counts late, at an edge of the window
 )
 
 // Cell is the summary of all trials of one combination of factors.

@@ -22,6 +22,8 @@ const (
 	gateLateKernel = int64(20e6) // ns: only spacing suffers, the kernel stamps the packets
 	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
 	gateSkipped    = .20         // of the probe's slots
+	gateEdge       = .01         // of the window, that an end read its counts late
+	gateEdgeLeast  = int64(20e6) // ns: so long the senders go on after the window
 )
 
 // suspect is one trial on its way through the gate.
@@ -38,7 +40,7 @@ func gate(s suspect) []Reason {
 	reasons := []Reason{}
 	for _, check := range []func(suspect) []Reason{
 		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
-		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
+		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe, lateEdge,
 	} {
 		for _, r := range check(s) {
 			r.Trial = s.t.ID
@@ -220,6 +222,22 @@ func lateProbe(s suspect) []Reason {
 	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
 	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
 		return because(ReasonLateProbe, "the latency probe was too late for %s of its slots", unit.Percent(share))
+	}
+	return nil
+}
+
+// lateEdge fires when an end of a load of TCP read so late what it had carried
+// that its rate is of another time than the window. Datagrams are counted by
+// those that send them.
+func lateEdge(s suspect) []Reason {
+	if s.t.Traffic == nil || s.t.Traffic.Load.Protocol != "tcp" {
+		return nil
+	}
+	for _, end := range sortedKeys(s.t.Traffic.Ends) {
+		late := s.t.Traffic.Ends[end].EdgeLateNs
+		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > gateEdgeLeast && share > gateEdge {
+			return because(ReasonLateEdge, "the %s end read its counts %s late at an edge of the window: its machine had no time for it", end, unit.Nanoseconds(float64(late)))
+		}
 	}
 	return nil
 }

@@ -55,6 +55,13 @@ func logged(t *record.Trial, at int64, severity int, text string) {
 	t.Nodes["host"] = n
 }
 
+// edgeLate has an end read its counts late, by a share of a time.
+func edgeLate(t *record.Trial, of int64, share float64) {
+	u := t.Traffic.Ends["far"]
+	u.EdgeLateNs = int64(share * float64(of))
+	t.Traffic.Ends["far"] = u
+}
+
 // Every reason fires on its planted fault, and on nothing but it.
 func TestGateFires(t *testing.T) {
 	tcp, udp := quickFactors(), quickFactors("protocol", "udp")
@@ -136,6 +143,7 @@ func TestGateFires(t *testing.T) {
 			}
 		}, ""},
 		{"skipped slots", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) { t.Loaded.SkippedSlots = 400 }, ""},
+		{"late edge", tcp, 1e9, ReasonLateEdge, func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .02) }, ""},
 	}
 	covered := map[string]bool{ReasonFailedTrials: true} // see TestFailedTrialHasNoNumber
 	for i, test := range tests {
@@ -162,7 +170,7 @@ func TestGateFires(t *testing.T) {
 	for _, kind := range []string{
 		ReasonTesterLimited, ReasonNotInTunnel, ReasonAboveCeiling, ReasonThrottled, ReasonBackgroundLoad,
 		ReasonSamplerStalled, ReasonKernelLog, ReasonLinkFlap, ReasonWrongMTU, ReasonCorrupt, ReasonAccounting,
-		ReasonDrift, ReasonFailedTrials, ReasonLateProbe,
+		ReasonDrift, ReasonFailedTrials, ReasonLateProbe, ReasonLateEdge,
 	} {
 		if !covered[kind] {
 			t.Errorf("no planted fault for reason %s", kind)
@@ -192,6 +200,8 @@ func TestGateStaysSilent(t *testing.T) {
 			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start + second, LateNs: 250e6})
 			t.Nodes["host"] = n
 		}},
+		{"an edge a little late", quickFactors(), 1e9, "local", func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .009) }},
+		{"edge of a load of datagrams", quickFactors("protocol", "udp"), 1e8, "local", func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .5) }},
 		{"down", quickFactors("direction", "down"), 1e9, "local", func(*record.Trial) {}},
 		{"both", quickFactors("direction", "both", "streams", "4"), 1e9, "local", func(*record.Trial) {}},
 		{"lossy UDP", quickFactors("protocol", "udp"), 1e8, "local", func(t *record.Trial) {

@@ -28,6 +28,8 @@ type Engine struct {
 	Lose func(load record.Load) float64
 	// Refuse, where it is set, is the reason why a load cannot be offered, or "".
 	Refuse func(load record.Load) string
+	// Late, where it is set, is how late the far end reads what a load carried.
+	Late func(load record.Load) time.Duration
 	// Watch, where it is set, hears of every offer.
 	Watch func(load record.Load)
 
@@ -112,6 +114,9 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, counted []int64) *record.Traffic {
 	t := &record.Traffic{Engine: e.Name(), Version: "fake", Load: load, Ends: map[string]record.EndUsage{
 		"near": {Node: near.Node, UserNs: 1000}, "far": {Node: far.Node, UserNs: 1000}}}
+	if e.Late != nil {
+		t.Ends["far"] = record.EndUsage{Node: far.Node, UserNs: 1000, EdgeLateNs: int64(e.Late(load))}
+	}
 	for i, direction := range e.flows(load) {
 		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(), Remote: far.Target.String(),
 			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}

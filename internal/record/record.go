@@ -417,6 +417,9 @@ type EndUsage struct {
 	// ThreadCPUs are the cores on which the streams' threads were at the
 	// window's end; -1 = unknown.
 	ThreadCPUs []int `json:"thread_cpus,omitempty"`
+	// EdgeLateNs is how late this was read at an edge of the window, at most,
+	// and with it what the streams of TCP had carried.
+	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
 
 // NodeData is what the probes of one node saw in one trial.

@@ -209,18 +209,29 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	return out, c.steps(ctx, "end")
 }
 
+// stillTries is how often a row is tried of which an end, whose machine stood
+// still, counted nothing of use. What fails otherwise is likely to fail again.
+const stillTries = 3
+
 // row runs one row: a trial, or as many as its search takes.
 func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, error) {
 	if c.Run.Design.Searches(row) {
 		return c.search(ctx, row, left)
 	}
-	t, err := c.one(ctx, row, nil, left)
-	if err != nil {
-		return Outcome{}, err
-	}
-	out := Outcome{Trials: 1}
-	if t.Status == record.TrialFailed {
-		out.Failed = 1
+	var out Outcome
+	for range stillTries {
+		t, err := c.one(ctx, row, nil, left)
+		if err != nil {
+			return out, err
+		}
+		out.Trials++
+		if t.Status != record.TrialFailed {
+			break
+		}
+		out.Failed++
+		if t.Traffic == nil || traffic.Measured(t.Traffic) == nil {
+			break
+		}
 	}
 	return out, nil
 }

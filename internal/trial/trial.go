@@ -308,7 +308,10 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	if err != nil {
 		cancel(err)
 	} else {
-		a.t.Traffic.Load.Tag = a.name() // what the packets showed may be a secret
+		a.t.Traffic.Load.Tag = a.name()     // what the packets showed may be a secret
+		if a.t.Row.Kind == record.RowLoad { // of others no rate is told
+			err = traffic.Measured(a.t.Traffic)
+		}
 	}
 	if probeErr := <-done; probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
 		err = probeErr

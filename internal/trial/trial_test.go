@@ -2,7 +2,9 @@ package trial_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -26,5 +28,44 @@ func TestPhaseWindowIsTheWindow(t *testing.T) {
 	}
 	if len(r.Trials) != 1 {
 		t.Errorf("got %d trials, want 1", len(r.Trials))
+	}
+}
+
+// TestLateCountsAreTakenAgain: a trial whose counts an end read half a window
+// late has no number, and is tried again at once; twice, if that is no better.
+func TestLateCountsAreTakenAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late   []time.Duration // of the loads, in turn
+		status []string
+	}{
+		"in time":       {nil, []string{record.TrialOK}},
+		"a little late": {[]time.Duration{time.Millisecond}, []string{record.TrialOK}},
+		"once":          {[]time.Duration{time.Hour}, []string{record.TrialFailed, record.TrialOK}},
+		"each time":     {[]time.Duration{time.Hour, time.Hour, time.Hour}, []string{record.TrialFailed, record.TrialFailed, record.TrialFailed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: false, verify: false}\n")
+			late := tc.late
+			r.Labs.Engine.Late = func(record.Load) (by time.Duration) {
+				if len(late) > 0 {
+					by, late = late[0], late[1:]
+				}
+				return by
+			}
+			execute(t, r)
+			var status []string
+			for i, tr := range r.Trials {
+				status = append(status, tr.Status)
+				if tr.Attempt != i+1 || tr.Row.ID != r.Trials[0].Row.ID {
+					t.Errorf("trial %s: got attempt %d of %s, want attempt %d of one row", tr.ID, tr.Attempt, tr.Row.ID, i+1)
+				}
+				if f := tr.Failure; f != nil && (f.Phase != record.PhaseWindow || f.Hint == "" || !strings.Contains(f.Error, "the far end read its counts 1h0m0s late")) {
+					t.Errorf("trial %s: got %+v, want the late end, with a hint", tr.ID, f)
+				}
+			}
+			if !slices.Equal(status, tc.status) {
+				t.Errorf("got trials %v, want %v", status, tc.status)
+			}
+		})
 	}
 }

@@ -212,20 +212,27 @@ func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling,
 	return ceilings, nil
 }
 
-// look offers a load until some of it arrives: a machine that stood still for a
-// whole window said nothing of what it can do. How often that was is noted.
+// look offers a load until some of it arrives and is counted in time: a machine
+// that stood still said nothing of what it can do. How often that was is noted.
 func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (record.Ceiling, error) {
-	for empty := range 3 {
+	var late error
+	for before := range 3 {
 		t, err := e.Offer(ctx, near, far, l, ceilingClock{})
 		if err != nil {
 			return record.Ceiling{}, err
 		}
+		if late = Measured(t); late != nil {
+			continue
+		}
 		if c := ceiling(k, t); c.Value > 0 {
-			if empty > 0 {
-				c.Note += fmt.Sprintf("; windows before in which nothing arrived: %d", empty)
+			if before > 0 {
+				c.Note += fmt.Sprintf("; windows before that said nothing: %d", before)
 			}
 			return c, nil
 		}
+	}
+	if late != nil {
+		return record.Ceiling{}, late
 	}
 	return record.Ceiling{}, fmt.Errorf("nothing arrived in any of three windows of %v", ceilingWindow)
 }

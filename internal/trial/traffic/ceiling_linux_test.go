@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -36,30 +37,39 @@ func TestLoopbackCeilings(t *testing.T) {
 	}
 }
 
-// emptyWindows is an engine whose first loads bring nothing.
+// emptyWindows is an engine whose first loads bring nothing, or are read late.
 type emptyWindows struct {
 	Native
 	left int
+	late time.Duration
 }
 
 func (e *emptyWindows) Offer(context.Context, End, End, record.Load, Conductor) (*record.Traffic, error) {
 	f := record.Flow{ReceiverNs: 1e9, ReceivedBytes: 1000}
-	if e.left--; e.left >= 0 {
+	t := &record.Traffic{Load: record.Load{Protocol: "tcp", Duration: time.Second}}
+	if e.left--; e.left >= 0 && e.late == 0 {
 		f.ReceivedBytes = 0
+	} else if e.left >= 0 {
+		t.Ends = map[string]record.EndUsage{"far": {EdgeLateNs: int64(e.late)}}
 	}
-	return &record.Traffic{Flows: []record.Flow{f}}, nil
+	t.Flows = []record.Flow{f}
+	return t, nil
 }
 
 func TestNothingIsNoCeiling(t *testing.T) {
 	k := Kind{Protocol: "tcp", Streams: 1}
-	for empty, note := range []string{"", "nothing arrived: 1", "nothing arrived: 2"} {
-		c, err := look(t.Context(), &emptyWindows{left: empty}, End{}, End{}, k, record.Load{})
-		if err != nil || c.Value != 8000 || strings.Contains(c.Note, "windows") != (empty > 0) || !strings.Contains(c.Note, note) {
-			t.Errorf("after %d empty windows: got %+v and %v, want 8000 bit/s and a note of them", empty, c, err)
+	for _, late := range []time.Duration{0, time.Second / 2} {
+		for before, note := range []string{"", "said nothing: 1", "said nothing: 2"} {
+			c, err := look(t.Context(), &emptyWindows{left: before, late: late}, End{}, End{}, k, record.Load{})
+			if err != nil || c.Value != 8000 || strings.Contains(c.Note, "windows") != (before > 0) || !strings.Contains(c.Note, note) {
+				t.Errorf("after %d windows that said nothing: got %+v and %v, want 8000 bit/s and a note of them", before, c, err)
+			}
 		}
 	}
 	_, err := look(t.Context(), &emptyWindows{left: 3}, End{}, End{}, k, record.Load{})
 	wantError(t, err, "nothing arrived in any of three windows")
+	_, err = look(t.Context(), &emptyWindows{left: 3, late: time.Second / 2}, End{}, End{}, k, record.Load{})
+	wantError(t, err, "the far end read its counts 500ms late at an edge of the window of 1s")
 }
 
 // TestFramesNeedALink: over the loopback device the engine would do something

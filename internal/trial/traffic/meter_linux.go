@@ -129,6 +129,7 @@ func (m *meter) usage() record.EndUsage { return usageBetween(m.start, m.end) }
 func usageBetween(start, end mark) record.EndUsage {
 	u := record.EndUsage{
 		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: allowedCPUs(), MemoryBytes: peakMemory(),
+		EdgeLateNs: max(start.late, end.late),
 	}
 	u.NUMANodes = numaNodes(u.CPUs)
 	for i := range end.threads {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -244,7 +243,7 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 	if load.Protocol == "udp" {
 		t.Details["udp_mode"] = udpMode(load)
 	}
-	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(t.Details)...)
+	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(load, t.Ends)...)
 	t.Caveats = append(t.Caveats, trainCaveats(load, t.Details)...)
 	return t, nil
 }
@@ -267,18 +266,44 @@ func socketDropCaveats(details map[string]string) []record.Caveat {
 // silence in between.
 const sendersMargin = 20 * time.Millisecond
 
-// lateEdgeCaveats: an end that reads its count later than its senders go on
-// after the window has counted silence.
-func lateEdgeCaveats(details map[string]string) []record.Caveat {
+// lateEdgeCaveats: datagrams are counted by those that send and receive them,
+// at whatever time the processor time of an end is read.
+func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
-		late, err := strconv.ParseInt(details[side+".edge_late_ns"], 10, 64)
-		if err == nil && time.Duration(late) > sendersMargin {
+		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" && late > sendersMargin {
 			caveats = append(caveats, record.Caveat{Kind: "late-edge",
-				Text: fmt.Sprintf("the %s end read its counts %v late at an edge of the window", side, time.Duration(late).Round(time.Millisecond))})
+				Text: fmt.Sprintf("the %s end read its processor time %v late at an edge of the window", side, late.Round(time.Millisecond))})
 		}
 	}
 	return caveats
+}
+
+// Measured says why a load of TCP is no measurement although it ended well: an
+// end read half a window late or more what it had carried, so that most of
+// what it counted was not in the window, or most of the window not in it.
+func Measured(t *record.Traffic) error {
+	for _, side := range []string{"near", "far"} {
+		late := time.Duration(t.Ends[side].EdgeLateNs)
+		if t.Load.Protocol == "tcp" && late > 0 && 2*late >= t.Load.Duration {
+			return &lateEdge{side, late, t.Load.Duration}
+		}
+	}
+	return nil
+}
+
+type lateEdge struct {
+	side         string
+	late, window time.Duration
+}
+
+func (e *lateEdge) Error() string {
+	return fmt.Sprintf("the %s end read its counts %v late at an edge of the window of %v: its machine had no time for it", e.side, e.late.Round(time.Millisecond), e.window)
+}
+
+// Hint is the next step.
+func (e *lateEdge) Hint() string {
+	return "keep other work off that machine, or measure for longer (--duration)"
 }
 
 // joinPackets closes the accounts of a UDP flow: the receiver counted

@@ -317,6 +317,5 @@ func (l *lanes) report(m *meter) *endReport {
 	r.Details["mode"] = l.mode()
 	r.Details["timer_scheduling"] = m.scheduling
 	r.Details["series_interval_ns"] = strconv.FormatInt(m.interval, 10)
-	r.Details["edge_late_ns"] = strconv.FormatInt(max(m.start.late, m.end.late), 10)
 	return r
 }

@@ -3,6 +3,7 @@ package traffic
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -84,6 +85,11 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	if got, err = joinNative(load, r); err != nil || len(got.Caveats) != 1 || got.Caveats[0].Kind != "receiver-drops" {
 		t.Errorf("full socket buffer: got %v, %v; want a caveat", got, err)
 	}
+	r = udpReports()
+	r[1].Usage.EdgeLateNs = int64(sendersMargin) + 1
+	if got, err = joinNative(load, r); err != nil || len(got.Caveats) != 1 || got.Caveats[0].Kind != "late-edge" {
+		t.Errorf("processor time read late: got %v, %v; want a caveat", got, err)
+	}
 	for name, spoil := range map[string]func(r *[2]endReport){
 		"a packet too many":    func(r *[2]endReport) { r[1].Flows[0].Received++ },
 		"a packet too few":     func(r *[2]endReport) { r[0].Flows[0].Sent++ },
@@ -96,6 +102,28 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 		spoil(&r)
 		if _, err := joinNative(load, r); err == nil {
 			t.Errorf("%s: joined without an error", name)
+		}
+	}
+}
+
+// Of a load of TCP that an end read half a window late or more, nothing is known.
+func TestLateEdgeIsNoMeasurement(t *testing.T) {
+	window := 400 * time.Millisecond
+	for _, tc := range []struct {
+		protocol  string
+		near, far time.Duration
+		want      string
+	}{
+		{"tcp", 0, 0, ""},
+		{"tcp", window/2 - 1, 0, ""},
+		{"tcp", 0, window / 2, "the far end read its counts 200ms late at an edge of the window of 400ms"},
+		{"tcp", 2 * window, 0, "the near end read its counts 800ms late"},
+		{"udp", 2 * window, 2 * window, ""}, // counted by those that send and receive
+	} {
+		got := Measured(&record.Traffic{Load: record.Load{Protocol: tc.protocol, Duration: window},
+			Ends: map[string]record.EndUsage{"near": {EdgeLateNs: int64(tc.near)}, "far": {EdgeLateNs: int64(tc.far)}}})
+		if (got == nil) != (tc.want == "") || got != nil && !strings.Contains(got.Error(), tc.want) {
+			t.Errorf("%+v: got %v", tc, got)
 		}
 	}
 }
