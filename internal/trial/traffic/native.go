@@ -303,7 +303,7 @@ func (e *lateEdge) Error() string {
 
 // Hint is the next step.
 func (e *lateEdge) Hint() string {
-	return "keep other work off that machine, or measure for longer (--duration)"
+	return "keep other work off that machine, or measure for longer (--set method.duration=5s)"
 }
 
 // joinPackets closes the accounts of a UDP flow: the receiver counted
