@@ -19,6 +19,7 @@ const (
 	defaultMinHz   = 10
 	defaultMaxTime = 20 * time.Minute
 	longestSearch  = 7 * 24 * time.Hour
+	shortestTrial  = 10 * time.Millisecond
 	mostRepeats    = 1000
 )
 
@@ -40,7 +41,8 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	if err := r.preset(preset, s); err != nil {
 		return err
 	}
-	err := r.object(n, "search", []field{
+	s.MinHz = 0
+	err := r.object(n, "search", append(r.goalFields(s), []field{
 		{"preset", func(*yaml.Node) error { return nil }},
 		{"min", r.packetRate("min", &s.MinPPS)},
 		{"max", r.packetRate("max", &s.MaxPPS)},
@@ -48,16 +50,20 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		{"max_rate", r.bitRate("max_rate", &s.MaxBps)},
 		{"min_connections", r.connectionRate("min_connections", &s.MinHz)},
 		{"max_connections", r.connectionRate("max_connections", &s.MaxHz)},
-		{"width", r.width(s)},
-		{"max_added_delay", r.delay(s)},
 		{"count_pauses", r.yesNo("count_pauses", &s.CountPauses)},
 		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
 		{"latency", r.test("latency", &s.Latency)},
 		{"frame_loss", r.test("frame_loss", &s.FrameLoss)},
 		{"back_to_back", r.test("back_to_back", &s.BackToBack)},
-	})
+	}...))
 	if err != nil {
 		return err
+	}
+	for i := range s.Goals {
+		s.Goals[i].InitialDuration = min(s.Goals[i].InitialDuration, s.Goals[i].FinalDuration)
+	}
+	if s.MinHz == 0 { // one connection in each trial, at least
+		s.MinHz = max(defaultMinHz, 1/s.Goals[0].InitialDuration.Seconds())
 	}
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
 		c := method.Config{Min: limits[0], Max: limits[1]}
@@ -72,6 +78,27 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		}
 	}
 	return nil
+}
+
+// goalFields are the attributes that a plan sets for all goals at once.
+func (r *reader) goalFields(s *record.Search) []field {
+	return []field{
+		{"final_trial_duration", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
+			return r.duration("final_trial_duration", shortestTrial, longestWindow, &g.FinalDuration)
+		})},
+		{"duration_sum", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
+			return r.duration("duration_sum", shortestTrial, longestWindow, &g.DurationSum)
+		})},
+		{"exceed_ratio", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
+			return r.ratio("exceed_ratio", 0, 0.95, &g.ExceedRatio)
+		})},
+		{"width", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
+			return r.ratio("width", 0.0001, 0.5, &g.Width)
+		})},
+		{"max_added_delay", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
+			return r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second, &g.MaxDelay)
+		})},
+	}
 }
 
 func (r *reader) preset(n *yaml.Node, s *record.Search) error {
@@ -131,33 +158,30 @@ func (r *reader) bitRate(what string, into *float64) func(*yaml.Node) error {
 	}
 }
 
-func (r *reader) width(s *record.Search) func(*yaml.Node) error {
+// ofGoals reads an attribute of all goals.
+func (r *reader) ofGoals(s *record.Search, read func(*record.Goal) func(*yaml.Node) error) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, "width")
-		if err != nil {
-			return err
-		}
-		number, isPercent := strings.CutSuffix(text, "%")
-		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || !isPercent || !(v >= 0.01 && v <= 50) {
-			return r.fail(n, "write, for example, 1 %", "width: %q is not a share from 0.01 %% to 50 %%", text)
-		}
 		for i := range s.Goals {
-			s.Goals[i].Width = v / 100
+			if err := read(&s.Goals[i])(n); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
 }
 
-func (r *reader) delay(s *record.Search) func(*yaml.Node) error {
+func (r *reader) ratio(what string, low, high float64, into *float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
-		var most time.Duration
-		if err := r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second, &most)(n); err != nil {
+		text, err := r.scalar(n, what)
+		if err != nil {
 			return err
 		}
-		for i := range s.Goals {
-			s.Goals[i].MaxDelay = most
+		number, isPercent := strings.CutSuffix(text, "%")
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !isPercent || !(v >= 100*low && v <= 100*high) {
+			return r.fail(n, "write, for example, 1 %", "%s: %q is not a share from %v %% to %v %%", what, text, 100*low, 100*high)
 		}
+		*into = v / 100
 		return nil
 	}
 }

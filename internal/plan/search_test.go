@@ -42,6 +42,30 @@ func TestSearchTakesItsGoalsFromThePreset(t *testing.T) {
 	}
 }
 
+// TestAPlanSetsAttributesOfAllGoals: those of RFC 9971 that decide how much a
+// search forgives.
+func TestAPlanSetsAttributesOfAllGoals(t *testing.T) {
+	p, err := readSearch(t, "{final_trial_duration: 20ms, duration_sum: 5s, exceed_ratio: 90 %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	preset, _ := method.PresetNamed("quick")
+	for i, g := range p.Design.Method.Search.Goals {
+		want := record.Goal(preset.Goals[i])
+		want.FinalDuration, want.DurationSum, want.ExceedRatio = 20*time.Millisecond, 5*time.Second, .9
+		want.InitialDuration = 20 * time.Millisecond // never longer than the final one
+		if diff := cmp.Diff(want, g); diff != "" {
+			t.Errorf("goal %s (-want +got):\n%s", g.Name, diff)
+		}
+	}
+	if got := p.Design.Method.Search.MinHz; got != 50 {
+		t.Errorf("got a least load of %v connections a second, want 50: one in each trial", got)
+	}
+	if p, err = readSearch(t, "{final_trial_duration: 2s}"); err != nil || p.Design.Method.Search.Goals[0].InitialDuration != time.Second {
+		t.Errorf("longer final trials: got %v, want initial ones as the preset has them", err)
+	}
+}
+
 func TestSearchesThatCannotBeAreRefused(t *testing.T) {
 	for search, want := range map[string]string{
 		"fast":                          `"fast" is not`,
@@ -50,9 +74,15 @@ func TestSearchesThatCannotBeAreRefused(t *testing.T) {
 		"{width: 0.5}":                  "is not a share",
 		"{latency: {repeats: 2}}":       "does not say how long",
 		"{frame_loss: {duration: 1ms}}": "is not a duration",
-		"{speed: 1}":                    `search has no key "speed"`,
-		"[quick]":                       "must be a map",
-		"{max_added_delay: 1ms}":        "needs 368 probes",
+		"{final_trial_duration: 1ms}":   "is not a duration",
+		"{final_trial_duration: 12s}":   "less than one final trial",
+		"{duration_sum: 500ms}":         "less than one final trial",
+		"{exceed_ratio: 0.5}":           "is not a share",
+		"{exceed_ratio: 100 %}":         "is not a share",
+		"{final_trial_duration: 50ms, min_connections: 5}": "less than one frame",
+		"{speed: 1}":             `search has no key "speed"`,
+		"[quick]":                "must be a map",
+		"{max_added_delay: 1ms}": "needs 368 probes",
 	} {
 		if p, err := readSearch(t, search); err == nil || p != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("search: %s: got %v, want an error with %q", search, err, want)
