@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -219,6 +220,39 @@ func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map
 	err = n.Agent.Invoke(ctx, agent.VerbCounters, devices, &out)
 	return out, err
 }
+
+// AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory
+// for fragments. A load of which a router drops fragments, such as of a tunnel's
+// packets larger than the link's MTU, fills it with packets that will never be
+// whole; until they time out, nothing that comes in fragments arrives.
+func (l *Lab) AwaitReassembly(ctx context.Context) error {
+	if l.TwoMachines() { // whose kernels are their own
+		return nil
+	}
+	end := time.Now().Add(fragmentTime)
+	for _, node := range l.Topology.Nodes {
+		n, err := l.Node(ctx, node.Name)
+		if err != nil {
+			return err
+		}
+		for n.Agent != nil && time.Now().Before(end) {
+			var used float64
+			if err := n.Agent.Invoke(ctx, agent.VerbReassembly, struct{}{}, &used); err != nil {
+				return fmt.Errorf("wait for memory for fragments on %s: %w", node.Name, err)
+			}
+			if used <= fragmentsLeft {
+				break
+			}
+			time.Sleep(fragmentTime / 500)
+		}
+	}
+	return nil
+}
+
+const (
+	fragmentTime  = 65 * time.Second // more than the kernel keeps any, which is 60 s of IPv6
+	fragmentsLeft = 0.1              // of the memory for them may still be used
+)
 
 // Neighbor is the device at the other end of a node's first link, and the node
 // that it belongs to.

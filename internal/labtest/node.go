@@ -52,6 +52,7 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 		return nil
 	}
 	h[agent.VerbReach] = f.reach(node)
+	h[agent.VerbReassembly] = f.tellReassembly(node)
 	h[host.Verb(host.FamilyTunnel, Tunnel{}.Name())] = Tunnel{}.Serve
 	engine := f.Engine
 	engine.wire = f.Wire
@@ -63,6 +64,20 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	h[probe.VerbWatch] = probe.Serve(list, probe.Root{})
 	h[probe.VerbEnvironment] = probe.ServeEnvironment(probe.Root{})
 	return h
+}
+
+func (f *Lab) tellReassembly(node string) host.Handler {
+	return func(_ context.Context, s host.Session) error {
+		if err := s.Recv(nil); err != nil {
+			return err
+		}
+		if node != "router" || len(f.Fragments) == 0 {
+			return s.Send(0.0)
+		}
+		used := f.Fragments[0]
+		f.Fragments = f.Fragments[1:]
+		return s.Send(used)
+	}
 }
 
 func (f *Lab) tellCounters(node string) host.Handler {

@@ -187,6 +187,9 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if err := a.lab.Settle(ctx, a.d.settings); err != nil {
 		return err
 	}
+	if err := a.lab.AwaitReassembly(ctx); err != nil {
+		return err
+	}
 	path, err := a.lab.Path(ctx, a.d.tunnel)
 	if err != nil {
 		return err

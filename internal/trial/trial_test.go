@@ -69,3 +69,26 @@ func TestLateCountsAreTakenAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestATrialBeginsWithMemoryForFragments: what the one before has left of packets
+// that will never be whole is waited for.
+func TestATrialBeginsWithMemoryForFragments(t *testing.T) {
+	r := rig(t, "name: x\nmethod: {runs: 2}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: false, verify: false}\n")
+	loads := 0
+	r.Labs.Engine.Late = func(record.Load) time.Duration {
+		if loads++; loads == 1 {
+			r.Labs.Fakes["forward"].Fragments = []float64{1.1, 0.5, 0.1, 0.9}
+		}
+		return 0
+	}
+	execute(t, r)
+	if len(r.Trials) != 2 {
+		t.Fatalf("got %d trials, want 2", len(r.Trials))
+	}
+	if left := r.Labs.Fakes["forward"].Fragments; !slices.Equal(left, []float64{0.9}) {
+		t.Errorf("got %v left to see, want 0.9 alone: a tenth is little enough", left)
+	}
+	if p := r.Trials[1].Phases[0]; p.Name != record.PhaseSetup || time.Duration(p.End-p.Start) < 2*65*time.Second/500 {
+		t.Errorf("got phase %+v, want a set-up in which two looks were waited for", p)
+	}
+}

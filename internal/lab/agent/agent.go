@@ -66,6 +66,7 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	handlers[VerbCounters] = tellCounters
 	handlers[VerbEcho] = echo
 	handlers[VerbReach] = reach
+	handlers[VerbReassembly] = tellReassembly
 	handlers[VerbRoute] = route
 	handlers[VerbExec] = execute
 	handlers[VerbArrange] = arrange

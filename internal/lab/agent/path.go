@@ -19,10 +19,11 @@ import (
 
 // Verbs that prove a path before it is measured.
 const (
-	VerbCounters = "path/counters"
-	VerbEcho     = "path/echo"
-	VerbReach    = "path/reach"
-	VerbRoute    = "path/route"
+	VerbCounters   = "path/counters"
+	VerbEcho       = "path/echo"
+	VerbReach      = "path/reach"
+	VerbReassembly = "path/reassembly"
+	VerbRoute      = "path/route"
 )
 
 // tellCounters answers a list of device names with their counters.
@@ -40,6 +41,14 @@ func tellCounters(_ context.Context, s host.Session) error {
 		out[d] = c
 	}
 	return s.Send(out)
+}
+
+// tellReassembly answers how much of the memory for fragments is used.
+func tellReassembly(_ context.Context, s host.Session) error {
+	if err := s.Recv(nil); err != nil {
+		return err
+	}
+	return s.Send(kernel.Reassembly())
 }
 
 // EchoAt asks a node to return datagrams sent to an address, until the

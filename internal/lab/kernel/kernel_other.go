@@ -82,3 +82,4 @@ func IRQAffinity(dev string) ([]string, error)                          { return
 func SetIRQAffinity(dev string, lists []string) error                   { return ErrUnsupported }
 func OnlineCPUs() (online, has int, err error)                          { return 0, 0, ErrUnsupported }
 func SetOnlineCPUs(n int) error                                         { return ErrUnsupported }
+func Reassembly() float64                                               { return 0 }
