@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -74,7 +75,9 @@ func TestUDPFlatOut(t *testing.T) {
 	t.Logf("%+v %+v %v", *got.Flows[0].Packets, *got.Flows[1].Packets, got.Details)
 }
 
-func TestUDPPlantedFaultsAreCounted(t *testing.T) {
+func TestUDPPlantedFaultsAreCounted(t *testing.T) { steady.Run(t, udpPlantedFaultsAreCounted) }
+
+func udpPlantedFaultsAreCounted(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	far.Target = relayed
 	load := udpLoad(1, record.Up, "near", 300, 5000)
@@ -92,11 +95,11 @@ func TestUDPPlantedFaultsAreCounted(t *testing.T) {
 		Duplicates: &relay.duplicated, Reordered: &relay.reversed, Size: 300,
 		Gaps: []record.Gap{{Length: 1, Gaps: relay.lost, Packets: relay.lost}}, Delay: p.Delay,
 	}
-	if n := packetsIn(p.Delay); n != p.Received+relay.duplicated {
-		t.Errorf("delays of %d packets, want those of all %d that came", n, p.Received+relay.duplicated)
+	if n := packetsIn(p.Delay); n != p.Received+*p.Duplicates {
+		t.Errorf("delays of %d packets, want those of all %d that came", n, p.Received+*p.Duplicates)
 	}
 	if diff := cmp.Diff(want, p); diff != "" || relay.lost == 0 || relay.duplicated == 0 || relay.reversed == 0 {
-		t.Errorf("accounts differ from what the relay did (-want +got):\n%s", diff)
+		relay.wrong(t, got)("accounts differ from what the relay did (-want +got):\n%s", diff)
 	}
 }
 

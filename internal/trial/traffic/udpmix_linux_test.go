@@ -116,7 +116,9 @@ func udpMixIsVerified(t *steady.Trial) {
 
 // TestUDPMixCountsRealBytes: with loss, duplicates and late packets planted,
 // bytes are those that arrived, once each.
-func TestUDPMixCountsRealBytes(t *testing.T) {
+func TestUDPMixCountsRealBytes(t *testing.T) { steady.Run(t, udpMixCountsRealBytes) }
+
+func udpMixCountsRealBytes(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	far.Target = relayed
 	load := mixLoad(1, record.Up, "near", 4, 5000)
@@ -131,9 +133,9 @@ func TestUDPMixCountsRealBytes(t *testing.T) {
 	defer relay.mu.Unlock()
 	p := f.Packets
 	if p.Sent != relay.seen || p.Lost != relay.lost || *p.Duplicates != relay.duplicated || *p.Reordered != relay.reversed || p.Sent != p.Received+p.Lost {
-		t.Errorf("accounts %+v; the relay saw %d, lost %d, doubled %d and held back %d", p, relay.seen, relay.lost, relay.duplicated, relay.reversed)
+		relay.wrong(t, got)("accounts %+v; the relay saw %d, lost %d, doubled %d and held back %d", p, relay.seen, relay.lost, relay.duplicated, relay.reversed)
 	}
 	if f.SentBytes != relay.seenBytes || f.ReceivedBytes != relay.seenBytes-relay.lostBytes || relay.lostBytes == 0 || relay.duplicated == 0 {
-		t.Errorf("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes, f.ReceivedBytes, relay.seenBytes, relay.lostBytes)
+		relay.wrong(t, got)("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes, f.ReceivedBytes, relay.seenBytes, relay.lostBytes)
 	}
 }

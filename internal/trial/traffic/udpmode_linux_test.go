@@ -103,7 +103,9 @@ func TestUDPCountModeAgreesWithExact(t *testing.T) {
 
 // TestUDPCountModeFindsEveryLoss: what a path loses is found by count, to the
 // packet.
-func TestUDPCountModeFindsEveryLoss(t *testing.T) {
+func TestUDPCountModeFindsEveryLoss(t *testing.T) { steady.Run(t, udpCountModeFindsEveryLoss) }
+
+func udpCountModeFindsEveryLoss(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	far.Target = relayed
 	load := udpLoad(2, record.Up, "near", 300, 5000)
@@ -127,7 +129,7 @@ func TestUDPCountModeFindsEveryLoss(t *testing.T) {
 	relay.mu.Lock()
 	defer relay.mu.Unlock()
 	if sent != relay.seen || lost != relay.lost || lost == 0 {
-		t.Errorf("sent %d, lost %d; the relay saw %d and lost %d", sent, lost, relay.seen, relay.lost)
+		relay.wrong(t, got)("sent %d, lost %d; the relay saw %d and lost %d", sent, lost, relay.seen, relay.lost)
 	}
 }
 
