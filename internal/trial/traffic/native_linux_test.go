@@ -182,3 +182,27 @@ func TestCancelIsPrompt(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyABurstMayBeginLate(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	tests := []struct {
+		name                 string
+		warmup, lasts, drain int64
+		senders, slack       int64 // after the end
+	}{
+		{"a burst", 0, ms, 600 * ms, 250 * ms, 250 * ms},
+		{"a burst that is waited for shortly", 0, ms, 100 * ms, 50 * ms, 50 * ms},
+		{"no burst, with a warm-up", ms, ms, 600 * ms, 20 * ms, 0},
+		{"no burst, too long", 0, 101 * ms, 600 * ms, 20 * ms, 0},
+	}
+	for _, tt := range tests {
+		w := record.Window{Begin: 5, Start: 5 + tt.warmup, End: 5 + tt.warmup + tt.lasts, Stop: 5 + tt.warmup + tt.lasts + tt.drain}
+		p := newPhases(w)
+		if got := p.senders - p.End; got != tt.senders {
+			t.Errorf("%s: senders stop %v after the end, want %v", tt.name, time.Duration(got), time.Duration(tt.senders))
+		}
+		if got := p.slack(); got != tt.slack {
+			t.Errorf("%s: slack %v, want %v", tt.name, time.Duration(got), time.Duration(tt.slack))
+		}
+	}
+}

@@ -68,6 +68,8 @@ type lineSender struct {
 	pace   pace
 	stamp  int // every how many frames have their time
 
+	late  int64 // ns, that a burst began after its time
+	last  int64 // when the cool-down ends
 	phase int
 	turn  int      // whose the next frame is
 	until int      // frames before the next with its time
@@ -85,6 +87,11 @@ func (s *lineSender) name() string { return "the sender of frames" }
 func (s *lineSender) run(ph *phases) error {
 	sleepUntil(ph.Begin, &ph.stop)
 	now := monotonic()
+	s.last = ph.senders
+	if slack := ph.slack(); slack > 0 {
+		s.late = min(max(0, now-ph.Begin), slack)
+		s.last = ph.End + s.late // a burst has none
+	}
 	s.pace.begin(now)
 	s.phase, s.turned[bpf.Warmup] = bpf.Warmup, now
 	for !ph.stop.Load() && s.advance(ph, monotonic()) {
@@ -99,11 +106,11 @@ func (s *lineSender) run(ph *phases) error {
 func (s *lineSender) advance(ph *phases, now int64) bool {
 	phase := bpf.Warmup
 	switch {
-	case now >= ph.senders:
+	case now >= s.last:
 		phase = bpf.Cooldown + 1
-	case now >= ph.End:
+	case now >= ph.End+s.late:
 		phase = bpf.Cooldown
-	case now >= ph.Start:
+	case now >= ph.Start+s.late:
 		phase = bpf.Window
 	}
 	if phase != s.phase {
@@ -157,7 +164,7 @@ const lineNap = 20 * time.Microsecond
 
 // edge is when this phase ends.
 func (s *lineSender) edge(ph *phases) int64 {
-	return []int64{ph.Start, ph.End, ph.senders, ph.senders}[s.phase]
+	return []int64{ph.Start + s.late, ph.End + s.late, s.last, s.last}[s.phase]
 }
 
 // make writes the next frame.

@@ -53,8 +53,10 @@ type Load struct {
 }
 
 // Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent
-// from Begin, of the window from Start to End, of the cool-down until Stop.
-type Timeline struct{ Begin, Start, End, Stop int64 }
+// from Begin, of the window from Start to End, of the cool-down until Stop. With
+// a Slack, a sender that has its turn only after Begin moves all by that, but by
+// no more than Slack, and there is no cool-down.
+type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
 // Sent is what was handed to the device so far.
 type Sent struct {

@@ -79,6 +79,7 @@ struct sending {
 	u64 next;              // ns, of the next burst
 	u64 soon;              // ns, before which none follows the last
 	u64 late;              // ns, the most that a burst of the window was
+	u64 slack;             // ns, how much later than begin a burst may begin
 	u32 part;
 	u32 phase, left, until, flow;
 	u32 runs;              // the program does, but nothing is due yet
@@ -121,6 +122,18 @@ INLINE int turn(struct sending *s, u64 now)
 	if (now < s->begin) {
 		s->runs = 1;
 		return 0;
+	}
+	if (s->slack) {
+		u64 later = now - s->begin;
+
+		if (later > s->slack)
+			later = s->slack;
+		s->slack = 0;
+		s->next += later;
+		s->start += later;
+		s->end += later;
+		if (s->stop > s->end + LATE)
+			s->stop = s->end + LATE;
 	}
 	if (config.gap | config.gap_part) {
 		u32 part = s->part + config.gap_part;

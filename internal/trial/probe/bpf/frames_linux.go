@@ -34,7 +34,7 @@ type sending struct {
 	Head                                 [48]byte
 	Begin, Start, End, Stop              uint64
 	Turned                               [phases + 1]int64
-	Next, Soon, Late                     uint64
+	Next, Soon, Late, Slack              uint64
 	Part, Phase, Left, Until, Flow, Runs uint32
 	Flows                                [MaxFlows]outFlow
 }
@@ -193,7 +193,7 @@ func (f *Frames) Attach(device int) (err error) {
 func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
-	s.Next = s.Begin
+	s.Next, s.Slack = s.Begin, uint64(t.Slack)
 	if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
 		return fmt.Errorf("enter the timeline in a BPF map: %w", err)
 	}

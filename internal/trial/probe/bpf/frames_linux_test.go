@@ -285,18 +285,22 @@ func TestNoFrameIsDueUntilScheduled(t *testing.T) {
 // unless the window has been over for a millisecond; and what is older than the
 // debt is not made good.
 func TestLateFramesBelongToTheirPhase(t *testing.T) {
-	const far = int64(1) << 61
+	const far, none = int64(1) << 61, -1
 	ms := func(n int64) int64 { return n * 1e6 }
 	for name, tt := range map[string]struct {
 		next, start, end int64 // after now
+		slack            int64 // > 0: next is the beginning
 		phase            int
 		least, most      int64 // by how much a frame of the window is late
 	}{
-		"due in the window":         {-ms(5), -ms(100), far, Window, ms(5), maxDebt},
-		"due before the window":     {-ms(10), -ms(5), far, Warmup, 0, 0},
-		"the window is over":        {-ms(10), -ms(100), -ms(5), Cooldown, 0, 0},
-		"due after the window":      {-ms(5), -ms(100), -ms(8), Cooldown, 0, 0},
-		"older than what is repaid": {-ms(1000), -ms(2000), far, Window, maxDebt, maxDebt},
+		"due in the window":         {-ms(5), -ms(100), far, 0, Window, ms(5), maxDebt},
+		"due before the window":     {-ms(10), -ms(5), far, 0, Warmup, 0, 0},
+		"the window is over":        {-ms(10), -ms(100), -ms(5), 0, Cooldown, 0, 0},
+		"due after the window":      {-ms(5), -ms(100), -ms(8), 0, Cooldown, 0, 0},
+		"older than what is repaid": {-ms(1000), -ms(2000), far, 0, Window, maxDebt, maxDebt},
+		"a burst without slack":     {-ms(5), -ms(5), -ms(4), 0, Cooldown, 0, 0},
+		"a burst begins late":       {-ms(5), -ms(5), -ms(4), ms(20), Window, 0, 0},
+		"a burst too late":          {-ms(30), -ms(30), -ms(29), ms(20), none, 0, 0},
 	} {
 		var sent Sent
 		for try := range int64(20) {
@@ -306,7 +310,10 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			now := clock(t) + ms(20*(1+try)) // by when all is entered
 			s := &f.state
 			s.Begin, s.Start, s.End, s.Stop = uint64(now-ms(3000)), uint64(now+tt.start), uint64(now+tt.end), uint64(now+far)
-			s.Next = uint64(now + tt.next)
+			s.Next, s.Slack = uint64(now+tt.next), uint64(tt.slack)
+			if tt.slack > 0 {
+				s.Begin = s.Next
+			}
 			if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
 				t.Fatal(err)
 			}
@@ -321,7 +328,9 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			} // else the thread was held up, and more than the case's debt is owed
 		}
 		var want [phases]uint32
-		want[tt.phase] = 1
+		if tt.phase != none {
+			want[tt.phase] = 1
+		}
 		if sent.Flows[0] != want || sent.Late < tt.least || sent.Late > tt.most {
 			t.Errorf("%s: sent %v, late by %d ns, want %v, late by %d to %d", name, sent.Flows[0], sent.Late, want, tt.least, tt.most)
 		}
