@@ -82,6 +82,32 @@ func TestTimesOfAMachineThatStoodStillAreTakenAgain(t *testing.T) {
 	}
 }
 
+// TestATrialMaySeeTheStillnessItself: the longest counts, whoever saw it.
+func TestATrialMaySeeTheStillnessItself(t *testing.T) {
+	for _, tt := range []struct {
+		seen   []time.Duration
+		watch  time.Duration
+		errors int
+	}{
+		{[]time.Duration{stillness - 1}, 0, 1},
+		{[]time.Duration{stillness}, 0, 0},
+		{[]time.Duration{stillness, 0}, 0, 0},
+		{[]time.Duration{0}, stillness, 0},
+	} {
+		var l listener
+		run(&l, watched(tt.watch), func(t *Trial) {
+			t.Timedf("late")
+			for _, d := range tt.seen {
+				t.StoodStill(d)
+			}
+		})
+		if len(l.errors) != tt.errors || l.skipped == (tt.errors > 0) {
+			t.Errorf("trials saw %v, the watch %v: %d errors, skipped %v; want %d errors, or skipped without one",
+				tt.seen, tt.watch, len(l.errors), l.skipped, tt.errors)
+		}
+	}
+}
+
 // TestOtherFaultsCountAtOnce: however still the machine stood. A trial that
 // ends by Fatal cleans up and leaves nobody watching.
 func TestOtherFaultsCountAtOnce(t *testing.T) {

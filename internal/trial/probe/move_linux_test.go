@@ -90,11 +90,15 @@ func TestCPUMoves(t *testing.T) {
 // as stolen (steal_account_process_time of kernel/sched/cputime.c) and, by the
 // clock, as idle (get_idle_time of fs/proc/stat.c): all states but the stolen
 // one are never more than the time that passed, all states never less. But the
-// ticks of a core that its hypervisor takes away without a word are never booked.
+// ticks of a core that its hypervisor takes away without a word are booked by
+// nobody (4 % of the time of busy cores, and 14 % of half a second, were seen
+// missing where less than 0.1 % was said to be stolen): what the kernel's own
+// books lack, the probe cannot have.
 func TestCPUAccountsForAllTime(t *testing.T) {
 	s := open(t, cpu(Root{}))
 	sample(t, s)
 	steady.Run(t, func(r *steady.Trial) {
+		own, _ := booked(t)
 		first, firstStolen, cores := allStates(t, s)
 		start, share, stolen := time.Now(), 0.0, 0.0
 		for time.Since(start) < 4*time.Second {
@@ -104,6 +108,10 @@ func TestCPUAccountsForAllTime(t *testing.T) {
 			share, stolen = (all-first)/passed, (taken-firstStolen)/passed
 			if share > 0.9 && share-stolen < 1.1 {
 				return
+			}
+			now, _ := booked(t)
+			if lacking := passed - (now - own); lacking > 0.1*passed {
+				r.StoodStill(time.Duration(lacking / cores))
 			}
 		}
 		r.Timedf("time in all states: got %.2f of the time that passed, %.2f of it stolen, want 1", share, stolen)
