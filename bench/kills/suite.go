@@ -13,7 +13,7 @@ import (
 
 // tries is how often a kill that fell outside of its stretch is repeated,
 // each time sooner after the stretch has begun.
-const tries = 5
+const tries = 3
 
 // suite is the state of a series of kills.
 type suite struct {

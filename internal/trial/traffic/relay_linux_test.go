@@ -122,7 +122,9 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 
 // wrong is how a difference between what the relay did and what was counted is
 // to be reported: packets that its socket, or the receiver's, had no room for
-// do not count against the code, if the machine stood still meanwhile.
+// do not count against the code, if the machine stood still meanwhile. What was
+// sent and never seen must be in the socket's own count, whatever the machine
+// did, and nothing may be neither received nor lost.
 func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format string, args ...any) {
 	t.Helper()
 	raw, err := r.front.SyscallConn()
@@ -132,6 +134,16 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 	var here uint32
 	if err := raw.Control(func(fd uintptr) { here = (&socket{fd: int(fd)}).socketDrops() }); err != nil {
 		t.Fatal(err)
+	}
+	unseen := -r.seen
+	for _, f := range got.Flows {
+		if p := f.Packets; p.Sent != p.Received+p.Lost {
+			t.Errorf("stream %d: %d packets sent, %d received, %d lost", f.Stream, p.Sent, p.Received, p.Lost)
+		}
+		unseen += f.Packets.Sent
+	}
+	if unseen < 0 || unseen > int64(here) {
+		t.Errorf("%d packets were sent and not seen by the relay, whose socket had no room for %d", unseen, here)
 	}
 	far := got.Details["far.socket_drops"]
 	if here == 0 && far == "0" {

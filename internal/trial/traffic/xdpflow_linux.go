@@ -3,6 +3,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -407,7 +408,8 @@ func (f *xdpFlow) notes() map[string]int64 {
 		if f.leads && f.perNs > 0 && p.line == nil {
 			for _, s := range p.senders {
 				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
-				notes["began_late_ns"] = max(notes["began_late_ns"], s.last.Turned[bpf.Warmup]-s.begin)
+				began := cmp.Or(s.last.Turned[bpf.Warmup], s.last.Turned[bpf.Window]) // a burst has no warm-up
+				notes["began_late_ns"] = max(notes["began_late_ns"], began-s.begin)
 			}
 		}
 	case f.bySocket():

@@ -88,8 +88,8 @@ func (s *lineSender) run(ph *phases) error {
 	sleepUntil(ph.Begin, &ph.stop)
 	now := monotonic()
 	s.last = ph.senders
-	if slack := ph.slack(); slack > 0 {
-		s.late = min(max(0, now-ph.Begin), slack)
+	if ph.slack > 0 {
+		s.late = min(max(0, now-ph.Begin), ph.slack)
 		s.last = ph.End + s.late // a burst has none
 	}
 	s.pace.begin(now)

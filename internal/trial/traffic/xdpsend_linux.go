@@ -132,7 +132,7 @@ func (s *xdpSender) run(ph *phases) error {
 		return err
 	}
 	s.begin = ph.Begin + s.wait
-	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.senders, Slack: ph.slack()}); err != nil {
+	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.senders, Slack: ph.slack}); err != nil {
 		return err
 	}
 	if s.polite {
