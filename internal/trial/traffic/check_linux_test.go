@@ -108,10 +108,7 @@ func TestUDPVerifiesEveryByte(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := udpLoad(1, record.Up, "near", 500, 3000)
 	load.Verify = true
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
 	f := got.Flows[0]
 	if f.Corrupt != 0 || f.Verified < f.Packets.Received*(500-28-datagramHeader) || f.Packets.Received == 0 {
 		t.Errorf("verified %d, corrupt %d of %+v", f.Verified, f.Corrupt, f.Packets)

@@ -279,26 +279,37 @@ func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record
 	return caveats
 }
 
-// Measured says why a load of TCP is no measurement although it ended well: an
-// end read half a window late or more what it had carried, so that most of
-// what it counted was not in the window, or most of the window not in it.
+// Measured says why a load is no measurement although it ended well: an end of
+// TCP read half a window late or more what it had carried, so that most of what
+// it counted was not in the window, or most of the window not in it; or a sender
+// of datagrams had its first turn that late, and offered next to nothing.
 func Measured(t *record.Traffic) error {
 	for _, side := range []string{"near", "far"} {
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if t.Load.Protocol == "tcp" && late > 0 && 2*late >= t.Load.Duration {
-			return &lateEdge{side, late, t.Load.Duration}
+			return &lateEdge{side, "read its counts", late, t.Load.Duration}
+		}
+	}
+	for i := range t.Flows {
+		f := &t.Flows[i]
+		if late := t.Load.Duration - time.Duration(f.SenderNs); f.Packets != nil && late > 0 && 2*late >= t.Load.Duration {
+			side := "near"
+			if f.Direction == record.Down {
+				side = "far"
+			}
+			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration}
 		}
 	}
 	return nil
 }
 
 type lateEdge struct {
-	side         string
+	side, did    string
 	late, window time.Duration
 }
 
 func (e *lateEdge) Error() string {
-	return fmt.Sprintf("the %s end read its counts %v late at an edge of the window of %v: its machine had no time for it", e.side, e.late.Round(time.Millisecond), e.window)
+	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: its machine had no time for it", e.side, e.did, e.late.Round(time.Millisecond), e.window)
 }
 
 // Hint is the next step.

@@ -106,24 +106,34 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	}
 }
 
-// Of a load of TCP that an end read half a window late or more, nothing is known.
+// Of a load of TCP that an end read half a window late or more nothing is known,
+// nor of datagrams whose sender began that late.
 func TestLateEdgeIsNoMeasurement(t *testing.T) {
 	window := 400 * time.Millisecond
 	for _, tc := range []struct {
 		protocol  string
 		near, far time.Duration
+		up, down  time.Duration // of the window in which a sender sent
 		want      string
 	}{
-		{"tcp", 0, 0, ""},
-		{"tcp", window/2 - 1, 0, ""},
-		{"tcp", 0, window / 2, "the far end read its counts 200ms late at an edge of the window of 400ms"},
-		{"tcp", 2 * window, 0, "the near end read its counts 800ms late"},
-		{"udp", 2 * window, 2 * window, ""}, // counted by those that send and receive
+		{protocol: "tcp"},
+		{protocol: "tcp", near: window/2 - 1},
+		{protocol: "tcp", far: window / 2, want: "the far end read its counts 200ms late at an edge of the window of 400ms"},
+		{protocol: "tcp", near: 2 * window, want: "the near end read its counts 800ms late"},
+		{protocol: "udp", near: 2 * window, far: 2 * window, up: window, down: window}, // counted by those that send and receive
+		{protocol: "udp", up: window/2 + 1, down: 2 * window},
+		{protocol: "udp", up: window / 2, down: window, want: "the near end began to send stream 1 200ms late at an edge of the window of 400ms"},
+		{protocol: "udp", up: window, want: "the far end began to send stream 2 400ms late"},
 	} {
-		got := Measured(&record.Traffic{Load: record.Load{Protocol: tc.protocol, Duration: window},
-			Ends: map[string]record.EndUsage{"near": {EdgeLateNs: int64(tc.near)}, "far": {EdgeLateNs: int64(tc.far)}}})
-		if (got == nil) != (tc.want == "") || got != nil && !strings.Contains(got.Error(), tc.want) {
-			t.Errorf("%+v: got %v", tc, got)
+		got := &record.Traffic{Load: record.Load{Protocol: tc.protocol, Duration: window},
+			Ends:  map[string]record.EndUsage{"near": {EdgeLateNs: int64(tc.near)}, "far": {EdgeLateNs: int64(tc.far)}},
+			Flows: []record.Flow{{Stream: 1, Direction: record.Up, SenderNs: int64(tc.up)}, {Stream: 2, Direction: record.Down, SenderNs: int64(tc.down)}}}
+		if tc.protocol == "udp" {
+			got.Flows[0].Packets, got.Flows[1].Packets = &record.Packets{}, &record.Packets{}
+		}
+		err := Measured(got)
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: got %v", tc, err)
 		}
 	}
 }

@@ -14,44 +14,48 @@ import (
 func TestUDPCountModeClaimsNoOrder(t *testing.T) {
 	for _, trains := range []string{"", record.TrainsOff} {
 		for _, at := range []int{4, 6} {
-			addr := loopback4
-			if at == 6 {
-				addr = loopback6
-			}
-			near, far := ends(t, addr)
-			load := udpLoad(2, record.Both, "near", 200, 0)
-			load.IP, load.UDPMode, load.Trains = at, record.UDPCount, trains
-			got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(150*time.Millisecond))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range got.Flows {
-				p := f.Packets
-				if p.Sent != p.Received+p.Lost || p.Received < 100 {
-					t.Errorf("trains %q, IPv%d: accounts %+v", trains, at, p)
-				}
-				if p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil {
-					t.Errorf("trains %q: count mode claims %+v", trains, p)
-				}
-			}
-			mode := got.Details["near.mode"]
-			for _, word := range []string{"count mode", "UDP_GRO"} {
-				if !strings.Contains(mode, word) {
-					t.Errorf("mode %q lacks %q", mode, word)
-				}
-			}
-			if byOne := strings.Contains(mode, "sendmmsg"); byOne != (trains == record.TrainsOff) {
-				t.Errorf("trains %q: mode %q", trains, mode)
-			}
-			// The loopback device takes trains whole; then they are no packets.
-			kinds := map[string]bool{}
-			for _, c := range got.Caveats {
-				kinds[c.Kind] = true
-			}
-			if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.uncut_trains"] == "true") {
-				t.Errorf("caveats %v with uncut trains %s", got.Caveats, got.Details["near.uncut_trains"])
-			}
+			steady.Run(t, func(t *steady.Trial) { countModeClaimsNoOrder(t, trains, at) })
 		}
+	}
+}
+
+func countModeClaimsNoOrder(t *steady.Trial, trains string, at int) {
+	addr := loopback4
+	if at == 6 {
+		addr = loopback6
+	}
+	near, far := ends(t, addr)
+	load := udpLoad(2, record.Both, "near", 200, 0)
+	load.IP, load.UDPMode, load.Trains = at, record.UDPCount, trains
+	got := offered(t, near, far, load, newStopwatch(150*time.Millisecond))
+	for _, f := range got.Flows {
+		p := f.Packets
+		if p.Sent != p.Received+p.Lost {
+			t.Errorf("trains %q, IPv%d: accounts %+v", trains, at, p)
+		}
+		if p.Received < 100 {
+			t.Timedf("trains %q, IPv%d: accounts %+v", trains, at, p)
+		}
+		if p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil {
+			t.Errorf("trains %q: count mode claims %+v", trains, p)
+		}
+	}
+	mode := got.Details["near.mode"]
+	for _, word := range []string{"count mode", "UDP_GRO"} {
+		if !strings.Contains(mode, word) {
+			t.Errorf("mode %q lacks %q", mode, word)
+		}
+	}
+	if byOne := strings.Contains(mode, "sendmmsg"); byOne != (trains == record.TrainsOff) {
+		t.Errorf("trains %q: mode %q", trains, mode)
+	}
+	// The loopback device takes trains whole; then they are no packets.
+	kinds := map[string]bool{}
+	for _, c := range got.Caveats {
+		kinds[c.Kind] = true
+	}
+	if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.uncut_trains"] == "true") {
+		t.Errorf("caveats %v with uncut trains %s", got.Caveats, got.Details["near.uncut_trains"])
 	}
 }
 
@@ -60,10 +64,7 @@ func TestUDPVerifiedIsExact(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := udpLoad(1, record.Up, "near", 200, 2000)
 	load.UDPMode, load.Verify = record.UDPCount, true
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
 	f := got.Flows[0]
 	if f.Packets.Reordered == nil || f.Verified == 0 || f.Corrupt != 0 || got.Details["udp_mode"] != record.UDPExact {
 		t.Errorf("flow %+v in mode %q", f, got.Details["udp_mode"])
@@ -144,10 +145,7 @@ func TestUDPManyFlows(t *testing.T) {
 				load.UDPMode = mode
 				clock := newStopwatch(200 * time.Millisecond)
 				clock.drain = time.Second
-				got, err := Native{}.Offer(t.Context(), near, far, load, clock)
-				if err != nil {
-					t.Fatalf("%s, %s opens: %v", mode, opener, err)
-				}
+				got := offered(t, near, far, load, clock)
 				var all record.Packets
 				silent, late := 0, int64(0)
 				for _, f := range got.Flows {
@@ -182,10 +180,7 @@ func TestUDPManyFlows(t *testing.T) {
 func TestUDPDelaysAreAboveTheLowest(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := udpLoad(1, record.Up, "near", 100, 5000)
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := offered(t, near, far, load, newStopwatch(200*time.Millisecond))
 	p := got.Flows[0].Packets
 	d := p.Delay
 	if d == nil || d.Stamps != "kernel" || packetsIn(d) != p.Received {
