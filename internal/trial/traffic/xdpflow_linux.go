@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -410,6 +411,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
 				began := cmp.Or(s.last.Turned[bpf.Warmup], s.last.Turned[bpf.Window]) // a burst has no warm-up
 				notes["began_late_ns"] = max(notes["began_late_ns"], began-s.begin)
+				notes["waited_ns"] = max(notes["waited_ns"], s.waited)
 			}
 		}
 	case f.bySocket():
@@ -472,7 +474,11 @@ func (p *xdpPort) finish(r *endReport) error {
 	}
 	for _, f := range p.sending {
 		if c := f.course(); c.turned[bpf.Window] == 0 || c.windowEnd() == 0 {
-			return fmt.Errorf("send frames by %s: the sender had no time at an edge of the window", p.hop.Device)
+			why := "the sender had no time at an edge of the window"
+			if f.thread != nil {
+				why += fmt.Sprintf(", it waited %v for its processor", time.Duration(f.thread.waited))
+			}
+			return fmt.Errorf("send frames by %s: %s", p.hop.Device, why)
 		}
 	}
 	if len(p.senders) > 0 {

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ type xdpSender struct {
 	done   chan error
 	begin  int64 // when its first burst was due
 	ended  int64 // when the thread was through
+	waited int64 // ns, for its core, from when it knew the timeline
 	taken  int64 // frames that the device let out or dropped meanwhile
 
 	last bpf.Sent // owned by the meter until the run has ended
@@ -92,7 +95,7 @@ func (s *xdpSender) enter() {
 			return
 		}
 		err := s.frames.Send()
-		s.ended = monotonic()
+		s.ended, s.waited = monotonic(), runDelay(tid)
 		s.done <- err
 	}()
 	s.tid = <-started
@@ -132,6 +135,7 @@ func (s *xdpSender) run(ph *phases) error {
 		return err
 	}
 	s.begin = ph.Begin + s.wait
+	waited := runDelay(s.tid)
 	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.senders, Slack: ph.slack}); err != nil {
 		return err
 	}
@@ -142,9 +146,23 @@ func (s *xdpSender) run(ph *phases) error {
 	}
 	err = <-s.done
 	s.done <- err // for leave
+	s.waited -= waited
 	after, failed := kernel.Counters(s.hop.Device)
 	s.taken = int64(after.TxPackets-before.TxPackets) + int64(after.TxDropped-before.TxDropped)
 	return errors.Join(err, failed)
+}
+
+// runDelay is how long a thread of this process has waited for a processor
+// since it began, in ns (Documentation/scheduler/sched-stats.rst); 0 where the
+// kernel does not say.
+func runDelay(tid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
+	f := strings.Fields(string(b))
+	if err != nil || len(f) < 2 {
+		return 0
+	}
+	ns, _ := strconv.ParseInt(f[1], 10, 64)
+	return ns
 }
 
 // refresh reads what the thread has sent.
