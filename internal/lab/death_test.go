@@ -324,7 +324,13 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("as nobody: %v\n%s", err, out)
+		var wrong []string // stands last, where a long message is cut
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "_test.go:") || strings.Contains(line, "--- FAIL") {
+				wrong = append(wrong, line)
+			}
+		}
+		t.Errorf("as nobody: %v\n%s\nof which:\n%s", err, out, strings.Join(wrong, ""))
 	}
 	if strings.Contains(string(out), "--- SKIP") {
 		t.Skip("skip: this kernel refuses user namespaces to ordinary users")
