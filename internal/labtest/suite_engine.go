@@ -293,6 +293,8 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 			switch {
 			case p == nil:
 				t.Errorf("%s flow %d: got no packet counts, want them", name, f.Stream)
+			case p.Sent <= 0:
+				say("%s flow %d: no packet was sent", name, f.Stream)
 			case p.Sent != p.Received+p.Lost:
 				t.Errorf("%s flow %d: sent %d, received %d, lost %d; want sent = received + lost", name, f.Stream, p.Sent, p.Received, p.Lost)
 			case load.UDPMode == record.UDPCount && (p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil):
