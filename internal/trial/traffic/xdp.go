@@ -257,5 +257,7 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain is how long after the senders' end frames may still arrive.
+// xdpDrain is how long after the senders' end, and after the last frame that
+// arrived, another one may: frames take no leave, and a queue on the way gives
+// out what it holds for as long as the timeline allows.
 const xdpDrain = 30 * time.Millisecond

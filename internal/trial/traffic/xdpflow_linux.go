@@ -193,7 +193,7 @@ func (p *xdpPort) man(l *lanes, receiving []*xdpFlow) {
 	}
 	switch p.sink.way {
 	case record.SinkDriver:
-		l.crews = append(l.crews, xdpSink{})
+		l.crews = append(l.crews, xdpSink{p.frames})
 	case record.SinkSockets:
 		l.crews = append(l.crews, newFrameReader(receiving, p.load.Tag))
 	}
@@ -239,14 +239,34 @@ func (p *xdpPort) describe(l *lanes) {
 	l.mode = func() string { return mode }
 }
 
-// xdpSink waits while the driver counts.
-type xdpSink struct{}
+// xdpSink waits while the driver counts, until nothing comes any more.
+type xdpSink struct{ frames *bpf.Frames }
 
 func (xdpSink) name() string { return "the sink of frames" }
 
-func (xdpSink) run(ph *phases) error {
-	sleepUntil(min(ph.Stop, ph.senders+int64(xdpDrain)), &ph.stop)
+func (s xdpSink) run(ph *phases) error {
+	sleepUntil(min(ph.senders, ph.Stop), &ph.stop)
+	before, last := int64(-1), ph.senders
+	for !ph.over(min(ph.Stop, last+int64(xdpDrain))) {
+		n, err := arrivedOf(s.frames)
+		if err != nil {
+			return err
+		}
+		if n != before {
+			before, last = n, max(last, monotonic())
+		}
+		sleepUntil(min(ph.Stop, monotonic()+int64(xdpDrain)/3), &ph.stop)
+	}
 	return nil
+}
+
+// arrivedOf is how many frames the driver has counted, of all flows and phases.
+func arrivedOf(frames *bpf.Frames) (n int64, err error) {
+	all, err := frames.Arrived()
+	for _, a := range all {
+		n += a.All
+	}
+	return n, err
 }
 
 func (f *xdpFlow) unblock(urgency) {
@@ -346,12 +366,9 @@ func (f *xdpFlow) received() (bytes, packets int64) {
 	if !f.first || f.port.sink.way != record.SinkDriver {
 		return 0, 0
 	}
-	all, err := f.port.frames.Arrived()
+	packets, err := arrivedOf(f.port.frames)
 	if err != nil {
 		return 0, 0
-	}
-	for _, a := range all {
-		packets += a.All
 	}
 	return packets * int64(f.payload), packets
 }
@@ -419,6 +436,9 @@ func (f *xdpFlow) notes() map[string]int64 {
 		notes["stray_packets"] = f.wrong + f.sequence.strange
 		notes["ancient_packets"] = f.sequence.ancient
 		notes["socket_drops"] = f.dropped[1] - f.dropped[0]
+		if f.heads {
+			notes["frames_dropped"] = f.socketDrops() // by its socket, in all phases
+		}
 	default:
 		a := p.arrived[f.index]
 		notes["frames_arrived"] = a.All

@@ -49,6 +49,7 @@ func (r *frameReader) run(ph *phases) error {
 	}
 	events := make([]unix.EpollEvent, min(len(r.fds), receiveBatch))
 	// What has arrived by the end is read: the path did not lose it.
+	last := ph.senders
 	for !ph.over(ph.Stop + int64(backlogTime)) {
 		n, err := epollWait(poll, events, 0)
 		if err != nil && err != unix.EINTR {
@@ -60,9 +61,10 @@ func (r *frameReader) run(ph *phases) error {
 			}
 		}
 		if n > 0 {
+			last = max(last, monotonic())
 			continue
 		}
-		if ph.over(min(ph.Stop, ph.senders+int64(xdpDrain))) {
+		if ph.over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
 		nap(receivePoll)
