@@ -287,7 +287,7 @@ func Measured(t *record.Traffic) error {
 	for _, side := range []string{"near", "far"} {
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if t.Load.Protocol == "tcp" && late > 0 && 2*late >= t.Load.Duration {
-			return &lateEdge{side, "read its counts", late, t.Load.Duration}
+			return &lateEdge{side, "read its counts", late, t.Load.Duration, 0}
 		}
 	}
 	for i := range t.Flows {
@@ -297,7 +297,8 @@ func Measured(t *record.Traffic) error {
 			if f.Direction == record.Down {
 				side = "far"
 			}
-			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration}
+			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns") // known of live frames
+			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration, waited}
 		}
 	}
 	return nil
@@ -306,10 +307,15 @@ func Measured(t *record.Traffic) error {
 type lateEdge struct {
 	side, did    string
 	late, window time.Duration
+	waited       time.Duration // for its processor, 0 = not known
 }
 
 func (e *lateEdge) Error() string {
-	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: its machine had no time for it", e.side, e.did, e.late.Round(time.Millisecond), e.window)
+	why := "its machine had no time for it"
+	if e.waited > 0 {
+		why = fmt.Sprintf("it waited %v for its processor", e.waited.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: %s", e.side, e.did, e.late.Round(time.Millisecond), e.window, why)
 }
 
 // Hint is the next step.

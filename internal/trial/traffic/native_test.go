@@ -114,6 +114,7 @@ func TestLateEdgeIsNoMeasurement(t *testing.T) {
 		protocol  string
 		near, far time.Duration
 		up, down  time.Duration // of the window in which a sender sent
+		waited    string        // ns
 		want      string
 	}{
 		{protocol: "tcp"},
@@ -123,11 +124,13 @@ func TestLateEdgeIsNoMeasurement(t *testing.T) {
 		{protocol: "udp", near: 2 * window, far: 2 * window, up: window, down: window}, // counted by those that send and receive
 		{protocol: "udp", up: window/2 + 1, down: 2 * window},
 		{protocol: "udp", up: window / 2, down: window, want: "the near end began to send stream 1 200ms late at an edge of the window of 400ms"},
-		{protocol: "udp", up: window, want: "the far end began to send stream 2 400ms late"},
+		{protocol: "udp", up: window, want: "the far end began to send stream 2 400ms late at an edge of the window of 400ms: its machine had no time for it"},
+		{protocol: "udp", up: window, waited: "1500000000", want: "began to send stream 2 400ms late at an edge of the window of 400ms: it waited 1.5s for its processor"},
 	} {
 		got := &record.Traffic{Load: record.Load{Protocol: tc.protocol, Duration: window},
-			Ends:  map[string]record.EndUsage{"near": {EdgeLateNs: int64(tc.near)}, "far": {EdgeLateNs: int64(tc.far)}},
-			Flows: []record.Flow{{Stream: 1, Direction: record.Up, SenderNs: int64(tc.up)}, {Stream: 2, Direction: record.Down, SenderNs: int64(tc.down)}}}
+			Ends:    map[string]record.EndUsage{"near": {EdgeLateNs: int64(tc.near)}, "far": {EdgeLateNs: int64(tc.far)}},
+			Details: map[string]string{"far.waited_ns": tc.waited},
+			Flows:   []record.Flow{{Stream: 1, Direction: record.Up, SenderNs: int64(tc.up)}, {Stream: 2, Direction: record.Down, SenderNs: int64(tc.down)}}}
 		if tc.protocol == "udp" {
 			got.Flows[0].Packets, got.Flows[1].Packets = &record.Packets{}, &record.Packets{}
 		}

@@ -209,3 +209,26 @@ func TestALineTellsThatItsDeviceIsGone(t *testing.T) {
 		wantError(t, err, "device 1073741824")
 	}
 }
+
+// TestWindowAsTheSenderSawIt: of a window of which the sender had no time at an
+// edge nothing is known.
+func TestWindowAsTheSenderSawIt(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		saw   course
+		lasts int64
+	}{
+		{"each edge", course{turned: [...]int64{10, 20, 50, 60}, ended: 61}, 30},
+		{"not the cool-down's beginning", course{turned: [...]int64{10, 20, 0, 60}, ended: 61}, 40},
+		{"behind with frames to the end", course{turned: [...]int64{10, 20, 0, 0}, ended: 70}, 50},
+		{"a burst", course{turned: [...]int64{0, 20, 50, 0}, ended: 61}, 30},
+		{"not the window's beginning", course{turned: [...]int64{10, 0, 50, 60}, ended: 61}, 0},
+		{"neither edge", course{turned: [...]int64{10, 0, 0, 60}, ended: 61}, 0},
+		{"no end", course{turned: [...]int64{10, 20, 0, 0}}, 0},
+		{"nothing", course{}, 0},
+	} {
+		if got := tt.saw.window(); got != tt.lasts {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.lasts)
+		}
+	}
+}
