@@ -120,6 +120,35 @@ func TestTesterCeiling(t *testing.T) {
 		{quickFactors("protocol", "udp", "packet_size", "200"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "600"), 8e5},
 		{flows("10000"), 8e3}, {flows("10000", "streams", "20"), 3e4}, {flows("10000", "connection_rate", "500"), 3e4}, {flows("websearch"), 0},
 		{requests("100"), 1e5}, {requests("200"), 0},
+		{quickFactors("protocol", "udp", "udp_mode", "count"), 0}, {quickFactors("protocol", "udp", "udp_mode", "exact"), 1e6},
+	} {
+		if _, got := testerCeiling(&run, test.factors); got != test.want {
+			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
+		}
+	}
+}
+
+// A ceiling over a link is that of cells whose packets are the same there.
+func TestTesterCeilingOfALink(t *testing.T) {
+	run := syntheticRun()
+	run.Ceilings = []record.Ceiling{
+		{Kind: "tcp direct, 1 stream, super", Value: 30e9, Unit: "bit/s", Protocol: "tcp", Streams: 1, Offload: "super"},
+		{Kind: "tcp direct, 1 stream", Value: 9e9, Unit: "bit/s", Protocol: "tcp", Streams: 1, Offload: "wire"},
+		{Kind: "tcp direct, 1 stream, MTU 9000", Value: 20e9, Unit: "bit/s", Protocol: "tcp", Streams: 1, Offload: "wire", LinkMTU: 9000},
+		{Kind: "udp direct, 64-byte packets", Value: 8e5, Unit: "pps", Protocol: "udp", PacketSize: 64, Offload: "wire"},
+		{Kind: "udp direct, 64-byte packets, count mode", Value: 16e5, Unit: "pps", Protocol: "udp", PacketSize: 64, Offload: "wire", UDPMode: "count"},
+		{Kind: "xdp direct, 64-byte frames", Value: 3e6, Unit: "pps", Engine: "xdp", Protocol: "udp", PacketSize: 46},
+	}
+	for _, test := range []struct {
+		factors record.Factors
+		want    float64
+	}{
+		{quickFactors("offload", "wire"), 9e9}, {quickFactors("offload", "super"), 30e9}, {quickFactors("offload", "tso=on"), 0},
+		{quickFactors("offload", "wire", "link_mtu", "9000"), 20e9}, {quickFactors("offload", "wire", "link_mtu", "1400"), 9e9},
+		{quickFactors("offload", "wire", "link_mtu", "4000"), 0}, {quickFactors("offload", "super", "link_mtu", "9000"), 0},
+		{quickFactors("offload", "wire", "protocol", "udp", "link_mtu", "9000"), 8e5}, {quickFactors("offload", "super", "protocol", "udp"), 0},
+		{quickFactors("offload", "wire", "protocol", "udp", "udp_mode", "count"), 16e5},
+		{quickFactors("offload", "super", "protocol", "udp", "engine", "xdp"), 3e6},
 	} {
 		if _, got := testerCeiling(&run, test.factors); got != test.want {
 			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)

@@ -349,7 +349,7 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 }
 
 // testerCeiling picks the tester's own ceiling that is closest to a cell: by
-// engine and protocol, of flows and requests by their sizes too, then by
+// engine, protocol and link, of flows and requests by their sizes too, then by
 // streams or packet size, whichever differs by the smallest factor. IMIX, which
 // is never sent in trains, has a ceiling of its own.
 func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
@@ -366,10 +366,16 @@ func testerCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	case engine == "flows" && (f["connection_rate"] != "" || run.Design.Method.Search != nil):
 		want = math.MaxInt32 // as many at once as it takes
 	}
+	jumbo, _ := strconv.Atoi(f["link_mtu"])
+	if jumbo <= 1500 {
+		jumbo = 0
+	}
 	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
 		words := strings.Fields(strings.ToLower(c.Kind))
 		switch {
+		case c.Offload != "" && (c.Offload != f["offload"] || !udp && c.LinkMTU != jumbo), udp && (c.UDPMode == record.UDPCount) != (f["udp_mode"] == record.UDPCount):
+			continue
 		case c.Engine != engine, c.IMIX != (f["packet_size"] == record.IMIX), engine == "" && !slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
 			continue
 		case engine == "flows" && c.FlowSize != f["flow_size"]:

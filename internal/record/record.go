@@ -484,7 +484,7 @@ type Environment struct {
 
 // Ceiling is what the tester alone can do, without a router between.
 type Ceiling struct {
-	Kind  string  `json:"kind"` // "tcp loopback", "udp loopback 64 B" …
+	Kind  string  `json:"kind"` // "tcp direct, 4 streams", "udp loopback, 64-byte packets" …
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
@@ -492,6 +492,9 @@ type Ceiling struct {
 	Engine       string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
 	Protocol     string `json:"protocol,omitempty"`
 	Streams      int    `json:"streams,omitempty"`
+	Offload      string `json:"offload,omitempty"`       // of the link, as the factor; absent = as the device is
+	LinkMTU      int    `json:"link_mtu,omitempty"`      // bytes, above 1500
+	UDPMode      string `json:"udp_mode,omitempty"`      // "count"; absent = exact
 	PacketSize   int    `json:"packet_size,omitempty"`   // IP length, UDP only
 	IMIX         bool   `json:"imix,omitempty"`          // packets of the mix imix, in the place of packet_size
 	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only

@@ -18,9 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// TestCeilingsOfEveryEngine: beside a lab, the tester alone is measured with
-// sockets over its loopback device and with frames in a lab of their own, of
-// which nothing is left, however it ends.
+// TestCeilingsOfEveryEngine: beside a lab, the tester alone is measured in a lab
+// of its own, of which nothing is left, however it ends.
 func TestCeilingsOfEveryEngine(t *testing.T) {
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
@@ -29,8 +28,16 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := lab.Local{ID: id, Dir: dir, Journal: j, Parts: registry.LabParts()}
-	frames := traffic.KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46, Streams: 2})
-	kinds := []traffic.Kind{frames, traffic.KindOf("flows", record.Load{Protocol: "tcp"}), traffic.KindOf("requests", record.Load{Protocol: "tcp"})}
+	wire, super := traffic.Link{Offload: "wire"}, traffic.Link{Offload: "super"}
+	small := record.Load{Protocol: "udp", PacketSize: 64}
+	frames := traffic.KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46, Streams: 2}, wire)
+	kinds := []traffic.Kind{frames, traffic.KindOf("native", record.Load{Protocol: "tcp"}, super), traffic.KindOf("native", record.Load{Protocol: "tcp"}, wire),
+		traffic.KindOf("native", small, wire), traffic.KindOf("native", record.Load{Protocol: "udp", PacketSize: 9000}, wire),
+		traffic.KindOf("native", record.Load{Protocol: "tcp"}, traffic.Link{Offload: "wire", MTU: 9000}), traffic.KindOf("native", small, super),
+		traffic.KindOf("flows", record.Load{Protocol: "tcp"}, wire), traffic.KindOf("requests", record.Load{Protocol: "tcp"}, wire)}
+	names := []string{"xdp direct, 64-byte frames, 2 streams", "tcp direct, 1 stream, super", "tcp direct, 1 stream", "udp direct, 64-byte packets",
+		"udp direct, 9000-byte packets", "tcp direct, 1 stream, MTU 9000", "udp direct, 64-byte packets, super",
+		"flows direct, size 10000, 1 stream", "requests direct, 100 and 1000 bytes, 1 stream"}
 	n, err := l.Node(labtest.Context(t), "client")
 	if err != nil {
 		t.Fatal(err)
@@ -44,13 +51,17 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []traffic.Kind{kinds[1], kinds[2], frames}
-	if len(got) != len(want) {
-		t.Fatalf("got %+v, want %v", got, want)
+	if len(got) != len(kinds) {
+		t.Fatalf("got %+v, want %v", got, kinds)
 	}
 	for i, c := range got {
-		if c.Kind != want[i].String() || c.Engine != want[i].Engine || c.Value < 1000 || c.Note == "" {
-			t.Errorf("got %+v, want some of %v", c, want[i])
+		k := kinds[i]
+		if c.Kind != names[i] || c.Engine != k.Engine || c.Offload != k.Offload || c.LinkMTU != k.MTU || c.Value < 1000 || c.Note == "" {
+			t.Errorf("got %+v, want some of %v", c, k)
+		}
+		// The link's packets are the kind's: only those of a wire are cut before it.
+		if cut := strings.Contains(c.Note, "which the kernel cuts before the first device"); k.Protocol == "udp" && k.Engine == "" && cut != (k.Offload == "wire") {
+			t.Errorf("%s: trains cut before the link %v, want %v: %s", c.Kind, cut, !cut, c.Note)
 		}
 		t.Logf("%+v", c)
 	}
@@ -65,8 +76,8 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 
 	own.Dir = filepath.Join(dir, id, "lab.json") // no folder
 	some, err := trial.Ceilings(labtest.Context(t), l, own, kinds[:2])
-	if err == nil || !strings.Contains(err.Error(), "ceiling of frames") || len(some) != 1 || some[0].Engine != "flows" {
-		t.Errorf("without a lab for frames: got %v and %v, want that of flows, and why there is no other", some, err)
+	if err == nil || !strings.Contains(err.Error(), "measure the tester's ceiling: ") || len(some) > 0 {
+		t.Errorf("without a lab of its own: got %v and %v, want why there is no ceiling", some, err)
 	}
 	alone(t, dir, id, resident)
 	if err := j.Close(); err != nil {

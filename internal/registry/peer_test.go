@@ -124,7 +124,7 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 		{"flows of others", "traffic/flows", traffic(false, other, 20302, key, ""), "opening connections to others"},
 		{"open requests without key", "traffic/requests", traffic(true, loop, 20302, "", ""), "traffic without the run's key"},
 		{"pings to others", "traffic/icmp", traffic(false, other, 20302, key, ""), "opening connections to others"},
-		{"long ceilings", lab.VerbCeilings, make([]map[string]any, 21), "at most 20"},
+		{"long ceilings", lab.VerbCeilings, make([]map[string]any, 41), "at most 40"},
 		{"open echo", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303}, "an echo without the run's key"},
 		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key}, "port 53 is not one of its data ports"},
 		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53, Sizes: []int{100}}, "sending to others"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -84,7 +85,8 @@ func (c *Campaign) Kinds() []traffic.Kind {
 		if c.Run.Design.Searches(row) && analysis.SearchUnit(cell) == record.UnitFlows {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
-		out = append(out, traffic.KindOf(d.engine, d.load))
+		mtu, _ := strconv.Atoi(cell["link_mtu"])
+		out = append(out, traffic.KindOf(d.engine, d.load, traffic.Link{Offload: cell["offload"], MTU: mtu}))
 	}
 	return traffic.Few(out)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -12,32 +13,34 @@ import (
 )
 
 // Ceilings measures what the tester of a lab can do alone, for kinds of
-// traffic. Of two machines the slower one counts, for each kind. Frames need a
-// link: for those, a lab of this machine's is made of own, with two ends and
-// nothing between, and taken down again. What was measured before an error is
-// returned with it.
+// traffic. On one machine a lab of its own is made for that, with two ends and
+// nothing between, and taken down again. Of two machines each is asked for its
+// loopback device, frames are left out, and the slower one counts, for each
+// kind. What was measured before an error is returned with it.
 func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Kind) ([]record.Ceiling, error) {
+	if !l.TwoMachines() {
+		return direct(ctx, own, kinds)
+	}
 	near, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
 		return nil, err
 	}
-	var frames, others []traffic.Kind
+	kinds = overLoopback(kinds)
+	found, err := traffic.Loopback(ctx, near.Agent, kinds)
+	if err == nil && !l.Stranger() {
+		found, err = slowerOfTwo(ctx, l, kinds, found)
+	}
+	return found, err
+}
+
+// overLoopback are the kinds that a loopback device can show: it is as it is.
+func overLoopback(kinds []traffic.Kind) (out []traffic.Kind) {
 	for _, k := range kinds {
-		if k.Frames() {
-			frames = append(frames, k)
-		} else {
-			others = append(others, k)
+		if k.Link = (traffic.Link{}); !k.Frames() && !slices.Contains(out, k) {
+			out = append(out, k)
 		}
 	}
-	found, err := traffic.Loopback(ctx, near.Agent, others)
-	if err == nil && l.TwoMachines() && !l.Stranger() {
-		found, err = slowerOfTwo(ctx, l, others, found)
-	}
-	if err != nil || len(frames) == 0 || l.TwoMachines() { // a peer takes no frames
-		return found, err
-	}
-	ofFrames, err := direct(ctx, own, frames)
-	return append(found, ofFrames...), err
+	return out
 }
 
 // slowerOfTwo asks the far machine too.
@@ -55,20 +58,44 @@ func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []traffic.Kind, ours []r
 
 // direct measures in a lab of two ends, which lives only for that.
 func direct(ctx context.Context, own lab.Local, kinds []traffic.Kind) (found []record.Ceiling, err error) {
+	if len(kinds) == 0 {
+		return nil, nil
+	}
 	if own.Topology, err = lab.TopologyNamed("direct"); err != nil {
 		return nil, err
 	}
 	own.ID += "-ceiling"
 	l, err := own.Up(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("measure the tester's ceiling of frames: %w", err)
+		return nil, fmt.Errorf("measure the tester's ceiling: %w", err)
 	}
 	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{ip: 4})
 	if err != nil {
 		return nil, err
 	}
-	return traffic.Direct(ctx, w.near, w.far, kinds)
+	for _, k := range kinds {
+		if err := settleLink(ctx, l, k.Link); err != nil {
+			return found, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
+		}
+		some, err := traffic.Direct(ctx, w.near, w.far, []traffic.Kind{k})
+		if found = append(found, some...); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// settleLink makes the lab's link that of a kind.
+func settleLink(ctx context.Context, l *lab.Lab, as traffic.Link) error {
+	var want []record.Setting
+	if as.MTU > 0 {
+		want = everywhere("link_mtu", strconv.Itoa(as.MTU), l.Topology)
+	}
+	if as.Offload != "" {
+		want = append(want, everywhere("offload", as.Offload, l.Topology)...)
+	}
+	return l.Settle(ctx, want)
 }
 
 // slower keeps the lower ceiling of each kind, and says whose it is.

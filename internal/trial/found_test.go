@@ -39,7 +39,7 @@ func TestSharesOfWhatWasFound(t *testing.T) {
 		}
 		asked[x.Row.Factors["rate"]] = x.Traffic.Load.RateBps
 	}
-	if got := r.Campaign.Kinds(); len(got) != 1 || got[0].String() != "udp loopback, 200-byte packets" {
+	if got := r.Campaign.Kinds(); len(got) != 1 || got[0].String() != "udp, 200-byte packets" {
 		t.Errorf("kinds of traffic of the campaign: got %+v, want that of its three cells", got)
 	}
 	for rate, share := range map[string]float64{"10% of found": .1, "90% of found": .9} {

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -13,20 +15,34 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// Timeline of one loopback measurement: short, because it precedes every
-// campaign.
+// Timeline of one window of a ceiling: short, because it precedes every
+// campaign. Of the windows the best counts, since a machine that others slow
+// down in one does in another what it can: of 12 windows of the same kind on
+// two shared cores, one in six had less than three quarters of the most.
 const (
-	ceilingWarmup = 100 * time.Millisecond
-	ceilingWindow = 300 * time.Millisecond
-	ceilingDrain  = 60 * time.Millisecond
-	ceilingLead   = 30 * time.Millisecond
+	ceilingWarmup  = 100 * time.Millisecond
+	ceilingWindow  = 200 * time.Millisecond
+	ceilingDrain   = 60 * time.Millisecond
+	ceilingLead    = 30 * time.Millisecond
+	ceilingWindows = 3
 )
+
+// Link is what decides on the packets of a link: its zero value is for a link
+// that is as it is.
+type Link struct {
+	Offload string `json:"offload,omitempty"`  // as the knob
+	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
+}
+
+const usualMTU = 1500
 
 // Kind is a kind of traffic whose ceiling is measured.
 type Kind struct {
-	Engine       string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; "" = native
-	Protocol     string `json:"protocol"`         // "tcp" or "udp"
-	Streams      int    `json:"streams"`
+	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; "" = native
+	Protocol string `json:"protocol"`         // "tcp" or "udp"
+	Streams  int    `json:"streams"`
+	Link
+	UDPMode      string `json:"udp_mode,omitempty"`    // "count"; "" = exact
 	PacketSize   int    `json:"packet_size,omitempty"` // IP length, UDP only
 	IMIX         bool   `json:"imix,omitempty"`        // the mix imix of IPv4, in the place of packet_size
 	FlowSize     string `json:"flow_size,omitempty"`   // of flows
@@ -34,10 +50,18 @@ type Kind struct {
 	ResponseSize int    `json:"response_size,omitempty"`
 }
 
-// KindOf is the kind of traffic that a load of an engine is. Flows that are
-// begun at a rate are as many at once as it takes, so theirs has many streams.
-func KindOf(engine string, l record.Load) Kind {
-	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), mostSockets)}
+// KindOf is the kind of traffic that a load of an engine is over a link. Flows
+// that are begun at a rate are as many at once as it takes, so theirs has many
+// streams. Datagrams have a size of their own, whatever the link's MTU, and what
+// makes frames leaves nothing to offload.
+func KindOf(engine string, l record.Load, over Link) Kind {
+	if l.Protocol == "udp" {
+		over.MTU = l.PacketSize
+	}
+	if over.MTU <= usualMTU {
+		over.MTU = 0
+	}
+	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), mostSockets), Link: over}
 	switch {
 	case engine == Flows{}.Name():
 		k.Engine, k.FlowSize = engine, flowSizeOf(l)
@@ -50,7 +74,10 @@ func KindOf(engine string, l record.Load) Kind {
 	case l.Protocol == "udp":
 		k.PacketSize, k.IMIX = l.PacketSize, len(l.Sizes) > 0
 		if engine == (XDP{}).Name() {
-			k.Engine = engine
+			k.Engine, k.Link = engine, Link{}
+		}
+		if l.UDPMode == record.UDPCount {
+			k.UDPMode = l.UDPMode
 		}
 	}
 	return k
@@ -59,45 +86,62 @@ func KindOf(engine string, l record.Load) Kind {
 // Frames says that a kind is of frames, which no loopback device takes.
 func (k Kind) Frames() bool { return k.Engine == XDP{}.Name() }
 
-// String names the kind in a result.
-func (k Kind) String() string {
+// String names the kind.
+func (k Kind) String() string { return k.over("") }
+
+// over names the kind in a result: over what it was measured. Packets as on a
+// wire, each by its number, are not said.
+func (k Kind) over(way string) string {
 	streams := "1 stream"
 	if k.Streams != 1 {
 		streams = fmt.Sprintf("%d streams", k.Streams)
 	}
-	text := ""
+	text := []string{strings.TrimRight(cmp.Or(k.Engine, k.Protocol)+" "+way, " ")}
 	switch {
 	case k.Engine == Flows{}.Name():
-		return fmt.Sprintf("flows loopback, size %s, %s", k.FlowSize, streams)
+		text = append(text, "size "+k.FlowSize, streams)
 	case k.Engine == Requests{}.Name():
-		return fmt.Sprintf("requests loopback, %d and %d bytes, %s", k.RequestSize, k.ResponseSize, streams)
+		text = append(text, fmt.Sprintf("%d and %d bytes", k.RequestSize, k.ResponseSize), streams)
 	case k.Protocol != "udp":
-		return k.Protocol + " loopback, " + streams
+		text = append(text, streams)
 	case k.Frames():
-		text = fmt.Sprintf("xdp direct, %d-byte frames", k.PacketSize+18) // Ethernet's header and check sequence
+		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18)) // Ethernet's header and check sequence
 	case k.IMIX:
-		text = "udp loopback, IMIX packets"
+		text = append(text, "IMIX packets")
 	default:
-		text = fmt.Sprintf("udp loopback, %d-byte packets", k.PacketSize)
+		text = append(text, fmt.Sprintf("%d-byte packets", k.PacketSize))
 	}
-	if k.Streams != 1 {
-		text += ", " + streams
+	if k.Protocol == "udp" && k.Streams != 1 {
+		text = append(text, streams)
 	}
-	return text
+	if k.UDPMode != "" {
+		text = append(text, k.UDPMode+" mode")
+	}
+	if k.Offload != "" && k.Offload != asOnAWire {
+		text = append(text, k.Offload)
+	}
+	if k.MTU > 0 && k.Protocol != "udp" {
+		text = append(text, fmt.Sprintf("MTU %d", k.MTU))
+	}
+	return strings.Join(text, ", ")
 }
 
 // UsualKinds are those of a machine that is asked what it can do, by itself:
 // one stream and several, the payloads of small, middle and full packets, new
 // connections and the smallest frames.
 func UsualKinds() []Kind {
-	tcp := func(streams int) Kind { return Kind{Protocol: "tcp", Streams: streams} }
-	udp := func(size int) Kind { return Kind{Protocol: "udp", Streams: 1, PacketSize: size} }
+	of := func(e Engine, l record.Load) Kind { return KindOf(e.Name(), l, Link{Offload: asOnAWire}) }
+	tcp := func(streams int) Kind { return of(Native{}, record.Load{Protocol: "tcp", Streams: streams}) }
+	udp := func(size int) Kind { return of(Native{}, record.Load{Protocol: "udp", PacketSize: size}) }
 	return []Kind{
 		tcp(1), tcp(4), udp(64), udp(512), udp(1500),
-		KindOf(Flows{}.Name(), record.Load{Protocol: "tcp", ConnectionRate: 1}),
-		KindOf(XDP{}.Name(), record.Load{Protocol: "udp", PacketSize: packetOverhead(4) + bpf.Header}),
+		of(Flows{}, record.Load{Protocol: "tcp", ConnectionRate: 1}),
+		of(XDP{}, record.Load{Protocol: "udp", PacketSize: packetOverhead(4) + bpf.Header}),
 	}
 }
+
+// asOnAWire is the offload with which every packet crosses a link by itself.
+const asOnAWire = "wire"
 
 // mostKinds bounds what a campaign measures of each class of traffic, and
 // mostSockets how many sockets one measurement takes.
@@ -114,8 +158,8 @@ var classes = [...]Kind{
 
 // Few are the kinds that a campaign measures of those that its loads have: of
 // UDP and of frames each packet size, with the most streams that any load of
-// that size has. Of more than four of a class the extremes and two between are
-// taken.
+// that size has. Of more than four of a class, of one mode and over one link, the
+// extremes and two between are taken.
 func Few(all []Kind) []Kind {
 	most := map[Kind]int{} // streams, of the kind without them
 	for _, k := range all {
@@ -125,7 +169,7 @@ func Few(all []Kind) []Kind {
 	}
 	var out []Kind
 	for _, class := range classes {
-		var of []Kind
+		of := map[string][]Kind{}
 		for _, k := range all {
 			if k.Engine != class.Engine || k.Protocol != class.Protocol || k.IMIX != class.IMIX {
 				continue
@@ -134,10 +178,16 @@ func Few(all []Kind) []Kind {
 				k.Streams = 0
 				k.Streams = most[k]
 			}
-			of = append(of, k)
+			how := k.Offload + " " + k.UDPMode
+			if k.Protocol == "tcp" {
+				how += fmt.Sprintf(" %6d", k.MTU)
+			}
+			of[how] = append(of[how], k)
 		}
-		slices.SortFunc(of, Kind.compare)
-		out = append(out, spread(slices.Compact(of))...)
+		for _, how := range slices.Sorted(maps.Keys(of)) {
+			slices.SortFunc(of[how], Kind.compare)
+			out = append(out, spread(slices.Compact(of[how]))...)
+		}
 	}
 	return out
 }
@@ -162,9 +212,10 @@ func spread(kinds []Kind) []Kind {
 
 // Loopback measures what the tester alone can do, with no router between: over
 // the loopback device of the agent's node, which must be up. Sender and
-// receiver share the machine, as they do in a local lab.
+// receiver share the machine, as they do in a local lab. The device takes large
+// packets whole, as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	if most := (len(classes) - 1) * mostKinds; len(kinds) > most { // somebody else's, who would keep this machine busy
+	if most := 2 * (len(classes) - 1) * mostKinds; len(kinds) > most { // somebody else's, who would keep this machine busy
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken", len(kinds), most)
 	}
 	if i := slices.IndexFunc(kinds, Kind.Frames); i >= 0 {
@@ -175,17 +226,22 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 	if offset, _, err := agent.Clock(ctx); err == nil {
 		end.Offset = offset
 	}
-	return Direct(ctx, end, end, kinds)
+	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
 // Direct measures what the tester alone can do between two ends of one machine
-// that nothing lies between. What it measured of kinds before one that it could
-// not is returned with the error.
+// that nothing lies between, on links that have the kinds' offload. What it
+// measured of kinds before one that it could not is returned with the error.
 func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling, error) {
-	var ceilings []record.Ceiling
+	return ceilings(ctx, near, far, "direct", kinds)
+}
+
+func ceilings(ctx context.Context, near, far End, way string, kinds []Kind) ([]record.Ceiling, error) {
+	var found []record.Ceiling
 	for _, k := range kinds {
 		l := record.Load{
 			Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+			UDPMode:  k.UDPMode,
 			FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
 			Direction: record.Up, Opener: "near", IP: 4,
 			Warmup: ceilingWarmup, Duration: ceilingWindow, Interval: defaultInterval,
@@ -205,43 +261,51 @@ func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling,
 		}
 		c, err := look(ctx, e, near, far, k, l)
 		if err != nil {
-			return ceilings, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
+			return found, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
 		}
-		ceilings = append(ceilings, c)
+		c.Kind = k.over(way)
+		found = append(found, c)
 	}
-	return ceilings, nil
+	return found, nil
 }
 
-// look offers a load until some of it arrives and is counted in time: a machine
-// that stood still said nothing of what it can do. How often that was is noted.
-func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (record.Ceiling, error) {
+// look offers a load in several windows and takes the best. A window in which
+// nothing arrived, or that was counted late, says nothing of what the machine
+// can do, and is made up for once. How often that was is noted.
+func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (best record.Ceiling, err error) {
 	var late error
-	for before := range 3 {
+	said, silent := 0, 0
+	for said < ceilingWindows && silent < ceilingWindows {
 		t, err := e.Offer(ctx, near, far, l, ceilingClock{})
 		if err != nil {
 			return record.Ceiling{}, err
 		}
-		if late = Measured(t); late != nil {
+		c := ceiling(k, t)
+		if late = Measured(t); late != nil || c.Value <= 0 {
+			silent++
 			continue
 		}
-		if c := ceiling(k, t); c.Value > 0 {
-			if before > 0 {
-				c.Note += fmt.Sprintf("; windows before that said nothing: %d", before)
-			}
-			return c, nil
+		said++
+		if c.Value > best.Value {
+			best = c
 		}
 	}
-	if late != nil {
+	switch {
+	case said > 0 && silent > 0:
+		best.Note += fmt.Sprintf("; windows that said nothing: %d", silent)
+	case said == 0 && late != nil:
 		return record.Ceiling{}, late
+	case said == 0:
+		return record.Ceiling{}, fmt.Errorf("nothing arrived in any of three windows of %v", ceilingWindow)
 	}
-	return record.Ceiling{}, fmt.Errorf("nothing arrived in any of three windows of %v", ceilingWindow)
+	return best, nil
 }
 
 // ceiling adds up what arrived.
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{
-		Kind: k.String(), Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
-		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize, IMIX: k.IMIX,
+		Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
+		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, Offload: k.Offload, LinkMTU: k.MTU, UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX,
 		FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
 	}
 	if s := t.ShortFlows; s != nil {
