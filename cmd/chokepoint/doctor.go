@@ -29,7 +29,7 @@ func newDoctorCommand(p *program) *cobra.Command {
 		Short: "Say what this machine can do, and how fast the tester itself is",
 		Long: "Say what this machine can do (yes, no, or could not tell, with the reason), how\n" +
 			"fast the tester itself is without a router, and how well its timer keeps time.\n" +
-			"It makes a lab for a few seconds and changes nothing else.",
+			"It makes a lab for some ten seconds and changes nothing else.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), asJSON, p) },
 	}

@@ -160,9 +160,11 @@ func reach(ctx context.Context, s host.Session) error {
 }
 
 // A datagram is tried so often, and waited for so long each time: the first
-// one may meet an unresolved neighbour or a tunnel that has not shaken hands.
+// one may meet an unresolved neighbour or a tunnel that has not shaken hands,
+// and one in a tunnel over TCP waits until what the tunnel lost is sent again,
+// a second or more if it was lost twice.
 const (
-	patience = 10
+	patience = 30
 	wait     = 100 * time.Millisecond
 )
 

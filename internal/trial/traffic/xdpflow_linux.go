@@ -391,14 +391,15 @@ func (f *xdpFlow) report() flowReport {
 		}
 		r.Bytes = r.Sent * int64(f.payload)
 		r.Ns = f.course().window()
-		due := r.Ns
-		if p.line == nil { // what was due within the window, however late it left
-			due = int64(p.request.Load.Duration)
-			if r.Ns > 0 {
-				r.Ns = p.atLeastDue(r.Ns)
-			}
+		if p.line != nil {
+			r.Unsent = f.unsent(r.Sent, r.Ns)
+			return r
 		}
-		r.Unsent = max(0, int64(f.perNs*float64(due))-r.Sent)
+		// What was due within the window, however late it left.
+		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
+		if r.Ns > 0 && r.Unsent <= r.Sent {
+			r.Ns = p.atLeastDue(r.Ns)
+		}
 		return r
 	}
 	if f.bySocket() {
@@ -415,6 +416,9 @@ func (f *xdpFlow) report() flowReport {
 	r.Highest, r.Announced = int64(a.Next), -1
 	return r
 }
+
+// unsent is what a rate asked for in a time and did not get.
+func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
 // atLeastDue is the time that the frames of a window took. A paced window that
 // began late has made good what was due: its rate is not higher for that.
