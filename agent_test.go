@@ -19,8 +19,8 @@ var agentTargets = []target{
 	{"linux", "mipsle"}, {"linux", "riscv64"}, {"freebsd", "amd64"},
 }
 
-// notInAgent are import paths, and everything below them, that have no place
-// on a router: store, report, plan files, web and terminal.
+// notInAgent are import paths, and everything below them, that have no place on a router: store, report,
+// plan files, web and terminal.
 var notInAgent = []string{
 	"database/sql", "modernc.org", "html", "text/template", "go.yaml.in", "net/http", "crypto/tls",
 	"golang.org/x/term", "github.com/spf13", "testing", "runtime/cgo",
@@ -29,8 +29,8 @@ var notInAgent = []string{
 	module + "/internal/lab$", module + "/internal/registry$", module + "/internal/labtest",
 }
 
-// forbiddenIn returns the dependencies that notInAgent names. A "$" means the
-// package itself and nothing below it.
+// forbiddenIn returns the dependencies that notInAgent names. A "$" means the package itself and nothing
+// below it.
 func forbiddenIn(dependencies []string) []string {
 	var found []string
 	for _, dep := range dependencies {
@@ -63,7 +63,8 @@ func TestAgentCarriesNoHeavyDependency(t *testing.T) {
 		t.Run(to.os+"-"+to.arch, func(t *testing.T) {
 			deps := dependencies(t, ".", "./cmd/chokepoint-agent", to)
 			if !slices.Contains(deps, module+"/internal/registry/node") {
-				t.Errorf("dependencies: got %d without internal/registry/node, want the agent's families among them", len(deps))
+				t.Errorf("dependencies: got %d without internal/registry/node, want the agent's families "+
+					"among them", len(deps))
 			}
 			for _, dep := range forbiddenIn(deps) {
 				t.Errorf("dependencies: got %s, want none of %v", dep, notInAgent)
@@ -72,9 +73,8 @@ func TestAgentCarriesNoHeavyDependency(t *testing.T) {
 	}
 }
 
-// TestAgentDependencyRuleCanFail builds the list of a planted agent that
-// reaches net/http and html/template through a package of its own, and only
-// on one system.
+// TestAgentDependencyRuleCanFail builds the list of a planted agent that reaches net/http and html/template
+// through a package of its own, and only on one system.
 func TestAgentDependencyRuleCanFail(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/agent/heavy.txtar")
 	if err != nil {

@@ -80,7 +80,8 @@ func TestArchitectureShowsTheLayerTable(t *testing.T) {
 // does not exist, or to a heading that no document has.
 func deadLinks(name string, docs map[string]string, exists func(string) bool) []string {
 	var dead []string
-	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(withoutCode(docs[name]), -1) {
+	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(withoutCode(docs[name]),
+		-1) {
 		link := m[1]
 		if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
 			continue
@@ -120,7 +121,8 @@ var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 func anchors(text string) []string {
 	var names []string
 	for _, line := range strings.Split(withoutCode(text), "\n") {
-		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line,
+			"#") {
 			name := notInAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
 			names = append(names, strings.ReplaceAll(name, " ", "-"))
 		}
@@ -143,7 +145,8 @@ func TestLinksResolve(t *testing.T) {
 
 func TestLinkCheckCanFail(t *testing.T) {
 	docs := map[string]string{
-		"README.md":     "[a](docs/guide.md) [b](docs/none.md) [c](docs/guide.md#two-words) [d](docs/guide.md#three) [e](#here) [f](https://example.org/x)\n# Here\n",
+		"README.md": "[a](docs/guide.md) [b](docs/none.md) [c](docs/guide.md#two-words) " +
+			"[d](docs/guide.md#three) [e](#here) [f](https://example.org/x)\n# Here\n",
 		"docs/guide.md": "## Two `words`!\n[up](../README.md)\n```text\n[x](y)\n# Three\n```\n",
 	}
 	exists := func(name string) bool { _, ok := docs[name]; return ok }
@@ -156,8 +159,8 @@ func TestLinkCheckCanFail(t *testing.T) {
 	}
 }
 
-// TestDependenciesHaveAReason: docs/dependencies.md has a line for every
-// module that go.mod requires directly, at the same version, and for no other.
+// TestDependenciesHaveAReason: docs/dependencies.md has a line for every module that go.mod requires
+// directly, at the same version, and for no other.
 func TestDependenciesHaveAReason(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json").Output()
 	if err != nil {
@@ -255,7 +258,8 @@ func holdBlock(t *testing.T, file, name, want string) {
 		return
 	}
 	if !*update {
-		t.Errorf("block %s of %s differs from the code (-code +document); go test -update rewrites it:\n%s", name, file, cmp.Diff(want, got))
+		t.Errorf("block %s of %s differs from the code (-code +document); go test -update rewrites it:\n%s",
+			name, file, cmp.Diff(want, got))
 		return
 	}
 	text = before + "<!-- " + name + ":" + head + "-->\n" + want + "<!-- end -->" + after
@@ -283,11 +287,13 @@ func metricTable(metrics []record.Metric) string {
 // TestMethodListsEveryPreset: the goals of each, by the names of RFC 9971.
 func TestMethodListsEveryPreset(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("\n| preset | goal | final trial | duration sum | loss | exceed | width | meaning |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| preset | goal | final trial | duration sum | loss | exceed | width | meaning " +
+		"|\n|---|---|---|---|---|---|---|---|\n")
 	for _, p := range method.Presets() {
 		for _, g := range p.Goals {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %g %% | %g %% | %g %% | %s |\n",
-				p.Name, g.Name, g.FinalDuration, g.DurationSum, 100*g.LossRatio, 100*g.ExceedRatio, 100*g.Width, p.Doc)
+				p.Name, g.Name, g.FinalDuration, g.DurationSum, 100*g.LossRatio, 100*g.ExceedRatio,
+				100*g.Width, p.Doc)
 		}
 	}
 	b.WriteString("\n")
@@ -346,7 +352,8 @@ func untestedCommands(text string) []string {
 }
 
 func TestUntestedCommandsAreFound(t *testing.T) {
-	text := "```sh\nchokepoint list\n```\n```text\nchokepoint run  the default plan\n$ chokepoint list\nchokepoint: error: x\n```\n```\nsudo go run ./cmd/chokepoint\n```\n"
+	text := "```sh\nchokepoint list\n```\n```text\nchokepoint run  the default plan\n$ chokepoint " +
+		"list\nchokepoint: error: x\n```\n```\nsudo go run ./cmd/chokepoint\n```\n"
 	want := []string{"chokepoint run  the default plan", "$ chokepoint list", "sudo go run ./cmd/chokepoint"}
 	if diff := cmp.Diff(want, untestedCommands(text)); diff != "" {
 		t.Errorf("untested commands (-want +got):\n%s", diff)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// schema writes the JSON form of Go types as Markdown, from the types
-// themselves, so that docs/format.md cannot fall behind.
+// schema writes the JSON form of Go types as Markdown, from the types themselves, so that docs/format.md
+// cannot fall behind.
 type schema struct {
 	types map[string]*ast.TypeSpec // "record.Trial"
 	docs  map[string]string
@@ -45,8 +45,7 @@ func newSchema(t *testing.T) *schema {
 	return s
 }
 
-// write describes a type and every type it leads to that no earlier call has
-// described.
+// write describes a type and every type it leads to that no earlier call has described.
 func (s *schema) write(root string) string {
 	var b strings.Builder
 	b.WriteString("\n")
@@ -85,7 +84,8 @@ func (s *schema) writeStruct(b *strings.Builder, name string, st *ast.StructType
 		if strings.Contains(options, "omit") {
 			kind += ", may be absent"
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", key, kind, strings.Join(strings.Fields(field.Comment.Text()+field.Doc.Text()), " "))
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", key, kind, strings.Join(strings.Fields(field.Comment.Text()+
+			field.Doc.Text()), " "))
 	}
 	b.WriteString("\n")
 }
@@ -146,7 +146,8 @@ func (s *schema) named(pkg, name string) string {
 func TestFormatDescribesEveryField(t *testing.T) {
 	s := newSchema(t)
 	for _, part := range []struct{ block, root string }{
-		{"document", "analysis.Document"}, {"event", "record.Event"}, {"run", "record.Run"}, {"trial", "record.Trial"},
+		{"document", "analysis.Document"}, {"event", "record.Event"}, {"run", "record.Run"},
+		{"trial", "record.Trial"},
 	} {
 		text := s.write(part.root)
 		if strings.Contains(text, "| ?") || strings.Contains(text, "of ?") {

@@ -53,11 +53,11 @@ func TestGuideListsEveryFactor(t *testing.T) {
 	holdBlock(t, "docs/guide.md", "factors", b.String())
 }
 
-// TestGuideListsEveryCommand: the help of every command of the built program,
-// and so every flag.
+// TestGuideListsEveryCommand: the help of every command of the built program, and so every flag.
 func TestGuideListsEveryCommand(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "chokepoint")
-	if said, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/chokepoint").CombinedOutput(); err != nil {
+	if said, err := exec.Command("go", "build", "-buildvcs=false", "-o", program,
+		"./cmd/chokepoint").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
 	var b strings.Builder
@@ -70,7 +70,8 @@ func TestGuideListsEveryCommand(t *testing.T) {
 func describe(t *testing.T, b *strings.Builder, program string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(program, append(slices.Clone(words), "--help")...)
-	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "XDG_DATA_HOME=/nonexistent", "XDG_STATE_HOME=/nonexistent")
+	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "XDG_DATA_HOME=/nonexistent",
+		"XDG_STATE_HOME=/nonexistent")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v --help: %v", words, err)
@@ -82,7 +83,8 @@ func describe(t *testing.T, b *strings.Builder, program string, words ...string)
 	usage, _, _ := strings.Cut(rest, "\n\nEXIT STATUS\n")
 	subs := subcommands(usage)
 	if len(subs) == 0 {
-		fmt.Fprintf(b, "#### %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about, indented(usage))
+		fmt.Fprintf(b, "#### %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
+			indented(usage))
 	}
 	for _, sub := range subs {
 		if len(words) > 0 || sub != "help" && sub != "completion" && sub != "version" {
@@ -107,8 +109,7 @@ func subcommands(usage string) []string {
 	return names
 }
 
-// indented marks the usage line as what it is, so that nobody takes it for a
-// command line to be tried.
+// indented marks the usage line as what it is, so that nobody takes it for a command line to be tried.
 func indented(usage string) string {
 	first, rest, _ := strings.Cut(usage, "\n")
 	return "usage: " + strings.TrimSpace(first) + "\n" + strings.ReplaceAll(rest, "\nFLAGS\n", "\n")

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// layers is the law: a package imports only packages of lower layers, never
-// of its own, never above. A package that is missing here fails, so a new one
-// is a decision, written down. docs/architecture.md shows the same table.
+// layers is the law: a package imports only packages of lower layers, never of its own, never above. A
+// package that is missing here fails, so a new one is a decision, written down. docs/architecture.md shows
+// the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/steady"},
 	1: {"overhead", "analysis/method"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
-	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
+	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel",
+		"lab/vm/guest", "trial/probe", "trial/traffic"},
 	4: {"analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
 	5: {"lab", "registry/node"},
 	6: {"trial", "report"},
@@ -23,8 +24,8 @@ var layers = [][]string{
 	9: {"cmd/*", "bench/*"},
 }
 
-// later are the packages that the table reserves for work that is still to
-// come; unusedEntries refuses every other name without a package.
+// later are the packages that the table reserves for work that is still to come; unusedEntries refuses
+// every other name without a package.
 var later = []string{"analysis/diagnosis"}
 
 // layerOf returns the layer of a package, or -1.
@@ -88,18 +89,19 @@ func upwardImports(t *tree) []string {
 			pkg, ours := projectPackage(imported)
 			to := layerOf(pkg)
 			if ours && from >= 0 && to >= from {
-				found = append(found, fmt.Sprintf("%s: %s (layer %d) imports %s (layer %d)", t.at(spec), f.pkg, from, pkg, to))
+				found = append(found, fmt.Sprintf("%s: %s (layer %d) imports %s (layer %d)", t.at(spec),
+					f.pkg, from, pkg, to))
 			}
 			if ours && to < 0 {
-				found = append(found, fmt.Sprintf("%s: %s imports %s, which has no layer", t.at(spec), f.pkg, pkg))
+				found = append(found, fmt.Sprintf("%s: %s imports %s, which has no layer", t.at(spec), f.pkg,
+					pkg))
 			}
 		})
 	}
 	return found
 }
 
-// home says where a sensitive dependency may be imported: path is a prefix
-// that ends at a path element.
+// home says where a sensitive dependency may be imported: path is a prefix that ends at a path element.
 type home struct {
 	path  string
 	homes []string
@@ -112,11 +114,9 @@ var homes = []home{
 	{"github.com/safchain/ethtool", []string{"lab/kernel"}},
 	{"github.com/google/nftables", []string{"lab/kernel"}},
 	{"golang.zx2c4.com/wireguard/wgctrl", []string{"lab/kernel"}},
-	// The userspace implementation is a library that runs in the tunnel's
-	// own child process.
+	// The userspace implementation is a library that runs in the tunnel's own child process.
 	{"golang.zx2c4.com/wireguard", []string{"lab/kernel", "lab/tunnel"}},
-	// Programs of bench/ drive the built binary and the peers from outside,
-	// as a user does.
+	// Programs of bench/ drive the built binary and the peers from outside, as a user does.
 	{"os/exec", []string{"lab/host", "bench/*"}},
 	{"database/sql", []string{"record/store"}},
 	{"modernc.org", []string{"record/store"}},
@@ -147,7 +147,8 @@ func strayDependencies(t *tree) []string {
 				dir, wild := strings.CutSuffix(name, "/*")
 				return f.pkg == name || wild && strings.HasPrefix(f.pkg, dir+"/")
 			}) {
-				found = append(found, fmt.Sprintf("%s: %s imports %s, whose home is %v", t.at(spec), f.pkg, imported, h.homes))
+				found = append(found, fmt.Sprintf("%s: %s imports %s, whose home is %v", t.at(spec), f.pkg,
+					imported, h.homes))
 			}
 		})
 	}
@@ -164,21 +165,24 @@ func homeOf(imported string) (home, bool) {
 	return home{}, false
 }
 
-// pure packages compute: no files, no network, no clock, no output, and no
-// randomness that a seed does not decide.
-var pure = []string{"unit", "check", "overhead", "record", "plan", "analysis", "analysis/method", "analysis/diagnosis"}
+// pure packages compute: no files, no network, no clock, no output, and no randomness that a seed does not
+// decide.
+var pure = []string{"unit", "check", "overhead", "record", "plan", "analysis", "analysis/method",
+	"analysis/diagnosis"}
 
-var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil", "plugin"}
+var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",
+	"plugin"}
 
-// impureMembers are functions that a pure package may not call; types and
-// constants of the same packages are fine.
+// impureMembers are functions that a pure package may not call; types and constants of the same packages
+// are fine.
 var impureMembers = map[string][]string{
 	"time": {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 	"fmt":  {"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"},
 }
 
 // seededRandom are the members of math/rand that take or carry a seed.
-var seededRandom = []string{"New", "NewPCG", "NewChaCha8", "NewSource", "NewZipf", "Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf"}
+var seededRandom = []string{"New", "NewPCG", "NewChaCha8", "NewSource", "NewZipf", "Rand", "Source",
+	"Source64", "PCG", "ChaCha8", "Zipf"}
 
 func impure(t *tree) []string {
 	var found []string
@@ -193,13 +197,16 @@ func impure(t *tree) []string {
 				stray = stray || imported == p || strings.HasPrefix(imported, p+"/")
 			}
 			if stray && imported != "net/netip" {
-				found = append(found, fmt.Sprintf("%s: pure package %s imports %s", t.at(spec), f.pkg, imported))
+				found = append(found, fmt.Sprintf("%s: pure package %s imports %s", t.at(spec), f.pkg,
+					imported))
 			}
 		})
 		f.selections(func(n ast.Node, imported, member string) {
-			random := (imported == "math/rand" || imported == "math/rand/v2") && !slices.Contains(seededRandom, member)
+			random := (imported == "math/rand" || imported == "math/rand/v2") &&
+				!slices.Contains(seededRandom, member)
 			if random || slices.Contains(impureMembers[imported], member) {
-				found = append(found, fmt.Sprintf("%s: pure package %s uses %s.%s", t.at(n), f.pkg, imported, member))
+				found = append(found, fmt.Sprintf("%s: pure package %s uses %s.%s", t.at(n), f.pkg, imported,
+					member))
 			}
 		})
 	}

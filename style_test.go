@@ -14,7 +14,8 @@ import (
 )
 
 // mayStartGoroutines: whoever starts one waits for it, so few packages may.
-var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/probe", "lab", "lab/host", "lab/agent", "lab/pair", "progress", "labtest", "labtest/steady"}
+var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/probe", "lab", "lab/host", "lab/agent",
+	"lab/pair", "progress", "labtest", "labtest/steady"}
 
 func isProgram(pkg string) bool {
 	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/")
@@ -57,11 +58,14 @@ func strayExits(t *tree) []string {
 			}
 		}
 		f.selections(func(n ast.Node, imported, member string) {
-			exits := member == "Exit" && (imported == "os" || imported == "syscall" || imported == "golang.org/x/sys/unix") ||
-				imported == "log" && (strings.HasPrefix(member, "Fatal") || strings.HasPrefix(member, "Panic"))
+			exits := member == "Exit" && (imported == "os" || imported == "syscall" ||
+				imported == "golang.org/x/sys/unix") ||
+				imported == "log" && (strings.HasPrefix(member, "Fatal") || strings.HasPrefix(member,
+					"Panic"))
 			inMain := main != nil && main.Pos() <= n.Pos() && n.End() <= main.End()
 			if exits && !inMain {
-				found = append(found, fmt.Sprintf("%s: %s.%s outside of a main function", t.at(n), imported, member))
+				found = append(found, fmt.Sprintf("%s: %s.%s outside of a main function", t.at(n), imported,
+					member))
 			}
 		})
 	}
@@ -79,7 +83,8 @@ func initFunctions(t *tree) []string {
 		f.imports(func(spec *ast.ImportSpec, name, imported string) {
 			// The SQL driver can only be had by its side effect.
 			if name == "_" && imported != "embed" && f.pkg != "record/store" {
-				found = append(found, fmt.Sprintf("%s: import of %s for its side effect", t.at(spec), imported))
+				found = append(found, fmt.Sprintf("%s: import of %s for its side effect", t.at(spec),
+					imported))
 			}
 		})
 	}
@@ -96,13 +101,15 @@ func packageComments(t *tree) []string {
 	var found []string
 	for _, pkg := range t.packages() {
 		if n := len(docs[pkg]); n != 1 {
-			found = append(found, fmt.Sprintf("package %s has %d package comments %v, want exactly one", pkg, n, docs[pkg]))
+			found = append(found, fmt.Sprintf("package %s has %d package comments %v, want exactly one", pkg,
+				n, docs[pkg]))
 		}
 	}
 	return found
 }
 
-var emptyNames = []string{"util", "utils", "common", "helpers", "helper", "types", "models", "core", "pkg", "misc", "base"}
+var emptyNames = []string{"util", "utils", "common", "helpers", "helper", "types", "models", "core", "pkg",
+	"misc", "base"}
 
 func packageNames(t *tree) []string {
 	var found []string
@@ -114,8 +121,8 @@ func packageNames(t *tree) []string {
 	return found
 }
 
-// mutableState finds package variables that something assigns to, or that
-// can only be there to be changed (locks, atomics).
+// mutableState finds package variables that something assigns to, or that can only be there to be changed
+// (locks, atomics).
 func mutableState(t *tree) []string {
 	var found []string
 	vars := map[string]map[string]bool{} // package → its variables
@@ -129,7 +136,8 @@ func mutableState(t *tree) []string {
 			}
 			if typ, ok := spec.Type.(*ast.SelectorExpr); ok {
 				if id, ok := typ.X.(*ast.Ident); ok && (id.Name == "sync" || id.Name == "atomic") {
-					found = append(found, fmt.Sprintf("%s: package variable of type %s.%s", t.at(spec), id.Name, typ.Sel.Name))
+					found = append(found, fmt.Sprintf("%s: package variable of type %s.%s", t.at(spec),
+						id.Name, typ.Sel.Name))
 				}
 			}
 		}
@@ -158,8 +166,7 @@ func packageVars(f *ast.File) []*ast.ValueSpec {
 	return specs
 }
 
-// assigned returns what the functions of a file assign to, delete from or
-// count up.
+// assigned returns what the functions of a file assign to, delete from or count up.
 func assigned(f *ast.File) []ast.Expr {
 	var targets []ast.Expr
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -171,7 +178,8 @@ func assigned(f *ast.File) []ast.Expr {
 		case *ast.IncDecStmt:
 			targets = append(targets, n.X)
 		case *ast.CallExpr:
-			if id, ok := n.Fun.(*ast.Ident); ok && (id.Name == "delete" || id.Name == "clear") && len(n.Args) > 0 {
+			if id, ok := n.Fun.(*ast.Ident); ok && (id.Name == "delete" || id.Name == "clear") &&
+				len(n.Args) > 0 {
 				targets = append(targets, n.Args[0])
 			}
 		}
@@ -198,9 +206,8 @@ func root(e ast.Expr) *ast.Ident {
 	}
 }
 
-// declaredLocally tells a local variable from a package's of the same name:
-// the parser resolves names within a file, and leaves those of the package's
-// other files unresolved.
+// declaredLocally tells a local variable from a package's of the same name: the parser resolves names
+// within a file, and leaves those of the package's other files unresolved.
 func declaredLocally(f *ast.File, id *ast.Ident) bool {
 	if id.Obj == nil {
 		return false
@@ -209,9 +216,8 @@ func declaredLocally(f *ast.File, id *ast.Ident) bool {
 	return !ok || !slices.Contains(packageVars(f), spec)
 }
 
-// misplacedContext: ctx comes first, but for the testing.T of a suite, and is
-// never kept in a struct. Function literals, which only their neighbours call,
-// may order their parameters as they like.
+// misplacedContext: ctx comes first, but for the testing.T of a suite, and is never kept in a struct.
+// Function literals, which only their neighbours call, may order their parameters as they like.
 func misplacedContext(t *tree) []string {
 	isFrom := func(pkg string, e ast.Expr, names ...string) bool {
 		if star, ok := e.(*ast.StarExpr); ok {
@@ -245,7 +251,8 @@ func misplacedContext(t *tree) []string {
 				}
 				for i, field := range params {
 					if i > 0 && isContext(field.Type) && !literals[n] {
-						found = append(found, fmt.Sprintf("%s: context is not the first parameter", t.at(field)))
+						found = append(found, fmt.Sprintf("%s: context is not the first parameter",
+							t.at(field)))
 					}
 				}
 			}
@@ -255,8 +262,8 @@ func misplacedContext(t *tree) []string {
 	return found
 }
 
-// wideInterfaces: a contract, that is an exported interface, has at most four
-// methods; more ability is a second interface, found by assertion.
+// wideInterfaces: a contract, that is an exported interface, has at most four methods; more ability is a
+// second interface, found by assertion.
 func wideInterfaces(t *tree) []string {
 	var found []string
 	for _, f := range t.production() {
@@ -265,8 +272,10 @@ func wideInterfaces(t *tree) []string {
 			if !ok {
 				return true
 			}
-			if i, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.IsExported() && i.Methods.NumFields() > 4 {
-				found = append(found, fmt.Sprintf("%s: interface %s has %d methods, at most 4 are allowed", t.at(spec), spec.Name.Name, i.Methods.NumFields()))
+			if i, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.IsExported() &&
+				i.Methods.NumFields() > 4 {
+				found = append(found, fmt.Sprintf("%s: interface %s has %d methods, at most 4 are allowed",
+					t.at(spec), spec.Name.Name, i.Methods.NumFields()))
 			}
 			return true
 		})
@@ -279,8 +288,7 @@ const (
 	maxFunctionLines = 60
 )
 
-// oversizeAllowed is a list that may only shrink: "package.function" or a
-// file's path, with the reason.
+// oversizeAllowed is a list that may only shrink: "package.function" or a file's path, with the reason.
 var oversizeAllowed = map[string]string{}
 
 func oversize(t *tree) []string {
@@ -288,7 +296,8 @@ func oversize(t *tree) []string {
 	for _, f := range t.production() {
 		lines := bytes.Count(t.files[f.path], []byte("\n"))
 		if lines > maxFileLines && oversizeAllowed[f.path] == "" {
-			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", f.path, lines, maxFileLines))
+			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", f.path, lines,
+				maxFileLines))
 		}
 		for _, d := range f.ast.Decls {
 			fn, ok := d.(*ast.FuncDecl)
@@ -297,21 +306,21 @@ func oversize(t *tree) []string {
 			}
 			n := t.fset.Position(fn.Body.Rbrace).Line - t.fset.Position(fn.Pos()).Line + 1
 			if n > maxFunctionLines && oversizeAllowed[f.pkg+"."+fn.Name.Name] == "" {
-				found = append(found, fmt.Sprintf("%s: function %s has %d lines, at most %d are allowed", t.at(fn), fn.Name.Name, n, maxFunctionLines))
+				found = append(found, fmt.Sprintf("%s: function %s has %d lines, at most %d are allowed",
+					t.at(fn), fn.Name.Name, n, maxFunctionLines))
 			}
 		}
 	}
 	return found
 }
 
-// errorMakers are the functions whose first string is the text of an error
-// or of an answer.
+// errorMakers are the functions whose first string is the text of an error or of an answer.
 var errorMakers = map[string]bool{
 	"errors.New": true, "fmt.Errorf": true, "check.Not": true, "check.CouldNotTell": true,
 }
 
-// "could not tell" is the third answer of package check, not an excuse; nor is
-// a reason such as "it is empty, which could not be restored".
+// "could not tell" is the third answer of package check, not an excuse; nor is a reason such as "it is
+// empty, which could not be restored".
 var excuses = regexp.MustCompile(`(?i)\b(failed to|failure to|unable to|error while)\b|(^|: )(could not|cannot) ([^t]|t[^e])`)
 
 func errorTexts(t *tree) []string {
@@ -348,9 +357,11 @@ func errorTextFault(text string) string {
 		return "is empty"
 	case excuses.MatchString(text):
 		return "says that something failed instead of naming operation, object and place"
-	case strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "..."), strings.HasSuffix(text, "!"), strings.HasSuffix(text, "\n"):
+	case strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "..."), strings.HasSuffix(text, "!"),
+		strings.HasSuffix(text, "\n"):
 		return "ends like a sentence"
-	case unicode.IsUpper(runes[0]) && strings.ToLower(string(runes[1:])) == string(runes[1:]) && len(runes) > 1 && unicode.IsLetter(runes[1]):
+	case unicode.IsUpper(runes[0]) && strings.ToLower(string(runes[1:])) == string(runes[1:]) &&
+		len(runes) > 1 && unicode.IsLetter(runes[1]):
 		return "does not begin in lower case"
 	}
 	return ""
@@ -368,8 +379,8 @@ func firstText(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// untypedSkips: a skip says why in a text that begins with "skip: ", and
-// .ci/allowed-skips lists the ones that may happen.
+// untypedSkips: a skip says why in a text that begins with "skip: ", and .ci/allowed-skips lists the ones
+// that may happen.
 func untypedSkips(t *tree) []string {
 	var found []string
 	for _, f := range t.sources {
@@ -390,7 +401,8 @@ func untypedSkips(t *tree) []string {
 				text, _ = firstText(call.Args[0])
 			}
 			if !strings.HasPrefix(text, "skip: ") {
-				found = append(found, fmt.Sprintf("%s: skip without a reason that begins with %q", t.at(call), "skip: "))
+				found = append(found, fmt.Sprintf("%s: skip without a reason that begins with %q", t.at(call),
+					"skip: "))
 			}
 			return true
 		})
@@ -408,7 +420,8 @@ func disabledTests(t *tree) []string {
 		}
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && disabledName.MatchString(fn.Name.Name) {
-				found = append(found, fmt.Sprintf("%s: %s looks like a disabled test", t.at(fn), fn.Name.Name))
+				found = append(found, fmt.Sprintf("%s: %s looks like a disabled test", t.at(fn),
+					fn.Name.Name))
 			}
 		}
 		for _, c := range f.ast.Comments {
@@ -446,8 +459,8 @@ func developerPaths(t *tree) []string {
 	})
 }
 
-// grep calls f with every line of every file except the rules' own, and
-// returns what it has to say, with the place.
+// grep calls f with every line of every file except the rules' own, and returns what it has to say, with
+// the place.
 func (t *tree) grep(f func(line []byte) string) []string {
 	var names, found []string
 	for name := range t.files {

@@ -1,7 +1,6 @@
-// Package chokepoint_test holds the tests of the whole tree: its layers, its
-// house rules and its documents. Each rule is a function from a tree to
-// findings; the real tree must have none, and a planted fault per rule under
-// testdata/layers proves that the rule can fail.
+// Package chokepoint_test holds the tests of the whole tree: its layers, its house rules and its documents.
+// Each rule is a function from a tree to findings; the real tree must have none, and a planted fault per
+// rule under testdata/layers proves that the rule can fail.
 package chokepoint_test
 
 import (
@@ -23,8 +22,8 @@ import (
 
 const module = "github.com/chokepoint-lab/chokepoint"
 
-// source is a parsed Go file, whatever its build constraints: a rule holds on
-// every GOOS and GOARCH at once.
+// source is a parsed Go file, whatever its build constraints: a rule holds on every GOOS and GOARCH at
+// once.
 type source struct {
 	path string // from the module's root
 	pkg  string // directory without "internal/", as in the layer table
@@ -82,9 +81,9 @@ func TestRules(t *testing.T) {
 }
 
 // TestRulesCanFail runs each rule over the planted faults named after it:
-// testdata/layers/<rule>-<fault>.txtar. The archive's comment has one line per
-// finding that must come, in order, no more and no fewer; a last line "..."
-// admits others. Beside each fault the archive holds what must not be found.
+// testdata/layers/<rule>-<fault>.txtar. The archive's comment has one line per finding that must come, in
+// order, no more and no fewer; a last line "..." admits others. Beside each fault the archive holds what
+// must not be found.
 func TestRulesCanFail(t *testing.T) {
 	planted, err := filepath.Glob("testdata/layers/*.txtar")
 	if err != nil {
@@ -146,9 +145,8 @@ func checkPlanted(t *testing.T, r rule, file string) {
 	}
 }
 
-// readTree reads every file that belongs to the project. Hidden folders other
-// than .ci, and what git ignores, are not part of it; testdata is read as
-// text only, without the planted faults.
+// readTree reads every file that belongs to the project. Hidden folders other than .ci, and what git
+// ignores, are not part of it; testdata is read as text only, without the planted faults.
 func readTree(fsys fs.FS) (*tree, error) {
 	t := &tree{fset: token.NewFileSet(), files: map[string][]byte{}}
 	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
@@ -213,8 +211,7 @@ func (t *tree) packages() []string {
 
 func (t *tree) at(n ast.Node) string { return t.fset.Position(n.Pos()).String() }
 
-// imports calls f with every import of a file: the local name under which it
-// is used, and the path.
+// imports calls f with every import of a file: the local name under which it is used, and the path.
 func (s source) imports(f func(spec *ast.ImportSpec, name, imported string)) {
 	for _, spec := range s.ast.Imports {
 		imported := strings.Trim(spec.Path.Value, `"`)
@@ -229,8 +226,7 @@ func (s source) imports(f func(spec *ast.ImportSpec, name, imported string)) {
 	}
 }
 
-// selections calls f with every use of a member of an imported package, as
-// ("time", "Now").
+// selections calls f with every use of a member of an imported package, as ("time", "Now").
 func (s source) selections(f func(n ast.Node, imported, member string)) {
 	names := map[string]string{}
 	s.imports(func(_ *ast.ImportSpec, name, imported string) { names[name] = imported })
@@ -239,8 +235,7 @@ func (s source) selections(f func(n ast.Node, imported, member string)) {
 		if !ok {
 			return true
 		}
-		// Obj is set for a name declared in the file: a variable that
-		// shadows the package.
+		// Obj is set for a name declared in the file: a variable that shadows the package.
 		if id, ok := sel.X.(*ast.Ident); ok && id.Obj == nil && names[id.Name] != "" {
 			f(sel, names[id.Name], sel.Sel.Name)
 		}

@@ -1,9 +1,7 @@
-// Program accounts holds the engines' counts of packets to what was planted on
-// their way: packets that the router drops, sends twice or holds back until
-// later ones have passed, each counted where it is planted. It fails if one
-// packet is missing in the account. On a virtual router netem plants and counts,
-// the devices count, and a tap sees the order in which the far end is reached. It
-// needs root.
+// Program accounts holds the engines' counts of packets to what was planted on their way: packets that the
+// router drops, sends twice or holds back until later ones have passed, each counted where it is planted.
+// It fails if one packet is missing in the account. On a virtual router netem plants and counts, the
+// devices count, and a tap sees the order in which the far end is reached. It needs root.
 //
 //	accounts [-packets N] [-length D] [-lab local|vm] [-only NAME]
 package main
@@ -27,8 +25,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// The first argument of the process that holds packets back, and of the one
-// that looks at those that arrive.
+// The first argument of the process that holds packets back, and of the one that looks at those that
+// arrive.
 const (
 	relayRole = "relay"
 	tapRole   = "tap"
@@ -72,7 +70,8 @@ func run(args []string, out, talk io.Writer) int {
 	flags.DurationVar(&o.length, "length", 10*time.Second, "of each load")
 	flags.StringVar(&o.lab, "lab", "local", "local or vm")
 	flags.StringVar(&o.only, "only", "", "rows whose name begins so")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || o.packets < 1 || o.length <= 0 || o.lab != "local" && o.lab != "vm" {
+	if flags.Parse(args) != nil || flags.NArg() > 0 || o.packets < 1 || o.length <= 0 || o.lab != "local" &&
+		o.lab != "vm" {
 		fmt.Fprintln(talk, "usage: accounts [-packets N] [-length D] [-lab local|vm] [-only NAME]")
 		return 2
 	}
@@ -95,7 +94,8 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	local := lab.Local{ID: "accounts", Topology: topology, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}
+	local := lab.Local{ID: "accounts", Topology: topology, Dir: filepath.Join(dir, "labs"),
+		Parts: registry.LabParts()}
 	if o.lab == "vm" {
 		if local.Guest, err = guest(ctx, talk); err != nil {
 			return err
@@ -118,7 +118,8 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 	if o.lab == "vm" {
 		rows = guestRows()
 	}
-	fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: planted | found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: planted "+
+		"| found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	total := int64(0)
 	for _, r := range rows {
 		if !strings.HasPrefix(r.name, o.only) {
@@ -140,7 +141,8 @@ func guest(ctx context.Context, talk io.Writer) (*vm.Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := vm.Recipe{Arch: vm.NativeArch(), Cache: filepath.Join(cache, "chokepoint", "vm"), Say: func(text string) { fmt.Fprintln(talk, text) }}
+	r := vm.Recipe{Arch: vm.NativeArch(), Cache: filepath.Join(cache, "chokepoint", "vm"),
+		Say: func(text string) { fmt.Fprintln(talk, text) }}
 	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache, r.Say); err != nil {
 		return nil, err
 	}
@@ -149,8 +151,8 @@ func guest(ctx context.Context, talk io.Writer) (*vm.Guest, error) {
 		return nil, err
 	}
 	g := vm.NewGuest(img)
-	// With two, netem may be given a second packet that passes others before
-	// the first is sent, and puts it in front of that, too.
+	// With two, netem may be given a second packet that passes others before the first is sent, and puts it
+	// in front of that, too.
 	g.CPUs = 1
 	return &g, nil
 }

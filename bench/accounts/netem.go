@@ -9,9 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// netemRules lead the window's packets through netem, and past it all others;
-// but where packets are delayed the farewell is delayed longer, so that it comes
-// last.
+// netemRules lead the window's packets through netem, and past it all others; but where packets are delayed
+// the farewell is delayed longer, so that it comes last.
 const (
 	netemRules = `qdisc replace dev wan root handle 1: htb
 class add dev wan parent 1: classid 1:1 htb rate 10gbit quantum 1514
@@ -24,11 +23,10 @@ filter add dev wan parent 1: protocol ip u32 match ip dport %d 0xffff match u8 %
 `
 )
 
-// plantNetem has the router's netem plant among the window's packets and count
-// them: what it dropped; what it let pass beyond what it was given, the doubled;
-// and what it let pass without putting it first (in its words: requeued), which
-// it held back. The router's devices count too, all packets of the load, and a
-// tap at the far end counts what arrives of the window, and in which order.
+// plantNetem has the router's netem plant among the window's packets and count them: what it dropped; what
+// it let pass beyond what it was given, the doubled; and what it let pass without putting it first (in its
+// words: requeued), which it held back. The router's devices count too, all packets of the load, and a tap
+// at the far end counts what arrives of the window, and in which order.
 func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *account) error, error) {
 	rules := fmt.Sprintf(netemRules, *r.netem, port, datagramWindow, 28+datagramMark/8)
 	if r.plant == reordering {
@@ -54,7 +52,8 @@ func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *a
 		if err != nil {
 			return err
 		}
-		in, out := int64(after["lan"].RxPackets-before["lan"].RxPackets), int64(after["wan"].TxPackets-before["wan"].TxPackets)
+		in, out := int64(after["lan"].RxPackets-before["lan"].RxPackets),
+			int64(after["wan"].TxPackets-before["wan"].TxPackets)
 		if err := devicesAgree(in, out, t); err != nil {
 			return err
 		}
@@ -66,14 +65,15 @@ func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *a
 		if r.plant == reordering {
 			a.planted[2] = n.passed - n.first
 		}
-		fmt.Fprintf(b.talk, "%s: router in %d, out %d; netem %+v; tap %+v; engine sent %d, lost %d, duplicates %d, reordered %d\n",
+		fmt.Fprintf(b.talk, "%s: router in %d, out %d; netem %+v; tap %+v; engine sent %d, lost %d, "+
+			"duplicates %d, reordered %d\n",
 			r.name, in, out, n, seen, a.sent, a.lost, a.duplicates, a.reordered)
 		return a.agree(n, seen)
 	}, nil
 }
 
-// devicesAgree holds the router's devices to the engine's totals. They count
-// greetings and farewells too that did not reach the engine.
+// devicesAgree holds the router's devices to the engine's totals. They count greetings and farewells too
+// that did not reach the engine.
 func devicesAgree(in, out int64, t *record.Traffic) error {
 	const greetings = 10
 	sent, arrived := int64(0), int64(0)
@@ -82,21 +82,23 @@ func devicesAgree(in, out int64, t *record.Traffic) error {
 		sent, arrived = sent+int64(s[len(s)-1]), arrived+int64(r[len(r)-1])
 	}
 	if in < sent || in > sent+greetings || out < arrived || out > arrived+greetings {
-		return fmt.Errorf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived", in, out, sent, arrived)
+		return fmt.Errorf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived",
+			in, out, sent, arrived)
 	}
 	return nil
 }
 
-// agree holds what the engine found to what left the router and what the tap
-// saw. What was held back but had no packet come after it in time, be it the
-// window's last or before a pause, is not reordered.
+// agree holds what the engine found to what left the router and what the tap saw. What was held back but
+// had no packet come after it in time, be it the window's last or before a pause, is not reordered.
 func (a *account) agree(n netem, seen sight) error {
 	arrived := a.sent - a.lost + a.duplicates
 	switch {
 	case n.passed < arrived || n.passed > arrived+a.full || seen.Packets != arrived:
-		return fmt.Errorf("netem let %d packets pass, the tap saw %d, the engine %d", n.passed, seen.Packets, arrived)
+		return fmt.Errorf("netem let %d packets pass, the tap saw %d, the engine %d", n.passed, seen.Packets,
+			arrived)
 	case seen.Again != a.duplicates || seen.Late != a.reordered:
-		return fmt.Errorf("the tap saw %d packets twice and %d reordered, the engine %d and %d", seen.Again, seen.Late, a.duplicates, a.reordered)
+		return fmt.Errorf("the tap saw %d packets twice and %d reordered, the engine %d and %d", seen.Again,
+			seen.Late, a.duplicates, a.reordered)
 	case seen.Late < a.planted[2] && seen.Late+seen.Paused >= a.planted[2]:
 		a.planted[2] = seen.Late
 	}

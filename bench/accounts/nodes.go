@@ -14,8 +14,7 @@ import (
 
 type clock struct{ load record.Load }
 
-// Ready implements traffic.Conductor: there is no warm-up, whose packets would
-// be planted upon, too.
+// Ready implements traffic.Conductor: there is no warm-up, whose packets would be planted upon, too.
 func (c clock) Ready(context.Context) (record.Window, error) {
 	w := record.Window{Begin: host.Monotonic() + int64(50*time.Millisecond)}
 	w.Start = w.Begin
@@ -50,7 +49,8 @@ func (b *stand) ends(ctx context.Context, ip int) (near, far traffic.End, err er
 }
 
 // start runs a command on a node; lines gives one line of its output.
-func (b *stand) start(ctx context.Context, node string, args ...string) (s host.Session, lines func() (string, error), err error) {
+func (b *stand) start(ctx context.Context, node string, args ...string) (s host.Session,
+	lines func() (string, error), err error) {
 	n, err := b.lab.Node(ctx, node)
 	if err != nil {
 		return nil, nil, err

@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// plant arranges what is done to packets; count undoes it, and says how many
-// it was done to.
+// plant arranges what is done to packets; count undoes it, and says how many it was done to.
 func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *account) error, err error) {
 	switch {
 	case r.netem != nil:
@@ -28,7 +27,8 @@ func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *
 	if r.plant == duplicates {
 		deed, into = fmt.Sprintf("dup to %v device \"wan\"", b.lab.Address(0, 1, 4)), 1
 	}
-	rules := fmt.Sprintf("table ip planted {\n chain forward {\n type filter hook forward priority 0\n udp dport %d %s numgen inc mod 1000 0 counter %s\n }\n}\n", port, mark, deed)
+	rules := fmt.Sprintf("table ip planted {\n chain forward {\n type filter hook forward priority 0\n udp "+
+		"dport %d %s numgen inc mod 1000 0 counter %s\n }\n}\n", port, mark, deed)
 	if _, err := b.exec(ctx, rules, "nft", "-f", "-"); err != nil {
 		return nil, err
 	}

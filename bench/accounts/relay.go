@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The relay is a router's device that everything from the LAN passes. It holds
-// each heldEach-th packet of the window back until overtake more have passed:
-// each of these is then reordered, as RFC 4737 counts.
+// The relay is a router's device that everything from the LAN passes. It holds each heldEach-th packet of
+// the window back until overtake more have passed: each of these is then reordered, as RFC 4737 counts.
 const (
 	relayDevice = "hold"
 	heldEach    = 1000
 	overtake    = 3
 )
 
-// relay opens the device, says "ready", relays until its input ends or a line
-// comes, and prints how many packets it held back.
+// relay opens the device, says "ready", relays until its input ends or a line comes, and prints how many
+// packets it held back.
 func relay(in io.Reader, out io.Writer) error {
 	fd, err := openTUN(relayDevice)
 	if err != nil {
@@ -41,7 +40,8 @@ func relay(in io.Reader, out io.Writer) error {
 	fmt.Fprintln(out, "ready")
 	var line [1]byte
 	in.Read(line[:])
-	if text, err := exec.Command("ip", "rule", "del", "iif", "lan", "lookup", "77").CombinedOutput(); err != nil {
+	if text, err := exec.Command("ip", "rule", "del", "iif", "lan", "lookup",
+		"77").CombinedOutput(); err != nil {
 		return fmt.Errorf("delete the rule: %w: %s", err, text)
 	}
 	fmt.Fprintln(out, held.Load())
@@ -102,8 +102,7 @@ func pass(fd int, held *atomic.Int64) {
 	}
 }
 
-// ofWindow knows the load's packets whose numbers are those of the window:
-// see layouts.
+// ofWindow knows the load's packets whose numbers are those of the window: see layouts.
 func ofWindow(p []byte) bool {
 	const udp = 17
 	at := 0

@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Where the load's packets say that they belong to the window: bits of UDP's
-// payload (struct datagram of package traffic; mark of frames.c in probe/bpf).
+// Where the load's packets say that they belong to the window: bits of UDP's payload (struct datagram of
+// package traffic; mark of frames.c in probe/bpf).
 const (
 	port             = 20000
 	frameSize        = 46 // IP length of the smallest Ethernet frame
@@ -51,8 +51,8 @@ type row struct {
 	share  float64 // of all packets
 }
 
-// localRows are flat out where the sender's own core carries a packet to its
-// end, so that no queue can overflow, and else slow enough.
+// localRows are flat out where the sender's own core carries a packet to its end, so that no queue can
+// overflow, and else slow enough.
 func localRows() []row {
 	frames, sockets := traffic.XDP{}, traffic.Native{}
 	return []row{
@@ -60,19 +60,26 @@ func localRows() []row {
 		{name: "frames, IPv6", engine: frames, ip: 6, plant: nothing, share: .2},
 		{name: "frames, 1 of 1000 dropped", engine: frames, ip: 4, plant: loss, share: .2},
 		{name: "frames, 1 of 1000 doubled", engine: frames, ip: 4, plant: duplicates, share: .1},
-		{name: "frames, 1 of 1000 held back", engine: frames, ip: 4, pps: 50e3, plant: reordering, share: .01},
-		{name: "datagrams, exact", engine: sockets, mode: record.UDPExact, ip: 4, pps: 200e3, plant: nothing, share: .04},
-		{name: "datagrams, exact, 1 of 1000 dropped", engine: sockets, mode: record.UDPExact, ip: 4, pps: 200e3, plant: loss, share: .04},
-		{name: "datagrams, exact, 1 of 1000 doubled", engine: sockets, mode: record.UDPExact, ip: 4, pps: 200e3, plant: duplicates, share: .02},
-		{name: "datagrams, exact, 1 of 1000 held back", engine: sockets, mode: record.UDPExact, ip: 4, pps: 50e3, plant: reordering, share: .01},
-		{name: "datagrams, count, 1 of 1000 dropped", engine: sockets, mode: record.UDPCount, ip: 4, pps: 200e3, plant: loss, share: .03},
+		{name: "frames, 1 of 1000 held back", engine: frames, ip: 4, pps: 50e3, plant: reordering,
+			share: .01},
+		{name: "datagrams, exact", engine: sockets, mode: record.UDPExact, ip: 4, pps: 200e3, plant: nothing,
+			share: .04},
+		{name: "datagrams, exact, 1 of 1000 dropped", engine: sockets, mode: record.UDPExact, ip: 4,
+			pps: 200e3, plant: loss, share: .04},
+		{name: "datagrams, exact, 1 of 1000 doubled", engine: sockets, mode: record.UDPExact, ip: 4,
+			pps: 200e3, plant: duplicates, share: .02},
+		{name: "datagrams, exact, 1 of 1000 held back", engine: sockets, mode: record.UDPExact, ip: 4,
+			pps: 50e3, plant: reordering, share: .01},
+		{name: "datagrams, count, 1 of 1000 dropped", engine: sockets, mode: record.UDPCount, ip: 4,
+			pps: 200e3, plant: loss, share: .03},
 	}
 }
 
 // guestRows are rates that an emulated router forwards.
 func guestRows() []row {
 	exact := func(name string, pps float64, plant planted, netem string, share float64) row {
-		return row{name: "datagrams, exact" + name, engine: traffic.Native{}, mode: record.UDPExact, ip: 4, pps: pps, plant: plant, netem: &netem, share: share}
+		return row{name: "datagrams, exact" + name, engine: traffic.Native{}, mode: record.UDPExact, ip: 4,
+			pps: pps, plant: plant, netem: &netem, share: share}
 	}
 	return []row{
 		exact("", 8e3, nothing, "", .3),
@@ -110,23 +117,28 @@ func (b *stand) row(ctx context.Context, r row, packets int64) (account, error) 
 			odd = a.duplicates > a.planted[1] || a.reordered > a.planted[2]
 		}
 		if odd || a.lost < a.planted[0] || a.lost > a.planted[0]+a.full {
-			return all, fmt.Errorf("of %d packets planted %d lost, %d duplicates, %d reordered, dropped by full queues %d; found %d, %d, %d", a.sent,
+			return all, fmt.Errorf("of %d packets planted %d lost, %d duplicates, %d reordered, dropped by "+
+				"full queues %d; found %d, %d, %d", a.sent,
 				a.planted[0], a.planted[1], a.planted[2], a.full, a.lost, a.duplicates, a.reordered)
 		}
-		all.sent, all.lost, all.duplicates, all.reordered = all.sent+a.sent, all.lost+a.lost, all.duplicates+a.duplicates, all.reordered+a.reordered
+		all.sent, all.lost, all.duplicates, all.reordered = all.sent+a.sent, all.lost+a.lost, all.duplicates+
+			a.duplicates, all.reordered+a.reordered
 		all.full += a.full
 		for i := range all.planted {
 			all.planted[i] += a.planted[i]
 		}
 	}
-	fmt.Fprintf(b.out, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.name, all.sent, all.planted[0], all.full, all.lost,
+	fmt.Fprintf(b.out, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.name, all.sent, all.planted[0],
+		all.full, all.lost,
 		all.planted[1], all.duplicates, all.planted[2], all.reordered)
 	return all, nil
 }
 
 func (b *stand) once(ctx context.Context, r row) (a account, err error) {
-	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: r.ip, PacketSize: datagramSize, UDPMode: r.mode, Opener: "near",
-		Port: port, Duration: b.length, Interval: 100 * time.Millisecond, Tag: fmt.Sprint("accounts ", host.Monotonic())}
+	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: r.ip, PacketSize: datagramSize,
+		UDPMode: r.mode, Opener: "near",
+		Port: port, Duration: b.length, Interval: 100 * time.Millisecond, Tag: fmt.Sprint("accounts ",
+			host.Monotonic())}
 	if r.mode == "" {
 		load.PacketSize = frameSize + (r.ip-4)*10
 	}
@@ -164,7 +176,8 @@ func (b *stand) once(ctx context.Context, r row) (a account, err error) {
 	for i := range t.Flows {
 		p := t.Flows[i].Packets
 		if p.Sent != p.Received+p.Lost || p.Sent == 0 {
-			return a, errors.Join(fmt.Errorf("sent %d, received %d, lost %d", p.Sent, p.Received, p.Lost), count(nil, &a))
+			return a, errors.Join(fmt.Errorf("sent %d, received %d, lost %d", p.Sent, p.Received, p.Lost),
+				count(nil, &a))
 		}
 		a.sent, a.lost = a.sent+p.Sent, a.lost+p.Lost
 		if p.Duplicates != nil {
@@ -174,11 +187,12 @@ func (b *stand) once(ctx context.Context, r row) (a account, err error) {
 	return a, count(t, &a)
 }
 
-// full is how many packets the queues on the way have dropped: those of the
-// devices, and the cores' backlogs.
+// full is how many packets the queues on the way have dropped: those of the devices, and the cores'
+// backlogs.
 func (b *stand) full(ctx context.Context) (int64, error) {
 	sum := int64(0)
-	for node, ports := range map[string][]string{b.lab.Topology.Near: {"lan"}, "router": {"lan", "wan"}, b.lab.Topology.Far: {"wan"}} {
+	for node, ports := range map[string][]string{b.lab.Topology.Near: {"lan"}, "router": {"lan", "wan"},
+		b.lab.Topology.Far: {"wan"}} {
 		counters, err := b.lab.Counters(ctx, node, ports...)
 		if err != nil {
 			return 0, err

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sight is what a tap saw of the window: packets; those that came again, that
-// came after one with a higher number (reordered, as RFC 4737 counts), and that
-// came in order after a pause.
+// sight is what a tap saw of the window: packets; those that came again, that came after one with a higher
+// number (reordered, as RFC 4737 counts), and that came in order after a pause.
 type sight struct{ Packets, Again, Late, Paused int64 }
 
 // pause is longer than the distance of packets, and shorter than netem's delay.
@@ -45,8 +44,8 @@ func (b *stand) startTap(ctx context.Context) (tapped func() (sight, error), err
 	}, nil
 }
 
-// tap says "ready", looks at what comes in at the WAN until its input ends or a
-// line comes, and prints what it saw. It reads the numbers by itself.
+// tap says "ready", looks at what comes in at the WAN until its input ends or a line comes, and prints what
+// it saw. It reads the numbers by itself.
 func tap(in io.Reader, out io.Writer) error {
 	fd, err := openTap("wan")
 	if err != nil {
@@ -106,7 +105,8 @@ func openTap(device string) (int, error) {
 		return -1, os.NewSyscallError("bound the tap's wait", err)
 	}
 	ip := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_IP))
-	return fd, os.NewSyscallError("tap "+device, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: ip, Ifindex: i.Index}))
+	return fd, os.NewSyscallError("tap "+device, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: ip,
+		Ifindex: i.Index}))
 }
 
 func report(fd int, seen sight, out io.Writer) error {

@@ -24,7 +24,8 @@ func events(t *testing.T, list ...testEvent) io.Reader {
 
 func TestJudge(t *testing.T) {
 	allowed, err := readAllowances(strings.NewReader(
-		"# comment\n\ninternal/lab/kernel | TestQdisc/.* | the kernel has no | depends on the kernel's build\n"))
+		"# comment\n\ninternal/lab/kernel | TestQdisc/.* | the kernel has no | depends on the kernel's " +
+			"build\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,25 +43,41 @@ func TestJudge(t *testing.T) {
 		want   string // passed failed skipped
 		fault  string
 	}{
-		{"pass", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p"}}, "1 0 0", ""},
-		{"fail", []testEvent{{Action: "fail", Package: "p", Test: "TestA"}, {Action: "fail", Package: "p"}}, "0 1 0", "p TestA failed"},
-		{"does not build", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "fail", Package: "p"}}, "1 1 0", "p failed"},
+		{"pass", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p"}},
+			"1 0 0", ""},
+		{"fail", []testEvent{{Action: "fail", Package: "p", Test: "TestA"}, {Action: "fail", Package: "p"}},
+			"0 1 0", "p TestA failed"},
+		{"does not build", []testEvent{{Action: "pass", Package: "q", Test: "TestB"},
+			{Action: "pass", Package: "q"}, {Action: "fail", Package: "p"}}, "1 1 0", "p failed"},
 		{"nothing ran", nil, "0 0 0", "no test was run"},
-		{"listed skip", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: the kernel has no cake"), "1 0 1", ""},
-		{"skip for another reason", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: no time"), "1 1 0", "no time"},
-		{"skip of another test", skip("m/internal/lab/kernel", "TestLink", "skip: the kernel has no veth"), "1 1 0", "TestLink"},
-		{"skip in another package", skip("m/internal/lab", "TestQdisc/cake", "skip: the kernel has no cake"), "1 1 0", "m/internal/lab"},
-		{"skip without a type", skip("m/internal/lab/kernel", "TestQdisc/cake", "the kernel has no cake"), "1 1 0", `("")`},
-		{"package without tests", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "skip", Package: "p"}}, "1 0 0", ""},
-		{"ends before a package has", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "start", Package: "p"}},
+		{"listed skip", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: the kernel has no cake"),
+			"1 0 1", ""},
+		{"skip for another reason", skip("m/internal/lab/kernel", "TestQdisc/cake", "skip: no time"), "1 1 0",
+			"no time"},
+		{"skip of another test", skip("m/internal/lab/kernel", "TestLink", "skip: the kernel has no veth"),
+			"1 1 0", "TestLink"},
+		{"skip in another package", skip("m/internal/lab", "TestQdisc/cake", "skip: the kernel has no cake"),
+			"1 1 0", "m/internal/lab"},
+		{"skip without a type", skip("m/internal/lab/kernel", "TestQdisc/cake", "the kernel has no cake"),
+			"1 1 0", `("")`},
+		{"package without tests", []testEvent{{Action: "pass", Package: "q", Test: "TestB"},
+			{Action: "pass", Package: "q"}, {Action: "skip", Package: "p"}}, "1 0 0", ""},
+		{"ends before a package has", []testEvent{{Action: "pass", Package: "q", Test: "TestB"},
+			{Action: "pass", Package: "q"}, {Action: "start", Package: "p"}},
 			"1 1 0", "p did not end"},
-		{"ends after a package's word", []testEvent{{Action: "pass", Package: "q", Test: "TestB"}, {Action: "pass", Package: "q"}, {Action: "output", Package: "p", Output: "x"}},
+		{"ends after a package's word", []testEvent{{Action: "pass", Package: "q", Test: "TestB"},
+			{Action: "pass", Package: "q"}, {Action: "output", Package: "p", Output: "x"}},
 			"1 1 0", "p did not end"},
-		{"ends between two tests", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}}, "1 1 0", "p did not end"},
-		{"ends within a test", []testEvent{{Action: "start", Package: "p"}, {Action: "run", Package: "p", Test: "TestA"}, {Action: "run", Package: "p", Test: "TestA/b"},
-			{Action: "pass", Package: "p", Test: "TestA/b"}, {Action: "pass", Package: "p"}}, "1 1 0", "p TestA did not end"},
-		{"all ends", []testEvent{{Action: "start", Package: "p"}, {Action: "run", Package: "p", Test: "TestA"}, {Action: "output", Package: "p", Test: "TestA", Output: "x"},
-			{Action: "pass", Package: "p", Test: "TestA"}, {Action: "output", Package: "p", Output: "ok"}, {Action: "pass", Package: "p"}}, "1 0 0", ""},
+		{"ends between two tests", []testEvent{{Action: "pass", Package: "p", Test: "TestA"}}, "1 1 0",
+			"p did not end"},
+		{"ends within a test", []testEvent{{Action: "start", Package: "p"}, {Action: "run", Package: "p",
+			Test: "TestA"}, {Action: "run", Package: "p", Test: "TestA/b"},
+			{Action: "pass", Package: "p", Test: "TestA/b"}, {Action: "pass", Package: "p"}}, "1 1 0",
+			"p TestA did not end"},
+		{"all ends", []testEvent{{Action: "start", Package: "p"}, {Action: "run", Package: "p",
+			Test: "TestA"}, {Action: "output", Package: "p", Test: "TestA", Output: "x"},
+			{Action: "pass", Package: "p", Test: "TestA"}, {Action: "output", Package: "p", Output: "ok"},
+			{Action: "pass", Package: "p"}}, "1 0 0", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,7 +88,8 @@ func TestJudge(t *testing.T) {
 			if got := fmt.Sprint(o.passed, o.failed, o.skipped); got != tt.want {
 				t.Errorf("counts: got %s, want %s", got, tt.want)
 			}
-			if text := fmt.Sprint(o.faults.err()); tt.fault == "" && len(o.faults) > 0 || !strings.Contains(text, tt.fault) {
+			if text := fmt.Sprint(o.faults.err()); tt.fault == "" && len(o.faults) > 0 ||
+				!strings.Contains(text, tt.fault) {
 				t.Errorf("faults: got %v, want %q in it", text, tt.fault)
 			}
 		})
@@ -79,7 +97,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestReadAllowancesRejects(t *testing.T) {
-	for _, line := range []string{"pkg TestA", "pkg | ( | r | w", "| TestA | r | w", "pkg | TestA | | w", "pkg | TestA | r |"} {
+	for _, line := range []string{"pkg TestA", "pkg | ( | r | w", "| TestA | r | w", "pkg | TestA | | w",
+		"pkg | TestA | r |"} {
 		if got, err := readAllowances(strings.NewReader(line)); err == nil {
 			t.Errorf("allowances of %q: got %v, want an error", line, got)
 		}
@@ -92,12 +111,14 @@ func goodDocument() document {
 	doc.Run.ID, doc.Run.Plan, doc.Run.Lab, doc.Run.Status = "r1", "quick", "local", "done"
 	doc.Run.Seed, doc.Run.Command = "8472", "chokepoint run"
 	metric := func(x float64) value {
-		return value{Median: 2 * x, Low: x, High: 3 * x, N: 3, Values: []float64{x, 3 * x, 2 * x}, Interval: "range"}
+		return value{Median: 2 * x, Low: x, High: 3 * x, N: 3, Values: []float64{x, 3 * x, 2 * x},
+			Interval: "range"}
 	}
 	for i, w := range quick {
-		c := cell{Label: fmt.Sprint("cell ", i), Grade: "valid", Runs: 3, Factors: maps.Clone(w), Metrics: map[string]value{
-			"rtt_idle_p50_ns": metric(20e3), "rtt_loaded_p99_ns": metric(900e3),
-		}}
+		c := cell{Label: fmt.Sprint("cell ", i), Grade: "valid", Runs: 3, Factors: maps.Clone(w),
+			Metrics: map[string]value{
+				"rtt_idle_p50_ns": metric(20e3), "rtt_loaded_p99_ns": metric(900e3),
+			}}
 		maps.Copy(c.Factors, map[string]string{"offload": "wire", "ip": "4", "topology": "forward"})
 		c.Ceiling.Kind, c.Ceiling.HeaderEfficiency = "none: virtual link", .95
 		if w["protocol"] == "udp" {
@@ -125,20 +146,33 @@ func TestCheckQuick(t *testing.T) {
 	}{
 		{"as it must be", func(*document) {}, ""},
 		{"a cell is missing", func(d *document) { d.Cells = d.Cells[1:] }, "cells: got 9, want 10"},
-		{"another cell in its place", func(d *document) { d.Cells[4].Factors["tunnel"] = "none" }, "want exactly one"},
+		{"another cell in its place", func(d *document) { d.Cells[4].Factors["tunnel"] = "none" },
+			"want exactly one"},
 		{"failed cell", func(d *document) { d.Cells[3].Grade = "failed" }, `grade "failed"`},
 		{"suspect for no reason", func(d *document) { d.Cells[3].Grade = "suspect" }, "without a reason"},
 		{"two runs", func(d *document) { d.Cells[3].Runs = 2 }, "2 runs"},
 		{"no loss", func(d *document) { delete(d.Cells[9].Metrics, "loss_ratio") }, "no loss_ratio"},
-		{"no idle latency", func(d *document) { delete(d.Cells[2].Metrics, "rtt_idle_p50_ns") }, "no rtt_idle_p50_ns"},
+		{"no idle latency", func(d *document) { delete(d.Cells[2].Metrics, "rtt_idle_p50_ns") },
+			"no rtt_idle_p50_ns"},
 		{"interval of two", change("goodput_bps", func(v *value) { v.N = 2 }), "n=2"},
-		{"another interval", change("goodput_bps", func(v *value) { v.Interval = "order-statistic" }), "order-statistic"},
+		{"another interval", change("goodput_bps", func(v *value) { v.Interval = "order-statistic" }),
+			"order-statistic"},
 		{"median made up", change("goodput_bps", func(v *value) { v.Median++ }), "does not follow"},
 		{"range made up", change("rtt_loaded_p99_ns", func(v *value) { v.High++ }), "does not follow"},
-		{"zero latency", change("rtt_idle_p50_ns", func(v *value) { *v = value{N: 3, Values: []float64{0, 0, 0}, Interval: "range"} }), "outside of"},
-		{"percentile of all probes", change("rtt_loaded_p99_ns", func(v *value) { v.Interval, v.Values = "pooled", nil }), ""},
-		{"the same out of order", change("rtt_loaded_p99_ns", func(v *value) { v.Interval, v.Low = "pooled", v.High }), "want it ordered"},
-		{"goodput cannot be pooled", change("goodput_bps", func(v *value) { v.Interval = "pooled" }), "pooled"},
+		{"zero latency", change("rtt_idle_p50_ns", func(v *value) {
+			*v = value{N: 3, Values: []float64{0, 0,
+				0}, Interval: "range"}
+		}), "outside of"},
+		{"percentile of all probes", change("rtt_loaded_p99_ns", func(v *value) {
+			v.Interval,
+				v.Values = "pooled", nil
+		}), ""},
+		{"the same out of order", change("rtt_loaded_p99_ns", func(v *value) {
+			v.Interval, v.Low = "pooled",
+				v.High
+		}), "want it ordered"},
+		{"goodput cannot be pooled", change("goodput_bps", func(v *value) { v.Interval = "pooled" }),
+			"pooled"},
 		{"super packets", func(d *document) { d.Cells[1].Factors["offload"] = "super" }, `offload "super"`},
 		{"a ceiling on a virtual link", func(d *document) { d.Cells[1].Ceiling.Kind = "nic 1G" }, "nic 1G"},
 		{"no seed", func(d *document) { d.Run.Seed = "" }, `seed ""`},
@@ -149,7 +183,8 @@ func TestCheckQuick(t *testing.T) {
 			doc := goodDocument()
 			tt.spoil(&doc)
 			f := checkQuick(doc)
-			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) && tt.want != "" {
+			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) &&
+				tt.want != "" {
 				t.Errorf("faults: got %v, want %q in it", got, tt.want)
 			}
 		})
@@ -196,7 +231,8 @@ func TestCheckReport(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := checkReport(doc, tt.page)
-			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) && tt.want != "" {
+			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) &&
+				tt.want != "" {
 				t.Errorf("faults: got %v, want %q in it", got, tt.want)
 			}
 		})
@@ -204,7 +240,8 @@ func TestCheckReport(t *testing.T) {
 }
 
 func TestShellLines(t *testing.T) {
-	text := "# A\n```sh\nchokepoint list   # what there is\necho 'a # b'\n```\n```text\nchokepoint destroy\n```\n```\nbare\n```\n"
+	text := "# A\n```sh\nchokepoint list   # what there is\necho 'a # b'\n```\n```text\nchokepoint " +
+		"destroy\n```\n```\nbare\n```\n"
 	got := strings.Join(shellLines(text), "|")
 	if want := "chokepoint list|echo 'a # b'"; got != want {
 		t.Errorf("lines: got %q, want %q", got, want)
@@ -213,7 +250,8 @@ func TestShellLines(t *testing.T) {
 
 func TestSearches(t *testing.T) {
 	of := func(values ...float64) document {
-		return document{Cells: []cell{{Label: "a cell", Metrics: map[string]value{"throughput_ndr_pps": {Median: 100, N: len(values), Values: values}}}}}
+		return document{Cells: []cell{{Label: "a cell",
+			Metrics: map[string]value{"throughput_ndr_pps": {Median: 100, N: len(values), Values: values}}}}}
 	}
 	for _, tt := range []struct {
 		name string
@@ -225,9 +263,11 @@ func TestSearches(t *testing.T) {
 		{"apart", of(97, 100, 101), .03, "lie 4.00 % apart"},
 		{"only printed", of(50, 100, 101), 0, ""},
 		{"too few", of(100, 100), .03, "2 values where 3 are wanted"},
-		{"none", document{Cells: []cell{{Metrics: map[string]value{"goodput_bps": {}}}}}, .03, "no cell has throughput_ndr_pps"},
+		{"none", document{Cells: []cell{{Metrics: map[string]value{"goodput_bps": {}}}}}, .03,
+			"no cell has throughput_ndr_pps"},
 	} {
-		got := strings.Join(checkSearches(tt.doc, []string{"throughput_ndr_pps"}, 3, tt.most, io.Discard), "\n")
+		got := strings.Join(checkSearches(tt.doc, []string{"throughput_ndr_pps"}, 3, tt.most, io.Discard),
+			"\n")
 		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The document of show --json, as docs/format.md describes it. Declared here
-// once more, so that a renamed field fails CI instead of passing silently.
+// The document of show --json, as docs/format.md describes it. Declared here once more, so that a renamed
+// field fails CI instead of passing silently.
 type document struct {
 	Format string
 	Run    struct{ ID, Plan, Lab, Status, Seed, Command string }
@@ -115,12 +115,14 @@ func kinds(c cell) string {
 
 func checkQuick(doc document) faults {
 	var f faults
-	if doc.Format != "chokepoint/1" || doc.Run.Plan != "quick" || doc.Run.Lab != "local" || doc.Run.Status != "done" {
+	if doc.Format != "chokepoint/1" || doc.Run.Plan != "quick" || doc.Run.Lab != "local" ||
+		doc.Run.Status != "done" {
 		f.add("head: got format %q, plan %q, lab %q, status %q; want chokepoint/1, quick, local, done",
 			doc.Format, doc.Run.Plan, doc.Run.Lab, doc.Run.Status)
 	}
 	if doc.Run.Seed == "" || doc.Run.ID == "" || doc.Run.Command == "" {
-		f.add("head: got id %q, seed %q, command %q; want none empty", doc.Run.ID, doc.Run.Seed, doc.Run.Command)
+		f.add("head: got id %q, seed %q, command %q; want none empty", doc.Run.ID, doc.Run.Seed,
+			doc.Run.Command)
 	}
 	if len(doc.Cells) != len(quick) {
 		f.add("cells: got %d, want %d", len(doc.Cells), len(quick))
@@ -153,10 +155,13 @@ func checkCell(f *faults, c cell) {
 		f.add("cell %s: %d runs and %d failed, want 3 and 0", c.Label, c.Runs, c.Failed)
 	}
 	if c.Factors["offload"] != "wire" || c.Factors["ip"] != "4" || c.Factors["topology"] != "forward" {
-		f.add("cell %s: offload %q, ip %q, topology %q; want wire, 4, forward", c.Label, c.Factors["offload"], c.Factors["ip"], c.Factors["topology"])
+		f.add("cell %s: offload %q, ip %q, topology %q; want wire, 4, forward", c.Label, c.Factors["offload"],
+			c.Factors["ip"], c.Factors["topology"])
 	}
-	if c.Ceiling.Kind != "none: virtual link" || c.Ceiling.HeaderEfficiency <= 0 || c.Ceiling.HeaderEfficiency >= 1 {
-		f.add("cell %s: ceiling %q with header efficiency %v, want none: virtual link and a ratio", c.Label, c.Ceiling.Kind, c.Ceiling.HeaderEfficiency)
+	if c.Ceiling.Kind != "none: virtual link" || c.Ceiling.HeaderEfficiency <= 0 ||
+		c.Ceiling.HeaderEfficiency >= 1 {
+		f.add("cell %s: ceiling %q with header efficiency %v, want none: virtual link and a ratio", c.Label,
+			c.Ceiling.Kind, c.Ceiling.HeaderEfficiency)
 	}
 	limits := map[string][2]float64{ // plausible on any machine of this century
 		"rtt_idle_p50_ns": {100, 1e9}, "rtt_loaded_p99_ns": {100, 10e9},
@@ -174,22 +179,24 @@ func checkCell(f *faults, c cell) {
 			f.add("cell %s: no %s", c.Label, name)
 			continue
 		}
-		// The probes of one short window do not carry a 99th percentile;
-		// those of all three together do.
+		// The probes of one short window do not carry a 99th percentile; those of all three together do.
 		if name == "rtt_loaded_p99_ns" && v.Interval == "pooled" {
 			if v.N != 3 || v.Low > v.Median || v.Median > v.High || v.Low < limit[0] || v.High > limit[1] {
-				f.add("cell %s: %s is %v [%v, %v] with n=%d, want it ordered, in %v and n=3", c.Label, name, v.Median, v.Low, v.High, v.N, limit)
+				f.add("cell %s: %s is %v [%v, %v] with n=%d, want it ordered, in %v and n=3", c.Label, name,
+					v.Median, v.Low, v.High, v.N, limit)
 			}
 			continue
 		}
 		if v.N != 3 || len(v.Values) != 3 || v.Interval != "range" {
-			f.add("cell %s: %s has n=%d, %d values and interval %q; want 3, 3 and range", c.Label, name, v.N, len(v.Values), v.Interval)
+			f.add("cell %s: %s has n=%d, %d values and interval %q; want 3, 3 and range", c.Label, name, v.N,
+				len(v.Values), v.Interval)
 			continue
 		}
 		low, high := min(v.Values[0], v.Values[1], v.Values[2]), max(v.Values[0], v.Values[1], v.Values[2])
 		sum := v.Values[0] + v.Values[1] + v.Values[2]
 		if v.Low != low || v.High != high || math.Abs(v.Median-(sum-low-high)) > 1e-12*math.Abs(sum) {
-			f.add("cell %s: %s is %v [%v, %v], which does not follow from %v", c.Label, name, v.Median, v.Low, v.High, v.Values)
+			f.add("cell %s: %s is %v [%v, %v], which does not follow from %v", c.Label, name, v.Median, v.Low,
+				v.High, v.Values)
 		}
 		if low < limit[0] || high > limit[1] {
 			f.add("cell %s: %s lies in [%v, %v], outside of %v", c.Label, name, low, high, limit)

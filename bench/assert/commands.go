@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// elsewhere are command lines of the documents that have a stage of their own
-// in .ci/run, because they are long or must be judged.
+// elsewhere are command lines of the documents that have a stage of their own in .ci/run, because they are
+// long or must be judged.
 var elsewhere = map[string]string{
 	"go run ./cmd/chokepoint run": "stages run-as-root and run-as-user",
 	"chokepoint run":              "stages run-as-root and run-as-user",

@@ -1,7 +1,6 @@
-// Program assert is what CI judges by: the outcome of go test with its skips,
-// the cells of a finished run by their factors, the report beside its
-// document, and the command lines that the documents promise. It reads files
-// and standard input, and measures nothing.
+// Program assert is what CI judges by: the outcome of go test with its skips, the cells of a finished run
+// by their factors, the report beside its document, and the command lines that the documents promise. It
+// reads files and standard input, and measures nothing.
 package main
 
 import (
@@ -23,7 +22,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, in io.Reader, out, talk io.Writer) int {
 	commands := map[string]func([]string, io.Reader, io.Writer) error{
-		"tests": testsCommand, "cells": cellsCommand, "report": reportCommand, "observing": observingCommand, "searches": searchesCommand, "commands": commandsCommand,
+		"tests": testsCommand, "cells": cellsCommand, "report": reportCommand, "observing": observingCommand,
+		"searches": searchesCommand, "commands": commandsCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(talk, usage)

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// What watching may cost, as a share of one core: the five fast sources at
-// 10 Hz, and everything together as the kernel charged it, interrupts included.
+// What watching may cost, as a share of one core: the five fast sources at 10 Hz, and everything together
+// as the kernel charged it, interrupts included.
 const (
 	fastLimit = .005
 	allLimit  = .01
@@ -38,7 +38,8 @@ func checkObserving(doc document) faults {
 	case len(o.Probes) == 0 || o.FastRatio <= 0 || o.CoreRatio <= 0 || o.ChargedRatio < o.CoreRatio:
 		f.add("observing has no figures: %+v", o)
 	case o.FastRatio > fastLimit:
-		f.add("the fast sources cost %.2f %% of one core, %.1f %% are allowed", o.FastRatio*100, fastLimit*100)
+		f.add("the fast sources cost %.2f %% of one core, %.1f %% are allowed", o.FastRatio*100,
+			fastLimit*100)
 	case o.ChargedRatio > allLimit:
 		f.add("observing costs %.2f %% of one core, %.0f %% are allowed", o.ChargedRatio*100, allLimit*100)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// external finds what a self-contained page must not have: anything that is
-// loaded from elsewhere. Links for people to follow are fine.
+// external finds what a self-contained page must not have: anything that is loaded from elsewhere. Links
+// for people to follow are fine.
 var external = regexp.MustCompile(`(?i)(src|srcset|data|poster)\s*=\s*["']?\s*(https?:)?//|<link[^>]+href\s*=\s*["']?\s*(https?:)?//|@import|url\(\s*["']?\s*(https?:)?//`)
 
 func reportCommand(args []string, _ io.Reader, out io.Writer) error {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// searchesCommand holds how far the rates that repeated searches of a cell
-// found lie apart, from the least to the greatest, by their median; or any other
-// metric of repeated trials.
+// searchesCommand holds how far the rates that repeated searches of a cell found lie apart, from the least
+// to the greatest, by their median; or any other metric of repeated trials.
 func searchesCommand(args []string, _ io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("searches", flag.ContinueOnError)
 	least := flags.Int("searches", 10, "searches of each cell, at least")
@@ -42,14 +41,17 @@ func checkSearches(doc document, metrics []string, least int, most float64, out 
 			}
 			judged++
 			if v.N < least || len(v.Values) != v.N || v.Median <= 0 {
-				f.add("%s of %q: %d values where %d are wanted, median %v", name, c.Label, len(v.Values), least, v.Median)
+				f.add("%s of %q: %d values where %d are wanted, median %v", name, c.Label, len(v.Values),
+					least, v.Median)
 				continue
 			}
 			spread := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
-			fmt.Fprintf(out, "note: %s of %q: median %.4g, %d values within %.2f %%, standard deviation %.2f %%\n", name, c.Label,
+			fmt.Fprintf(out, "note: %s of %q: median %.4g, %d values within %.2f %%, standard deviation "+
+				"%.2f %%\n", name, c.Label,
 				v.Median, v.N, 100*spread, 100*deviation(v.Values))
 			if most > 0 && spread > most {
-				f.add("%s of %q: %d values lie %.2f %% apart, %.2f %% are allowed", name, c.Label, v.N, 100*spread, 100*most)
+				f.add("%s of %q: %d values lie %.2f %% apart, %.2f %% are allowed", name, c.Label, v.N,
+					100*spread, 100*most)
 			}
 		}
 	}

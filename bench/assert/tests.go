@@ -55,7 +55,8 @@ func readAllowances(r io.Reader) ([]allowance, error) {
 }
 
 func (a allowance) covers(pkg, test, reason string) bool {
-	return strings.HasSuffix("/"+pkg, "/"+a.pkg) && a.test.MatchString(test) && strings.HasPrefix(reason, a.reason)
+	return strings.HasSuffix("/"+pkg, "/"+a.pkg) && a.test.MatchString(test) && strings.HasPrefix(reason,
+		a.reason)
 }
 
 // outcome is what a run of go test came to.
@@ -67,9 +68,8 @@ type outcome struct {
 
 var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 
-// judge reads a stream of test events. Sub-tests count like tests; a package
-// that fails without a failing test, such as one that does not build, counts
-// once.
+// judge reads a stream of test events. Sub-tests count like tests; a package that fails without a failing
+// test, such as one that does not build, counts once.
 func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 	o := outcome{open: map[string]bool{}}
 	output := map[string]string{}
@@ -102,7 +102,8 @@ func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 	return o, nil
 }
 
-func (o *outcome) take(e testEvent, allowed []allowance, output map[string]string, failedIn map[string]bool, talk io.Writer) {
+func (o *outcome) take(e testEvent, allowed []allowance, output map[string]string, failedIn map[string]bool,
+	talk io.Writer) {
 	key := e.Package + " " + e.Test
 	o.follow(e)
 	switch {
@@ -125,8 +126,8 @@ func (o *outcome) take(e testEvent, allowed []allowance, output map[string]strin
 	}
 }
 
-// follow notes what has begun and what has ended: a stream that breaks off has
-// no failure in it. Words of the build belong to no package.
+// follow notes what has begun and what has ended: a stream that breaks off has no failure in it. Words of
+// the build belong to no package.
 func (o *outcome) follow(e testEvent) {
 	if e.Package == "" {
 		return

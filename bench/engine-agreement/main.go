@@ -1,9 +1,8 @@
-// Program engine-agreement compares the native engine with iperf3 on one
-// path: client, router and server of a local lab, real 1500-byte packets, the
-// router's port to the server shaped by tbf to 300 Mbit/s, with 1 and 4
-// streams, in interleaved pairs whose order is drawn. It prints the ratio of
-// goodput with its interval and fails if the shaped ratios leave 1 ± 3 %.
-// Ratios on the unshaped path are printed beside, not judged.
+// Program engine-agreement compares the native engine with iperf3 on one path: client, router and server of
+// a local lab, real 1500-byte packets, the router's port to the server shaped by tbf to 300 Mbit/s, with 1
+// and 4 streams, in interleaved pairs whose order is drawn. It prints the ratio of goodput with its
+// interval and fails if the shaped ratios leave 1 ± 3 %. Ratios on the unshaped path are printed beside,
+// not judged.
 package main
 
 import (
@@ -116,7 +115,8 @@ func compare(ctx context.Context, o options, out io.Writer) (agrees bool, err er
 	if err != nil {
 		return false, err
 	}
-	l, err := lab.Local{ID: "agreement", Topology: topology, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: "agreement", Topology: topology, Dir: filepath.Join(dir, "labs"),
+		Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -132,8 +132,10 @@ func compare(ctx context.Context, o options, out io.Writer) (agrees bool, err er
 	if a := (traffic.Iperf3{}).Check(ctx, near, far, load(o, 1)); a.State != check.Yes {
 		return false, fmt.Errorf("iperf3: %s (%s)", a.Reason, a.Hint)
 	}
-	fmt.Fprintf(out, "goodput, native ÷ iperf3, %d interleaved pairs of %d s, seed %d\n", o.pairs, o.seconds, o.seed)
-	fmt.Fprintf(out, "%-34s %8s %8s %8s   %s\n", "path", "median", "low", "high", "medians in Mbit/s: native, iperf3")
+	fmt.Fprintf(out, "goodput, native ÷ iperf3, %d interleaved pairs of %d s, seed %d\n", o.pairs, o.seconds,
+		o.seed)
+	fmt.Fprintf(out, "%-34s %8s %8s %8s   %s\n", "path", "median", "low", "high",
+		"medians in Mbit/s: native, iperf3")
 	agrees = true
 	draw := rand.New(rand.NewPCG(o.seed, 1))
 	for _, queue := range []string{shape, ""} {
@@ -152,7 +154,8 @@ func compare(ctx context.Context, o options, out io.Writer) (agrees bool, err er
 					verdict, agrees = "DISAGREES", false
 				}
 			}
-			fmt.Fprintf(out, "%-34s %8.4f %8.4f %8.4f   %.1f, %.1f: %s\n", name(queue, streams), r.median, r.low, r.high,
+			fmt.Fprintf(out, "%-34s %8.4f %8.4f %8.4f   %.1f, %.1f: %s\n", name(queue, streams), r.median,
+				r.low, r.high,
 				r.native/1e6, r.iperf3/1e6, verdict)
 		}
 	}
@@ -188,7 +191,8 @@ func settle(ctx context.Context, l *lab.Lab, queue string) error {
 	var want []record.Setting
 	for _, link := range l.Topology.Links {
 		for _, end := range link.Ends {
-			want = append(want, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
+			want = append(want, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
+				Value: "wire"})
 		}
 	}
 	if queue != "" {
@@ -205,14 +209,15 @@ func load(o options, streams int) record.Load {
 	}
 }
 
-// ratio is the median of the pairs' ratios; low and high are the order
-// statistics that hold the true median with at least 95 %.
+// ratio is the median of the pairs' ratios; low and high are the order statistics that hold the true median
+// with at least 95 %.
 type ratio struct{ median, low, high, native, iperf3 float64 }
 
 // agrees is false also where there is no ratio at all: NaN.
 func (r ratio) agrees() bool { return r.low >= 1-tolerance && r.high <= 1+tolerance }
 
-func measure(ctx context.Context, o options, near, far traffic.End, streams int, draw *rand.Rand, out io.Writer) (ratio, error) {
+func measure(ctx context.Context, o options, near, far traffic.End, streams int, draw *rand.Rand,
+	out io.Writer) (ratio, error) {
 	engines := [2]traffic.Engine{traffic.Native{}, traffic.Iperf3{}}
 	var rates [2][]float64
 	var ratios []float64
@@ -243,14 +248,17 @@ func measure(ctx context.Context, o options, near, far traffic.End, streams int,
 // show prints what explains a run's rate.
 func show(out io.Writer, t *record.Traffic) {
 	for _, f := range t.Flows {
-		fmt.Fprintf(out, "  %-6s stream %d: %.1f Mbit/s, sent %d, received %d, %d retransmits, busy %v, rwnd %v, sndbuf %v\n",
-			t.Engine, f.Stream, 8e3*float64(f.ReceivedBytes)/float64(f.ReceiverNs), f.SentBytes, f.ReceivedBytes,
-			f.TCP.Retransmits, time.Duration(f.TCP.BusyNs), time.Duration(f.TCP.RwndLimitedNs), time.Duration(f.TCP.SndbufLimitNs))
+		fmt.Fprintf(out, "  %-6s stream %d: %.1f Mbit/s, sent %d, received %d, %d retransmits, busy %v, "+
+			"rwnd %v, sndbuf %v\n",
+			t.Engine, f.Stream, 8e3*float64(f.ReceivedBytes)/float64(f.ReceiverNs), f.SentBytes,
+			f.ReceivedBytes,
+			f.TCP.Retransmits, time.Duration(f.TCP.BusyNs), time.Duration(f.TCP.RwndLimitedNs),
+			time.Duration(f.TCP.SndbufLimitNs))
 	}
 }
 
-// goodput adds up the flows, in bit/s. A run that does not say for how long it
-// received, or received nothing, has none.
+// goodput adds up the flows, in bit/s. A run that does not say for how long it received, or received
+// nothing, has none.
 func goodput(t *record.Traffic) (float64, error) {
 	sum := 0.0
 	for _, f := range t.Flows {
@@ -265,8 +273,8 @@ func goodput(t *record.Traffic) (float64, error) {
 	return sum, nil
 }
 
-// rank is the largest k such that the k-th smallest (from 0) and k-th largest
-// of n values hold the median with at least 95 %: the sign test's interval.
+// rank is the largest k such that the k-th smallest (from 0) and k-th largest of n values hold the median
+// with at least 95 %: the sign test's interval.
 func rank(n int) int {
 	tail, term := 0.0, 1.0
 	for range n {

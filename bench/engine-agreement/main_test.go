@@ -35,8 +35,10 @@ func TestGoodput(t *testing.T) {
 		flows []record.Flow
 		want  float64 // 0: an error
 	}{
-		{"two streams", []record.Flow{{ReceivedBytes: 1000, ReceiverNs: 1e9}, {ReceivedBytes: 500, ReceiverNs: 5e8}}, 16000},
-		{"one of two starved", []record.Flow{{ReceivedBytes: 1000, ReceiverNs: 1e9}, {ReceiverNs: 1e9}}, 8000},
+		{"two streams", []record.Flow{{ReceivedBytes: 1000, ReceiverNs: 1e9},
+			{ReceivedBytes: 500, ReceiverNs: 5e8}}, 16000},
+		{"one of two starved", []record.Flow{{ReceivedBytes: 1000, ReceiverNs: 1e9}, {ReceiverNs: 1e9}},
+			8000},
 		{"no time and no byte", []record.Flow{{}}, 0},
 		{"no time", []record.Flow{{ReceivedBytes: 1000}}, 0},
 		{"no byte", []record.Flow{{ReceiverNs: 1e9}}, 0},

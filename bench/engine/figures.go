@@ -26,7 +26,8 @@ type figures struct {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%8.3f Gbit/s %9.0f pps, loss %.4f, %.3f s/GB, %d MB + %d MB of sockets, stolen %.1f %%",
+	return fmt.Sprintf("%8.3f Gbit/s %9.0f pps, loss %.4f, %.3f s/GB, %d MB + %d MB of sockets, stolen "+
+		"%.1f %%",
 		f.goodput/1e9, f.packets, f.loss, f.cpu/f.gigabytes, f.memory>>20, f.kernelMemory>>20, 100*f.stolen)
 }
 
@@ -42,7 +43,8 @@ func read(t *record.Traffic) (figures, error) {
 		f.gigabytes += float64(fl.ReceivedBytes) / 1e9
 		if p := fl.Packets; p != nil {
 			if p.Sent != p.Received+p.Lost {
-				return f, fmt.Errorf("stream %d: sent %d, received %d, lost %d", fl.Stream, p.Sent, p.Received, p.Lost)
+				return f, fmt.Errorf("stream %d: sent %d, received %d, lost %d", fl.Stream, p.Sent,
+					p.Received, p.Lost)
 			}
 			f.packets += 1e9 * float64(p.Received) / float64(fl.ReceiverNs)
 			sent, lost = sent+p.Sent, lost+p.Lost
@@ -71,7 +73,10 @@ type quantity struct {
 }
 
 func goodput() quantity {
-	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) { return f.goodput, nil }}
+	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) {
+		return f.goodput,
+			nil
+	}}
 }
 
 func delivered() quantity {
@@ -130,8 +135,10 @@ func (r result) row(c comparison) string {
 			column(0, func(f figures) float64 { return float64(f.memory) / float64(f.flows) / 1e3 }),
 			column(0, func(f figures) float64 { return float64(f.kernelMemory) / float64(f.flows) / 1e3 }))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer, short(m), short(all[k]), short(all[len(all)-1-k]),
-		short(column(0, value)), short(column(1, value)), c.of.unit, loss, memory, bound(c, c.safe), bound(c, c.moon), verdict(c, all[k], m, all[len(all)-1-k]))
+	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer,
+		short(m), short(all[k]), short(all[len(all)-1-k]),
+		short(column(0, value)), short(column(1, value)), c.of.unit, loss, memory, bound(c, c.safe),
+		bound(c, c.moon), verdict(c, all[k], m, all[len(all)-1-k]))
 }
 
 func bound(c comparison, v float64) string {
@@ -151,7 +158,10 @@ func verdict(c comparison, low, m, high float64) string {
 		v    float64
 		word string
 	}{{worst, ""}, {m, " by the median only"}} {
-		reaches := func(bound float64) bool { return c.of.lower && of.v <= bound || !c.of.lower && of.v >= bound }
+		reaches := func(bound float64) bool {
+			return c.of.lower && of.v <= bound || !c.of.lower &&
+				of.v >= bound
+		}
 		switch {
 		case reaches(c.moon):
 			return "moonshot" + of.word
@@ -173,8 +183,8 @@ func short(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 2, 64), "0")
 }
 
-// rank is the largest k such that the k-th smallest (from 0) and k-th largest
-// of n values hold the median with at least 95 %: the sign test's interval.
+// rank is the largest k such that the k-th smallest (from 0) and k-th largest of n values hold the median
+// with at least 95 %: the sign test's interval.
 func rank(n int) int {
 	tail, term := 0.0, math.Pow(.5, float64(n)) // P(no value below the median)
 	k := -1

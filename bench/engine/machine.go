@@ -11,8 +11,10 @@ import (
 
 // machine describes this one in words.
 func machine() string {
-	return fmt.Sprintf("%s, %d cores of %s, %s GB, Linux %s, %s (%s), %s, load average %s before the first run", time.Now().Format("2 January 2006"), runtime.NumCPU(),
-		after("/proc/cpuinfo", "model name"), gigabytes(), first("/proc/sys/kernel/osrelease"), hypervisor(), spectre(), runtime.Version(),
+	return fmt.Sprintf("%s, %d cores of %s, %s GB, Linux %s, %s (%s), %s, load average %s before the "+
+		"first run", time.Now().Format("2 January 2006"), runtime.NumCPU(),
+		after("/proc/cpuinfo", "model name"), gigabytes(), first("/proc/sys/kernel/osrelease"), hypervisor(),
+		spectre(), runtime.Version(),
 		strings.Fields(first("/proc/loadavg") + " unknown")[0])
 }
 
@@ -51,10 +53,10 @@ func hypervisor() string {
 	return "no virtual machine"
 }
 
-// spectre says how indirect calls are guarded, which dominates the cost of
-// each packet.
+// spectre says how indirect calls are guarded, which dominates the cost of each packet.
 func spectre() string {
-	text, _, _ := strings.Cut(strings.TrimPrefix(first("/sys/devices/system/cpu/vulnerabilities/spectre_v2"), "Mitigation: "), ";")
+	text, _, _ := strings.Cut(strings.TrimPrefix(first("/sys/devices/system/cpu/vulnerabilities/spectre_v2"),
+		"Mitigation: "), ";")
 	return strings.TrimSpace(text)
 }
 

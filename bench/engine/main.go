@@ -1,10 +1,8 @@
-// Program engine compares the native engine with iperf3, and with itself at
-// one stream, on the path client, router and server of a local lab. Each
-// comparison runs its two sides in interleaved pairs whose order is drawn, and
-// is told as the median of the pairs' ratios with its order-statistic interval
-// of 95 %. It prints Markdown. "wire" is real 1500-byte packets on all links,
-// "super" packets of up to 64 KiB. Nothing is judged but the accounts: a pair
-// in which sent is not received + lost ends the program.
+// Program engine compares the native engine with iperf3, and with itself at one stream, on the path client,
+// router and server of a local lab. Each comparison runs its two sides in interleaved pairs whose order is
+// drawn, and is told as the median of the pairs' ratios with its order-statistic interval of 95 %. It
+// prints Markdown. "wire" is real 1500-byte packets on all links, "super" packets of up to 64 KiB. Nothing
+// is judged but the accounts: a pair in which sent is not received + lost ends the program.
 package main
 
 import (
@@ -61,7 +59,8 @@ func run(args []string, out, talk io.Writer) int {
 	flags.IntVar(&o.seconds, "seconds", 2, "measured seconds of each run")
 	flags.BoolVar(&o.verbose, "v", false, "print each run")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
-	flags.StringVar(&o.newest, "newest", "", "a newest iperf3, built from source, to compare four streams with")
+	flags.StringVar(&o.newest, "newest", "",
+		"a newest iperf3, built from source, to compare four streams with")
 	flags.StringVar(&o.only, "only", "", "measure just rows with this in their name")
 	err := flags.Parse(args)
 	o.suites = strings.Split(list, ",")
@@ -70,7 +69,8 @@ func run(args []string, out, talk io.Writer) int {
 		return slices.Contains(o.suites, s.name) && slices.ContainsFunc(s.rows, o.measures)
 	})
 	if err != nil || none || flags.NArg() > 0 || o.pairs < minPairs || o.seconds < 1 || unknown {
-		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-newest FILE] [-only TEXT] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
+		fmt.Fprintf(talk, "usage: engine [-suite %s] [-pairs N≥%d] [-seconds N] [-seed N] [-newest FILE] "+
+			"[-only TEXT] [-v]\n", strings.Join(suiteNames(), ","), minPairs)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -92,7 +92,8 @@ func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := lab.Local{ID: "engine", Topology: topology, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: "engine", Topology: topology, Dir: filepath.Join(dir, "labs"),
+		Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,8 @@ func settle(ctx context.Context, l *lab.Lab, offload string) error {
 	var want []record.Setting
 	for _, link := range l.Topology.Links {
 		for _, end := range link.Ends {
-			want = append(want, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: offload})
+			want = append(want, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
+				Value: offload})
 		}
 	}
 	return l.Settle(ctx, want)

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// newest is an iperf3 that was built from source, with the options that make
-// it fastest: pages are sent from a file, and the receiver truncates.
+// newest is an iperf3 that was built from source, with the options that make it fastest: pages are sent
+// from a file, and the receiver truncates.
 type newest struct {
 	stand *stand
 	file  string
@@ -40,14 +40,16 @@ func (n newest) Check(context.Context, traffic.End, traffic.End, record.Load) ch
 func (n newest) Serve(context.Context, host.Session) error { return errors.ErrUnsupported }
 
 // Offer implements traffic.Engine.
-func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Load, _ traffic.Conductor) (*record.Traffic, error) {
+func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	_ traffic.Conductor) (*record.Traffic, error) {
 	const port = "5301"
 	server, err := n.stand.open(ctx, far.Node, n.file, "-s", "-1", "-p", port)
 	if err != nil {
 		return nil, err
 	}
 	defer server.Close()
-	args := []string{n.file, "-c", far.Target.String(), "-p", port, "-J", "-Z", "--skip-rx-copy", "-C", load.Congestion,
+	args := []string{n.file, "-c", far.Target.String(), "-p", port, "-J", "-Z", "--skip-rx-copy", "-C",
+		load.Congestion,
 		"-t", strconv.Itoa(int(load.Duration / time.Second)), "-P", strconv.Itoa(load.Streams)}
 	var text string
 	for range 20 { // until the server listens
@@ -70,6 +72,7 @@ func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		return nil, fmt.Errorf("read the output of %s: %w", n.file, err)
 	}
-	return &record.Traffic{Engine: n.Name(), Load: load, Flows: []record.Flow{{Stream: 1, Direction: record.Up,
-		ReceivedBytes: out.End.Sum.Bytes, ReceiverNs: int64(out.End.Sum.Seconds * 1e9)}}}, nil
+	return &record.Traffic{Engine: n.Name(), Load: load,
+		Flows: []record.Flow{{Stream: 1, Direction: record.Up,
+			ReceivedBytes: out.End.Sum.Bytes, ReceiverNs: int64(out.End.Sum.Seconds * 1e9)}}}, nil
 }

@@ -93,7 +93,8 @@ func (b *stand) compare(ctx context.Context, c comparison) (result, error) {
 func (b *stand) load(s side) record.Load {
 	l := s.load
 	l.Direction, l.IP, l.Opener, l.Port = record.Up, 4, "near", 5201
-	l.Warmup, l.Duration, l.Interval = 300*time.Millisecond, time.Duration(b.options.seconds)*time.Second, 100*time.Millisecond
+	l.Warmup, l.Duration, l.Interval = 300*time.Millisecond, time.Duration(b.options.seconds)*time.Second,
+		100*time.Millisecond
 	if s.engine.Name() == "iperf3" { // whose processor time is of its whole life
 		l.Warmup, l.Interval = 0, time.Second
 	}
@@ -121,8 +122,7 @@ func (b *stand) once(ctx context.Context, s side, of quantity) (figures, error) 
 	return f, err
 }
 
-// clock conducts one engine that runs alone, and looks at the kernel's memory
-// for sockets meanwhile.
+// clock conducts one engine that runs alone, and looks at the kernel's memory for sockets meanwhile.
 type clock struct {
 	load         record.Load
 	kernelMemory int64 // bytes, the most that was seen
@@ -138,8 +138,8 @@ func (c *clock) Ready(context.Context) (record.Window, error) {
 
 func (c *clock) Progress(traffic.Progress) { c.kernelMemory = max(c.kernelMemory, socketMemory()) }
 
-// socketMemory is what all sockets of the machine hold: the counts of pages
-// in /proc/net/sockstat are not of a network namespace.
+// socketMemory is what all sockets of the machine hold: the counts of pages in /proc/net/sockstat are not
+// of a network namespace.
 func socketMemory() int64 {
 	b, err := os.ReadFile("/proc/net/sockstat")
 	if err != nil {

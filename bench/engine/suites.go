@@ -47,19 +47,23 @@ func suites() []suite {
 			tcpAgainst("wire", 1, goodput(), 1.0, 1.1), tcpAgainst("wire", 4, goodput(), 1.7, 1.95)}},
 		{"cpu", "CPU seconds per GB, both ends", []comparison{tcpAgainst("wire", 4, cost(), .5, .4)}},
 		{"udp", "UDP packets that arrived per second, two senders", []comparison{
-			udpAgainst(record.UDPCount, 64, 4, 4.5), udpAgainst(record.UDPCount, 512, 4, 4.5), udpAgainst(record.UDPCount, 1400, 3.5, 4),
-			udpAgainst(record.UDPExact, 64, 2, 2.5), udpAgainst(record.UDPExact, 512, 2, 2.5), udpAgainst(record.UDPExact, 1400, 2, 2.5)}},
+			udpAgainst(record.UDPCount, 64, 4, 4.5), udpAgainst(record.UDPCount, 512, 4, 4.5),
+			udpAgainst(record.UDPCount, 1400, 3.5, 4),
+			udpAgainst(record.UDPExact, 64, 2, 2.5), udpAgainst(record.UDPExact, 512, 2, 2.5),
+			udpAgainst(record.UDPExact, 1400, 2, 2.5)}},
 		{"growth", "cost of growth: many flows against one", []comparison{
 			growth("super", tcp(1), tcp(512)), growth("wire", tcp(1), tcp(512)),
 			growth("wire", udp(record.UDPCount, 512, 1), udp(record.UDPCount, 512, 10_000)),
 			growth("wire", udp(record.UDPExact, 512, 1), udp(record.UDPExact, 512, 10_000))}},
-		{"wireguard", "TCP goodput through WireGuard in user space", []comparison{tunnelled("super", 4, 5), tunnelled("wire", 1.5, 1.65)}},
+		{"wireguard", "TCP goodput through WireGuard in user space", []comparison{tunnelled("super", 4, 5),
+			tunnelled("wire", 1.5, 1.65)}},
 	}
 }
 
 // tunnelled is one stream through either tunnel.
 func tunnelled(offload string, safe, moon float64) comparison {
-	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(), safe: safe, moon: moon,
+	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(),
+		safe: safe, moon: moon,
 		ours: side{traffic.Native{}, tcp(1), ourTunnel}, theirs: side{traffic.Native{}, tcp(1), peerTunnel}}
 }
 
@@ -76,13 +80,16 @@ func udp(mode string, payload, streams int) record.Load {
 func tcpAgainst(offload string, streams int, of quantity, safe, moon float64) comparison {
 	name := fmt.Sprintf("%s, %s", offload, plural(streams))
 	return comparison{name: name, peer: "iperf3", offload: offload, of: of, safe: safe, moon: moon,
-		ours: side{engine: traffic.Native{}, load: tcp(streams)}, theirs: side{engine: traffic.Iperf3{}, load: tcp(streams)}}
+		ours: side{engine: traffic.Native{}, load: tcp(streams)}, theirs: side{engine: traffic.Iperf3{},
+			load: tcp(streams)}}
 }
 
 func udpAgainst(mode string, payload int, safe, moon float64) comparison {
-	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0", offload: "wire",
-		of: delivered(), safe: safe, moon: moon,
-		ours: side{engine: traffic.Native{}, load: udp(mode, payload, 2)}, theirs: side{engine: traffic.Iperf3{}, load: udp("", payload, 1)}}
+	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0",
+		offload: "wire",
+		of:      delivered(), safe: safe, moon: moon,
+		ours:   side{engine: traffic.Native{}, load: udp(mode, payload, 2)},
+		theirs: side{engine: traffic.Iperf3{}, load: udp("", payload, 1)}}
 }
 
 func growth(offload string, one, many record.Load) comparison {

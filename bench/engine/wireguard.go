@@ -23,8 +23,7 @@ const (
 
 const tunnelMTU = 1420
 
-// layTunnels makes both tunnels from client to server; both have an address
-// of their own at either end.
+// layTunnels makes both tunnels from client to server; both have an address of their own at either end.
 func (b *stand) layTunnels(ctx context.Context) error {
 	path, err := b.lab.Path(ctx, lab.TunnelSpec{Kind: "wireguard-userspace", MTU: tunnelMTU})
 	if err != nil {
@@ -41,8 +40,8 @@ func (b *stand) layTunnels(ctx context.Context) error {
 	return b.startPeer(ctx)
 }
 
-// startPeer starts wireguard-go at both ends and introduces them. The keys are
-// this lab's alone and go through standard input.
+// startPeer starts wireguard-go at both ends and introduces them. The keys are this lab's alone and go
+// through standard input.
 func (b *stand) startPeer(ctx context.Context) error {
 	var private, public [2]string
 	nodes := [2]string{b.lab.Topology.Near, b.lab.Topology.Far}
@@ -64,8 +63,10 @@ func (b *stand) startPeer(ctx context.Context) error {
 		dev, other := fmt.Sprintf("peer%d", i), 1-i
 		var err error
 		for range 50 { // until the device is there
-			if _, err = b.exec(ctx, node, private[i], "wg", "set", dev, "listen-port", "51900", "private-key", "/dev/stdin",
-				"peer", strings.TrimSpace(public[other]), "allowed-ips", b.tunnels[peerTunnel][other].Addr.String()+"/32",
+			if _, err = b.exec(ctx, node, private[i], "wg", "set", dev, "listen-port", "51900", "private-key",
+				"/dev/stdin",
+				"peer", strings.TrimSpace(public[other]), "allowed-ips",
+				b.tunnels[peerTunnel][other].Addr.String()+"/32",
 				"endpoint", b.lab.Address(0, other, 4).String()+":51900"); err == nil {
 				break
 			}
@@ -119,7 +120,8 @@ func (b *stand) exec(ctx context.Context, node, input string, args ...string) (s
 		switch {
 		case o.Exit == nil:
 		case *o.Exit != 0:
-			return "", fmt.Errorf("execute %s on %s: exit status %d: %s", strings.Join(args[:2], " "), node, *o.Exit, talk.String())
+			return "", fmt.Errorf("execute %s on %s: exit status %d: %s", strings.Join(args[:2], " "), node,
+				*o.Exit, talk.String())
 		default:
 			return out.String(), nil
 		}

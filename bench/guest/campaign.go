@@ -31,9 +31,10 @@ type campaign struct {
 	doc    *analysis.Document
 }
 
-// measure runs a plan, the text of a file, and returns what was stored. Failed
-// trials are no error: they are judged.
-func (b bench) measure(ctx context.Context, limit time.Duration, plan string, args ...string) (campaign, error) {
+// measure runs a plan, the text of a file, and returns what was stored. Failed trials are no error: they
+// are judged.
+func (b bench) measure(ctx context.Context, limit time.Duration, plan string, args ...string) (campaign,
+	error) {
 	dir, err := os.MkdirTemp("", "chokepoint-guest-")
 	if err != nil {
 		return campaign{}, err
@@ -50,7 +51,8 @@ func (b bench) measure(ctx context.Context, limit time.Duration, plan string, ar
 func (b bench) start(ctx context.Context, limit time.Duration, dir string, args ...string) (campaign, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit) // a guest that hangs must not hang the suite
 	defer cancel()
-	args = slices.Concat([]string{"run"}, args, []string{"--lab", b.lab, "--report", filepath.Join(dir, "report.html")})
+	args = slices.Concat([]string{"run"}, args, []string{"--lab", b.lab, "--report",
+		filepath.Join(dir, "report.html")})
 	cmd := exec.CommandContext(ctx, b.binary, args...)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -85,8 +87,8 @@ func load(ctx context.Context, file string) (c campaign, err error) {
 	return c, err
 }
 
-// is says whether factors have all of the wanted levels; of a factor that is
-// wanted to be "" there must be none.
+// is says whether factors have all of the wanted levels; of a factor that is wanted to be "" there must be
+// none.
 func is(f, want record.Factors) bool {
 	for name, level := range want {
 		if f[name] != level {
@@ -117,7 +119,8 @@ func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 func (c campaign) shared(want record.Factors) bool {
 	t, err := c.trial(want)
 	return err == nil && slices.ContainsFunc(c.doc.Trials, func(v analysis.TrialView) bool {
-		return v.ID == t.ID && slices.ContainsFunc(v.Reasons, func(r analysis.Reason) bool { return r.Kind == analysis.ReasonBackgroundLoad })
+		return v.ID == t.ID && slices.ContainsFunc(v.Reasons,
+			func(r analysis.Reason) bool { return r.Kind == analysis.ReasonBackgroundLoad })
 	})
 }
 

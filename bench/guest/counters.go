@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// counters are how far the probes' counters grew in the window of a cell's
-// trial, or all its time if it failed before.
+// counters are how far the probes' counters grew in the window of a cell's trial, or all its time if it
+// failed before.
 type counters map[string]float64
 
 func (c campaign) counters(want record.Factors) (counters, *record.Trial, error) {
@@ -23,27 +23,28 @@ func (c campaign) counters(want record.Factors) (counters, *record.Trial, error)
 	return analysis.Growth(t), t, nil
 }
 
-// perPacket is the mean length of the packets that a port took in (rx) or
-// gave out (tx). Ethernet's header counts on a link, and is none in a tunnel.
+// perPacket is the mean length of the packets that a port took in (rx) or gave out (tx). Ethernet's header
+// counts on a link, and is none in a tunnel.
 func (c counters) perPacket(port, way string) float64 {
 	return c[port+"/"+way+"_bytes"] / c[port+"/"+way+"_packets"]
 }
 
-// tunnelPort is the device of a router's tunnel: of several, which stand beside
-// each other in one lab, the one that carried the load.
+// tunnelPort is the device of a router's tunnel: of several, which stand beside each other in one lab, the
+// one that carried the load.
 func (c counters) tunnelPort(router string) string {
 	port, most := router+"/netdev/tun", 0.0
 	for name, n := range c {
-		if at, ok := strings.CutSuffix(name, "/rx_bytes"); ok && strings.HasPrefix(name, router+"/netdev/tun") && n > most {
+		if at, ok := strings.CutSuffix(name, "/rx_bytes"); ok && strings.HasPrefix(name, router+
+			"/netdev/tun") && n > most {
 			port, most = at, n
 		}
 	}
 	return port
 }
 
-// received is the payload that arrived from the begin of the load on, and
-// until when. From there on nothing lies in buffers that could not be told
-// from what was lost: on a slow router that is much of a window's load.
+// received is the payload that arrived from the begin of the load on, and until when. From there on nothing
+// lies in buffers that could not be told from what was lost: on a slow router that is much of a window's
+// load.
 func received(t *record.Trial) (bytes float64, until int64) {
 	until = math.MaxInt64
 	for i := range t.Traffic.Flows {
@@ -55,8 +56,8 @@ func received(t *record.Trial) (bytes float64, until int64) {
 	return bytes, until
 }
 
-// grew is how far a counter, "router/snmp/IpReasmOKs", went from its last
-// sample before the load on, until a time between two samples.
+// grew is how far a counter, "router/snmp/IpReasmOKs", went from its last sample before the load on, until
+// a time between two samples.
 func grew(t *record.Trial, name string, until int64) float64 {
 	node, name, _ := strings.Cut(name, "/")
 	probe, counter, _ := strings.Cut(name, "/")
@@ -92,9 +93,8 @@ func sentAgain(t *record.Trial) float64 {
 	return sum
 }
 
-// probed are the latency probe's packets that went through beside the load until
-// a time: those that were answered. On a slow router they are a hundredth of
-// all bytes.
+// probed are the latency probe's packets that went through beside the load until a time: those that were
+// answered. On a slow router they are a hundredth of all bytes.
 func probed(t *record.Trial, until int64) (packets, size int) {
 	if t.Loaded == nil {
 		return 0, 0
@@ -107,8 +107,8 @@ func probed(t *record.Trial, until int64) (packets, size int) {
 	return packets, t.Loaded.Size
 }
 
-// left is the payload that left the senders at least once. What does so later is
-// refused by the receivers at once: little of a load of seconds.
+// left is the payload that left the senders at least once. What does so later is refused by the receivers
+// at once: little of a load of seconds.
 func left(t *record.Trial) (bytes float64) {
 	for i := range t.Traffic.Flows {
 		sent := t.Traffic.Flows[i].Sent.Column("bytes")
@@ -117,12 +117,11 @@ func left(t *record.Trial) (bytes float64) {
 	return bytes
 }
 
-// carried holds the bytes that a tunnel's counter has, without those of probes,
-// against the payload of the whole load: full packets of an inner length m with
-// TCP's time stamps. A packet of an inner length counts as many bytes as counted
-// says. The counter has at least what arrived in the same time; and when nothing
-// is on its way any more, at most what was sent. What was sent again may have
-// been lost on either side of it.
+// carried holds the bytes that a tunnel's counter has, without those of probes, against the payload of the
+// whole load: full packets of an inner length m with TCP's time stamps. A packet of an inner length counts
+// as many bytes as counted says. The counter has at least what arrived in the same time; and when nothing
+// is on its way any more, at most what was sent. What was sent again may have been lost on either side of
+// it.
 func (b bench) carried(text, counter string, t *record.Trial, m int, counted func(inner int) int) error {
 	payload := float64(m - overhead.IPv4Header - overhead.TCPHeader - overhead.TCPTimestamps)
 	counts := func(until int64) float64 {
@@ -135,11 +134,12 @@ func (b bench) carried(text, counter string, t *record.Trial, m int, counted fun
 	fmt.Fprintf(b.out, "note: %s, share of bytes that were sent again: %.4g\n", text, again/arrived)
 	return errors.Join(
 		b.within(text+", bytes in the tunnel ÷ what goodput and headers make", counts(until)/arrived, .98, 0),
-		b.within(text+", bytes in the tunnel ÷ what was sent, and sent again", counts(math.MaxInt64)/(left(t)+again), 0, 1.02))
+		b.within(text+", bytes in the tunnel ÷ what was sent, and sent again", counts(math.MaxInt64)/(left(t)+
+			again), 0, 1.02))
 }
 
-// moved is how far the path's own counters went in the whole load, of one
-// node: "lan rx_bytes", "tun tunnel_sent_bytes".
+// moved is how far the path's own counters went in the whole load, of one node: "lan rx_bytes", "tun
+// tunnel_sent_bytes".
 func moved(t *record.Trial, node string) (map[string]float64, error) {
 	out := map[string]float64{}
 	if t.Path != nil {
@@ -155,11 +155,10 @@ func moved(t *record.Trial, node string) (map[string]float64, error) {
 	return out, nil
 }
 
-// judgeWireGuard: on its way from the client to the router each packet is
-// longer by the headers; the kernel's own counter has all of it but those of IP
-// and UDP (message_data_len of drivers/net/wireguard/messages.h). The few
-// packets that are not full ones, of the latency probe, are padded. Means are
-// compared, since the router may drop some between its ports.
+// judgeWireGuard: on its way from the client to the router each packet is longer by the headers; the
+// kernel's own counter has all of it but those of IP and UDP (message_data_len of
+// drivers/net/wireguard/messages.h). The few packets that are not full ones, of the latency probe, are
+// padded. Means are compared, since the router may drop some between its ports.
 func judgeWireGuard(c campaign, b bench) error {
 	n, t, err := c.counters(wireGuard)
 	if err != nil {
@@ -175,14 +174,18 @@ func judgeWireGuard(c campaign, b bench) error {
 	const outside = overhead.IPv4Header + overhead.UDPHeader
 	port := n.tunnelPort("router")
 	return errors.Join(
-		b.within("WireGuard, bytes per packet outside - inside", m["lan rx_bytes"]/m["lan rx_packets"]-m["wan tx_bytes"]/m["wan tx_packets"], headers-.5, headers+3),
-		b.within("WireGuard, bytes per packet on the LAN - by its own counter", n.perPacket("router/netdev/lan", "rx")-n.perPacket(port, "rx"),
+		b.within("WireGuard, bytes per packet outside - inside",
+			m["lan rx_bytes"]/m["lan rx_packets"]-m["wan tx_bytes"]/m["wan tx_packets"], headers-.5,
+			headers+3),
+		b.within("WireGuard, bytes per packet on the LAN - by its own counter",
+			n.perPacket("router/netdev/lan", "rx")-n.perPacket(port, "rx"),
 			overhead.Ethernet+outside-2, overhead.Ethernet+outside+2),
-		b.carried("WireGuard", port+"/rx_bytes", t, mtu, func(inner int) int { return tunnel.Outer(inner) - outside }))
+		b.carried("WireGuard", port+"/rx_bytes", t, mtu,
+			func(inner int) int { return tunnel.Outer(inner) - outside }))
 }
 
-// judgeESP: the counters of the security associations have inner packets, and
-// those of the ports what ESP makes of them.
+// judgeESP: the counters of the security associations have inner packets, and those of the ports what ESP
+// makes of them.
 func judgeESP(c campaign, b bench) error {
 	n, t, err := c.counters(esp)
 	if err != nil {
@@ -199,12 +202,13 @@ func judgeESP(c campaign, b bench) error {
 		b.within("ESP, bytes per packet on the WAN - by the security association",
 			m["wan tx_bytes"]/m["wan tx_packets"]-m["tun tunnel_sent_bytes"]/m["lan rx_packets"]-overhead.Ethernet, headers-.5, headers+3),
 		b.within("ESP, bytes on the LAN ÷ by the security association",
-			(m["lan rx_bytes"]-overhead.Ethernet*m["lan rx_packets"])/m["tun tunnel_sent_bytes"], .995, 1.005),
+			(m["lan rx_bytes"]-overhead.Ethernet*m["lan rx_packets"])/m["tun tunnel_sent_bytes"], .995,
+			1.005),
 		b.carried("ESP", n.tunnelPort("router-b")+"/rx_bytes", t, mtu, func(inner int) int { return inner }))
 }
 
-// judgeTooLarge: an inner packet of 1500 bytes makes an outer one of 1560,
-// which goes in two fragments that the router has to put together.
+// judgeTooLarge: an inner packet of 1500 bytes makes an outer one of 1560, which goes in two fragments that
+// the router has to put together.
 func judgeTooLarge(c campaign, b bench) error {
 	n, _, err := c.counters(tooLarge)
 	if err != nil {
@@ -215,13 +219,14 @@ func judgeTooLarge(c campaign, b bench) error {
 	whole := n["router/snmp/IpReasmOKs"]
 	return errors.Join(
 		b.within("WireGuard with an MTU of 1500, packets that the router put together", whole, 20, 0),
-		b.within("WireGuard with an MTU of 1500, fragments per packet", n["router/snmp/IpReasmReqds"]/whole, pieces-.1, pieces+.1),
-		b.within("WireGuard with an MTU of 1420, fragments", c.of(wireGuard)["router/snmp/IpReasmReqds"], 0, .5))
+		b.within("WireGuard with an MTU of 1500, fragments per packet", n["router/snmp/IpReasmReqds"]/whole,
+			pieces-.1, pieces+.1),
+		b.within("WireGuard with an MTU of 1420, fragments", c.of(wireGuard)["router/snmp/IpReasmReqds"], 0,
+			.5))
 }
 
-// judgeOpenVPN: without OpenVPN's own fragments and MSS fixing, each full packet
-// is fragmented by IP outside: 1500 bytes make 1500 and 72, and 6000 make four
-// of 1500 and one of 132.
+// judgeOpenVPN: without OpenVPN's own fragments and MSS fixing, each full packet is fragmented by IP
+// outside: 1500 bytes make 1500 and 72, and 6000 make four of 1500 and one of 132.
 func judgeOpenVPN(c campaign, b bench) error {
 	var errs []error
 	for _, x := range []struct {
@@ -240,8 +245,10 @@ func judgeOpenVPN(c campaign, b bench) error {
 		payload := x.mtu - overhead.IPv4Header - overhead.TCPHeader - overhead.TCPTimestamps
 		arrived, until := received(t)
 		errs = append(errs,
-			b.within(text+", fragments per packet outside", n["router/snmp/IpReasmReqds"]/whole, float64(len(pieces))-.2, float64(len(pieces))+.05),
-			b.within(text+", packets outside ÷ what goodput makes", grew(t, "router/snmp/IpReasmOKs", until)*float64(payload)/arrived, .9, 1.1))
+			b.within(text+", fragments per packet outside", n["router/snmp/IpReasmReqds"]/whole,
+				float64(len(pieces))-.2, float64(len(pieces))+.05),
+			b.within(text+", packets outside ÷ what goodput makes", grew(t, "router/snmp/IpReasmOKs",
+				until)*float64(payload)/arrived, .9, 1.1))
 	}
 	return errors.Join(errs...)
 }
@@ -265,7 +272,10 @@ func judgeCrowded(c campaign, b bench) error {
 		}
 	}
 	return errors.Join(
-		b.within("60 connections in a table of 20, packets dropped by connection tracking", n["router/conntrack/drop"], 20, 0),
-		b.within("60 connections in a table of 20, lines of the kernel's log that say so", float64(full), 1, 0),
-		b.within("without a limit, packets dropped by connection tracking", c.of(offloaded)["router/conntrack/drop"], 0, .5))
+		b.within("60 connections in a table of 20, packets dropped by connection tracking",
+			n["router/conntrack/drop"], 20, 0),
+		b.within("60 connections in a table of 20, lines of the kernel's log that say so", float64(full),
+			1, 0),
+		b.within("without a limit, packets dropped by connection tracking",
+			c.of(offloaded)["router/conntrack/drop"], 0, .5))
 }

@@ -22,7 +22,8 @@ func TestEveryNameIsOneCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []record.Factors{fifo, cake, fqCodel, plain, rules, offloaded, wireGuard, tooLarge, esp, openVPN, openVPN6K, crowded} {
+	for _, want := range []record.Factors{fifo, cake, fqCodel, plain, rules, offloaded, wireGuard, tooLarge,
+		esp, openVPN, openVPN6K, crowded} {
 		found := 0
 		for _, c := range p.Cells() {
 			if is(c, want) {
@@ -35,8 +36,8 @@ func TestEveryNameIsOneCell(t *testing.T) {
 	}
 }
 
-// TestClaimsThatTheMachineSpoils: what does not hold is wrong, unless the analysis
-// doubts one of the two trials for what others used of the machine.
+// TestClaimsThatTheMachineSpoils: what does not hold is wrong, unless the analysis doubts one of the two
+// trials for what others used of the machine.
 func TestClaimsThatTheMachineSpoils(t *testing.T) {
 	run := func(over, under float64, reasons ...string) campaign {
 		var c campaign
@@ -69,7 +70,8 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 	} {
 		spoilt, wrong := (bench{out: io.Discard}).judgeClaims(tt.c, twice)
 		if len(spoilt) != tt.spoilt || len(wrong) != tt.wrong {
-			t.Errorf("%s: %d spoilt, %v wrong; want %d and %d", tt.name, len(spoilt), wrong, tt.spoilt, tt.wrong)
+			t.Errorf("%s: %d spoilt, %v wrong; want %d and %d", tt.name, len(spoilt), wrong, tt.spoilt,
+				tt.wrong)
 		}
 	}
 }
@@ -104,13 +106,14 @@ func TestWithinHoldsBothBounds(t *testing.T) {
 		var out bytes.Buffer
 		err := bench{out: &out}.within("x", tt.got, tt.least, tt.most)
 		if (err == nil) != tt.ok || !strings.HasPrefix(out.String(), "note: x: ") {
-			t.Errorf("%v within %v and %v: got %v and %q, want ok = %v", tt.got, tt.least, tt.most, err, out.String(), tt.ok)
+			t.Errorf("%v within %v and %v: got %v and %q, want ok = %v", tt.got, tt.least, tt.most, err,
+				out.String(), tt.ok)
 		}
 	}
 }
 
-// TestProbedCountsWhatWasAnswered: a lost probe may not have come to the tunnel,
-// and one under way is after the end of what is compared.
+// TestProbedCountsWhatWasAnswered: a lost probe may not have come to the tunnel, and one under way is after
+// the end of what is compared.
 func TestProbedCountsWhatWasAnswered(t *testing.T) {
 	trial := &record.Trial{}
 	if n, size := probed(trial, 100); n != 0 || size != 0 {
@@ -124,9 +127,8 @@ func TestProbedCountsWhatWasAnswered(t *testing.T) {
 
 func nan() float64 { zero := 0.0; return zero / zero }
 
-// TestSameFindsWhatDiffers: of two cells that are not the same, the difference
-// is found even after Holm's correction of all metrics, and of two that are, a
-// pooled rate has its bound above it.
+// TestSameFindsWhatDiffers: of two cells that are not the same, the difference is found even after Holm's
+// correction of all metrics, and of two that are, a pooled rate has its bound above it.
 func TestSameFindsWhatDiffers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	a, b := map[int]float64{}, map[int]float64{}
@@ -167,8 +169,8 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestLacksWantsARateAndReasons: a cell without a rate lacks something, and so
-// does one without another column and a reason.
+// TestLacksWantsARateAndReasons: a cell without a rate lacks something, and so does one without another
+// column and a reason.
 func TestLacksWantsARateAndReasons(t *testing.T) {
 	number := analysis.Value{Median: 1}
 	full := map[string]analysis.Value{"goodput_bps": number, "rtt_loaded_p50_ns": number, "retransmits": {},
@@ -185,23 +187,26 @@ func TestLacksWantsARateAndReasons(t *testing.T) {
 		want    int
 	}{
 		{"all there", full, nil, 0},
-		{"no rate, with a reason", without("goodput_bps"), map[string]string{"goodput_bps": "nothing came"}, 1},
-		{"no latency, with a reason", without("rtt_loaded_p50_ns"), map[string]string{"rtt_loaded_p50_ns": "no probe was answered"}, 0},
+		{"no rate, with a reason", without("goodput_bps"),
+			map[string]string{"goodput_bps": "nothing came"}, 1},
+		{"no latency, with a reason", without("rtt_loaded_p50_ns"),
+			map[string]string{"rtt_loaded_p50_ns": "no probe was answered"}, 0},
 		{"no latency, no reason", without("rtt_loaded_p50_ns"), nil, 1},
 		{"nothing", nil, nil, 5},
 	}
 	for _, tt := range tests {
-		c := analysis.Cell{Factors: record.Factors{"protocol": "tcp", "topology": "forward"}, Metrics: tt.metrics, Missing: tt.missing}
+		c := analysis.Cell{Factors: record.Factors{"protocol": "tcp", "topology": "forward"},
+			Metrics: tt.metrics, Missing: tt.missing}
 		if got := lacks(&c); len(got) != tt.want {
 			t.Errorf("%s: got %v, want %d", tt.name, got, tt.want)
 		}
 	}
 }
 
-// TestTunnelPortIsTheOneThatCarried: of two tunnels in one lab the idle one is
-// not judged.
+// TestTunnelPortIsTheOneThatCarried: of two tunnels in one lab the idle one is not judged.
 func TestTunnelPortIsTheOneThatCarried(t *testing.T) {
-	c := counters{"router/netdev/tun1/rx_bytes": 0, "router/netdev/tun2/rx_bytes": 9e6, "router/netdev/wan/rx_bytes": 9e7, "client/netdev/tun3/rx_bytes": 9e8}
+	c := counters{"router/netdev/tun1/rx_bytes": 0, "router/netdev/tun2/rx_bytes": 9e6,
+		"router/netdev/wan/rx_bytes": 9e7, "client/netdev/tun3/rx_bytes": 9e8}
 	if got, want := c.tunnelPort("router"), "router/netdev/tun2"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -1,6 +1,5 @@
-// Program guest measures virtual routers and asserts on what an emulator
-// cannot distort: ratios and counters, never rates. It starts the chokepoint
-// that it is given and judges the runs that this stores.
+// Program guest measures virtual routers and asserts on what an emulator cannot distort: ratios and
+// counters, never rates. It starts the chokepoint that it is given and judges the runs that this stores.
 //
 //	guest ratios   what rules, flow tables, queues, tunnels and limits do
 //	guest plans    the built-in plans after published tables, with short windows
@@ -36,8 +35,10 @@ func run(args []string, out, talk io.Writer) int {
 	flags.StringVar(&b.binary, "binary", "", "the chokepoint to run")
 	flags.StringVar(&b.lab, "lab", "vm", "kind of lab")
 	flags.IntVar(&b.runs, "runs", 1, "runs of the suite same, with seeds from 1 on")
-	flags.StringVar(&b.keepFile, "keep", "", "a file to which the suite same adds each run, to go on from there")
-	counts := flags.String("counts", "", "a file to which a line is added if something could not be judged: 0 passed, 0 failed, how many skipped")
+	flags.StringVar(&b.keepFile, "keep", "",
+		"a file to which the suite same adds each run, to go on from there")
+	counts := flags.String("counts", "", "a file to which a line is added if something could not be judged: "+
+		"0 passed, 0 failed, how many skipped")
 	if flags.Parse(args) != nil {
 		return 2
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// tables are the built-in plans after published tables, with what else makes
-// them short.
+// tables are the built-in plans after published tables, with what else makes them short.
 var tables = [...]struct {
 	plan string
 	sets []string
@@ -30,8 +29,8 @@ var tables = [...]struct {
 var brief = [...]string{"method.duration=700ms", "method.warmup=200ms", "method.cooldown=0", "method.runs=1",
 	"measure.verify=false", "measure.latency_idle=off"}
 
-// mayLack are the reasons for which a cell of these plans may have no number
-// on a distribution's kernel. There are none.
+// mayLack are the reasons for which a cell of these plans may have no number on a distribution's kernel.
+// There are none.
 var mayLack []string
 
 // plans runs each of them, and wants a number or an allowed reason of each cell.
@@ -47,7 +46,8 @@ func plans(ctx context.Context, b bench) error {
 			errs = append(errs, fmt.Errorf("plan %s: %w", name, err))
 			continue
 		}
-		fmt.Fprintf(b.out, "note: plan %s: %d cells, %d skipped, in %s\n", name, len(c.doc.Cells), len(c.doc.Skipped), time.Since(began).Round(time.Second))
+		fmt.Fprintf(b.out, "note: plan %s: %d cells, %d skipped, in %s\n", name, len(c.doc.Cells),
+			len(c.doc.Skipped), time.Since(began).Round(time.Second))
 	}
 	return errors.Join(errs...)
 }
@@ -86,7 +86,8 @@ func judgeTable(c campaign) []error {
 	}
 	for i := range c.trials {
 		if t := &c.trials[i]; t.Failure != nil {
-			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(), t.Failure.Phase, t.Failure.Error))
+			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(),
+				t.Failure.Phase, t.Failure.Error))
 		}
 	}
 	for i := range c.doc.Cells {
@@ -100,9 +101,8 @@ func judgeTable(c campaign) []error {
 	return errs
 }
 
-// lacks lists what a cell must have and has not: a rate; and of the other
-// columns of the published tables a number or the reason why there is none, such
-// as that no latency probe got through a flood of packets.
+// lacks lists what a cell must have and has not: a rate; and of the other columns of the published tables a
+// number or the reason why there is none, such as that no latency probe got through a flood of packets.
 func lacks(c *analysis.Cell) []error {
 	rate, others := "goodput_bps", []string{"rtt_loaded_p50_ns"}
 	if c.Factors["protocol"] == "udp" {

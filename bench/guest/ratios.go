@@ -9,11 +9,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The plan: queues before a bottleneck, a firewall that is walked rule by
-// rule with and without a flow table, tunnels whose counters must account for
-// what the receiver got, one of them with packets that do not fit, and more
-// connections than may be tracked. One window each: what is asserted is
-// several times its spread.
+// The plan: queues before a bottleneck, a firewall that is walked rule by rule with and without a flow
+// table, tunnels whose counters must account for what the receiver got, one of them with packets that do
+// not fit, and more connections than may be tracked. One window each: what is asserted is several times its
+// spread.
 const (
 	ratiosPlan = claimsPlan + countersCells
 	// claimsPlan is the part of it whose rates and latencies are compared.
@@ -72,17 +71,17 @@ var claims = []claim{
 // claimTrials is how often a claim is measured that the machine spoils.
 const claimTrials = 3
 
-// ratios runs the plan and judges it. A claim that does not hold is measured
-// again if others used the machine meanwhile, a hypervisor or other processes:
-// what they take decides how fast a virtual router is. If they never stop, the
-// claim is not judged, and counts as skipped.
+// ratios runs the plan and judges it. A claim that does not hold is measured again if others used the
+// machine meanwhile, a hypervisor or other processes: what they take decides how fast a virtual router is.
+// If they never stop, the claim is not judged, and counts as skipped.
 func ratios(ctx context.Context, b bench) error {
 	c, err := b.measure(ctx, 6*time.Minute, ratiosPlan)
 	if err != nil {
 		return err
 	}
 	errs := faults(c)
-	for _, judge := range []func(campaign, bench) error{judgeWireGuard, judgeESP, judgeTooLarge, judgeOpenVPN, judgeCrowded} {
+	for _, judge := range []func(campaign, bench) error{judgeWireGuard, judgeESP, judgeTooLarge, judgeOpenVPN,
+		judgeCrowded} {
 		errs = append(errs, judge(c, b))
 	}
 	spoilt, wrong := b.judgeClaims(c, claims)
@@ -97,7 +96,8 @@ func ratios(ctx context.Context, b bench) error {
 		errs = append(errs, wrong...)
 	}
 	for _, x := range spoilt {
-		fmt.Fprintf(b.out, "note: skipped, because others used the machine in each of %d trials: %s\n", claimTrials, x.text)
+		fmt.Fprintf(b.out, "note: skipped, because others used the machine in each of %d trials: %s\n",
+			claimTrials, x.text)
 	}
 	b.skipped(len(spoilt))
 	return errors.Join(errs...)
@@ -112,15 +112,15 @@ func faults(c campaign) []error {
 	for i := range c.trials {
 		// The load with too many connections may rightly fail; its counters are judged.
 		if t := &c.trials[i]; t.Failure != nil && !is(t.Row.Factors, crowded) {
-			errs = append(errs, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase, t.Failure.Error))
+			errs = append(errs, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase,
+				t.Failure.Error))
 		}
 	}
 	return errs
 }
 
-// judgeClaims holds a run to what is claimed of it. A claim that does not hold is
-// spoilt if the analysis doubts one of its two trials for what others used of the
-// machine, and wrong if it does not.
+// judgeClaims holds a run to what is claimed of it. A claim that does not hold is spoilt if the analysis
+// doubts one of its two trials for what others used of the machine, and wrong if it does not.
 func (b bench) judgeClaims(c campaign, all []claim) (spoilt []claim, wrong []error) {
 	for _, x := range all {
 		over, err := c.metric(x.over, x.metric)

@@ -18,9 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// samePlan measures one thing twice: two cells that differ in nothing, in
-// twelve blocks, the fewest on which Holm's correction of forty signed-rank
-// tests can still find anything (2/2¹² × 40 < 5 %).
+// samePlan measures one thing twice: two cells that differ in nothing, in twelve blocks, the fewest on
+// which Holm's correction of forty signed-rank tests can still find anything (2/2¹² × 40 < 5 %).
 const samePlan = `name: same
 description: Two cells that are the same (A/A).
 method: {duration: 500ms, warmup: 200ms, cooldown: 0s, idle: 400ms, runs: 12}
@@ -30,14 +29,18 @@ matrix:
   direction: both
 `
 
-// sameCounters are what is compared beside the metrics of the document: growth
-// in the window. They are fixed beforehand, not chosen by what they show.
+// sameCounters are what is compared beside the metrics of the document: growth in the window. They are
+// fixed beforehand, not chosen by what they show.
 var sameCounters = [...]string{
-	"router/netdev/wan/rx_bytes", "router/netdev/wan/tx_bytes", "router/netdev/wan/rx_packets", "router/netdev/wan/tx_packets",
-	"router/softirq/cpu/net_rx", "router/softirq/cpu/timer", "router/softirq/cpu/rcu", "router/softirq/cpu/sched",
-	"router/cpu/interrupts", "router/cpu/context_switches", "router/cpu/cpu/system_ns", "router/cpu/cpu/user_ns",
+	"router/netdev/wan/rx_bytes", "router/netdev/wan/tx_bytes", "router/netdev/wan/rx_packets",
+	"router/netdev/wan/tx_packets",
+	"router/softirq/cpu/net_rx", "router/softirq/cpu/timer", "router/softirq/cpu/rcu",
+	"router/softirq/cpu/sched",
+	"router/cpu/interrupts", "router/cpu/context_switches", "router/cpu/cpu/system_ns",
+	"router/cpu/cpu/user_ns",
 	"router/softnet/cpu/time_squeeze",
-	"host/cpu/interrupts", "host/cpu/context_switches", "host/cpu/processes", "host/cpu/cpu/user_ns", "host/cpu/cpu/system_ns",
+	"host/cpu/interrupts", "host/cpu/context_switches", "host/cpu/processes", "host/cpu/cpu/user_ns",
+	"host/cpu/cpu/system_ns",
 	"host/softirq/cpu/timer", "host/softirq/cpu/sched", "host/softirq/cpu/rcu", "host/pressure/cpu/some_ns",
 	"client/snmp/TcpInSegs", "client/snmp/TcpExtTCPPureAcks", "client/snmp/TcpExtTCPBacklogCoalesce",
 	"server/snmp/TcpInSegs", "server/snmp/TcpExtTCPPureAcks", "server/snmp/TcpExtTCPBacklogCoalesce",
@@ -61,14 +64,15 @@ type tally struct {
 	Goodput, Low, High float64
 }
 
-// same runs the plan with seeds from 1 on and judges how often two cells that
-// are the same were called different.
+// same runs the plan with seeds from 1 on and judges how often two cells that are the same were called
+// different.
 func same(ctx context.Context, b bench) error {
 	all, err := b.kept()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "%6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm", "Westfall–Young", "goodput b ÷ a")
+	fmt.Fprintf(b.out, "%6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm",
+		"Westfall–Young", "goodput b ÷ a")
 	for _, t := range all {
 		t.print(b.out)
 	}
@@ -95,7 +99,8 @@ func same(ctx context.Context, b bench) error {
 }
 
 func (t tally) print(out io.Writer) {
-	fmt.Fprintf(out, "%6d %8d %10d %6d %14d   %.3f (%.3f–%.3f) %s\n", t.Seed, t.Metrics, t.Raw, t.Holm, t.Family, t.Goodput, t.Low, t.High, t.Names)
+	fmt.Fprintf(out, "%6d %8d %10d %6d %14d   %.3f (%.3f–%.3f) %s\n", t.Seed, t.Metrics, t.Raw, t.Holm,
+		t.Family, t.Goodput, t.Low, t.High, t.Names)
 }
 
 // kept are the runs of a suite that was interrupted, from seed 1 on.
@@ -110,7 +115,8 @@ func (b bench) kept() (all []tally, err error) {
 	for line := range bytes.Lines(text) {
 		var t tally
 		if err := json.Unmarshal(line, &t); err != nil || t.Seed != uint64(len(all))+1 {
-			return nil, fmt.Errorf("%s: line %d is not the run of that seed (%v)", b.keepFile, len(all)+1, err)
+			return nil, fmt.Errorf("%s: line %d is not the run of that seed (%v)", b.keepFile, len(all)+1,
+				err)
 		}
 		all = append(all, t)
 	}
@@ -133,11 +139,12 @@ func (b bench) keep(t tally) error {
 	return errors.Join(err, f.Close())
 }
 
-// sameOrder runs the first seed again, on the lab that is soonest up, and
-// wants the same order of the blocks that it has.
+// sameOrder runs the first seed again, on the lab that is soonest up, and wants the same order of the
+// blocks that it has.
 func (b bench) sameOrder(ctx context.Context, first []record.Factors) error {
 	b.lab = "local"
-	brief := []string{"--seed", "1", "--set", "method.runs=4", "--set", "method.duration=100ms", "--set", "method.idle=100ms"}
+	brief := []string{"--seed", "1", "--set", "method.runs=4", "--set", "method.duration=100ms", "--set",
+		"method.idle=100ms"}
 	if first == nil { // it was in an earlier part of the suite
 		c, err := b.measure(ctx, 2*time.Minute, samePlan, brief...)
 		if err != nil {
@@ -155,7 +162,8 @@ func (b bench) sameOrder(ctx context.Context, first []record.Factors) error {
 	}
 	for i := range again {
 		if again[i].Key() != first[i].Key() {
-			return fmt.Errorf("order: trial %d of two runs of seed 1: %s and %s", i+1, first[i].Key(), again[i].Key())
+			return fmt.Errorf("order: trial %d of two runs of seed 1: %s and %s", i+1, first[i].Key(),
+				again[i].Key())
 		}
 	}
 	fmt.Fprintf(b.out, "note: two runs of seed 1 had the same order of %d trials\n", len(again))
@@ -173,8 +181,8 @@ func orderOf(c campaign) []record.Factors {
 	return out
 }
 
-// tallyOf compares the two cells of a run on every metric that both have and
-// that is not one and the same number throughout.
+// tallyOf compares the two cells of a run on every metric that both have and that is not one and the same
+// number throughout.
 func tallyOf(c campaign) (tally, error) {
 	for i := range c.trials {
 		if t := &c.trials[i]; t.Failure != nil {
@@ -197,7 +205,8 @@ func tallyOf(c campaign) (tally, error) {
 		if name == "goodput_bps" {
 			t.Goodput, t.Low, t.High = x.Ratio, x.Low, x.High
 		}
-		p, different, family = append(p, x.PValue), append(different, x.Verdict == "different"), append(family, by)
+		p, different, family = append(p, x.PValue), append(different, x.Verdict == "different"),
+			append(family, by)
 		if x.Verdict == "different" {
 			t.Names = append(t.Names, name)
 		}
@@ -277,8 +286,8 @@ func varies(a, b map[int]float64) bool {
 	return false
 }
 
-// judgeSame pools the runs. With one run nothing may be different after
-// Holm's correction; with twenty the pooled rate is held to its bounds.
+// judgeSame pools the runs. With one run nothing may be different after Holm's correction; with twenty the
+// pooled rate is held to its bounds.
 func (b bench) judgeSame(all []tally) error {
 	raw, bound := pooled(all, func(t tally) int { return t.Raw })
 	holm, holmBound := pooled(all, func(t tally) int { return t.Holm })
@@ -287,18 +296,23 @@ func (b bench) judgeSame(all []tally) error {
 	for _, t := range all {
 		metrics += t.Metrics
 	}
-	fmt.Fprintf(b.out, "note: %d runs, %d comparisons of a thing with itself; called different, with the upper 95 %% bound over runs:\n", len(all), metrics)
-	fmt.Fprintf(b.out, "note: each alone %.2f %% (%.2f %%), by Holm %.2f %% (%.2f %%), by Westfall and Young %.2f %% (%.2f %%)\n",
+	fmt.Fprintf(b.out, "note: %d runs, %d comparisons of a thing with itself; called different, with the "+
+		"upper 95 %% bound over runs:\n", len(all), metrics)
+	fmt.Fprintf(b.out, "note: each alone %.2f %% (%.2f %%), by Holm %.2f %% (%.2f %%), by Westfall and "+
+		"Young %.2f %% (%.2f %%)\n",
 		100*raw, 100*bound, 100*holm, 100*holmBound, 100*family, 100*familyBound)
 	if len(all) < 20 {
 		if holm > 0 {
-			return fmt.Errorf("of two cells that are the same Holm's correction calls something different: %v", all)
+			return fmt.Errorf("of two cells that are the same Holm's correction calls something "+
+				"different: %v", all)
 		}
 		return nil
 	}
-	for _, rate := range []struct{ got, bound float64 }{{raw, bound}, {holm, holmBound}, {family, familyBound}} {
+	for _, rate := range []struct{ got, bound float64 }{{raw, bound}, {holm, holmBound},
+		{family, familyBound}} {
 		if rate.got > mostDifferent || rate.bound > mostDifferentBound {
-			return fmt.Errorf("of two cells that are the same %.2f %% (at most %.2f %%) are called different", 100*rate.got, 100*rate.bound)
+			return fmt.Errorf("of two cells that are the same %.2f %% (at most %.2f %%) are called different",
+				100*rate.got, 100*rate.bound)
 		}
 	}
 	return nil
@@ -307,9 +321,8 @@ func (b bench) judgeSame(all []tally) error {
 // resamples is how often the runs are drawn for the bound.
 const resamples = 10000
 
-// pooled is the share of comparisons that were called different, and the 95th
-// percentile of that share over runs drawn with replacement: the metrics of a
-// run are not independent of each other, its runs are.
+// pooled is the share of comparisons that were called different, and the 95th percentile of that share over
+// runs drawn with replacement: the metrics of a run are not independent of each other, its runs are.
 func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 	hits, metrics := 0, 0
 	for _, t := range all {

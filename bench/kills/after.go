@@ -27,8 +27,8 @@ type trial struct {
 	Failure        *struct{ Phase, Error string }
 }
 
-// files lists what lies in the program's folders where nothing of a run may
-// stay: the journal, the sockets, temporary files, and unfinished results.
+// files lists what lies in the program's folders where nothing of a run may stay: the journal, the sockets,
+// temporary files, and unfinished results.
 func (o options) files() (inventory, error) {
 	var i inventory
 	for _, d := range []string{"home", "state", "run", "tmp", "config", "data"} {
@@ -69,9 +69,8 @@ func (o options) storedRuns() ([]string, error) {
 	return ids, nil
 }
 
-// checkStore: the file is whole; every run, killed or not, is listed; the
-// trials that were reported as finished are there, once, and whole. It
-// returns the run's document where it has one.
+// checkStore: the file is whole; every run, killed or not, is listed; the trials that were reported as
+// finished are there, once, and whole. It returns the run's document where it has one.
 func (o options) checkStore(known []string, t told) (document, []string) {
 	var faults []string
 	if err := o.verify(); err != nil {
@@ -108,8 +107,7 @@ func (o options) show(run string) (document, error) {
 	return doc, nil
 }
 
-// verify reads a copy of the store, as it lies there after the kill, from
-// beginning to end.
+// verify reads a copy of the store, as it lies there after the kill, from beginning to end.
 func (o options) verify() error {
 	dir, err := os.MkdirTemp(o.dir, "copy-")
 	if err != nil {
@@ -158,16 +156,16 @@ func checkTrials(stored []trial, t told) []string {
 			faults = append(faults, "the trial of row "+row+" was reported as finished and is not stored")
 		}
 	}
-	// At most one trial more can be stored than was reported: the one whose
-	// commit the blow fell upon.
+	// At most one trial more can be stored than was reported: the one whose commit the blow fell upon.
 	if len(stored) > len(t.finished)+1 {
-		faults = append(faults, fmt.Sprintf("%d trials are stored, %d were reported as finished", len(stored), len(t.finished)))
+		faults = append(faults, fmt.Sprintf("%d trials are stored, %d were reported as finished", len(stored),
+			len(t.finished)))
 	}
 	return faults
 }
 
-// checkResumed compares a finished run with what it was before it was
-// resumed: every row has its trial, and those that were there are untouched.
+// checkResumed compares a finished run with what it was before it was resumed: every row has its trial, and
+// those that were there are untouched.
 func checkResumed(before, after document, rows int) []string {
 	var faults []string
 	if after.Run.Status != "done" {
@@ -189,11 +187,13 @@ func checkResumed(before, after document, rows int) []string {
 	}
 	for row, n := range good {
 		if n > 1 {
-			faults = append(faults, fmt.Sprintf("row %s has %d trials with numbers since the run was resumed", row, n))
+			faults = append(faults, fmt.Sprintf("row %s has %d trials with numbers since the run was resumed",
+				row, n))
 		}
 	}
 	if len(tried) != rows {
-		faults = append(faults, fmt.Sprintf("the resumed run has trials of %d rows, its plan has %d", len(tried), rows))
+		faults = append(faults, fmt.Sprintf("the resumed run has trials of %d rows, its plan has %d",
+			len(tried), rows))
 	}
 	return faults
 }

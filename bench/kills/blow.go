@@ -40,8 +40,8 @@ type blow struct {
 	victim   string        // "" the run itself, else which of its processes
 }
 
-// plannedBlow makes the kills go round the moments, and the pairs of signal
-// and lab round each moment, so that n kills spread as evenly as n allows.
+// plannedBlow makes the kills go round the moments, and the pairs of signal and lab round each moment, so
+// that n kills spread as evenly as n allows.
 func plannedBlow(seed uint64, i int) blow {
 	r := rand.New(rand.NewPCG(seed, uint64(i)))
 	p, k := i%len(moments), i/len(moments)
@@ -56,7 +56,8 @@ func plannedBlow(seed uint64, i int) blow {
 }
 
 func (b blow) name() string {
-	name := map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL"}[b.signal]
+	name := map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGTERM: "TERM",
+		syscall.SIGKILL: "KILL"}[b.signal]
 	if b.again > 0 {
 		name += " twice"
 	}
@@ -70,8 +71,8 @@ func (b blow) lab() string {
 	return "own"
 }
 
-// stretch is a part of a run that was seen: where it began and how long it
-// was. Trials count from 1; 0 is outside of any.
+// stretch is a part of a run that was seen: where it began and how long it was. Trials count from 1; 0 is
+// outside of any.
 type stretch struct {
 	name  string
 	trial int

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// What is different where the routers are virtual machines: an image is built
-// first, everything takes longer, and there are more processes that may die.
+// What is different where the routers are virtual machines: an image is built first, everything takes
+// longer, and there are more processes that may die.
 const (
 	inBuild = "build" // building the image, from packages that are at hand
 
@@ -28,10 +28,10 @@ const (
 var guestMoments = slices.Concat(moments, []string{inBuild, ofQEMU, ofMachine, ofHolder})
 
 // lookInGuest lists what can be changed in a guest, whose userland has no more.
-const lookInGuest = "ip -o link; ip -o addr; ip route show table all; ip rule; tc qdisc show; tc filter show dev lan; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward"
+const lookInGuest = "ip -o link; ip -o addr; ip route show table all; ip rule; tc qdisc show; tc filter " +
+	"show dev lan; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward"
 
-// guestPlan is short, since a guest takes its time to boot. The quota makes
-// cgroups, which takes root.
+// guestPlan is short, since a guest takes its time to boot. The quota makes cgroups, which takes root.
 const guestPlan = `name: kills
 method: {duration: 250ms, warmup: 60ms, cooldown: 40ms, idle: 150ms, runs: 1, seed: 1}
 matrix:
@@ -79,8 +79,7 @@ func (o options) planned(i int) blow {
 	return plannedBlow(o.seed, i)
 }
 
-// plannedGuestBlow takes the moments in strides, so that a short series has
-// some of all parts of a run.
+// plannedGuestBlow takes the moments in strides, so that a short series has some of all parts of a run.
 func plannedGuestBlow(seed uint64, i int) blow {
 	r := rand.New(rand.NewPCG(seed, uint64(i)))
 	const stride = 7 // has no divisor in common with the number of moments
@@ -112,8 +111,8 @@ func (o options) copyAgent(from string) error {
 	return err
 }
 
-// buildImage builds the image of the lab's guests, and again what can be built
-// without downloading anything, which it times.
+// buildImage builds the image of the lab's guests, and again what can be built without downloading
+// anything, which it times.
 func (o options) buildImage(out io.Writer) (time.Duration, error) {
 	arch := "amd64"
 	if _, other, ok := strings.Cut(o.lab, ":"); ok {
@@ -130,7 +129,8 @@ func (o options) buildImage(out io.Writer) (time.Duration, error) {
 	began = time.Now()
 	_, err := o.say("vm", "build", "--arch", arch)
 	took := time.Since(began)
-	fmt.Fprintf(out, "note: the image was built in %s with downloading, in %s without\n", first.Round(100*time.Millisecond), took.Round(100*time.Millisecond))
+	fmt.Fprintf(out, "note: the image was built in %s with downloading, in %s without\n",
+		first.Round(100*time.Millisecond), took.Round(100*time.Millisecond))
 	return took, err
 }
 
@@ -147,8 +147,7 @@ func (o options) forgetImages() error {
 	return failed
 }
 
-// cacheFaults: a build that was killed leaves nothing that the next one does
-// not clear away.
+// cacheFaults: a build that was killed leaves nothing that the next one does not clear away.
 func (o options) cacheFaults() []string {
 	if err := o.forgetImages(); err != nil {
 		return []string{err.Error()}
@@ -168,7 +167,8 @@ func (o options) cacheFaults() []string {
 
 // killVictim kills the processes of a lab's own that the blow is meant for.
 func (o options) killVictim(which string) error {
-	begins := map[string]string{ofQEMU: "qemu-system-", ofMachine: "chokepoint lab-machine", ofHolder: "chokepoint lab-holder"}[which]
+	begins := map[string]string{ofQEMU: "qemu-system-", ofMachine: "chokepoint lab-machine",
+		ofHolder: "chokepoint lab-holder"}[which]
 	all, err := o.processes()
 	if err != nil {
 		return err
@@ -182,10 +182,9 @@ func (o options) killVictim(which string) error {
 	return err
 }
 
-// bereaved checks a run that has lost a part of its lab: it goes on to its
-// end, tells of the trial that failed, and leaves nothing but, where it says so,
-// what lab restore puts back. After the end of
-// QEMU alone the next trial runs on a fresh guest.
+// bereaved checks a run that has lost a part of its lab: it goes on to its end, tells of the trial that
+// failed, and leaves nothing but, where it says so, what lab restore puts back. After the end of QEMU alone
+// the next trial runs on a fresh guest.
 func (c *scene) bereaved(b blow, t told) []string {
 	var faults []string
 	if t.code != 5 { // else it has said that lab restore has something to put back
@@ -210,7 +209,8 @@ func (c *scene) bereaved(b blow, t told) []string {
 	}
 	switch {
 	case !t.ended || t.code == 0 || t.code == -1:
-		faults = append(faults, fmt.Sprintf("the run did not go on to its end and tell: exit code %d: %s", t.code, t.talk))
+		faults = append(faults, fmt.Sprintf("the run did not go on to its end and tell: exit code %d: %s",
+			t.code, t.talk))
 	case failed == 0:
 		faults = append(faults, "no trial failed")
 	case b.victim == ofQEMU && failed > 1:

@@ -58,14 +58,16 @@ func TestAimFindsTheStretchOfAMoment(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got, ok := tt.blow.aim(seen); got != tt.want || ok != tt.ok {
-			t.Errorf("aim of %s %.2f: got %v and %t, want %v and %t", tt.blow.moment, tt.blow.trial, got, ok, tt.want, tt.ok)
+			t.Errorf("aim of %s %.2f: got %v and %t, want %v and %t", tt.blow.moment, tt.blow.trial, got, ok,
+				tt.want, tt.ok)
 		}
 	}
 }
 
 func TestCheckTrials(t *testing.T) {
 	good := trial{ID: "a.1", Row: "a", Grade: "valid", Metrics: map[string]float64{"goodput_bps": 1}}
-	failed := trial{ID: "b.1", Row: "b", Grade: "failed", Failure: &struct{ Phase, Error string }{"window", "interrupted"}}
+	failed := trial{ID: "b.1", Row: "b", Grade: "failed", Failure: &struct{ Phase, Error string }{"window",
+		"interrupted"}}
 	again := good
 	again.ID = "a.2"
 	tests := []struct {
@@ -79,8 +81,10 @@ func TestCheckTrials(t *testing.T) {
 		{"reported but not stored", []trial{good}, []string{"a", "b"}, "row b was reported"},
 		{"stored twice", []trial{good, good}, []string{"a"}, "a.1 is stored twice"},
 		{"measured twice", []trial{good, again}, []string{"a"}, "row a has more than one"},
-		{"torn", []trial{{ID: "a.1", Row: "a", Grade: "valid"}}, []string{"a"}, "neither numbers nor a failure"},
-		{"failed for no reason", []trial{{ID: "a.1", Row: "a", Grade: "failed"}}, []string{"a"}, "without a reason"},
+		{"torn", []trial{{ID: "a.1", Row: "a", Grade: "valid"}}, []string{"a"},
+			"neither numbers nor a failure"},
+		{"failed for no reason", []trial{{ID: "a.1", Row: "a", Grade: "failed"}}, []string{"a"},
+			"without a reason"},
 		{"more than could be", []trial{good, failed}, nil, "2 trials are stored, 0 were reported"},
 	}
 	for _, tt := range tests {
@@ -142,7 +146,8 @@ func TestInventoriesSeeWhatIsThere(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	if faults := settle(without, outside, 30*time.Millisecond); len(faults) == 0 || time.Since(began) < 30*time.Millisecond {
+	if faults := settle(without, outside, 30*time.Millisecond); len(faults) == 0 ||
+		time.Since(began) < 30*time.Millisecond {
 		t.Errorf("settle: got %q after %s, want a fault after 30 ms", faults, time.Since(began))
 	}
 }
@@ -190,7 +195,8 @@ func TestFilesListsWhatMustNotStay(t *testing.T) {
 	o := options{dir: t.TempDir()}
 	for path, stays := range map[string]bool{
 		"data/chokepoint/runs.db": true, "data/chokepoint/runs/a/report.html": true,
-		"data/chokepoint/runs/a/.chokepoint-1": false, "state/chokepoint/journal/a.jsonl": false, "tmp/x": false,
+		"data/chokepoint/runs/a/.chokepoint-1": false, "state/chokepoint/journal/a.jsonl": false,
+		"tmp/x": false,
 	} {
 		if err := os.MkdirAll(filepath.Dir(o.at(path)), 0o700); err != nil {
 			t.Fatal(err)

@@ -54,8 +54,8 @@ func settle(before inventory, look func() (inventory, error), wait time.Duration
 	}
 }
 
-// process is one of the program under test, told from every other by the file
-// that it runs, and where that cannot be read, by its name and user.
+// process is one of the program under test, told from every other by the file that it runs, and where that
+// cannot be read, by its name and user.
 type process struct {
 	pid  int
 	line string
@@ -93,7 +93,8 @@ func (o options) processes() ([]process, error) {
 			continue
 		}
 		owner, err := os.Stat(dir)
-		if err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == o.uid && o.uid != 0 && strings.HasPrefix(line, "chokepoint ") {
+		if err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == o.uid && o.uid != 0 &&
+			strings.HasPrefix(line, "chokepoint ") {
 			out = append(out, process{pid, line})
 		}
 	}
@@ -112,8 +113,7 @@ func (o options) running() (inventory, error) {
 
 var namespaceKinds = []string{"net", "pid", "mnt", "uts", "user"}
 
-// namespacesOf collects the namespaces that our processes are in and we are
-// not.
+// namespacesOf collects the namespaces that our processes are in and we are not.
 func (o options) namespacesOf(found map[string]bool) error {
 	all, err := o.processes()
 	for _, p := range all {
@@ -141,9 +141,8 @@ func (o options) watchNamespaces(found map[string]bool, over <-chan struct{}) er
 	}
 }
 
-// held lists which of the namespaces some process, open file or mount holds,
-// and forgets the others: once a namespace is gone, its number may be given
-// to one that another program makes.
+// held lists which of the namespaces some process, open file or mount holds, and forgets the others: once a
+// namespace is gone, its number may be given to one that another program makes.
 func held(namespaces map[string]bool) (inventory, error) {
 	where := map[string][]string{}
 	for _, pattern := range []string{"/proc/[0-9]*/ns/*", "/proc/[0-9]*/fd/*"} {
@@ -175,8 +174,8 @@ func held(namespaces map[string]bool) (inventory, error) {
 	return i.sorted(), nil
 }
 
-// outside is what the machine itself shows beside our processes: nothing of
-// it may ever change, since labs live in namespaces of their own.
+// outside is what the machine itself shows beside our processes: nothing of it may ever change, since labs
+// live in namespaces of their own.
 func outside() (inventory, error) {
 	i, err := lookAround()
 	if err != nil {
@@ -192,9 +191,8 @@ func outside() (inventory, error) {
 	return i.sorted(), nil
 }
 
-// lookAround lists what can be changed in the network namespace of this
-// process: by the system's own programs where it has them, and by what
-// needs none.
+// lookAround lists what can be changed in the network namespace of this process: by the system's own
+// programs where it has them, and by what needs none.
 func lookAround() (inventory, error) {
 	var i inventory
 	links, err := net.Interfaces()
@@ -211,14 +209,16 @@ func lookAround() (inventory, error) {
 			i = append(i, "address "+a.String()+" on "+l.Name)
 		}
 	}
-	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/tcp_congestion_control"} {
+	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding",
+		"net/ipv4/tcp_congestion_control"} {
 		if b, err := os.ReadFile("/proc/sys/" + name); err == nil {
 			i = append(i, "sysctl "+name+" = "+strings.TrimSpace(string(b)))
 		}
 	}
-	for _, words := range [][]string{{"nft", "list", "ruleset"}, {"tc", "qdisc", "show"}, {"ip", "route", "show", "table", "all"}, {"ip", "-d", "link", "show"}} {
-		// A program that is missing, or not allowed here, says nothing; what
-		// it could not see this user could not change either.
+	for _, words := range [][]string{{"nft", "list", "ruleset"}, {"tc", "qdisc", "show"},
+		{"ip", "route", "show", "table", "all"}, {"ip", "-d", "link", "show"}} {
+		// A program that is missing, or not allowed here, says nothing; what it could not see this user
+		// could not change either.
 		said, err := exec.Command(words[0], words[1:]...).Output()
 		if err != nil {
 			continue

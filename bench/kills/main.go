@@ -1,14 +1,12 @@
-// Program kills ends chokepoint runs by SIGINT, SIGTERM and SIGKILL at seeded
-// moments that are spread over every stretch of a run, on a lab of the run's
-// own and on one that it was attached to, and checks what each leaves: a run
-// that was asked to stop has put everything back within 3 seconds; after a
-// killed one, lab restore does. Then no process, namespace, link, nftables
-// rule, queue, runtime directory or journal may be left, every finished trial
-// must be readable, none twice and none torn, and resume must be able to
-// finish the run. With -lab vm, where the routers are virtual machines, also the
-// build of their image is struck, and QEMU, the process that runs it, and the
-// lab's first process are killed instead of the run. It prints how often each stretch was hit by which signal,
-// and stops at nothing: all that is wrong is listed at the end.
+// Program kills ends chokepoint runs by SIGINT, SIGTERM and SIGKILL at seeded moments that are spread over
+// every stretch of a run, on a lab of the run's own and on one that it was attached to, and checks what
+// each leaves: a run that was asked to stop has put everything back within 3 seconds; after a killed one,
+// lab restore does. Then no process, namespace, link, nftables rule, queue, runtime directory or journal
+// may be left, every finished trial must be readable, none twice and none torn, and resume must be able to
+// finish the run. With -lab vm, where the routers are virtual machines, also the build of their image is
+// struck, and QEMU, the process that runs it, and the lab's first process are killed instead of the run. It
+// prints how often each stretch was hit by which signal, and stops at nothing: all that is wrong is listed
+// at the end.
 package main
 
 import (
@@ -54,9 +52,11 @@ func run(args []string, out, talk io.Writer) int {
 	flags.IntVar(&o.only, "only", 0, "repeat the kill of this number alone")
 	flags.Uint64Var(&o.seed, "seed", 1, "decides the moments")
 	flags.IntVar(&o.uid, "uid", os.Geteuid(), "user to run as; only root may choose")
-	flags.DurationVar(&o.stop, "stop", 0, "how long a run may take to end once it is asked to (default: 3s, with guests 5s)")
+	flags.DurationVar(&o.stop, "stop", 0,
+		"how long a run may take to end once it is asked to (default: 3s, with guests 5s)")
 	flags.StringVar(&o.lab, "lab", "local", "kind of lab, local or vm")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || o.kills < 1 || o.only < 0 || o.only > o.kills || o.lab != "local" && !o.guests() {
+	if flags.Parse(args) != nil || flags.NArg() > 0 || o.kills < 1 || o.only < 0 || o.only > o.kills ||
+		o.lab != "local" && !o.guests() {
 		flags.Usage()
 		return 2
 	}
@@ -84,9 +84,8 @@ func run(args []string, out, talk io.Writer) int {
 	return s.all(asked)
 }
 
-// plan has two paths, and settings that are changed between trials and must
-// be undone. The seed fixes the order, so that the stretches of one run are
-// found again in the next.
+// plan has two paths, and settings that are changed between trials and must be undone. The seed fixes the
+// order, so that the stretches of one run are found again in the next.
 const plan = `name: kills
 method: {duration: 250ms, warmup: 60ms, cooldown: 40ms, idle: 150ms, runs: 1, seed: 1}
 matrix:
@@ -129,7 +128,8 @@ func prepare(o *options, binary string) error {
 		return copyFile(binary, o.program, 0o755)
 	}
 	if o.guests() {
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", o.at("bin/chokepoint-agent"), "./cmd/chokepoint-agent")
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", o.at("bin/chokepoint-agent"),
+			"./cmd/chokepoint-agent")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // a guest has no C library
 		if said, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build chokepoint-agent: %v\n%s", err, said)

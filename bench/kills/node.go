@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// lookRole makes this program look around in the namespace that it is started
-// in, and print what it sees.
+// lookRole makes this program look around in the namespace that it is started in, and print what it sees.
 const lookRole = "look"
 
 func lookMain(out, talk io.Writer) int {

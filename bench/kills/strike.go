@@ -45,8 +45,10 @@ type told struct {
 func (o options) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, o.program, args...)
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + o.at("home"), "XDG_DATA_HOME=" + o.at("data"), "XDG_STATE_HOME=" + o.at("state"),
-		"XDG_RUNTIME_DIR=" + o.at("run"), "XDG_CONFIG_HOME=" + o.at("config"), "XDG_CACHE_HOME=" + o.at("cache"), "TMPDIR=" + o.at("tmp"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + o.at("home"), "XDG_DATA_HOME=" + o.at("data"),
+		"XDG_STATE_HOME=" + o.at("state"),
+		"XDG_RUNTIME_DIR=" + o.at("run"), "XDG_CONFIG_HOME=" + o.at("config"), "XDG_CACHE_HOME=" +
+			o.at("cache"), "TMPDIR=" + o.at("tmp"),
 	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -65,13 +67,13 @@ func (o options) say(args ...string) (string, error) {
 	cmd.Stderr = &talk
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("chokepoint %s: %v: %s%s", strings.Join(args, " "), err, talk.String(), out)
+		return string(out), fmt.Errorf("chokepoint %s: %v: %s%s", strings.Join(args, " "), err, talk.String(),
+			out)
 	}
 	return string(out), nil
 }
 
-// watcher follows the events of one run, remembers its stretches, and strikes
-// when the moment has come.
+// watcher follows the events of one run, remembers its stretches, and strikes when the moment has come.
 type watcher struct {
 	o      options
 	blow   *blow // nil: only watch
@@ -252,14 +254,15 @@ func (w *watcher) delay(span time.Duration) time.Duration {
 	return time.Duration(w.scale * w.blow.within * float64(span))
 }
 
-// aheadOfAll keeps the goroutine on a thread that other processes do not hold
-// up, where that is allowed, until the returned function is called: on a busy
-// machine a commit is over before an ordinary thread has its turn.
+// aheadOfAll keeps the goroutine on a thread that other processes do not hold up, where that is allowed,
+// until the returned function is called: on a busy machine a commit is over before an ordinary thread has
+// its turn.
 func aheadOfAll() (end func()) {
 	runtime.LockOSThread()
 	was, err := unix.SchedGetAttr(0, 0)
 	if err == nil {
-		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
+			Priority: 1}, 0)
 	}
 	return func() {
 		if err == nil && unix.SchedSetAttr(0, was, 0) != nil {
@@ -275,8 +278,7 @@ func spin(d time.Duration) {
 	}
 }
 
-// awaitWriting returns when the store's write-ahead log changes, or when the
-// trial is reported as stored.
+// awaitWriting returns when the store's write-ahead log changes, or when the trial is reported as stored.
 func (w *watcher) awaitWriting() {
 	log := w.o.at("data/chokepoint/runs.db-wal")
 	look := func() (size, when int64) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// tries is how often a kill that fell outside of its stretch is repeated,
-// each time sooner after the stretch has begun.
+// tries is how often a kill that fell outside of its stretch is repeated, each time sooner after the
+// stretch has begun.
 const tries = 3
 
 // suite is the state of a series of kills.
@@ -28,8 +28,8 @@ type suite struct {
 	resumed int
 }
 
-// newSuite runs the plan once to its end on each kind of lab: to learn how
-// long its stretches are, and because such a run must leave nothing either.
+// newSuite runs the plan once to its end on each kind of lab: to learn how long its stretches are, and
+// because such a run must leave nothing either.
 func newSuite(ctx context.Context, o options, out io.Writer) (*suite, error) {
 	s := &suite{o: o, out: out, seen: map[bool][]stretch{}, hits: map[string]map[string]int{}}
 	var err error
@@ -48,9 +48,9 @@ func newSuite(ctx context.Context, o options, out io.Writer) (*suite, error) {
 	return s, nil
 }
 
-// all strikes every kill of the series and says what came of it. When it is
-// asked to stop, it first sees the present one to its end, so that nothing is
-// left, but does not judge it: the program under test may have been asked too.
+// all strikes every kill of the series and says what came of it. When it is asked to stop, it first sees
+// the present one to its end, so that nothing is left, but does not judge it: the program under test may
+// have been asked too.
 func (s *suite) all(asked context.Context) int {
 	var wrong []string
 	count := 0
@@ -70,7 +70,8 @@ func (s *suite) all(asked context.Context) int {
 		if len(faults) > 0 {
 			verdict = "WRONG: " + strings.Join(faults, "; ")
 		}
-		line := fmt.Sprintf("%3d %-12s %-9s %-8s hit %-12s exit %3d, stopped in %-6s in all %-6s %s", b.number, b.moment, b.name(), b.lab(), hit,
+		line := fmt.Sprintf("%3d %-12s %-9s %-8s hit %-12s exit %3d, stopped in %-6s in all %-6s %s",
+			b.number, b.moment, b.name(), b.lab(), hit,
 			t.code, t.stopped.Round(time.Millisecond), time.Since(began).Round(100*time.Millisecond), verdict)
 		fmt.Fprintln(s.out, line)
 		if len(faults) > 0 {
@@ -93,7 +94,8 @@ func (s *suite) summary(count int, wrong []string) int {
 	for _, m := range append(slices.Clone(s.o.moments()), between, "") {
 		h := s.hits[m]
 		if len(h) > 0 || m != between && m != "" {
-			fmt.Fprintf(s.out, "note: %-12s %5d %9d %5d %5d\n", m, h["INT"], h["INT twice"], h["TERM"], h["KILL"])
+			fmt.Fprintf(s.out, "note: %-12s %5d %9d %5d %5d\n", m, h["INT"], h["INT twice"], h["TERM"],
+				h["KILL"])
 		}
 		if len(h) == 0 && m != between && m != "" && count >= len(s.o.moments()) {
 			failed++
@@ -110,7 +112,8 @@ func (s *suite) summary(count int, wrong []string) int {
 		fmt.Fprintln(s.out, "fail:", line)
 	}
 	if failed > 0 {
-		fmt.Fprintf(s.out, "note: repeat one with -lab %s -n %d -seed %d -uid %d -only NUMBER\n", s.o.lab, s.o.kills, s.o.seed, s.o.uid)
+		fmt.Fprintf(s.out, "note: repeat one with -lab %s -n %d -seed %d -uid %d -only NUMBER\n", s.o.lab,
+			s.o.kills, s.o.seed, s.o.uid)
 	}
 	fmt.Fprintf(s.out, "kills: %d passed, %d failed\n", max(0, count-failed), failed)
 	if failed > 0 {
@@ -154,7 +157,8 @@ type scene struct {
 
 // onLab prepares the scene, plays it, and takes it down.
 func (s *suite) onLab(_ context.Context, attached bool, play func(*scene) []string) []string {
-	c := &scene{suite: s, args: []string{"run", s.o.at("kills.yaml"), "--json"}, namespaces: map[string]bool{}}
+	c := &scene{suite: s, args: []string{"run", s.o.at("kills.yaml"), "--json"},
+		namespaces: map[string]bool{}}
 	if !attached && s.o.guests() {
 		c.args = append(c.args, "--lab", s.o.lab)
 	}
@@ -217,8 +221,8 @@ func (c *scene) up() error {
 	return nil
 }
 
-// settled looks into a new lab until the kernel has finished with it: the
-// link-local addresses come a little later than the links.
+// settled looks into a new lab until the kernel has finished with it: the link-local addresses come a
+// little later than the links.
 func (c *scene) settled() (inventory, error) {
 	was, err := c.o.lookInto(c.lab, c.nodes)
 	for range 20 {
@@ -237,7 +241,10 @@ func (c *scene) settled() (inventory, error) {
 
 func (c *scene) agents() (inventory, error) {
 	i, err := c.o.running()
-	return slices.DeleteFunc(i, func(line string) bool { return !strings.Contains(line, "chokepoint agent") }), err
+	return slices.DeleteFunc(i, func(line string) bool {
+		return !strings.Contains(line,
+			"chokepoint agent")
+	}), err
 }
 
 // strayFiles lists the files that no lab has which is up.
@@ -254,10 +261,16 @@ func (c *scene) left(wait time.Duration) []string {
 	if c.lab == "" {
 		faults = append(faults, settle(nil, func() (inventory, error) { return held(c.namespaces) }, wait)...)
 	} else {
-		faults = append(faults, settle(c.inLab, func() (inventory, error) { return c.o.lookInto(c.lab, c.nodes) }, wait)...)
+		faults = append(faults, settle(c.inLab, func() (inventory, error) {
+			return c.o.lookInto(c.lab,
+				c.nodes)
+		}, wait)...)
 	}
 	if c.w != nil {
-		faults = append(faults, settle(nil, func() (inventory, error) { return cgroupsOf(c.w.told.run, c.lab) }, wait)...)
+		faults = append(faults, settle(nil, func() (inventory, error) {
+			return cgroupsOf(c.w.told.run,
+				c.lab)
+		}, wait)...)
 	}
 	faults = append(faults, settle(c.files, c.strayFiles, 0)...)
 	return append(faults, settle(c.outside, outside, wait)...)
@@ -315,8 +328,10 @@ func (c *scene) strike(ctx context.Context, b blow, scale float64) []string {
 	faults = append(faults, c.left(vanishing)...)
 	doc, bad := c.o.checkStore(c.known, t)
 	faults = append(faults, bad...)
-	if complete := doc.Run.Status == "done"; t.code == 0 && !complete || t.code == 130 && complete && len(t.finished) < t.rows {
-		faults = append(faults, fmt.Sprintf("exit code %d, but the stored status is %q", t.code, doc.Run.Status))
+	if complete := doc.Run.Status == "done"; t.code == 0 && !complete || t.code == 130 && complete &&
+		len(t.finished) < t.rows {
+		faults = append(faults, fmt.Sprintf("exit code %d, but the stored status is %q", t.code,
+			doc.Run.Status))
 	}
 	if doc.Run.ID != "" {
 		c.known = append(c.known, doc.Run.ID)
@@ -335,10 +350,12 @@ func (c *scene) stopped(b blow, t told) []string {
 	c.stops = append(c.stops, t.stopped)
 	var faults []string
 	if t.stopped > c.o.stop {
-		faults = append(faults, fmt.Sprintf("it took %s to end, %s are allowed", t.stopped.Round(time.Millisecond), c.o.stop))
+		faults = append(faults, fmt.Sprintf("it took %s to end, %s are allowed",
+			t.stopped.Round(time.Millisecond), c.o.stop))
 	}
 	twice := b.again > 0 || b.moment == inStopping
-	untouched := t.code == -1 && t.run == ""                           // the signal came before the program could take it
+	// the signal came before the program could take it
+	untouched := t.code == -1 && t.run == ""
 	complete := t.code == 0 && len(t.finished) == t.rows && t.rows > 0 // nothing was left to be stopped
 	dirty := t.code == 5 && twice && strings.Contains(t.talk, "stopped waiting")
 	if t.code != 130 && !untouched && !complete && !dirty {

@@ -19,7 +19,8 @@ func TestReadPing(t *testing.T) {
 	if err != nil || got.sent != 4 || !slices.Equal(got.rtt, []float64{7000, 45000, 1200000}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "4 packets transmitted, 0 received", "80 bytes from x: time=1 ms", "80 bytes from x: time=1.2.3 ms\n1 packets transmitted"} {
+	for _, bad := range []string{"", "4 packets transmitted, 0 received", "80 bytes from x: time=1 ms",
+		"80 bytes from x: time=1.2.3 ms\n1 packets transmitted"} {
 		if got, err := readPing([]byte(bad)); err == nil || got.rtt != nil {
 			t.Errorf("%q: got %+v, %v, want an error alone", bad, got, err)
 		}
@@ -52,7 +53,9 @@ func TestTable(t *testing.T) {
 		}
 	}
 	got := table(o, tools(), all)
-	for _, want := range []string{"| echo | kernel stamps", "| 6 of 12 |", "| p99, echo ÷ irtt | 0.125 × | 0.125 × to 0.125 × (96.9 %) | 6 |", "| p50, echo − ping | +3.00 µs |"} {
+	for _, want := range []string{"| echo | kernel stamps", "| 6 of 12 |",
+		"| p99, echo ÷ irtt | 0.125 × | 0.125 × to 0.125 × (96.9 %) | 6 |",
+		"| p50, echo − ping | +3.00 µs |"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table lacks %q:\n%s", want, got)
 		}

@@ -1,9 +1,7 @@
-// Program latency compares what measures the round trip of an idle path: our
-// two probes, irtt and ping, on client, router and server of a local lab (two
-// veth pairs), each every millisecond with packets of the same length, in
-// interleaved blocks whose order is drawn. ping, whose echo is the kernel's,
-// is the truth for the median. It prints Markdown, and fails if a probe of
-// ours loses its count, not if it is slow.
+// Program latency compares what measures the round trip of an idle path: our two probes, irtt and ping, on
+// client, router and server of a local lab (two veth pairs), each every millisecond with packets of the
+// same length, in interleaved blocks whose order is drawn. ping, whose echo is the kernel's, is the truth
+// for the median. It prints Markdown, and fails if a probe of ours loses its count, not if it is slow.
 package main
 
 import (
@@ -112,7 +110,8 @@ func compare(ctx context.Context, o options, out, talk io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := lab.Local{ID: "latency", Topology: topology, Dir: filepath.Join(dir, "labs"), Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: "latency", Topology: topology, Dir: filepath.Join(dir, "labs"),
+		Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,7 +139,8 @@ func compare(ctx context.Context, o options, out, talk io.Writer) (err error) {
 				return fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
 			}
 			if o.verbose {
-				fmt.Fprintf(talk, "block %d %-5s %5d of %5d, p50 %.2f µs, p99 %.2f µs\n", block+1, list[i].name,
+				fmt.Fprintf(talk, "block %d %-5s %5d of %5d, p50 %.2f µs, p99 %.2f µs\n", block+1,
+					list[i].name,
 					len(r.rtt), r.sent, r.quantile(.5)/1e3, r.quantile(.99)/1e3)
 			}
 			all[list[i].name] = append(all[list[i].name], r)

@@ -15,14 +15,18 @@ func echo(ctx context.Context, b *bench) (measured, error) { return ours(ctx, b,
 
 func icmp(ctx context.Context, b *bench) (measured, error) { return ours(ctx, b, traffic.ICMP{}) }
 
-// ours measures with one of our probes. Every slot must be accounted for, and
-// every probe be stamped by the kernel: anything else is another measurement.
+// ours measures with one of our probes. Every slot must be accounted for, and every probe be stamped by the
+// kernel: anything else is another measurement.
 func ours(ctx context.Context, b *bench, p traffic.Prober) (measured, error) {
-	near := traffic.End{Node: b.near.Name, Agent: b.near.Agent, Addr: b.addr[0], Target: b.addr[0], Offset: b.offset[0]}
-	far := traffic.End{Node: b.far.Name, Agent: b.far.Agent, Addr: b.addr[1], Target: b.addr[1], Offset: b.offset[1]}
+	near := traffic.End{Node: b.near.Name, Agent: b.near.Agent, Addr: b.addr[0], Target: b.addr[0],
+		Offset: b.offset[0]}
+	far := traffic.End{Node: b.far.Name, Agent: b.far.Agent, Addr: b.addr[1], Target: b.addr[1],
+		Offset: b.offset[1]}
 	load := record.Load{
-		Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4, PacketSize: packetSize, Opener: "near", Port: 20900,
-		Duration: time.Duration(b.o.seconds) * time.Second, Interval: interval, Tag: fmt.Sprintf("latency %d", host.Monotonic()),
+		Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4, PacketSize: packetSize, Opener: "near",
+		Port:     20900,
+		Duration: time.Duration(b.o.seconds) * time.Second, Interval: interval, Tag: fmt.Sprintf("latency %d",
+			host.Monotonic()),
 	}
 	l, err := p.Probe(ctx, near, far, load, clock{load})
 	if err != nil {
@@ -39,7 +43,8 @@ func ours(ctx context.Context, b *bench, p traffic.Prober) (measured, error) {
 	case l.Stamps != "kernel":
 		return measured{}, fmt.Errorf("%s stamps (%v), want the kernel's", l.Stamps, l.Details)
 	case len(l.RTT)+int(l.SkippedSlots) != b.o.count():
-		return measured{}, fmt.Errorf("%d probes and %d slots skipped, want %d together", len(l.RTT), l.SkippedSlots, b.o.count())
+		return measured{}, fmt.Errorf("%d probes and %d slots skipped, want %d together", len(l.RTT),
+			l.SkippedSlots, b.o.count())
 	case len(r.rtt) == 0:
 		return measured{}, fmt.Errorf("no probe of %d was answered", r.sent)
 	}

@@ -44,16 +44,17 @@ func command(ctx context.Context, n *lab.Node, args ...string) ([]byte, error) {
 			continue
 		}
 		if *part.Exit != 0 {
-			return nil, fmt.Errorf("%s on %s: exit code %d: %s", args[0], n.Name, *part.Exit, strings.TrimSpace(errs.String()))
+			return nil, fmt.Errorf("%s on %s: exit code %d: %s", args[0], n.Name, *part.Exit,
+				strings.TrimSpace(errs.String()))
 		}
 		return out.Bytes(), nil
 	}
 }
 
-// serveIRTT starts irtt's server on the far node. It lives as long as the
-// session.
+// serveIRTT starts irtt's server on the far node. It lives as long as the session.
 func serveIRTT(ctx context.Context, b *bench) (host.Session, error) {
-	s, err := b.far.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: []string{"irtt", "server", "-i", "0", "-b", b.addr[1].String() + ":2112"}})
+	s, err := b.far.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: []string{"irtt", "server", "-i", "0",
+		"-b", b.addr[1].String() + ":2112"}})
 	if err != nil {
 		return nil, fmt.Errorf("start irtt's server: %w", err)
 	}
@@ -72,7 +73,8 @@ type irttResult struct {
 }
 
 func irtt(ctx context.Context, b *bench) (measured, error) {
-	out, err := command(ctx, b.near, "irtt", "client", "-Q", "-i", interval.String(), "-d", fmt.Sprintf("%ds", b.o.seconds),
+	out, err := command(ctx, b.near, "irtt", "client", "-Q", "-i", interval.String(), "-d",
+		fmt.Sprintf("%ds", b.o.seconds),
 		"-l", strconv.Itoa(packetSize-headers), "-o", "-", b.addr[1].String()+":2112")
 	if err != nil {
 		return measured{}, err
@@ -99,7 +101,8 @@ func readIRTT(out []byte) (measured, error) {
 }
 
 func ping(ctx context.Context, b *bench) (measured, error) {
-	out, err := command(ctx, b.near, "ping", "-n", "-i", fmt.Sprintf("%.3f", interval.Seconds()), "-c", strconv.Itoa(b.o.count()),
+	out, err := command(ctx, b.near, "ping", "-n", "-i", fmt.Sprintf("%.3f", interval.Seconds()), "-c",
+		strconv.Itoa(b.o.count()),
 		"-s", strconv.Itoa(packetSize-headers), "-W", "1", b.addr[1].String())
 	if err != nil {
 		return measured{}, err

@@ -66,13 +66,15 @@ var claims = []claim{
 	{"p50, icmp − ping", "icmp", "ping", .50, minus, "%+.2f µs", 1e3},
 }
 
-// table is the result in Markdown: each tool by itself, then the ratios of the
-// blocks with their intervals.
+// table is the result in Markdown: each tool by itself, then the ratios of the blocks with their intervals.
 func table(o options, list []tool, all map[string][]measured) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved blocks of %d s, order drawn with seed %d. Medians of the blocks. Load average of the machine before: %s.\n\n",
+	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved "+
+		"blocks of %d s, order drawn with seed %d. Medians of the blocks. Load average of the machine "+
+		"before: %s.\n\n",
 		packetSize, interval, o.blocks, o.seconds, o.seed, o.load)
-	b.WriteString("| tool | what a round trip is | answered | p50 µs | p99 µs | p99.9 of all µs |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| tool | what a round trip is | answered | p50 µs | p99 µs | p99.9 of all µs " +
+		"|\n|---|---|---|---|---|---|\n")
 	for _, t := range list {
 		var pool measured
 		for _, r := range all[t.name] {
@@ -83,7 +85,8 @@ func table(o options, list []tool, all map[string][]measured) string {
 		if analysis.Carries(len(pool.rtt), .999) {
 			tail = fmt.Sprintf("%.1f", pool.quantile(.999)/1e3)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d of %d | %.2f | %.2f | %s |\n", t.name, t.what, len(pool.rtt), pool.sent,
+		fmt.Fprintf(&b, "| %s | %s | %d of %d | %.2f | %.2f | %s |\n", t.name, t.what, len(pool.rtt),
+			pool.sent,
 			analysis.Median(of(all[t.name], .5))/1e3, analysis.Median(of(all[t.name], .99))/1e3, tail)
 	}
 	b.WriteString("\n| measure | median | interval | n |\n|---|---|---|---|\n")

@@ -21,7 +21,8 @@ func TestRatioAndItsInterval(t *testing.T) {
 }
 
 func TestQuantile(t *testing.T) {
-	ways := []record.OneWay{{Counts: []record.DelayCounts{{FromNs: 3200, Packets: 50}, {FromNs: 6400, Packets: 49}, {FromNs: 64000, Packets: 1}}}}
+	ways := []record.OneWay{{Counts: []record.DelayCounts{{FromNs: 3200, Packets: 50},
+		{FromNs: 6400, Packets: 49}, {FromNs: 64000, Packets: 1}}}}
 	for q, want := range map[float64]float64{0.5: 3300, 0.51: 6600, 0.99: 6600, 1: 66000} {
 		if got := quantile(ways, q); got != want {
 			t.Errorf("quantile %v: got %v, want %v", q, got, want)

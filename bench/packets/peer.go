@@ -50,20 +50,22 @@ func ends(ctx context.Context, l *lab.Lab, ip int) (near, far traffic.End, err e
 	return e[0], e[1], nil
 }
 
-// peer runs xdp-trafficgen from client to server, where xdp-bench drops what
-// arrives, and returns frames per second by the server's device.
+// peer runs xdp-trafficgen from client to server, where xdp-bench drops what arrives, and returns frames
+// per second by the server's device.
 func (b *bench) peer(ctx context.Context, l *lab.Lab) (pps float64, err error) {
 	// Both undo what they did only if they are asked to end.
 	limit := func(spare time.Duration) []string {
 		return []string{"timeout", "-s", "INT", fmt.Sprintf("%.1f", (b.length + spare).Seconds())}
 	}
-	sink, err := start(ctx, l, "server", append(limit(6*time.Second), b.sink, "drop", "lan", "-p", "no-touch", "-m", "native", "-i", "60")...)
+	sink, err := start(ctx, l, "server", append(limit(6*time.Second), b.sink, "drop", "lan", "-p", "no-touch",
+		"-m", "native", "-i", "60")...)
 	if err != nil {
 		return 0, err
 	}
 	defer end(sink)
 	time.Sleep(500 * time.Millisecond)
-	generator, err := start(ctx, l, "client", append(limit(4*time.Second), b.generator, "udp", "lan", "-t", "1", "-I", "60")...)
+	generator, err := start(ctx, l, "client", append(limit(4*time.Second), b.generator, "udp", "lan", "-t",
+		"1", "-I", "60")...)
 	if err != nil {
 		return 0, err
 	}

@@ -9,8 +9,7 @@ import (
 
 const minPairs = 6 // below it, an order-statistic interval of 95 % does not exist
 
-// interval is a median; low and high are the order statistics that hold the
-// true median with at least 95 %.
+// interval is a median; low and high are the order statistics that hold the true median with at least 95 %.
 type interval struct{ median, low, high float64 }
 
 // ratioOf is that of the pairs' ratios.
@@ -28,8 +27,8 @@ func intervalOf(values []float64) interval {
 	return interval{median(v), v[k], v[len(v)-1-k]}
 }
 
-// rank is the largest k such that the k-th smallest (from 0) and k-th largest
-// of n values hold the median with at least 95 %: the sign test's interval.
+// rank is the largest k such that the k-th smallest (from 0) and k-th largest of n values hold the median
+// with at least 95 %: the sign test's interval.
 func rank(n int) int {
 	tail, term := 0.0, math.Pow(0.5, float64(n))
 	k := 0
@@ -46,8 +45,8 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// quantile of all directions' delays, in ns: the upper edge of the bucket that
-// holds it; NaN if there are none.
+// quantile of all directions' delays, in ns: the upper edge of the bucket that holds it; NaN if there are
+// none.
 func quantile(ways []record.OneWay, q float64) float64 {
 	for _, way := range ways {
 		total := int64(0)

@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// browser is a headless Chromium, spoken to over a pipe by the DevTools
-// protocol: messages are JSON and end with a zero byte. Only that way can a
-// page be as narrow as a telephone, dark, and watched for requests.
+// browser is a headless Chromium, spoken to over a pipe by the DevTools protocol: messages are JSON and end
+// with a zero byte. Only that way can a page be as narrow as a telephone, dark, and watched for requests.
 type browser struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -82,7 +81,8 @@ func (b *browser) attach() error {
 		return err
 	}
 	var session struct{ SessionID string }
-	err := b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	err := b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true},
+		&session)
 	if err != nil {
 		return err
 	}
@@ -204,6 +204,7 @@ func (b *browser) evaluate(expression string, out any) error {
 // screenshot is the whole page as PNG.
 func (b *browser) screenshot() ([]byte, error) {
 	var r struct{ Data []byte }
-	err := b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &r)
+	err := b.call("Page.captureScreenshot", map[string]any{"format": "png",
+		"captureBeyondViewport": true}, &r)
 	return r.Data, err
 }

@@ -14,15 +14,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// TestPlantedFaults gives a real browser a real report, which must pass, and
-// the same report with one fault each, which must not.
+// TestPlantedFaults gives a real browser a real report, which must pass, and the same report with one fault
+// each, which must not.
 func TestPlantedFaults(t *testing.T) {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("skip: chromium is not installed")
 	}
 	f := record.Factors{"tunnel": "none", "streams": "1"}
-	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "r1", Plan: "quick", Status: record.RunDone},
+	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "r1", Plan: "quick",
+		Status: record.RunDone},
 		Cells: []analysis.Cell{{Factors: f, Label: "no tunnel, 1 stream", Grade: analysis.GradeValid, Runs: 3,
 			Metrics: map[string]analysis.Value{"goodput_bps": {Median: 5.812e9, Low: 5.5e9, High: 6.1e9, N: 3,
 				Values: []float64{5.5e9, 5.812e9, 6.1e9}, Interval: analysis.IntervalRange}}}}}
@@ -51,8 +52,10 @@ func TestPlantedFaults(t *testing.T) {
 		bad = next
 	}
 	faults := open(t, program, bad, document)
-	for _, want := range []string{`390-light: tunnel=none|goodput_bps`, `reads "5.82 Gbit/s"`, "390-dark: the ground is not dark",
-		"390-light: the page is 2", "px wide in a window of 390", "1280-dark: sticks out: P.", "the page fetched file://"} {
+	for _, want := range []string{`390-light: tunnel=none|goodput_bps`, `reads "5.82 Gbit/s"`,
+		"390-dark: the ground is not dark",
+		"390-light: the page is 2", "px wide in a window of 390", "1280-dark: sticks out: P.",
+		"the page fetched file://"} {
 		want = strings.Replace(want, "tunnel=none|", f.Key()+"|", 1)
 		if faults == nil || !strings.Contains(faults.Error(), want) {
 			t.Errorf("faults %v, want %q among them", faults, want)
@@ -68,7 +71,8 @@ func open(t *testing.T, program, page string, document []byte) error {
 	write(t, filepath.Join(dir, "r.json"), string(document))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	faults := run(ctx, program, filepath.Join(dir, "r.html"), filepath.Join(dir, "shots"), filepath.Join(dir, "r.json"))
+	faults := run(ctx, program, filepath.Join(dir, "r.html"), filepath.Join(dir, "shots"),
+		filepath.Join(dir, "r.json"))
 	shots, err := filepath.Glob(filepath.Join(dir, "shots", "*.png"))
 	if err != nil || len(shots) != 4 {
 		t.Errorf("%d pictures, %v, want 4", len(shots), err)

@@ -25,8 +25,7 @@ type shown struct {
 	Cell, Metric, Stat, Value, Text string
 }
 
-// probe runs in the page. Boxes that scroll by themselves may hold what is
-// wider than the window.
+// probe runs in the page. Boxes that scroll by themselves may hold what is wider than the window.
 const probe = `(() => {
   const over = [];
   for (const e of document.querySelectorAll("body *")) {
@@ -94,8 +93,8 @@ func readNumbers(path string) (map[string]float64, error) {
 	return out, nil
 }
 
-// compare checks each number of the page against the document, in its exact
-// form and as a reader sees it, and that no median is missing.
+// compare checks each number of the page against the document, in its exact form and as a reader sees it,
+// and that no median is missing.
 func compare(page []shown, want map[string]float64) (faults []string) {
 	seen := map[string]bool{}
 	for _, n := range page {
@@ -103,11 +102,13 @@ func compare(page []shown, want map[string]float64) (faults []string) {
 		seen[key] = true
 		value, ok := want[key]
 		if !ok {
-			faults = append(faults, fmt.Sprintf("the page shows %s = %q, which is not in the document", key, n.Text))
+			faults = append(faults, fmt.Sprintf("the page shows %s = %q, which is not in the document", key,
+				n.Text))
 			continue
 		}
 		if exact, err := strconv.ParseFloat(n.Value, 64); err != nil || exact != value {
-			faults = append(faults, fmt.Sprintf("%s is %s in the page and %v in the document", key, n.Value, value))
+			faults = append(faults, fmt.Sprintf("%s is %s in the page and %v in the document", key, n.Value,
+				value))
 		}
 		read, half, err := parseShown(n.Metric, n.Text)
 		if err != nil || math.Abs(read-value) > half*(1+1e-9) {
@@ -123,8 +124,8 @@ func compare(page []shown, want map[string]float64) (faults []string) {
 	return faults
 }
 
-// parseShown reads "5.81 Gbit/s" as a person would: the value in the metric's
-// base unit, and half a unit of its last digit.
+// parseShown reads "5.81 Gbit/s" as a person would: the value in the metric's base unit, and half a unit of
+// its last digit.
 func parseShown(metric, text string) (value, half float64, err error) {
 	number, unit, _ := strings.Cut(strings.TrimSpace(text), " ")
 	v, err := strconv.ParseFloat(number, 64)
@@ -135,7 +136,8 @@ func parseShown(metric, text string) (value, half float64, err error) {
 	if i := strings.IndexByte(number, '.'); i >= 0 {
 		digits = len(number) - i - 1
 	}
-	scale, ok := map[string]float64{"": 1, "%": 0.01, "ns": 1, "µs": 1e3, "ms": 1e6, "s": 1, "W": 1, "°C": 1}[unit]
+	scale, ok := map[string]float64{"": 1, "%": 0.01, "ns": 1, "µs": 1e3, "ms": 1e6, "s": 1, "W": 1,
+		"°C": 1}[unit]
 	if unit == "s" && strings.HasSuffix(metric, "_ns") {
 		scale = 1e9
 	}

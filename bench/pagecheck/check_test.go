@@ -14,7 +14,8 @@ func TestParseShown(t *testing.T) {
 		{"goodput_bps", "5.81 Gbit/s", 5.81e9, 5e6}, {"goodput_bps", "310 Mbit/s", 310e6, 5e5},
 		{"packet_rate_pps", "240 kpps", 240e3, 500}, {"rtt_idle_p50_ns", "9.10 µs", 9100, 5},
 		{"rtt_idle_p50_ns", "1.20 s", 1.2e9, 5e6}, {"engine_cpu_s", "1.20 s", 1.2, .005},
-		{"loss_ratio", "1.25 %", .0125, .00005}, {"retransmits", "187", 187, .5}, {"host_power_w", "31.0 W", 31, .05},
+		{"loss_ratio", "1.25 %", .0125, .00005}, {"retransmits", "187", 187, .5}, {"host_power_w", "31.0 W",
+			31, .05},
 	} {
 		value, half, err := parseShown(c.metric, c.text)
 		if err != nil || math.Abs(value-c.value) > 1e-9*c.value || math.Abs(half-c.half) > 1e-9*c.half {
@@ -63,7 +64,8 @@ func TestFits(t *testing.T) {
 		t.Errorf("faults of a good page: %v", got)
 	}
 	for name, bad := range map[string]layout{
-		"wide": {Inner: 390, Scroll: 412}, "window": {Inner: 500, Scroll: 390}, "dark": {Inner: 390, Scroll: 390, Dark: true},
+		"wide": {Inner: 390, Scroll: 412}, "window": {Inner: 500, Scroll: 390},
+		"dark":    {Inner: 390, Scroll: 390, Dark: true},
 		"element": {Inner: 390, Scroll: 390, Over: []string{"TABLE to 400"}}} {
 		if len(bad.fits(390, "light")) != 1 {
 			t.Errorf("%s: faults %v, want one", name, bad.fits(390, "light"))

@@ -1,8 +1,7 @@
-// Command pagecheck looks at a report the way its readers do: it opens the
-// page in headless Chromium at the width of a telephone and of a desk, light
-// and dark, keeps a picture of each, and demands that nothing overflows, that
-// nothing is fetched, and that every number shown equals the document. It
-// ends with 1 on any difference.
+// Command pagecheck looks at a report the way its readers do: it opens the page in headless Chromium at the
+// width of a telephone and of a desk, light and dark, keeps a picture of each, and demands that nothing
+// overflows, that nothing is fetched, and that every number shown equals the document. It ends with 1 on
+// any difference.
 package main
 
 import (
@@ -80,7 +79,8 @@ func run(ctx context.Context, program, page, dir, document string) (err error) {
 }
 
 // look opens the page once, keeps its picture and returns what is wrong.
-func look(b *browser, address, dir string, width int, theme string, want map[string]float64) ([]error, error) {
+func look(b *browser, address, dir string, width int, theme string, want map[string]float64) ([]error,
+	error) {
 	if err := b.show(address, width, theme); err != nil {
 		return nil, err
 	}

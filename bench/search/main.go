@@ -1,10 +1,8 @@
-// Program search compares the search for the no-loss rate (RFC 9971) with the
-// binary search that RFC 2544 is taken to mean, of 60-second trials, on
-// simulated devices: how long each takes in simulated seconds, and how far
-// results of the same device lie apart. Both searches of a seed meet the same
-// device with the same width. It fails if the median ratio of times is below
-// 10 anywhere, or the spread above 0.3 % on a device without loss bursts of
-// which the capacity varies by 0.3 % or less.
+// Program search compares the search for the no-loss rate (RFC 9971) with the binary search that RFC 2544
+// is taken to mean, of 60-second trials, on simulated devices: how long each takes in simulated seconds,
+// and how far results of the same device lie apart. Both searches of a seed meet the same device with the
+// same width. It fails if the median ratio of times is below 10 anywhere, or the spread above 0.3 % on a
+// device without loss bursts of which the capacity varies by 0.3 % or less.
 package main
 
 import (
@@ -38,7 +36,8 @@ var devices = [...]struct {
 }{
 	{"deterministic", method.Device{Capacity: capacity}},
 	{"0.3 % jitter", method.Device{Capacity: capacity, Jitter: 0.003}},
-	{"1 % jitter, 0.1 % loss in 5 % of seconds", method.Device{Capacity: capacity, Jitter: 0.01, Bursts: 0.05, Burst: 0.001}},
+	{"1 % jitter, 0.1 % loss in 5 % of seconds", method.Device{Capacity: capacity, Jitter: 0.01, Bursts: 0.05,
+		Burst: 0.001}},
 	{"0.01 % loss in 2 % of seconds", method.Device{Capacity: capacity, Bursts: 0.02, Burst: 1e-4}},
 }
 
@@ -59,8 +58,10 @@ func run(args []string, out io.Writer) error {
 	if *seeds < 6 {
 		return fmt.Errorf("an interval of 95 %% needs 6 seeds, got %d", *seeds)
 	}
-	fmt.Fprintf(out, "%d seeds, %s between trials; times are simulated. Ratio: binary search for each goal ÷ the search for all.\n\n", *seeds, *pause)
-	fmt.Fprintln(out, "| device | preset | trials | seconds (most) | rate, Mpps (spread) | binary: seconds | rate (spread) | ratio, 95 % interval |")
+	fmt.Fprintf(out, "%d seeds, %s between trials; times are simulated. Ratio: binary search for each goal "+
+		"÷ the search for all.\n\n", *seeds, *pause)
+	fmt.Fprintln(out, "| device | preset | trials | seconds (most) | rate, Mpps (spread) | binary: seconds "+
+		"| rate (spread) | ratio, 95 % interval |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|")
 	var failed []string
 	for _, d := range devices {
@@ -71,9 +72,11 @@ func run(args []string, out io.Writer) error {
 				return err
 			}
 			ratio := analysis.Summarise(m.ratios)
-			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name, name,
+			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name,
+				name,
 				analysis.Median(m.trials), analysis.Median(m.seconds), most(m.seconds), rateWords(m.rates),
-				analysis.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median, ratio.Low, ratio.High)
+				analysis.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median, ratio.Low,
+				ratio.High)
 			if ratio.Median < leastRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
@@ -88,8 +91,8 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// measured are the figures of one device and preset, one per seed; rates are
-// those of the preset's first goal.
+// measured are the figures of one device and preset, one per seed; rates are those of the preset's first
+// goal.
 type measured struct {
 	trials, seconds, rates             []float64
 	binarySeconds, binaryRates, ratios []float64
@@ -124,8 +127,8 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 	return m, nil
 }
 
-// binary is the binary search: one trial of 60 s at the middle of the
-// interval, which becomes a bound, until the interval is narrow enough.
+// binary is the binary search: one trial of 60 s at the middle of the interval, which becomes a bound,
+// until the interval is narrow enough.
 func binary(d method.Device, g method.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
 	low, high := 0.0, float64(greatest)
 	for high-low > g.Width*high && high > least {

@@ -32,8 +32,7 @@ func (p *place) look(where string, data []byte) {
 	}
 }
 
-// try runs the planted program to its end, looks at everything it shows
-// meanwhile, and returns its output.
+// try runs the planted program to its end, looks at everything it shows meanwhile, and returns its output.
 func (p *place) try(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -44,8 +43,7 @@ func (p *place) try(ctx context.Context, args ...string) (string, error) {
 	return said, nil
 }
 
-// kill ends the planted program by SIGKILL in the middle of a run: some time
-// after the nodes have a tunnel.
+// kill ends the planted program by SIGKILL in the middle of a run: some time after the nodes have a tunnel.
 func (p *place) kill(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -59,7 +57,8 @@ func (p *place) kill(ctx context.Context, args ...string) error {
 	defer func() { p.meanwhile = nil }()
 	_, err := p.watch(ctx, args)
 	if !armed || ctx.Err() == nil {
-		return fmt.Errorf("chokepoint %s: it ended before it could be killed: %v", strings.Join(args, " "), err)
+		return fmt.Errorf("chokepoint %s: it ended before it could be killed: %v", strings.Join(args, " "),
+			err)
 	}
 	p.searchFiles()
 	return nil
@@ -84,7 +83,8 @@ func (p *place) watch(ctx context.Context, args []string) (string, error) {
 	cmd := exec.CommandContext(ctx, p.program, args...)
 	cmd.Dir = p.dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + p.at("home"), "XDG_DATA_HOME=" + p.at("data"), "XDG_STATE_HOME=" + p.at("state"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + p.at("home"), "XDG_DATA_HOME=" + p.at("data"),
+		"XDG_STATE_HOME=" + p.at("state"),
 		"XDG_RUNTIME_DIR=" + p.at("run"), "XDG_CONFIG_HOME=" + p.at("config"), "TMPDIR=" + p.at("tmp"),
 	}
 	var out, talk bytes.Buffer
@@ -114,9 +114,8 @@ func (p *place) watch(ctx context.Context, args []string) (string, error) {
 	}
 }
 
-// lookAtProcesses reads the arguments and environments of all processes of
-// the planted program and of openvpn, which it starts; and, until the mark was
-// found once, the memory of its own.
+// lookAtProcesses reads the arguments and environments of all processes of the planted program and of
+// openvpn, which it starts; and, until the mark was found once, the memory of its own.
 func (p *place) lookAtProcesses() {
 	procs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed
 	for _, proc := range procs {
@@ -137,8 +136,8 @@ func (p *place) lookAtProcesses() {
 	}
 }
 
-// memoryHas searches the anonymous, writable memory of a process. The mark
-// itself also stands in the program's text, which is not writable.
+// memoryHas searches the anonymous, writable memory of a process. The mark itself also stands in the
+// program's text, which is not writable.
 func memoryHas(proc string, what []byte) bool {
 	maps, err := os.ReadFile(proc + "/maps")
 	if err != nil {
@@ -168,8 +167,7 @@ func memoryHas(proc string, what []byte) bool {
 	return false
 }
 
-// searchFiles looks into every file under the program's folders, at this
-// moment.
+// searchFiles looks into every file under the program's folders, at this moment.
 func (p *place) searchFiles() {
 	for _, d := range []string{"home", "data", "state", "run", "tmp", "config", "report.html"} {
 		_ = filepath.WalkDir(p.at(d), func(path string, e fs.DirEntry, err error) error {

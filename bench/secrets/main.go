@@ -1,12 +1,9 @@
-// Program secrets builds chokepoint with a random generator whose 32-byte
-// draws, which is what keys are made of, begin with a known text; runs
-// tunnels with it; and looks for that text, in every coding it might be
-// written in, in all that the run prints, passes on a command line or in an
-// environment, keeps in a file at any moment, or stores. That the text is found
-// in the memory of the nodes' processes proves that the planted keys were in
-// use. What it cannot see: a key in another coding than those it knows, and
-// one that leaves only on a path that these runs do not take. Needs to be
-// root, to read the memory of others.
+// Program secrets builds chokepoint with a random generator whose 32-byte draws, which is what keys are
+// made of, begin with a known text; runs tunnels with it; and looks for that text, in every coding it might
+// be written in, in all that the run prints, passes on a command line or in an environment, keeps in a file
+// at any moment, or stores. That the text is found in the memory of the nodes' processes proves that the
+// planted keys were in use. What it cannot see: a key in another coding than those it knows, and one that
+// leaves only on a path that these runs do not take. Needs to be root, to read the memory of others.
 package main
 
 import (
@@ -45,10 +42,9 @@ func run(args []string, out, talk io.Writer) int {
 	return 0
 }
 
-// plan lays every kind of tunnel that can be had here, with and without load
-// from outside, and settings for the journal; it is short, since keys are made
-// at set-up. The userspace tunnel keeps its keys where they can be found,
-// and OpenVPN is given a private key by us.
+// plan lays every kind of tunnel that can be had here, with and without load from outside, and settings for
+// the journal; it is short, since keys are made at set-up. The userspace tunnel keeps its keys where they
+// can be found, and OpenVPN is given a private key by us.
 const plan = `name: secrets
 method: {duration: 500ms, warmup: 100ms, cooldown: 0, idle: 200ms, runs: 1}
 matrix:
@@ -93,14 +89,16 @@ func hunt(ctx context.Context, source string, out io.Writer) ([]string, error) {
 	}
 	p.searchFiles()
 	if !p.inMemory {
-		return p.found, errors.New("the planted text was in no process's memory: the keys were others, and this proves nothing")
+		return p.found, errors.New("the planted text was in no process's memory: the keys were others, and " +
+			"this proves nothing")
 	}
-	fmt.Fprintf(out, "note: planted keys were in use, and in none of %d places searched but memory: %t\n", p.looked, len(p.found) == 0)
+	fmt.Fprintf(out, "note: planted keys were in use, and in none of %d places searched but memory: %t\n",
+		p.looked, len(p.found) == 0)
 	return p.found, nil
 }
 
-// takeEveryPath runs what lays tunnels, on a lab of its own, on one that was
-// there before, and until it is killed, and then all that shows what was kept.
+// takeEveryPath runs what lays tunnels, on a lab of its own, on one that was there before, and until it is
+// killed, and then all that shows what was kept.
 func (p *place) takeEveryPath(ctx context.Context, planFile string) error {
 	if _, err := p.try(ctx, "run", planFile, "--json", "--report", p.at("report.html")); err != nil {
 		return err
@@ -122,7 +120,8 @@ func (p *place) takeEveryPath(ctx context.Context, planFile string) error {
 	}
 	for _, args := range [][]string{
 		{"lab", "restore", "--json"}, {"show", "latest"}, {"show", "--json", "latest"}, {"list", "--json"},
-		{"report", "latest", "--format", "md"}, {"report", "latest", "--format", "csv"}, {"report", "latest", "--format", "json"},
+		{"report", "latest", "--format", "md"}, {"report", "latest", "--format", "csv"},
+		{"report", "latest", "--format", "json"},
 		{"doctor"},
 	} {
 		if _, err := p.try(ctx, args...); err != nil {
@@ -132,8 +131,8 @@ func (p *place) takeEveryPath(ctx context.Context, planFile string) error {
 	return nil
 }
 
-// build makes the program with the planted generator. The overlay replaces
-// one file of the standard library in this build alone.
+// build makes the program with the planted generator. The overlay replaces one file of the standard library
+// in this build alone.
 func build(ctx context.Context, source, program string) error {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
@@ -153,10 +152,12 @@ func build(ctx context.Context, source, program string) error {
 	if err := os.WriteFile(changed, []byte(planted), 0o600); err != nil {
 		return err
 	}
-	if err := os.WriteFile(overlay, fmt.Appendf(nil, "{%q: {%q: %q}}", "Replace", original, changed), 0o600); err != nil {
+	if err := os.WriteFile(overlay, fmt.Appendf(nil, "{%q: {%q: %q}}", "Replace", original, changed),
+		0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./cmd/chokepoint")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program,
+		"./cmd/chokepoint")
 	cmd.Dir = source
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the planted program: %v\n%s", err, said)
@@ -164,12 +165,12 @@ func build(ctx context.Context, source, program string) error {
 	return nil
 }
 
-// plant changes the source of the generator so that every draw of 32 bytes
-// begins with the mark.
+// plant changes the source of the generator so that every draw of 32 bytes begins with the mark.
 func plant(source string) (string, error) {
 	const draw = "\t\tsysrand.Read(b)\n"
 	if strings.Count(source, draw) != 1 {
 		return "", errors.New("this Go release draws its random bytes elsewhere")
 	}
-	return strings.Replace(source, draw, draw+"\t\tif len(b) == 32 {\n\t\t\tcopy(b, \""+mark+"\")\n\t\t}\n", 1), nil
+	return strings.Replace(source, draw, draw+"\t\tif len(b) == 32 {\n\t\t\tcopy(b, \""+mark+"\")\n\t\t}\n",
+		1), nil
 }

@@ -29,12 +29,15 @@ func TestSearchFindsAPlantedKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]string{
-		"raw": "x" + string(key) + "y", "hex": "private_key=" + hex.EncodeToString(key) + "\n", "HEX": fmt.Sprintf("%X", key),
-		"base64": base64.StdEncoding.EncodeToString(key), "url": base64.URLEncoding.EncodeToString(key), "json": string(message),
+		"raw": "x" + string(key) + "y", "hex": "private_key=" + hex.EncodeToString(key) + "\n",
+		"HEX":    fmt.Sprintf("%X", key),
+		"base64": base64.StdEncoding.EncodeToString(key), "url": base64.URLEncoding.EncodeToString(key),
+		"json":                 string(message),
 		"base64 of a frame, 1": base64.StdEncoding.EncodeToString(append([]byte{1}, key...)),
 		"base64 of a frame, 2": base64.StdEncoding.EncodeToString(append([]byte{1, 200}, key...)),
 		"base64 of a frame, 3": base64.StdEncoding.EncodeToString(append([]byte{255, 255, 255}, key...)),
-		"%v":                   fmt.Sprintf("%v", key), "%#v": fmt.Sprintf("%#v", key), "%q": fmt.Sprintf("%q", key),
+		"%v":                   fmt.Sprintf("%v", key), "%#v": fmt.Sprintf("%#v", key),
+		"%q": fmt.Sprintf("%q", key),
 	}
 	for _, before := range []int{35, 36, 37} {
 		block := &pem.Block{Type: "PRIVATE KEY", Bytes: append(make([]byte, before), key...)}
@@ -46,7 +49,8 @@ func TestSearchFindsAPlantedKey(t *testing.T) {
 		}
 	}
 	rand.Read(key)
-	for name, text := range map[string]string{"another key": base64.StdEncoding.EncodeToString(key), "redacted": "[secret]"} {
+	for name, text := range map[string]string{"another key": base64.StdEncoding.EncodeToString(key),
+		"redacted": "[secret]"} {
 		if got := search([]byte(text)); len(got) != 0 {
 			t.Errorf("%s: got %v, want nothing", name, got)
 		}
@@ -62,7 +66,8 @@ func TestSearchFilesFindsALeak(t *testing.T) {
 		t.Fatalf("found: got %v in empty folders, want nothing", p.found)
 	}
 	leak := filepath.Join(p.at("state/chokepoint"), "journal")
-	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))), 0o600); err != nil {
+	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.searchFiles()
@@ -79,8 +84,10 @@ func TestLookAtProcessesFindsALeak(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{"argument", []string{base64.StdEncoding.EncodeToString([]byte(mark + "0123456789abcdef"))}, nil, "in the cmdline"},
-		{"environment", nil, []string{"PSK=" + hex.EncodeToString([]byte(mark+"0123456789abcdef"))}, "in the environ"},
+		{"argument", []string{base64.StdEncoding.EncodeToString([]byte(mark + "0123456789abcdef"))}, nil,
+			"in the cmdline"},
+		{"environment", nil, []string{"PSK=" + hex.EncodeToString([]byte(mark+"0123456789abcdef"))},
+			"in the environ"},
 		{"neither", nil, nil, ""},
 	}
 	for _, tt := range tests {
@@ -121,9 +128,12 @@ func TestSearchStoreFindsALeak(t *testing.T) {
 		want  string
 	}{
 		{"clean", record.Run{}, record.Trial{}, ""},
-		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{}, "in the store"},
-		{"failure", record.Run{}, record.Trial{Failure: &record.Failure{Phase: "set-up", Error: "peer " + text}}, "in the store"},
-		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}}, "in stored raw output"},
+		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{},
+			"in the store"},
+		{"failure", record.Run{}, record.Trial{Failure: &record.Failure{Phase: "set-up", Error: "peer " +
+			text}}, "in the store"},
+		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}},
+			"in stored raw output"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

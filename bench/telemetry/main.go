@@ -1,9 +1,7 @@
-// Program telemetry compares what watching a machine costs: our five fast
-// sources at 10 and at 100 Hz, as an agent reads them, and mpstat once a
-// second, in interleaved blocks whose order is drawn. The cost is the CPU time
-// of the whole process, by the kernel's own clock of it, after it has started.
-// It prints Markdown, and fails if a source of ours was read too seldom, not
-// if it was dear.
+// Program telemetry compares what watching a machine costs: our five fast sources at 10 and at 100 Hz, as
+// an agent reads them, and mpstat once a second, in interleaved blocks whose order is drawn. The cost is
+// the CPU time of the whole process, by the kernel's own clock of it, after it has started. It prints
+// Markdown, and fails if a source of ours was read too seldom, not if it was dear.
 package main
 
 import (
@@ -147,8 +145,8 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 	return float64(after-before) / float64(over), nil
 }
 
-// processTime is the CPU time of all threads of a process, in nanoseconds, by
-// the clock that the kernel makes for each (see clock_getcpuclockid(3)).
+// processTime is the CPU time of all threads of a process, in nanoseconds, by the clock that the kernel
+// makes for each (see clock_getcpuclockid(3)).
 func processTime(pid int) (int64, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid)<<3|2, &ts); err != nil {
@@ -157,8 +155,8 @@ func processTime(pid int) (int64, error) {
 	return ts.Nano(), nil
 }
 
-// enough holds the lines "source reads" of a watcher of ours against what was
-// asked for: nine tenths, because a busy machine wakes it late.
+// enough holds the lines "source reads" of a watcher of ours against what was asked for: nine tenths,
+// because a busy machine wakes it late.
 func enough(said string, hz int, length time.Duration) error {
 	want := int(.9 * float64(hz) * length.Seconds())
 	sources := 0
@@ -181,12 +179,14 @@ func enough(said string, hz int, length time.Duration) error {
 // table is the result in Markdown.
 func table(o options, list []watcher, costs [][]float64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole process. Load average of the machine before: %s.\n\n",
+	fmt.Fprintf(&b, "%d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole "+
+		"process. Load average of the machine before: %s.\n\n",
 		o.blocks, o.seconds, o.seed, o.load)
 	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
 	for i, w := range list {
 		v := analysis.Summarise(costs[i])
-		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f (%.1f %%) | %d |\n", w.name, 100*v.Median, 100*v.Low, 100*v.High, 100*v.Level, v.N)
+		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f (%.1f %%) | %d |\n", w.name, 100*v.Median, 100*v.Low,
+			100*v.High, 100*v.Level, v.N)
 	}
 	return b.String()
 }

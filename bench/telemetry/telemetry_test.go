@@ -22,7 +22,8 @@ func TestEnough(t *testing.T) {
 		{"garbage", "panic: x\n", "read what the watcher said"},
 	} {
 		err := enough(test.said, 10, 5*time.Second)
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(),
+			test.want)) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
 	}
@@ -51,8 +52,10 @@ func TestWatchReadsAllSources(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	got := table(options{blocks: 6, seconds: 5, seed: 1}, watchers("x")[:1], [][]float64{{.001, .002, .003, .003, .004, .005}})
-	if want := "| five fast sources, 10 Hz | 0.300 | 0.100 to 0.500 (96.9 %) | 6 |"; !strings.Contains(got, want) {
+	got := table(options{blocks: 6, seconds: 5, seed: 1}, watchers("x")[:1],
+		[][]float64{{.001, .002, .003, .003, .004, .005}})
+	if want := "| five fast sources, 10 Hz | 0.300 | 0.100 to 0.500 (96.9 %) | 6 |"; !strings.Contains(got,
+		want) {
 		t.Errorf("the table lacks %q:\n%s", want, got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // fast are the sources that are read at the fast pace.
 var fast = [...]string{"cpu", "softirq", "softnet", "netdev", "qdisc"}
 
-// watch reads the fast sources at a rate, through an agent of its own as a lab
-// does, until its input ends. Then it says how often each was read.
+// watch reads the fast sources at a rate, through an agent of its own as a lab does, until its input ends.
+// Then it says how often each was read.
 func watch(ctx context.Context, rate string, in io.Reader, out io.Writer) (err error) {
 	hz, err := strconv.Atoi(rate)
 	if err != nil || hz < 1 || hz > 1000 {

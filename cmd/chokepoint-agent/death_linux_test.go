@@ -20,9 +20,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestAgentOutlivesItsController loses the connection of an agent with many
-// sessions: it must leave when all have ended, not by the signal that the
-// first answer to nobody raises. The settings are read and never made.
+// TestAgentOutlivesItsController loses the connection of an agent with many sessions: it must leave when
+// all have ended, not by the signal that the first answer to nobody raises. The settings are read and never
+// made.
 func TestAgentOutlivesItsController(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -41,7 +41,8 @@ func TestAgentOutlivesItsController(t *testing.T) {
 	}
 	a := host.Connect(conn)
 	for range 16 {
-		s, err := a.Open(t.Context(), host.Verb(host.FamilyKnob, "txqueuelen"), agent.Turn{Place: knob.Place{Node: "here", Port: "lo"}, Want: "77"})
+		s, err := a.Open(t.Context(), host.Verb(host.FamilyKnob, "txqueuelen"),
+			agent.Turn{Place: knob.Place{Node: "here", Port: "lo"}, Want: "77"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
-// Command chokepoint-agent is the small program for nodes and guests: it
-// serves a controller on its standard input and output, and can be used
-// alone to watch a machine. It stores, computes and lays out nothing.
+// Command chokepoint-agent is the small program for nodes and guests: it serves a controller on its
+// standard input and output, and can be used alone to watch a machine. It stores, computes and lays out
+// nothing.
 package main
 
 import (
@@ -73,7 +73,8 @@ func run(ctx context.Context, args []string, conn io.ReadWriteCloser, talk io.Wr
 	case err == nil:
 		return codeOK
 	case errors.As(err, &wrong):
-		fmt.Fprintf(talk, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it is used\n", err)
+		fmt.Fprintf(talk, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it is used\n",
+			err)
 		return codeUsage
 	}
 	fmt.Fprintf(talk, "chokepoint-agent: error: %v\n", err)
@@ -97,8 +98,8 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		if len(args) > 1 {
 			return &usageError{fmt.Sprintf("%s takes no argument, got %q", args[0], args[1])}
 		}
-		// A Ctrl-C of the controller's terminal reaches its whole group; the
-		// end of the connection says when to stop, not the signal.
+		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection says
+		// when to stop, not the signal.
 		return agent.Main(context.WithoutCancel(ctx), args[0], conn, node.Parts())
 	}
 	return &usageError{fmt.Sprintf("unknown command %q", args[0])}

@@ -64,8 +64,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestProbeJSON samples the clock of this machine's cores, which never stands
-// still, and checks what docs/format.md says of the lines.
+// TestProbeJSON samples the clock of this machine's cores, which never stands still, and checks what
+// docs/format.md says of the lines.
 func TestProbeJSON(t *testing.T) {
 	var out console
 	var talk strings.Builder
@@ -74,7 +74,8 @@ func TestProbeJSON(t *testing.T) {
 		t.Fatalf("exit code: got %d, want 0: %s", code, talk.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := `{"format":"chokepoint-probe/1","at_ns":`; !strings.HasPrefix(lines[0], want) || !strings.Contains(lines[0], `,"realtime_ns":`) {
+	if want := `{"format":"chokepoint-probe/1","at_ns":`; !strings.HasPrefix(lines[0], want) ||
+		!strings.Contains(lines[0], `,"realtime_ns":`) {
 		t.Errorf("first line: got %s, want %s…, and the wall clock", lines[0], want)
 	}
 	var idle []float64
@@ -114,8 +115,8 @@ func TestProbeStopsWhenInterrupted(t *testing.T) {
 	}
 }
 
-// TestAgentServesItsFamilies speaks to the agent as a controller does: a verb
-// of a family, a verb that does not exist, and the end of the connection.
+// TestAgentServesItsFamilies speaks to the agent as a controller does: a verb of a family, a verb that does
+// not exist, and the end of the connection.
 func TestAgentServesItsFamilies(t *testing.T) {
 	near, far := net.Pipe()
 	ended := make(chan int, 1)
@@ -123,10 +124,12 @@ func TestAgentServesItsFamilies(t *testing.T) {
 	go func() { ended <- run(t.Context(), []string{agent.Role}, far, &talk) }()
 	a := host.Connect(near)
 	var e record.Environment
-	if err := a.Invoke(t.Context(), probe.VerbEnvironment, struct{}{}, &e); err != nil || e.Facts["kernel"] == "" {
+	if err := a.Invoke(t.Context(), probe.VerbEnvironment, struct{}{}, &e); err != nil ||
+		e.Facts["kernel"] == "" {
 		t.Errorf("environment: got %v and %v, want a kernel", e.Facts, err)
 	}
-	if err := a.Invoke(t.Context(), "probe/frob", struct{}{}, nil); err == nil || !strings.Contains(err.Error(), "unknown verb") {
+	if err := a.Invoke(t.Context(), "probe/frob", struct{}{}, nil); err == nil ||
+		!strings.Contains(err.Error(), "unknown verb") {
 		t.Errorf("unknown verb: got %v, want its name", err)
 	}
 	if err := a.Close(); err != nil {

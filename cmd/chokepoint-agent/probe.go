@@ -25,7 +25,8 @@ func watch(ctx context.Context, args []string, out io.Writer) error {
 		return &usageError{"probe: " + err.Error()}
 	}
 	if *every < time.Millisecond || *every > time.Hour || *count < 0 {
-		return &usageError{fmt.Sprintf("probe: an interval of %s and a count of %d are not possible: 1ms to 1h, and 0 or more", *every, *count)}
+		return &usageError{fmt.Sprintf("probe: an interval of %s and a count of %d are not possible: 1ms to "+
+			"1h, and 0 or more", *every, *count)}
 	}
 	list, err := chosen(flags.Args())
 	if err != nil {
@@ -52,7 +53,8 @@ func chosen(names []string) ([]probe.Probe, error) {
 			}
 		}
 		if !found {
-			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name, strings.Join(probe.Names(all), ", "))}
+			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name,
+				strings.Join(probe.Names(all), ", "))}
 		}
 	}
 	return list, nil

@@ -38,7 +38,8 @@ func newCompareCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON document")
-	cmd.Flags().BoolVar(&o.failOnRegression, "fail-on-regression", false, "exit with 4 if a cell is worse in the second run, confounded or not, or has no number there")
+	cmd.Flags().BoolVar(&o.failOnRegression, "fail-on-regression", false,
+		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there")
 	return cmd
 }
 
@@ -52,7 +53,8 @@ func runCompare(ctx context.Context, o compareOptions, d dirs, s streams) error 
 		return err
 	}
 	if a.Run.ID == b.Run.ID {
-		return &usageError{fmt.Sprintf("%s and %s are the same run, %s", o.a, o.b, a.Run.ID), "chokepoint list shows the runs"}
+		return &usageError{fmt.Sprintf("%s and %s are the same run, %s", o.a, o.b, a.Run.ID),
+			"chokepoint list shows the runs"}
 	}
 	c := analysis.CompareRuns(a, b)
 	if o.json {
@@ -77,8 +79,7 @@ func labelsOf(docs ...*analysis.Document) map[string]string {
 	return labels
 }
 
-// headline are the metrics whose ratio is shown of every cell; others only
-// where there is a difference.
+// headline are the metrics whose ratio is shown of every cell; others only where there is a difference.
 var headline = []string{"goodput_bps", "packet_rate_pps"}
 
 func printComparison(s streams, c *analysis.RunComparison, labels map[string]string) error {
@@ -87,7 +88,8 @@ func printComparison(s streams, c *analysis.RunComparison, labels map[string]str
 		name string
 		run  analysis.RunHead
 	}{{"A", c.A}, {"B", c.B}} {
-		fmt.Fprintf(&b, "%s  %s  plan %s, %s\n", r.name, r.run.ID, r.run.Plan, r.run.Started.Local().Format("2006-01-02 15:04"))
+		fmt.Fprintf(&b, "%s  %s  plan %s, %s\n", r.name, r.run.ID, r.run.Plan,
+			r.run.Started.Local().Format("2006-01-02 15:04"))
 	}
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
 	if err := comparisonTable(&b, c, labels); err != nil {
@@ -161,7 +163,8 @@ func differs(c analysis.Comparison) bool {
 func regressions(c *analysis.RunComparison, labels map[string]string) error {
 	var errs []error
 	for _, r := range c.Regressions {
-		errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s", labels[r.Factors.Key()], r.Text)})
+		errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s",
+			labels[r.Factors.Key()], r.Text)})
 	}
 	return errors.Join(errs...)
 }

@@ -40,7 +40,8 @@ func runCompletion(_ context.Context, root *cobra.Command, shell string, s strea
 		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
 	}[shell]
 	if script == nil {
-		return &usageError{fmt.Sprintf("no completion for shell %q", shell), "shells: " + strings.Join(shells, ", ")}
+		return &usageError{fmt.Sprintf("no completion for shell %q", shell), "shells: " +
+			strings.Join(shells, ", ")}
 	}
 	if err := script(s.Out); err != nil {
 		return fmt.Errorf("write result: %w", err)

@@ -39,7 +39,8 @@ var planKeys = []string{
 	"name", "description", "method.duration", "method.warmup", "method.cooldown", "method.idle",
 	"method.runs", "method.adaptive.min", "method.adaptive.max", "method.adaptive.until",
 	"method.order", "method.seed", "matrix.", "include.", "exclude.", "measure.latency_idle",
-	"measure.latency_loaded", "measure.probe", "measure.probe_interval", "measure.probe_spacing", "measure.verify", "measure.telemetry",
+	"measure.latency_loaded", "measure.probe", "measure.probe_interval", "measure.probe_spacing",
+	"measure.verify", "measure.telemetry",
 	"require.", "conditions.", "steps.",
 }
 
@@ -81,7 +82,8 @@ func scriptLines(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		for l := range strings.Lines(string(data)) {
-			if l = strings.TrimSpace(l); strings.Contains(l, "exec chokepoint") || strings.HasPrefix(l, "exits ") || strings.Contains(l, "] exits ") {
+			if l = strings.TrimSpace(l); strings.Contains(l, "exec chokepoint") ||
+				strings.HasPrefix(l, "exits ") || strings.Contains(l, "] exits ") {
 				lines = append(lines, l)
 			}
 		}

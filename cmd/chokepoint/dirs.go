@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirs are the program's directories, after the XDG base directory
-// specification 0.8. None is created by finding it.
+// dirs are the program's directories, after the XDG base directory specification 0.8. None is created by
+// finding it.
 type dirs struct {
 	Data    string // the store and the reports
 	State   string // the journal of what was changed
@@ -32,8 +32,8 @@ func (d dirs) reportFile(run string) string {
 	return filepath.Join(d.Data, "runs", run, "report.html")
 }
 
-// findDirs reads the environment. Without a home directory that can be
-// written to, everything is kept below /var/tmp, in a directory of this user.
+// findDirs reads the environment. Without a home directory that can be written to, everything is kept below
+// /var/tmp, in a directory of this user.
 func findDirs(getenv func(string) string, uid int) dirs {
 	home := getenv("HOME")
 	if home == "" {
@@ -71,7 +71,8 @@ func spareNote(home, spare string) string {
 	if home != "" {
 		why = "the home directory " + home + " cannot be written to"
 	}
-	return fmt.Sprintf("%s; results are kept in %s (set XDG_DATA_HOME and XDG_STATE_HOME to choose)", why, spare)
+	return fmt.Sprintf("%s; results are kept in %s (set XDG_DATA_HOME and XDG_STATE_HOME to choose)", why,
+		spare)
 }
 
 // runtimeDir is the session's own directory where there is one.
@@ -93,8 +94,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// canWrite says whether files can be made in dir, or dir itself in the
-// nearest directory above it that exists.
+// canWrite says whether files can be made in dir, or dir itself in the nearest directory above it that
+// exists.
 func canWrite(dir string) bool {
 	for !exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
@@ -106,23 +107,23 @@ func canWrite(dir string) bool {
 // prepare makes a directory for this user alone.
 func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &hinted{fmt.Errorf("create directory %s: %v", dir, underlying(err)), "set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to"}
+		return &hinted{fmt.Errorf("create directory %s: %v", dir, underlying(err)),
+			"set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to"}
 	}
 	return trusted(dir)
 }
 
-// clearRuntime removes the runtime directories if they are empty, so that
-// nothing is left of a lab that is gone.
+// clearRuntime removes the runtime directories if they are empty, so that nothing is left of a lab that is
+// gone.
 func clearRuntime(d dirs) {
 	if os.Remove(labsDir(d)) == nil {
 		_ = os.Remove(d.Runtime) // holds another program's files, or is in use
 	}
 }
 
-// trusted refuses a directory that another user may have put there: in a
-// place where everybody may write, it must be this user's or root's. In the
-// user namespace of a lab the owner of / is root, and has a number that others
-// have, too: where this program itself would look is then not trusted.
+// trusted refuses a directory that another user may have put there: in a place where everybody may write,
+// it must be this user's or root's. In the user namespace of a lab the owner of / is root, and has a number
+// that others have, too: where this program itself would look is then not trusted.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
@@ -137,7 +138,8 @@ func trusted(dir string) error {
 		owner, ok := info.Sys().(*syscall.Stat_t)
 		roots := ok && (owner.Uid == 0 || owner.Uid == ownerOf("/") && d != guessed)
 		if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() && !roots || info.Mode().Perm()&0o022 != 0 {
-			return &hinted{fmt.Errorf("use directory %s: it is not this user's alone", d), "remove it, or set XDG_DATA_HOME and XDG_STATE_HOME"}
+			return &hinted{fmt.Errorf("use directory %s: it is not this user's alone", d),
+				"remove it, or set XDG_DATA_HOME and XDG_STATE_HOME"}
 		}
 	}
 	return nil

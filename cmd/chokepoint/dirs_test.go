@@ -25,7 +25,8 @@ func TestFindDirs(t *testing.T) {
 			home + "/.local/share/chokepoint", home + "/.local/state/chokepoint", ""},
 		{"variables", map[string]string{"HOME": home, "XDG_DATA_HOME": data, "XDG_STATE_HOME": data + "/s"},
 			data + "/chokepoint", data + "/s/chokepoint", ""},
-		{"variables without a home", map[string]string{"HOME": noDir, "XDG_DATA_HOME": data, "XDG_STATE_HOME": data},
+		{"variables without a home", map[string]string{"HOME": noDir, "XDG_DATA_HOME": data,
+			"XDG_STATE_HOME": data},
 			data + "/chokepoint", data + "/chokepoint", ""},
 		{"relative variable", map[string]string{"HOME": home, "XDG_DATA_HOME": "data"},
 			home + "/.local/share/chokepoint", home + "/.local/state/chokepoint", ""},
@@ -78,7 +79,8 @@ func TestPrepare(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, dir := range map[string]string{"open to others": open, "link": filepath.Join(link, "x"), "below a file": filepath.Join(file, "x")} {
+	for name, dir := range map[string]string{"open to others": open, "link": filepath.Join(link, "x"),
+		"below a file": filepath.Join(file, "x")} {
 		t.Run(name, func(t *testing.T) {
 			err := prepare(dir)
 			if err == nil || len(hints(err)) == 0 {

@@ -74,12 +74,12 @@ func runDoctor(ctx context.Context, asJSON bool, p *program) error {
 	return errors.Join(write(p.Out, out), dirty(err))
 }
 
-// examine brings up a lab and asks it. That no lab can be made is a finding,
-// not an error.
+// examine brings up a lab and asks it. That no lab can be made is a finding, not an error.
 func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p *program) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()
-	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}
+	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
+		Parts: registry.LabParts()}
 	l, err := own.Up(ctx)
 	if err != nil {
 		f.Lab.Answer = check.Not("%v", err)
@@ -91,7 +91,8 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
 	f.Lab.Answer = check.OKBecause("up in %s", time.Since(start).Round(time.Millisecond))
 	f.Note = l.Note
-	if f.Capabilities, err = trial.Examine(ctx, l, node.Tunnels(), node.Engines(), node.Probes()); err != nil {
+	if f.Capabilities, err = trial.Examine(ctx, l, node.Tunnels(), node.Engines(),
+		node.Probes()); err != nil {
 		return err
 	}
 	if f.Ceilings, err = trial.Ceilings(ctx, l, own, traffic.UsualKinds()); err != nil {
@@ -132,14 +133,18 @@ func (f *findings) text() string {
 		wide = max(wide, len(c.Kind))
 	}
 	for _, c := range f.Ceilings {
-		fmt.Fprintf(&b, "  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value), c.Note)
+		fmt.Fprintf(&b, "  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value),
+			c.Note)
 	}
 	if t := f.Timer; t != nil && t.Probes > 0 {
 		fmt.Fprintf(&b, "\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
-		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s (%s time stamps)\n",
-			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)), cmp.Or(t.Scheduling, "unknown"),
+		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s "+
+			"(%s time stamps)\n",
+			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
+			cmp.Or(t.Scheduling, "unknown"),
 			unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
-		fmt.Fprintf(&b, "  clock source %s; a reading takes %s, the smallest step seen is %s\n", cmp.Or(t.ClockSource, "unknown"),
+		fmt.Fprintf(&b, "  clock source %s; a reading takes %s, the smallest step seen is %s\n",
+			cmp.Or(t.ClockSource, "unknown"),
 			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))
 	}
 	return b.String()

@@ -35,12 +35,11 @@ var exitMeanings = []struct {
 	{codeInterrupted, "interrupted; finished trials are kept"},
 }
 
-// precedence orders the codes for when several apply. A wrong command line
-// comes alone.
+// precedence orders the codes for when several apply. A wrong command line comes alone.
 var precedence = []int{codeUsage, codeDirty, codeInterrupted, codeError, codeThreshold, codeFailed, codeOK}
 
-// exitError gives an error its exit code. Without an inner error it ends the
-// program silently: all that is to say has been said.
+// exitError gives an error its exit code. Without an inner error it ends the program silently: all that is
+// to say has been said.
 type exitError struct {
 	code int
 	err  error
@@ -71,8 +70,8 @@ func (e *hinted) Error() string { return e.err.Error() }
 func (e *hinted) Unwrap() error { return e.err }
 func (e *hinted) Hint() string  { return e.hint }
 
-// interruptedBy replaces what a cancelled context made of an error: the
-// signal is what happened, "context canceled" says nothing.
+// interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
+// canceled" says nothing.
 func interruptedBy(err error) error {
 	var rest []error
 	for _, e := range leaves(err) {
@@ -107,8 +106,7 @@ func isJoin(err error, parts []error) bool {
 	return err.Error() == strings.Join(texts, "\n")
 }
 
-// exitCode is the code of an error: of several, the one that comes first in
-// the precedence.
+// exitCode is the code of an error: of several, the one that comes first in the precedence.
 func exitCode(err error) int {
 	if err == nil {
 		return codeOK
@@ -141,8 +139,8 @@ func leafCode(err error) int {
 	return codeError
 }
 
-// printError tells what went wrong, one line for each error, and what can be
-// done about it; as one object where output is for programs.
+// printError tells what went wrong, one line for each error, and what can be done about it; as one object
+// where output is for programs.
 func printError(w io.Writer, err error, code int, asJSON bool) {
 	said := struct {
 		Errors []string `json:"errors"`

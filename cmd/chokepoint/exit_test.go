@@ -69,11 +69,15 @@ func TestPrintError(t *testing.T) {
 		json bool
 		want string
 	}{
-		{"lines", twice, false, "chokepoint: error: first\nchokepoint: error: second: inner\nchokepoint: error: third\nhint: do this\nhint: do that\n"},
-		{"object", twice, true, `{"errors":["first","second: inner","third"],"hints":["do this","do that"],"exit":1}` + "\n"},
+		{"lines", twice, false, "chokepoint: error: first\nchokepoint: error: second: inner\nchokepoint: " +
+			"error: third\nhint: do this\nhint: do that\n"},
+		{"object", twice, true,
+			`{"errors":["first","second: inner","third"],"hints":["do this","do that"],"exit":1}` + "\n"},
 		{"all was said", &exitError{code: codeFailed}, false, ""},
-		{"interrupted", interruptedBy(fmt.Errorf("list runs: %w", context.Canceled)), false, "chokepoint: error: interrupted\n"},
-		{"interrupted and more", interruptedBy(errors.Join(context.Canceled, errors.New("left behind: ns x"))), false,
+		{"interrupted", interruptedBy(fmt.Errorf("list runs: %w", context.Canceled)), false,
+			"chokepoint: error: interrupted\n"},
+		{"interrupted and more", interruptedBy(errors.Join(context.Canceled,
+			errors.New("left behind: ns x"))), false,
 			"chokepoint: error: interrupted\nchokepoint: error: left behind: ns x\n"},
 	}
 	for _, tt := range tests {
@@ -87,8 +91,8 @@ func TestPrintError(t *testing.T) {
 	}
 }
 
-// Every command states its exit codes and what it does, refuses words it does
-// not know, and has code that can return an error.
+// Every command states its exit codes and what it does, refuses words it does not know, and has code that
+// can return an error.
 func TestEveryCommandIsComplete(t *testing.T) {
 	p := &program{}
 	var visit func(cmd *cobra.Command)

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
 )
 
-// serveGuest lives the life of a program that a guest's kernel starts by its
-// name: the first process, or modprobe.
+// serveGuest lives the life of a program that a guest's kernel starts by its name: the first process, or
+// modprobe.
 func serveGuest(argv []string) (code int, isGuest bool) {
 	switch guest.RoleOf(argv[0], os.Getpid()) {
 	case guest.InitRole:

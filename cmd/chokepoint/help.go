@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// furtherCodes are the codes that a command can end with beside 0, 1, 2 and
-// 130, which every command has.
+// furtherCodes are the codes that a command can end with beside 0, 1, 2 and 130, which every command has.
 var furtherCodes = map[string][]int{
 	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
 	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
@@ -23,8 +22,7 @@ var furtherCodes = map[string][]int{
 // showHelp prints the help of a command as its result.
 func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpText(cmd)) }
 
-// helpText is a command's description, how it is used, its commands and
-// flags, and the codes it exits with.
+// helpText is a command's description, how it is used, its commands and flags, and the codes it exits with.
 func helpText(cmd *cobra.Command) string {
 	var b strings.Builder
 	about := cmd.Long
@@ -58,8 +56,7 @@ func useLine(cmd *cobra.Command) string {
 	return cmd.UseLine()
 }
 
-// exitStatus lists the codes of a command; a group has those of all its
-// commands.
+// exitStatus lists the codes of a command; a group has those of all its commands.
 func exitStatus(cmd *cobra.Command) string {
 	codes := exitCodes(cmd)
 	var b strings.Builder

@@ -28,7 +28,8 @@ func openDisk(i record.DiskImage) (vm.Disk, error) {
 		}
 	}
 	if i.Key != "" && d.Login.Way != vm.WaySSH {
-		return d, &usageError{"--image-key with a login on the serial console", "--image-password FILE names a file that holds a password"}
+		return d, &usageError{"--image-key with a login on the serial console",
+			"--image-password FILE names a file that holds a password"}
 	}
 	if d.Login.Key, err = readable("--image-key", i.Key); err == nil {
 		d.Login.Password, err = readable("--image-password", i.Password)
@@ -71,7 +72,8 @@ func foreignGuest(ctx context.Context, p *program, i record.DiskImage) (*vm.Gues
 	if err := prepare(cache); err != nil {
 		return nil, err
 	}
-	if d.Agent, err = vm.GuestProgram(ctx, "amd64", cache, func(text string) { p.streams.note("%s", text) }); err != nil {
+	if d.Agent, err = vm.GuestProgram(ctx, "amd64", cache,
+		func(text string) { p.streams.note("%s", text) }); err != nil {
 		return nil, err
 	}
 	g := vm.NewForeignGuest(d)

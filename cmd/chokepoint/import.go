@@ -70,7 +70,8 @@ func runImport(ctx context.Context, o importOptions, d dirs, s streams) (err err
 	case err != nil:
 		return fmt.Errorf("import %s: %w", name, err)
 	case len(text) > maxImportBytes:
-		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", name), "cut it to the time of the run"}
+		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", name),
+			"cut it to the time of the run"}
 	}
 	note, said, err := noteOf(text, name, router, run.ID, trials)
 	if err != nil {
@@ -93,7 +94,8 @@ func unwatched(d dirs, run *record.Run, trials []record.Trial) (string, error) {
 		return "", err
 	}
 	if slices.Contains(alive, run.ID) {
-		return "", &hinted{fmt.Errorf("import into run %s: it is still going on", run.ID), "import when it has ended"}
+		return "", &hinted{fmt.Errorf("import into run %s: it is still going on", run.ID),
+			"import when it has ended"}
 	}
 	var found []string
 	for _, t := range run.Topologies {
@@ -112,7 +114,8 @@ func unwatched(d dirs, run *record.Run, trials []record.Trial) (string, error) {
 
 func watched(node string, trials []record.Trial) bool {
 	return slices.ContainsFunc(trials, func(t record.Trial) bool {
-		return slices.ContainsFunc(t.Nodes[node].Samples, func(s record.Samples) bool { return s.Table != nil })
+		return slices.ContainsFunc(t.Nodes[node].Samples,
+			func(s record.Samples) bool { return s.Table != nil })
 	})
 }
 
@@ -121,7 +124,8 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	var e record.Environment
 	if json.Unmarshal(text, &e) == nil && len(e.Facts) > 0 {
 		e.Node = router
-		return store.Note{Environments: []record.Environment{e}}, fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(e.Facts), router, run), nil
+		return store.Note{Environments: []record.Environment{e}},
+			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(e.Facts), router, run), nil
 	}
 	printed, err := probe.ReadPrinted(bytes.NewReader(text))
 	if line := (*probe.LineError)(nil); errors.As(err, &line) {
@@ -135,7 +139,8 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	if err != nil {
 		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
 	}
-	im := record.Import{Node: router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match, Samples: printed.Samples, Log: printed.Log}
+	im := record.Import{Node: router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
+		Samples: printed.Samples, Log: printed.Log}
 	var sources []string
 	declared := map[string][]record.Metric{}
 	for _, p := range node.Probes() {
@@ -152,13 +157,17 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 		im.Log[i].At -= a.Offset
 	}
 	covered := analysis.Covered(im, trials)
-	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is related to the run's %s", name,
-		count(len(sources), "source"), strings.Join(sources, ", "), router, covered, count(len(trials), "trial"), run, a.Text())
+	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is related to the run's %s",
+		name,
+		count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
+		count(len(trials), "trial"), run, a.Text())
 	if printed.Cut {
 		said += "; the last line is incomplete and was left out"
 	}
-	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its own probe wrote; its clock was related to the run's %s",
-		router, name, a.Text())}
+	caveat := record.Caveat{Kind: "imported",
+		Text: fmt.Sprintf("what the %s did comes from %s, which its own probe wrote; its clock was related "+
+			"to the run's %s",
+			router, name, a.Text())}
 	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}}, said, nil
 }
 
@@ -171,8 +180,8 @@ func tableOf(p *probe.Printed, name string) *record.Table {
 	return nil
 }
 
-// wallOffset is what the wall clocks of both machines tell about the offset of
-// their monotonic ones; 0 = nothing.
+// wallOffset is what the wall clocks of both machines tell about the offset of their monotonic ones; 0 =
+// nothing.
 func wallOffset(p *probe.Printed, trials []record.Trial) int64 {
 	if p.Realtime == 0 || len(trials) == 0 {
 		return 0

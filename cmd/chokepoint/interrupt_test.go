@@ -21,8 +21,7 @@ type started struct {
 	stderr bytes.Buffer
 }
 
-// startRun starts a run of six trials that prints events, with directories of
-// its own.
+// startRun starts a run of six trials that prints events, with directories of its own.
 func startRun(t *testing.T) *started {
 	t.Helper()
 	root, err := scriptCondition("root")
@@ -45,7 +44,8 @@ func startRun(t *testing.T) *started {
 		t.Fatal(err)
 	}
 	s := &started{cmd: exec.Command(program, "run", plan, "--json")}
-	s.env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir, "GORACE="+noExitSleep)
+	s.env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir,
+		"GORACE="+noExitSleep)
 	s.cmd.Env, s.cmd.Stderr = s.env, &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -119,7 +119,8 @@ func TestFirstInterruptKeepsWhatIsFinished(t *testing.T) {
 			if code != codeInterrupted {
 				t.Errorf("exit code: got %d, want %d: %s", code, codeInterrupted, s.stderr.String())
 			}
-			if !strings.HasPrefix(last, `{"format":"chokepoint/1"`) || !strings.Contains(last, `"status":"interrupted"`) {
+			if !strings.HasPrefix(last, `{"format":"chokepoint/1"`) || !strings.Contains(last,
+				`"status":"interrupted"`) {
 				t.Errorf("last line: got %.200s, want the document of an interrupted run", last)
 			}
 			if got := s.then(t, "list"); !strings.Contains(got, "interrupted") {
@@ -145,8 +146,8 @@ func TestTwoInterruptsAtOnceLeaveNothingThatRestoreCannotClear(t *testing.T) {
 	if _, code := s.rest(t); code != codeInterrupted && code != codeDirty {
 		t.Errorf("exit code: got %d, want %d or %d: %s", code, codeInterrupted, codeDirty, s.stderr.String())
 	}
-	// The lab may be dying by itself while restore undoes what is in it: then
-	// restore says to try again, and the next one finds it gone.
+	// The lab may be dying by itself while restore undoes what is in it: then restore says to try again,
+	// and the next one finds it gone.
 	for range 3 {
 		cmd := exec.Command(s.cmd.Path, "lab", "restore")
 		cmd.Env = s.env

@@ -15,9 +15,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// intruder is a third party that does to a peer what it can without its code:
-// "intruder ADDRESS DURATION". It floods the peer's ports with connections and
-// datagrams, scans them, tries codes, and says at the end how much it did.
+// intruder is a third party that does to a peer what it can without its code: "intruder ADDRESS DURATION".
+// It floods the peer's ports with connections and datagrams, scans them, tries codes, and says at the end
+// how much it did.
 type intruder struct {
 	at  netip.Addr
 	end time.Time
@@ -86,8 +86,8 @@ func (i *intruder) hold(c net.Conn) {
 	}
 }
 
-// flood sends a burst to each data port: of the loads' sizes and others, half
-// of them as the engine would write them, but for the tag.
+// flood sends a burst to each data port: of the loads' sizes and others, half of them as the engine would
+// write them, but for the tag.
 func (i *intruder) flood(n int) {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -110,7 +110,8 @@ func (i *intruder) flood(n int) {
 
 // scan connects to all ports in turn, the peer's first, and hangs up where somebody answers.
 func (i *intruder) scan(n int) {
-	if c, err := net.DialTimeout("tcp", net.JoinHostPort(i.at.String(), strconv.Itoa(1+(peerPort+n)%65535)), time.Second); err == nil {
+	if c, err := net.DialTimeout("tcp", net.JoinHostPort(i.at.String(), strconv.Itoa(1+(peerPort+n)%65535)),
+		time.Second); err == nil {
 		c.Close()
 	}
 	if i.scanned.Add(1)%32 == 0 {

@@ -81,7 +81,8 @@ type shownLab struct {
 func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
 	t, err := lab.TopologyNamed(o.topology)
 	if err != nil {
-		return &usageError{fmt.Sprintf("topology %q is not known", o.topology), "topologies: " + strings.Join(topologyNames(), ", ")}
+		return &usageError{fmt.Sprintf("topology %q is not known", o.topology), "topologies: " +
+			strings.Join(topologyNames(), ", ")}
 	}
 	if err := o.lab.check(); err != nil {
 		return err
@@ -94,12 +95,14 @@ func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
 		return err
 	}
 	id := strings.ToLower(store.NewID(time.Now(), randomWord()))
-	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest, Queues: o.lab.queues, Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest,
+		Queues: o.lab.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close(context.WithoutCancel(ctx)) // only hangs up: the lab stays
-	shown := shownLab{ID: id, Topology: t.Name, Started: time.Now().UTC(), Detached: true, Alive: true, Addresses: l.Addresses()}
+	shown := shownLab{ID: id, Topology: t.Name, Started: time.Now().UTC(), Detached: true, Alive: true,
+		Addresses: l.Addresses()}
 	if o.json {
 		line, err := jsonLine(shown)
 		if err != nil {
@@ -143,7 +146,8 @@ func newLabListCommand(p *program) *cobra.Command {
 			var b strings.Builder
 			w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 			for _, i := range labs {
-				s := shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started, Detached: i.Detached, Alive: i.Alive()}
+				s := shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started, Detached: i.Detached,
+					Alive: i.Alive()}
 				if asJSON {
 					line, err := jsonLine(s)
 					if err != nil {
@@ -152,7 +156,8 @@ func newLabListCommand(p *program) *cobra.Command {
 					b.Write(line)
 					continue
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.ID, s.Topology, labState(s), s.Started.Format(time.DateTime))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.ID, s.Topology, labState(s),
+					s.Started.Format(time.DateTime))
 			}
 			w.Flush()
 			return write(p.Out, b.String())
@@ -190,7 +195,8 @@ func findLab(d dirs, name string) (lab.Info, error) {
 	case len(up) == 0 && name == "":
 		return lab.Info{}, &usageError{"no lab is up", "chokepoint lab up makes one"}
 	case len(up) == 0:
-		return lab.Info{}, &usageError{fmt.Sprintf("no lab %q is up", name), "chokepoint lab list shows the labs"}
+		return lab.Info{}, &usageError{fmt.Sprintf("no lab %q is up", name),
+			"chokepoint lab list shows the labs"}
 	}
 	var ids []string
 	for _, i := range up {
@@ -213,7 +219,8 @@ func newLabExecCommand(p *program) *cobra.Command {
 			"and output. The exit code is the command's own.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return &usageError{cmd.CommandPath() + ": want NODE, then --, then the command", "chokepoint lab exec router -- ip route"}
+				return &usageError{cmd.CommandPath() + ": want NODE, then --, then the command",
+					"chokepoint lab exec router -- ip route"}
 			}
 			o.node, o.command = args[0], args[1:]
 			return runLabExec(cmd.Context(), o, p)
@@ -233,7 +240,8 @@ func runLabExec(ctx context.Context, o labExecOptions, p *program) error {
 		names = append(names, n.Name)
 	}
 	if !strings.Contains(" "+strings.Join(names, " ")+" ", " "+o.node+" ") {
-		return &usageError{fmt.Sprintf("lab %s has no node %q", i.ID, o.node), "nodes: " + strings.Join(names, ", ")}
+		return &usageError{fmt.Sprintf("lab %s has no node %q", i.ID, o.node), "nodes: " +
+			strings.Join(names, ", ")}
 	}
 	l, err := lab.Attach(labsDir(p.dirs), i.ID, registry.LabParts(), nil)
 	if err != nil {
@@ -332,7 +340,8 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 				fmt.Fprintf(&b, "left run %s alone: it is still running\n", o)
 			}
 			for _, id := range r.Held {
-				fmt.Fprintf(&b, "left lab %s alone: a run is using it; restore again when that has ended\n", id)
+				fmt.Fprintf(&b, "left lab %s alone: a run is using it; restore again when that has "+
+					"ended\n", id)
 			}
 			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {
 				b.WriteString("nothing to restore\n")
@@ -381,7 +390,8 @@ func runLabCheck(ctx context.Context, asJSON bool, p *program) error {
 	for _, t := range lab.Topologies() {
 		c := checkedLab{Topology: t.Name}
 		start := time.Now()
-		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", randomWord(), t.Name), Topology: t, Dir: labsDir(p.dirs),
+		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", randomWord(), t.Name), Topology: t,
+			Dir:     labsDir(p.dirs),
 			Journal: j, Parts: registry.LabParts()}.Up(ctx)
 		c.UpTime = time.Since(start)
 		if err == nil {

@@ -62,8 +62,10 @@ func newLimitsCommand(p *program) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.tunnel, "tunnel", "none", "`NAME` of the encapsulation: "+strings.Join(tunnelNames(), ", "))
-	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits without fragments")
+	f.StringVar(&o.tunnel, "tunnel", "none", "`NAME` of the encapsulation: "+strings.Join(tunnelNames(),
+		", "))
+	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
+		"without fragments")
 	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")
 	f.IntVar(&o.linkMTU, "link-mtu", 1500, "largest IP packet of the link in `BYTES`")
 	f.IntVar(&o.vlans, "vlans", 0, "`NUMBER` of VLAN tags on the link")
@@ -87,15 +89,18 @@ func (o *limitsOptions) validate(mtuGiven bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	switch {
 	case !slices.Contains(tunnelNames(), o.tunnel):
-		return &usageError{fmt.Sprintf("--tunnel %q is not known here", o.tunnel), "tunnels: " + strings.Join(tunnelNames(), ", ")}
+		return &usageError{fmt.Sprintf("--tunnel %q is not known here", o.tunnel), "tunnels: " +
+			strings.Join(tunnelNames(), ", ")}
 	case err != nil || rate <= 0:
-		return &usageError{fmt.Sprintf("--link %q is not a rate", o.link), "give bits per second with k, M or G, such as 300M"}
+		return &usageError{fmt.Sprintf("--link %q is not a rate", o.link),
+			"give bits per second with k, M or G, such as 300M"}
 	case o.ip != 4 && o.ip != 6 || o.outerIP != 4 && o.outerIP != 6:
 		return &usageError{"--ip and --outer-ip are 4 or 6", ""}
 	case o.linkMTU < 576 || o.linkMTU > 65535:
 		return &usageError{fmt.Sprintf("--link-mtu %d is not from 576 to 65535", o.linkMTU), ""}
 	case mtuGiven && o.tunnel == "none":
-		return &usageError{"--mtu is the tunnel's, and there is no tunnel", "name one with --tunnel, or use --link-mtu"}
+		return &usageError{"--mtu is the tunnel's, and there is no tunnel",
+			"name one with --tunnel, or use --link-mtu"}
 	case mtuGiven && (o.mtu < 576 || o.mtu > 65535):
 		return &usageError{fmt.Sprintf("--mtu %d is not from 576 to 65535", o.mtu), ""}
 	case o.vlans < 0 || o.vlans > 2:
@@ -115,7 +120,8 @@ type limits struct {
 	LinkMTU    int           `json:"link_mtu"`
 	TCP        packetLimit   `json:"tcp"`
 	UDP        []packetLimit `json:"udp"`
-	IMIX       *packetLimit  `json:"imix,omitempty"` // of a mix of UDP packets; its sizes are means, rounded; left out where its largest packet does not fit
+	// of a mix of UDP packets; its sizes are means, rounded; left out where its largest packet does not fit
+	IMIX *packetLimit `json:"imix,omitempty"`
 }
 
 // packetLimit is what the line carries of packets of one size.
@@ -133,7 +139,8 @@ func computeLimits(o limitsOptions) (limits, error) {
 	if err != nil {
 		return limits{}, err
 	}
-	path := overhead.Path{Link: overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe}, Inner: overhead.IP(o.ip)}
+	path := overhead.Path{Link: overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
+		Inner: overhead.IP(o.ip)}
 	for _, e := range encapsulations {
 		if e.name == o.tunnel {
 			path.Tunnel = e.tunnel
@@ -148,10 +155,12 @@ func computeLimits(o limitsOptions) (limits, error) {
 	}
 	mtu := path.MTU()
 	if o.ip == 6 && mtu < 1280 {
-		return limits{}, &usageError{fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu), "RFC 8200, section 5"}
+		return limits{}, &usageError{fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu),
+			"RFC 8200, section 5"}
 	}
 	l := limits{
-		Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: float64(rate), LinkMTU: o.linkMTU,
+		Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: float64(rate),
+		LinkMTU:   o.linkMTU,
 		Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
 		TCP:       limitOf(path, float64(rate), mtu, overhead.TCPHeader+overhead.TCPTimestamps),
 	}
@@ -166,8 +175,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	return l, nil
 }
 
-// limitOf is the limit of packets of a size with so many bytes of transport
-// header.
+// limitOf is the limit of packets of a size with so many bytes of transport header.
 func limitOf(path overhead.Path, rate float64, size, header int) packetLimit {
 	p := packetLimit{
 		Packet: size, Payload: max(0, size-path.Inner.Header()-header),
@@ -187,7 +195,8 @@ func limitOfMix(path overhead.Path, rate float64, sizes []int) *packetLimit {
 		wire += path.Bytes(size, overhead.LayerWire)
 	}
 	mean := func(sum int) int { return int(math.Round(float64(sum) / n)) }
-	p := packetLimit{Packet: mean(packet), Payload: mean(payload), Wire: mean(wire), Rate: rate / 8 * n / float64(wire)}
+	p := packetLimit{Packet: mean(packet), Payload: mean(payload), Wire: mean(wire),
+		Rate: rate / 8 * n / float64(wire)}
 	p.Goodput = rate * float64(payload) / float64(wire)
 	p.Ratio = p.Goodput / rate
 	return &p
@@ -230,7 +239,8 @@ func (l limits) text() (string, error) {
 	}
 	switch {
 	case l.Fragments > 1:
-		fmt.Fprintf(&b, "\nFull packets are sent as %d fragments; the largest that fits whole has %d bytes.\n", l.Fragments, l.FittingMTU)
+		fmt.Fprintf(&b, "\nFull packets are sent as %d fragments; the largest that fits whole has %d "+
+			"bytes.\n", l.Fragments, l.FittingMTU)
 	case l.FittingMTU > l.MTU:
 		fmt.Fprintf(&b, "\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
 	}

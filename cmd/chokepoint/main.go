@@ -1,7 +1,6 @@
-// Command chokepoint measures what a router really forwards, and finds what
-// holds it back. This package reads the command line, joins the stages and
-// turns their errors into messages and exit codes; it measures, computes and
-// lays out nothing itself.
+// Command chokepoint measures what a router really forwards, and finds what holds it back. This package
+// reads the command line, joins the stages and turns their errors into messages and exit codes; it
+// measures, computes and lays out nothing itself.
 package main
 
 import (

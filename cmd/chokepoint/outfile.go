@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outFile is a result on its way into a file. It is written beside the file
-// and takes its place when it is whole, so that a failure leaves the old one
-// as it was. Opening it is the test of whether the place can be written to,
-// before any work is done.
+// outFile is a result on its way into a file. It is written beside the file and takes its place when it is
+// whole, so that a failure leaves the old one as it was. Opening it is the test of whether the place can be
+// written to, before any work is done.
 type outFile struct {
 	path  string
 	f     *os.File
@@ -21,8 +20,8 @@ type outFile struct {
 	named bool // f has a name in the directory of path
 }
 
-// createOutFile opens path for a result. What is no regular file, such as
-// /dev/stdout or a pipe, is written to directly.
+// createOutFile opens path for a result. What is no regular file, such as /dev/stdout or a pipe, is written
+// to directly.
 func createOutFile(path string) (*outFile, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -48,8 +47,8 @@ func createOutFile(path string) (*outFile, error) {
 	return &outFile{path: path, f: f, aside: true, named: named}, nil
 }
 
-// createAside makes a file in dir; where the file system can, it has no name
-// until it is finished, so that a killed program leaves no trace of it.
+// createAside makes a file in dir; where the file system can, it has no name until it is finished, so that
+// a killed program leaves no trace of it.
 func createAside(dir string) (f *os.File, named bool, err error) {
 	fd, err := openUnnamed(dir)
 	if err == nil {
@@ -79,11 +78,12 @@ func (o *outFile) commit(content []byte) error {
 	return nil
 }
 
-// giveName links the finished file to its path (open(2), O_TMPFILE). Where a
-// file is there already, only a rename can replace it.
+// giveName links the finished file to its path (open(2), O_TMPFILE). Where a file is there already, only a
+// rename can replace it.
 func (o *outFile) giveName() error {
 	link := func(name string) error {
-		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.f.Fd()), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.f.Fd()), unix.AT_FDCWD, name,
+			unix.AT_SYMLINK_FOLLOW)
 	}
 	err := link(o.path)
 	if !errors.Is(err, fs.ErrExist) {

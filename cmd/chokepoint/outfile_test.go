@@ -78,7 +78,8 @@ func TestOutFile(t *testing.T) {
 	if _, err := createOutFile(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
 		t.Errorf("directory: got %v, want an error", err)
 	}
-	if _, err := createOutFile(filepath.Join(dir, "none", "x")); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := createOutFile(filepath.Join(dir, "none", "x")); err == nil || !strings.Contains(err.Error(),
+		"no such file") {
 		t.Errorf("missing directory: got %v, want an error", err)
 	}
 	full, err := createOutFile("/dev/full")

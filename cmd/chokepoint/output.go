@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// write writes a result. The error of the write is the command's error: a
-// full disk must not look like success. A reader that has left needs no words.
+// write writes a result. The error of the write is the command's error: a full disk must not look like
+// success. A reader that has left needs no words.
 func write(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	if errors.Is(err, syscall.EPIPE) {

@@ -20,8 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// The ports of a peer, unless others are chosen: one to meet at, and three for
-// data, so that a firewall needs one rule.
+// The ports of a peer, unless others are chosen: one to meet at, and three for data, so that a firewall
+// needs one rule.
 const (
 	peerPort     = 20100
 	peerData     = "20101-20103"
@@ -53,7 +53,8 @@ func newPeerCommand(p *program) *cobra.Command {
 	f.IntVar(&o.port, "port", peerPort, "wait at this TCP port `N`")
 	f.StringVar(&o.data, "data-ports", peerData, "take data at these ports `A-B`, TCP and UDP; three or more")
 	f.DurationVar(&o.patience, "for", peerPatience, "end when nobody came for this time `D`")
-	f.StringVar(&o.codeFile, "code-file", "", "write the code to this new `FILE`, which only you can read, instead of showing it")
+	f.StringVar(&o.codeFile, "code-file", "",
+		"write the code to this new `FILE`, which only you can read, instead of showing it")
 	return cmd
 }
 
@@ -65,7 +66,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(o.port))
 	if err != nil {
-		return &hinted{fmt.Errorf("wait at port %d: %v", o.port, underlying(err)), "another peer may be waiting there; --port chooses another one"}
+		return &hinted{fmt.Errorf("wait at port %d: %v", o.port, underlying(err)),
+			"another peer may be waiting there; --port chooses another one"}
 	}
 	code := pair.NewCode()
 	if err := o.show(ctx, code, p); err != nil {
@@ -89,13 +91,16 @@ func (o peerOptions) check() (ports [2]int, err error) {
 	b, errB := strconv.Atoi(last)
 	switch {
 	case errA != nil || errB != nil || a < 1 || b > 65535 || b-a+1 < lab.LeastDataPorts:
-		return ports, &usageError{fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data, lab.LeastDataPorts), "write it as " + peerData}
+		return ports, &usageError{fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data,
+			lab.LeastDataPorts), "write it as " + peerData}
 	case o.port < 1 || o.port > 65535:
 		return ports, &usageError{fmt.Sprintf("--port %d is no port", o.port), "a number from 1 to 65535"}
 	case o.port >= a && o.port <= b:
-		return ports, &usageError{fmt.Sprintf("--port %d is one of the data ports", o.port), "choose another for one of them"}
+		return ports, &usageError{fmt.Sprintf("--port %d is one of the data ports", o.port),
+			"choose another for one of them"}
 	case o.patience <= 0:
-		return ports, &usageError{fmt.Sprintf("--for %s is not a time to wait", o.patience), "give it with a unit, such as 90m"}
+		return ports, &usageError{fmt.Sprintf("--for %s is not a time to wait", o.patience),
+			"give it with a unit, such as 90m"}
 	}
 	return [2]int{a, b}, nil
 }
@@ -107,7 +112,8 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, p *program) err
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "waiting for a run at TCP port %d; data at ports %s, TCP and UDP\n\naddresses of this machine\n", o.port, o.data)
+	fmt.Fprintf(&b, "waiting for a run at TCP port %d; data at ports %s, TCP and UDP\n\naddresses of this "+
+		"machine\n", o.port, o.data)
 	for _, a := range own {
 		fmt.Fprintf(&b, "  %s\n", a)
 	}
@@ -118,7 +124,8 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, p *program) err
 		}
 		secret = "code\n  in " + o.codeFile + "\n"
 	}
-	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run quick --peer " + o.target(own) + "\n")
+	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run quick --peer " + o.target(own) +
+		"\n")
 	return write(p.Out, b.String())
 }
 
@@ -147,8 +154,8 @@ func writeCode(file string, code host.Secret) error {
 	return nil
 }
 
-// refusals tells who came, and of those who were refused no more than a line
-// each ten seconds for an address, and one a second in all.
+// refusals tells who came, and of those who were refused no more than a line each ten seconds for an
+// address, and one a second in all.
 type refusals struct {
 	say func(format string, args ...any)
 

@@ -33,8 +33,11 @@ type otherEnd struct {
 }
 
 func (o *otherEnd) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, where chokepoint peer waits: a name or address, with :PORT if it is another;\nor iperf3://HOST, where somebody else's iperf3 -s waits")
-	f.StringVar(&o.codeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; else it is taken from\nthe environment's "+codeVariable+", or asked for")
+	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, where chokepoint "+
+		"peer waits: a name or address, with :PORT if it is another;\nor iperf3://HOST, where somebody "+
+		"else's iperf3 -s waits")
+	f.StringVar(&o.codeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; "+
+		"else it is taken from\nthe environment's "+codeVariable+", or asked for")
 }
 
 // check judges the flags alone.
@@ -52,8 +55,8 @@ func (o otherEnd) check() error {
 	return err
 }
 
-// strangerScheme marks a peer that is somebody else's iperf3 -s, which waits
-// at iperf3Port unless another is given.
+// strangerScheme marks a peer that is somebody else's iperf3 -s, which waits at iperf3Port unless another
+// is given.
 const (
 	strangerScheme = "iperf3://"
 	iperf3Port     = 5201
@@ -61,8 +64,7 @@ const (
 
 func (o otherEnd) isStranger() bool { return strings.HasPrefix(o.peer, strangerScheme) }
 
-// vocabulary is what a plan may speak of. With a stranger the engine that he
-// has is the default.
+// vocabulary is what a plan may speak of. With a stranger the engine that he has is the default.
 func (o otherEnd) vocabulary() plan.Vocabulary {
 	if o.isStranger() {
 		return registry.StrangerVocabulary()
@@ -92,14 +94,17 @@ func (o otherEnd) address() (string, error) {
 	if err != nil {
 		name, port = text, usual
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" || strings.ContainsAny(name, "/ \t\n@") {
-		return "", &usageError{fmt.Sprintf("--peer %q is no machine", o.peer), "write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100"}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" ||
+		strings.ContainsAny(name, "/ \t\n@") {
+		return "", &usageError{fmt.Sprintf("--peer %q is no machine", o.peer),
+			"write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100"}
 	}
 	return net.JoinHostPort(name, port), nil
 }
 
 // meet is how the lab with the other machine is made.
-func (o otherEnd) meet(ctx context.Context, run string, p *program) (func(context.Context) (*lab.Lab, error), error) {
+func (o otherEnd) meet(ctx context.Context, run string, p *program) (func(context.Context) (*lab.Lab, error),
+	error) {
 	address, err := o.address()
 	if err != nil {
 		return nil, err
@@ -114,8 +119,7 @@ func (o otherEnd) meet(ctx context.Context, run string, p *program) (func(contex
 	return lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}.Up, nil
 }
 
-// code takes the code from the file, the environment or the terminal. No error
-// holds what was given.
+// code takes the code from the file, the environment or the terminal. No error holds what was given.
 func (o otherEnd) code(ctx context.Context, address string, p *program) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(codeVariable)
 	if err := os.Unsetenv(codeVariable); err != nil { // what we start has no use for it
@@ -126,7 +130,8 @@ func (o otherEnd) code(ctx context.Context, address string, p *program) (host.Se
 	case o.codeFile != "":
 		f, err := os.Open(o.codeFile)
 		if err != nil {
-			return host.Secret{}, &usageError{fmt.Sprintf("read the peer's code from %s: %v", o.codeFile, underlying(err)), "chokepoint peer --code-file writes such a file"}
+			return host.Secret{}, &usageError{fmt.Sprintf("read the peer's code from %s: %v", o.codeFile,
+				underlying(err)), "chokepoint peer --code-file writes such a file"}
 		}
 		defer f.Close() // only read from
 		line, err := bufio.NewReader(io.LimitReader(f, 1024)).ReadString('\n')
@@ -144,7 +149,8 @@ func (o otherEnd) code(ctx context.Context, address string, p *program) (host.Se
 	}
 	code, err := pair.ParseCode(given)
 	if err != nil {
-		return host.Secret{}, &usageError{fmt.Sprintf("the peer's code, from %s: %v", from, err), "chokepoint peer shows it, 28 letters and digits in groups of four"}
+		return host.Secret{}, &usageError{fmt.Sprintf("the peer's code, from %s: %v", from, err),
+			"chokepoint peer shows it, 28 letters and digits in groups of four"}
 	}
 	return code, nil
 }

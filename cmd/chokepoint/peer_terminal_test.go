@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// terminal is a pseudo-terminal: what a person would see, and the end that a
-// program takes for its terminal.
+// terminal is a pseudo-terminal: what a person would see, and the end that a program takes for its
+// terminal.
 func terminal(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -38,8 +38,8 @@ func terminal(t *testing.T) (person, program *os.File) {
 	return person, program
 }
 
-// TestCodeIsAskedForUnseen types a code at the terminal, which must not show
-// it; a mistyped one is refused without being repeated.
+// TestCodeIsAskedForUnseen types a code at the terminal, which must not show it; a mistyped one is refused
+// without being repeated.
 func TestCodeIsAskedForUnseen(t *testing.T) {
 	chokepoint, err := exec.LookPath("chokepoint")
 	if err != nil {
@@ -53,7 +53,8 @@ func TestCodeIsAskedForUnseen(t *testing.T) {
 		person, program := terminal(t)
 		dir := t.TempDir()
 		cmd := exec.Command(chokepoint, "run", "--peer", "127.0.0.1:9")
-		cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir, "GORACE="+noExitSleep)
+		cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state",
+			"XDG_RUNTIME_DIR="+dir, "GORACE="+noExitSleep)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = program, program, program
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		if err := cmd.Start(); err != nil {
@@ -81,7 +82,8 @@ func TestCodeIsAskedForUnseen(t *testing.T) {
 		cmd.Wait() // its exit code is not the matter
 		stop.Stop()
 		if got := seen.String(); !asked || !strings.Contains(got, want) || strings.Contains(got, typed) {
-			t.Errorf("asked %v; the terminal showed %q, want %q and nothing of what was typed", asked, got, want)
+			t.Errorf("asked %v; the terminal showed %q, want %q and nothing of what was typed", asked, got,
+				want)
 		}
 	}
 }

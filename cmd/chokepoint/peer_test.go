@@ -41,8 +41,7 @@ func TestPeerAddress(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreToldNowAndThen: a scan does not fill the screen, and what
-// concerns a run is always told.
+// TestRefusalsAreToldNowAndThen: a scan does not fill the screen, and what concerns a run is always told.
 func TestRefusalsAreToldNowAndThen(t *testing.T) {
 	var said []string
 	r := refusals{say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
@@ -60,7 +59,10 @@ func TestRefusalsAreToldNowAndThen(t *testing.T) {
 	}
 	r.last = r.last.Add(-2 * sayAny)
 	r.tell(from, "refused: wrong code")
-	if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "and 499 refusals before that are not told") }) {
+	if !slices.ContainsFunc(said, func(s string) bool {
+		return strings.Contains(s,
+			"and 499 refusals before that are not told")
+	}) {
 		t.Errorf("later: got %q, want that 499 were not told", said)
 	}
 }

@@ -21,7 +21,8 @@ func newPlanCommand(p *program) *cobra.Command {
 		Long: "A plan says what is compared: a YAML file, or one of the built-in plans.\n" +
 			"None of these commands touches a machine.",
 	}
-	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p), newPlanExpandCommand(p))
+	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
+		newPlanExpandCommand(p))
 	return cmd
 }
 
@@ -60,7 +61,8 @@ func runPlanList(_ context.Context, o planListOptions, s streams) error {
 		}
 		d := p.Design
 		if o.json {
-			line, err := jsonLine(listedPlan{name, d.Description, len(p.Cells()), d.Method.Runs, int64(p.Estimate(rowOverhead))})
+			line, err := jsonLine(listedPlan{name, d.Description, len(p.Cells()), d.Method.Runs,
+				int64(p.Estimate(rowOverhead))})
 			if err != nil {
 				return err
 			}
@@ -91,7 +93,8 @@ func newPlanShowCommand(p *program) *cobra.Command {
 func runPlanShow(_ context.Context, name string, s streams) error {
 	data, ok := plan.BuiltIn(name)
 	if !ok {
-		return &usageError{"there is no built-in plan " + name, "built-in plans: " + strings.Join(plan.BuiltIns(), ", ")}
+		return &usageError{"there is no built-in plan " + name, "built-in plans: " +
+			strings.Join(plan.BuiltIns(), ", ")}
 	}
 	return write(s.Out, string(data))
 }
@@ -103,7 +106,8 @@ type planViewOptions struct {
 }
 
 // newPlanViewCommand makes a command that reads a plan and shows it.
-func newPlanViewCommand(p *program, cmd *cobra.Command, run func(context.Context, planViewOptions, streams) error) *cobra.Command {
+func newPlanViewCommand(p *program, cmd *cobra.Command, run func(context.Context, planViewOptions,
+	streams) error) *cobra.Command {
 	var o planViewOptions
 	cmd.Args = optionalArg
 	cmd.ValidArgsFunction = completePlans
@@ -194,8 +198,8 @@ func runPlanExpand(_ context.Context, o planViewOptions, s streams) error {
 	return write(s.Out, planHead(p)+"\n"+rows)
 }
 
-// planHead is what a plan amounts to: its size, what all cells share, and
-// what is left out, with the reasons.
+// planHead is what a plan amounts to: its size, what all cells share, and what is left out, with the
+// reasons.
 func planHead(p *plan.Plan) string {
 	var b strings.Builder
 	d := p.Design
@@ -235,8 +239,8 @@ func planHead(p *plan.Plan) string {
 	return b.String()
 }
 
-// rowTable shows the rows in their order, with a column for each factor that
-// varies; a dash is a factor that means nothing there.
+// rowTable shows the rows in their order, with a column for each factor that varies; a dash is a factor
+// that means nothing there.
 func rowTable(p *plan.Plan) (string, error) {
 	varying := inOrder(varyingFactors(p.Cells()), vocabulary().Names())
 	table := [][]string{append([]string{"trial", "row", "kind"}, varying...)}
@@ -262,8 +266,7 @@ func rowTable(p *plan.Plan) (string, error) {
 	return b.String(), nil
 }
 
-// inOrder sorts names as they stand in order; those that do not, such as
-// placed ones, come behind.
+// inOrder sorts names as they stand in order; those that do not, such as placed ones, come behind.
 func inOrder(names, order []string) []string {
 	rank := func(name string) int {
 		if i := slices.Index(order, name); i >= 0 {
@@ -275,8 +278,7 @@ func inOrder(names, order []string) []string {
 	return names
 }
 
-// varyingFactors are the names of the factors that differ between cells,
-// sorted.
+// varyingFactors are the names of the factors that differ between cells, sorted.
 func varyingFactors(cells []record.Factors) []string {
 	var names []string
 	for i, c := range cells {
@@ -298,8 +300,7 @@ func varyingFactors(cells []record.Factors) []string {
 	return names
 }
 
-// factorText is a cell by the factors that vary, or by all of them where
-// none does.
+// factorText is a cell by the factors that vary, or by all of them where none does.
 func factorText(cell record.Factors, varying []string) string {
 	short := record.Factors{}
 	for _, name := range varying {

@@ -17,12 +17,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// rowOverhead is what setting up, draining and collecting one row takes on a
-// local lab, for the estimate of a plan's time.
+// rowOverhead is what setting up, draining and collecting one row takes on a local lab, for the estimate of
+// a plan's time.
 const rowOverhead = 400 * time.Millisecond
 
-// maxPlanBytes is a byte more than a plan may have, so that the reader of
-// plans sees that one is too long.
+// maxPlanBytes is a byte more than a plan may have, so that the reader of plans sees that one is too long.
 const maxPlanBytes = 1<<20 + 1
 
 // planOptions choose a plan and change it; run and plan share them.
@@ -35,10 +34,15 @@ type planOptions struct {
 }
 
 func (o *planOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.sets, "set", nil, "replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
+	flags.StringArrayVar(&o.sets, "set", nil,
+		"replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or "+
+			"matrix.streams=1,4; may be repeated")
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
-	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: first\nrepetitions, to six if there are more, then the\ncells listed last")
-	flags.BoolVar(&o.strict, "strict", false, "with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")
+	flags.DurationVar(&o.budget, "budget", 0,
+		"cut the plan to this time `D`, such as 10m: first\nrepetitions, to six if there are more, then "+
+			"the\ncells listed last")
+	flags.BoolVar(&o.strict, "strict", false,
+		"with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")
 	// pflag shows a zero duration as a default that means something.
 	flags.Lookup("budget").DefValue = "0"
 }
@@ -47,11 +51,13 @@ func (o *planOptions) addFlags(flags *pflag.FlagSet) {
 func (o *planOptions) validate(flags *pflag.FlagSet) error {
 	if flags.Changed("seed") {
 		if _, err := strconv.ParseUint(o.seed, 10, 64); err != nil {
-			return &usageError{fmt.Sprintf("--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1)), "leave it out to have one drawn and printed"}
+			return &usageError{fmt.Sprintf("--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1)),
+				"leave it out to have one drawn and printed"}
 		}
 	}
 	if flags.Changed("budget") && o.budget <= 0 {
-		return &usageError{fmt.Sprintf("--budget %s is not a time to fit into", o.budget), "give it with a unit, such as 90s or 10m"}
+		return &usageError{fmt.Sprintf("--budget %s is not a time to fit into", o.budget),
+			"give it with a unit, such as 90s or 10m"}
 	}
 	if _, ok := plan.Strict(o.name); o.strict && !ok {
 		return &usageError{"--strict is for plans that follow a standard", "the plan rfc2544 does"}
@@ -59,8 +65,8 @@ func (o *planOptions) validate(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// read reads the plan, orders it by its seed and fits it into the budget.
-// Every error is the user's: nothing has been touched.
+// read reads the plan, orders it by its seed and fits it into the budget. Every error is the user's:
+// nothing has been touched.
 func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 	sets := o.sets
 	if standard, ok := plan.Strict(o.name); o.strict && ok {

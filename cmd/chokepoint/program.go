@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 )
 
-// streams are where a command's output goes: Out takes the result, Err the
-// talk. Nothing may move or be coloured where there is no terminal.
+// streams are where a command's output goes: Out takes the result, Err the talk. Nothing may move or be
+// coloured where there is no terminal.
 type streams struct {
 	In             io.Reader
 	Out, Err       io.Writer
@@ -46,8 +46,7 @@ func newProgram(hard <-chan struct{}) *program {
 	}
 }
 
-// execute runs the command line, prints what went wrong, and returns the
-// exit code.
+// execute runs the command line, prints what went wrong, and returns the exit code.
 func (p *program) execute(ctx context.Context, args []string) int {
 	root := newRoot(p)
 	root.SetArgs(args)
@@ -145,8 +144,8 @@ var commands = []func(*program) *cobra.Command{
 	newVersionCommand,
 }
 
-// finish completes every command of the tree: group commands refuse unknown
-// subcommands, and reaching a command's own code is noted.
+// finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
+// command's own code is noted.
 func finish(p *program, cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.Args = knownSubcommand
@@ -186,8 +185,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return e
 }
 
-// knownSubcommand refuses what is not a command of the group. Cobra calls it
-// only with words it did not recognise.
+// knownSubcommand refuses what is not a command of the group. Cobra calls it only with words it did not
+// recognise.
 func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -218,7 +217,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return &usageError{text: cmd.CommandPath() + ": missing " + strings.Join(names[len(args):], " "), hint: "usage: " + cmd.UseLine()}
+			return &usageError{text: cmd.CommandPath() + ": missing " + strings.Join(names[len(args):], " "),
+				hint: "usage: " + cmd.UseLine()}
 		}
 		return atMost(len(names), cmd, args)
 	}

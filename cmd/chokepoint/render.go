@@ -30,8 +30,8 @@ func render(d *analysis.Document, format string) ([]byte, error) {
 	return nil, fmt.Errorf("render run %s: unknown format %q", d.Run.ID, format)
 }
 
-// resultText is a document as text for where the result goes: in the width
-// and, unless NO_COLOR is set, the colours of a terminal.
+// resultText is a document as text for where the result goes: in the width and, unless NO_COLOR is set, the
+// colours of a terminal.
 func (s streams) resultText(d *analysis.Document) string {
 	f, ok := s.Out.(*os.File)
 	if !ok || !s.OutTTY {

@@ -53,13 +53,13 @@ func newReportCommand(p *program) *cobra.Command {
 			return runReport(cmd.Context(), o, p.dirs, p.streams)
 		},
 	}
-	cmd.Flags().StringVar(&o.format, "format", formatHTML, "`FORMAT`: "+strings.Join(formats, ", ")+"; left out: what the\nname of the file says")
+	cmd.Flags().StringVar(&o.format, "format", formatHTML, "`FORMAT`: "+strings.Join(formats, ", ")+
+		"; left out: what the\nname of the file says")
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd
 }
 
-// validate judges the flags and lets the file's name choose the format where
-// none is given.
+// validate judges the flags and lets the file's name choose the format where none is given.
 func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
 	if fileGiven && o.file == "" {
 		return &usageError{"--report has no file name", "- is standard output"}
@@ -72,7 +72,8 @@ func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
 		o.format = formatText
 	}
 	if !slices.Contains(formats, o.format) {
-		return &usageError{fmt.Sprintf("--format %q is not known", o.format), "formats: " + strings.Join(formats, ", ")}
+		return &usageError{fmt.Sprintf("--format %q is not known", o.format), "formats: " +
+			strings.Join(formats, ", ")}
 	}
 	return nil
 }

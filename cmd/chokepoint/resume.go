@@ -40,8 +40,10 @@ func newResumeCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "go on with another program or kernel, and mark the run")
-	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
+	cmd.Flags().StringVar(&o.report, "report", "",
+		"write the HTML report to this `FILE` instead of the run's directory")
+	cmd.Flags().BoolVar(&o.json, "json", false,
+		"print one JSON object per event, and the document of show --json last")
 	return cmd
 }
 
@@ -51,12 +53,14 @@ func runResume(ctx context.Context, o resumeOptions, p *program) error {
 		return err
 	}
 	if run.Lab == lab.KindPair {
-		return &hinted{fmt.Errorf("resume run %s: it was made with a peer, whose code is gone", run.ID), "run the plan again with --peer; compare sets the two runs side by side"}
+		return &hinted{fmt.Errorf("resume run %s: it was made with a peer, whose code is gone", run.ID),
+			"run the plan again with --peer; compare sets the two runs side by side"}
 	}
 	if _, living, err := journal.FindStale(journalDir(p.dirs)); err != nil {
 		return err
 	} else if slices.Contains(living, run.ID) {
-		return &hinted{fmt.Errorf("resume run %s: it is still running", run.ID), "wait for it, or stop it with Ctrl-C"}
+		return &hinted{fmt.Errorf("resume run %s: it is still running", run.ID),
+			"wait for it, or stop it with Ctrl-C"}
 	}
 	if err := restoreFirst(run.ID, p); err != nil {
 		return err
@@ -72,12 +76,13 @@ func runResume(ctx context.Context, o resumeOptions, p *program) error {
 		}
 	}
 	run.Status, run.Reason = record.RunRunning, ""
-	x := &execution{p: p, plan: plan.New(run.Design), run: run, json: o.json, reportPath: o.report, resumed: true}
+	x := &execution{p: p, plan: plan.New(run.Design), run: run, json: o.json, reportPath: o.report,
+		resumed: true}
 	return x.whole(ctx, trials)
 }
 
-// restoreFirst clears away what the killed run itself has left, whose journal
-// would be in the way of the new one.
+// restoreFirst clears away what the killed run itself has left, whose journal would be in the way of the
+// new one.
 func restoreFirst(id string, p *program) error {
 	stale, _, err := journal.FindStale(journalDir(p.dirs))
 	if err != nil {
@@ -92,7 +97,8 @@ func restoreFirst(id string, p *program) error {
 		return err
 	}
 	if mine {
-		return &hinted{fmt.Errorf("resume run %s: what it changed was not undone", id), "chokepoint lab restore, then resume again"}
+		return &hinted{fmt.Errorf("resume run %s: what it changed was not undone", id),
+			"chokepoint lab restore, then resume again"}
 	}
 	return nil
 }
@@ -101,7 +107,8 @@ func restoreFirst(id string, p *program) error {
 func changed(run record.Run) []string {
 	var out []string
 	if h := binaryHash(); run.BinaryHash != h {
-		out = append(out, fmt.Sprintf("another build of the program (was %s, is %s)", short(run.BinaryHash), short(h)))
+		out = append(out, fmt.Sprintf("another build of the program (was %s, is %s)", short(run.BinaryHash),
+			short(h)))
 	}
 	if k := kernelRelease(); run.Kernel != k {
 		out = append(out, fmt.Sprintf("another kernel (was %s, is %s)", run.Kernel, k))

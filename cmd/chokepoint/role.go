@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// serveRole lives the life of one of the program's other roles, in which it
-// starts itself again for a lab.
+// serveRole lives the life of one of the program's other roles, in which it starts itself again for a lab.
 func serveRole(args []string) (code int, isRole bool) {
 	isRole, err := registry.Serve(args)
 	switch {

@@ -48,7 +48,8 @@ type runOptions struct {
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach LAB] [--peer HOST] [--report FILE] [--json]",
+		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
+			"LAB] [--peer HOST] [--report FILE] [--json]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
 			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
@@ -72,8 +73,10 @@ func newRunCommand(p *program) *cobra.Command {
 	o.lab.addFlags(cmd.Flags())
 	o.other.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
-	cmd.Flags().StringVar(&o.report, "report", "", "write the HTML report to this `FILE` instead of the run's directory")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per event, and the document of show --json last")
+	cmd.Flags().StringVar(&o.report, "report", "",
+		"write the HTML report to this `FILE` instead of the run's directory")
+	cmd.Flags().BoolVar(&o.json, "json", false,
+		"print one JSON object per event, and the document of show --json last")
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
@@ -128,14 +131,14 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	return x.whole(ctx, nil)
 }
 
-// execution is one campaign from the opened store to the printed result; run
-// and resume share it.
+// execution is one campaign from the opened store to the printed result; run and resume share it.
 type execution struct {
-	p          *program
-	plan       *plan.Plan
-	run        record.Run
-	attach     string
-	peer       func(ctx context.Context) (*lab.Lab, error) // meets the other machine; nil = the lab is made here
+	p      *program
+	plan   *plan.Plan
+	run    record.Run
+	attach string
+	// meets the other machine; nil = the lab is made here
+	peer       func(ctx context.Context) (*lab.Lab, error)
 	json       bool
 	reportPath string
 	resumed    bool
@@ -160,8 +163,7 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	}
 	x.sink = x.p.sink(x.json)
 	runErr := x.campaignOver(ctx, labs, done)
-	// From here on nothing may be cut short by the first signal: undo,
-	// store, report.
+	// From here on nothing may be cut short by the first signal: undo, store, report.
 	undoErr := x.undo(ctx)
 	status, reason := record.RunDone, ""
 	switch {
@@ -193,8 +195,9 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	if x.peer != nil {
 		return &lab.Peers{Up: x.peer}, nil
 	}
-	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues, Parts: registry.LabParts(),
-		Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
+		Parts: registry.LabParts(),
+		Keep:  filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	var err error
 	if x.attach != "" {
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
@@ -253,8 +256,8 @@ func prepareFor(file, data string) error {
 	return nil
 }
 
-// refuseLeftovers tells of a killed run whose changes were not undone, and
-// refuses to measure in the lab that has them.
+// refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
+// that has them.
 func (x *execution) refuseLeftovers() error {
 	stale, _, err := journal.FindStale(journalDir(x.p.dirs))
 	if err != nil {
@@ -262,11 +265,14 @@ func (x *execution) refuseLeftovers() error {
 	}
 	var refused error
 	for _, s := range stale {
-		if x.attach != "" && slices.ContainsFunc(s.Entries, func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = &hinted{fmt.Errorf("attach to lab %s: run %s was killed and has left changes there", x.attach, s.Owner),
+		if x.attach != "" && slices.ContainsFunc(s.Entries,
+			func(e journal.Entry) bool { return e.Lab == x.attach }) {
+			refused = &hinted{fmt.Errorf("attach to lab %s: run %s was killed and has left changes there",
+				x.attach, s.Owner),
 				"chokepoint lab restore puts them back"}
 		}
-		x.p.streams.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner, count(len(s.Entries), "change"))
+		x.p.streams.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
+			count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
 		}
@@ -290,14 +296,17 @@ func (x *execution) tell(e record.Event) {
 
 // campaignOver brings the labs up, stores the run's head and runs all rows.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
-	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
-		Prober: proberOf(x.run.Design.Measure), Probes: node.Probes(), Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
+	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(),
+		Engines: node.Engines(),
+		Prober:  proberOf(x.run.Design.Measure), Probes: node.Probes(), Store: x.store, Sink: x.tell,
+		Ask: x.ask, Done: done}
 	c := x.campaign
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
-	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Total: len(x.plan.Rows()), Data: data})
+	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name,
+		Total: len(x.plan.Rows()), Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
@@ -319,8 +328,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// proberOf is the latency probe that a design asks for; a design of an older
-// version names none.
+// proberOf is the latency probe that a design asks for; a design of an older version names none.
 func proberOf(m record.Measure) traffic.Prober {
 	for _, l := range node.Probers() {
 		if l.Name() == m.Probe {
@@ -340,7 +348,8 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 		}
 		if theirs, ok := l.PeerVersion(); ok && source(theirs) != source(x.run.Version) {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "peer-version",
-				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs, x.run.Version)})
+				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs,
+					x.run.Version)})
 		}
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
 		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, x.ownLab(), c.Kinds()); err != nil {
@@ -355,7 +364,8 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 
 // ownLab is a lab of namespaces for this run, whose shape is still to be said.
 func (x *execution) ownLab() lab.Local {
-	return lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues, Parts: registry.LabParts()}
+	return lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
+		Parts: registry.LabParts()}
 }
 
 // ask prompts a human and waits for Enter.
@@ -377,14 +387,14 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 		return context.Cause(ctx)
 	case err := <-answered:
 		if errors.Is(err, io.EOF) {
-			return &hinted{fmt.Errorf("step %q: no one is there to press Enter", s.Prompt), "run it from a terminal, or take the steps out of the plan"}
+			return &hinted{fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
+				"run it from a terminal, or take the steps out of the plan"}
 		}
 		return err
 	}
 }
 
-// undo puts the labs back, on a context of its own: a second Ctrl-C gives up
-// waiting.
+// undo puts the labs back, on a context of its own: a second Ctrl-C gives up waiting.
 func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
@@ -460,8 +470,7 @@ func (x *execution) shut() error {
 // ownVersion is the program's version as runs keep it.
 func ownVersion() string { return strings.TrimPrefix(readVersion().String(), "chokepoint ") }
 
-// source is a version without the system that it was built for, which is the
-// last word.
+// source is a version without the system that it was built for, which is the last word.
 func source(version string) string {
 	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
 }
@@ -472,8 +481,7 @@ func randomWord() uint16 {
 	return binary.LittleEndian.Uint16(b[:])
 }
 
-// commandLine is the exact command that makes the same run again: as typed,
-// with the seed that was drawn.
+// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
 func commandLine(args []string, seed uint64) string {
 	words := []string{"chokepoint"}
 	seeded := false

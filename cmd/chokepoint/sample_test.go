@@ -25,14 +25,22 @@ type sample struct {
 
 // samples are the runs that scripts ask for by name.
 var samples = map[string]sample{
-	"good":     {id: "20260102-030405-aaaa", started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, ambient: "22 °C"},
-	"slow":     {id: "20260103-030405-bbbb", started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, ambient: "22 °C"},
-	"failed":   {id: "20260104-030405-cccc", started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, failed: true},
-	"killed":   {id: "20260105-030405-dddd", started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), scale: 1},
-	"before":   {id: "20260107-030405-ffff", started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, blocks: 8},
-	"after":    {id: "20260108-030405-0000", started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, blocks: 8},
-	"hotter":   {id: "20260109-030405-1111", started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC), scale: 0.5, status: record.RunDone, blocks: 8, ambient: "35 °C", kernel: "6.6.0-test"},
-	"demanded": {id: "20260106-030405-eeee", started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), scale: 1, status: record.RunDone, require: []record.Requirement{{Text: "goodput >= 10G", Metric: "goodput_bps", Op: ">=", Value: 10e9}}},
+	"good": {id: "20260102-030405-aaaa", started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), scale: 1,
+		status: record.RunDone, ambient: "22 °C"},
+	"slow": {id: "20260103-030405-bbbb", started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), scale: 0.5,
+		status: record.RunDone, ambient: "22 °C"},
+	"failed": {id: "20260104-030405-cccc", started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), scale: 1,
+		status: record.RunDone, failed: true},
+	"killed": {id: "20260105-030405-dddd", started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), scale: 1},
+	"before": {id: "20260107-030405-ffff", started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC), scale: 1,
+		status: record.RunDone, blocks: 8},
+	"after": {id: "20260108-030405-0000", started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC), scale: 0.5,
+		status: record.RunDone, blocks: 8},
+	"hotter": {id: "20260109-030405-1111", started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC), scale: 0.5,
+		status: record.RunDone, blocks: 8, ambient: "35 °C", kernel: "6.6.0-test"},
+	"demanded": {id: "20260106-030405-eeee", started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), scale: 1,
+		status: record.RunDone, require: []record.Requirement{{Text: "goodput >= 10G", Metric: "goodput_bps",
+			Op: ">=", Value: 10e9}}},
 }
 
 func writeSample(ctx context.Context, file, name string) error {
@@ -76,7 +84,8 @@ func (s sample) run() record.Run {
 			Factors: []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
 			Cells:   cells, Baseline: cells[0], Requirements: s.require, Conditions: conditions,
 		},
-		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": kernel, "cores": "2"}}},
+		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": kernel,
+			"cores": "2"}}},
 	}
 }
 
@@ -121,7 +130,8 @@ func (s sample) trial(row record.Row, bytes int64) record.Trial {
 		Window: record.Window{Begin: second / 2, Start: second, End: 2 * second, Stop: 2 * second},
 		Traffic: &record.Traffic{
 			Engine: "native",
-			Load:   record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Duration: time.Second},
+			Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4,
+				Duration: time.Second},
 			Flows: []record.Flow{{
 				Direction: record.Up, SentBytes: bytes, ReceivedBytes: bytes,
 				SenderNs: second, ReceiverNs: second, Received: series,

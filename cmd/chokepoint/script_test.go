@@ -20,14 +20,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// TestMain lets the test binary be the command itself: a script that runs
-// chokepoint executes this binary again under that name. So do the printer and the intruder.
+// TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
+// again under that name. So do the printer and the intruder.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer, "intruder": intrude})
 }
 
-// printer does what chokepoint-agent probe --json --interval 100ms does, which
-// is another program: until it is interrupted it prints what it sees.
+// printer does what chokepoint-agent probe --json --interval 100ms does, which is another program: until it
+// is interrupted it prints what it sees.
 func printer() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer release()
@@ -52,12 +52,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// noExitSleep keeps a race-built program from sleeping a second at its exit,
-// which each of a lab's processes would do in turn.
+// noExitSleep keeps a race-built program from sleeping a second at its exit, which each of a lab's
+// processes would do in turn.
 const noExitSleep = "atexit_sleep_ms=0"
 
-// setUpScript gives each script directories of its own, so that none sees
-// another's runs or the user's.
+// setUpScript gives each script directories of its own, so that none sees another's runs or the user's.
 func setUpScript(env *testscript.Env) error {
 	for variable, dir := range map[string]string{
 		"HOME": "home", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run",
@@ -102,8 +101,7 @@ func scriptCondition(name string) (bool, error) {
 	return false, fmt.Errorf("unknown condition %q", name)
 }
 
-// exitsCommand is "exits CODE COMMAND…": the command must end with exactly
-// that code.
+// exitsCommand is "exits CODE COMMAND…": the command must end with exactly that code.
 func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND…")
@@ -123,8 +121,7 @@ func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// storeCommand is "store NAME…": it writes these sample runs to the script's
-// store.
+// storeCommand is "store NAME…": it writes these sample runs to the script's store.
 func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: store NAME…")
@@ -135,8 +132,8 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exactCommand is "exact N": the latest run has N trials, all of which were
-// measured, and their counts are the load's own and nobody else's.
+// exactCommand is "exact N": the latest run has N trials, all of which were measured, and their counts are
+// the load's own and nobody else's.
 func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: exact N")
@@ -157,9 +154,11 @@ func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 			p := f.Packets
 			switch {
 			case f.ReceivedBytes == 0 || f.Corrupt > 0 || t.Traffic.Load.Verify && f.Verified == 0:
-				ts.Fatalf("%s: received %d bytes, of which %d had their content verified and %d were damaged", t.ID, f.ReceivedBytes, f.Verified, f.Corrupt)
+				ts.Fatalf("%s: received %d bytes, of which %d had their content verified and %d were damaged",
+					t.ID, f.ReceivedBytes, f.Verified, f.Corrupt)
 			case p != nil && (p.Sent != p.Received+p.Lost || p.Sent == 0 || *p.Duplicates+*p.Reordered > 0):
-				ts.Fatalf("%s: %d packets sent, %d received, %d lost, %d twice, %d late", t.ID, p.Sent, p.Received, p.Lost, *p.Duplicates, *p.Reordered)
+				ts.Fatalf("%s: %d packets sent, %d received, %d lost, %d twice, %d late", t.ID, p.Sent,
+					p.Received, p.Lost, *p.Duplicates, *p.Reordered)
 			}
 			ts.Logf("%s %s %s: %d bytes, %+v", t.ID, t.Traffic.Engine, f.Direction, f.ReceivedBytes, p)
 		}

@@ -12,29 +12,26 @@ import (
 // ErrInterrupted is the cause of a context that a signal has cancelled.
 var ErrInterrupted = errors.New("interrupted")
 
-// sameRequest is how long after the first a second signal is still the same
-// request: timeout(1) and others send one to the process and one to its group.
+// sameRequest is how long after the first a second signal is still the same request: timeout(1) and others
+// send one to the process and one to its group.
 const sameRequest = 50 * time.Millisecond
 
-// interrupts turns signals into two requests. The first cancels ctx with the
-// cause ErrInterrupted: stop, undo, keep what is finished. The second closes
-// hard: stop waiting for the undoing and tell what remains. Every later one
-// has its ordinary effect and ends the process. release gives the signals
-// back.
+// interrupts turns signals into two requests. The first cancels ctx with the cause ErrInterrupted: stop,
+// undo, keep what is finished. The second closes hard: stop waiting for the undoing and tell what remains.
+// Every later one has its ordinary effect and ends the process. release gives the signals back.
 //
-// A broken pipe is only the error of the write, whatever is written to: the
-// reader of the output may leave early, but the lab must still be undone.
+// A broken pipe is only the error of the write, whatever is written to: the reader of the output may leave
+// early, but the lab must still be undone.
 func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct{}, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// Whoever started this with nohup, or in a script's background,
-		// wants the signal ignored.
+		// Whoever started this with nohup, or in a script's background, wants the signal ignored.
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
 	}
-	// Taking the signal and not looking at it keeps it from ending the
-	// process; ignoring it would be inherited by every child.
+	// Taking the signal and not looking at it keeps it from ending the process; ignoring it would be
+	// inherited by every child.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(parent)

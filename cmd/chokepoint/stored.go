@@ -21,8 +21,7 @@ func readStore(ctx context.Context, d dirs) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.storeFile())
 }
 
-// living are the runs whose program is still at it: it holds the lock of the
-// run's journal.
+// living are the runs whose program is still at it: it holds the lock of the run's journal.
 func living(d dirs) ([]string, error) {
 	stale, living, err := journal.FindStale(journalDir(d))
 	for _, s := range stale {
@@ -31,8 +30,7 @@ func living(d dirs) ([]string, error) {
 	return living, err
 }
 
-// openStore is readStore where the command line names a run: none is an
-// error.
+// openStore is readStore where the command line names a run: none is an error.
 func openStore(ctx context.Context, d dirs) (*store.Store, error) {
 	st, err := readStore(ctx, d)
 	if errors.Is(err, store.ErrNone) {
@@ -75,9 +73,8 @@ func again(r analysis.RunHead) string {
 	return "chokepoint resume " + r.ID + " tries again"
 }
 
-// outcome is what a finished run's document means for the exit code: failed
-// trials, missed thresholds, both, or nil. A trial that failed and was
-// measured well in a later attempt does not count.
+// outcome is what a finished run's document means for the exit code: failed trials, missed thresholds,
+// both, or nil. A trial that failed and was measured well in a later attempt does not count.
 func outcome(d *analysis.Document) error {
 	var errs []error
 	last := map[string]analysis.TrialView{}
@@ -98,7 +95,8 @@ func outcome(d *analysis.Document) error {
 	}
 	for _, t := range d.Thresholds {
 		if !t.Met {
-			errs = append(errs, &exitError{codeThreshold, fmt.Errorf("threshold missed: %s", thresholdText(d, t))})
+			errs = append(errs, &exitError{codeThreshold, fmt.Errorf("threshold missed: %s",
+				thresholdText(d, t))})
 		}
 	}
 	return errors.Join(errs...)

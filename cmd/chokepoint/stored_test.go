@@ -22,11 +22,15 @@ func TestOutcome(t *testing.T) {
 		code int
 		text string
 	}{
-		{"all well", analysis.Document{Trials: []analysis.TrialView{again}, Thresholds: []analysis.Threshold{met}}, codeOK, ""},
-		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, codeFailed, "1 trial of 1 failed"},
+		{"all well", analysis.Document{Trials: []analysis.TrialView{again},
+			Thresholds: []analysis.Threshold{met}}, codeOK, ""},
+		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, codeFailed,
+			"1 trial of 1 failed"},
 		{"failed, then measured", analysis.Document{Trials: []analysis.TrialView{failed, again}}, codeOK, ""},
-		{"missed", analysis.Document{Trials: []analysis.TrialView{again}, Thresholds: []analysis.Threshold{met, missed}}, codeThreshold, "goodput >= 1G (the cell failed)"},
-		{"both", analysis.Document{Trials: []analysis.TrialView{failed}, Thresholds: []analysis.Threshold{missed}}, codeThreshold, "1 trial of 1 failed"},
+		{"missed", analysis.Document{Trials: []analysis.TrialView{again},
+			Thresholds: []analysis.Threshold{met, missed}}, codeThreshold, "goodput >= 1G (the cell failed)"},
+		{"both", analysis.Document{Trials: []analysis.TrialView{failed},
+			Thresholds: []analysis.Threshold{missed}}, codeThreshold, "1 trial of 1 failed"},
 		{"nothing measured", analysis.Document{}, codeOK, ""},
 	}
 	for _, tt := range tests {

@@ -7,9 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 )
 
-// sink is where a run's events are shown: as JSON lines with the result, as
-// a live view on a terminal, else as plain lines. Only one is ever in use, so
-// that one writer owns the terminal.
+// sink is where a run's events are shown: as JSON lines with the result, as a live view on a terminal, else
+// as plain lines. Only one is ever in use, so that one writer owns the terminal.
 func (s streams) sink(asJSON bool) progress.Sink {
 	if asJSON {
 		return progress.JSON(s.Out)
@@ -22,5 +21,6 @@ func (s streams) sink(asJSON bool) progress.Sink {
 
 // note says something that is worth knowing and no error, on its own line.
 func (s streams) note(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: "+format+"\n", args...) // talk that is lost changes no result
+	// talk that is lost changes no result
+	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: "+format+"\n", args...)
 }

@@ -29,15 +29,19 @@ type labOptions struct {
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.kind, "lab", "local", "`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
+	f.StringVar(&o.kind, "lab", "local",
+		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
 	addSizeFlags(f, &o.size)
-	f.StringVar(&o.image.File, "image", "", "with --lab vm: boot this disk image `FILE` of yours (qcow2 or raw) as the router; it is not changed")
-	f.StringVar(&o.image.Login, "image-login", "", "log in to the image by `WAY`: ssh, ssh:USER, serial or serial:USER (default ssh:root)")
+	f.StringVar(&o.image.File, "image", "",
+		"with --lab vm: boot this disk image `FILE` of yours (qcow2 or raw) as the router; it is not changed")
+	f.StringVar(&o.image.Login, "image-login", "",
+		"log in to the image by `WAY`: ssh, ssh:USER, serial or serial:USER (default ssh:root)")
 	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh")
 	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
-	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual link, as a network card has one for each core")
+	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
+		"link, as a network card has one for each core")
 }
 
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
@@ -56,7 +60,8 @@ func (o labOptions) arch() (string, error) {
 	case kind == "vm" && slices.Contains(vm.Arches(), arch):
 		return arch, nil
 	}
-	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" + strings.Join(vm.Arches(), ", vm:")}
+	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" +
+		strings.Join(vm.Arches(), ", vm:")}
 }
 
 // labOptionsOf are those that a run was made with.
@@ -84,11 +89,14 @@ func (o labOptions) check() error {
 	case err != nil:
 		return err
 	case o.queues < 1 || o.queues > maxQueues:
-		return &usageError{fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d", maxQueues)}
+		return &usageError{fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d",
+			maxQueues)}
 	case o.queues > 1 && arch != "":
-		return &usageError{"--queues with --lab vm, whose links have one", "--lab local has virtual links of several"}
+		return &usageError{"--queues with --lab vm, whose links have one",
+			"--lab local has virtual links of several"}
 	case o.kernel.File != "" && arch == "":
-		return &usageError{"--kernel with lab local, whose routers are namespaces", "--lab vm boots the kernel"}
+		return &usageError{"--kernel with lab local, whose routers are namespaces",
+			"--lab vm boots the kernel"}
 	case o.kernel.File != "" && o.image.File != "":
 		return &usageError{"--kernel with --image, which has a kernel of its own", "leave out one of them"}
 	}
@@ -97,7 +105,8 @@ func (o labOptions) check() error {
 	}
 	if o.image.File == "" {
 		if o.image != (record.DiskImage{}) {
-			return &usageError{"--image-login, --image-key, --image-password or --image-uefi without --image", "name the disk image: --image FILE"}
+			return &usageError{"--image-login, --image-key, --image-password or --image-uefi without --image",
+				"name the disk image: --image FILE"}
 		}
 		return nil
 	}
@@ -105,16 +114,17 @@ func (o labOptions) check() error {
 	case arch == "":
 		return &usageError{"--image with lab local, whose routers are namespaces", "--lab vm boots the image"}
 	case arch != "amd64":
-		return &usageError{fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only", arch), "--lab vm:amd64"}
+		return &usageError{fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only",
+			arch), "--lab vm:amd64"}
 	}
 	_, err = openDisk(o.image)
 	return err
 }
 
-// wholePaths makes the paths whole, because a run may be resumed from another
-// folder.
+// wholePaths makes the paths whole, because a run may be resumed from another folder.
 func (o *labOptions) wholePaths() error {
-	for _, path := range []*string{&o.image.File, &o.image.Key, &o.image.Password, &o.kernel.File, &o.kernel.Modules} {
+	for _, path := range []*string{&o.image.File, &o.image.Key, &o.image.Password, &o.kernel.File,
+		&o.kernel.Modules} {
 		if *path == "" {
 			continue
 		}
@@ -127,8 +137,8 @@ func (o *labOptions) wholePaths() error {
 	return nil
 }
 
-// guest builds the image that the lab needs, or finds it built, and returns
-// what its routers are; nil if they are namespaces.
+// guest builds the image that the lab needs, or finds it built, and returns what its routers are; nil if
+// they are namespaces.
 func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 	arch, err := o.arch()
 	if err != nil || arch == "" {
@@ -172,20 +182,23 @@ func checkKernel(arch string, k record.OwnKernel) error {
 			continue
 		}
 		if _, err := os.Stat(path); err != nil {
-			return &usageError{fmt.Sprintf("read the kernel: %v", err), "give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
+			return &usageError{fmt.Sprintf("read the kernel: %v", err),
+				"give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
 		}
 	}
 	if k.File == "" {
 		return nil
 	}
 	if err := vm.CheckKernel(k.File, arch); err != nil {
-		return &usageError{err.Error(), "QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel"}
+		return &usageError{err.Error(),
+			"QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel"}
 	}
 	return nil
 }
 
 func newVMCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router",
+		Args: cobra.NoArgs}
 	cmd.AddCommand(newVMBuildCommand(p))
 	return cmd
 }
@@ -202,7 +215,8 @@ func newVMBuildCommand(p *program) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(vm.Arches(), arch) {
-				return &usageError{fmt.Sprintf("architecture %q is not known", arch), "architectures: " + strings.Join(vm.Arches(), ", ")}
+				return &usageError{fmt.Sprintf("architecture %q is not known", arch), "architectures: " +
+					strings.Join(vm.Arches(), ", ")}
 			}
 			if err := checkKernel(arch, kernel); err != nil {
 				return err
@@ -220,7 +234,8 @@ func newVMBuildCommand(p *program) *cobra.Command {
 				}
 				return write(p.Out, string(line))
 			}
-			return write(p.Out, fmt.Sprintf("image %s: %s, Linux %s, in %v\n  kernel  %s\n  initrd  %s\n", img.Key, img.Arch, img.Release,
+			return write(p.Out, fmt.Sprintf("image %s: %s, Linux %s, in %v\n  kernel  %s\n  initrd  %s\n",
+				img.Key, img.Arch, img.Release,
 				time.Since(began).Round(10*time.Millisecond), img.Kernel, img.Initrd))
 		},
 	}

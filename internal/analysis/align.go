@@ -12,9 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Aligned is how a machine's clock relates to the controller's: Offset is the
-// former minus the latter, within ±Bound, and Match the correlation of the
-// machine's traffic with the run's, at most 1.
+// Aligned is how a machine's clock relates to the controller's: Offset is the former minus the latter,
+// within ±Bound, and Match the correlation of the machine's traffic with the run's, at most 1.
 type Aligned struct {
 	Offset, Bound int64
 	Match         float64
@@ -26,17 +25,15 @@ const (
 	rivalMatch  = 0.05 // another offset that matches so nearly as well is as likely
 	coarseMost  = 2000 // intervals of the run in the first pass
 	finestSteps = 50   // of an interval
-	// wallWithin is how wrong a machine's wall clock may be to tell offsets
-	// apart that match alike.
+	// wallWithin is how wrong a machine's wall clock may be to tell offsets apart that match alike.
 	wallWithin = int64(10e9)
 )
 
-// AlignByTraffic finds the offset of a machine's clock at which the bytes that
-// its network devices received (netdev, by that clock) agree best with those
-// that the trials' flows carried: their rates over each interval of the
-// machine's samples are correlated (Pearson). wall is the offset that the wall
-// clocks tell, 0 if they do not: it only decides between offsets that match
-// alike, since a router's clock may be set to anything.
+// AlignByTraffic finds the offset of a machine's clock at which the bytes that its network devices received
+// (netdev, by that clock) agree best with those that the trials' flows carried: their rates over each
+// interval of the machine's samples are correlated (Pearson). wall is the offset that the wall clocks tell,
+// 0 if they do not: it only decides between offsets that match alike, since a router's clock may be set to
+// anything.
 func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (Aligned, error) {
 	carried := carriedBy(trials)
 	if len(carried.t) == 0 {
@@ -101,7 +98,8 @@ type NoMatchError struct {
 
 func (e *NoMatchError) Error() string {
 	if e.Many {
-		return "relate its clock to the run's: its traffic fits the run's at several times alike, and its wall clock does not tell which"
+		return "relate its clock to the run's: its traffic fits the run's at several times alike, and its " +
+			"wall clock does not tell which"
 	}
 	return "relate its clock to the run's: the traffic that its devices received is not the run's"
 }
@@ -114,8 +112,7 @@ func (e *NoMatchError) Hint() string {
 	return "the probe must watch netdev on a machine that the run's traffic crossed, while the run went on"
 }
 
-// peaks are the highest match and those nearly as high, each parted from the
-// next by a dip.
+// peaks are the highest match and those nearly as high, each parted from the next by a dip.
 func peaks(all []Aligned) []Aligned {
 	best := 0
 	for i, a := range all {
@@ -166,8 +163,8 @@ func (r intervals) of(i int) float64 {
 	return (r.v[i] - r.v[i-1]) / float64(max(r.t[i]-r.t[i-1], 1))
 }
 
-// agree is the correlation with the rates of another counter, whose clock is d
-// behind. Where that one has no points it stands still.
+// agree is the correlation with the rates of another counter, whose clock is d behind. Where that one has
+// no points it stands still.
 func (r intervals) agree(other curve, d int64) float64 {
 	from, to := other.t[0]+d, other.t[len(other.t)-1]+d
 	i := max(sort.Search(len(r.t), func(i int) bool { return r.t[i] > from }), 1)
@@ -200,8 +197,7 @@ func (r intervals) agree(other curve, d int64) float64 {
 	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
 }
 
-// carriedBy adds up what all flows of all trials carried, as one counter by
-// the controller's clock.
+// carriedBy adds up what all flows of all trials carried, as one counter by the controller's clock.
 func carriedBy(trials []record.Trial) curve {
 	trials = slices.Clone(trials)
 	slices.SortStableFunc(trials, func(a, b record.Trial) int { return cmp.Compare(a.Origin, b.Origin) })
@@ -241,8 +237,8 @@ func carriedBy(trials []record.Trial) curve {
 	return out
 }
 
-// receivedOf adds up what all devices but loopback received. A counter that
-// goes back or that comes later adds nothing then.
+// receivedOf adds up what all devices but loopback received. A counter that goes back or that comes later
+// adds nothing then.
 func receivedOf(netdev *record.Table) curve {
 	if netdev == nil {
 		return curve{}
@@ -290,5 +286,6 @@ func medianGap(t []int64) int64 {
 
 // Text says how well two clocks are related.
 func (a Aligned) Text() string {
-	return fmt.Sprintf("within ±%d ms, by the traffic itself (correlation %.2f)", (a.Bound+999_999)/1e6, a.Match)
+	return fmt.Sprintf("within ±%d ms, by the traffic itself (correlation %.2f)", (a.Bound+999_999)/1e6,
+		a.Match)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// alignRun is a run of trials of some lengths, 100 ms of pause between them
-// and more now and then, each with a rate of its own.
+// alignRun is a run of trials of some lengths, 100 ms of pause between them and more now and then, each
+// with a rate of its own.
 func alignRun(rng *rand.Rand, n int, alike bool) []record.Trial {
 	var trials []record.Trial
 	at := int64(5e9)
@@ -24,14 +24,15 @@ func alignRun(rng *rand.Rand, n int, alike bool) []record.Trial {
 		for k := int64(0); k <= long; k += 1e8 {
 			f.Received.Append(at+k, rate*float64(k)/10, 0)
 		}
-		trials = append(trials, record.Trial{Origin: at, Ended: at + long, Traffic: &record.Traffic{Flows: []record.Flow{f}}})
+		trials = append(trials, record.Trial{Origin: at, Ended: at + long,
+			Traffic: &record.Traffic{Flows: []record.Flow{f}}})
 		at += long + pause
 	}
 	return trials
 }
 
-// watchOf is what a machine between saw of a run, by a clock that is offset
-// ahead, with headers, others' traffic and samples that come a little late.
+// watchOf is what a machine between saw of a run, by a clock that is offset ahead, with headers, others'
+// traffic and samples that come a little late.
 func watchOf(rng *rand.Rand, trials []record.Trial, offset, interval, from, to int64) *record.Table {
 	c := carriedBy(trials)
 	t := record.NewTable("lan/rx_bytes", "lan/tx_bytes", "lo/rx_bytes", "late/rx_bytes")
@@ -61,13 +62,16 @@ func TestAlignByTraffic(t *testing.T) {
 		for seed := range uint64(5) {
 			rng := rand.New(rand.NewPCG(seed, uint64(test.interval)))
 			trials := alignRun(rng, 12, false)
-			got, err := AlignByTraffic(trials, watchOf(rng, trials, test.offset, test.interval, test.from, test.to), 0)
+			got, err := AlignByTraffic(trials, watchOf(rng, trials, test.offset, test.interval, test.from,
+				test.to), 0)
 			if err != nil {
 				t.Errorf("every %d ns, offset %d, seed %d: %v", test.interval, test.offset, seed, err)
 				continue
 			}
-			if off := got.Offset - test.offset; off > got.Bound || -off > got.Bound || got.Bound > test.interval {
-				t.Errorf("every %d ns, seed %d: got an error of the offset of %d within %d, match %v", test.interval, seed, off, got.Bound, got.Match)
+			if off := got.Offset - test.offset; off > got.Bound || -off > got.Bound ||
+				got.Bound > test.interval {
+				t.Errorf("every %d ns, seed %d: got an error of the offset of %d within %d, match %v",
+					test.interval, seed, off, got.Bound, got.Match)
 			}
 		}
 	}
@@ -117,14 +121,16 @@ func TestWithImports(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	trials := alignRun(rng, 3, false)
 	for i := range trials {
-		trials[i].Nodes = map[string]record.NodeData{"router": {Samples: []record.Samples{{Probe: "all", Unavailable: "not watched"}}}}
+		trials[i].Nodes = map[string]record.NodeData{"router": {Samples: []record.Samples{{Probe: "all",
+			Unavailable: "not watched"}}}}
 	}
 	table := record.NewTable("cpu0/idle_ns")
 	for at := int64(0); at < trials[1].Ended-1e9; at += 1e8 {
 		table.Append(at, float64(at))
 	}
-	run := &record.Run{Imports: []record.Import{{Node: "router", Samples: []record.Samples{{Probe: "cpu", Table: table}},
-		Log: []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}}}}}
+	run := &record.Run{Imports: []record.Import{{Node: "router",
+		Samples: []record.Samples{{Probe: "cpu", Table: table}},
+		Log:     []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}}}}}
 	got := withImports(run, trials)
 	for i, want := range []string{"", "", "not watched"} {
 		samples, why := samplesOf(got[i].Nodes["router"], "cpu")
@@ -132,7 +138,8 @@ func TestWithImports(t *testing.T) {
 			t.Errorf("trial "+strconv.Itoa(i)+": got samples %v, %q, want %q", samples, why, want)
 		}
 		if samples != nil && (samples.T[0] > trials[i].Origin || len(samples.T) > 50) {
-			t.Errorf("trial %d: got %d samples from %d on, want those of the trial", i, len(samples.T), samples.T[0])
+			t.Errorf("trial %d: got %d samples from %d on, want those of the trial", i, len(samples.T),
+				samples.T[0])
 		}
 	}
 	if n := len(got[0].Nodes["router"].Log); n != 1 {

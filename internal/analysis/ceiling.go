@@ -18,8 +18,8 @@ type ceiling struct {
 	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
 }
 
-// ceilingOf computes a cell's ceiling. Only a shaper's rate, or a rate that
-// the lab states, is real: a virtual link has none.
+// ceilingOf computes a cell's ceiling. Only a shaper's rate, or a rate that the lab states, is real: a
+// virtual link has none.
 func ceilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := pathOf(f, true)
 	c := ceiling{Kind: "none: virtual link", Efficiency: payloadShare(f, tunnelled, overhead.LayerWire)}
@@ -48,12 +48,13 @@ func ceilingOf(run *record.Run, f record.Factors) ceiling {
 
 func rateWords(rate float64) string { return unit.Bitrate(rate).String() }
 
-// pathOf builds the link and tunnel of a cell for the overhead formulas.
-// Tunnels of the local lab run over IPv4 unless outer_ip says otherwise.
+// pathOf builds the link and tunnel of a cell for the overhead formulas. Tunnels of the local lab run over
+// IPv4 unless outer_ip says otherwise.
 func pathOf(f record.Factors, tunnelled bool) overhead.Path {
 	p := overhead.Path{Link: overhead.Link{MTU: linkMTU(f)}, Inner: ipOf(f["ip"])}
 	for name, level := range f {
-		if base, _, _ := strings.Cut(name, "@"); base == "vlan" && level != "off" && level != "none" && level != "" {
+		if base, _, _ := strings.Cut(name, "@"); base == "vlan" && level != "off" && level != "none" &&
+			level != "" {
 			p.Link.VLANs = 1
 		}
 	}
@@ -93,9 +94,8 @@ func linkMTU(f record.Factors) int {
 	return least
 }
 
-// payloadShare is payload ÷ bytes, on a path and at a layer, of the cell's
-// usual IP packets: full segments with time stamps for TCP, the given sizes
-// for UDP. It is 0 if the path does not carry them.
+// payloadShare is payload ÷ bytes, on a path and at a layer, of the cell's usual IP packets: full segments
+// with time stamps for TCP, the given sizes for UDP. It is 0 if the path does not carry them.
 func payloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
 	p := pathOf(f, true)
 	headers, sizes := p.Inner.Header()+overhead.TCPHeader+overhead.TCPTimestamps, []int(nil)
@@ -116,8 +116,7 @@ func payloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64
 	return float64(payload) / float64(bytes)
 }
 
-// shaper reads a queue factor that sets a rate, such as "tbf rate 300M burst
-// 128k".
+// shaper reads a queue factor that sets a rate, such as "tbf rate 300M burst 128k".
 func shaper(name, level string) (kind string, rate float64, ok bool) {
 	if base, _, _ := strings.Cut(name, "@"); base != "queue" {
 		return "", 0, false
@@ -144,10 +143,9 @@ func placeOfFactor(name string) (node, port string) {
 	return node, port
 }
 
-// shapedGoodput is the goodput that shapers of a rate leave to a cell, or 0 if
-// some of its data passes none. tbf and htb count bytes of the frame, see
-// overhead.Link.Frame; acknowledgements of the other direction are left out,
-// so it is an upper bound where they share a shaper with data.
+// shapedGoodput is the goodput that shapers of a rate leave to a cell, or 0 if some of its data passes
+// none. tbf and htb count bytes of the frame, see overhead.Link.Frame; acknowledgements of the other
+// direction are left out, so it is an upper bound where they share a shaper with data.
 func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
 	limit := func(passes []bool) float64 {
 		least := 0.0
@@ -171,9 +169,9 @@ func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
 	return limit(up)
 }
 
-// passes lists how often data leaves through a port on its way up (to far)
-// and down: one entry per pass, true where a tunnel is laid over the port's
-// link. A factor without a place stands for every port of the routers.
+// passes lists how often data leaves through a port on its way up (to far) and down: one entry per pass,
+// true where a tunnel is laid over the port's link. A factor without a place stands for every port of the
+// routers.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
 	if top == nil {
 		if node == "" {

@@ -30,9 +30,8 @@ type group struct {
 	cell    Cell
 }
 
-// good are the trials that have numbers; a repeated row counts once, with its
-// last good attempt, and one that was searched with the trial that stands for
-// it.
+// good are the trials that have numbers; a repeated row counts once, with its last good attempt, and one
+// that was searched with the trial that stands for it.
 func (g *group) good() []*judged {
 	if len(g.search) > 0 {
 		return g.found
@@ -57,8 +56,8 @@ func lastGood(trials []*judged) []*judged {
 	return out
 }
 
-// byBlock is a metric's value in each block; idle metrics come from the idle
-// measurements of the path where the trials themselves have none.
+// byBlock is a metric's value in each block; idle metrics come from the idle measurements of the path where
+// the trials themselves have none.
 func (g *group) byBlock(metric string) map[int]float64 {
 	out := map[int]float64{}
 	for _, source := range [][]*judged{lastGood(g.idle), g.good()} {
@@ -71,8 +70,8 @@ func (g *group) byBlock(metric string) map[int]float64 {
 	return out
 }
 
-// groups sorts trials into the cells of the design, in the order listed;
-// cells of the trials come after those of the design.
+// groups sorts trials into the cells of the design, in the order listed; cells of the trials come after
+// those of the design.
 func groups(run *record.Run, trials []*judged) []*group {
 	var out []*group
 	index := map[string]*group{}
@@ -115,8 +114,8 @@ func groups(run *record.Run, trials []*judged) []*group {
 	return out
 }
 
-// skippedCells are those of the design and of the lab, without those that have
-// a trial: a run that is resumed may be able to do what it could not at first.
+// skippedCells are those of the design and of the lab, without those that have a trial: a run that is
+// resumed may be able to do what it could not at first.
 func skippedCells(run *record.Run, trials []*judged) []record.Skipped {
 	measured := map[string]bool{}
 	for _, j := range trials {
@@ -133,16 +132,15 @@ func skippedCells(run *record.Run, trials []*judged) []record.Skipped {
 	return out
 }
 
-// soft reasons blame chance as well as the set-up: they make a cell suspect
-// only where they touch a quarter of its trials. The median does not move
-// with fewer.
+// soft reasons blame chance as well as the set-up: they make a cell suspect only where they touch a quarter
+// of its trials. The median does not move with fewer.
 var soft = map[string]bool{
 	ReasonDrift: true, ReasonBackgroundLoad: true, ReasonSamplerStalled: true, ReasonLateProbe: true,
 	ReasonLateEdge: true,
 }
 
-// gradeCell sets grade, reasons and caveats of a cell from its trials'. Each
-// kind of reason is named once, with the first trial's words.
+// gradeCell sets grade, reasons and caveats of a cell from its trials'. Each kind of reason is named once,
+// with the first trial's words.
 func (g *group) gradeCell() {
 	c := &g.cell
 	good := g.good()
@@ -192,9 +190,8 @@ func (g *group) gradeCell() {
 	}
 }
 
-// addFailures names failed trials: a reason where a row has no good attempt,
-// a caveat where it was repeated with success, which names no trial, so that
-// cells to which the same happened share it.
+// addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
+// with success, which names no trial, so that cells to which the same happened share it.
 func (g *group) addFailures() {
 	ok := map[string]bool{}
 	for _, j := range g.good() {
@@ -230,8 +227,8 @@ func (g *group) addFailures() {
 	}
 }
 
-// addVerify casts what the verifying trial of the path found on the cell. A
-// repeated one counts once, as any row does.
+// addVerify casts what the verifying trial of the path found on the cell. A repeated one counts once, as
+// any row does.
 func (g *group) addVerify() {
 	ok := map[string]bool{}
 	for _, j := range lastGood(g.verify) {
@@ -332,14 +329,12 @@ func testerMetric(f record.Factors) string {
 	return goodput
 }
 
-// framesOfACore is more frames per second than one core makes, on any machine
-// known: where a search for the xdp engine begins if neither the plan says nor
-// the tester's own ceiling is known.
+// framesOfACore is more frames per second than one core makes, on any machine known: where a search for the
+// xdp engine begins if neither the plan says nor the tester's own ceiling is known.
 const framesOfACore = 10e6
 
-// TesterRate is what the tester alone can reach for a cell, in packets, bits
-// or new connections per second, or 0 where nothing was measured. Of the xdp
-// engine it then is a bound.
+// TesterRate is what the tester alone can reach for a cell, in packets, bits or new connections per second,
+// or 0 where nothing was measured. Of the xdp engine it then is a bound.
 func TesterRate(run *record.Run, f record.Factors) float64 {
 	_, rate := testerCeiling(run, f)
 	if rate == 0 && f["engine"] == "xdp" {
@@ -348,10 +343,9 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 	return rate
 }
 
-// testerCeiling picks the tester's own ceiling that is closest to a cell: by
-// engine, protocol and link, of flows and requests by their sizes too, then by
-// streams or packet size, whichever differs by the smallest factor. IMIX, which
-// is never sent in trains, has a ceiling of its own.
+// testerCeiling picks the tester's own ceiling that is closest to a cell: by engine, protocol and link, of
+// flows and requests by their sizes too, then by streams or packet size, whichever differs by the smallest
+// factor. IMIX, which is never sent in trains, has a ceiling of its own.
 func testerCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
 	engine := ""
 	switch f["engine"] {
@@ -374,13 +368,16 @@ func testerCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	for _, c := range run.Ceilings {
 		words := strings.Fields(strings.ToLower(c.Kind))
 		switch {
-		case c.Offload != "" && (c.Offload != f["offload"] || !udp && c.LinkMTU != jumbo), udp && (c.UDPMode == record.UDPCount) != (f["udp_mode"] == record.UDPCount):
+		case c.Offload != "" && (c.Offload != f["offload"] || !udp && c.LinkMTU != jumbo), udp &&
+			(c.UDPMode == record.UDPCount) != (f["udp_mode"] == record.UDPCount):
 			continue
-		case c.Engine != engine, c.IMIX != (f["packet_size"] == record.IMIX), engine == "" && !slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
+		case c.Engine != engine, c.IMIX != (f["packet_size"] == record.IMIX), engine == "" &&
+			!slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
 			continue
 		case engine == "flows" && c.FlowSize != f["flow_size"]:
 			continue
-		case engine == "requests" && (strconv.Itoa(c.RequestSize) != f["request_size"] || strconv.Itoa(c.ResponseSize) != f["response_size"]):
+		case engine == "requests" && (strconv.Itoa(c.RequestSize) != f["request_size"] ||
+			strconv.Itoa(c.ResponseSize) != f["response_size"]):
 			continue
 		}
 		if off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1))); kind == "" || off < nearest {
@@ -390,8 +387,8 @@ func testerCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	return kind, value
 }
 
-// sizeOf is the number of streams or the packet size that a ceiling was
-// measured with. Those of older runs say it in their name alone.
+// sizeOf is the number of streams or the packet size that a ceiling was measured with. Those of older runs
+// say it in their name alone.
 func sizeOf(c record.Ceiling, udp bool) float64 {
 	n := c.Streams
 	if udp {

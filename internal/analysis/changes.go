@@ -44,8 +44,8 @@ func changes(a, b *Document) []Change {
 	return out
 }
 
-// environmentChanges compares fingerprints node by node. A fact that is
-// unknown on one side cannot be ruled out, and is listed as unknown.
+// environmentChanges compares fingerprints node by node. A fact that is unknown on one side cannot be ruled
+// out, and is listed as unknown.
 func environmentChanges(a, b []record.Environment) []Change {
 	facts := func(list []record.Environment) map[string]map[string]string {
 		m := map[string]map[string]string{}

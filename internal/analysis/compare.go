@@ -9,16 +9,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SmallestRelevant is the smallest relative difference that anyone should
-// care about: two results whose ratio lies within ±2 % are called the same.
+// SmallestRelevant is the smallest relative difference that anyone should care about: two results whose
+// ratio lies within ±2 % are called the same.
 const SmallestRelevant = 0.02
 
 // significance is the level of a family of comparisons.
 const significance = 0.05
 
-// compared are the metrics on which cells are compared. Those of a path are
-// compared once per pair of paths; only rates are compared with the plan's own
-// baseline, since that may differ in many things.
+// compared are the metrics on which cells are compared. Those of a path are compared once per pair of
+// paths; only rates are compared with the plan's own baseline, since that may differ in many things.
 var compared = [...]struct {
 	metric   string
 	ofPath   bool
@@ -55,8 +54,8 @@ var baselineLevels = map[string]struct{ level, words string }{
 	"link_mtu":      {"", "of the same with the default link MTU"},
 }
 
-// following are the factors whose level follows from another one's, so that
-// a comparison of that one need not hold them equal.
+// following are the factors whose level follows from another one's, so that a comparison of that one need
+// not hold them equal.
 var following = map[string][]string{
 	"tunnel":   {"mtu", "outer_ip", "tunnels"},
 	"outer_ip": {"mtu"},
@@ -70,8 +69,8 @@ type pair struct {
 	baseline      bool // the plan's own
 }
 
-// pairsOf finds, for each cell, the cells that differ from it in exactly one
-// thing: a factor at its baseline level, or the plan's own baseline.
+// pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
+// baseline level, or the plan's own baseline.
 func pairsOf(groups []*group, baseline record.Factors) []pair {
 	var pairs []pair
 	for _, g := range groups {
@@ -99,8 +98,8 @@ func pairsOf(groups []*group, baseline record.Factors) []pair {
 	return pairs
 }
 
-// named finds the plan's own baseline: the cell that it names in full, for
-// cells of the same protocol, or the cell that differs in the named factors.
+// named finds the plan's own baseline: the cell that it names in full, for cells of the same protocol, or
+// the cell that differs in the named factors.
 func named(groups []*group, f, baseline record.Factors) (*group, string) {
 	if len(baseline) == 0 {
 		return nil, ""
@@ -123,8 +122,8 @@ func plainName(name string) string {
 	return name
 }
 
-// atBaseline treats the words for "nothing set" alike. Zero is none of them,
-// and of a sysctl nor are "off" and "none": those are values.
+// atBaseline treats the words for "nothing set" alike. Zero is none of them, and of a sysctl nor are "off"
+// and "none": those are values.
 func atBaseline(level, base string) bool {
 	if level == base {
 		return true
@@ -143,8 +142,8 @@ func describe(f record.Factors) string {
 	return strings.Join(parts, ", ")
 }
 
-// find looks for the cell that equals f except that want holds, and except
-// for factors that follow from those in want.
+// find looks for the cell that equals f except that want holds, and except for factors that follow from
+// those in want.
 func find(groups []*group, f, want record.Factors) *group {
 	free := map[string]bool{}
 	for name := range want {
@@ -201,8 +200,7 @@ func union(a, b record.Factors) map[string]bool {
 	return names
 }
 
-// comparePairs compares on one metric, block by block, and returns the logs of
-// the ratios beside.
+// comparePairs compares on one metric, block by block, and returns the logs of the ratios beside.
 func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
 	for _, p := range pairs {
 		logs := logRatios(p.cell.byBlock(metric), p.against.byBlock(metric))
@@ -218,10 +216,9 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 	return out, family
 }
 
-// ComparePaired compares one metric of two cells of a run, b with a, by block:
-// the ratio, or the difference where one of the values is not above zero. The
-// verdict is that of this comparison alone; by holds the numbers by block, for
-// FamilyTest.
+// ComparePaired compares one metric of two cells of a run, b with a, by block: the ratio, or the difference
+// where one of the values is not above zero. The verdict is that of this comparison alone; by holds the
+// numbers by block, for FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
 	ratio := true
@@ -291,8 +288,8 @@ func ratioOf(logs []float64) Comparison {
 	}
 }
 
-// verdict words a comparison. The same comes first: a difference inside the
-// smallest relevant one is no difference, however sure it is.
+// verdict words a comparison. The same comes first: a difference inside the smallest relevant one is no
+// difference, however sure it is.
 func verdict(c Comparison, relevant float64) string {
 	none := 1.0
 	if c.Difference {

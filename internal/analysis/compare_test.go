@@ -43,7 +43,8 @@ func TestComparisonsAgainstNamedBaselines(t *testing.T) {
 			t.Errorf("no comparison %q", name)
 			continue
 		}
-		if math.Abs(c.Ratio/ratio-1) > .03 || c.N != 6 || c.Interval != IntervalOrder || c.Low > c.Ratio || c.High < c.Ratio {
+		if math.Abs(c.Ratio/ratio-1) > .03 || c.N != 6 || c.Interval != IntervalOrder || c.Low > c.Ratio ||
+			c.High < c.Ratio {
 			t.Errorf("%s: %+v, want ratio %.3f of 6", name, c, ratio)
 		}
 		if c.Verdict != "different" || c.PValue > .05 || c.Test == "" {
@@ -56,7 +57,8 @@ func TestNoVerdictBelowSix(t *testing.T) {
 	run, trials := quickRun(3)
 	for _, c := range Derive(run, trials).Comparisons {
 		if c.Verdict != "cannot tell (n < 6)" || c.PValue != 0 || c.Interval != IntervalRange {
-			t.Errorf("%s %s: verdict %q, p %v, interval %s", c.Metric, c.Name, c.Verdict, c.PValue, c.Interval)
+			t.Errorf("%s %s: verdict %q, p %v, interval %s", c.Metric, c.Name, c.Verdict, c.PValue,
+				c.Interval)
 		}
 	}
 }
@@ -70,7 +72,8 @@ func TestVerdict(t *testing.T) {
 		{"different", Comparison{N: 6, Low: .8, High: .9, PValue: .03}, "different"},
 		{"not after correction", Comparison{N: 6, Low: .8, High: .9, PValue: .06}, "cannot tell"},
 		{"same", Comparison{N: 6, Low: .985, High: 1.015, PValue: .5}, "same within ±2 %"},
-		{"surely different and irrelevant", Comparison{N: 30, Low: 1.001, High: 1.01, PValue: 1e-6}, "same within ±2 %"},
+		{"surely different and irrelevant", Comparison{N: 30, Low: 1.001, High: 1.01, PValue: 1e-6},
+			"same within ±2 %"},
 		{"wide", Comparison{N: 6, Low: .9, High: 1.1, PValue: .5}, "cannot tell"},
 		{"few", Comparison{N: 5, Low: .1, High: .2}, "cannot tell (n < 6)"},
 	}
@@ -99,7 +102,8 @@ func TestPairingCancelsDrift(t *testing.T) {
 
 // A baseline may also be named by some factors alone.
 func TestBaselineBySomeFactors(t *testing.T) {
-	cells := []*group{{factors: quickFactors()}, {factors: quickFactors("tunnel", "wireguard", "streams", "4")}, {factors: quickFactors("streams", "4")}}
+	cells := []*group{{factors: quickFactors()}, {factors: quickFactors("tunnel", "wireguard", "streams",
+		"4")}, {factors: quickFactors("streams", "4")}}
 	g, name := named(cells, cells[1].factors, record.Factors{"tunnel": "none"})
 	if g != cells[2] || name != "of the same with tunnel none" {
 		t.Errorf("baseline %v, %q", g, name)
@@ -126,7 +130,8 @@ func TestQueueAgainstDefault(t *testing.T) {
 	queue := quickFactors("queue@router.wan", "pfifo limit 100")
 	cells := []*group{{factors: plain}, {factors: queue}}
 	pairs := pairsOf(cells, nil)
-	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] || pairs[0].name != "of the same with the default queue" {
+	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] ||
+		pairs[0].name != "of the same with the default queue" {
 		t.Errorf("pairs %+v", pairs)
 	}
 }
@@ -138,7 +143,8 @@ func TestCompareRuns(t *testing.T) {
 	later, again := run, append([]record.Trial(nil), trials...)
 	for i := range again {
 		if again[i].Row.Kind == record.RowLoad && again[i].Row.Factors["tunnel"] != "none" {
-			again[i] = s.trial(again[i].Row.Factors, again[i].Row.Block, again[i].Row.Index, 1.5e9*(1+.01*s.rng.NormFloat64()))
+			again[i] = s.trial(again[i].Row.Factors, again[i].Row.Block, again[i].Row.Index,
+				1.5e9*(1+.01*s.rng.NormFloat64()))
 		}
 	}
 	extra := quickFactors("streams", "8")
@@ -165,8 +171,10 @@ func TestCompareRuns(t *testing.T) {
 	}
 	// Two causes: confounded, with the list.
 	later.Design.Conditions = map[string]string{"ambient": "30 °C"}
-	later.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.12"}}, {Node: "router", Facts: map[string]string{"kernel": "6.12"}}}
-	run.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.1"}}, {Node: "router", Facts: map[string]string{"kernel": "6.1"}}}
+	later.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.12"}},
+		{Node: "router", Facts: map[string]string{"kernel": "6.12"}}}
+	run.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.1"}},
+		{Node: "router", Facts: map[string]string{"kernel": "6.1"}}}
 	c = CompareRuns(Derive(run, trials), Derive(later, again))
 	if got := verdicts(c); got["wireguard1"] != "confounded;" {
 		t.Errorf("verdicts %v, want confounded", got)
@@ -185,8 +193,8 @@ func TestCompareRuns(t *testing.T) {
 	}
 }
 
-// What belongs to a path is compared once per pair of paths, UDP by its packet
-// rate alone, and only rates against the plan's own baseline.
+// What belongs to a path is compared once per pair of paths, UDP by its packet rate alone, and only rates
+// against the plan's own baseline.
 func TestNoComparisonTwice(t *testing.T) {
 	run, trials := quickRun(3)
 	run.Design.Baseline = quickFactors()
@@ -222,10 +230,13 @@ func TestZeroIsNoBaseline(t *testing.T) {
 	}{
 		{"sysctl 1 and 0", quickFactors(sack, "1"), quickFactors(sack, "0"), ""},
 		{"sysctl 0 and none", quickFactors(sack, "0"), quickFactors(sack, "none"), ""},
-		{"sysctl 0 and absent", quickFactors(sack, "0"), quickFactors(), "of the same with the default net.ipv4.tcp_sack@client"},
-		{"sysctl 0 and default", quickFactors(sack, "0"), quickFactors(sack, "default"), "of the same with the default net.ipv4.tcp_sack@client"},
+		{"sysctl 0 and absent", quickFactors(sack, "0"), quickFactors(),
+			"of the same with the default net.ipv4.tcp_sack@client"},
+		{"sysctl 0 and default", quickFactors(sack, "0"), quickFactors(sack, "default"),
+			"of the same with the default net.ipv4.tcp_sack@client"},
 		{"firewall 100 and 0", quickFactors("firewall", "100"), quickFactors("firewall", "0"), ""},
-		{"firewall 0 and off", quickFactors("firewall", "0"), quickFactors("firewall", "off"), "of the same without firewall rules"},
+		{"firewall 0 and off", quickFactors("firewall", "0"), quickFactors("firewall", "off"),
+			"of the same without firewall rules"},
 	} {
 		got := ""
 		for _, p := range pairsOf([]*group{{factors: test.a}, {factors: test.b}}, nil) {
@@ -242,14 +253,15 @@ func TestOneFamily(t *testing.T) {
 	run, trials := quickRun(6)
 	d := Derive(run, trials)
 	for _, c := range d.Comparisons {
-		if want := fmt.Sprintf("; corrected for %d comparisons", len(d.Comparisons)); !strings.HasSuffix(c.Test, want) {
+		if want := fmt.Sprintf("; corrected for %d comparisons",
+			len(d.Comparisons)); !strings.HasSuffix(c.Test, want) {
 			t.Errorf("%s %s: %q, want %q", c.Metric, c.Name, c.Test, want)
 		}
 	}
 }
 
-// TestComparePaired: ratios where there are any, differences where a value is
-// zero, and no verdict on nothing.
+// TestComparePaired: ratios where there are any, differences where a value is zero, and no verdict on
+// nothing.
 func TestComparePaired(t *testing.T) {
 	series := func(f func(block int) float64) map[int]float64 {
 		out := map[int]float64{}
@@ -266,17 +278,21 @@ func TestComparePaired(t *testing.T) {
 		difference bool
 		verdict    string
 	}{
-		{"twice as much", rising, series(func(b int) float64 { return 200 + 2*float64(b) }), 2, false, "different"},
+		{"twice as much", rising, series(func(b int) float64 { return 200 + 2*float64(b) }), 2, false,
+			"different"},
 		{"the same", rising, rising, 1, false, "same within ±2 %"},
 		{"more than nothing", series(func(int) float64 { return 0 }), rising, 103.5, true, "different"},
-		{"nothing but zeros", series(func(int) float64 { return 0 }), series(func(int) float64 { return 0 }), 0, true, "same"},
+		{"nothing but zeros", series(func(int) float64 { return 0 }), series(func(int) float64 { return 0 }),
+			0, true, "same"},
 		{"no common block", rising, map[int]float64{}, 0, false, "cannot tell (n < 6)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, by := ComparePaired("x", tt.a, tt.b)
-			if math.Abs(c.Ratio-tt.ratio) > 1e-9 || c.Difference != tt.difference || c.Verdict != tt.verdict || len(by) != c.N {
-				t.Errorf("got %+v of %d blocks, want %v, a difference: %v, %q", c, len(by), tt.ratio, tt.difference, tt.verdict)
+			if math.Abs(c.Ratio-tt.ratio) > 1e-9 || c.Difference != tt.difference ||
+				c.Verdict != tt.verdict || len(by) != c.N {
+				t.Errorf("got %+v of %d blocks, want %v, a difference: %v, %q", c, len(by), tt.ratio,
+					tt.difference, tt.verdict)
 			}
 		})
 	}

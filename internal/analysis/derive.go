@@ -7,10 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Derive computes the document of a run from what was stored: the numbers of
-// each trial, the validity gate, cells, comparisons, thresholds, what
-// observing cost, and the summary. Nothing derived is ever stored, so an old
-// run gains what a newer version knows to compute.
+// Derive computes the document of a run from what was stored: the numbers of each trial, the validity gate,
+// cells, comparisons, thresholds, what observing cost, and the summary. Nothing derived is ever stored, so
+// an old run gains what a newer version knows to compute.
 func Derive(run record.Run, trials []record.Trial) *Document {
 	trials = withImports(&run, trials)
 	all := judge(&run, trials)
@@ -127,12 +126,12 @@ func head(run *record.Run) RunHead {
 		ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
 		Description: description(run), Lab: run.Lab, LabNote: run.LabNote,
 		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
-		Version: run.Version, BinaryHash: run.BinaryHash, Method: run.Design.Method, Measure: run.Design.Measure, Set: run.Design.Set, Cuts: run.Design.Cuts,
+		Version: run.Version, BinaryHash: run.BinaryHash, Method: run.Design.Method,
+		Measure: run.Design.Measure, Set: run.Design.Set, Cuts: run.Design.Cuts,
 	}
 }
 
-// addResolved keeps what all trials agree on, such as the kind of WireGuard,
-// and says so where they do not.
+// addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
 func (g *group) addResolved() {
 	for _, j := range g.good() {
 		for _, k := range sortedKeys(j.t.Resolved) {
@@ -164,7 +163,8 @@ func view(j *judged) TrialView {
 		v.Caveats = append(append([]record.Caveat(nil), t.Caveats...), t.Traffic.Caveats...)
 	}
 	for _, p := range t.Phases {
-		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin, End: p.End - t.Origin})
+		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin,
+			End: p.End - t.Origin})
 	}
 	if j.grade == GradeFailed {
 		return v
@@ -173,8 +173,8 @@ func view(j *judged) TrialView {
 	return v
 }
 
-// declared are the declarations of the metrics that occur: ours first, then
-// those that the run stored and a newer or older version computed.
+// declared are the declarations of the metrics that occur: ours first, then those that the run stored and a
+// newer or older version computed.
 func declared(ours, stored []record.Metric, d *Document) []record.Metric {
 	used := map[string]bool{}
 	for _, c := range d.Cells {
@@ -200,8 +200,8 @@ func declared(ours, stored []record.Metric, d *Document) []record.Metric {
 	return out
 }
 
-// fastProbes are the five sources that are read ten times a second
-// (ENGINE.md §5): /proc/stat, softirqs, softnet_stat, net/dev and queues.
+// fastProbes are the five sources that are read ten times a second (ENGINE.md §5): /proc/stat, softirqs,
+// softnet_stat, net/dev and queues.
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
 // observing sums what watching cost over all trials.

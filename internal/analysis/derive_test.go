@@ -45,7 +45,8 @@ func TestDeriveCleanRun(t *testing.T) {
 	}
 	for _, c := range d.Cells {
 		if c.Grade != GradeValid || len(c.Reasons) > 0 || len(c.Caveats) > 0 {
-			t.Errorf("%s: grade %s, reasons %v, caveats %v, want plainly valid", c.Label, c.Grade, c.Reasons, c.Caveats)
+			t.Errorf("%s: grade %s, reasons %v, caveats %v, want plainly valid", c.Label, c.Grade, c.Reasons,
+				c.Caveats)
 		}
 		if c.Runs != 6 || c.Failed != 0 {
 			t.Errorf("%s: %d runs and %d failed, want 6 and 0", c.Label, c.Runs, c.Failed)
@@ -90,7 +91,8 @@ func TestTrialMetrics(t *testing.T) {
 	near("time squeeze", tcp[softnetSqueeze].Median, 50, 1e-6)
 	near("rwnd", tcp[rwndLimited].Median, .1, 1e-6)
 	near("network", tcp[networkLimited].Median, .9, 1e-6)
-	near("rtt added", tcp[rttAdded].Median, tcp["rtt_loaded_p50_ns"].Median-tcp["rtt_idle_p50_ns"].Median, 1e-9)
+	near("rtt added", tcp[rttAdded].Median, tcp["rtt_loaded_p50_ns"].Median-tcp["rtt_idle_p50_ns"].Median,
+		1e-9)
 	udp := cellOf(t, d, quickFactors("protocol", "udp"))
 	near("packets", udp.Metrics[packetRate].Median, udp.Metrics[goodput].Median/8/36, 1e-4)
 	near("loss", udp.Metrics[lossRatio].Median, 100/(udp.Metrics[packetRate].Median*10+100), 1e-4)
@@ -105,7 +107,8 @@ func TestTypedWattsServeWhereNoneAreMeasured(t *testing.T) {
 	run, trials := quickRun(1)
 	run.Design.Conditions = map[string]string{record.WattsCondition: "31 W"}
 	c := cellOf(t, Derive(run, trials), quickFactors())
-	if got, want := c.Metrics[goodputPerWatt].Median, c.Metrics[goodput].Median/31; math.Abs(got/want-1) > 1e-9 {
+	if got, want := c.Metrics[goodputPerWatt].Median,
+		c.Metrics[goodput].Median/31; math.Abs(got/want-1) > 1e-9 {
 		t.Errorf("goodput per watt %v, want %v", got, want)
 	}
 	if _, ok := c.Metrics["host_power_w"]; ok {
@@ -144,7 +147,8 @@ func TestMissingHasReasons(t *testing.T) {
 	if got, ok := c.Metrics["router_busiest_core_ratio"]; !ok || math.Abs(got.Median-.89) > 1e-6 {
 		t.Errorf("router_busiest_core_ratio = %v, %v, want 0.89", got.Median, ok)
 	}
-	if got, want := c.Metrics[goodputPerRouter].Median, c.Metrics[goodput].Median/1.68; math.Abs(got/want-1) > 1e-6 {
+	if got, want := c.Metrics[goodputPerRouter].Median,
+		c.Metrics[goodput].Median/1.68; math.Abs(got/want-1) > 1e-6 {
 		t.Errorf("%s = %v, want %v", goodputPerRouter, got, want)
 	}
 }
@@ -159,7 +163,8 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 	if c.Grade != GradeSuspect || c.Failed != 1 || c.Runs != 2 || c.Metrics[goodput].N != 2 {
 		t.Errorf("grade %s, failed %d, runs %d, n %d", c.Grade, c.Failed, c.Runs, c.Metrics[goodput].N)
 	}
-	if len(c.Reasons) != 1 || c.Reasons[0].Kind != ReasonFailedTrials || !strings.Contains(c.Reasons[0].Text, "receiver died") {
+	if len(c.Reasons) != 1 || c.Reasons[0].Kind != ReasonFailedTrials || !strings.Contains(c.Reasons[0].Text,
+		"receiver died") {
 		t.Errorf("reasons %v", c.Reasons)
 	}
 	for _, v := range d.Trials {
@@ -178,7 +183,8 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 	third := trials[bad]
 	third.ID, third.Attempt, again.ID, again.Attempt = again.ID, 2, trials[bad].Row.ID+".3", 3
 	c = cellOf(t, Derive(run, append(trials, third, again)), trials[bad].Row.Factors)
-	if want := "2 trials failed in window: receiver died; they were repeated"; len(c.Caveats) != 1 || c.Caveats[0].Text != want {
+	if want := "2 trials failed in window: receiver died; they were repeated"; len(c.Caveats) != 1 ||
+		c.Caveats[0].Text != want {
 		t.Errorf("after two repetitions: caveats %v, want %q", c.Caveats, want)
 	}
 }
@@ -189,11 +195,13 @@ func TestCellWithoutTrials(t *testing.T) {
 	extra := quickFactors("streams", "16")
 	run.Design.Cells = append(run.Design.Cells, extra)
 	run.Design.Requirements = []record.Requirement{
-		{Text: "goodput >= 1G where streams=16", Metric: goodput, Op: ">=", Value: 1e9, Where: map[string]string{"streams": "16"}},
+		{Text: "goodput >= 1G where streams=16", Metric: goodput, Op: ">=", Value: 1e9,
+			Where: map[string]string{"streams": "16"}},
 	}
 	d := Derive(run, trials)
 	c := cellOf(t, d, extra)
-	if c.Grade != GradeFailed || len(c.Metrics) != 0 || len(c.Reasons) != 1 || !strings.Contains(c.Reasons[0].Text, "Ctrl-C") {
+	if c.Grade != GradeFailed || len(c.Metrics) != 0 || len(c.Reasons) != 1 ||
+		!strings.Contains(c.Reasons[0].Text, "Ctrl-C") {
 		t.Errorf("grade %s, metrics %v, reasons %v", c.Grade, c.Metrics, c.Reasons)
 	}
 	if len(d.Thresholds) != 1 || d.Thresholds[0].Met || !strings.Contains(d.Thresholds[0].Reason, "Ctrl-C") {
@@ -219,7 +227,8 @@ func TestSkippedCellsAreNoFailures(t *testing.T) {
 
 func TestThresholds(t *testing.T) {
 	run, trials := quickRun(3)
-	run.Skipped = []record.Skipped{{Factors: quickFactors("tunnel", "openvpn"), Reason: "openvpn is not installed"}}
+	run.Skipped = []record.Skipped{{Factors: quickFactors("tunnel", "openvpn"),
+		Reason: "openvpn is not installed"}}
 	where := func(pairs ...string) map[string]string {
 		m := map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -233,14 +242,22 @@ func TestThresholds(t *testing.T) {
 		met    []bool
 		reason string
 	}{
-		{"met", record.Requirement{Metric: goodput, Op: ">=", Value: 1e9, Where: where("nat", "masquerade")}, []bool{true}, ""},
-		{"missed", record.Requirement{Metric: goodput, Op: ">", Value: 6e9, Where: where("nat", "masquerade")}, []bool{false}, ""},
-		{"lower is better", record.Requirement{Metric: lossRatio, Op: "<=", Value: .01, Where: where("protocol", "udp")}, []bool{true}, ""},
-		{"missing metric", record.Requirement{Metric: "host_power_w", Op: "<", Value: 10, Where: where("protocol", "udp")}, []bool{false}, "no RAPL"},
-		{"skipped", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel", "openvpn")}, []bool{false}, "not installed"},
-		{"nothing", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel", "ipsec")}, []bool{false}, "no cell matches"},
-		{"several", record.Requirement{Metric: goodput, Op: ">=", Value: 2e9, Where: where("streams", "4")}, []bool{true, false}, ""},
-		{"absent factor at its default", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("queue", "default", "nat", "masquerade")}, []bool{true}, ""},
+		{"met", record.Requirement{Metric: goodput, Op: ">=", Value: 1e9, Where: where("nat", "masquerade")},
+			[]bool{true}, ""},
+		{"missed", record.Requirement{Metric: goodput, Op: ">", Value: 6e9,
+			Where: where("nat", "masquerade")}, []bool{false}, ""},
+		{"lower is better", record.Requirement{Metric: lossRatio, Op: "<=", Value: .01,
+			Where: where("protocol", "udp")}, []bool{true}, ""},
+		{"missing metric", record.Requirement{Metric: "host_power_w", Op: "<", Value: 10,
+			Where: where("protocol", "udp")}, []bool{false}, "no RAPL"},
+		{"skipped", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel",
+			"openvpn")}, []bool{false}, "not installed"},
+		{"nothing", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel", "ipsec")},
+			[]bool{false}, "no cell matches"},
+		{"several", record.Requirement{Metric: goodput, Op: ">=", Value: 2e9, Where: where("streams", "4")},
+			[]bool{true, false}, ""},
+		{"absent factor at its default", record.Requirement{Metric: goodput, Op: ">=", Value: 1,
+			Where: where("queue", "default", "nat", "masquerade")}, []bool{true}, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -280,7 +297,8 @@ func TestSummaryNamesWhatWasMeasured(t *testing.T) {
 		t.Errorf("first line %q, want %q", got, want)
 	}
 	text := strings.Join(d.Summary, "\n")
-	for _, want := range []string{"Gbit/s", "n = 3", "range", "wireguard", "without", "bufferbloat grade", "share this machine's cores", "lost"} {
+	for _, want := range []string{"Gbit/s", "n = 3", "range", "wireguard", "without", "bufferbloat grade",
+		"share this machine's cores", "lost"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("summary lacks %q:\n%s", want, text)
 		}
@@ -294,10 +312,14 @@ func TestPower(t *testing.T) {
 		growth map[string]float64 // J/s of energy columns, or the reading of others
 		want   float64
 	}{
-		{"packages without their parts", map[string]float64{"intel-rapl:0.package-0/energy_j": 20, "intel-rapl:0:0.core/energy_j": 15, "intel-rapl:1.package-1/energy_j": 10}, 30},
-		{"the platform holds its packages", map[string]float64{"intel-rapl:0.package-0/energy_j": 20, "intel-rapl:1.psys/energy_j": 45}, 45},
-		{"a package shown twice", map[string]float64{"intel-rapl-mmio:0.package-0/energy_j": 20, "intel-rapl:0.package-0/energy_j": 20}, 20},
-		{"a sensor's meter", map[string]float64{"hwmon0.amd_energy.energy1/energy_j": 7, "hwmon1.ina.power1/power_w": 3}, 7},
+		{"packages without their parts", map[string]float64{"intel-rapl:0.package-0/energy_j": 20,
+			"intel-rapl:0:0.core/energy_j": 15, "intel-rapl:1.package-1/energy_j": 10}, 30},
+		{"the platform holds its packages", map[string]float64{"intel-rapl:0.package-0/energy_j": 20,
+			"intel-rapl:1.psys/energy_j": 45}, 45},
+		{"a package shown twice", map[string]float64{"intel-rapl-mmio:0.package-0/energy_j": 20,
+			"intel-rapl:0.package-0/energy_j": 20}, 20},
+		{"a sensor's meter", map[string]float64{"hwmon0.amd_energy.energy1/energy_j": 7,
+			"hwmon1.ina.power1/power_w": 3}, 7},
 		{"a sensor's reading", map[string]float64{"hwmon1.ina.power1/power_w": 3}, 3},
 	}
 	for _, test := range tests {
@@ -323,7 +345,8 @@ func TestPower(t *testing.T) {
 			if got := c.Metrics["host_power_w"].Median; math.Abs(got-test.want) > 1e-9 {
 				t.Errorf("%v W, want %v", got, test.want)
 			}
-			if got, want := c.Metrics[goodputPerWatt].Median, c.Metrics[goodput].Median/test.want; math.Abs(got/want-1) > 1e-9 {
+			if got, want := c.Metrics[goodputPerWatt].Median,
+				c.Metrics[goodput].Median/test.want; math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("goodput per watt %v, want %v", got, want)
 			}
 		})

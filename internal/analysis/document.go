@@ -1,6 +1,5 @@
-// Package analysis turns stored trials into numbers with intervals, grades
-// and comparisons. It is pure: no files, no network, no clock, no unseeded
-// randomness, and the same input gives the same document.
+// Package analysis turns stored trials into numbers with intervals, grades and comparisons. It is pure: no
+// files, no network, no clock, no unseeded randomness, and the same input gives the same document.
 package analysis
 
 import (
@@ -9,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Document is everything that is shown of a run: the output of show --json,
-// and all that the report is drawn from. Nothing that prints recomputes.
+// Document is everything that is shown of a run: the output of show --json, and all that the report is
+// drawn from. Nothing that prints recomputes.
 type Document struct {
 	Format      string               `json:"format"` // record.Format
 	Run         RunHead              `json:"run"`
@@ -24,14 +23,15 @@ type Document struct {
 	Searching   *Searching           `json:"searching,omitempty"`
 	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or processors
 	Soaks       []Soak               `json:"soaks,omitempty"`
-	UnderLoad   []UnderLoad          `json:"under_load,omitempty"` // what TCP does to the latency of each path
-	Comparisons []Comparison         `json:"comparisons,omitempty"`
-	Thresholds  []Threshold          `json:"thresholds,omitempty"`
-	Trials      []TrialView          `json:"trials"`
-	Skipped     []record.Skipped     `json:"skipped"`
-	Tester      []record.Ceiling     `json:"tester,omitempty"` // what the tester alone can do
-	Observing   Observing            `json:"observing"`
-	Caveats     []record.Caveat      `json:"caveats,omitempty"` // of the whole run
+	// what TCP does to the latency of each path
+	UnderLoad   []UnderLoad      `json:"under_load,omitempty"`
+	Comparisons []Comparison     `json:"comparisons,omitempty"`
+	Thresholds  []Threshold      `json:"thresholds,omitempty"`
+	Trials      []TrialView      `json:"trials"`
+	Skipped     []record.Skipped `json:"skipped"`
+	Tester      []record.Ceiling `json:"tester,omitempty"` // what the tester alone can do
+	Observing   Observing        `json:"observing"`
+	Caveats     []record.Caveat  `json:"caveats,omitempty"` // of the whole run
 }
 
 // RunHead identifies a run.
@@ -62,8 +62,8 @@ const (
 	GradeFailed  = "failed"  // has none
 )
 
-// Reason is why a cell or trial is not plainly valid. Kind is one of the
-// stable words that docs/method.md lists.
+// Reason is why a cell or trial is not plainly valid. Kind is one of the stable words that docs/method.md
+// lists.
 type Reason struct {
 	Kind  string `json:"kind"`
 	Text  string `json:"text"`
@@ -108,9 +108,9 @@ type Cell struct {
 	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded": all probes of all trials
 }
 
-// Distribution is all round trips of a cell in one histogram, and what they
-// are made of. The percentiles among the metrics are exact, from the single
-// times that are stored; this is for other programs, and to be merged.
+// Distribution is all round trips of a cell in one histogram, and what they are made of. The percentiles
+// among the metrics are exact, from the single times that are stored; this is for other programs, and to be
+// merged.
 type Distribution struct {
 	Probe    string   `json:"probe"`              // "echo" (UDP) or "icmp"
 	Stamps   []string `json:"stamps"`             // "kernel", "user", or both, in different trials
@@ -119,12 +119,12 @@ type Distribution struct {
 	Sent     int64    `json:"sent"`
 	Lost     int64    `json:"lost"`
 	Beyond   int64    `json:"beyond"` // answered, but outside of the histogram
-	HDR      string   `json:"hdr"`    // HdrHistogram, encoding V2 compressed, base64: ns, 1 to 10¹¹, three digits
+	// HdrHistogram, encoding V2 compressed, base64: ns, 1 to 10¹¹, three digits
+	HDR string `json:"hdr"`
 }
 
-// UnderLoad is what TCP does to the latency of one path, by the direction of
-// its data. Grade is that of the mean of what up and down add, where both
-// were measured.
+// UnderLoad is what TCP does to the latency of one path, by the direction of its data. Grade is that of the
+// mean of what up and down add, where both were measured.
 type UnderLoad struct {
 	Factors record.Factors        `json:"factors"` // of its cells, without the direction
 	Label   string                `json:"label"`
@@ -133,8 +133,7 @@ type UnderLoad struct {
 	Grade   string                `json:"grade,omitempty"`
 }
 
-// LoadedPath is the latency of a path that is loaded in one direction, or in
-// both at once.
+// LoadedPath is the latency of a path that is loaded in one direction, or in both at once.
 type LoadedPath struct {
 	Cell       record.Factors `json:"cell"`
 	AddedNs    *float64       `json:"added_ns,omitempty"` // rtt_added_p50_ns
@@ -166,10 +165,12 @@ const (
 
 // CellCeiling is what the result can be compared with.
 type CellCeiling struct {
-	Kind             string  `json:"kind"`                   // "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
-	Bps              float64 `json:"bps,omitempty"`          // goodput ceiling; 0 = none
-	Ratio            float64 `json:"ratio,omitempty"`        // median ÷ ceiling
-	HeaderEfficiency float64 `json:"header_efficiency"`      // payload ÷ wire bytes at this MTU and encapsulation
+	// "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
+	Kind  string  `json:"kind"`
+	Bps   float64 `json:"bps,omitempty"`   // goodput ceiling; 0 = none
+	Ratio float64 `json:"ratio,omitempty"` // median ÷ ceiling
+	// payload ÷ wire bytes at this MTU and encapsulation
+	HeaderEfficiency float64 `json:"header_efficiency"`
 	TesterRatio      float64 `json:"tester_ratio,omitempty"` // median ÷ tester's own ceiling
 	TesterKind       string  `json:"tester_kind,omitempty"`
 }
@@ -180,8 +181,7 @@ type Consistency struct {
 	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method.md
 }
 
-// Searching is how all searches of a run were made: what RFC 9971 wants a
-// report to say.
+// Searching is how all searches of a run were made: what RFC 9971 wants a report to say.
 type Searching struct {
 	Preset     string        `json:"preset"`
 	Goals      []record.Goal `json:"goals"`
@@ -189,8 +189,7 @@ type Searching struct {
 	Deviations []string      `json:"deviations"` // from RFC 2544
 }
 
-// SearchView is the outcome of one search: the trials of one row. Loads are of one
-// interface.
+// SearchView is the outcome of one search: the trials of one row. Loads are of one interface.
 type SearchView struct {
 	Row        string         `json:"row"`
 	Block      int            `json:"block"`
@@ -214,22 +213,20 @@ type SearchView struct {
 	BackToBack       []BackToBack `json:"back_to_back,omitempty"`
 }
 
-// SearchResult is what was found for one goal (RFC 9971, "Goal Result"). One
-// with Irregular does not satisfy all that its goal asks.
+// SearchResult is what was found for one goal (RFC 9971, "Goal Result"). One with Irregular does not
+// satisfy all that its goal asks.
 type SearchResult struct {
 	Goal       string   `json:"goal"`
 	Irregular  string   `json:"irregular,omitempty"` // why
 	Lower      *float64 `json:"lower_bound,omitempty"`
 	Upper      *float64 `json:"upper_bound,omitempty"`
 	Throughput *float64 `json:"conditional_throughput,omitempty"`
-	// ThroughputBps is the conditional throughput of all interfaces in bits of
-	// payload.
+	// ThroughputBps is the conditional throughput of all interfaces in bits of payload.
 	ThroughputBps *float64 `json:"conditional_throughput_bps,omitempty"`
 	LowerTrials   int      `json:"lower_trials"` // trials at the lower bound
 	UpperTrials   int      `json:"upper_trials"`
-	// UnsentShare is the share of the frames missing at the upper bound that
-	// the generator never sent: above one half the tester was found, not the
-	// path.
+	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent:
+	// above one half the tester was found, not the path.
 	UnsentShare float64 `json:"unsent_share"`
 }
 
@@ -244,8 +241,7 @@ type SearchStep struct {
 	Warmup    bool    `json:"warmup,omitempty"`
 }
 
-// LatencyAt is the round-trip time at a share of the found rate, of all
-// repeats.
+// LatencyAt is the round-trip time at a share of the found rate, of all repeats.
 type LatencyAt struct {
 	Share float64 `json:"share"`
 	Load  float64 `json:"load"`
@@ -261,17 +257,16 @@ type FrameLoss struct {
 	Loss  Value   `json:"loss_ratio"`
 }
 
-// BackToBack is the longest burst that was forwarded whole, over the repeats
-// (RFC 2544, section 26.4), and what it says of the buffer (RFC 9004).
+// BackToBack is the longest burst that was forwarded whole, over the repeats (RFC 2544, section 26.4), and
+// what it says of the buffer (RFC 9004).
 type BackToBack struct {
 	Frames  *Value `json:"frames,omitempty"` // absent: none was forwarded whole
 	Limited bool   `json:"limited"`          // longer ones were not; else the buffer may be greater
-	// Rate is how fast they were really sent, in packets per second: the
-	// greatest load, or what the tester reached.
+	// Rate is how fast they were really sent, in packets per second: the greatest load, or what the tester
+	// reached.
 	Rate float64 `json:"rate_pps,omitempty"`
-	// BufferSeconds is frames ÷ Rate; CorrectedSeconds leaves out what was
-	// forwarded meanwhile: × (1 - throughput ÷ Rate), 0 where the tester sends
-	// no faster than that.
+	// BufferSeconds is frames ÷ Rate; CorrectedSeconds leaves out what was forwarded meanwhile: × (1 -
+	// throughput ÷ Rate), 0 where the tester sends no faster than that.
 	BufferSeconds    float64  `json:"implied_buffer_s,omitempty"`
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
 }
@@ -286,21 +281,24 @@ type Finding struct {
 
 // Comparison is a cell against another one, on paired blocks.
 type Comparison struct {
-	Metric      string         `json:"metric"`
-	Factors     record.Factors `json:"factors"`
-	Against     record.Factors `json:"against"`
-	Name        string         `json:"name"` // "of the same without tunnel"
-	Ratio       float64        `json:"ratio"`
-	Difference  bool           `json:"difference,omitempty"` // of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's unit
-	Low         float64        `json:"low"`
-	High        float64        `json:"high"`
-	N           int            `json:"n"`
-	Interval    string         `json:"interval"`
-	Level       float64        `json:"level"`
-	PValue      float64        `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
-	Test        string         `json:"test,omitempty"`
-	Verdict     string         `json:"verdict"` // "different", "same within ±x %", "cannot tell", "confounded"
-	Confounders []string       `json:"confounders,omitempty"`
+	Metric  string         `json:"metric"`
+	Factors record.Factors `json:"factors"`
+	Against record.Factors `json:"against"`
+	Name    string         `json:"name"` // "of the same without tunnel"
+	Ratio   float64        `json:"ratio"`
+	// of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's
+	// unit
+	Difference bool    `json:"difference,omitempty"`
+	Low        float64 `json:"low"`
+	High       float64 `json:"high"`
+	N          int     `json:"n"`
+	Interval   string  `json:"interval"`
+	Level      float64 `json:"level"`
+	PValue     float64 `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
+	Test       string  `json:"test,omitempty"`
+	// "different", "same within ±x %", "cannot tell", "confounded"
+	Verdict     string   `json:"verdict"`
+	Confounders []string `json:"confounders,omitempty"`
 }
 
 // Threshold is the outcome of one requirement in one cell.
@@ -338,14 +336,14 @@ type TrialView struct {
 	Caveats  []record.Caveat      `json:"caveats,omitempty"`
 }
 
-// Series is what charts of one trial need. Times are seconds since the
-// window's start; a null has no value.
+// Series is what charts of one trial need. Times are seconds since the window's start; a null has no value.
 type Series struct {
-	T        []float64             `json:"t_s"`
-	Goodput  []float64             `json:"goodput_bps,omitempty"`
-	Cores    map[string][]*float64 `json:"cores,omitempty"` // "host/cpu0" → busy ratio at T
-	RTT      []RTTPoint            `json:"rtt,omitempty"`
-	Quantile map[string][]float64  `json:"quantiles_ns,omitempty"` // "idle", "loaded": at the levels of QuantileLevels
+	T       []float64             `json:"t_s"`
+	Goodput []float64             `json:"goodput_bps,omitempty"`
+	Cores   map[string][]*float64 `json:"cores,omitempty"` // "host/cpu0" → busy ratio at T
+	RTT     []RTTPoint            `json:"rtt,omitempty"`
+	// "idle", "loaded": at the levels of QuantileLevels
+	Quantile map[string][]float64 `json:"quantiles_ns,omitempty"`
 }
 
 // RTTPoint is a thinned latency sample for a chart.
@@ -354,17 +352,17 @@ type RTTPoint struct {
 	NS float64 `json:"ns"`
 }
 
-// QuantileLevels are the levels of Series.Quantile; levels beyond what the
-// number of probes carries are left out at the end.
+// QuantileLevels are the levels of Series.Quantile; levels beyond what the number of probes carries are
+// left out at the end.
 var QuantileLevels = []float64{0, .01, .05, .1, .25, .5, .75, .9, .95, .99, .999, .9999}
 
-// Observing is what watching cost, by the program's own accounting: the
-// median of each source's reads, times their number. The thread time that the
-// kernel charged also holds interrupts served and time stolen by a hypervisor
-// while a sampler happened to run; ChargedRatio is that larger figure.
+// Observing is what watching cost, by the program's own accounting: the median of each source's reads,
+// times their number. The thread time that the kernel charged also holds interrupts served and time stolen
+// by a hypervisor while a sampler happened to run; ChargedRatio is that larger figure.
 type Observing struct {
-	CoreRatio    float64            `json:"core_ratio"`    // all probes of all nodes, share of one core
-	ChargedRatio float64            `json:"charged_ratio"` // the same as charged by the kernel
-	FastRatio    float64            `json:"fast_ratio"`    // the five fast sources once each, on the node where each costs most
-	Probes       map[string]float64 `json:"probes"`        // probe → share of one core, all nodes
+	CoreRatio    float64 `json:"core_ratio"`    // all probes of all nodes, share of one core
+	ChargedRatio float64 `json:"charged_ratio"` // the same as charged by the kernel
+	// the five fast sources once each, on the node where each costs most
+	FastRatio float64            `json:"fast_ratio"`
+	Probes    map[string]float64 `json:"probes"` // probe → share of one core, all nodes
 }

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// Holm adjusts p-values for being the outcomes of one family of tests (Holm,
-// 1979): the chance that any true null is rejected stays at the level.
+// Holm adjusts p-values for being the outcomes of one family of tests (Holm, 1979): the chance that any
+// true null is rejected stays at the level.
 func Holm(p []float64) []float64 {
 	order := byValue(p)
 	adjusted := make([]float64, len(p))
@@ -29,22 +29,18 @@ func byValue(p []float64) []int {
 	return order
 }
 
-// enumerable is the largest number of blocks whose sign patterns are all
-// tried: 2¹² = 4096.
+// enumerable is the largest number of blocks whose sign patterns are all tried: 2¹² = 4096.
 const enumerable = 12
 
-// FamilyTest returns the p-values of a family of paired comparisons, adjusted
-// for their number, and the name of the test. Each map holds one difference
-// per block.
+// FamilyTest returns the p-values of a family of paired comparisons, adjusted for their number, and the
+// name of the test. Each map holds one difference per block.
 //
-// One comparison alone is Wilcoxon's exact signed-rank test. Several on up to
-// twelve blocks are the step-down maximum test of Westfall and Young (1993,
-// algorithm 2.8) with every pattern of swapped blocks tried, on Fisher's and
-// Pitman's statistic |Σd| ÷ √Σd². It is exact, knows what comparisons share,
-// and can reject at six blocks, where Holm's correction of two tests already
-// could not; ranks would not do here, because with few blocks pure noise
-// reaches the largest rank sum as easily as a real difference. Beyond twelve
-// blocks Holm's correction of the signed-rank tests has the power.
+// One comparison alone is Wilcoxon's exact signed-rank test. Several on up to twelve blocks are the
+// step-down maximum test of Westfall and Young (1993, algorithm 2.8) with every pattern of swapped blocks
+// tried, on Fisher's and Pitman's statistic |Σd| ÷ √Σd². It is exact, knows what comparisons share, and can
+// reject at six blocks, where Holm's correction of two tests already could not; ranks would not do here,
+// because with few blocks pure noise reaches the largest rank sum as easily as a real difference. Beyond
+// twelve blocks Holm's correction of the signed-rank tests has the power.
 func FamilyTest(family []map[int]float64) (p []float64, name string) {
 	blocks := blocksOf(family)
 	if len(family) == 1 || len(blocks) > enumerable {
@@ -64,17 +60,17 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
 }
 
-// divisions is the largest number of divisions of blocks between two runs
-// that are all tried; eight against eight have 12870.
+// divisions is the largest number of divisions of blocks between two runs that are all tried; eight against
+// eight have 12870.
 const divisions = 20000
 
-// RunsTest returns the p-values of a family of comparisons of two runs,
-// adjusted for their number, and the name of the test. Each map holds the
-// values of a metric by block of its run, at least MinInterval of them.
+// RunsTest returns the p-values of a family of comparisons of two runs, adjusted for their number, and the
+// name of the test. Each map holds the values of a metric by block of its run, at least MinInterval of
+// them.
 //
-// It is the same step-down maximum test, with every division of all blocks
-// between the runs tried, on the difference of the means; where there are too
-// many divisions Holm's correction of Mann–Whitney tests has the power.
+// It is the same step-down maximum test, with every division of all blocks between the runs tried, on the
+// difference of the means; where there are too many divisions Holm's correction of Mann–Whitney tests has
+// the power.
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	blocksA, blocksB := blocksOf(a), blocksOf(b)
 	n, all := len(blocksA), len(blocksA)+len(blocksB)
@@ -88,7 +84,8 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	scores, observed := make([][]float64, len(a)), make([]float64, len(a))
 	for i := range a {
 		both := map[int]float64{} // block of the first run, or n + block of the second
-		mean := total(append(inOrder(a[i], blocksA), inOrder(b[i], blocksB)...)) / float64(len(a[i])+len(b[i]))
+		mean := total(append(inOrder(a[i], blocksA), inOrder(b[i], blocksB)...)) / float64(len(a[i])+
+			len(b[i]))
 		for k, block := range blocksA {
 			if v, ok := a[i][block]; ok {
 				both[k] = v - mean
@@ -148,8 +145,8 @@ func inOrder(f map[int]float64, blocks []int) []float64 {
 	return out
 }
 
-// standardScores are the differences of a comparison by block, scaled so that
-// their sum has variance 1 when signs are random; 0 where a block is missing.
+// standardScores are the differences of a comparison by block, scaled so that their sum has variance 1 when
+// signs are random; 0 where a block is missing.
 func standardScores(f map[int]float64, blocks []int) []float64 {
 	scores := make([]float64, len(blocks))
 	squares := 0.0
@@ -174,8 +171,8 @@ func total(v []float64) float64 {
 	return s
 }
 
-// stepDown counts, for each comparison from the strongest, the sign patterns
-// in which the largest statistic of it and the weaker ones is as large.
+// stepDown counts, for each comparison from the strongest, the sign patterns in which the largest statistic
+// of it and the weaker ones is as large.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	negated := make([]float64, len(observed))
 	for i, o := range observed {

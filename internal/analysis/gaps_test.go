@@ -16,17 +16,23 @@ func TestDeriveSurvivesGaps(t *testing.T) {
 	nan.Append(0, math.NaN())
 	nan.Append(1e9, math.NaN())
 	tests := map[string]func(t *record.Trial){
-		"no traffic":     func(t *record.Trial) { t.Traffic = nil },
-		"no flows":       func(t *record.Trial) { t.Traffic.Flows = nil },
-		"no series":      func(t *record.Trial) { t.Traffic.Flows[0].Received = nil },
-		"series of NaN":  func(t *record.Trial) { t.Traffic.Flows[0].Received = nan },
-		"empty series":   func(t *record.Trial) { t.Traffic.Flows[0].Received = record.NewTable("bytes") },
-		"no window":      func(t *record.Trial) { t.Window = record.Window{} },
-		"window inverse": func(t *record.Trial) { t.Window.Start, t.Window.End = t.Window.End, t.Window.Start },
-		"no TCP":         func(t *record.Trial) { t.Traffic.Flows[0].TCP = nil },
-		"no ends":        func(t *record.Trial) { t.Traffic.Ends = nil },
-		"zero lengths":   func(t *record.Trial) { t.Traffic.Flows[0].ReceiverNs, t.Traffic.Flows[0].SenderNs = 0, 0 },
-		"no probes":      func(t *record.Trial) { t.Loaded = &record.Latency{} },
+		"no traffic":    func(t *record.Trial) { t.Traffic = nil },
+		"no flows":      func(t *record.Trial) { t.Traffic.Flows = nil },
+		"no series":     func(t *record.Trial) { t.Traffic.Flows[0].Received = nil },
+		"series of NaN": func(t *record.Trial) { t.Traffic.Flows[0].Received = nan },
+		"empty series":  func(t *record.Trial) { t.Traffic.Flows[0].Received = record.NewTable("bytes") },
+		"no window":     func(t *record.Trial) { t.Window = record.Window{} },
+		"window inverse": func(t *record.Trial) {
+			t.Window.Start, t.Window.End = t.Window.End,
+				t.Window.Start
+		},
+		"no TCP":  func(t *record.Trial) { t.Traffic.Flows[0].TCP = nil },
+		"no ends": func(t *record.Trial) { t.Traffic.Ends = nil },
+		"zero lengths": func(t *record.Trial) {
+			t.Traffic.Flows[0].ReceiverNs,
+				t.Traffic.Flows[0].SenderNs = 0, 0
+		},
+		"no probes": func(t *record.Trial) { t.Loaded = &record.Latency{} },
 		"all lost": func(t *record.Trial) {
 			for i := range t.Loaded.RTT {
 				t.Loaded.RTT[i] = -1
@@ -34,11 +40,15 @@ func TestDeriveSurvivesGaps(t *testing.T) {
 		},
 		"send times missing": func(t *record.Trial) { t.Loaded.SentAt = nil },
 		"no nodes":           func(t *record.Trial) { t.Nodes = nil },
-		"empty nodes":        func(t *record.Trial) { t.Nodes = map[string]record.NodeData{"host": {}, "router": {}} },
-		"no path":            func(t *record.Trial) { t.Path = nil },
-		"no factors":         func(t *record.Trial) { t.Row.Factors = nil },
+		"empty nodes": func(t *record.Trial) {
+			t.Nodes = map[string]record.NodeData{"host": {},
+				"router": {}}
+		},
+		"no path":    func(t *record.Trial) { t.Path = nil },
+		"no factors": func(t *record.Trial) { t.Row.Factors = nil },
 		"odd factors": func(t *record.Trial) {
-			t.Row.Factors = record.Factors{"mtu": "x", "tunnel": "wireguard", "link_mtu": "-1", "packet_size": "", "queue": "tbf rate"}
+			t.Row.Factors = record.Factors{"mtu": "x", "tunnel": "wireguard", "link_mtu": "-1",
+				"packet_size": "", "queue": "tbf rate"}
 		},
 		"tiny MTU": func(t *record.Trial) {
 			t.Row.Factors = quickFactors("tunnel", "wireguard", "mtu", "60", "link_mtu", "68")
@@ -97,7 +107,8 @@ func TestLatencyOfLostProbes(t *testing.T) {
 	lose := func(all bool) *Cell {
 		run, trials := quickRun(3)
 		for i := range trials {
-			if r := trials[i].Row; r.Kind == record.RowLoad && r.Factors.Key() == f.Key() && (all || r.Block == 2) {
+			if r := trials[i].Row; r.Kind == record.RowLoad && r.Factors.Key() == f.Key() &&
+				(all || r.Block == 2) {
 				for k := range trials[i].Loaded.RTT {
 					trials[i].Loaded.RTT[k] = -1
 				}
@@ -107,7 +118,8 @@ func TestLatencyOfLostProbes(t *testing.T) {
 	}
 	c := lose(false)
 	if c.Metrics[p50].N != 2 || c.Metrics[probeLoss].N != 3 {
-		t.Errorf("n = %d of the latency and %d of the loss, want 2 and 3", c.Metrics[p50].N, c.Metrics[probeLoss].N)
+		t.Errorf("n = %d of the latency and %d of the loss, want 2 and 3", c.Metrics[p50].N,
+			c.Metrics[probeLoss].N)
 	}
 	var got []string
 	for _, k := range c.Caveats {
@@ -136,8 +148,10 @@ func TestRepeatedVerify(t *testing.T) {
 	}{{"failed", false, 1}, {"failed, then repeated", true, 0}} {
 		run, trials := quickRun(3)
 		bad := trials[0]
-		bad.Row.Kind, bad.Row.ID, bad.ID, bad.Row.Factors = record.RowVerify, "b0-v01", "b0-v01.1", quickFactors().Path()
-		bad.Status, bad.Failure = record.TrialFailed, &record.Failure{Phase: record.PhaseVerify, Error: "no answer"}
+		bad.Row.Kind, bad.Row.ID, bad.ID, bad.Row.Factors = record.RowVerify, "b0-v01", "b0-v01.1",
+			quickFactors().Path()
+		bad.Status, bad.Failure = record.TrialFailed, &record.Failure{Phase: record.PhaseVerify,
+			Error: "no answer"}
 		trials = append(trials, bad)
 		if test.repeated {
 			again := bad
@@ -160,9 +174,11 @@ func TestRepeatedVerify(t *testing.T) {
 func TestSkippedAndThenMeasured(t *testing.T) {
 	run, trials := quickRun(3)
 	never := quickFactors("engine", "iperf3")
-	run.Skipped = []record.Skipped{{Factors: quickFactors(), Reason: "no iperf3"}, {Factors: never, Reason: "no iperf3"}}
+	run.Skipped = []record.Skipped{{Factors: quickFactors(), Reason: "no iperf3"},
+		{Factors: never, Reason: "no iperf3"}}
 	run.Design.Cells = append(run.Design.Cells, never)
-	run.Design.Requirements = []record.Requirement{{Text: "goodput >= 1", Metric: goodput, Op: ">=", Value: 1}}
+	run.Design.Requirements = []record.Requirement{{Text: "goodput >= 1", Metric: goodput, Op: ">=",
+		Value: 1}}
 	d := Derive(run, trials)
 	if len(d.Skipped) != 1 || d.Skipped[0].Factors.Key() != never.Key() {
 		t.Errorf("skipped %v, want the one without a trial", d.Skipped)

@@ -34,13 +34,14 @@ type suspect struct {
 	ceil ceiling
 }
 
-// gate returns every reason to doubt a trial that ended well. Each check is a
-// pure function that returns nothing for a clean trial.
+// gate returns every reason to doubt a trial that ended well. Each check is a pure function that returns
+// nothing for a clean trial.
 func gate(s suspect) []Reason {
 	reasons := []Reason{}
 	for _, check := range []func(suspect) []Reason{
 		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
-		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe, lateEdge,
+		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
+		lateEdge,
 	} {
 		for _, r := range check(s) {
 			r.Trial = s.t.ID
@@ -54,18 +55,20 @@ func because(kind, format string, args ...any) []Reason {
 	return []Reason{{Kind: kind, Text: fmt.Sprintf(format, args...)}}
 }
 
-// testerLimited fires when the generator could not send what was asked, or,
-// where it has a machine of its own, when one of its threads was always busy.
-// On a shared machine a busy thread says nothing: all roles compete.
+// testerLimited fires when the generator could not send what was asked, or, where it has a machine of its
+// own, when one of its threads was always busy. On a shared machine a busy thread says nothing: all roles
+// compete.
 func testerLimited(s suspect) []Reason {
 	if r := s.m.values[unsentRatio]; r > gateUnsent {
-		return because(ReasonTesterLimited, "the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
+		return because(ReasonTesterLimited,
+			"the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
 	}
 	if s.t.Traffic == nil {
 		return nil
 	}
 	if n, share := ownDrops(s); share > gateUnsent {
-		return because(ReasonTesterLimited, "%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's loss, not the path's",
+		return because(ReasonTesterLimited, "%d packets (%s of those sent) were lost in the receiver's own "+
+			"socket buffer: the tester's loss, not the path's",
 			n, unit.Percent(share))
 	}
 	if sharesCores(s.run) {
@@ -74,15 +77,16 @@ func testerLimited(s suspect) []Reason {
 	for _, end := range sortedKeys(s.t.Traffic.Ends) {
 		for _, ns := range s.t.Traffic.Ends[end].ThreadsNs {
 			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
-				return because(ReasonTesterLimited, "a thread of the %s end was busy %s of the window", end, unit.Percent(share))
+				return because(ReasonTesterLimited, "a thread of the %s end was busy %s of the window", end,
+					unit.Percent(share))
 			}
 		}
 	}
 	return nil
 }
 
-// ownDrops counts what the receiving sockets had no room for, over the whole
-// load, and its share of the packets sent in the window.
+// ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
+// packets sent in the window.
 func ownDrops(s suspect) (dropped int64, share float64) {
 	var sent int64
 	for i := range s.t.Traffic.Flows {
@@ -110,14 +114,15 @@ func wrongMTU(s suspect) []Reason {
 	return nil
 }
 
-// aboveCeiling fires when more arrived than the path can carry: something was
-// not measured as meant. A verifying trial is too short for a shaper's burst.
+// aboveCeiling fires when more arrived than the path can carry: something was not measured as meant. A
+// verifying trial is too short for a shaper's burst.
 func aboveCeiling(s suspect) []Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
 	if ratio := s.m.values[goodput] / s.ceil.Bps; ratio > gateCeiling {
-		return because(ReasonAboveCeiling, "%s of the ceiling of %s (%s)", unit.Percent(ratio), unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
+		return because(ReasonAboveCeiling, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
+			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
 	}
 	return nil
 }
@@ -174,16 +179,17 @@ func corrupt(s suspect) []Reason {
 func samplerStalled(s suspect) []Reason {
 	for _, node := range sortedKeys(s.t.Nodes) {
 		for _, stall := range s.t.Nodes[node].Stalls {
-			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
-				return because(ReasonSamplerStalled, "the sampler on %s came %s late", node, unit.Nanoseconds(float64(stall.LateNs)))
+			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start &&
+				stall.At-stall.LateNs < s.t.Window.End {
+				return because(ReasonSamplerStalled, "the sampler on %s came %s late", node,
+					unit.Nanoseconds(float64(stall.LateNs)))
 			}
 		}
 	}
 	return nil
 }
 
-// drifting fires when the throughput at the window's end was another one than
-// at its start.
+// drifting fires when the throughput at the window's end was another one than at its start.
 func drifting(s suspect) []Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -197,9 +203,11 @@ func drifting(s suspect) []Reason {
 	case !found:
 		return nil
 	case change > 0:
-		return because(ReasonDrift, "throughput rose by %s from the first to the last third of the window: too short a warm-up, or something else changed", unit.Percent(change))
+		return because(ReasonDrift, "throughput rose by %s from the first to the last third of the window: "+
+			"too short a warm-up, or something else changed", unit.Percent(change))
 	}
-	return because(ReasonDrift, "throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
+	return because(ReasonDrift, "throughput fell by %s from the first to the last third of the window",
+		unit.Percent(-change))
 }
 
 // lateProbe fires when the latency probe could not keep its own time.
@@ -217,18 +225,19 @@ func lateProbe(s suspect) []Reason {
 		limit = gateLateUser
 	}
 	if late > float64(limit) {
-		return because(ReasonLateProbe, "one in a hundred latency probes was sent %s late or more", unit.Nanoseconds(late))
+		return because(ReasonLateProbe, "one in a hundred latency probes was sent %s late or more",
+			unit.Nanoseconds(late))
 	}
 	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
 	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
-		return because(ReasonLateProbe, "the latency probe was too late for %s of its slots", unit.Percent(share))
+		return because(ReasonLateProbe, "the latency probe was too late for %s of its slots",
+			unit.Percent(share))
 	}
 	return nil
 }
 
-// lateEdge fires when an end of a load of TCP read so late what it had carried
-// that its rate is of another time than the window. Datagrams are counted by
-// those that send them.
+// lateEdge fires when an end of a load of TCP read so late what it had carried that its rate is of another
+// time than the window. Datagrams are counted by those that send them.
 func lateEdge(s suspect) []Reason {
 	if s.t.Traffic == nil || s.t.Traffic.Load.Protocol != "tcp" {
 		return nil
@@ -236,7 +245,8 @@ func lateEdge(s suspect) []Reason {
 	for _, end := range sortedKeys(s.t.Traffic.Ends) {
 		late := s.t.Traffic.Ends[end].EdgeLateNs
 		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > gateEdgeLeast && share > gateEdge {
-			return because(ReasonLateEdge, "the %s end read its counts %s late at an edge of the window: its machine had no time for it", end, unit.Nanoseconds(float64(late)))
+			return because(ReasonLateEdge, "the %s end read its counts %s late at an edge of the window: "+
+				"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
 		}
 	}
 	return nil
@@ -270,17 +280,19 @@ func notInTunnel(s suspect) []Reason {
 		want *= gateMoved
 		switch {
 		case d.most == 0:
-			return because(ReasonNotInTunnel, "counters of %s on %s did not move in the %s: traffic did not take the %s", d.device, d.node, d.when, way)
+			return because(ReasonNotInTunnel, "counters of %s on %s did not move in the %s: traffic did not "+
+				"take the %s", d.device, d.node, d.when, way)
 		case d.bytes >= 0 && d.bytes < want:
-			return because(ReasonNotInTunnel, "%s on %s carried %.0f bytes in the %s, %.0f of payload were to be seen: traffic did not take the %s",
+			return because(ReasonNotInTunnel, "%s on %s carried %.0f bytes in the %s, %.0f of payload were "+
+				"to be seen: traffic did not take the %s",
 				d.device, d.node, d.bytes, d.when, want/gateMoved, way)
 		}
 	}
 	return nil
 }
 
-// carried is a trial's payload in bytes: all of it, and that of the streams
-// which took each of several tunnels.
+// carried is a trial's payload in bytes: all of it, and that of the streams which took each of several
+// tunnels.
 type carried struct {
 	all    float64
 	tunnel []float64
@@ -312,8 +324,7 @@ type deviceMove struct {
 	tunnel             bool    // a tunnel's own
 }
 
-// devicesMoved sums by device. Bytes of both directions count together, since
-// data may go either way.
+// devicesMoved sums by device. Bytes of both directions count together, since data may go either way.
 func devicesMoved(moves []record.CounterMove) []deviceMove {
 	var out []deviceMove
 	index := map[[3]string]int{}
@@ -324,7 +335,8 @@ func devicesMoved(moves []record.CounterMove) []deviceMove {
 			i = len(out)
 			index[key] = i
 			own := c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived
-			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1, tunnel: own})
+			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1,
+				tunnel: own})
 		}
 		d := float64(c.After) - float64(c.Before)
 		out[i].most = math.Max(out[i].most, d)

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// throttled fires when a throttle counter grew, a device that cools by slowing
-// a processor was at work, or the highest allowed clock fell in the window.
+// throttled fires when a throttle counter grew, a device that cools by slowing a processor was at work, or
+// the highest allowed clock fell in the window.
 func throttled(s suspect) []Reason {
 	for _, node := range sortedKeys(s.t.Nodes) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -28,8 +28,8 @@ func throttled(s suspect) []Reason {
 	return nil
 }
 
-// slowing are parts of the types of cooling devices that slow a processor; a
-// fan, the other common kind, harms nothing.
+// slowing are parts of the types of cooling devices that slow a processor; a fan, the other common kind,
+// harms nothing.
 var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
 
 func throttleSign(name string, c curve, w record.Window) string {
@@ -42,7 +42,10 @@ func throttleSign(name string, c curve, w record.Window) string {
 		}
 	case stem == "cooling_state":
 		v, ok := c.largest(w.Start, w.End)
-		if ok && v > 0 && slices.ContainsFunc(slowing[:], func(p string) bool { return strings.Contains(label, p) }) {
+		if ok && v > 0 && slices.ContainsFunc(slowing[:], func(p string) bool {
+			return strings.Contains(label,
+				p)
+		}) {
 			return fmt.Sprintf("%s was %.0f in the window", name, v)
 		}
 	case stem == "limit_hz":
@@ -54,25 +57,25 @@ func throttleSign(name string, c curve, w record.Window) string {
 	return ""
 }
 
-// backgroundLoad fires when others used the machine in the window: processes
-// that are not the lab's, or a hypervisor. How busy the cores were says
-// nothing about it, because a load test keeps them busy by itself.
+// backgroundLoad fires when others used the machine in the window: processes that are not the lab's, or a
+// hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
 func backgroundLoad(s suspect) []Reason {
 	for _, who := range []string{hostNode, "router"} {
 		if v := s.m.values[who+"_"+foreignRatio]; v > gateForeign {
-			return because(ReasonBackgroundLoad, "processes that are not the lab's used %s of a core on the %s", unit.Percent(v), who)
+			return because(ReasonBackgroundLoad,
+				"processes that are not the lab's used %s of a core on the %s", unit.Percent(v), who)
 		}
 		if v := s.m.values[who+"_"+stealRatio]; v > gateSteal {
-			return because(ReasonBackgroundLoad, "the hypervisor took %s of the cores of the %s away", unit.Percent(v), who)
+			return because(ReasonBackgroundLoad, "the hypervisor took %s of the cores of the %s away",
+				unit.Percent(v), who)
 		}
 	}
 	return nil
 }
 
-// kernelPatterns are lines that mean trouble whatever their severity. NETDEV
-// WATCHDOG is a network interface whose transmitter hung (net/sched/
-// sch_generic.c); the others are the kernel's own words for lockups, heat and
-// hardware errors.
+// kernelPatterns are lines that mean trouble whatever their severity. NETDEV WATCHDOG is a network
+// interface whose transmitter hung (net/sched/ sch_generic.c); the others are the kernel's own words for
+// lockups, heat and hardware errors.
 var kernelPatterns = [...]string{
 	"netdev watchdog", "transmit queue", "hardware unit hang", "adapter reset", "reset adapter",
 	"soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls", "rcu_preempt detected stalls",
@@ -81,8 +84,8 @@ var kernelPatterns = [...]string{
 	"neighbour table overflow", "neighbor table overflow",
 }
 
-// kernelLog fires on kernel messages of level error and above, and on known
-// words of trouble, while the load ran.
+// kernelLog fires on kernel messages of level error and above, and on known words of trouble, while the
+// load ran.
 func kernelLog(s suspect) []Reason {
 	for _, node := range sortedKeys(s.t.Nodes) {
 		for _, l := range s.t.Nodes[node].Log {
@@ -121,7 +124,8 @@ func linkFlap(s suspect) []Reason {
 		table, _ := samplesOf(s.t.Nodes[node], "link")
 		for _, c := range columnsOf(table, "carrier_changes") {
 			if d, ok := c.curve.moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
-				return because(ReasonLinkFlap, "the link of %s on %s changed %.0f times in the window", c.label, node, d)
+				return because(ReasonLinkFlap, "the link of %s on %s changed %.0f times in the window",
+					c.label, node, d)
 			}
 		}
 	}

@@ -76,17 +76,20 @@ func TestGateFires(t *testing.T) {
 		plant   func(t *record.Trial)
 		lab     string
 	}{
-		{"unsent", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) { p := t.Traffic.Flows[0].Packets; p.Unsent = p.Sent / 20 }, ""},
+		{"unsent", udp, 1e8, ReasonTesterLimited,
+			func(t *record.Trial) { p := t.Traffic.Flows[0].Packets; p.Unsent = p.Sent / 20 }, ""},
 		{"receiver's own drops", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) {
 			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(t.Traffic.Flows[0].Packets.Sent / 20)}
 		}, ""},
-		{"busy thread", tcp, 1e9, ReasonTesterLimited, func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
+		{"busy thread", tcp, 1e9, ReasonTesterLimited,
+			func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
 		{"tunnel idle", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
 			for i := range t.Path.Counters {
 				t.Path.Counters[i].After = t.Path.Counters[i].Before
 			}
 		}, ""},
-		{"tunnel bypassed", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path.Counters[2].After = t.Path.Counters[2].Before + 2000 }, ""},
+		{"tunnel bypassed", tunnel, 1e9, ReasonNotInTunnel,
+			func(t *record.Trial) { t.Path.Counters[2].After = t.Path.Counters[2].Before + 2000 }, ""},
 		{"one of several tunnels idle", sideBySide, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
 			for i := range t.Path.Counters {
 				if c := &t.Path.Counters[i]; c.Device == "tun2" && c.When == "window" {
@@ -97,12 +100,19 @@ func TestGateFires(t *testing.T) {
 		{"no evidence", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
 		{"mtu", tunnel, 1e9, ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
 		{"above ceiling", shaped, 290e6, ReasonAboveCeiling, func(*record.Trial) {}, ""},
-		{"lost count", udp, 1e8, ReasonAccounting, func(t *record.Trial) { t.Traffic.Flows[0].Packets.Lost-- }, ""},
-		{"lost flow", quickFactors("streams", "4"), 1e9, ReasonAccounting, func(t *record.Trial) { t.Traffic.Flows = t.Traffic.Flows[:3] }, ""},
+		{"lost count", udp, 1e8, ReasonAccounting,
+			func(t *record.Trial) { t.Traffic.Flows[0].Packets.Lost-- }, ""},
+		{"lost flow", quickFactors("streams", "4"), 1e9, ReasonAccounting,
+			func(t *record.Trial) { t.Traffic.Flows = t.Traffic.Flows[:3] }, ""},
 		{"corrupt", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Flows[0].Corrupt = 1 }, ""},
-		{"nothing checked", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Load.Verify = true }, ""},
-		{"throttle counter", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cpu0/core_throttles", 1) }, ""},
-		{"cooling", tcp, 1e9, ReasonThrottled, func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cooling1.Processor/cooling_state", 2) }, ""},
+		{"nothing checked", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Load.Verify = true },
+			""},
+		{"throttle counter", tcp, 1e9, ReasonThrottled,
+			func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cpu0/core_throttles", 1) }, ""},
+		{"cooling", tcp, 1e9, ReasonThrottled, func(t *record.Trial) {
+			after(t, table(t, "host", "thermal"),
+				"cooling1.Processor/cooling_state", 2)
+		}, ""},
 		{"clock limit", tcp, 1e9, ReasonThrottled, func(t *record.Trial) {
 			limits := record.NewTable("policy0/limit_hz")
 			limits.Append(t.Window.Start, 3e9)
@@ -111,7 +121,8 @@ func TestGateFires(t *testing.T) {
 			n.Samples = append(n.Samples, record.Samples{Probe: "cpufreq", Table: limits})
 			t.Nodes["host"] = n
 		}, ""},
-		{"foreign", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) { after(t, table(t, "host", "foreign"), "foreign_cpu_ns", 2e9) }, ""},
+		{"foreign", tcp, 1e9, ReasonBackgroundLoad,
+			func(t *record.Trial) { after(t, table(t, "host", "foreign"), "foreign_cpu_ns", 2e9) }, ""},
 		{"steal", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) {
 			after(t, table(t, "host", "cpu"), "cpu0/steal_ns", 1e9)
 			after(t, table(t, "host", "cpu"), "cpu1/steal_ns", 1e9)
@@ -121,14 +132,21 @@ func TestGateFires(t *testing.T) {
 			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start + second, LateNs: 3 * second / 2})
 			t.Nodes["host"] = n
 		}, ""},
-		{"kernel error", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) { logged(t, t.Window.Start+5, 3, "EXT4-fs error") }, ""},
+		{"kernel error", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
+			logged(t, t.Window.Start+5, 3,
+				"EXT4-fs error")
+		}, ""},
 		{"nic hang", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
-			logged(t, t.Window.Start+5, 4, "igb 0000:01:00.0 eth0: Detected Tx Unit Hang; NETDEV WATCHDOG: eth0 (igb): transmit queue 0 timed out")
+			logged(t, t.Window.Start+5, 4, "igb 0000:01:00.0 eth0: Detected Tx Unit Hang; NETDEV WATCHDOG: "+
+				"eth0 (igb): transmit queue 0 timed out")
 		}, ""},
 		{"heat", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
 			logged(t, t.Window.Start+5, 4, "CPU0: Core temperature above threshold, cpu clock throttled")
 		}, ""},
-		{"link flap", tcp, 1e9, ReasonLinkFlap, func(t *record.Trial) { after(t, table(t, "router", "link"), "wan/carrier_changes", 2) }, ""},
+		{"link flap", tcp, 1e9, ReasonLinkFlap, func(t *record.Trial) {
+			after(t, table(t, "router", "link"),
+				"wan/carrier_changes", 2)
+		}, ""},
 		{"slows down", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .6, .8) }, ""},
 		{"warms up", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .5, 1.3) }, ""},
 		{"late probe", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) {
@@ -142,8 +160,10 @@ func TestGateFires(t *testing.T) {
 				t.Loaded.Late[i*7] = 6e6
 			}
 		}, ""},
-		{"skipped slots", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) { t.Loaded.SkippedSlots = 400 }, ""},
-		{"late edge", tcp, 1e9, ReasonLateEdge, func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .02) }, ""},
+		{"skipped slots", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) { t.Loaded.SkippedSlots = 400 },
+			""},
+		{"late edge", tcp, 1e9, ReasonLateEdge,
+			func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .02) }, ""},
 	}
 	covered := map[string]bool{ReasonFailedTrials: true} // see TestFailedTrialHasNoNumber
 	for i, test := range tests {
@@ -169,7 +189,8 @@ func TestGateFires(t *testing.T) {
 	}
 	for _, kind := range []string{
 		ReasonTesterLimited, ReasonNotInTunnel, ReasonAboveCeiling, ReasonThrottled, ReasonBackgroundLoad,
-		ReasonSamplerStalled, ReasonKernelLog, ReasonLinkFlap, ReasonWrongMTU, ReasonCorrupt, ReasonAccounting,
+		ReasonSamplerStalled, ReasonKernelLog, ReasonLinkFlap, ReasonWrongMTU, ReasonCorrupt,
+		ReasonAccounting,
 		ReasonDrift, ReasonFailedTrials, ReasonLateProbe, ReasonLateEdge,
 	} {
 		if !covered[kind] {
@@ -188,20 +209,25 @@ func TestGateStaysSilent(t *testing.T) {
 		plant   func(t *record.Trial)
 	}{
 		{"clean tunnel", quickFactors("tunnel", "wireguard"), 1e9, "local", func(*record.Trial) {}},
-		{"clean tunnels side by side", quickFactors("tunnel", "wireguard", "tunnels", "4", "streams", "8"), 1e9, "local", func(*record.Trial) {}},
-		{"shaped to its ceiling", quickFactors("queue@router.wan", "tbf rate 300M"), 286e6, "local", func(*record.Trial) {}},
+		{"clean tunnels side by side", quickFactors("tunnel", "wireguard", "tunnels", "4", "streams", "8"),
+			1e9, "local", func(*record.Trial) {}},
+		{"shaped to its ceiling", quickFactors("queue@router.wan", "tbf rate 300M"), 286e6, "local",
+			func(*record.Trial) {}},
 		{"all cores busy on a shared machine", quickFactors(), 1e9, "local", func(t *record.Trial) {
 			t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second
 			after(t, table(t, "host", "cpu"), "cpu0/softirq_ns", 4e9)
 		}},
-		{"kernel error before the load", quickFactors(), 1e9, "local", func(t *record.Trial) { logged(t, t.Window.Begin-5, 3, "EXT4-fs error") }},
+		{"kernel error before the load", quickFactors(), 1e9, "local",
+			func(t *record.Trial) { logged(t, t.Window.Begin-5, 3, "EXT4-fs error") }},
 		{"short stall", quickFactors(), 1e9, "local", func(t *record.Trial) {
 			n := t.Nodes["host"]
 			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start + second, LateNs: 250e6})
 			t.Nodes["host"] = n
 		}},
-		{"an edge a little late", quickFactors(), 1e9, "local", func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .009) }},
-		{"edge of a load of datagrams", quickFactors("protocol", "udp"), 1e8, "local", func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .5) }},
+		{"an edge a little late", quickFactors(), 1e9, "local",
+			func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .009) }},
+		{"edge of a load of datagrams", quickFactors("protocol", "udp"), 1e8, "local",
+			func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .5) }},
 		{"down", quickFactors("direction", "down"), 1e9, "local", func(*record.Trial) {}},
 		{"both", quickFactors("direction", "both", "streams", "4"), 1e9, "local", func(*record.Trial) {}},
 		{"lossy UDP", quickFactors("protocol", "udp"), 1e8, "local", func(t *record.Trial) {
@@ -209,7 +235,8 @@ func TestGateStaysSilent(t *testing.T) {
 			p.Sent, p.Lost = p.Sent+50000, p.Lost+50000
 		}},
 		{"no telemetry", quickFactors(), 1e9, "local", func(t *record.Trial) { t.Nodes = nil }},
-		{"path without tunnel has no evidence", quickFactors(), 1e9, "local", func(t *record.Trial) { t.Path = nil }},
+		{"path without tunnel has no evidence", quickFactors(), 1e9, "local",
+			func(t *record.Trial) { t.Path = nil }},
 	}
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -263,7 +290,8 @@ func TestReasonsAreNamedOnce(t *testing.T) {
 	}
 	d := Derive(syntheticRun(f), trials)
 	c := d.Cells[0]
-	if len(c.Reasons) != 1 || !strings.HasSuffix(c.Reasons[0].Text, "; the same reason in 2 more of 3 trials") || c.Reasons[0].Trial != trials[0].ID {
+	if len(c.Reasons) != 1 || !strings.HasSuffix(c.Reasons[0].Text,
+		"; the same reason in 2 more of 3 trials") || c.Reasons[0].Trial != trials[0].ID {
 		t.Errorf("reasons %v", c.Reasons)
 	}
 	if got := d.Trials[2].Reasons; len(got) != 1 || strings.Contains(got[0].Text, "the same reason") {
@@ -271,15 +299,15 @@ func TestReasonsAreNamedOnce(t *testing.T) {
 	}
 }
 
-// A verifying trial that found wrong bytes casts doubt on all cells of its
-// path, and on no other.
+// A verifying trial that found wrong bytes casts doubt on all cells of its path, and on no other.
 func TestVerifyReachesThePath(t *testing.T) {
 	plain, tunnel := quickFactors(), quickFactors("tunnel", "wireguard")
 	four := quickFactors("streams", "4")
 	s := newSynthetic(9)
 	bad := s.trial(plain, 1, 1, 1e9)
 	bad.Row.Kind, bad.Traffic.Flows[0].Corrupt, bad.Traffic.Flows[0].Verified = record.RowVerify, 3, 1000
-	trials := []record.Trial{bad, s.trial(plain, 1, 2, 1e9), s.trial(four, 1, 3, 1e9), s.trial(tunnel, 1, 4, 1e9)}
+	trials := []record.Trial{bad, s.trial(plain, 1, 2, 1e9), s.trial(four, 1, 3, 1e9),
+		s.trial(tunnel, 1, 4, 1e9)}
 	d := Derive(syntheticRun(plain, four, tunnel), trials)
 	for i, want := range []string{GradeSuspect, GradeSuspect, GradeValid} {
 		if got := d.Cells[i].Grade; got != want {

@@ -6,10 +6,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Growth is how far each counter that the probes of a trial read has grown in
-// its window, by node, probe and column: "router/snmp/IpReasmReqds". Of a
-// trial that failed before its window it is the growth over all samples; what
-// the samples do not cover is left out.
+// Growth is how far each counter that the probes of a trial read has grown in its window, by node, probe
+// and column: "router/snmp/IpReasmReqds". Of a trial that failed before its window it is the growth over
+// all samples; what the samples do not cover is left out.
 func Growth(t *record.Trial) map[string]float64 {
 	out := map[string]float64{}
 	for node, n := range t.Nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestGrowthCountsTheWindow: counters grow by what they grew in the window, a
-// reading that is no counter is left out, and so is what the samples miss.
+// TestGrowthCountsTheWindow: counters grow by what they grew in the window, a reading that is no counter is
+// left out, and so is what the samples miss.
 func TestGrowthCountsTheWindow(t *testing.T) {
 	table := record.NewTable("wan/rx_bytes", "lan/rx_bytes", "queue")
 	for at := range int64(11) { // 100 and 7 per second
@@ -21,10 +21,12 @@ func TestGrowthCountsTheWindow(t *testing.T) {
 		table.Append(at*1e9, 100*float64(at), lan, 5)
 	}
 	trial := func(from, to int64) *record.Trial {
-		return &record.Trial{Window: record.Window{Start: from * 1e9, End: to * 1e9}, Nodes: map[string]record.NodeData{
-			"router": {Samples: []record.Samples{
-				{Probe: "netdev", Table: table, Metrics: []record.Metric{{Name: "rx_bytes", Counter: true}, {Name: "queue"}}},
-				{Probe: "power", Unavailable: "no source"}}}}}
+		return &record.Trial{Window: record.Window{Start: from * 1e9, End: to * 1e9},
+			Nodes: map[string]record.NodeData{
+				"router": {Samples: []record.Samples{
+					{Probe: "netdev", Table: table,
+						Metrics: []record.Metric{{Name: "rx_bytes", Counter: true}, {Name: "queue"}}},
+					{Probe: "power", Unavailable: "no source"}}}}}
 	}
 	tests := []struct {
 		name string
@@ -32,8 +34,10 @@ func TestGrowthCountsTheWindow(t *testing.T) {
 		want map[string]float64
 	}{
 		{"a window", trial(4, 8), map[string]float64{"router/netdev/wan/rx_bytes": 400}},
-		{"an early window", trial(1, 3), map[string]float64{"router/netdev/wan/rx_bytes": 200, "router/netdev/lan/rx_bytes": 14}},
-		{"no window, since the trial failed", trial(0, 0), map[string]float64{"router/netdev/wan/rx_bytes": 1000}},
+		{"an early window", trial(1, 3), map[string]float64{"router/netdev/wan/rx_bytes": 200,
+			"router/netdev/lan/rx_bytes": 14}},
+		{"no window, since the trial failed", trial(0, 0),
+			map[string]float64{"router/netdev/wan/rx_bytes": 1000}},
 		{"a window after the samples", trial(12, 14), map[string]float64{}},
 	}
 	for _, tt := range tests {

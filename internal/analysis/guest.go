@@ -12,8 +12,8 @@ func isVirtual(run *record.Run) bool {
 	return kind == "vm"
 }
 
-// isEmulated reports whether the routers' processors are: all guests' are,
-// unless it was recorded that the machine's own processor ran them.
+// isEmulated reports whether the routers' processors are: all guests' are, unless it was recorded that the
+// machine's own processor ran them.
 func isEmulated(run *record.Run) bool {
 	for _, e := range run.Environments {
 		if e.Facts["guest_accel"] == "kvm" {
@@ -32,7 +32,8 @@ const actsAsRouter = "this machine acting as a router"
 // description is the plan's, with the subject that the run had.
 func description(run *record.Run) string {
 	text := run.Design.Description
-	if !isVirtual(run) && !isPair(run) || len(text) < len(actsAsRouter) || !strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
+	if !isVirtual(run) && !isPair(run) || len(text) < len(actsAsRouter) ||
+		!strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
 		return text
 	}
 	subject := "A virtual router"

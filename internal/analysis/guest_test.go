@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestGuestsAreSaid: what a virtual router's numbers mean stands in the
-// summary and among the caveats.
+// TestGuestsAreSaid: what a virtual router's numbers mean stands in the summary and among the caveats.
 func TestGuestsAreSaid(t *testing.T) {
 	const nothing = "an emulated router's absolute speed means nothing; its ratios, counters and reactions do"
 	tests := []struct {
@@ -19,7 +18,8 @@ func TestGuestsAreSaid(t *testing.T) {
 		emulated   bool
 		shared     string
 	}{
-		{"local", "", "This machine acting as a router: how fast it forwards.", false, "client, router and server share this machine's cores"},
+		{"local", "", "This machine acting as a router: how fast it forwards.", false,
+			"client, router and server share this machine's cores"},
 		{"vm", "tcg", "An emulated router: how fast it forwards.", true, "virtual cores"},
 		{"vm:arm64", "", "An emulated router: how fast it forwards.", true, "virtual cores"},
 		{"vm", "kvm", "A virtual router: how fast it forwards.", false, "virtual cores"},
@@ -28,16 +28,20 @@ func TestGuestsAreSaid(t *testing.T) {
 		t.Run(tt.lab+" "+tt.accel, func(t *testing.T) {
 			run, trials := quickRun(3)
 			run.Lab = tt.lab
-			run.Design.Description = "This machine acting as a router: how fast it forwards. More is in the guide."
+			run.Design.Description = "This machine acting as a router: how fast it forwards. More is in " +
+				"the guide."
 			if tt.accel != "" {
-				run.Environments = append(run.Environments, record.Environment{Node: "host", Facts: map[string]string{"guest_accel": tt.accel}})
+				run.Environments = append(run.Environments, record.Environment{Node: "host",
+					Facts: map[string]string{"guest_accel": tt.accel}})
 			}
 			d := Derive(run, trials)
-			if d.Summary[0] != tt.first || !strings.HasPrefix(d.Run.Description, strings.TrimSuffix(tt.first, "forwards.")) {
+			if d.Summary[0] != tt.first || !strings.HasPrefix(d.Run.Description, strings.TrimSuffix(tt.first,
+				"forwards.")) {
 				t.Errorf("first line %q, description %q, want %q", d.Summary[0], d.Run.Description, tt.first)
 			}
 			if got := slices.Contains(d.Summary, "An"+nothing[2:]+"."); got != tt.emulated {
-				t.Errorf("summary says that absolute speeds mean nothing: got %v, want %v:\n%s", got, tt.emulated, strings.Join(d.Summary, "\n"))
+				t.Errorf("summary says that absolute speeds mean nothing: got %v, want %v:\n%s", got,
+					tt.emulated, strings.Join(d.Summary, "\n"))
 			}
 			kinds := map[string]string{}
 			for _, c := range d.Caveats {
@@ -53,8 +57,7 @@ func TestGuestsAreSaid(t *testing.T) {
 	}
 }
 
-// TestWhatAGuestTells: sums over the window of what only a guest, or its host,
-// has sources for.
+// TestWhatAGuestTells: sums over the window of what only a guest, or its host, has sources for.
 func TestWhatAGuestTells(t *testing.T) {
 	run, trials := quickRun(1)
 	run.Lab = "vm"
@@ -69,7 +72,8 @@ func TestWhatAGuestTells(t *testing.T) {
 			trials[i].Nodes[node] = n
 		}
 		cores := float64(w.End - w.Start)
-		add("host", "guests", []float64{7, 9}, []float64{7 + cores, 9 + cores/2}, "router/vcpu0/guest_cpu_ns", "router/main/guest_cpu_ns")
+		add("host", "guests", []float64{7, 9}, []float64{7 + cores, 9 + cores/2}, "router/vcpu0/guest_cpu_ns",
+			"router/main/guest_cpu_ns")
 		add("router", "clock", []float64{6e8, math.NaN(), 9e8}, []float64{math.NaN(), 4e8, math.NaN()},
 			"cpu0/loop_rate_hz", "cpu1/loop_rate_hz", "cpu0/loop_rate_best_hz")
 		add("router", "drops", []float64{1, 1}, []float64{5, 4}, "skb_drops", "NO_SOCKET/skb_drops")
@@ -77,7 +81,8 @@ func TestWhatAGuestTells(t *testing.T) {
 		add("router", "flows", []float64{3, 1}, []float64{4, 2}, "flows_tracked", "flows_offloaded")
 	}
 	c := cellOf(t, Derive(run, trials), quickFactors())
-	want := map[string]float64{guestsCPU: 1.5, "router_loop_rate_hz": 5e8, kernelDrops: 4, ipsecDrops: 8, flowsOffloaded: 2}
+	want := map[string]float64{guestsCPU: 1.5, "router_loop_rate_hz": 5e8, kernelDrops: 4, ipsecDrops: 8,
+		flowsOffloaded: 2}
 	for name, v := range want {
 		if got := c.Metrics[name].Median; math.Abs(got/v-1) > 1e-9 {
 			t.Errorf("%s: got %v (missing: %s), want %v", name, got, c.Missing[name], v)
@@ -86,6 +91,7 @@ func TestWhatAGuestTells(t *testing.T) {
 	run.Lab = "local"
 	c = cellOf(t, Derive(run, trials), quickFactors())
 	if _, ok := c.Metrics[kernelDrops]; ok || c.Missing[kernelDrops] == "" {
-		t.Errorf("%s in lab local: got a number, or no reason (%q), want none", kernelDrops, c.Missing[kernelDrops])
+		t.Errorf("%s in lab local: got a number, or no reason (%q), want none", kernelDrops,
+			c.Missing[kernelDrops])
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Range of the histograms, in nanoseconds. What lies outside is counted, and
-// not forced into the last bucket.
+// Range of the histograms, in nanoseconds. What lies outside is counted, and not forced into the last
+// bucket.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9
 	histogramDigits = 3
 )
 
-// addDistributions puts all probes of a cell into histograms: those of its own
-// trials, and those of the idle measurements of its path.
+// addDistributions puts all probes of a cell into histograms: those of its own trials, and those of the
+// idle measurements of its path.
 func (g *group) addDistributions(good []*judged) {
 	idle := latencies(good, func(t *record.Trial) *record.Latency { return t.Idle })
 	if len(idle) == 0 {
@@ -52,7 +52,8 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 	if len(all) == 0 {
 		return Distribution{}, false
 	}
-	d := Distribution{Probe: cmp.Or(all[0].Probe, "echo"), Spacing: cmp.Or(all[0].Spacing, record.Isochronous)}
+	d := Distribution{Probe: cmp.Or(all[0].Probe, "echo"), Spacing: cmp.Or(all[0].Spacing,
+		record.Isochronous)}
 	h := hdrhistogram.New(histogramLow, histogramHigh, histogramDigits)
 	for _, l := range all {
 		d.Stamps, d.Includes = once(d.Stamps, l.Stamps), once(d.Includes, l.Includes)

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The histogram that other programs get has the exact percentiles to three
-// digits, every probe in it or counted beside it, and can be read back.
+// The histogram that other programs get has the exact percentiles to three digits, every probe in it or
+// counted beside it, and can be read back.
 func TestDistributionIsTheProbes(t *testing.T) {
 	rng := source(3)
 	one := &record.Latency{Stamps: "kernel", Includes: "a", Spacing: record.Exponential, Probe: "icmp"}
@@ -24,7 +24,8 @@ func TestDistributionIsTheProbes(t *testing.T) {
 	}
 	slices.Sort(all)
 	d, ok := distribution([]*record.Latency{one, two})
-	if !ok || d.Sent != 20004 || d.Lost != 2 || d.Beyond != 2 || d.Probe != "icmp" || d.Spacing != record.Exponential ||
+	if !ok || d.Sent != 20004 || d.Lost != 2 || d.Beyond != 2 || d.Probe != "icmp" ||
+		d.Spacing != record.Exponential ||
 		!slices.Equal(d.Stamps, []string{"kernel", "user"}) || !slices.Equal(d.Includes, []string{"a", "b"}) {
 		t.Errorf("got %+v", d)
 	}
@@ -46,13 +47,14 @@ func TestDistributionIsTheProbes(t *testing.T) {
 	}
 }
 
-// Each cell has the histogram of its loaded probes, and of the idle ones of
-// its path.
+// Each cell has the histogram of its loaded probes, and of the idle ones of its path.
 func TestCellsHaveDistributions(t *testing.T) {
 	run, trials := quickRun(3)
 	c := cellOf(t, Derive(run, trials), quickFactors("streams", "4"))
-	if loaded, idle := c.Latency["loaded"], c.Latency["idle"]; loaded.Sent != 3000 || idle.Sent != 3000 || idle.HDR == loaded.HDR {
-		t.Errorf("%d loaded and %d idle probes, want 3000 of each, and two histograms", loaded.Sent, idle.Sent)
+	if loaded, idle := c.Latency["loaded"], c.Latency["idle"]; loaded.Sent != 3000 || idle.Sent != 3000 ||
+		idle.HDR == loaded.HDR {
+		t.Errorf("%d loaded and %d idle probes, want 3000 of each, and two histograms", loaded.Sent,
+			idle.Sent)
 	}
 }
 

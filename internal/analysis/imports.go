@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// withImports gives each trial what was seen elsewhere while it ran. The
-// trials handed in stay as they are.
+// withImports gives each trial what was seen elsewhere while it ran. The trials handed in stay as they are.
 func withImports(run *record.Run, trials []record.Trial) []record.Trial {
 	if len(run.Imports) == 0 {
 		return trials
@@ -27,18 +26,21 @@ func withImports(run *record.Run, trials []record.Trial) []record.Trial {
 	return trials
 }
 
-// during is what of an import lies between two times, with the samples next to
-// them; ok is false where none does.
+// during is what of an import lies between two times, with the samples next to them; ok is false where none
+// does.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
-	d.Clock = record.Clock{OffsetBefore: im.Offset, BoundBefore: im.Bound, OffsetAfter: im.Offset, BoundAfter: im.Bound}
+	d.Clock = record.Clock{OffsetBefore: im.Offset, BoundBefore: im.Bound, OffsetAfter: im.Offset,
+		BoundAfter: im.Bound}
 	for _, s := range im.Samples {
 		if s.Table != nil {
 			first := max(sort.Search(len(s.Table.T), func(i int) bool { return s.Table.T[i] >= from })-1, 0)
-			last := min(sort.Search(len(s.Table.T), func(i int) bool { return s.Table.T[i] > to })+1, len(s.Table.T))
+			last := min(sort.Search(len(s.Table.T), func(i int) bool { return s.Table.T[i] > to })+1,
+				len(s.Table.T))
 			if last-first < 2 || s.Table.T[last-1] < from || s.Table.T[first] > to {
 				s.Table, s.Unavailable = nil, "probe "+s.Probe+" took no sample then"
 			} else {
-				part := &record.Table{Names: s.Table.Names, T: s.Table.T[first:last], V: make([][]float64, len(s.Table.V))}
+				part := &record.Table{Names: s.Table.Names, T: s.Table.T[first:last],
+					V: make([][]float64, len(s.Table.V))}
 				for i, v := range s.Table.V {
 					part.V[i] = v[first:last]
 				}

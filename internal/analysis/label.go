@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// labels gives every cell a short name made of the factors that vary in the
-// run, so that a chart's legend is not a wall of equal words.
+// labels gives every cell a short name made of the factors that vary in the run, so that a chart's legend
+// is not a wall of equal words.
 func labels(cells []*group) {
 	varying := varyingFactors(cells)
 	count := map[string]int{}
@@ -26,13 +26,13 @@ func labels(cells []*group) {
 	}
 }
 
-// dependent factors exist only beside certain levels of others, so their
-// presence alone is no news.
-var dependent = map[string]bool{"mtu": true, "outer_ip": true, "tunnels": true, "congestion": true, "rate": true, "frame_size": true,
+// dependent factors exist only beside certain levels of others, so their presence alone is no news.
+var dependent = map[string]bool{"mtu": true, "outer_ip": true, "tunnels": true, "congestion": true,
+	"rate": true, "frame_size": true,
 	"flow_size": true, "request_size": true, "response_size": true}
 
-// varyingFactors are the factors with more than one level among the cells;
-// having none counts as a level, except for dependent factors.
+// varyingFactors are the factors with more than one level among the cells; having none counts as a level,
+// except for dependent factors.
 func varyingFactors(cells []*group) map[string]bool {
 	first, varying := map[string]string{}, map[string]bool{}
 	names := map[string]bool{}

@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// answered returns the round-trip times of the probes that were answered,
-// sorted, in nanoseconds.
+// answered returns the round-trip times of the probes that were answered, sorted, in nanoseconds.
 func answered(l *record.Latency) []float64 {
 	if l == nil {
 		return nil
@@ -38,8 +37,7 @@ func lostShare(l *record.Latency) float64 {
 	return float64(lost) / float64(len(l.RTT))
 }
 
-// quantiles returns the values at QuantileLevels of sorted values, as far as
-// their number carries them.
+// quantiles returns the values at QuantileLevels of sorted values, as far as their number carries them.
 func quantiles(sorted []float64) []float64 {
 	var out []float64
 	for _, q := range QuantileLevels {
@@ -51,8 +49,7 @@ func quantiles(sorted []float64) []float64 {
 	return out
 }
 
-// lateP99 is the 99th percentile of the probe's own lateness; below 100
-// probes it is the largest.
+// lateP99 is the 99th percentile of the probe's own lateness; below 100 probes it is the largest.
 func lateP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) == 0 {
 		return 0, false
@@ -65,8 +62,8 @@ func lateP99(l *record.Latency) (float64, bool) {
 	return quantileSorted(late, .99), true
 }
 
-// spacingP99 is the 99th percentile of the error of the gaps between probes.
-// Skipped ones leave no gap to judge, so only neighbours in the record count.
+// spacingP99 is the 99th percentile of the error of the gaps between probes. Skipped ones leave no gap to
+// judge, so only neighbours in the record count.
 func spacingP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) < 2 {
 		return 0, false
@@ -79,9 +76,8 @@ func spacingP99(l *record.Latency) (float64, bool) {
 	return quantileSorted(off, .99), true
 }
 
-// Bufferbloat words the time that a load adds to the median round trip, by
-// the thresholds that DSLReports set and LibreQoS kept: below 5 ms A+, 30 A,
-// 60 B, 200 C, 400 D, else F.
+// Bufferbloat words the time that a load adds to the median round trip, by the thresholds that DSLReports
+// set and LibreQoS kept: below 5 ms A+, 30 A, 60 B, 200 C, 400 D, else F.
 func Bufferbloat(addedNs float64) string {
 	for _, g := range []struct {
 		ms    float64
@@ -101,12 +97,10 @@ func tooFewProbes(n int, q percentile) string {
 	return fmt.Sprintf("%d answered probes do not carry %s", n, q.name)
 }
 
-// summariseLatency makes the percentiles of a cell. Where every measurement
-// carries a percentile by itself it is treated like any metric: the median of
-// the trials with its interval. Where only all probes together do, it is the
-// pooled percentile, with the range of the trials that carry it or else the
-// order-statistic interval of the pool (Level is then set, and holds as far as
-// probes are independent), and says "pooled".
+// summariseLatency makes the percentiles of a cell. Where every measurement carries a percentile by itself
+// it is treated like any metric: the median of the trials with its interval. Where only all probes together
+// do, it is the pooled percentile, with the range of the trials that carry it or else the order-statistic
+// interval of the pool (Level is then set, and holds as far as probes are independent), and says "pooled".
 func (g *group) summariseLatency(good []*judged) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
@@ -194,9 +188,8 @@ func pooled(pool []float64, level float64, each []float64, n int) Value {
 	return v
 }
 
-// quantileRanks are the ranks of the order statistics that enclose the
-// q-quantile of n values with 95 % confidence, by the binomial distribution
-// of the number of values below it.
+// quantileRanks are the ranks of the order statistics that enclose the q-quantile of n values with 95 %
+// confidence, by the binomial distribution of the number of values below it.
 func quantileRanks(n int, q float64) (low, high int) {
 	low, high = 1, n
 	sum := 0.0
@@ -213,8 +206,8 @@ func quantileRanks(n int, q float64) (low, high int) {
 	return min(low, n), min(max(high, low), n)
 }
 
-// addAdded computes what the load adds to the median round trip of each
-// trial: against the idle measurement of its own block, else the path's.
+// addAdded computes what the load adds to the median round trip of each trial: against the idle measurement
+// of its own block, else the path's.
 func (g *group) addAdded() {
 	blocks := g.byBlock(rtt("idle", percentiles[0]))
 	var all []float64

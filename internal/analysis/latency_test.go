@@ -26,7 +26,8 @@ func TestAnsweredAndLost(t *testing.T) {
 
 // Percentiles go only as far as the probes carry them.
 func TestQuantilesAsFarAsCarried(t *testing.T) {
-	for _, test := range []struct{ n, levels int }{{0, 0}, {1, 6}, {5, 6}, {6, 6}, {13, 7}, {36, 8}, {72, 9}, {367, 9}, {368, 10}, {3688, 11}, {40000, 12}} {
+	for _, test := range []struct{ n, levels int }{{0, 0}, {1, 6}, {5, 6}, {6, 6}, {13, 7}, {36, 8}, {72, 9},
+		{367, 9}, {368, 10}, {3688, 11}, {40000, 12}} {
 		sorted := make([]float64, test.n)
 		for i := range sorted {
 			sorted[i] = float64(i)
@@ -43,7 +44,8 @@ func TestQuantilesAsFarAsCarried(t *testing.T) {
 
 func TestQuantileSorted(t *testing.T) {
 	ten := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-	for _, test := range []struct{ q, want float64 }{{0, 1}, {.1, 1}, {.11, 2}, {.5, 5}, {.9, 9}, {.91, 10}, {1, 10}} {
+	for _, test := range []struct{ q, want float64 }{{0, 1}, {.1, 1}, {.11, 2}, {.5, 5}, {.9, 9}, {.91, 10},
+		{1, 10}} {
 		if got := quantileSorted(ten, test.q); got != test.want {
 			t.Errorf("q=%v: %v, want %v", test.q, got, test.want)
 		}
@@ -54,7 +56,8 @@ func TestQuantileSorted(t *testing.T) {
 }
 
 func TestBufferbloat(t *testing.T) {
-	for ms, want := range map[float64]string{-1: "A+", 4.9: "A+", 5: "A", 29: "A", 30: "B", 60: "C", 200: "D", 399: "D", 400: "F"} {
+	for ms, want := range map[float64]string{-1: "A+", 4.9: "A+", 5: "A", 29: "A", 30: "B", 60: "C", 200: "D",
+		399: "D", 400: "F"} {
 		if got := Bufferbloat(ms * 1e6); got != want {
 			t.Errorf("%v ms: %s, want %s", ms, got, want)
 		}
@@ -75,7 +78,8 @@ func TestPooledPercentiles(t *testing.T) {
 	if p50.Interval != IntervalRange || p50.N != 4 || len(p50.Values) != 4 {
 		t.Errorf("p50 %+v, want the range of four", p50)
 	}
-	if p99.Interval != IntervalPooled || p99.N != 4 || p99.Low > p99.Median || p99.High < p99.Median || p99.Low == p99.High {
+	if p99.Interval != IntervalPooled || p99.N != 4 || p99.Low > p99.Median || p99.High < p99.Median ||
+		p99.Low == p99.High {
 		t.Errorf("p99 %+v, want it pooled with an interval", p99)
 	}
 	if why := c.Missing["rtt_loaded_p999_ns"]; why != "800 answered probes do not carry p999" {
@@ -103,8 +107,8 @@ func TestQuantileRanksCoverage(t *testing.T) {
 					below++
 				}
 			}
-			// The low-th value is at or below the quantile if at least low
-			// values are, and the high-th at or above if fewer than high are.
+			// The low-th value is at or below the quantile if at least low values are, and the high-th at
+			// or above if fewer than high are.
 			if below >= low && below < high {
 				hit++
 			}

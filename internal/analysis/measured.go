@@ -7,8 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// measured collects the numbers of one trial, and why others are missing.
-// The two never hold the same name.
+// measured collects the numbers of one trial, and why others are missing. The two never hold the same name.
 type measured struct {
 	values  map[string]float64
 	missing map[string]string
@@ -86,7 +85,8 @@ func (m *measured) addGoodput(tr *record.Traffic) {
 }
 
 func (m *measured) addPackets(tr *record.Traffic) {
-	names := []string{packetRate, offeredRate, lossRatio, unsentRatio, duplicates, reordered, delayVariation, longestGap}
+	names := []string{packetRate, offeredRate, lossRatio, unsentRatio, duplicates, reordered, delayVariation,
+		longestGap}
 	if tr.Load.Protocol != "udp" {
 		return
 	}
@@ -212,7 +212,8 @@ func (m *measured) addTCP(tr *record.Traffic) {
 		m.set(minRTTTCP, least)
 	}
 	if busy == 0 {
-		m.lack("engine "+tr.Engine+" reports no TCP chronographs", busyRatio, rwndLimited, sndbufLimited, networkLimited)
+		m.lack("engine "+tr.Engine+" reports no TCP chronographs", busyRatio, rwndLimited, sndbufLimited,
+			networkLimited)
 		return
 	}
 	m.set(busyRatio, busy)
@@ -283,7 +284,8 @@ func (m *measured) addNodes(t *record.Trial, p place) {
 		return
 	}
 	w := t.Window
-	stems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature, loopRate}
+	stems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature,
+		loopRate}
 	host, ok := t.Nodes[hostNode]
 	if !ok {
 		m.lack(p.noHost(), append(prefixed(hostNode, stems...), softnetDrops, softnetSqueeze, guestsCPU)...)

@@ -2,11 +2,12 @@ package analysis
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// Metrics declares every quantity that Derive computes, in the order in which
-// they are shown. docs/method.md describes the same names.
+// Metrics declares every quantity that Derive computes, in the order in which they are shown.
+// docs/method.md describes the same names.
 func Metrics() []record.Metric {
 	var all []record.Metric
-	for _, group := range [][]record.Metric{trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(), loadMetrics(), dropMetrics()} {
+	for _, group := range [][]record.Metric{trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(),
+		latencyMetrics(), loadMetrics(), dropMetrics()} {
 		all = append(all, group...)
 	}
 	return all
@@ -17,23 +18,38 @@ func trafficMetrics() []record.Metric {
 		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
 	}
 	return []record.Metric{
-		path(goodput, "bit/s", record.Higher, "payload that arrived in the window ÷ the receiver's window; all flows, both directions"),
-		path(goodputUp, "bit/s", record.Higher, "the part of goodput_bps that went from near to far, when both directions were loaded"),
-		path(goodputDown, "bit/s", record.Higher, "the part of goodput_bps that went from far to near, when both directions were loaded"),
-		path(packetRate, "pps", record.Higher, "UDP packets that arrived in the window, without duplicates, per second"),
+		path(goodput, "bit/s", record.Higher,
+			"payload that arrived in the window ÷ the receiver's window; all flows, both directions"),
+		path(goodputUp, "bit/s", record.Higher,
+			"the part of goodput_bps that went from near to far, when both directions were loaded"),
+		path(goodputDown, "bit/s", record.Higher,
+			"the part of goodput_bps that went from far to near, when both directions were loaded"),
+		path(packetRate, "pps", record.Higher,
+			"UDP packets that arrived in the window, without duplicates, per second"),
 		path(offeredRate, "pps", "", "UDP packets that the sender really sent, per second"),
-		path(lossRatio, "ratio", record.Lower, "UDP packets that never arrived or that the sender could not send ÷ those that the rate asked for in the window"),
-		path(unsentRatio, "ratio", record.Lower, "UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
+		path(lossRatio, "ratio", record.Lower, "UDP packets that never arrived or that the sender could not "+
+			"send ÷ those that the rate asked for in the window"),
+		path(unsentRatio, "ratio", record.Lower,
+			"UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
 		path(duplicates, "count", record.Lower, "UDP packets that arrived again"),
-		path(reordered, "count", record.Lower, "UDP packets that arrived after one with a higher number (RFC 4737)"),
-		path(delayVariation, "ns", record.Lower, "one-way delay of UDP packets above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
+		path(reordered, "count", record.Lower,
+			"UDP packets that arrived after one with a higher number (RFC 4737)"),
+		path(delayVariation, "ns", record.Lower, "one-way delay of UDP packets above the lowest of their "+
+			"flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
 		path(longestGap, "count", record.Lower, "most UDP packets of a flow that were lost in a row"),
-		path(oneWayP50, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both times"),
-		path(oneWayP99, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p99, rounded down by at most 3 %; where p50 is"),
-		path(goodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of all cores of the machine that carries the nodes"),
-		path(goodputPerRouter, "bit/s", record.Higher, "the same per second of CPU time of the routers' own cores, all routers together"),
-		path(goodputPerWatt, "bit/s", record.Higher, "goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, else that of the machine that carries all nodes, else the condition watts as typed in"),
-		path(consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
+		path(oneWayP50, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p50, "+
+			"rounded down by at most 3 %; engine xdp, where one clock tells both times"),
+		path(oneWayP99, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p99, "+
+			"rounded down by at most 3 %; where p50 is"),
+		path(goodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of "+
+			"all cores of the machine that carries the nodes"),
+		path(goodputPerRouter, "bit/s", record.Higher,
+			"the same per second of CPU time of the routers' own cores, all routers together"),
+		path(goodputPerWatt, "bit/s", record.Higher,
+			"goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, "+
+				"else that of the machine that carries all nodes, else the condition watts as typed in"),
+		path(consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × "+
+			"mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
 }
 
@@ -46,10 +62,14 @@ func searchMetrics() []record.Metric {
 		path(throughputNDR, "pps", record.Higher, of+"that allows no loss (no drop rate)"),
 		path(throughputPDR, "pps", record.Higher, of+"that allows some loss (partial drop rate)"),
 		path(throughputDelay, "pps", record.Higher, of+"that bounds the added delay"),
-		path(throughputPaced, "bit/s", record.Higher, of+"that bounds the added delay, with paced TCP: payload"),
-		path(connectionsNDR, "flows/s", record.Higher, of+"that allows no loss, of new TCP connections: none failed or was late"),
-		path(connectionsPDR, "flows/s", record.Higher, of+"that allows some loss, of new TCP connections that failed or were late"),
-		path(searchSeconds, "s", record.Lower, "how long the search took, from its first trial's start to its last trial's end"),
+		path(throughputPaced, "bit/s", record.Higher, of+
+			"that bounds the added delay, with paced TCP: payload"),
+		path(connectionsNDR, "flows/s", record.Higher, of+
+			"that allows no loss, of new TCP connections: none failed or was late"),
+		path(connectionsPDR, "flows/s", record.Higher, of+
+			"that allows some loss, of new TCP connections that failed or were late"),
+		path(searchSeconds, "s", record.Lower,
+			"how long the search took, from its first trial's start to its last trial's end"),
 	}
 }
 
@@ -59,12 +79,17 @@ func tcpMetrics() []record.Metric {
 	}
 	return []record.Metric{
 		flow(retransmits, "count", record.Lower, "TCP segments sent again in the window, all flows"),
-		flow(rttTCP, "ns", record.Lower, "smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
+		flow(rttTCP, "ns", record.Lower,
+			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
 		flow(minRTTTCP, "ns", record.Lower, "smallest round-trip time that TCP saw, of all flows"),
-		flow(busyRatio, "ratio", "", "share of the window in which TCP had data to send (chronographs, Linux commit 05b055e8), mean over flows"),
-		flow(rwndLimited, "ratio", record.Lower, "share of the window in which the receiver's window held TCP back"),
-		flow(sndbufLimited, "ratio", record.Lower, "share of the window in which the send buffer held TCP back"),
-		flow(networkLimited, "ratio", "", "busy - rwnd limited - sndbuf limited: share in which the network or congestion control held TCP back"),
+		flow(busyRatio, "ratio", "", "share of the window in which TCP had data to send (chronographs, "+
+			"Linux commit 05b055e8), mean over flows"),
+		flow(rwndLimited, "ratio", record.Lower,
+			"share of the window in which the receiver's window held TCP back"),
+		flow(sndbufLimited, "ratio", record.Lower,
+			"share of the window in which the send buffer held TCP back"),
+		flow(networkLimited, "ratio", "", "busy - rwnd limited - sndbuf limited: share in which the network "+
+			"or congestion control held TCP back"),
 	}
 }
 
@@ -85,14 +110,21 @@ func latencyMetrics() []record.Metric {
 		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
 	}
 	return append(all,
-		path(rttAdded, "ns", record.Lower, "rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
-		path(probeLoss, "ratio", record.Lower, "latency probes without an answer ÷ those sent, beside the load"),
+		path(rttAdded, "ns", record.Lower,
+			"rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
+		path(probeLoss, "ratio", record.Lower,
+			"latency probes without an answer ÷ those sent, beside the load"),
 		path(probeLossIdle, "ratio", record.Lower, "the same on the idle path"),
-		path(probeLate, "ns", record.Lower, "how late the probe was sent, 99th percentile: its own timer error"),
-		path(probeSpacing, "ns", record.Lower, "how far the gap between two probes was from the planned one, 99th percentile"),
-		path(responsiveness, "rpm", record.Higher, "round trips per minute under load: the mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
-		path(foreignRPM, "rpm", record.Higher, "60 s ÷ the mean of two trimmed means on connections of their own beside the load: TCP's handshake, and a request with its response"),
-		path(loadedRPM, "rpm", record.Higher, "60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
+		path(probeLate, "ns", record.Lower,
+			"how late the probe was sent, 99th percentile: its own timer error"),
+		path(probeSpacing, "ns", record.Lower,
+			"how far the gap between two probes was from the planned one, 99th percentile"),
+		path(responsiveness, "rpm", record.Higher, "round trips per minute under load: the mean of the next "+
+			"two (draft-ietf-ippm-responsiveness, without TLS)"),
+		path(foreignRPM, "rpm", record.Higher, "60 s ÷ the mean of two trimmed means on connections of "+
+			"their own beside the load: TCP's handshake, and a request with its response"),
+		path(loadedRPM, "rpm", record.Higher,
+			"60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
 	)
 }
 
@@ -103,23 +135,29 @@ func loadMetrics() []record.Metric {
 		{"router", record.ScopeNode, "of the router's own cores"},
 	} {
 		m := func(stem, unit, better, doc string) {
-			all = append(all, record.Metric{Name: who.prefix + "_" + stem, Unit: unit, Better: better, Scope: who.scope, Doc: doc + ", " + who.doc})
+			all = append(all, record.Metric{Name: who.prefix + "_" + stem, Unit: unit, Better: better,
+				Scope: who.scope, Doc: doc + ", " + who.doc})
 		}
 		m(cpuRatio, "ratio", record.Lower, "share of the window in which cores were busy, mean of all cores")
 		m(busiestCore, "ratio", record.Lower, "the same of the busiest core")
-		m(softirqCore, "ratio", record.Lower, "share of the window in software interrupts, of the core with most")
-		m(stealRatio, "ratio", record.Lower, "share of the window that a hypervisor took away, mean of all cores")
-		m(foreignRatio, "ratio", record.Lower, "CPU time of processes that do not belong to the lab ÷ the window, in cores")
+		m(softirqCore, "ratio", record.Lower,
+			"share of the window in software interrupts, of the core with most")
+		m(stealRatio, "ratio", record.Lower,
+			"share of the window that a hypervisor took away, mean of all cores")
+		m(foreignRatio, "ratio", record.Lower,
+			"CPU time of processes that do not belong to the lab ÷ the window, in cores")
 		m(powerWatts, "W", record.Lower, "mean power in the window")
 		m(temperature, "°C", record.Lower, "highest temperature in the window")
-		m(loopRate, "Hz", record.Higher, "rounds of a fixed loop per second, median of short looks at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
+		m(loopRate, "Hz", record.Higher, "rounds of a fixed loop per second, median of short looks at each "+
+			"core in turn: it falls when a core is clocked down or its time is taken away unseen")
 	}
 	return append(all, record.Metric{
 		Name: guestsCPU, Unit: "ratio", Better: record.Lower, Scope: record.ScopeHost,
 		Doc: "CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host",
 	}, record.Metric{
 		Name: engineCPU, Unit: "s", Better: record.Lower, Scope: record.ScopePath,
-		Doc: "CPU time of the load generator's own processes in the window, both ends; on kernels without IRQ time accounting it holds the software interrupts that interrupted them",
+		Doc: "CPU time of the load generator's own processes in the window, both ends; on kernels without " +
+			"IRQ time accounting it holds the software interrupts that interrupted them",
 	})
 }
 
@@ -128,16 +166,27 @@ func dropMetrics() []record.Metric {
 		return record.Metric{Name: name, Unit: "count", Better: record.Lower, Scope: scope, Doc: doc}
 	}
 	return []record.Metric{
-		count(softnetDrops, record.ScopeHost, "packets dropped because a core's backlog was full (softnet_stat column 2), in the window"),
-		count(softnetSqueeze, record.ScopeHost, "times a core's packet work ran out of budget (softnet_stat column 3), in the window"),
-		count(interfaceDrops, record.ScopeNode, "packets that interfaces of the routers dropped, in the window"),
-		count(qdiscDrops, record.ScopeNode, "packets that queueing disciplines of the routers dropped, in the window"),
+		count(softnetDrops, record.ScopeHost,
+			"packets dropped because a core's backlog was full (softnet_stat column 2), in the window"),
+		count(softnetSqueeze, record.ScopeHost,
+			"times a core's packet work ran out of budget (softnet_stat column 3), in the window"),
+		count(interfaceDrops, record.ScopeNode,
+			"packets that interfaces of the routers dropped, in the window"),
+		count(qdiscDrops, record.ScopeNode,
+			"packets that queueing disciplines of the routers dropped, in the window"),
 		count(fragments, record.ScopeNode, "IP fragments that the routers made, in the window"),
-		count(conntrackUsed, record.ScopeNode, "connections tracked by the routers, largest value in the window"),
-		count(conntrackDrops, record.ScopeNode, "packets that connection tracking of the routers dropped, mostly because its table was full, in the window"),
-		{Name: flowsOffloaded, Unit: "count", Scope: record.ScopeNode, Doc: "connections that a flow table of the routers carried past their rules, largest value in the window"},
-		count(ipsecDrops, record.ScopeNode, "packets that IPsec of the routers dropped (/proc/net/xfrm_stat), in the window"),
-		count(kernelDrops, record.ScopeNode, "packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the samples tell the reasons), in the window; where the routers are machines of the lab"),
+		count(conntrackUsed, record.ScopeNode,
+			"connections tracked by the routers, largest value in the window"),
+		count(conntrackDrops, record.ScopeNode, "packets that connection tracking of the routers dropped, "+
+			"mostly because its table was full, in the window"),
+		{Name: flowsOffloaded, Unit: "count", Scope: record.ScopeNode,
+			Doc: "connections that a flow table of the routers carried past their rules, largest value in " +
+				"the window"},
+		count(ipsecDrops, record.ScopeNode,
+			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat), in the window"),
+		count(kernelDrops, record.ScopeNode,
+			"packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the "+
+				"samples tell the reasons), in the window; where the routers are machines of the lab"),
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// addOneWay adds the delays of the load's own packets, both directions
-// together.
+// addOneWay adds the delays of the load's own packets, both directions together.
 func (m *measured) addOneWay(tr *record.Traffic) {
 	var counts []record.DelayCounts
 	for _, way := range tr.OneWay {
@@ -38,8 +37,7 @@ func (m *measured) addOneWay(tr *record.Traffic) {
 	}
 }
 
-// countedQuantile is the value that is not exceeded by a share of all counts,
-// which are sorted.
+// countedQuantile is the value that is not exceeded by a share of all counts, which are sorted.
 func countedQuantile(counts []record.DelayCounts, total int64, level float64) float64 {
 	rank, seen := int64(math.Ceil(level*float64(total))), int64(0)
 	for _, c := range counts {

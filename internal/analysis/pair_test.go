@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pairTrial is a trial between two machines of which nobody watched the
-// router: both ends have what the one machine of a local lab has.
+// pairTrial is a trial between two machines of which nobody watched the router: both ends have what the one
+// machine of a local lab has.
 func pairTrial() (record.Run, record.Trial) {
 	f := quickFactors()
 	run := syntheticRun(f)
@@ -18,12 +18,12 @@ func pairTrial() (record.Run, record.Trial) {
 	t := newSynthetic(7).trial(f, 1, 1, 1e9)
 	other := newSynthetic(8).trial(f, 1, 1, 1e9)
 	t.Nodes = map[string]record.NodeData{"client": t.Nodes["host"], "server": other.Nodes["host"],
-		"router": {Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode, Unavailable: "nobody is there"}}}}
+		"router": {Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode,
+			Unavailable: "nobody is there"}}}}
 	return run, t
 }
 
-// TestPairSaysWhatIsMissing: what only the router could tell, and what only
-// one machine of all could.
+// TestPairSaysWhatIsMissing: what only the router could tell, and what only one machine of all could.
 func TestPairSaysWhatIsMissing(t *testing.T) {
 	run, trial := pairTrial()
 	d := Derive(run, []record.Trial{trial})
@@ -50,25 +50,27 @@ func TestPairSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestPairWatchesBothEnds: a busy core, others at work, and a hypervisor make
-// either end doubtful; in a local lab they are one machine's.
+// TestPairWatchesBothEnds: a busy core, others at work, and a hypervisor make either end doubtful; in a
+// local lab they are one machine's.
 func TestPairWatchesBothEnds(t *testing.T) {
 	for _, node := range []string{"client", "server"} {
 		for name, tt := range map[string]struct {
 			kind, text string
 			plant      func(t *record.Trial)
 		}{
-			"busy core": {ReasonTesterLimited, "cpu0 of the " + node + ", an end of the path", func(t *record.Trial) {
-				cpu := table(t, node, "cpu")
-				for i, n := range cpu.Names {
-					if n == "cpu0/idle_ns" {
-						for j := range cpu.V[i] {
-							cpu.V[i][j] = cpu.V[i][0]
+			"busy core": {ReasonTesterLimited, "cpu0 of the " + node + ", an end of the path",
+				func(t *record.Trial) {
+					cpu := table(t, node, "cpu")
+					for i, n := range cpu.Names {
+						if n == "cpu0/idle_ns" {
+							for j := range cpu.V[i] {
+								cpu.V[i][j] = cpu.V[i][0]
+							}
 						}
 					}
-				}
-			}},
-			"others": {ReasonBackgroundLoad, "other processes used", func(t *record.Trial) { after(t, table(t, node, "foreign"), "foreign_cpu_ns", 2e9) }},
+				}},
+			"others": {ReasonBackgroundLoad, "other processes used",
+				func(t *record.Trial) { after(t, table(t, node, "foreign"), "foreign_cpu_ns", 2e9) }},
 			"steal": {ReasonBackgroundLoad, "of the cores of the " + node + " away", func(t *record.Trial) {
 				after(t, table(t, node, "cpu"), "cpu0/steal_ns", 1e9)
 				after(t, table(t, node, "cpu"), "cpu1/steal_ns", 1e9)
@@ -77,7 +79,10 @@ func TestPairWatchesBothEnds(t *testing.T) {
 			run, trial := pairTrial()
 			tt.plant(&trial)
 			reasons := Derive(run, []record.Trial{trial}).Cells[0].Reasons
-			found := slices.ContainsFunc(reasons, func(r Reason) bool { return r.Kind == tt.kind && strings.Contains(r.Text, tt.text) })
+			found := slices.ContainsFunc(reasons, func(r Reason) bool {
+				return r.Kind == tt.kind &&
+					strings.Contains(r.Text, tt.text)
+			})
 			if !found || len(reasons) != 1 {
 				t.Errorf("%s on %s: got %v, want %s alone with %q", name, node, reasons, tt.kind, tt.text)
 			}

@@ -6,14 +6,13 @@ import (
 	"sort"
 )
 
-// exactRanks is the largest sample for which rank tests enumerate the exact
-// distribution; beyond it the normal approximation is good to three digits.
+// exactRanks is the largest sample for which rank tests enumerate the exact distribution; beyond it the
+// normal approximation is good to three digits.
 const exactRanks = 60
 
-// SignedRank is the two-sided p-value of Wilcoxon's signed-rank test that the
-// differences are symmetric about zero. Zeros are dropped and ties share their
-// mean rank; the distribution is exact for the ranks at hand (Lehmann,
-// Nonparametrics, ch. 3). It is 1 without a difference.
+// SignedRank is the two-sided p-value of Wilcoxon's signed-rank test that the differences are symmetric
+// about zero. Zeros are dropped and ties share their mean rank; the distribution is exact for the ranks at
+// hand (Lehmann, Nonparametrics, ch. 3). It is 1 without a difference.
 func SignedRank(differences []float64) float64 {
 	ranks, signs := signedRanks(differences)
 	n := len(ranks)
@@ -35,8 +34,7 @@ func SignedRank(differences []float64) float64 {
 		z := (math.Abs(float64(plus)-float64(total)/2) - 0.5) / (math.Sqrt(squares) / 2)
 		return math.Erfc(math.Max(z, 0) / math.Sqrt2)
 	}
-	// ways[s] is the share of the 2ⁿ sign patterns whose positive doubled
-	// ranks sum to s.
+	// ways[s] is the share of the 2ⁿ sign patterns whose positive doubled ranks sum to s.
 	ways := make([]float64, total+1)
 	ways[0] = 1
 	reach := 0
@@ -53,8 +51,8 @@ func SignedRank(differences []float64) float64 {
 	return twoSided(ways, plus)
 }
 
-// signedRanks returns the doubled ranks of the absolute differences, and the
-// signs, without the zeros. Doubling keeps tied mean ranks whole.
+// signedRanks returns the doubled ranks of the absolute differences, and the signs, without the zeros.
+// Doubling keeps tied mean ranks whole.
 func signedRanks(differences []float64) (ranks []int, signs []float64) {
 	var abs []float64
 	for _, d := range differences {
@@ -101,9 +99,9 @@ func twoSided(share []float64, at int) float64 {
 	return math.Min(1, 2*math.Min(low, high))
 }
 
-// MannWhitney is the two-sided p-value of the Mann–Whitney U test that two
-// independent samples have one distribution; exact for the ties at hand up to
-// 60 values, the normal approximation with tie correction beyond.
+// MannWhitney is the two-sided p-value of the Mann–Whitney U test that two independent samples have one
+// distribution; exact for the ties at hand up to 60 values, the normal approximation with tie correction
+// beyond.
 func MannWhitney(a, b []float64) float64 {
 	n, m := len(a), len(b)
 	if n == 0 || m == 0 {
@@ -159,9 +157,9 @@ func mannWhitneyNormal(ranks []int, n, sum int) float64 {
 	return math.Erfc(math.Max(z, 0) / math.Sqrt2)
 }
 
-// Shift is the Hodges–Lehmann estimate of how far b lies above a, the median
-// of all differences, with the interval that inverts the Mann–Whitney test.
-// ok is false if the samples are too small for a 95 % interval.
+// Shift is the Hodges–Lehmann estimate of how far b lies above a, the median of all differences, with the
+// interval that inverts the Mann–Whitney test. ok is false if the samples are too small for a 95 %
+// interval.
 func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 	var d []float64
 	for _, x := range a {
@@ -185,8 +183,8 @@ func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 
 // rankSumShare is the null distribution of U for n and m values without ties.
 func rankSumShare(n, m int) []float64 {
-	// The generating function is the Gaussian binomial coefficient: multiply
-	// by (1 - x^(m+i)) and divide by (1 - x^i), i = 1 … n.
+	// The generating function is the Gaussian binomial coefficient: multiply by (1 - x^(m+i)) and divide by
+	// (1 - x^i), i = 1 … n.
 	share := make([]float64, n*m+1)
 	share[0] = 1
 	for i := 1; i <= n; i++ {

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parameters of draft-ietf-ippm-responsiveness. Its intervals are five seconds
-// long; ours are one, as in its older versions, because windows are short.
+// Parameters of draft-ietf-ippm-responsiveness. Its intervals are five seconds long; ours are one, as in
+// its older versions, because windows are short.
 const (
 	rpmInterval = int64(1e9) // ID
 	rpmAverages = 4          // MAD: intervals of a moving average, and averages that must agree
@@ -23,8 +23,8 @@ const (
 	ConfidenceHigh   = "high"
 )
 
-// ResponsivenessBand words round trips per minute, by the draft's bands: they
-// stand for 200 ms, 60 ms and 10 ms.
+// ResponsivenessBand words round trips per minute, by the draft's bands: they stand for 200 ms, 60 ms and
+// 10 ms.
 func ResponsivenessBand(rpm float64) string {
 	switch {
 	case rpm < 300:
@@ -37,8 +37,7 @@ func ResponsivenessBand(rpm float64) string {
 	return "excellent"
 }
 
-// addResponsiveness computes round trips per minute, where the engine asked
-// for them.
+// addResponsiveness computes round trips per minute, where the engine asked for them.
 func (m *measured) addResponsiveness(t *record.Trial) {
 	r := t.Traffic.Responsiveness
 	if r == nil {
@@ -46,7 +45,8 @@ func (m *measured) addResponsiveness(t *record.Trial) {
 	}
 	foreign, loaded, ok := roundTrips(r, math.MinInt64, math.MaxInt64)
 	if !ok {
-		m.lack("of a kind of request none was made, or more than 5 % got no answer", responsiveness, foreignRPM, loadedRPM)
+		m.lack("of a kind of request none was made, or more than 5 % got no answer", responsiveness,
+			foreignRPM, loadedRPM)
 		return
 	}
 	m.set(foreignRPM, foreign)
@@ -54,10 +54,9 @@ func (m *measured) addResponsiveness(t *record.Trial) {
 	m.set(responsiveness, (foreign+loaded)/2)
 }
 
-// roundTrips are the two halves of the responsiveness, from the requests that
-// were made from one time up to another. Requests without an answer count as
-// infinitely slow: they are the first that the trimmed mean leaves out, and
-// where they are more than it may, there is no figure.
+// roundTrips are the two halves of the responsiveness, from the requests that were made from one time up to
+// another. Requests without an answer count as infinitely slow: they are the first that the trimmed mean
+// leaves out, and where they are more than it may, there is no figure.
 func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
 	connect, ok1 := trimmedMean(between(r.ForeignAt, r.Connect, from, to))
 	exchange, ok2 := trimmedMean(between(r.ForeignAt, r.Exchange, from, to))
@@ -84,8 +83,8 @@ func between(at, ns []int64, from, to int64) []float64 {
 	return out
 }
 
-// trimmedMean is the mean of the smallest 95 %, of at least one value; false
-// if there is none or one of them is infinite.
+// trimmedMean is the mean of the smallest 95 %, of at least one value; false if there is none or one of
+// them is infinite.
 func trimmedMean(values []float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -96,8 +95,7 @@ func trimmedMean(values []float64) (float64, bool) {
 	return mean, !math.IsInf(mean, 1)
 }
 
-// rpmConfidence judges one trial: whether goodput and responsiveness had
-// settled at the window's end.
+// rpmConfidence judges one trial: whether goodput and responsiveness had settled at the window's end.
 func rpmConfidence(t *record.Trial) string {
 	// Requests end before the window does.
 	last := t.Window.Start
@@ -124,8 +122,8 @@ func rpmConfidence(t *record.Trial) string {
 	return ConfidenceMedium
 }
 
-// settled says whether the last four moving averages agree. The average of an
-// early interval is over as many as there are.
+// settled says whether the last four moving averages agree. The average of an early interval is over as
+// many as there are.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false
@@ -144,8 +142,7 @@ func settled(values []float64) bool {
 	return math.Sqrt(squares/rpmAverages) < rpmSpread*last[rpmAverages-1]
 }
 
-// underLoad sorts the TCP cells by path, and grades each direction and the
-// mean of up and down.
+// underLoad sorts the TCP cells by path, and grades each direction and the mean of up and down.
 func underLoad(cells []*group) []UnderLoad {
 	var out []UnderLoad
 	index := map[string]int{}
@@ -162,7 +159,8 @@ func underLoad(cells []*group) []UnderLoad {
 		if !known {
 			i = len(out)
 			index[f.Key()] = i
-			out = append(out, UnderLoad{Factors: f, Label: labelOf(f, varying), Ways: map[string]LoadedPath{}})
+			out = append(out, UnderLoad{Factors: f, Label: labelOf(f, varying),
+				Ways: map[string]LoadedPath{}})
 		}
 		out[i].Ways[g.factors["direction"]] = way
 	}
@@ -176,8 +174,7 @@ func underLoad(cells []*group) []UnderLoad {
 	return out
 }
 
-// loadedPath is a cell's line; false for a cell that says nothing about a path
-// full of TCP.
+// loadedPath is a cell's line; false for a cell that says nothing about a path full of TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	way := LoadedPath{Cell: g.factors}
 	switch {

@@ -57,19 +57,20 @@ func TestTrimmedMean(t *testing.T) {
 }
 
 func TestResponsivenessBands(t *testing.T) {
-	for rpm, want := range map[float64]string{0: "poor", 299: "poor", 300: "fair", 999: "fair", 1000: "good", 5999: "good", 6000: "excellent"} {
+	for rpm, want := range map[float64]string{0: "poor", 299: "poor", 300: "fair", 999: "fair", 1000: "good",
+		5999: "good", 6000: "excellent"} {
 		if got := ResponsivenessBand(rpm); got != want {
 			t.Errorf("%v: %s, want %s", rpm, got, want)
 		}
 	}
 }
 
-// Up, down and both of one path stand in one line, with the grade of the mean
-// of up and down.
+// Up, down and both of one path stand in one line, with the grade of the mean of up and down.
 func TestUnderLoad(t *testing.T) {
 	s := newSynthetic(5)
 	up := quickFactors("engine", "responsiveness")
-	down, both := quickFactors("engine", "responsiveness", "direction", "down"), quickFactors("engine", "responsiveness", "direction", "both")
+	down, both := quickFactors("engine", "responsiveness", "direction", "down"), quickFactors("engine",
+		"responsiveness", "direction", "both")
 	udp := quickFactors("protocol", "udp")
 	run := syntheticRun(up, down, both, udp)
 	var trials []record.Trial
@@ -94,7 +95,8 @@ func TestUnderLoad(t *testing.T) {
 		t.Fatalf("got %+v, want one path with three directions", d.UnderLoad)
 	}
 	l := d.UnderLoad[0]
-	if w := l.Ways["up"]; w.Grade != "A+" || w.RPM == nil || math.Abs(*w.RPM-2100) > 1 || w.Band != "good" || w.Confidence != ConfidenceHigh {
+	if w := l.Ways["up"]; w.Grade != "A+" || w.RPM == nil || math.Abs(*w.RPM-2100) > 1 || w.Band != "good" ||
+		w.Confidence != ConfidenceHigh {
 		t.Errorf("up: %+v, want A+ and 2100, good, high", w)
 	}
 	if w := l.Ways["down"]; w.Grade != "C" || w.RPM == nil || math.Abs(*w.RPM-450) > 1 || w.Band != "fair" {
@@ -107,7 +109,8 @@ func TestUnderLoad(t *testing.T) {
 		t.Errorf("overall %v ns, %s; want the mean of 2 ms and 80 ms, B", l.AddedNs, l.Grade)
 	}
 	if !slices.ContainsFunc(d.Summary, func(s string) bool {
-		return strings.HasPrefix(s, "Responsiveness under load") && strings.Contains(s, "up 2100 RPM (good, confidence high); down 450 RPM (fair")
+		return strings.HasPrefix(s, "Responsiveness under load") &&
+			strings.Contains(s, "up 2100 RPM (good, confidence high); down 450 RPM (fair")
 	}) {
 		t.Errorf("the summary does not say it: %q", d.Summary)
 	}

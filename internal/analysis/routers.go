@@ -16,8 +16,8 @@ type place struct {
 	watts   float64  // mean power under load as typed in, 0 if it was not
 }
 
-// placeOf finds the routers of a trial's topology. Only real machines and
-// guests have cores that do nothing but the router's work.
+// placeOf finds the routers of a trial's topology. Only real machines and guests have cores that do nothing
+// but the router's work.
 func placeOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Lab != "local", pair: isPair(run)}
 	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
@@ -50,14 +50,16 @@ func topologyOf(run *record.Run, f record.Factors) *record.Topology {
 	return nil
 }
 
-// addRouters computes what the routers' own counters say. Counters of a
-// namespace are its own also where the cores are shared.
+// addRouters computes what the routers' own counters say. Counters of a namespace are its own also where
+// the cores are shared.
 func (m *measured) addRouters(t *record.Trial, p place) {
-	cpuStems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts, temperature, loopRate}
+	cpuStems := []string{cpuRatio, busiestCore, softirqCore, stealRatio, foreignRatio, powerWatts,
+		temperature, loopRate}
 	if !p.own {
 		m.lack(p.why, prefixed("router", cpuStems...)...)
 	}
-	counters := []string{interfaceDrops, qdiscDrops, fragments, conntrackUsed, conntrackDrops, flowsOffloaded, ipsecDrops, kernelDrops}
+	counters := []string{interfaceDrops, qdiscDrops, fragments, conntrackUsed, conntrackDrops, flowsOffloaded,
+		ipsecDrops, kernelDrops}
 	if len(p.routers) == 0 {
 		m.lack("the topology names no router", append(prefixed("router", cpuStems...), counters...)...)
 		return
@@ -94,8 +96,7 @@ func (m *measured) addRouters(t *record.Trial, p place) {
 	m.largestOfRouters(flowsOffloaded, t, p, "flows", "flows_offloaded")
 }
 
-// ipsecCounters are the counters that the kernels of the routers have, each of
-// which stands for a drop.
+// ipsecCounters are the counters that the kernels of the routers have, each of which stands for a drop.
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {
@@ -108,8 +109,7 @@ func ipsecCounters(t *record.Trial, p place) []string {
 	return slices.Compact(all)
 }
 
-// busyCores is how many cores of some nodes were busy in the window, 0 if that
-// is not known of all.
+// busyCores is how many cores of some nodes were busy in the window, 0 if that is not known of all.
 func busyCores(t *record.Trial, nodes []string) float64 {
 	sum := 0.0
 	for _, name := range nodes {
@@ -128,7 +128,8 @@ func busyCores(t *record.Trial, nodes []string) float64 {
 	return sum
 }
 
-func (m *measured) sumRouters(metric string, t *record.Trial, p place, keep func(label string) bool, probe string, stems ...string) {
+func (m *measured) sumRouters(metric string, t *record.Trial, p place, keep func(label string) bool,
+	probe string, stems ...string) {
 	sum := 0.0
 	for _, name := range p.routers {
 		v, why := grown(t.Nodes[name], probe, t.Window, keep, stems...)
@@ -141,15 +142,13 @@ func (m *measured) sumRouters(metric string, t *record.Trial, p place, keep func
 	m.set(metric, sum)
 }
 
-// ownRoot leaves out the loopback device and queues below a root queue, whose
-// drops the root counts too.
+// ownRoot leaves out the loopback device and queues below a root queue, whose drops the root counts too.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
 // unlabelled keeps what is counted over everything.
 func unlabelled(label string) bool { return label == "" }
 
-// largestOfRouters adds up each router's largest value in the window, of those
-// that have one.
+// largestOfRouters adds up each router's largest value in the window, of those that have one.
 func (m *measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
 	sum, found, reason := 0.0, false, ""
 	for _, name := range p.routers {

@@ -10,9 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// RunComparison is two runs side by side: b against a. Runs made at different
-// times are not paired, so everything that changed between them is a
-// candidate cause of every difference.
+// RunComparison is two runs side by side: b against a. Runs made at different times are not paired, so
+// everything that changed between them is a candidate cause of every difference.
 type RunComparison struct {
 	Format      string           `json:"format"`
 	A           RunHead          `json:"a"`
@@ -26,8 +25,8 @@ type RunComparison struct {
 	Metrics     []record.Metric  `json:"metrics"`
 }
 
-// Change is one thing that differs between two runs. Cause says whether it
-// can explain a difference of results.
+// Change is one thing that differs between two runs. Cause says whether it can explain a difference of
+// results.
 type Change struct {
 	Kind  string `json:"kind"` // "environment", "condition", "version", "plan", "lab"
 	Name  string `json:"name"`
@@ -36,18 +35,16 @@ type Change struct {
 	Cause bool   `json:"cause"`
 }
 
-// Regression is a cell that is worse in the second run, or has no number there
-// where the first had one.
+// Regression is a cell that is worse in the second run, or has no number there where the first had one.
 type Regression struct {
 	Factors record.Factors `json:"factors"`
 	Metric  string         `json:"metric,omitempty"` // absent: the cell as a whole
 	Text    string         `json:"text"`
 }
 
-// judgedMetrics are those on which two runs are compared: what a network does
-// for its users. A processor that is busier may be busy with more packets. One
-// that is vital is missed where only the second run lacks it; percentiles far
-// out also need enough probes.
+// judgedMetrics are those on which two runs are compared: what a network does for its users. A processor
+// that is busier may be busy with more packets. One that is vital is missed where only the second run lacks
+// it; percentiles far out also need enough probes.
 var judgedMetrics = [...]struct {
 	name          string
 	ofPath, vital bool
@@ -67,13 +64,12 @@ var judgedMetrics = [...]struct {
 	{name: "rtt_loaded_p99_ns"},
 }
 
-// CompareRuns matches the cells of two runs by their factors and compares the
-// metrics that both have: the ratio of the medians' Hodges–Lehmann shift on
-// logarithms, with the interval that inverts the Mann–Whitney test. All
-// comparisons are one family, see RunsTest. Below six runs on either side there
-// is no verdict.
+// CompareRuns matches the cells of two runs by their factors and compares the metrics that both have: the
+// ratio of the medians' Hodges–Lehmann shift on logarithms, with the interval that inverts the Mann–Whitney
+// test. All comparisons are one family, see RunsTest. Below six runs on either side there is no verdict.
 func CompareRuns(a, b *Document) *RunComparison {
-	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b), Comparisons: []Comparison{}, Regressions: []Regression{}}
+	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b),
+		Comparisons: []Comparison{}, Regressions: []Regression{}}
 	theirs := map[string]*Cell{}
 	for i := range b.Cells {
 		theirs[b.Cells[i].Factors.Key()] = &b.Cells[i]
@@ -103,8 +99,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 	return c
 }
 
-// lost are the numbers that a cell had in the first run and has not in the
-// second.
+// lost are the numbers that a cell had in the first run and has not in the second.
 func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 	switch {
 	case a.Runs == 0:
@@ -151,7 +146,8 @@ func worse(c *RunComparison) []Regression {
 		if x.Difference {
 			same, text = 0, "changed by "+unit.Significant(x.Ratio, 3)
 		}
-		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower && x.Ratio > same
+		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower &&
+			x.Ratio > same
 		if bad && (x.Verdict == "different" || x.Verdict == "confounded") {
 			out = append(out, Regression{x.Factors, x.Metric, x.Metric + " " + text})
 		}
@@ -197,7 +193,8 @@ func valuesOf(d *Document) map[string]map[string]map[int]float64 {
 }
 
 // compareUnpaired compares the cells that both runs have.
-func compareUnpaired(cells []record.Factors, ofA, ofB map[string]map[string]map[int]float64, causes []string) []Comparison {
+func compareUnpaired(cells []record.Factors, ofA, ofB map[string]map[string]map[int]float64,
+	causes []string) []Comparison {
 	out := []Comparison{}
 	var a, b []map[int]float64
 	var tested []int
@@ -238,8 +235,8 @@ func compareUnpaired(cells []record.Factors, ofA, ofB map[string]map[string]map[
 	return out
 }
 
-// unpaired estimates how b differs from a, and returns the values on the scale
-// that it used: logarithms, or as they are where a zero leaves no ratio.
+// unpaired estimates how b differs from a, and returns the values on the scale that it used: logarithms, or
+// as they are where a zero leaves no ratio.
 func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
 	c := Comparison{N: min(len(a), len(b)), Interval: IntervalRange}
 	scale := math.Exp
@@ -299,11 +296,13 @@ func runWords(c *RunComparison) []string {
 	}
 	switch causes := causesOf(c.Changes); len(causes) {
 	case 0:
-		out = append(out, "Nothing that was recorded differs between the runs: what differs in the results is chance, or something that was not recorded.")
+		out = append(out, "Nothing that was recorded differs between the runs: what differs in the results "+
+			"is chance, or something that was not recorded.")
 	case 1:
 		out = append(out, "One recorded thing differs between the runs: "+causes[0]+".")
 	default:
-		out = append(out, fmt.Sprintf("%d recorded things differ between the runs, so no difference of results can be put down to one of them.", len(causes)))
+		out = append(out, fmt.Sprintf("%d recorded things differ between the runs, so no difference of "+
+			"results can be put down to one of them.", len(causes)))
 	}
 	return out
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bare is a document of n blocks with what a comparison of runs looks at. Each
-// metric is the value that draw gives for a cell.
-func bare(n int, cells []record.Factors, metrics []string, draw func(cell, block int, metric string) float64) *Document {
+// bare is a document of n blocks with what a comparison of runs looks at. Each metric is the value that
+// draw gives for a cell.
+func bare(n int, cells []record.Factors, metrics []string, draw func(cell, block int,
+	metric string) float64) *Document {
 	d := &Document{Metrics: Metrics()}
 	for i, f := range cells {
 		c := Cell{Factors: f, Runs: n, Grade: GradeValid, Metrics: map[string]Value{}}
@@ -34,10 +35,11 @@ func bare(n int, cells []record.Factors, metrics []string, draw func(cell, block
 
 var twoCells = []record.Factors{quickFactors(), quickFactors("streams", "4")}
 
-// Two runs of one set-up differ, for the worse or not, in at most 5 % of
-// cases, however many metrics they have.
+// Two runs of one set-up differ, for the worse or not, in at most 5 % of cases, however many metrics they
+// have.
 func TestRunsOfOneSetup(t *testing.T) {
-	metrics := []string{goodput, retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns", hostNode + "_" + cpuRatio, hostNode + "_" + temperature, engineCPU, probeLate}
+	metrics := []string{goodput, retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns", hostNode + "_" +
+		cpuRatio, hostNode + "_" + temperature, engineCPU, probeLate}
 	rng := source(70)
 	noise := func(int, int, string) float64 { return math.Exp(.2 * rng.NormFloat64()) }
 	alarms := 0
@@ -65,7 +67,8 @@ func TestRunsTest(t *testing.T) {
 	for _, test := range []struct {
 		n, m int
 		name string
-	}{{6, 6, "Fisher–Pitman permutation"}, {6, 10, "Fisher–Pitman permutation"}, {9, 8, "Mann–Whitney"}, {6, 40, "Mann–Whitney"}} {
+	}{{6, 6, "Fisher–Pitman permutation"}, {6, 10, "Fisher–Pitman permutation"}, {9, 8, "Mann–Whitney"},
+		{6, 40, "Mann–Whitney"}} {
 		var a, b []map[int]float64
 		for range 30 {
 			a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 0))
@@ -77,7 +80,8 @@ func TestRunsTest(t *testing.T) {
 		}
 	}
 	// Alone: the smallest p that six against six can give.
-	if p, _ := RunsTest([]map[int]float64{sample(6, 0)}, []map[int]float64{sample(6, 60)}); math.Abs(p[0]-2.0/924) > 1e-12 {
+	if p, _ := RunsTest([]map[int]float64{sample(6, 0)},
+		[]map[int]float64{sample(6, 60)}); math.Abs(p[0]-2.0/924) > 1e-12 {
 		t.Errorf("one comparison: %v", p)
 	}
 	both := []map[int]float64{sample(6, 0), sample(6, 0)}
@@ -130,7 +134,8 @@ func TestRegressions(t *testing.T) {
 	}{
 		{"the same", times("", 1), nil},
 		{"faster", times(goodput, 1.3), nil},
-		{"slower", times(goodput, .5), []string{"goodput_bps is 50.0 % of what it was", "goodput_bps is 50.0 % of what it was"}},
+		{"slower", times(goodput, .5), []string{"goodput_bps is 50.0 % of what it was",
+			"goodput_bps is 50.0 % of what it was"}},
 		{"busier", times(hostNode+"_"+cpuRatio, 1.3), nil},
 		{"loss out of nothing", lossy(), []string{"loss_ratio changed by 0.104"}},
 		{"failed", failed, []string{"it has no number in the second run: no answer"}},

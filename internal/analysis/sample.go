@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Level is the confidence aimed at by every interval; the achieved level of
-// an order-statistic interval is at least this.
+// Level is the confidence aimed at by every interval; the achieved level of an order-statistic interval is
+// at least this.
 const Level = 0.95
 
-// MinInterval is the smallest number of values for which a two-sided 95 %
-// order-statistic interval of the median exists: 2·0.5⁶ = 3.1 % ≤ 5 %.
+// MinInterval is the smallest number of values for which a two-sided 95 % order-statistic interval of the
+// median exists: 2·0.5⁶ = 3.1 % ≤ 5 %.
 const MinInterval = 6
 
 // Median is the middle value, or the mean of the two middle ones; NaN of none.
@@ -31,9 +31,8 @@ func medianSorted(s []float64) float64 {
 	return s[n/2-1]/2 + s[n/2]/2
 }
 
-// quantileSorted is the q-quantile of sorted values: the smallest value with
-// at least the share q of all values at or below it (type 1 of Hyndman and
-// Fan, 1996): always a value that was seen.
+// quantileSorted is the q-quantile of sorted values: the smallest value with at least the share q of all
+// values at or below it (type 1 of Hyndman and Fan, 1996): always a value that was seen.
 func quantileSorted(s []float64, q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -42,10 +41,9 @@ func quantileSorted(s []float64, q float64) float64 {
 	return s[min(max(i, 0), len(s)-1)]
 }
 
-// Carries says whether n independent values carry their q-quantile: whether a
-// two-sided 95 % order-statistic interval of it exists at all, which needs
-// qⁿ ≤ 2.5 % (and the same of 1-q). It is 6 values for the median, 36 for p90,
-// 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
+// Carries says whether n independent values carry their q-quantile: whether a two-sided 95 %
+// order-statistic interval of it exists at all, which needs qⁿ ≤ 2.5 % (and the same of 1-q). It is 6
+// values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
 		return n > 0
@@ -53,10 +51,9 @@ func Carries(n int, q float64) bool {
 	return math.Pow(max(q, 1-q), float64(n)) <= (1-Level)/2
 }
 
-// MedianInterval returns the ranks (from 1) of the order statistics that
-// enclose the median of n values with at least 95 % confidence, whatever the
-// distribution, and the exact level; ok is false below six values.
-// Reference: David and Nagaraja, Order Statistics, 3rd ed., §7.1.
+// MedianInterval returns the ranks (from 1) of the order statistics that enclose the median of n values
+// with at least 95 % confidence, whatever the distribution, and the exact level; ok is false below six
+// values. Reference: David and Nagaraja, Order Statistics, 3rd ed., §7.1.
 func MedianInterval(n int) (low, high int, level float64, ok bool) {
 	tail := 0.0 // P(Bin(n, ½) < low)
 	for k := 1; k <= (n+1)/2; k++ {
@@ -84,9 +81,8 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// Summarise makes a Value of one number per trial: the median with its
-// order-statistic interval for six or more, with the range below. It must not
-// be called without values.
+// Summarise makes a Value of one number per trial: the median with its order-statistic interval for six or
+// more, with the range below. It must not be called without values.
 func Summarise(values []float64) Value {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -103,10 +99,9 @@ func Summarise(values []float64) Value {
 	return v
 }
 
-// Narrow is the rule of adaptive stopping: at least min values (never fewer
-// than six) and an interval of the median whose full width is at most width
-// times the median. Stopping on width, unlike stopping on a p-value, leaves
-// the coverage nearly as it was; the tests hold it to that.
+// Narrow is the rule of adaptive stopping: at least min values (never fewer than six) and an interval of
+// the median whose full width is at most width times the median. Stopping on width, unlike stopping on a
+// p-value, leaves the coverage nearly as it was; the tests hold it to that.
 func Narrow(values []float64, width float64, min int) bool {
 	if len(values) < max(min, MinInterval) {
 		return false

@@ -16,9 +16,8 @@ var scaledFactors = [...]string{"streams", "tunnels", "cpu_count"}
 // scalingPoints is the fewest levels that a fit of three parameters is given.
 const scalingPoints = 6
 
-// Scaling is how goodput grows with the number of something, as fitted by the
-// Universal Scalability Law (Gunther, 2007):
-// X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+// Scaling is how goodput grows with the number of something, as fitted by the Universal Scalability Law
+// (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	Factor     string         `json:"factor"`
 	Label      string         `json:"label"` // the other factors that vary
@@ -39,8 +38,7 @@ type ScalingPoint struct {
 	GoodputBps float64 `json:"goodput_bps"`
 }
 
-// scalings fits every set of cells that differ only in one of scaledFactors
-// and have enough levels of it.
+// scalings fits every set of cells that differ only in one of scaledFactors and have enough levels of it.
 func scalings(cells []*group) []Scaling {
 	var out []Scaling
 	show := varyingFactors(cells)
@@ -101,7 +99,8 @@ func (s *Scaling) fit() bool {
 }
 
 func (s *Scaling) words() string {
-	text := fmt.Sprintf("%s: one carries %s; %s of the work is serial (contention), and each costs each other one %s (coherence)",
+	text := fmt.Sprintf("%s: one carries %s; %s of the work is serial (contention), and each costs each "+
+		"other one %s (coherence)",
 		s.Factor, unit.Bitrate(s.SingleBps), unit.Percent(min(s.Contention, 1)), unit.Percent(s.Coherence))
 	last := s.Points[len(s.Points)-1].Level
 	switch {
@@ -116,9 +115,8 @@ func (s *Scaling) words() string {
 	return text
 }
 
-// FitScaling fits the Universal Scalability Law by least squares of relative
-// errors in N ÷ X, in which it is linear. Contention and coherence are kept
-// from being negative. ok is false where nothing fits.
+// FitScaling fits the Universal Scalability Law by least squares of relative errors in N ÷ X, in which it
+// is linear. Contention and coherence are kept from being negative. ok is false where nothing fits.
 func FitScaling(points []ScalingPoint) (single, contention, coherence float64, ok bool) {
 	best := math.Inf(1)
 	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
@@ -132,8 +130,8 @@ func FitScaling(points []ScalingPoint) (single, contention, coherence float64, o
 	return single, contention, coherence, ok
 }
 
-// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) +
-// c N (N - 1); b and c are zero where they are not used.
+// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1); b and c are zero where
+// they are not used.
 func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum float64, ok bool) {
 	var m [3][4]float64
 	row := func(n float64) [3]float64 {

@@ -7,14 +7,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// severeUnsent is the share of the frames asked for that may be missing
-// without being counted as lost: below it the generator's own timing at the
-// edges of the window decides, not its speed (RFC 9971, "Measurer": severe
-// deviations of the offered from the intended load are turned into loss).
+// severeUnsent is the share of the frames asked for that may be missing without being counted as lost:
+// below it the generator's own timing at the edges of the window decides, not its speed (RFC 9971,
+// "Measurer": severe deviations of the offered from the intended load are turned into loss).
 const severeUnsent = 0.001
 
-// pacedShortfall is by what share the goodput of paced TCP may miss its rate
-// in a low-loss trial: the kernel's pacing and TCP's own start take some.
+// pacedShortfall is by what share the goodput of paced TCP may miss its rate in a low-loss trial: the
+// kernel's pacing and TCP's own start take some.
 const pacedShortfall = 0.05
 
 // SearchUnit is the unit of the loads with which a cell is searched.
@@ -28,8 +27,8 @@ func SearchUnit(f record.Factors) string {
 	return record.UnitPackets
 }
 
-// SearchConfig is a search's input for its controller. greatest is the load to
-// use where the plan names none.
+// SearchConfig is a search's input for its controller. greatest is the load to use where the plan names
+// none.
 func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
 	switch unit {
@@ -50,9 +49,8 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	return c
 }
 
-// SearchTrial is a trial as the search's controller sees it. idle is the
-// latency of the same path without load, for goals that bound what load adds;
-// it may be nil.
+// SearchTrial is a trial as the search's controller sees it. idle is the latency of the same path without
+// load, for goals that bound what load adds; it may be nil.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
 	out := method.Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: 1}
@@ -97,13 +95,13 @@ func shortfall(t *record.Trial) float64 {
 	return min(max(1-bps/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
-// growingBacklog is by what share fewer flows may be completed in a window than
-// were to start in it, before the difference is one that the path did not carry:
-// those under way at both edges of the window are not always as many.
+// growingBacklog is by what share fewer flows may be completed in a window than were to start in it, before
+// the difference is one that the path did not carry: those under way at both edges of the window are not
+// always as many.
 const growingBacklog = 0.05
 
-// lostConnections is the share of the flows that failed, or were not connected
-// in time; or of those that were not carried, where the backlog grew.
+// lostConnections is the share of the flows that failed, or were not connected in time; or of those that
+// were not carried, where the backlog grew.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
@@ -116,8 +114,8 @@ func lostConnections(t *record.Trial) float64 {
 	return lost
 }
 
-// addedP99 is what the load adds to the median round trip of the idle path in
-// the 99th percentile, where the probes carry it.
+// addedP99 is what the load adds to the median round trip of the idle path in the 99th percentile, where
+// the probes carry it.
 func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {
 		return 0, false
@@ -154,10 +152,9 @@ func limitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	return c
 }
 
-// FoundRate is what a search has found for its first goal, from its trials: the
-// conditional throughput, as bits of payload per second of all interfaces. ok is
-// false where it has found no lower bound; of an irregular result that has one,
-// it is as good.
+// FoundRate is what a search has found for its first goal, from its trials: the conditional throughput, as
+// bits of payload per second of all interfaces. ok is false where it has found no lower bound; of an
+// irregular result that has one, it is as good.
 func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
 	first := trials[0]
 	r := limitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]
@@ -179,12 +176,12 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 	return out
 }
 
-// NextOfSearch returns what the search of a row asks of its next trial, from
-// those that it has had, in order; failed ones count for nothing. more is
-// false once it has ended. greatest is the tester's own ceiling, where the
-// plan gives no greatest load, and interfaces how many are loaded at once. A
-// search that has begun keeps the limits with which it began.
-func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial, idle *record.Latency) (next record.SearchTrial, more bool, err error) {
+// NextOfSearch returns what the search of a row asks of its next trial, from those that it has had, in
+// order; failed ones count for nothing. more is false once it has ended. greatest is the tester's own
+// ceiling, where the plan gives no greatest load, and interfaces how many are loaded at once. A search that
+// has begun keeps the limits with which it began.
+func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
+	idle *record.Latency) (next record.SearchTrial, more bool, err error) {
 	next = record.SearchTrial{Test: record.TestThroughput, Number: 1, Unit: unit, Interfaces: interfaces}
 	for _, t := range trials {
 		if t.Search != nil {
@@ -213,18 +210,21 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	}
 	if test := m.Search.Latency; test != nil {
 		if rate := c.Outcome(done).Results[0].Lower; rate != nil {
-			if step, more := method.Latency(*rate, test.Duration, test.Repeats, history(m, trials, record.TestLatency, idle)); more {
+			if step, more := method.Latency(*rate, test.Duration, test.Repeats,
+				history(m, trials, record.TestLatency, idle)); more {
 				return at(step, record.TestLatency), true, nil
 			}
 		}
 	}
 	if test := m.Search.FrameLoss; test != nil {
-		if step, more := method.FrameLoss(c.Max, test.Duration, test.Repeats, history(m, trials, record.TestFrameLoss, idle)); more {
+		if step, more := method.FrameLoss(c.Max, test.Duration, test.Repeats,
+			history(m, trials, record.TestFrameLoss, idle)); more {
 			return at(step, record.TestFrameLoss), true, nil
 		}
 	}
 	if test := m.Search.BackToBack; test != nil {
-		if step, more := method.BackToBack(c.Max, test.Duration, test.Repeats, history(m, trials, record.TestBackToBack, idle)); more {
+		if step, more := method.BackToBack(c.Max, test.Duration, test.Repeats,
+			history(m, trials, record.TestBackToBack, idle)); more {
 			return at(step, record.TestBackToBack), true, nil
 		}
 	}

@@ -22,7 +22,8 @@ func goalsOf(preset string) (method.Preset, []record.Goal) {
 func searchMethod() record.Method {
 	p, goals := goalsOf("quick")
 	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup, CountPauses: p.Overhead}}
+		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup,
+			CountPauses: p.Overhead}}
 }
 
 func counted(flows ...record.Packets) *record.Traffic {
@@ -39,20 +40,29 @@ func TestLossOfASearchTrial(t *testing.T) {
 		test    string
 		want    float64
 	}{
-		"none":                    {counted(record.Packets{Sent: 1000, Received: 1000}), record.TestThroughput, 0},
-		"on the way":              {counted(record.Packets{Sent: 1000, Received: 900, Lost: 100}), record.TestThroughput, .1},
-		"of two flows":            {counted(record.Packets{Sent: 100, Received: 50, Lost: 50}, record.Packets{Sent: 300, Received: 300}), record.TestThroughput, .125},
-		"unsent is lost":          {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}), record.TestThroughput, .5},
-		"unsent at the edges":     {counted(record.Packets{Sent: 9990, Unsent: 10, Received: 9990}), record.TestThroughput, 0},
-		"more than at the edges":  {counted(record.Packets{Sent: 9980, Unsent: 20, Received: 9980}), record.TestThroughput, .002},
-		"a burst is what is sent": {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}), record.TestBackToBack, 0},
-		"nothing sent":            {counted(record.Packets{}), record.TestThroughput, 1},
-		"not counted":             {&record.Traffic{Flows: []record.Flow{{}}}, record.TestThroughput, 1},
-		"no traffic":              {nil, record.TestThroughput, 1},
+		"none": {counted(record.Packets{Sent: 1000, Received: 1000}),
+			record.TestThroughput, 0},
+		"on the way": {counted(record.Packets{Sent: 1000, Received: 900, Lost: 100}),
+			record.TestThroughput, .1},
+		"of two flows": {counted(record.Packets{Sent: 100, Received: 50, Lost: 50},
+			record.Packets{Sent: 300, Received: 300}), record.TestThroughput, .125},
+		"unsent is lost": {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}),
+			record.TestThroughput, .5},
+		"unsent at the edges": {counted(record.Packets{Sent: 9990, Unsent: 10, Received: 9990}),
+			record.TestThroughput, 0},
+		"more than at the edges": {counted(record.Packets{Sent: 9980, Unsent: 20, Received: 9980}),
+			record.TestThroughput, .002},
+		"a burst is what is sent": {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}),
+			record.TestBackToBack, 0},
+		"nothing sent": {counted(record.Packets{}), record.TestThroughput, 1},
+		"not counted":  {&record.Traffic{Flows: []record.Flow{{}}}, record.TestThroughput, 1},
+		"no traffic":   {nil, record.TestThroughput, 1},
 	} {
-		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, Load: 1000, Duration: time.Second}}
+		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, Load: 1000,
+			Duration: time.Second}}
 		got := SearchTrial(searchMethod(), trial, nil)
-		want := method.Trial{Load: 1000, Duration: time.Second, Effective: 1500 * time.Millisecond, Loss: c.want}
+		want := method.Trial{Load: 1000, Duration: time.Second, Effective: 1500 * time.Millisecond,
+			Loss: c.want}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -88,9 +98,11 @@ func TestAddedDelayNeedsEnoughProbes(t *testing.T) {
 // searchRun is a run of one search on a device that carries capacity.
 func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (record.Run, []record.Trial) {
 	t.Helper()
-	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4", "direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
+	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4",
+		"direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
 	m.Runs = 1
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m, Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m,
+		Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	var known []*record.Trial
 	for len(trials) < 300 {
@@ -104,12 +116,14 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 		n := int64(len(trials) + 1)
 		asked := int64(next.Load * next.Duration.Seconds())
 		arrived := min(asked, int64(capacity*next.Duration.Seconds()))
-		tr := record.Trial{ID: "b1-r01." + string(rune('a'+n%26)), Attempt: int(n), Status: record.TrialOK, Search: &next,
+		tr := record.Trial{ID: "b1-r01." + string(rune('a'+n%26)), Attempt: int(n), Status: record.TrialOK,
+			Search:  &next,
 			Row:     record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: f},
 			Started: time.Unix(1000+2*n, 0), Ended: int64(next.Duration),
 			Window:  record.Window{End: int64(next.Duration)},
 			Traffic: counted(record.Packets{Sent: asked, Received: arrived, Lost: asked - arrived})}
-		tr.Traffic.Flows[0].ReceiverNs, tr.Traffic.Flows[0].SenderNs = int64(next.Duration), int64(next.Duration)
+		tr.Traffic.Flows[0].ReceiverNs, tr.Traffic.Flows[0].SenderNs = int64(next.Duration),
+			int64(next.Duration)
 		trials = append(trials, tr)
 		known = append(known, &tr)
 	}
@@ -124,7 +138,8 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 		t.Fatalf("got %d searches and %d trials", len(d.Searches), len(d.Trials))
 	}
 	s := d.Searches[0]
-	if !s.Ended || s.Max != 1e6 || s.Interfaces != 1 || s.Trials != len(trials) || s.Seconds != float64(2*(len(trials)-1)+1) ||
+	if !s.Ended || s.Max != 1e6 || s.Interfaces != 1 || s.Trials != len(trials) ||
+		s.Seconds != float64(2*(len(trials)-1)+1) ||
 		s.EffectiveSeconds < 1.49*float64(len(trials)) {
 		t.Errorf("got %+v of %d trials", s, len(trials))
 	}
@@ -137,7 +152,8 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 		}
 	}
 	c := d.Cells[0]
-	if c.Metrics[throughputNDR].Median != *s.Results[0].Throughput || c.Metrics[throughputPDR].Median != *s.Results[1].Throughput ||
+	if c.Metrics[throughputNDR].Median != *s.Results[0].Throughput ||
+		c.Metrics[throughputPDR].Median != *s.Results[1].Throughput ||
 		c.Metrics[searchSeconds].Median != s.Seconds || c.Metrics[lossRatio].Median != 0 || c.Runs != 1 {
 		t.Errorf("cell: got %v", c.Metrics)
 	}
@@ -157,7 +173,8 @@ func TestIrregularSearchesHaveNoMetric(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 2e6, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
-	if _, has := c.Metrics[throughputNDR]; has || !strings.Contains(c.Missing[throughputNDR], "greatest load") {
+	if _, has := c.Metrics[throughputNDR]; has || !strings.Contains(c.Missing[throughputNDR],
+		"greatest load") {
 		t.Errorf("got %v, missing %q", c.Metrics[throughputNDR], c.Missing[throughputNDR])
 	}
 	kinds := map[string]bool{}
@@ -168,7 +185,8 @@ func TestIrregularSearchesHaveNoMetric(t *testing.T) {
 		t.Errorf("caveats: got %v, want that the search is irregular", c.Caveats)
 	}
 	run.Status = record.RunInterrupted
-	if s := Derive(run, trials[:3]).Searches[0]; s.Ended || !strings.Contains(s.Results[0].Irregular, "the run was interrupted") {
+	if s := Derive(run, trials[:3]).Searches[0]; s.Ended || !strings.Contains(s.Results[0].Irregular,
+		"the run was interrupted") {
 		t.Errorf("three trials: got %+v", s)
 	}
 }
@@ -179,7 +197,8 @@ func TestASearchKeepsTheLimitsWithWhichItBegan(t *testing.T) {
 	known := []*record.Trial{&trials[0], &trials[1]}
 	next, more, err := NextOfSearch(m, record.UnitPackets, 5e5, 1, known, nil)
 	if err != nil || !more || next.Max != 1e6 || next.Load != trials[2].Search.Load {
-		t.Errorf("with another ceiling: got %+v, %v, %v, want the trial that follows below 1 Mpps", next, more, err)
+		t.Errorf("with another ceiling: got %+v, %v, %v, want the trial that follows below 1 Mpps", next,
+			more, err)
 	}
 }
 
@@ -190,23 +209,26 @@ func TestTestsOfRFC2544AreRead(t *testing.T) {
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 2}
 	run, trials := searchRun(t, m, 5e5, 1e6)
 	s := Derive(run, trials).Searches[0]
-	if len(s.Latency) != 4 || s.Latency[0].Share != .1 || s.Latency[3].Load != *s.Results[0].Lower || s.Latency[3].Loss.N != 2 {
+	if len(s.Latency) != 4 || s.Latency[0].Share != .1 || s.Latency[3].Load != *s.Results[0].Lower ||
+		s.Latency[3].Loss.N != 2 {
 		t.Errorf("latency: got %+v", s.Latency)
 	}
 	// Loss at 100, 90, 80, 70, 60 %, then twice none.
-	if len(s.FrameLoss) != 7 || s.FrameLoss[0].Loss.Median != .5 || s.FrameLoss[0].Loss.N != 2 || s.FrameLoss[6].Loss.Median != 0 {
+	if len(s.FrameLoss) != 7 || s.FrameLoss[0].Loss.Median != .5 || s.FrameLoss[0].Loss.N != 2 ||
+		s.FrameLoss[6].Loss.Median != 0 {
 		t.Errorf("frame loss: got %+v", s.FrameLoss)
 	}
 	if len(s.BackToBack) != 1 || s.BackToBack[0].Frames != nil || !s.BackToBack[0].Limited {
 		t.Errorf("back-to-back without a buffer: got %+v", s.BackToBack)
 	}
 	if s.Trials >= len(trials) {
-		t.Errorf("got %d trials of the search, want those of the other tests left out of %d", s.Trials, len(trials))
+		t.Errorf("got %d trials of the search, want those of the other tests left out of %d", s.Trials,
+			len(trials))
 	}
 }
 
-// Implied and corrected buffer time of RFC 9004: 60,000 frames at 1 Mpps, of
-// which 40 % are forwarded meanwhile.
+// Implied and corrected buffer time of RFC 9004: 60,000 frames at 1 Mpps, of which 40 % are forwarded
+// meanwhile.
 func TestBufferTimeIsCorrected(t *testing.T) {
 	m := searchMethod()
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
@@ -214,12 +236,16 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 		sent := int64(1e6 * d.Seconds())
 		traffic := counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})
 		traffic.Flows[0].SenderNs = int64(d)
-		return &judged{t: &record.Trial{Status: record.TrialOK, Search: &record.SearchTrial{Test: record.TestBackToBack, Load: 1e6, Duration: d}, Traffic: traffic}}
+		return &judged{t: &record.Trial{Status: record.TrialOK,
+			Search:  &record.SearchTrial{Test: record.TestBackToBack, Load: 1e6, Duration: d},
+			Traffic: traffic}}
 	}
 	lower := 4e5
-	got := backToBack(m, 1e6, []*judged{at(time.Second, 9e5), at(60*time.Millisecond, 0), at(65*time.Millisecond, 10)},
+	got := backToBack(m, 1e6, []*judged{at(time.Second, 9e5), at(60*time.Millisecond, 0),
+		at(65*time.Millisecond, 10)},
 		method.Outcome{Results: []method.Result{{Lower: &lower}}})
-	if got.Frames == nil || got.Frames.Median != 60000 || !got.Limited || got.Rate != 1e6 || got.BufferSeconds != .06 || *got.CorrectedSeconds != .06*.6 {
+	if got.Frames == nil || got.Frames.Median != 60000 || !got.Limited || got.Rate != 1e6 ||
+		got.BufferSeconds != .06 || *got.CorrectedSeconds != .06*.6 {
 		t.Errorf("got %+v", got)
 	}
 	slow := at(time.Second, 0) // a tester that cannot send faster than the router forwards fills no buffer
@@ -232,11 +258,13 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 
 func TestDeviationsFromRFC2544(t *testing.T) {
 	m := searchMethod()
-	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}, &record.Test{Duration: time.Second, Repeats: 1}
+	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1},
+		&record.Test{Duration: time.Second, Repeats: 1}
 	short := deviations(&record.Run{Lab: "local", Design: record.Design{Method: m}})
 	_, strict := goalsOf("rfc2544")
 	m.Warmup, m.Cooldown, m.Search.Goals = 0, 7*time.Second, strict
-	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: 2 * time.Minute, Repeats: 20}, &record.Test{Duration: 2 * time.Second, Repeats: 50}
+	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: 2 * time.Minute, Repeats: 20},
+		&record.Test{Duration: 2 * time.Second, Repeats: 50}
 	long := deviations(&record.Run{Lab: "ssh", Design: record.Design{Method: m}})
 	for _, c := range []struct {
 		in   []string
@@ -250,7 +278,8 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 		{short, "1 × 1s at each rate", true}, {long, "at each rate", false},
 		{short, "1 repeats of bursts", true}, {long, "repeats of bursts", false},
 		{short, "shares the machine", true}, {long, "shares the machine", false},
-		{long, "round trip of a probe", true}, {long, "no shortest gap", true}, {long, "one pair of addresses", true},
+		{long, "round trip of a probe", true}, {long, "no shortest gap", true},
+		{long, "one pair of addresses", true},
 	} {
 		if got := strings.Contains(strings.Join(c.in, "\n"), c.part); got != c.want {
 			t.Errorf("%q: got %v, want %v, in\n%s", c.part, got, c.want, strings.Join(c.in, "\n"))
@@ -258,11 +287,11 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 	}
 }
 
-// A generator that falls short is not the path's loss: the result is the
-// tester's, and says so.
+// A generator that falls short is not the path's loss: the result is the tester's, and says so.
 func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
-	if got := Derive(run, trials); got.Searches[0].Results[0].UnsentShare != 0 || got.Cells[0].Grade == GradeFailed {
+	if got := Derive(run, trials); got.Searches[0].Results[0].UnsentShare != 0 ||
+		got.Cells[0].Grade == GradeFailed {
 		t.Errorf("lost on the way: got %+v", got.Searches[0].Results[0])
 	}
 	for i := range trials {
@@ -274,21 +303,25 @@ func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 	for _, r := range d.Cells[0].Reasons {
 		kinds = append(kinds, r.Kind)
 	}
-	if got := d.Searches[0].Results[0].UnsentShare; got != 1 || !strings.Contains(strings.Join(kinds, " "), ReasonTesterLimited) || d.Cells[0].Grade != GradeSuspect {
-		t.Errorf("never sent: got share %v and reasons %v of a %s cell, want tester-limited", got, kinds, d.Cells[0].Grade)
+	if got := d.Searches[0].Results[0].UnsentShare; got != 1 || !strings.Contains(strings.Join(kinds, " "),
+		ReasonTesterLimited) || d.Cells[0].Grade != GradeSuspect {
+		t.Errorf("never sent: got share %v and reasons %v of a %s cell, want tester-limited", got, kinds,
+			d.Cells[0].Grade)
 	}
 }
 
-// A search that found nothing has trials all the same: its cell has the
-// numbers of the least load, and no throughput.
+// A search that found nothing has trials all the same: its cell has the numbers of the least load, and no
+// throughput.
 func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 500, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
-	if r := d.Searches[0].Results[0]; r.Lower != nil || !strings.Contains(r.Irregular, "least load allowed is an upper bound") {
+	if r := d.Searches[0].Results[0]; r.Lower != nil || !strings.Contains(r.Irregular,
+		"least load allowed is an upper bound") {
 		t.Errorf("got %+v, want no lower bound", r)
 	}
-	if _, has := c.Metrics[throughputNDR]; has || c.Grade == GradeFailed || c.Metrics[packetRate].Median != 500 || c.Metrics[lossRatio].Median != .5 {
+	if _, has := c.Metrics[throughputNDR]; has || c.Grade == GradeFailed ||
+		c.Metrics[packetRate].Median != 500 || c.Metrics[lossRatio].Median != .5 {
 		t.Errorf("got a %s cell with %v, want the loss at the least load", c.Grade, c.Metrics)
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// searchesOf reads the searches of all cells, and names in each cell the
-// trials that stand for them.
+// searchesOf reads the searches of all cells, and names in each cell the trials that stand for them.
 func searchesOf(run *record.Run, cells []*group) []*SearchView {
 	m := run.Design.Method
 	if m.Search == nil {
@@ -32,8 +31,7 @@ func searchesOf(run *record.Run, cells []*group) []*SearchView {
 	return all
 }
 
-// searchedRows are the trials of each row that a search asked for, in run
-// order.
+// searchedRows are the trials of each row that a search asked for, in run order.
 func searchedRows(trials []*judged) [][]*judged {
 	at := map[string]int{}
 	var rows [][]*judged
@@ -76,8 +74,9 @@ func (r reading) search() (*SearchView, *judged) {
 	first := r.trials[0].t
 	m := r.run.Design.Method
 	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block, Factors: first.Row.Factors,
-		Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max, Interfaces: max(first.Search.Interfaces, 1),
-		Results: []SearchResult{}, Steps: []SearchStep{}}
+		Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max,
+		Interfaces: max(first.Search.Interfaces, 1),
+		Results:    []SearchResult{}, Steps: []SearchStep{}}
 	var trials []*record.Trial
 	var counted []method.Trial
 	for _, j := range r.trials {
@@ -112,13 +111,14 @@ func (r reading) search() (*SearchView, *judged) {
 	return s, stands
 }
 
-// unsentAt is the share of the frames missing at a load that were never sent,
-// of the trials that missed too many.
+// unsentAt is the share of the frames missing at a load that were never sent, of the trials that missed too
+// many.
 func (r reading) unsentAt(load *float64, ratio float64) float64 {
 	var unsent, lost int64
 	for _, j := range r.trials {
 		q := j.t.Search
-		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup || q.Load != *load {
+		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup ||
+			q.Load != *load {
 			continue
 		}
 		if SearchTrial(r.run.Design.Method, j.t, nil).Loss <= ratio {
@@ -167,8 +167,8 @@ func stepOf(t *record.Trial, m method.Trial) SearchStep {
 	return step
 }
 
-// payloadBits are the bits of payload in one unit of load: in a packet, in the
-// mean where sizes differ, or one.
+// payloadBits are the bits of payload in one unit of load: in a packet, in the mean where sizes differ, or
+// one.
 func payloadBits(t *record.Trial) float64 {
 	switch t.Search.Unit {
 	case record.UnitBits:
@@ -193,9 +193,8 @@ func resultOf(r method.Result, bits float64) SearchResult {
 	return out
 }
 
-// standsFor is the trial whose other numbers a search is shown with: the last
-// full-length one at the lower bound of the first goal that has one, or else
-// the last at the least load that was tried.
+// standsFor is the trial whose other numbers a search is shown with: the last full-length one at the lower
+// bound of the first goal that has one, or else the last at the least load that was tried.
 func (r reading) standsFor(s *SearchView) *judged {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
@@ -205,7 +204,8 @@ func (r reading) standsFor(s *SearchView) *judged {
 		var last *judged
 		for _, j := range r.trials {
 			q := j.t.Search
-			if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && q.Load == *lower && q.Duration >= goal.FinalDuration {
+			if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && q.Load == *lower &&
+				q.Duration >= goal.FinalDuration {
 				last = j
 			}
 		}
@@ -216,15 +216,15 @@ func (r reading) standsFor(s *SearchView) *judged {
 	var least *judged
 	for _, j := range r.trials {
 		q := j.t.Search
-		if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && (least == nil || q.Load <= least.t.Search.Load) {
+		if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup &&
+			(least == nil || q.Load <= least.t.Search.Load) {
 			least = j
 		}
 	}
 	return least
 }
 
-// addSearch sets the metrics of a search on the trial that stands for it. An
-// irregular result is no metric.
+// addSearch sets the metrics of a search on the trial that stands for it. An irregular result is no metric.
 func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
 	m.set(searchSeconds, s.Seconds)
 	for i, g := range goals {
@@ -261,8 +261,8 @@ func (g *group) doubt(r Reason) {
 	}
 }
 
-// addIrregular tells of a cell's searches that have no regular result, and
-// that other numbers are those at the found rate.
+// addIrregular tells of a cell's searches that have no regular result, and that other numbers are those at
+// the found rate.
 func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return
@@ -271,23 +271,26 @@ func (g *group) addIrregular() {
 		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 	}
 	if len(g.found) > 0 {
-		caveat("at-the-bound", "the rate, latency and processor figures are those of one trial of each search, at the lower bound that it found, or at the least load where it found none")
+		caveat("at-the-bound", "the rate, latency and processor figures are those of one trial of each "+
+			"search, at the lower bound that it found, or at the least load where it found none")
 	}
 	for _, s := range g.search {
 		for _, r := range s.Results {
 			if r.UnsentShare > 0.5 {
-				g.doubt(Reason{Kind: ReasonTesterLimited, Text: fmt.Sprintf("row %s, goal %s: %s of the frames missing at the upper bound were never sent: this is what the tester can do, the path may do more",
-					s.Row, r.Goal, unit.Percent(r.UnsentShare))})
+				g.doubt(Reason{Kind: ReasonTesterLimited,
+					Text: fmt.Sprintf("row %s, goal %s: %s of the frames missing at the upper bound were "+
+						"never sent: this is what the tester can do, the path may do more",
+						s.Row, r.Goal, unit.Percent(r.UnsentShare))})
 			}
 			if r.Irregular != "" {
-				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+r.Irregular)
+				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+
+					r.Irregular)
 			}
 		}
 	}
 }
 
-// addSearches puts the searches into the document, with the names of their
-// cells.
+// addSearches puts the searches into the document, with the names of their cells.
 func (d *Document) addSearches(run *record.Run, searches []*SearchView, cells []*group) {
 	s := run.Design.Method.Search
 	if s == nil {
@@ -301,5 +304,6 @@ func (d *Document) addSearches(run *record.Run, searches []*SearchView, cells []
 		one.Label = labels[one.Factors.Key()]
 		d.Searches = append(d.Searches, *one)
 	}
-	d.Searching = &Searching{Preset: s.Preset, Goals: s.Goals, Notes: searchNotes(run), Deviations: deviations(run)}
+	d.Searching = &Searching{Preset: s.Preset, Goals: s.Goals, Notes: searchNotes(run),
+		Deviations: deviations(run)}
 }

@@ -57,14 +57,13 @@ func (c curve) covers(a, b, slack int64) bool {
 	return n >= 2 && c.t[0] <= a+slack && c.t[n-1] >= b-slack
 }
 
-// moved is how far a counter grew from a to b; ok is false if the samples do
-// not reach over the stretch or the counter went backwards.
+// moved is how far a counter grew from a to b; ok is false if the samples do not reach over the stretch or
+// the counter went backwards.
 func (c curve) moved(a, b int64) (float64, bool) {
 	if b <= a || !c.covers(a, b, (b-a)/5) {
 		return 0, false
 	}
-	// Where the samples end inside the stretch, the rate is that of the part
-	// they cover.
+	// Where the samples end inside the stretch, the rate is that of the part they cover.
 	first, last := max(a, c.t[0]), min(b, c.t[len(c.t)-1])
 	d := c.at(last) - c.at(first)
 	if d < 0 || last <= first {
@@ -73,8 +72,8 @@ func (c curve) moved(a, b int64) (float64, bool) {
 	return d * float64(b-a) / float64(last-first), true
 }
 
-// received returns one curve of bytes per flow that has a series at its
-// receiver, and whether all flows have one.
+// received returns one curve of bytes per flow that has a series at its receiver, and whether all flows
+// have one.
 func received(tr *record.Traffic) (curves []curve, all bool) {
 	if tr == nil {
 		return nil, false
@@ -95,8 +94,8 @@ func received(tr *record.Traffic) (curves []curve, all bool) {
 	return curves, all
 }
 
-// rates returns the summed rate of the curves, per second, in equal bins of a
-// stretch. It walks each curve once.
+// rates returns the summed rate of the curves, per second, in equal bins of a stretch. It walks each curve
+// once.
 func rates(curves []curve, from, to int64, bins int) []float64 {
 	out := make([]float64, bins)
 	for _, c := range curves {
@@ -123,8 +122,7 @@ const (
 	coreSmoothing = int64(500e6) // ns: one 100 ms sample of a core is mostly tick noise
 )
 
-// chart makes what the charts of one trial need: from the begin of the load
-// to its stop.
+// chart makes what the charts of one trial need: from the begin of the load to its stop.
 func chart(t *record.Trial, rtts map[string][]float64) *Series {
 	from, to := t.Window.Begin, t.Window.Stop
 	if from == 0 || from > t.Window.Start {
@@ -227,7 +225,8 @@ func envelope(l *record.Latency, zero int64) []RTTPoint {
 			}
 		}
 		for _, i := range ordered(low, high) {
-			points = append(points, RTTPoint{T: round(float64(l.SentAt[i]-zero)/1e9, 4), NS: float64(l.RTT[i])})
+			points = append(points, RTTPoint{T: round(float64(l.SentAt[i]-zero)/1e9, 4),
+				NS: float64(l.RTT[i])})
 		}
 	}
 	return points

@@ -9,14 +9,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// shortFlows are a thousand flows of two classes: 900 small ones of 1 to 9 ms,
-// 80 of 50 ms, 5 that failed and 15 that were not done.
+// shortFlows are a thousand flows of two classes: 900 small ones of 1 to 9 ms, 80 of 50 ms, 5 that failed
+// and 15 that were not done.
 func shortFlows() *record.ShortFlows {
 	s := &record.ShortFlows{
-		RateHz: 500, Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7, Confirmed: 7,
-		Connect: []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
-		Late:    []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
-		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {FromBytes: 100e3, Started: 90, Times: []record.TimeCount{{FromNs: 50e6, Flows: 80}}}, {FromBytes: 10e6}},
+		RateHz: 500, Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7,
+		Confirmed: 7,
+		Connect:   []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
+		Late:      []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
+		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {FromBytes: 100e3, Started: 90,
+			Times: []record.TimeCount{{FromNs: 50e6, Flows: 80}}}, {FromBytes: 10e6}},
 	}
 	for i := range int64(9) {
 		s.Classes[0].Times = append(s.Classes[0].Times, record.TimeCount{FromNs: (i + 1) * 1e6, Flows: 100})
@@ -45,7 +47,8 @@ func TestShortFlowMetrics(t *testing.T) {
 		}
 	}
 	// Two in a hundred have no time, and 90 flows carry no p99.
-	for _, name := range []string{"flow_completion_p99_ns", "flow_connect_p99_ns", "flow_completion_medium_p99_ns", "flow_completion_medium_p90_ns"} {
+	for _, name := range []string{"flow_completion_p99_ns", "flow_connect_p99_ns",
+		"flow_completion_medium_p99_ns", "flow_completion_medium_p90_ns"} {
 		if _, ok := m.values[name]; ok || m.missing[name] == "" {
 			t.Errorf("%s: got %v, want none and a reason", name, m.values[name])
 		}
@@ -63,7 +66,8 @@ func TestFlowsThatAreNotDueAreNotLate(t *testing.T) {
 	s.RateHz = 0
 	m := newMeasured()
 	m.addShortFlows(flowTrial(s))
-	if _, ok := m.values[flowLate]; ok || m.missing[flowLate] != "" || m.values["flow_connect_p50_ns"] != 1000 {
+	if _, ok := m.values[flowLate]; ok || m.missing[flowLate] != "" ||
+		m.values["flow_connect_p50_ns"] != 1000 {
 		t.Errorf("got %v, missing %v", m.values, m.missing)
 	}
 }
@@ -74,7 +78,8 @@ func TestRequestMetrics(t *testing.T) {
 	trial := flowTrial(s)
 	m := newMeasured()
 	m.addShortFlows(trial)
-	if got, want := m.values[requestRate], 1000/trial.Window.Seconds(); got != want || m.values["request_p50_ns"] != 5e6 || m.missing["request_p99_ns"] == "" {
+	if got, want := m.values[requestRate], 1000/trial.Window.Seconds(); got != want ||
+		m.values["request_p50_ns"] != 5e6 || m.missing["request_p99_ns"] == "" {
 		t.Errorf("got %v and %v, want %v requests a second of 5 ms, and no p99", m.values, m.missing, want)
 	}
 	if _, ok := m.values[flowRate]; ok {
@@ -136,7 +141,8 @@ func TestSearchOfNewConnections(t *testing.T) {
 		t.Fatalf("unit %q, want %q", SearchUnit(f), record.UnitFlows)
 	}
 	const carries = 3000.0
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m, Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m,
+		Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	var known []*record.Trial
 	for {
@@ -151,7 +157,8 @@ func TestSearchOfNewConnections(t *testing.T) {
 		tr.Status, tr.Search, tr.Attempt = record.TrialOK, &next, len(trials)+1
 		started := int64(next.Load)
 		lost := max(started-int64(carries), 0)
-		tr.Traffic.ShortFlows = &record.ShortFlows{Started: started, Completed: started - lost, Failed: lost / 2, Unfinished: lost - lost/2, Tardy: lost - lost/2}
+		tr.Traffic.ShortFlows = &record.ShortFlows{Started: started, Completed: started - lost,
+			Failed: lost / 2, Unfinished: lost - lost/2, Tardy: lost - lost/2}
 		trials, known = append(trials, tr), append(known, &tr)
 	}
 	d := Derive(run, trials)
@@ -166,8 +173,10 @@ func TestSearchOfNewConnections(t *testing.T) {
 }
 
 func TestLostConnections(t *testing.T) {
-	for want, s := range map[float64]*record.ShortFlows{0: {Started: 100, Completed: 90, Unfinished: 10, Carried: 6}, .3: {Started: 10, Completed: 9, Failed: 1, Tardy: 2},
-		1: {Started: 1, Failed: 1, Tardy: 1}, .25: {Started: 100, Completed: 70, Failed: 10, Unfinished: 20, Carried: 5}} {
+	for want, s := range map[float64]*record.ShortFlows{0: {Started: 100, Completed: 90, Unfinished: 10,
+		Carried: 6}, .3: {Started: 10, Completed: 9, Failed: 1, Tardy: 2},
+		1: {Started: 1, Failed: 1, Tardy: 1}, .25: {Started: 100, Completed: 70, Failed: 10, Unfinished: 20,
+			Carried: 5}} {
 		if got := lostConnections(&record.Trial{Traffic: &record.Traffic{ShortFlows: s}}); got != want {
 			t.Errorf("%+v: got %v, want %v", s, got, want)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Thresholds of a soak. A trend is told where chance explains it with less
-// than soakLevel (Kendall's test, two-sided) and it is large enough to matter.
+// Thresholds of a soak. A trend is told where chance explains it with less than soakLevel (Kendall's test,
+// two-sided) and it is large enough to matter.
 const (
 	soakWindows = 6
 	soakLevel   = 0.01
@@ -20,8 +20,8 @@ const (
 	leakEntries = 100              // tracked connections, over the whole soak
 )
 
-// Soak is what a load of hours has done to a cell: its windows in the order in
-// which they ran, one trial each.
+// Soak is what a load of hours has done to a cell: its windows in the order in which they ran, one trial
+// each.
 type Soak struct {
 	Factors   record.Factors `json:"factors"`
 	Label     string         `json:"label"`
@@ -71,7 +71,8 @@ func soaks(run *record.Run, cells []*group) []Soak {
 func (g *group) soak() Soak {
 	good := g.good()
 	first, last := good[0].t, good[len(good)-1].t
-	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed, Metric: goodput, Trends: []Trend{},
+	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed,
+		Metric: goodput, Trends: []Trend{},
 		Hours: last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12}
 	if g.factors["protocol"] == "udp" {
 		s.Metric = packetRate
@@ -85,7 +86,8 @@ func (g *group) soak() Soak {
 		}
 	}
 	if len(good) < soakWindows {
-		s.Missing = append(s.Missing, fmt.Sprintf("trends: %d windows are fewer than %d", len(good), soakWindows))
+		s.Missing = append(s.Missing, fmt.Sprintf("trends: %d windows are fewer than %d", len(good),
+			soakWindows))
 		return s
 	}
 	hours := make([]float64, len(good))
@@ -99,7 +101,10 @@ func (g *group) soak() Soak {
 		}
 		s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
 	}
-	rates, why := valuesOver(good, func(j *judged) (float64, string) { return j.m.values[s.Metric], j.m.missing[s.Metric] })
+	rates, why := valuesOver(good, func(j *judged) (float64, string) {
+		return j.m.values[s.Metric],
+			j.m.missing[s.Metric]
+	})
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: unitOfMetric(s.Metric)}, rates, why)
 	for _, node := range sortedKeys(first.Nodes) {
 		memory, why := valuesOver(good, func(j *judged) (float64, string) { return memoryUsed(j.t, node) })
@@ -107,7 +112,10 @@ func (g *group) soak() Soak {
 			add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"}, memory, why)
 		}
 	}
-	entries, why := valuesOver(good, func(j *judged) (float64, string) { return j.m.values[conntrackUsed], j.m.missing[conntrackUsed] })
+	entries, why := valuesOver(good, func(j *judged) (float64, string) {
+		return j.m.values[conntrackUsed],
+			j.m.missing[conntrackUsed]
+	})
 	add(Trend{Of: conntrackUsed, Kind: TrendLeak, Unit: "count"}, entries, why)
 	return s
 }
@@ -131,8 +139,7 @@ func valuesOver(trials []*judged, of func(*judged) (float64, string)) (values []
 	return values, ""
 }
 
-// noSuchProbe is the reason of a node that does not read memory: it has the
-// host's, which is watched there.
+// noSuchProbe is the reason of a node that does not read memory: it has the host's, which is watched there.
 const noSuchProbe = "probe memory did not run"
 
 // memoryUsed is the mean of what programs could not get, in a window.
@@ -182,8 +189,7 @@ func (t Trend) along(hours, values []float64, length float64) Trend {
 	return t
 }
 
-// TheilSen is the median of the slopes of all pairs (Sen, 1968): it does not
-// move with single outliers.
+// TheilSen is the median of the slopes of all pairs (Sen, 1968): it does not move with single outliers.
 func TheilSen(x, y []float64) float64 {
 	var slopes []float64
 	for i := range x {
@@ -199,9 +205,8 @@ func TheilSen(x, y []float64) float64 {
 	return Median(slopes)
 }
 
-// Kendall is the two-sided p-value of Mann and Kendall's test for a trend in
-// equally spaced values: the normal approximation with correction for
-// continuity and ties, good from about six values on.
+// Kendall is the two-sided p-value of Mann and Kendall's test for a trend in equally spaced values: the
+// normal approximation with correction for continuity and ties, good from about six values on.
 func Kendall(y []float64) float64 {
 	n := float64(len(y))
 	s := 0.0
@@ -228,8 +233,7 @@ func Kendall(y []float64) float64 {
 	return math.Erfc(z / math.Sqrt2)
 }
 
-// sortedCounts are the values of a map in a fixed order, so that sums of them
-// are the same every time.
+// sortedCounts are the values of a map in a fixed order, so that sums of them are the same every time.
 func sortedCounts(m map[float64]float64) []float64 {
 	return slices.Sorted(maps.Values(m))
 }

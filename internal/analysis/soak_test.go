@@ -12,10 +12,13 @@ import (
 
 // soakRun has windows of five minutes; rate and used are those of each.
 func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.Trial) {
-	f := record.Factors{"topology": "forward", "protocol": "tcp", "streams": "4", "ip": "4", "direction": "up", "tunnel": "none"}
+	f := record.Factors{"topology": "forward", "protocol": "tcp", "streams": "4", "ip": "4",
+		"direction": "up", "tunnel": "none"}
 	const window = 5 * 60 * int64(1e9)
-	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute, Runs: windows}
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m, Cells: []record.Factors{f}}}
+	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute,
+		Runs: windows}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m,
+		Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	for i := range windows {
 		memory := record.NewTable("total_bytes", "available_bytes")
@@ -23,11 +26,16 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 			memory.Append(at, 8e9, 8e9-used(i))
 		}
 		bytes := int64(rate(i) / 8 * 300)
-		trials = append(trials, record.Trial{ID: "x", Attempt: 1, Status: record.TrialOK, Started: time.Unix(int64(i)*300, 0), Ended: window,
-			Row:     record.Row{ID: "b" + string(rune('a'+i)), Block: i + 1, Index: i + 1, Kind: record.RowLoad, Factors: f},
-			Window:  record.Window{End: window},
-			Nodes:   map[string]record.NodeData{"host": {Samples: []record.Samples{{Probe: "memory", Table: memory}}}},
-			Traffic: &record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{Direction: "up", ReceivedBytes: bytes, SentBytes: bytes, ReceiverNs: window, SenderNs: window}}}})
+		trials = append(trials, record.Trial{ID: "x", Attempt: 1, Status: record.TrialOK,
+			Started: time.Unix(int64(i)*300, 0), Ended: window,
+			Row: record.Row{ID: "b" + string(rune('a'+i)), Block: i + 1, Index: i + 1,
+				Kind: record.RowLoad, Factors: f},
+			Window: record.Window{End: window},
+			Nodes: map[string]record.NodeData{"host": {Samples: []record.Samples{{Probe: "memory",
+				Table: memory}}}},
+			Traffic: &record.Traffic{Load: record.Load{Protocol: "tcp"},
+				Flows: []record.Flow{{Direction: "up", ReceivedBytes: bytes, SentBytes: bytes,
+					ReceiverNs: window, SenderNs: window}}}})
 	}
 	return run, trials
 }
@@ -41,8 +49,9 @@ func TestSoakTellsDriftAndLeaks(t *testing.T) {
 		rate, used  func(int) float64
 		drift, leak bool
 	}{
-		"healthy":            {flat, steady, false, false},
-		"slower":             {func(i int) float64 { return 1e9 * (1 - .002*float64(i)) * noise() }, steady, true, false},
+		"healthy": {flat, steady, false, false},
+		"slower": {func(i int) float64 { return 1e9 * (1 - .002*float64(i)) * noise() }, steady,
+			true, false},
 		"leaking":            {flat, func(i int) float64 { return 2e9 + 4e6*float64(i) }, false, true},
 		"giving memory back": {flat, func(i int) float64 { return 2e9 - 4e6*float64(i) }, false, false},
 		"a few bytes":        {flat, func(i int) float64 { return 2e9 + 1e4*float64(i) }, false, false},
@@ -77,8 +86,7 @@ func TestSoakTellsDriftAndLeaks(t *testing.T) {
 	}
 }
 
-// Kendall's test keeps its level on values without a trend, and the slope does
-// not move with an outlier.
+// Kendall's test keeps its level on values without a trend, and the slope does not move with an outlier.
 func TestKendallAndTheilSen(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	alarms := 0

@@ -7,20 +7,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bins of the evenness of a window: at least 200 ms each, because shorter ones
-// show the scheduler's and the delayed acknowledgements' rhythm, and at most
-// as many as a chart of a minute has.
+// Bins of the evenness of a window: at least 200 ms each, because shorter ones show the scheduler's and the
+// delayed acknowledgements' rhythm, and at most as many as a chart of a minute has.
 const (
 	evenBin     = int64(200e6) // ns
 	evenBinsMin = 8
 	evenBinsMax = 120
 )
 
-// Words of the consistency grade and the largest ratio of each. Calibration,
-// held by tests on simulated series: a steady rate with 2 % noise is "Very
-// good"; CUBIC's sawtooth without a queue to smooth it (down to 70 %) is
-// "Good" to "Fair"; Reno's (down to 50 %) and a link that stalls every few
-// seconds are "Poor".
+// Words of the consistency grade and the largest ratio of each. Calibration, held by tests on simulated
+// series: a steady rate with 2 % noise is "Very good"; CUBIC's sawtooth without a queue to smooth it (down
+// to 70 %) is "Good" to "Fair"; Reno's (down to 50 %) and a link that stalls every few seconds are "Poor".
 var consistencyWords = [...]struct {
 	word string
 	most float64
@@ -36,13 +33,11 @@ func consistencyWord(ratio float64) string {
 	return "Poor"
 }
 
-// evenness is the consistency ratio of a window: the mean absolute deviation
-// of the binned rates from their linear trend ÷ their mean, times 1.2533, so
-// that it equals the coefficient of variation where noise is normal. The mean
-// absolute deviation grows in proportion to the time that was bad: unlike the
-// standard deviation it is not ruled by one stall, and unlike the median
-// deviation it does not overlook drops that fill less than half the window.
-// The trend is removed because a slow change is drift, a reason of its own.
+// evenness is the consistency ratio of a window: the mean absolute deviation of the binned rates from their
+// linear trend ÷ their mean, times 1.2533, so that it equals the coefficient of variation where noise is
+// normal. The mean absolute deviation grows in proportion to the time that was bad: unlike the standard
+// deviation it is not ruled by one stall, and unlike the median deviation it does not overlook drops that
+// fill less than half the window. The trend is removed because a slow change is drift, a reason of its own.
 func evenness(curves []curve, w record.Window) (float64, bool) {
 	bins := int(min((w.End-w.Start)/evenBin, evenBinsMax))
 	if bins < evenBinsMin {
@@ -51,8 +46,7 @@ func evenness(curves []curve, w record.Window) (float64, bool) {
 	return Evenness(rates(curves, w.Start, w.End, bins))
 }
 
-// Evenness is the consistency ratio of equally spaced rates; false if they
-// are too few or nothing flowed.
+// Evenness is the consistency ratio of equally spaced rates; false if they are too few or nothing flowed.
 func Evenness(rate []float64) (float64, bool) {
 	n := float64(len(rate))
 	mean := total(rate) / n
@@ -74,8 +68,8 @@ func Evenness(rate []float64) (float64, bool) {
 	return math.Sqrt(math.Pi/2) * deviation / math.Sqrt(n*(n-2)) / mean, true
 }
 
-// Bounds of the drift test. A third needs five bins; longer windows get longer bins, not more, which also keeps the slow
-// swings of a TCP flow from looking like a trend.
+// Bounds of the drift test. A third needs five bins; longer windows get longer bins, not more, which also
+// keeps the slow swings of a TCP flow from looking like a trend.
 const (
 	driftBin     = int64(100e6) // ns, the shortest
 	driftBinsMin = 15
@@ -84,9 +78,9 @@ const (
 	driftShift   = .10   // smallest relative change that matters
 )
 
-// drift says by which share the last third of a window differs from the
-// first, if the difference is both beyond chance (Mann–Whitney) and at least
-// ten per cent. False alarms on steady series are simulated in the tests.
+// drift says by which share the last third of a window differs from the first, if the difference is both
+// beyond chance (Mann–Whitney) and at least ten per cent. False alarms on steady series are simulated in
+// the tests.
 func drift(curves []curve, w record.Window) (float64, bool) {
 	bins := int(min((w.End-w.Start)/driftBin, driftBinsMax))
 	if bins < driftBinsMin {
@@ -95,8 +89,8 @@ func drift(curves []curve, w record.Window) (float64, bool) {
 	return Drift(rates(curves, w.Start, w.End, bins))
 }
 
-// Drift is the test on equally spaced rates: the relative change from the
-// first to the last third, and whether it is real and large.
+// Drift is the test on equally spaced rates: the relative change from the first to the last third, and
+// whether it is real and large.
 func Drift(rate []float64) (float64, bool) {
 	third := len(rate) / 3
 	if len(rate) < driftBinsMin {

@@ -62,8 +62,10 @@ func TestConsistencyWords(t *testing.T) {
 		draw  func(*rand.Rand) []float64
 		words []string // acceptable
 	}{
-		{"steady, 1 % noise", func(r *rand.Rand) []float64 { return steady(r, 50, .01) }, []string{"Very good"}},
-		{"steady, 2 % noise", func(r *rand.Rand) []float64 { return steady(r, 50, .02) }, []string{"Very good"}},
+		{"steady, 1 % noise", func(r *rand.Rand) []float64 { return steady(r, 50, .01) },
+			[]string{"Very good"}},
+		{"steady, 2 % noise", func(r *rand.Rand) []float64 { return steady(r, 50, .02) },
+			[]string{"Very good"}},
 		{"slow change is no unevenness", func(r *rand.Rand) []float64 {
 			v := steady(r, 50, .01)
 			for i := range v {
@@ -72,7 +74,8 @@ func TestConsistencyWords(t *testing.T) {
 			return v
 		}, []string{"Very good"}},
 		{"5 % noise", func(r *rand.Rand) []float64 { return steady(r, 50, .05) }, []string{"Good"}},
-		{"CUBIC without a queue", func(r *rand.Rand) []float64 { return cubic(r, 50, 10) }, []string{"Good", "Fair"}},
+		{"CUBIC without a queue", func(r *rand.Rand) []float64 { return cubic(r, 50, 10) },
+			[]string{"Good", "Fair"}},
 		{"12 % noise", func(r *rand.Rand) []float64 { return steady(r, 50, .12) }, []string{"Fair"}},
 		{"Reno without a queue", func(r *rand.Rand) []float64 { return reno(r, 50, 10) }, []string{"Poor"}},
 		{"a tenth stalled", func(r *rand.Rand) []float64 { return stalling(r, 500, .1) }, []string{"Poor"}},
@@ -93,7 +96,8 @@ func TestConsistencyWords(t *testing.T) {
 			}
 		}
 		if float64(hit)/n < .97 {
-			t.Errorf("%s: worded %v in %.1f %%, want 97 %% or more", test.name, test.words, 100*float64(hit)/n)
+			t.Errorf("%s: worded %v in %.1f %%, want 97 %% or more", test.name, test.words,
+				100*float64(hit)/n)
 		}
 	}
 }
@@ -114,15 +118,15 @@ func TestEvennessEstimatesVariation(t *testing.T) {
 }
 
 func TestEvennessNeedsData(t *testing.T) {
-	for name, v := range map[string][]float64{"none": nil, "short": {1, 2, 3, 4, 5, 6, 7}, "nothing flowed": make([]float64, 20)} {
+	for name, v := range map[string][]float64{"none": nil, "short": {1, 2, 3, 4, 5, 6, 7},
+		"nothing flowed": make([]float64, 20)} {
 		if r, ok := Evenness(v); ok {
 			t.Errorf("%s: ratio %v, want none", name, r)
 		}
 	}
 }
 
-// A steady series is called drifting in far less than 5 % of windows, also
-// when its noise is large or slow.
+// A steady series is called drifting in far less than 5 % of windows, also when its noise is large or slow.
 func TestDriftFalseAlarms(t *testing.T) {
 	tests := []struct {
 		name string

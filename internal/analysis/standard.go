@@ -134,47 +134,62 @@ func sentRate(t *record.Traffic) float64 {
 	return most
 }
 
-// searchNotes say what the numbers of a search mean: what RFC 9971 asks a
-// report to state.
+// searchNotes say what the numbers of a search mean: what RFC 9971 asks a report to state.
 func searchNotes(run *record.Run) []string {
 	m := run.Design.Method
 	notes := []string{
-		"Loads and throughputs are packets per second of one loaded interface; × interfaces gives those of all, which is 1 for traffic in one direction and 2 for both.",
+		"Loads and throughputs are packets per second of one loaded interface; × interfaces gives those of " +
+			"all, which is 1 for traffic in one direction and 2 for both.",
 		"A width is (upper bound - lower bound) ÷ upper bound.",
-		"A trial's loss ratio is 1 - received ÷ intended: what the generator could not send is lost, unless it is " + unit.Percent(severeUnsent) + " or less (its own timing), and duplicates are not received.",
+		"A trial's loss ratio is 1 - received ÷ intended: what the generator could not send is lost, " +
+			"unless it is " + unit.Percent(severeUnsent) +
+			" or less (its own timing), and duplicates are not received.",
 	}
 	if m.Search.CountPauses {
-		notes = append(notes, fmt.Sprintf("A trial's effective duration is its duration + %s of warm-up and pause, as FD.io CSIT counts it.", m.Warmup+m.Cooldown))
+		notes = append(notes, fmt.Sprintf("A trial's effective duration is its duration + %s of warm-up and "+
+			"pause, as FD.io CSIT counts it.", m.Warmup+m.Cooldown))
 	} else {
 		notes = append(notes, "A trial's effective duration is its duration.")
 	}
 	if m.Search.MaxPPS == 0 {
-		notes = append(notes, "The greatest load is what the tester alone reached without a router, before the run, with packets of the nearest size; with the engine xdp, where that is not known, it is 10 Mpps, more than one core sends.")
+		notes = append(notes, "The greatest load is what the tester alone reached without a router, before "+
+			"the run, with packets of the nearest size; with the engine xdp, where that is not known, it is "+
+			"10 Mpps, more than one core sends.")
 	}
 	if mixed(run) {
-		notes = append(notes, "Packets of IMIX have several sizes: their throughput in bits is that of the mean payload.")
+		notes = append(notes, "Packets of IMIX have several sizes: their throughput in bits is that of the "+
+			"mean payload.")
 	}
 	for _, f := range run.Design.Cells {
 		if SearchUnit(f) == record.UnitBits {
-			notes = append(notes, "TCP is paced at the load, in bits of payload per second. Its loss ratio is the share of that rate that did not arrive, and every goal allows it "+unit.Percent(pacedShortfall)+".")
+			notes = append(notes, "TCP is paced at the load, in bits of payload per second. Its loss ratio "+
+				"is the share of that rate that did not arrive, and every goal allows it "+
+				unit.Percent(pacedShortfall)+".")
 			break
 		}
 	}
 	for _, f := range run.Design.Cells {
 		if !run.Design.Searches(record.Row{Kind: record.RowLoad, Factors: f}) {
-			notes = append(notes, "A cell whose rate is a share of what was found is not searched: it is one load at that share of the first goal's throughput, in the median of the searches before it.")
+			notes = append(notes, "A cell whose rate is a share of what was found is not searched: it is "+
+				"one load at that share of the first goal's throughput, in the median of the searches "+
+				"before it.")
 			break
 		}
 	}
 	for _, f := range run.Design.Cells {
 		if SearchUnit(f) == record.UnitFlows {
-			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio is the share of those that failed, or were not made within 200 ms of when they were due; where fewer flows were completed in the window than were due in it, by more than "+unit.Percent(growingBacklog)+", all those missing are lost.")
+			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio "+
+				"is the share of those that failed, or were not made within 200 ms of when they were due; "+
+				"where fewer flows were completed in the window than were due in it, by more than "+
+				unit.Percent(growingBacklog)+", all those missing are lost.")
 			break
 		}
 	}
 	for _, g := range m.Search.Goals {
 		if g.MaxDelay > 0 {
-			notes = append(notes, fmt.Sprintf("To goal %s a trial is high-loss also when the 99th percentile of the round-trip time under load is more than %s above the median of the idle path.", g.Name, g.MaxDelay))
+			notes = append(notes, fmt.Sprintf("To goal %s a trial is high-loss also when the 99th "+
+				"percentile of the round-trip time under load is more than %s above the median of the "+
+				"idle path.", g.Name, g.MaxDelay))
 		}
 	}
 	return notes
@@ -182,11 +197,12 @@ func searchNotes(run *record.Run) []string {
 
 // mixed says that packets of some cell have several sizes.
 func mixed(run *record.Run) bool {
-	return slices.ContainsFunc(run.Design.Cells, func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })
+	return slices.ContainsFunc(run.Design.Cells,
+		func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })
 }
 
-// deviations are those from RFC 2544 that the method has; a strict run has
-// only those that no setting removes.
+// deviations are those from RFC 2544 that the method has; a strict run has only those that no setting
+// removes.
 func deviations(run *record.Run) []string {
 	m := run.Design.Method
 	s := m.Search
@@ -198,30 +214,37 @@ func deviations(run *record.Run) []string {
 			add("goal %s: trials of %s, not 60 s (section 24)", g.Name, g.FinalDuration)
 		}
 		if g.LossRatio > 0 || g.ExceedRatio > 0 {
-			add("goal %s: a loss of %s is allowed in each trial, and more of it in %s of the time at a load; RFC 2544 allows none (section 26.1)",
+			add("goal %s: a loss of %s is allowed in each trial, and more of it in %s of the time at a "+
+				"load; RFC 2544 allows none (section 26.1)",
 				g.Name, unit.Percent(g.LossRatio), unit.Percent(g.ExceedRatio))
 		}
 	}
 	if m.Warmup > 0 {
-		add("%s of traffic runs before the frames that count, without a pause between; RFC 2544 sends learning frames and waits 2 s (section 23)", m.Warmup)
+		add("%s of traffic runs before the frames that count, without a pause between; RFC 2544 sends "+
+			"learning frames and waits 2 s (section 23)", m.Warmup)
 	}
 	if m.Cooldown < 7*time.Second {
-		add("residual frames are waited for up to 0.5 s and the next trial comes %s later; RFC 2544 waits 2 s and 5 s (section 23)", m.Cooldown)
+		add("residual frames are waited for up to 0.5 s and the next trial comes %s later; RFC 2544 waits 2 "+
+			"s and 5 s (section 23)", m.Cooldown)
 	}
 	if t := s.Latency; t != nil {
 		if t.Duration < 2*time.Minute || t.Repeats < 20 {
 			add("latency: %d × %s at each rate, not 20 × 120 s (section 26.2)", t.Repeats, t.Duration)
 		}
-		add("latency is the round trip of a probe beside the frames, many times per trial, not the one-way delay of one tagged frame (section 26.2)")
+		add("latency is the round trip of a probe beside the frames, many times per trial, not the one-way " +
+			"delay of one tagged frame (section 26.2)")
 	}
 	if t := s.FrameLoss; t != nil && t.Duration < time.Minute {
 		add("frame loss: trials of %s, not 60 s (section 24)", t.Duration)
 	}
 	if t := s.BackToBack; t != nil {
 		if t.Duration < 2*time.Second || t.Repeats < 50 {
-			add("back-to-back: %d repeats of bursts up to %s, not 50 of 2 s (section 26.4)", t.Repeats, t.Duration)
+			add("back-to-back: %d repeats of bursts up to %s, not 50 of 2 s (section 26.4)", t.Repeats,
+				t.Duration)
 		}
-		add("back-to-back: bursts come as fast as the tester sends, at the greatest load at most; a virtual link has no shortest gap (section 26.4)")
+		add("back-to-back: bursts come as fast as the tester sends, at the greatest load at most; a " +
+			"virtual " +
+			"link has no shortest gap (section 26.4)")
 	}
 	if mixed(run) {
 		add("IMIX: frames of several sizes in turn; RFC 2544 tests one size at a time (section 9)")
@@ -229,6 +252,7 @@ func deviations(run *record.Run) []string {
 	if run.Lab == "local" {
 		add("the tester is not a device of its own: it shares the machine with the router (section 6)")
 	}
-	add("no filters, broadcasts, management queries or routing updates run beside the frames (section 11), and one pair of addresses is used (section 12)")
+	add("no filters, broadcasts, management queries or routing updates run beside the frames (section 11), " +
+		"and one pair of addresses is used (section 12)")
 	return out
 }

@@ -9,14 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// draws of each simulation. The standard error of a share near 5 % is then
-// 0.2 points.
+// draws of each simulation. The standard error of a share near 5 % is then 0.2 points.
 const draws = 10000
 
 func source(label uint64) *rand.Rand { return rand.New(rand.NewPCG(20260101, label)) }
 
-// within fails if a share of draws lies more than four standard errors from
-// what is expected.
+// within fails if a share of draws lies more than four standard errors from what is expected.
 func within(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	if se := math.Sqrt(want * (1 - want) / draws); math.Abs(got-want) > 4*se {
@@ -39,7 +37,8 @@ func TestMedianInterval(t *testing.T) {
 		want  ranks
 		level float64
 	}{
-		{6, ranks{1, 6}, .96875}, {7, ranks{1, 7}, .984375}, {8, ranks{1, 8}, .9921875}, {10, ranks{2, 9}, .978515625},
+		{6, ranks{1, 6}, .96875}, {7, ranks{1, 7}, .984375}, {8, ranks{1, 8}, .9921875},
+		{10, ranks{2, 9}, .978515625},
 		{15, ranks{4, 12}, .96484375}, {20, ranks{6, 15}, .95861053}, {30, ranks{10, 21}, .95722603},
 	}
 	for _, test := range tests {
@@ -67,8 +66,10 @@ func TestSummarise(t *testing.T) {
 		{"single", []float64{3}, Value{Median: 3, Low: 3, High: 3, N: 1, Interval: IntervalSingle}},
 		{"range", []float64{3, 1, 2}, Value{Median: 2, Low: 1, High: 3, N: 3, Interval: IntervalRange}},
 		{"even", []float64{4, 1, 2, 3}, Value{Median: 2.5, Low: 1, High: 4, N: 4, Interval: IntervalRange}},
-		{"five have no interval", []float64{5, 4, 3, 2, 1}, Value{Median: 3, Low: 1, High: 5, N: 5, Interval: IntervalRange}},
-		{"six", []float64{6, 5, 4, 3, 2, 1}, Value{Median: 3.5, Low: 1, High: 6, N: 6, Interval: IntervalOrder, Level: .96875}},
+		{"five have no interval", []float64{5, 4, 3, 2, 1}, Value{Median: 3, Low: 1, High: 5, N: 5,
+			Interval: IntervalRange}},
+		{"six", []float64{6, 5, 4, 3, 2, 1}, Value{Median: 3.5, Low: 1, High: 6, N: 6,
+			Interval: IntervalOrder, Level: .96875}},
 	}
 	for _, test := range tests {
 		test.want.Values = test.values
@@ -189,7 +190,8 @@ func TestRankTests(t *testing.T) {
 	near("signed rank, no difference", SignedRank([]float64{0, 0}), 1)
 	near("Mann–Whitney 4+4 apart", MannWhitney([]float64{1, 2, 3, 4}, []float64{5, 6, 7, 8}), 2.0/70)
 	near("Mann–Whitney 5+5 apart", MannWhitney([]float64{1, 2, 3, 4, 5}, []float64{6, 7, 8, 9, 10}), 2.0/252)
-	near("Mann–Whitney 6+6 apart", MannWhitney([]float64{1, 2, 3, 4, 5, 6}, []float64{7, 8, 9, 10, 11, 12}), 2.0/924)
+	near("Mann–Whitney 6+6 apart", MannWhitney([]float64{1, 2, 3, 4, 5, 6}, []float64{7, 8, 9, 10, 11, 12}),
+		2.0/924)
 	near("Mann–Whitney equal", MannWhitney([]float64{1, 1, 1}, []float64{1, 1, 1}), 1)
 	near("Mann–Whitney empty", MannWhitney(nil, []float64{1}), 1)
 }
@@ -266,7 +268,8 @@ func TestNormalApproximation(t *testing.T) {
 
 func TestHolm(t *testing.T) {
 	got := Holm([]float64{.01, .04, .03, .005})
-	if diff := cmp.Diff([]float64{.03, .06, .06, .02}, got, cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-12 })); diff != "" {
+	if diff := cmp.Diff([]float64{.03, .06, .06, .02}, got,
+		cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-12 })); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if got := Holm(nil); len(got) != 0 {
@@ -274,9 +277,9 @@ func TestHolm(t *testing.T) {
 	}
 }
 
-// With no difference anywhere, a family of ten comparisons with one baseline
-// raises a false alarm in at most 5 % of runs, and with six blocks it can
-// still see a large difference, which Holm's correction could not.
+// With no difference anywhere, a family of ten comparisons with one baseline raises a false alarm in at
+// most 5 % of runs, and with six blocks it can still see a large difference, which Holm's correction could
+// not.
 func TestFamilyErrorRate(t *testing.T) {
 	for _, blocks := range []int{6, 8} {
 		rng := source(uint64(20 + blocks))
@@ -314,8 +317,8 @@ func TestFamilyErrorRate(t *testing.T) {
 	}
 }
 
-// Of two comparisons the stronger one's adjusted p-value lies between its own
-// and Bonferroni's, and identical comparisons cost nothing.
+// Of two comparisons the stronger one's adjusted p-value lies between its own and Bonferroni's, and
+// identical comparisons cost nothing.
 func TestFamilyBounds(t *testing.T) {
 	rng := source(33)
 	for range 200 {
@@ -332,7 +335,8 @@ func TestFamilyBounds(t *testing.T) {
 			t.Fatalf("p alone %v, in a family %v", same[0], both)
 		}
 	}
-	if p, name := FamilyTest([]map[int]float64{{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}}); p[0] != 2.0/64 || !strings.Contains(name, "Wilcoxon") {
+	if p, name := FamilyTest([]map[int]float64{{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}}); p[0] != 2.0/64 ||
+		!strings.Contains(name, "Wilcoxon") {
 		t.Errorf("a family of one: %v, %s", p, name)
 	}
 	long := map[int]float64{}
@@ -393,8 +397,8 @@ func TestShiftCoverage(t *testing.T) {
 	}
 }
 
-// A paired comparison is wrong about the same set-up in at most 5 % of cases
-// and sees a drift that both share as no difference.
+// A paired comparison is wrong about the same set-up in at most 5 % of cases and sees a drift that both
+// share as no difference.
 func TestPairedVerdicts(t *testing.T) {
 	rng := source(60)
 	different := 0

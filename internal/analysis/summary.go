@@ -11,8 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// caveats are those of the whole run: what it stored, and what follows from
-// its shape.
+// caveats are those of the whole run: what it stored, and what follows from its shape.
 func caveats(run *record.Run, d *Document) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}
@@ -25,19 +24,24 @@ func caveats(run *record.Run, d *Document) []record.Caveat {
 		}
 	}
 	if run.Lab == "local" {
-		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this machine doing all three, not a router alone")
+		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
+			"machine doing all three, not a router alone")
 	}
 	if isEmulated(run) {
-		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and reactions do")
+		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
+			"reactions do")
 	}
 	if isVirtual(run) {
-		add("shared-cores", "the router's virtual cores are this machine's, which client, server and load generators use as well")
+		add("shared-cores", "the router's virtual cores are this machine's, which client, server and load "+
+			"generators use as well")
 	}
 	if n := fewestRuns(d); n > 0 && n < MinInterval {
-		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value are shown, not an interval", MinInterval))
+		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value "+
+			"are shown, not an interval", MinInterval))
 	}
 	if supers(d) {
-		add("super-packets", "with offload super, packets of up to 64 KiB cross the virtual links: header efficiency and packet counts do not describe a wire")
+		add("super-packets", "with offload super, packets of up to 64 KiB cross the virtual links: header "+
+			"efficiency and packet counts do not describe a wire")
 	}
 	switch run.Status {
 	case record.RunInterrupted, record.RunFailed, record.RunRunning:
@@ -49,7 +53,8 @@ func caveats(run *record.Run, d *Document) []record.Caveat {
 	}
 	if isPair(run) && len(run.Imports) == 0 {
 		add("router-unwatched", "what the router did, its processor, queues and drops, is missing: "+
-			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import adds that to the run")
+			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import "+
+			"adds that to the run")
 	}
 	if run.LabNote != "" {
 		add("lab-note", run.LabNote)
@@ -138,7 +143,8 @@ func fastest(d *Document) []string {
 			with += " (" + r + ")"
 		}
 		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).", with,
-			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }), c.Label))
+			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
+			c.Label))
 	}
 	return out
 }
@@ -149,7 +155,8 @@ func spread(v Value, format func(float64) string) string {
 	case IntervalSingle:
 		return "one run"
 	case IntervalOrder:
-		return fmt.Sprintf("%s interval %s to %s, n = %d", unit.Percent(v.Level), format(v.Low), format(v.High), v.N)
+		return fmt.Sprintf("%s interval %s to %s, n = %d", unit.Percent(v.Level), format(v.Low),
+			format(v.High), v.N)
 	}
 	return fmt.Sprintf("range %s to %s, n = %d", format(v.Low), format(v.High), v.N)
 }
@@ -170,9 +177,11 @@ func tunnelCost(d *Document) []string {
 	case n == 0:
 		return nil
 	case n == 1:
-		return []string{fmt.Sprintf("Inside %s there remained %s of the goodput of the same path without tunnel.", name, unit.Percent(low))}
+		return []string{fmt.Sprintf("Inside %s there remained %s of the goodput of the same path without "+
+			"tunnel.", name, unit.Percent(low))}
 	}
-	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path without it (%d comparisons).",
+	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path "+
+		"without it (%d comparisons).",
 		unit.Percent(low), unit.Percent(high), n)}
 }
 
@@ -201,8 +210,7 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
-// latencyWords says how far load raises the round trip: of the cell in which
-// it does so most.
+// latencyWords says how far load raises the round trip: of the cell in which it does so most.
 func latencyWords(d *Document) []string {
 	var worst *Cell
 	for i := range d.Cells {
@@ -220,24 +228,26 @@ func latencyWords(d *Document) []string {
 	if !okIdle || !okLoaded {
 		return nil
 	}
-	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load (%s): the load adds %s, bufferbloat grade %s.",
+	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load "+
+		"(%s): the load adds %s, bufferbloat grade %s.",
 		unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
 		addedWords(added.Median), Bufferbloat(added.Median))}
 }
 
-// responsivenessWords names the directions of each path whose responsiveness
-// was measured.
+// responsivenessWords names the directions of each path whose responsiveness was measured.
 func responsivenessWords(d *Document) []string {
 	var out []string
 	for _, p := range d.UnderLoad {
 		var parts []string
 		for _, way := range []string{record.Up, record.Down, record.Both} {
 			if w := p.Ways[way]; w.RPM != nil {
-				parts = append(parts, fmt.Sprintf("%s %s RPM (%s, confidence %s)", way, unit.Significant(*w.RPM, 3), w.Band, w.Confidence))
+				parts = append(parts, fmt.Sprintf("%s %s RPM (%s, confidence %s)", way,
+					unit.Significant(*w.RPM, 3), w.Band, w.Confidence))
 			}
 		}
 		if len(parts) > 0 {
-			out = append(out, fmt.Sprintf("Responsiveness under load, %s: %s.", p.Label, strings.Join(parts, "; ")))
+			out = append(out, fmt.Sprintf("Responsiveness under load, %s: %s.", p.Label,
+				strings.Join(parts, "; ")))
 		}
 	}
 	return out
@@ -263,7 +273,8 @@ func thresholdWords(d *Document) []string {
 	if missed == 0 {
 		return []string{fmt.Sprintf("All %d checks of the plan's requirements are met.", len(d.Thresholds))}
 	}
-	return []string{fmt.Sprintf("%d of %d checks of the plan's requirements are missed.", missed, len(d.Thresholds))}
+	return []string{fmt.Sprintf("%d of %d checks of the plan's requirements are missed.", missed,
+		len(d.Thresholds))}
 }
 
 // doubts counts cells that are not plainly valid.
@@ -323,7 +334,8 @@ func (g *group) addFindings() {
 	}
 	c.Findings = append(c.Findings, Finding{
 		Kind: "bufferbloat",
-		Text: fmt.Sprintf("bufferbloat grade %s: the load adds %s to the median round trip", Bufferbloat(added.Median),
+		Text: fmt.Sprintf("bufferbloat grade %s: the load adds %s to the median round trip",
+			Bufferbloat(added.Median),
 			addedWords(added.Median)),
 		Evidence: []string{fmt.Sprintf("%s = %.0f ns", rttAdded, added.Median)},
 	})

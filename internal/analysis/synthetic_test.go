@@ -10,8 +10,8 @@ import (
 
 const second = int64(1e9)
 
-// synthetic makes realistic trials: ten seconds of window after one of
-// warm-up, on a machine of two cores, with noise from a fixed seed.
+// synthetic makes realistic trials: ten seconds of window after one of warm-up, on a machine of two cores,
+// with noise from a fixed seed.
 type synthetic struct {
 	rng     *rand.Rand
 	seconds int64
@@ -50,9 +50,11 @@ func (s *synthetic) trial(f record.Factors, block, index int, rate float64) reco
 	w.Stop = w.End + second/10
 	t := record.Trial{
 		ID: fmt.Sprintf("b%d-r%02d.1", block, index), Run: "r1", Attempt: 1, Status: record.TrialOK,
-		Row:     record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index, Kind: record.RowLoad, Factors: f},
+		Row: record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index,
+			Kind: record.RowLoad, Factors: f},
 		Started: time.Unix(1700000000, 0).UTC(), Origin: origin, Ended: w.Stop + second, Window: w,
-		Phases: []record.Phase{{Name: record.PhaseSetup, Start: origin, End: w.Begin}, {Name: record.PhaseWindow, Start: w.Start, End: w.End}},
+		Phases: []record.Phase{{Name: record.PhaseSetup, Start: origin, End: w.Begin},
+			{Name: record.PhaseWindow, Start: w.Start, End: w.End}},
 	}
 	t.Path = s.path(f, rate)
 	t.Traffic = s.traffic(f, w, rate)
@@ -77,13 +79,16 @@ func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
 	}
 	bytes := uint64(rate / 8 * float64(s.seconds) * 1.15)
 	move := func(node, device, when, counter string, by uint64) record.CounterMove {
-		return record.CounterMove{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 + by, When: when}
+		return record.CounterMove{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 +
+			by, When: when}
 	}
 	e := &record.PathEvidence{
 		Tunnel: f["tunnel"], PathMTU: mtu, WantMTU: mtu, BytesOffered: 64000,
 		Counters: []record.CounterMove{
-			move("router", device, "check", "rx_bytes", 70000), move("router", device, "check", "tx_bytes", 900),
-			move("router", device, "window", "rx_bytes", bytes), move("router", device, "window", "tx_bytes", bytes/40),
+			move("router", device, "check", "rx_bytes", 70000), move("router", device, "check", "tx_bytes",
+				900),
+			move("router", device, "window", "rx_bytes", bytes), move("router", device, "window", "tx_bytes",
+				bytes/40),
 		},
 	}
 	n := 0
@@ -91,8 +96,10 @@ func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
 	for i := range n {
 		device, share := fmt.Sprint("tun", i+1), bytes/uint64(n)
 		e.Counters = append(e.Counters,
-			move("client", device, "check", record.TunnelSent, 70000), move("client", device, "check", record.TunnelReceived, 900),
-			move("client", device, "window", record.TunnelSent, share), move("client", device, "window", record.TunnelReceived, share/40))
+			move("client", device, "check", record.TunnelSent, 70000), move("client", device, "check",
+				record.TunnelReceived, 900),
+			move("client", device, "window", record.TunnelSent, share), move("client", device, "window",
+				record.TunnelReceived, share/40))
 	}
 	return e
 }
@@ -107,10 +114,12 @@ func (s *synthetic) traffic(f record.Factors, w record.Window, rate float64) *re
 		directions = []string{record.Up, record.Down}
 	}
 	tr := &record.Traffic{
-		Engine: "native", Load: record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: streams, Tunnels: tunnels},
+		Engine: "native", Load: record.Load{Protocol: f["protocol"], Direction: f["direction"],
+			Streams: streams, Tunnels: tunnels},
 		Ends: map[string]record.EndUsage{
-			"near": {Node: "client", UserNs: second / 2, SystemNs: 4 * second, ThreadsNs: []int64{4 * second}},
-			"far":  {Node: "server", UserNs: second / 4, SystemNs: 3 * second},
+			"near": {Node: "client", UserNs: second / 2, SystemNs: 4 * second,
+				ThreadsNs: []int64{4 * second}},
+			"far": {Node: "server", UserNs: second / 4, SystemNs: 3 * second},
 		},
 	}
 	each := rate / float64(streams*len(directions))
@@ -122,7 +131,8 @@ func (s *synthetic) traffic(f record.Factors, w record.Window, rate float64) *re
 	return tr
 }
 
-func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction string, rate float64) record.Flow {
+func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction string,
+	rate float64) record.Flow {
 	series := record.NewTable("bytes")
 	sum, atStart, atEnd := 0.0, 0.0, 0.0
 	for at := w.Begin; at <= w.Stop; at += second / 10 {
@@ -136,18 +146,21 @@ func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction str
 		sum += rate / 80 * (1 + 0.02*s.rng.NormFloat64())
 	}
 	flow := record.Flow{
-		Stream: i, Direction: direction, ReceivedBytes: int64(atEnd - atStart), SentBytes: int64(atEnd - atStart),
-		SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start, Received: series,
+		Stream: i, Direction: direction, ReceivedBytes: int64(atEnd - atStart),
+		SentBytes: int64(atEnd - atStart),
+		SenderNs:  w.End - w.Start, ReceiverNs: w.End - w.Start, Received: series,
 	}
 	if f["protocol"] == "udp" {
 		size := 64
 		fmt.Sscan(f["packet_size"], &size)
 		n := flow.ReceivedBytes / int64(size-28)
-		flow.Packets = &record.Packets{Sent: n + 100, Received: n, Lost: 100, Size: size, Duplicates: new(int64), Reordered: new(int64)}
+		flow.Packets = &record.Packets{Sent: n + 100, Received: n, Lost: 100, Size: size,
+			Duplicates: new(int64), Reordered: new(int64)}
 		return flow
 	}
 	window := w.End - w.Start
-	flow.TCP = &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: 3, BusyNs: window, RwndLimitedNs: window / 10, MinRTTNs: 50e3}
+	flow.TCP = &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: 3, BusyNs: window,
+		RwndLimitedNs: window / 10, MinRTTNs: 50e3}
 	flow.TCP.Series = record.NewTable("rtt_ns", "cwnd_segments")
 	for at := w.Start; at < w.End; at += second / 10 {
 		flow.TCP.Series.Append(at, 1.9e6+1e5*s.rng.NormFloat64(), 400)
@@ -171,7 +184,8 @@ func (s *synthetic) latency(w record.Window, median, spread float64) *record.Lat
 func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 	names := []string{}
 	for c := range 2 {
-		for _, state := range []string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns", "irq_ns", "softirq_ns", "steal_ns"} {
+		for _, state := range []string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns", "irq_ns",
+			"softirq_ns", "steal_ns"} {
 			names = append(names, fmt.Sprintf("cpu%d/%s", c, state))
 		}
 	}
@@ -180,7 +194,8 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 	link := record.NewTable("wan/carrier_changes")
 	softnet := record.NewTable("cpu/dropped", "cpu/time_squeeze", "cpu0/dropped", "cpu1/dropped")
 	foreign := record.NewTable("foreign_cpu_ns")
-	thermal := record.NewTable("thermal_zone0.x86/temperature_c", "cpu0/core_throttles", "cooling0.Fan/cooling_state", "cooling1.Processor/cooling_state")
+	thermal := record.NewTable("thermal_zone0.x86/temperature_c", "cpu0/core_throttles",
+		"cooling0.Fan/cooling_state", "cooling1.Processor/cooling_state")
 	for i, at := 0, w.Begin-second/20; at <= w.Stop+second/10; i, at = i+1, at+second/10 {
 		n := float64(i) * 1e8
 		cpu.Append(at,
@@ -195,26 +210,33 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 	samples := func(probe string, t *record.Table) record.Samples {
 		return record.Samples{Probe: probe, Scope: record.ScopeHost, Table: t}
 	}
-	cost := []record.Cost{{Probe: "cpu", Reads: 100, CPUNs: 5e6, MedianNs: 4e4, OverNs: 10 * second}, {Probe: "netdev", Reads: 100, CPUNs: 2e6, OverNs: 10 * second}}
+	cost := []record.Cost{{Probe: "cpu", Reads: 100, CPUNs: 5e6, MedianNs: 4e4, OverNs: 10 * second},
+		{Probe: "netdev", Reads: 100, CPUNs: 2e6, OverNs: 10 * second}}
 	return map[string]record.NodeData{
 		"host": {
-			Samples: []record.Samples{samples("cpu", cpu), samples("softnet", softnet), samples("foreign", foreign),
-				samples("thermal", thermal), {Probe: "power", Unavailable: "no RAPL and no hwmon power sensor"}},
+			Samples: []record.Samples{samples("cpu", cpu), samples("softnet", softnet),
+				samples("foreign", foreign),
+				samples("thermal", thermal), {Probe: "power",
+					Unavailable: "no RAPL and no hwmon power sensor"}},
 			Cost: cost,
 			Log:  []record.LogLine{{At: w.Start + second, Severity: 6, Text: "cp0: link becomes ready"}},
 		},
 		"router": {Samples: []record.Samples{samples("netdev", netdev), samples("link", link),
-			{Probe: "qdisc", Table: record.NewTable()}, {Probe: "conntrack", Unavailable: "nf_conntrack is not loaded"}}},
+			{Probe: "qdisc", Table: record.NewTable()},
+			{Probe: "conntrack", Unavailable: "nf_conntrack is not loaded"}}},
 	}
 }
 
 func forward() record.Topology {
 	return record.Topology{
-		Name: "forward", Near: "client", Far: "server", Tunnel: [2]string{"client", "router"}, Routers: []string{"router"},
-		Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+		Name: "forward", Near: "client", Far: "server", Tunnel: [2]string{"client", "router"},
+		Routers: []string{"router"},
+		Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
 		Links: []record.TopoLink{
-			{Name: "lan", Ends: [2]record.TopoPort{{Node: "client", Port: "lan"}, {Node: "router", Port: "lan"}}},
-			{Name: "wan", Ends: [2]record.TopoPort{{Node: "router", Port: "wan"}, {Node: "server", Port: "wan"}}},
+			{Name: "lan", Ends: [2]record.TopoPort{{Node: "client", Port: "lan"},
+				{Node: "router", Port: "lan"}}},
+			{Name: "wan", Ends: [2]record.TopoPort{{Node: "router", Port: "wan"},
+				{Node: "server", Port: "wan"}}},
 		},
 	}
 }
@@ -223,7 +245,8 @@ func syntheticRun(cells ...record.Factors) record.Run {
 	return record.Run{
 		ID: "r1", Status: record.RunDone, Lab: "local", Version: "1", Command: "chokepoint run",
 		Topologies: []record.Topology{forward()},
-		Ceilings:   []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
+		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
+			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
 		Design: record.Design{Name: "quick", Description: "this machine acting as a router", Cells: cells,
 			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
 	}

@@ -53,9 +53,10 @@ func columnsOf(t *record.Table, stem string) []column {
 	return out
 }
 
-// grown sums how far the counters of some stems grew in the window, over the
-// labels that keep accepts; why is set where nothing could be counted.
-func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool, stems ...string) (sum float64, why string) {
+// grown sums how far the counters of some stems grew in the window, over the labels that keep accepts; why
+// is set where nothing could be counted.
+func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
+	stems ...string) (sum float64, why string) {
 	table, why := samplesOf(n, probe)
 	if table == nil {
 		return 0, why
@@ -88,9 +89,8 @@ type core struct {
 	busyNs, all, softirq, steal curve
 }
 
-// busyStates are the states in which a core works for somebody here. Steal is
-// not one: it is time that the hypervisor gave to others. Guest time is
-// already part of user time (proc_stat(5)).
+// busyStates are the states in which a core works for somebody here. Steal is not one: it is time that the
+// hypervisor gave to others. Guest time is already part of user time (proc_stat(5)).
 var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns"}
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
@@ -166,8 +166,8 @@ func natural(a, b string) bool {
 // busy is the share of a stretch in which the core worked.
 func (c core) busy(from, to int64) (float64, bool) { return c.share(c.busyNs, from, to) }
 
-// share is the growth of one state ÷ the growth of all. Time by /proc/stat
-// may step back by a tick; a share below zero is none.
+// share is the growth of one state ÷ the growth of all. Time by /proc/stat may step back by a tick; a share
+// below zero is none.
 func (c core) share(state curve, from, to int64) (float64, bool) {
 	if len(state.t) < 2 || !c.all.covers(from, to, (to-from)/5) {
 		return 0, false
@@ -179,8 +179,7 @@ func (c core) share(state curve, from, to int64) (float64, bool) {
 	return math.Min(math.Max((state.at(to)-state.at(from))/d, 0), 1), true
 }
 
-// addCPU computes the load of a node's cores under a prefix: "host" or
-// "router".
+// addCPU computes the load of a node's cores under a prefix: "host" or "router".
 func (m *measured) addCPU(prefix string, n record.NodeData, w record.Window) {
 	names := [...]string{cpuRatio, busiestCore, softirqCore, stealRatio}
 	cores := coresOf(n)
@@ -231,8 +230,8 @@ func (m *measured) addForeign(prefix string, n record.NodeData, w record.Window)
 	m.set(name, ns/float64(w.End-w.Start))
 }
 
-// addPower computes mean watts from the source that covers most: the energy
-// counters of processor packages, else those of sensors, else power readings.
+// addPower computes mean watts from the source that covers most: the energy counters of processor packages,
+// else those of sensors, else power readings.
 func (m *measured) addPower(prefix string, n record.NodeData, w record.Window) {
 	name := prefix + "_" + powerWatts
 	table, why := samplesOf(n, "power")
@@ -266,10 +265,9 @@ func (m *measured) addPower(prefix string, n record.NodeData, w record.Window) {
 	m.set(name, watts)
 }
 
-// energyColumns picks energy counters such that nothing counts twice: of RAPL
-// the platform ("psys") if there is one, else each package once. Subdomains,
-// with two colons ("intel-rapl:0:0.core"), are part of their package, and
-// intel-rapl-mmio shows the packages of intel-rapl again
+// energyColumns picks energy counters such that nothing counts twice: of RAPL the platform ("psys") if
+// there is one, else each package once. Subdomains, with two colons ("intel-rapl:0:0.core"), are part of
+// their package, and intel-rapl-mmio shows the packages of intel-rapl again
 // (Documentation/power/powercap/powercap.rst).
 func energyColumns(t *record.Table) (packages, sensors []column) {
 	seen := map[string]bool{}
@@ -333,8 +331,7 @@ func (c curve) largest(from, to int64) (float64, bool) {
 	return most, found
 }
 
-// addLoopRate is the median over all looks at any core: the looks are short,
-// and some meet an interrupt.
+// addLoopRate is the median over all looks at any core: the looks are short, and some meet an interrupt.
 func (m *measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	name := prefix + "_" + loopRate
 	table, why := samplesOf(n, "clock")

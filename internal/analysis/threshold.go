@@ -4,9 +4,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// thresholds checks every requirement in every cell that it speaks of. What
-// was skipped, failed or not measured misses, with the reason: a requirement
-// that nobody checked is not met.
+// thresholds checks every requirement in every cell that it speaks of. What was skipped, failed or not
+// measured misses, with the reason: a requirement that nobody checked is not met.
 func thresholds(run *record.Run, d *Document) []Threshold {
 	var out []Threshold
 	for _, r := range run.Design.Requirements {
@@ -35,8 +34,7 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 	return Threshold{Requirement: r.Text, Factors: f, Metric: r.Metric, Op: r.Op, Limit: r.Value, Reason: why}
 }
 
-// check compares a cell's median. A suspect cell is compared too: doubts are
-// shown beside it.
+// check compares a cell's median. A suspect cell is compared too: doubts are shown beside it.
 func check(r record.Requirement, c *Cell) Threshold {
 	t := unmet(r, c.Factors, "")
 	if c.Grade == GradeFailed {
@@ -70,8 +68,8 @@ func check(r record.Requirement, c *Cell) Threshold {
 	return t
 }
 
-// matches compares levels as text; a factor that a cell lacks is at its
-// default, for which the words of "nothing set" stand.
+// matches compares levels as text; a factor that a cell lacks is at its default, for which the words of
+// "nothing set" stand.
 func matches(f record.Factors, where map[string]string) bool {
 	for name, want := range where {
 		level, ok := f[name]

@@ -1,11 +1,11 @@
-// Package check answers "can this be done here?" with three values: yes,
-// conclusively no, and could not tell. It performs no checks itself.
+// Package check answers "can this be done here?" with three values: yes, conclusively no, and could not
+// tell. It performs no checks itself.
 package check
 
 import "fmt"
 
-// State is one of the three answers. The zero value is Unknown, so that an
-// answer nobody filled in is never read as a "no".
+// State is one of the three answers. The zero value is Unknown, so that an answer nobody filled in is never
+// read as a "no".
 type State int
 
 const (

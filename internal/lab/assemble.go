@@ -10,17 +10,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Assemble makes a lab of nodes that stand already: it brings nothing up and
-// takes nothing down, but puts settings and tunnels back at Close. Every node
-// of the topology must be there, with an agent or with a system and a host;
-// the node HostNode is optional. j may be nil: then nothing is written down
-// for restore.
+// Assemble makes a lab of nodes that stand already: it brings nothing up and takes nothing down, but puts
+// settings and tunnels back at Close. Every node of the topology must be there, with an agent or with a
+// system and a host; the node HostNode is optional. j may be nil: then nothing is written down for restore.
 func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journal.Journal) (*Lab, error) {
 	l := &Lab{ID: id, Kind: "assembled", Topology: t, parts: parts, plan: addressPlan{t}, journal: j,
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
 	for _, n := range nodes {
 		if n.Agent == nil && (n.System == nil || n.Host == nil) {
-			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a system and a host", id, n.Name)
+			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a system and a host",
+				id, n.Name)
 		}
 		l.nodes[n.Name] = n
 	}
@@ -35,8 +34,8 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 	return l, nil
 }
 
-// Ends are the two nodes between which a tunnel of a kind would be laid in a
-// slot (1 to Slots-1), with their addresses.
+// Ends are the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
+// their addresses.
 func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
 	_, near, far, err = l.tunnelEnds(ctx, TunnelSpec{Kind: kind}, slot)
 	return near, far, err

@@ -9,9 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// cabling joins the nodes of a lab in the holder's namespace: two namespaces
-// by a veth pair, a namespace and a machine by a tap, two machines by two taps
-// in a bridge.
+// cabling joins the nodes of a lab in the holder's namespace: two namespaces by a veth pair, a namespace
+// and a machine by a tap, two machines by two taps in a bridge.
 type cabling struct {
 	pids    map[string]int // of the namespaces; a node without is a machine
 	queues  int
@@ -24,7 +23,8 @@ func (c *cabling) join(link record.TopoLink) error {
 	pa, pb := c.pids[a.Node], c.pids[b.Node]
 	switch {
 	case pa != 0 && pb != 0:
-		return kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pa}, kernel.VethEnd{Name: b.Port, PID: pb}, c.queues)
+		return kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pa}, kernel.VethEnd{Name: b.Port, PID: pb},
+			c.queues)
 	case pa != 0:
 		return c.tap(b, a.Port, pa)
 	case pb != 0:

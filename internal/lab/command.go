@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// checkByCommand asks a system whether it answers and has the setting at all.
-// Whether it takes the value is only known once it is applied.
+// checkByCommand asks a system whether it answers and has the setting at all. Whether it takes the value is
+// only known once it is applied.
 func checkByCommand(ctx context.Context, n *Node, s record.Setting) check.Answer {
 	if a := n.System.Check(ctx, n.Host); a.State != check.Yes {
 		return a
@@ -28,16 +28,18 @@ func checkByCommand(ctx context.Context, n *Node, s record.Setting) check.Answer
 	return check.OK()
 }
 
-// turnByCommand applies a setting on a node without an agent: read, journal,
-// apply, read back. What a failed attempt may have changed is undone.
-func (l *Lab) turnByCommand(ctx context.Context, n *Node, s record.Setting, k knob.Knob, want knob.State) (*turned, error) {
+// turnByCommand applies a setting on a node without an agent: read, journal, apply, read back. What a
+// failed attempt may have changed is undone.
+func (l *Lab) turnByCommand(ctx context.Context, n *Node, s record.Setting, k knob.Knob,
+	want knob.State) (*turned, error) {
 	before, err := n.System.Read(ctx, n.Host, s)
 	if err != nil {
 		return nil, err
 	}
 	t := &turned{setting: s, undo: func(ctx context.Context) error { return command(ctx, n, s, before) }}
 	if l.journal != nil {
-		t.seq, err = l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: s.Knob,
+		t.seq, err = l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node,
+			Knob:   s.Knob,
 			Before: before, After: string(want)})
 		if err != nil {
 			return nil, err

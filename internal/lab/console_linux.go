@@ -25,8 +25,7 @@ func packageOf(g vm.Guest) string {
 // consoleLines is how much of a guest's console is quoted.
 const consoleLines = 6
 
-// A guest's console is one file for all guests that a node has had; a mark
-// comes before what each has said.
+// A guest's console is one file for all guests that a node has had; a mark comes before what each has said.
 const consoleMark = "=== a guest is booted ==="
 
 func markConsole(console string) error {
@@ -65,9 +64,9 @@ func printable(b []byte) []string {
 	return lines
 }
 
-// alarms begin what a kernel says of its own fault. Pages of registers may
-// follow.
-var alarms = []string{"Kernel panic", "BUG:", "Oops:", "Out of memory", "watchdog:", "rcu: INFO", "general protection fault"}
+// alarms begin what a kernel says of its own fault. Pages of registers may follow.
+var alarms = []string{"Kernel panic", "BUG:", "Oops:", "Out of memory", "watchdog:", "rcu: INFO",
+	"general protection fault"}
 
 func quoteConsole(lines []string) string {
 	if len(lines) == 0 {
@@ -90,8 +89,8 @@ func quoteConsole(lines []string) string {
 // consoleOf is the file of a guest's console in the lab's directory.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
-// keepConsoles copies the consoles of the lab's guests, which go with the lab,
-// to TOPOLOGY-NODE.console in a directory.
+// keepConsoles copies the consoles of the lab's guests, which go with the lab, to TOPOLOGY-NODE.console in
+// a directory.
 func (l *Lab) keepConsoles(dir string) error {
 	if dir == "" || l.Guest == nil {
 		return nil

@@ -7,14 +7,16 @@ import (
 )
 
 func TestLastWords(t *testing.T) {
-	crash := "[ 1] sysrq: Trigger a crash\n[ 2] Kernel panic - not syncing: x\r\n[ 3] a\n[ 4] b\n[ 5] c\n[ 6] d\n[ 7] e\n[ 8] f\n[ 9] g\n"
+	crash := "[ 1] sysrq: Trigger a crash\n[ 2] Kernel panic - not syncing: x\r\n[ 3] a\n[ 4] b\n[ 5] c\n[ " +
+		"6] d\n[ 7] e\n[ 8] f\n[ 9] g\n"
 	tests := []struct{ name, qemu, console, want string }{
 		{"nothing", "", consoleMark + "\n\n", " (it said nothing)"},
 		{"no file", "", "", " (it said nothing)"},
 		{"few lines", "", consoleMark + "\na\n\n b\x1b\r\n", ": a | b"},
 		{"QEMU's complaint", "qemu: no such model\n", consoleMark + "\n", ": qemu: no such model"},
 		{"the tail", "", "1\n2\n3\n4\n5\n6\n7\n", ": 2 | 3 | 4 | 5 | 6 | 7"},
-		{"a panic above registers", "", crash, ": [ 2] Kernel panic - not syncing: x | … | [ 7] e | [ 8] f | [ 9] g"},
+		{"a panic above registers", "", crash,
+			": [ 2] Kernel panic - not syncing: x | … | [ 7] e | [ 8] f | [ 9] g"},
 		{"not of the guest before", "", crash + consoleMark + "\nready\n", ": ready"},
 	}
 	for _, tt := range tests {

@@ -20,8 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// controller starts a part of the play and waits until it is where it wants
-// to be. It is killed, at the latest, with the test.
+// controller starts a part of the play and waits until it is where it wants to be. It is killed, at the
+// latest, with the test.
 func controller(t *testing.T, part, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -67,8 +67,8 @@ func alive(pids []int) []int {
 	})
 }
 
-// TestKilledControllerTakesItsLabAlong: the namespaces end with the
-// controller, and Restore clears away the rest.
+// TestKilledControllerTakesItsLabAlong: the namespaces end with the controller, and Restore clears away the
+// rest.
 func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 	dir := t.TempDir()
 	labtest.LeavesNothing(t, func() {
@@ -98,14 +98,15 @@ func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 	wantEmpty(t, dir+"/journal")
 }
 
-// TestKilledControllerTakesAGuestAlongThatBoots: a guest that would boot for
-// minutes ends with its controller.
+// TestKilledControllerTakesAGuestAlongThatBoots: a guest that would boot for minutes ends with its
+// controller.
 func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		t.Skip("skip: no QEMU here")
 	}
 	dir := t.TempDir()
-	probe, err := lab.Local{ID: "probe", Topology: forward(t), Dir: dir + "/probe", Parts: registry.LabParts()}.Up(labtest.Context(t))
+	probe, err := lab.Local{ID: "probe", Topology: forward(t), Dir: dir + "/probe",
+		Parts: registry.LabParts()}.Up(labtest.Context(t))
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -140,11 +141,12 @@ func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
 	t.Logf("gone %s after the controller", time.Since(died))
 }
 
-// TestRestorePutsBackWhatADeadGuestLeft: the guest of a detached lab and its
-// agent die in the same moment, so that nobody undoes the setting.
+// TestRestorePutsBackWhatADeadGuestLeft: the guest of a detached lab and its agent die in the same moment,
+// so that nobody undoes the setting.
 func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	dir := t.TempDir()
-	_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir + "/labs", Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+	_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir + "/labs", Detached: true,
+		Parts: registry.LabParts()}.Up(labtest.Context(t))
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +194,8 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 		t.Errorf("restore while another run has the lab: queue length %s, want it untouched", got)
 	}
 	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
-	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0], "put back txqueuelen="+before) {
+	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0],
+		"put back txqueuelen="+before) {
 		t.Errorf("restore after the guest's death: got %+v, %v, want its one setting put back", restored, err)
 	}
 	if got := length(); got != before {
@@ -204,8 +207,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	wantEmpty(t, dir+"/journal")
 }
 
-// restoreBesideAnotherRun: what is to be put back is in a lab that a campaign
-// is using.
+// restoreBesideAnotherRun: what is to be put back is in a lab that a campaign is using.
 func restoreBesideAnotherRun(t *testing.T, dir string) {
 	t.Helper()
 	j, err := journal.Create(t.TempDir(), "another")
@@ -218,7 +220,8 @@ func restoreBesideAnotherRun(t *testing.T, dir string) {
 	}
 	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Held, []string{"kept"}) {
-		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone", restored, err)
+		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone",
+			restored, err)
 	}
 	if err := errors.Join(another.Close(labtest.Context(t)), j.Close()); err != nil {
 		t.Errorf("close: %v", err)
@@ -232,7 +235,8 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j, Parts: registry.LabParts()}.Up(labtest.Context(t))
+	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j,
+		Parts: registry.LabParts()}.Up(labtest.Context(t))
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -250,8 +254,7 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	wantEmpty(t, dir+"/labs")
 }
 
-// TestRestoreBesideLabsThatStart restores again and again while labs that stay
-// come up.
+// TestRestoreBesideLabsThatStart restores again and again while labs that stay come up.
 func TestRestoreBesideLabsThatStart(t *testing.T) {
 	dir := t.TempDir()
 	stop, restored := make(chan struct{}), make(chan error)
@@ -270,7 +273,8 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 	}()
 	for i := range 8 {
 		id := "l" + strconv.Itoa(i)
-		_, err := lab.Local{ID: id, Topology: forward(t), Dir: dir + "/labs", Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+		_, err := lab.Local{ID: id, Topology: forward(t), Dir: dir + "/labs", Detached: true,
+			Parts: registry.LabParts()}.Up(labtest.Context(t))
 		if err != nil {
 			close(stop)
 			<-restored
@@ -294,8 +298,7 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 	wantEmpty(t, dir+"/labs")
 }
 
-// TestAsAnOrdinaryUser runs the tests of a real lab once more, as nobody, if
-// they run as root.
+// TestAsAnOrdinaryUser runs the tests of a real lab once more, as nobody, if they run as root.
 func TestAsAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: these tests already run as an ordinary user")
@@ -312,7 +315,8 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 		err = os.WriteFile(program, b, 0o755)
 	}
 	if err == nil {
-		err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/tmp", 0o700), os.Chown(dir+"/tmp", nobody, nobody))
+		err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/tmp", 0o700), os.Chown(dir+"/tmp", nobody,
+			nobody))
 	}
 	if err != nil {
 		t.Fatal(err)

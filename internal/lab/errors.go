@@ -2,8 +2,8 @@ package lab
 
 import "errors"
 
-// ErrDirty means that something could not be put back; what is left is in
-// the error's text, and `lab restore` tries again.
+// ErrDirty means that something could not be put back; what is left is in the error's text, and `lab
+// restore` tries again.
 var ErrDirty = errors.New("left dirty")
 
 // hinted adds the next step to an error.

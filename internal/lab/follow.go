@@ -13,22 +13,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Followed is a setting of all of a node's ports, as it holds on the device of
-// a tunnel that ends there.
+// Followed is a setting of all of a node's ports, as it holds on the device of a tunnel that ends there.
 type Followed struct {
 	record.Setting
 	Cannot string // why the device has not got it, "" if it has
 }
 
-// following are the settings in force that the devices of tunnels follow. They
-// are part of a tunnel's identity: a device is made with them and never
-// changed, so that nothing need be put back.
+// following are the settings in force that the devices of tunnels follow. They are part of a tunnel's
+// identity: a device is made with them and never changed, so that nothing need be put back.
 func (l *Lab) following() []record.Setting {
 	var out []record.Setting
 	for _, t := range l.settings {
 		s := t.setting
 		i := slices.IndexFunc(l.parts.Knobs, func(k knob.Knob) bool { return k.Name() == s.Knob })
-		if i < 0 || s.Port != "" || !slices.Contains(l.Topology.Tunnel[:], s.Node) || strings.Contains(s.Value, ":") {
+		if i < 0 || s.Port != "" || !slices.Contains(l.Topology.Tunnel[:], s.Node) ||
+			strings.Contains(s.Value, ":") {
 			continue
 		}
 		if k, ok := l.parts.Knobs[i].(knob.OnTunnels); ok && k.OnTunnels() {
@@ -46,8 +45,8 @@ func wordsOf(list []record.Setting) string {
 	return text
 }
 
-// follow makes the settings hold on the devices of a tunnel that was laid just
-// now. A device that cannot have one goes without, and that is noted.
+// follow makes the settings hold on the devices of a tunnel that was laid just now. A device that cannot
+// have one goes without, and that is noted.
 func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) error {
 	for _, s := range settings {
 		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]

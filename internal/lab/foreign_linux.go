@@ -36,22 +36,20 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	return kvmTime, bootTime
 }
 
-// refusedLogin is a guest that has booted but lets nobody in, or no agent:
-// booting it again changes nothing.
+// refusedLogin is a guest that has booted but lets nobody in, or no agent: booting it again changes
+// nothing.
 type refusedLogin struct{ hinted }
 
 func errLogin(text, hint string) error {
 	return &refusedLogin{hinted{errors.New(text), hint}}
 }
 
-// startScript copies the agent from its disk into the guest, starts it on its
-// port and returns.
+// startScript copies the agent from its disk into the guest, starts it on its port and returns.
 //
 //go:embed foreign.sh
 var startScript string
 
-// foreign is a guest that has an agent only once somebody has logged in and
-// started it.
+// foreign is a guest that has an agent only once somebody has logged in and started it.
 type foreign struct {
 	login    vm.Login
 	dir      string // the lab's
@@ -59,9 +57,8 @@ type foreign struct {
 	terminal *os.File // our end of the serial console, or nil
 }
 
-// enterForeign prepares what QEMU needs for a disk: the agent's program, and
-// the other end of the serial console if that is how to log in. They are the
-// descriptors from next on.
+// enterForeign prepares what QEMU needs for a disk: the agent's program, and the other end of the serial
+// console if that is how to log in. They are the descriptors from next on.
 func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	f := &foreign{login: d.Login, dir: dir}
 	// QEMU's forwarding to ssh listens in this namespace, which nobody else is in.
@@ -160,8 +157,8 @@ func (f *foreign) start(ctx context.Context) error {
 	return nil
 }
 
-// startBySerial leaves the shell as it is; what is said on the console later
-// is read, for QEMU waits for its reader.
+// startBySerial leaves the shell as it is; what is said on the console later is read, for QEMU waits for
+// its reader.
 func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	password, err := f.password()
 	if err != nil {
@@ -219,7 +216,8 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 		case ctx.Err() != nil:
 			return err
 		case strings.Contains(err.Error(), "Permission denied"):
-			return errLogin(strings.TrimSpace(err.Error()), "--image-key FILE names a private key, --image-password FILE a file that holds a password")
+			return errLogin(strings.TrimSpace(err.Error()),
+				"--image-key FILE names a private key, --image-password FILE a file that holds a password")
 		case !known || code != 255: // 255 is ssh's own
 			return errLogin(strings.TrimSpace(err.Error()), "the guide says what an image needs")
 		}
@@ -231,12 +229,14 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 	}
 }
 
-// ssh is the user's program with none of the user's settings: the guest is a
-// fresh one each time, and its address leads to no other machine.
+// ssh is the user's program with none of the user's settings: the guest is a fresh one each time, and its
+// address leads to no other machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
-	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null",
+	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
+		"GlobalKnownHostsFile=/dev/null",
 		"LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5", "RequestTTY=no"}
-	c := host.Command{Path: "ssh", Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User}}
+	c := host.Command{Path: "ssh", Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l",
+		f.login.User}}
 	if f.login.Key != "" {
 		options = append(options, "IdentitiesOnly=yes")
 		c.Args = append(c.Args, "-i", f.login.Key)
@@ -246,7 +246,8 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	} else {
 		// ssh asks a program for the password. That one reads the user's file.
 		ask := filepath.Join(f.dir, "askpass")
-		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+shellQuote(f.login.Password)+"\n"), 0o700); err != nil {
+		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+shellQuote(f.login.Password)+"\n"),
+			0o700); err != nil {
 			return c, err
 		}
 		options = append(options, "NumberOfPasswordPrompts=1")
@@ -261,8 +262,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 
 func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// describeForeign removes the agent's file, which runs on without it, and
-// reads what the guest is.
+// describeForeign removes the agent's file, which runs on without it, and reads what the guest is.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
 	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
 	out, err := execute(ctx, far, "sh", "-c", script)
@@ -296,7 +296,8 @@ func execute(ctx context.Context, far host.Agent, args ...string) (string, error
 		out.Write(m.Out)
 		talk.Write(m.Err)
 		if m.Exit != nil && *m.Exit != 0 {
-			return "", fmt.Errorf("%s: exit status %d: %s", args[0], *m.Exit, strings.TrimSpace(talk.String()))
+			return "", fmt.Errorf("%s: exit status %d: %s", args[0], *m.Exit,
+				strings.TrimSpace(talk.String()))
 		}
 		if m.Exit != nil {
 			return out.String(), nil

@@ -38,7 +38,8 @@ func foreignLab(t *testing.T, file string, login vm.Login) (*lab.Lab, vm.Disk, e
 		t.Fatal(err)
 	}
 	d.Login = login
-	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t), func(text string) { t.Log(text) }); err != nil {
+	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t),
+		func(text string) { t.Log(text) }); err != nil {
 		t.Fatal(err)
 	}
 	g := vm.NewForeignGuest(d)
@@ -46,14 +47,14 @@ func foreignLab(t *testing.T, file string, login vm.Login) (*lab.Lab, vm.Disk, e
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Local{ID: "foreign", Topology: topology, Dir: t.TempDir(), Guest: &g, Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{ID: "foreign", Topology: topology, Dir: t.TempDir(), Guest: &g,
+		Parts: registry.LabParts()}.Up(ctx)
 	labtest.Refused(t, err)
 	return l, d, err
 }
 
-// TestForeignImage boots a Debian disk, by ssh and by the serial console, in
-// both formats: the router is what the layout says and forwards, the agent's
-// file is gone, the disk is as it was.
+// TestForeignImage boots a Debian disk, by ssh and by the serial console, in both formats: the router is
+// what the layout says and forwards, the agent's file is gone, the disk is as it was.
 func TestForeignImage(t *testing.T) {
 	dir := aDisk(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -85,26 +86,31 @@ func TestForeignImage(t *testing.T) {
 				t.Errorf("guest_image: got %q, want %q", facts["guest_image"], want)
 			}
 			release := strings.TrimSpace(labtest.Exec(t, l, "router", "uname", "-r"))
-			if release == "" || facts["guest_kernel"] != release || !strings.HasPrefix(facts["guest_system"], "Debian") {
+			if release == "" || facts["guest_kernel"] != release || !strings.HasPrefix(facts["guest_system"],
+				"Debian") {
 				t.Errorf("facts: got %v, want kernel %q of Debian", facts, release)
 			}
-			if got := labtest.Exec(t, l, "router", "sh", "-c", "ls -l /proc/[0-9]*/exe | grep chokepoint-agent"); !strings.Contains(got, "(deleted)") {
+			if got := labtest.Exec(t, l, "router", "sh", "-c",
+				"ls -l /proc/[0-9]*/exe | grep chokepoint-agent"); !strings.Contains(got, "(deleted)") {
 				t.Errorf("the agent's program: got %q, want it deleted", got)
 			}
-			if got := labtest.Exec(t, l, "router", "sh", "-c", "ls -d /run/chokepoint* /tmp/chokepoint* ~/chokepoint* 2>/dev/null; true"); got != "" {
+			if got := labtest.Exec(t, l, "router", "sh", "-c",
+				"ls -d /run/chokepoint* /tmp/chokepoint* ~/chokepoint* 2>/dev/null; true"); got != "" {
 				t.Errorf("files of the agent in the guest: got %s, want none", got)
 			}
 			for ip := 4; ip <= 6; ip += 2 {
-				if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back, []int{100, 1500}) {
-					t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two", ip, got.Back, got.Note)
+				if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back,
+					[]int{100, 1500}) {
+					t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the "+
+						"first two", ip, got.Back, got.Note)
 				}
 			}
 		})
 	}
 }
 
-// TestForeignImageRefusesUs: an image that lets nobody in is told of, with the
-// flag that is missing, and is not booted a second time.
+// TestForeignImageRefusesUs: an image that lets nobody in is told of, with the flag that is missing, and is
+// not booted a second time.
 func TestForeignImageRefusesUs(t *testing.T) {
 	dir := aDisk(t)
 	l, _, err := foreignLab(t, filepath.Join(dir, "disk.img"), vm.Login{Way: vm.WaySSH, User: "root"})
@@ -113,7 +119,8 @@ func TestForeignImageRefusesUs(t *testing.T) {
 		t.Fatal("lab up without a key: got a lab, want an error")
 	}
 	var h interface{ Hint() string }
-	if !strings.Contains(err.Error(), "Permission denied") || !errors.As(err, &h) || !strings.Contains(h.Hint(), "--image-key") {
+	if !strings.Contains(err.Error(), "Permission denied") || !errors.As(err, &h) ||
+		!strings.Contains(h.Hint(), "--image-key") {
 		t.Errorf("lab up without a key: got %v, want that the permission is denied, and a hint", err)
 	}
 }

@@ -8,13 +8,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// verbEnds is answered by the process that runs a guest, not by the guest: once
-// that has ended, with the error that says how.
+// verbEnds is answered by the process that runs a guest, not by the guest: once that has ended, with the
+// error that says how.
 var verbEnds = host.Verb("guest", "ends")
 
-// Guard returns when a router that is a guest has ended, or was ended because
-// it hung, and says so with the last words of its console. It returns nil when
-// ctx ends first, or when there is nothing to guard.
+// Guard returns when a router that is a guest has ended, or was ended because it hung, and says so with the
+// last words of its console. It returns nil when ctx ends first, or when there is nothing to guard.
 func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

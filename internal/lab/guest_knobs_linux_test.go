@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// guestLevels are the settings that a router with a kernel of its own must be
-// able to have, as "knob@node.port=level". The rest of a line after " # " is
-// what a command in the node must then print, as "command => text".
+// guestLevels are the settings that a router with a kernel of its own must be able to have, as
+// "knob@node.port=level". The rest of a line after " # " is what a command in the node must then print, as
+// "command => text".
 const guestLevels = `
 queue@router.wan=noqueue
 queue@router.wan=pfifo limit 1000          # tc qdisc show dev wan => pfifo
@@ -76,11 +76,12 @@ func guestSetting(line string) (s record.Setting, command, want string) {
 	name, value, _ := strings.Cut(text, "=")
 	knob, place, _ := strings.Cut(name, "@")
 	at, port, _ := strings.Cut(place, ".")
-	return record.Setting{Knob: knob, Node: at, Port: port, Value: strings.TrimSpace(value)}, strings.TrimSpace(command), strings.TrimSpace(want)
+	return record.Setting{Knob: knob, Node: at, Port: port, Value: strings.TrimSpace(value)},
+		strings.TrimSpace(command), strings.TrimSpace(want)
 }
 
-// TestGuestKnobs: on a router with a kernel of its own every level is applied,
-// read back, seen by another program, and undone.
+// TestGuestKnobs: on a router with a kernel of its own every level is applied, read back, seen by another
+// program, and undone.
 func TestGuestKnobs(t *testing.T) {
 	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
 	turnAll(t, l, guestLevels)
@@ -100,7 +101,10 @@ func TestGuestCores(t *testing.T) {
 func turnAll(t *testing.T, l *lab.Lab, levels string) {
 	for line := range strings.SplitSeq(strings.TrimSpace(levels), "\n") {
 		s, command, want := guestSetting(line)
-		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) { turnAndBack(t, l, s, command, want) })
+		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) {
+			turnAndBack(t, l, s, command,
+				want)
+		})
 	}
 }
 
@@ -112,8 +116,8 @@ func hold(t *testing.T, l *lab.Lab, want ...record.Setting) {
 	}
 }
 
-// packetSizes: with "wire" what crosses the guest's ports has the size that it
-// would have on a cable, with "super" it is many times as large, both ways.
+// packetSizes: with "wire" what crosses the guest's ports has the size that it would have on a cable, with
+// "super" it is many times as large, both ways.
 func packetSizes(t *testing.T, l *lab.Lab) {
 	for _, level := range []string{"wire", "super", "wire"} {
 		var want []record.Setting
@@ -126,20 +130,23 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 			load.Direction = direction
 			before := carried(t, l)
 			near, far := labtest.Ends(t, l, 0, 4)
-			if _, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration}); err != nil {
+			if _, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load,
+				&labtest.Conductor{Length: load.Duration}); err != nil {
 				t.Fatal(err)
 			}
 			after := carried(t, l)
 			for i, what := range []string{"received", "sent"} {
 				for _, port := range l.Ports("router") {
-					if data := map[string]string{"lan received": record.Up, "wan sent": record.Up}[port+" "+what]; (data == "") == (direction == record.Up) {
+					if data := map[string]string{"lan received": record.Up, "wan sent": record.Up}[port+" "+
+						what]; (data == "") == (direction == record.Up) {
 						continue // acknowledgements go the other way
 					}
 					a, b := before[port], after[port]
 					size := float64(b[2*i]-a[2*i]) / float64(b[2*i+1]-a[2*i+1])
 					t.Logf("%s, %s, %s %s: %.0f bytes a packet", level, direction, port, what, size)
 					if level == "wire" && size > 1518 || level == "super" && size < 3000 {
-						t.Errorf("%s, %s: port %s %s packets of %.0f bytes, want at most 1518 on a wire, and 3000 or more otherwise", level, direction, port, what, size)
+						t.Errorf("%s, %s: port %s %s packets of %.0f bytes, want at most 1518 on a wire, "+
+							"and 3000 or more otherwise", level, direction, port, what, size)
 					}
 				}
 			}
@@ -148,8 +155,8 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 	hold(t, l)
 }
 
-// logs: every packet that comes to the end of a firewall that logs is in the
-// kernel's log, and those that pass ahead of it are not.
+// logs: every packet that comes to the end of a firewall that logs is in the kernel's log, and those that
+// pass ahead of it are not.
 func logs(t *testing.T, l *lab.Lab) {
 	for level, want := range map[string]int{"10 log": 6, "10": 0} {
 		hold(t, l, record.Setting{Knob: "firewall", Node: "router", Value: level})
@@ -157,14 +164,15 @@ func logs(t *testing.T, l *lab.Lab) {
 		before := lines()
 		labtest.Reach(t, l, 0, 4, 0, 100, 200, 300)
 		if got := lines() - before; got < want || want == 0 && got != 0 {
-			t.Errorf("firewall=%s: got %d lines of a log for three packets and their answers, want %d", level, got, want)
+			t.Errorf("firewall=%s: got %d lines of a log for three packets and their answers, want %d", level,
+				got, want)
 		}
 	}
 	hold(t, l)
 }
 
-// translates: with a masquerade the server sees the router's IPv4 address, and
-// with IPv6 the client's own: NAT66 is off.
+// translates: with a masquerade the server sees the router's IPv4 address, and with IPv6 the client's own:
+// NAT66 is off.
 func translates(t *testing.T, l *lab.Lab) {
 	hold(t, l, record.Setting{Knob: "nat", Node: "router", Value: "masquerade"})
 	for _, ip := range []int{4, 6} {
@@ -180,14 +188,15 @@ func translates(t *testing.T, l *lab.Lab) {
 	if !strings.Contains(table, "dst="+router.String()) {
 		t.Errorf("tracked connections: got %q, want one whose answers go to the router's %s", table, router)
 	}
-	if rules := labtest.Exec(t, l, "router", "nft", "list", "ruleset", "ip6"); strings.Contains(rules, "masquerade") {
+	if rules := labtest.Exec(t, l, "router", "nft", "list", "ruleset", "ip6"); strings.Contains(rules,
+		"masquerade") {
 		t.Errorf("rules of IPv6: got %s, want no masquerade", rules)
 	}
 	hold(t, l)
 }
 
-// carried are the bytes and packets received and sent by each of the router's
-// devices, as its kernel counts them.
+// carried are the bytes and packets received and sent by each of the router's devices, as its kernel counts
+// them.
 func carried(t *testing.T, l *lab.Lab) map[string][4]uint64 {
 	out := map[string][4]uint64{}
 	for line := range strings.Lines(labtest.Exec(t, l, "router", "cat", "/proc/net/dev")) {

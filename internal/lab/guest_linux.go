@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// bootedAs is what a machine process writes down of the guest that it has
-// booted, where that is not known before.
+// bootedAs is what a machine process writes down of the guest that it has booted, where that is not known
+// before.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
 	Why string `json:"why,omitempty"` // why not KVM, although it was tried
@@ -40,8 +40,7 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// guests tells how each node that is a guest was booted, in the order of the
-// topology's nodes.
+// guests tells how each node that is a guest was booted, in the order of the topology's nodes.
 func (l *Lab) guests() []bootedAs {
 	var out []bootedAs
 	for _, n := range l.Topology.Nodes {
@@ -58,8 +57,8 @@ func (l *Lab) guests() []bootedAs {
 	return out
 }
 
-// MayTrace reports whether tracepoints of a node may be switched: its machine
-// is the lab's alone, and bears it, see vm.Guest.Fragile.
+// MayTrace reports whether tracepoints of a node may be switched: its machine is the lab's alone, and bears
+// it, see vm.Guest.Fragile.
 func (l *Lab) MayTrace(node string) bool {
 	if !l.OwnKernel(node) {
 		return false
@@ -92,8 +91,8 @@ func (l *Lab) guestNote() string {
 	return strings.Join(said, "; ")
 }
 
-// GuestFacts are what a reader must know of the routers that are guests, to
-// compare their numbers with others'. There are none if they are not.
+// GuestFacts are what a reader must know of the routers that are guests, to compare their numbers with
+// others'. There are none if they are not.
 func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 	if l.Guest == nil {
 		return nil
@@ -125,7 +124,8 @@ func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 		facts["guest_irq_affinity"] = strings.Join(interrupts, ", ")
 	}
 	if g.Disk != nil {
-		facts["guest_image"], facts["guest_system"], facts["guest_login"] = g.Disk.String(), system, g.Disk.Login.String()
+		facts["guest_image"], facts["guest_system"], facts["guest_login"] = g.Disk.String(), system,
+			g.Disk.Login.String()
 	}
 	if version := qemuVersion(ctx, g); version != "" {
 		facts["guest_qemu"] = version

@@ -22,10 +22,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
-// TestCampaignOutlivesAGuest: the trial in which a router's kernel panics
-// fails with its last words, so does the one in which its processors stand
-// still, long before its time is over, and each next one runs on a fresh guest
-// with the same settings.
+// TestCampaignOutlivesAGuest: the trial in which a router's kernel panics fails with its last words, so
+// does the one in which its processors stand still, long before its time is over, and each next one runs on
+// a fresh guest with the same settings.
 func TestCampaignOutlivesAGuest(t *testing.T) {
 	p := labtest.ReadPlan(t, `
 name: x
@@ -36,14 +35,16 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	p.Design.Method.Duration = 200 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t), Keep: t.TempDir()}
+	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t),
+		Keep: t.TempDir()}
 	l, err := labs.For(ctx, "forward")
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
+		Knobs: node.Knobs(), Engines: node.Engines(),
 		Prober: node.Prober(), Probes: node.Probes(), Store: &trials}
 	started := 0
 	c.Sink = func(e record.Event) {
@@ -76,8 +77,10 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		}
 		took := time.Duration(tr.Ended - tr.Origin)
 		t.Log(tr.ID, ": ", took, ": ", tr.Failure.Phase, ": ", tr.Failure.Error)
-		if !strings.Contains(tr.Failure.Error, said[i]) || !strings.Contains(tr.Failure.Error, "its console") {
-			t.Errorf("failure of trial %s: got %q, want %q and the console's last words in it", tr.ID, tr.Failure.Error, said[i])
+		if !strings.Contains(tr.Failure.Error, said[i]) || !strings.Contains(tr.Failure.Error,
+			"its console") {
+			t.Errorf("failure of trial %s: got %q, want %q and the console's last words in it", tr.ID,
+				tr.Failure.Error, said[i])
 		}
 		if took > 30*time.Second {
 			t.Errorf("trial %s: it was noticed after %v only", tr.ID, took)
@@ -91,7 +94,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		t.Errorf("close: %v", err)
 	}
 	kept, err := os.ReadFile(filepath.Join(labs.Keep, "forward-router.console"))
-	if err != nil || strings.Count(string(kept), "ready: kernel") != 3 || !strings.Contains(string(kept), "Kernel panic") {
+	if err != nil || strings.Count(string(kept), "ready: kernel") != 3 || !strings.Contains(string(kept),
+		"Kernel panic") {
 		t.Errorf("console that was kept: got %q, %v, want three boots and a panic", kept, err)
 	}
 }
@@ -109,8 +113,7 @@ func freeze(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// emulators finds the processes of QEMU that write their console into the
-// directory of a lab.
+// emulators finds the processes of QEMU that write their console into the directory of a lab.
 func emulators(t *testing.T, id string) (pids []int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -134,7 +137,8 @@ func crash(t *testing.T, l *lab.Lab) {
 		t.Error(err)
 		return
 	}
-	if _, err := n.Agent.Open(t.Context(), agent.VerbExec, agent.Exec{Args: []string{"sh", "-c", "echo c > /proc/sysrq-trigger"}}); err != nil {
+	if _, err := n.Agent.Open(t.Context(), agent.VerbExec,
+		agent.Exec{Args: []string{"sh", "-c", "echo c > /proc/sysrq-trigger"}}); err != nil {
 		t.Error(err)
 		return
 	}
@@ -142,6 +146,7 @@ func crash(t *testing.T, l *lab.Lab) {
 		_, _, err = n.Agent.Clock(t.Context())
 	}
 	if !errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "Kernel panic") {
-		t.Errorf("agent of the guest that panicked: got %v, want it unreachable and the console's last words", err)
+		t.Errorf("agent of the guest that panicked: got %v, want it unreachable and the console's last words",
+			err)
 	}
 }

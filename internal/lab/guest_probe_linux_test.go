@@ -18,12 +18,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// TestProbesOfAGuest moves, on one guest, the counters of the sources that
-// only a machine of its own or its host is sure to have.
+// TestProbesOfAGuest moves, on one guest, the counters of the sources that only a machine of its own or its
+// host is sure to have.
 func TestProbesOfAGuest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
+	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(),
+		Guest: labtest.Guest(t)}
 	l, err := labs.For(ctx, "forward")
 	labtest.Refused(t, err)
 	if err != nil {
@@ -35,9 +36,13 @@ func TestProbesOfAGuest(t *testing.T) {
 		}
 	})
 	t.Run("guests", func(t *testing.T) {
-		got := watched(t, l, lab.HostNode, "guests", func() { labtest.Exec(t, l, "router", "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done") })
+		got := watched(t, l, lab.HostNode, "guests", func() {
+			labtest.Exec(t, l, "router", "sh", "-c",
+				"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+		})
 		if ns := total(got, "/guest_cpu_ns"); !(ns >= 20e6) {
-			t.Errorf("CPU time of QEMU's threads during work in the guest: got %v ns in %v, want 20 ms at least", ns, got)
+			t.Errorf("CPU time of QEMU's threads during work in the guest: got %v ns in %v, want 20 ms "+
+				"at least", ns, got)
 		}
 	})
 	router := func(script string) func() {
@@ -49,9 +54,11 @@ func TestProbesOfAGuest(t *testing.T) {
 			t.Errorf("drops after a datagram to a closed port: got %v, want one for NO_SOCKET", got)
 		}
 		left := "?"
-		for end := time.Now().Add(10 * time.Second); left != "" && time.Now().Before(end); { // the guest learns of the end a moment later
+		// the guest learns of the end a moment later
+		for end := time.Now().Add(10 * time.Second); left != "" && time.Now().Before(end); {
 			// Not ls, which fails where one goes while it looks.
-			left = labtest.Exec(t, l, "router", "sh", "-c", "cd /sys/kernel/tracing/instances; for i in *; do [ -e $i ] && echo $i; done; true")
+			left = labtest.Exec(t, l, "router", "sh", "-c",
+				"cd /sys/kernel/tracing/instances; for i in *; do [ -e $i ] && echo $i; done; true")
 		}
 		if left != "" {
 			t.Errorf("tracing instances after the watch: got %q, want none", left)
@@ -59,7 +66,8 @@ func TestProbesOfAGuest(t *testing.T) {
 	})
 	t.Run("xfrm", func(t *testing.T) {
 		const policy = "src 198.18.1.2/32 dst 198.18.1.1/32 dir out"
-		got := watched(t, l, "router", "xfrm", router("ip xfrm policy add "+policy+" action block; ping -c 1 -W 1 198.18.1.1; ip xfrm policy delete "+policy))
+		got := watched(t, l, "router", "xfrm", router("ip xfrm policy add "+policy+
+			" action block; ping -c 1 -W 1 198.18.1.1; ip xfrm policy delete "+policy))
 		if got["XfrmOutPolBlock"] < 1 {
 			t.Errorf("XfrmOutPolBlock after a packet that a policy blocks: got %v, want one", got)
 		}
@@ -77,8 +85,10 @@ tc qdisc add dev dm1 root handle 1: htb default 1
 tc class add dev dm1 parent 1: classid 1:1 htb rate 1mbit
 tc qdisc add dev dm1 parent 1:1 fq_codel`
 		router(queues)()
-		got := watched(t, l, "router", "queues", router("for i in 0 1; do ping -c 2 -W 1 198.18.8$i.2; done; true"))
-		for _, column := range []string{"dm0.tin1/packets", "dm0.tin1/bytes", "dm1@1:1/lends", "dm1@1:1/new_flows"} {
+		got := watched(t, l, "router", "queues",
+			router("for i in 0 1; do ping -c 2 -W 1 198.18.8$i.2; done; true"))
+		for _, column := range []string{"dm0.tin1/packets", "dm0.tin1/bytes", "dm1@1:1/lends",
+			"dm1@1:1/new_flows"} {
 			if got[column] < 1 {
 				t.Errorf("%s after some packets: got %v in %v, want more", column, got[column], got)
 			}
@@ -86,10 +96,14 @@ tc qdisc add dev dm1 parent 1:1 fq_codel`
 	})
 	t.Run("wireguard", func(t *testing.T) {
 		router(twoTunnels)()
-		got := watched(t, l, "router", "wireguard", router("wg set wgt0 peer $(wg show wgt1 public-key) endpoint 127.0.0.1:51902 persistent-keepalive 1; sleep 2"))
-		for _, column := range []string{"wgt0.peer0/tx_bytes", "wgt0.peer0/rx_bytes", "wgt1.peer0/tx_bytes", "wgt1.peer0/rx_bytes"} {
+		got := watched(t, l, "router", "wireguard",
+			router("wg set wgt0 peer $(wg show wgt1 public-key) endpoint 127.0.0.1:51902 "+
+				"persistent-keepalive 1; sleep 2"))
+		for _, column := range []string{"wgt0.peer0/tx_bytes", "wgt0.peer0/rx_bytes", "wgt1.peer0/tx_bytes",
+			"wgt1.peer0/rx_bytes"} {
 			if got[column] < 92 { // the answer to a handshake
-				t.Errorf("%s after a handshake: got %v in %v, want a message of it at least", column, got[column], got)
+				t.Errorf("%s after a handshake: got %v in %v, want a message of it at least", column,
+					got[column], got)
 			}
 		}
 	})
@@ -102,8 +116,8 @@ wg set wgt0 peer $(wg show wgt1 public-key) allowed-ips 198.18.77.1/32
 wg set wgt1 peer $(wg show wgt0 public-key) allowed-ips 198.18.77.0/32
 rm /tmp/key0 /tmp/key1`
 
-// watched is by how much each column of a source grew while work was done, a
-// level's last value less its first.
+// watched is by how much each column of a source grew while work was done, a level's last value less its
+// first.
 func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[string]float64 {
 	t.Helper()
 	ctx := labtest.Context(t)
@@ -111,7 +125,8 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := probe.Watch(ctx, n.Agent, node, []string{source}, probe.WatchOptions{Own: []int{os.Getpid(), l.Holder}, Trace: l.MayTrace(node)})
+	w, err := probe.Watch(ctx, n.Agent, node, []string{source},
+		probe.WatchOptions{Own: []int{os.Getpid(), l.Holder}, Trace: l.MayTrace(node)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,9 +177,8 @@ func total(growth map[string]float64, suffix string) float64 {
 	return sum
 }
 
-// TestTrialShowsWhatAGuestDoes: with a flow table the connections of a trial
-// are marked while they run, without one they are not; and what the guest's
-// processors cost the host is known.
+// TestTrialShowsWhatAGuestDoes: with a flow table the connections of a trial are marked while they run,
+// without one they are not; and what the guest's processors cost the host is known.
 func TestTrialShowsWhatAGuestDoes(t *testing.T) {
 	p := labtest.ReadPlan(t, `
 name: x
@@ -182,7 +196,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		t.Fatal(err)
 	}
 	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
+		Knobs: node.Knobs(), Engines: node.Engines(),
 		Prober: node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 20 * time.Second}
 	if err := errors.Join(c.Prepare(ctx), execute(ctx, c)); err != nil {
 		t.Error(err)

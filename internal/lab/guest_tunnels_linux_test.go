@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// TestGuestTunnels: between two routers with kernels of their own every kind of
-// tunnel is to be had.
+// TestGuestTunnels: between two routers with kernels of their own every kind of tunnel is to be had.
 func TestGuestTunnels(t *testing.T) {
 	l, _ := labtest.UpGuest(t, t.TempDir(), "site-to-site", labtest.Guest(t), registry.LabParts())
 	for _, kind := range node.Tunnels() {

@@ -22,12 +22,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Roles in which this program starts itself again for a local lab. The
-// holder is the first process of the lab's PID, mount and network namespaces
-// and owns everything in it: when it ends, for whatever reason, the kernel
-// kills every process inside and the links vanish with their namespaces. One
-// anchor per node holds that node's namespaces and starts an agent for each
-// connection to the node's socket.
+// Roles in which this program starts itself again for a local lab. The holder is the first process of the
+// lab's PID, mount and network namespaces and owns everything in it: when it ends, for whatever reason, the
+// kernel kills every process inside and the links vanish with their namespaces. One anchor per node holds
+// that node's namespaces and starts an agent for each connection to the node's socket.
 const (
 	HolderRole = "lab-holder"
 	AnchorRole = "lab-anchor"
@@ -64,8 +62,8 @@ func answerOf(err error) holderAnswer {
 	return a
 }
 
-// HolderMain is the holder's life. It returns when its controller hangs up;
-// a detached holder waits to be killed.
+// HolderMain is the holder's life. It returns when its controller hangs up; a detached holder waits to be
+// killed.
 func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	in := bufio.NewReader(stdin)
 	var q holderRequest
@@ -90,16 +88,16 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 		return nil // the kernel kills what there is in our PID namespace
 	case err = <-held:
 	}
-	// Their pipes must stay open for as long as we live: an anchor leaves
-	// when its input ends, and a collected file is closed.
+	// Their pipes must stay open for as long as we live: an anchor leaves when its input ends, and a
+	// collected file is closed.
 	defer runtime.KeepAlive(anchors)
 	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
 		return errors.Join(err, encErr)
 	}
 	err = <-hungUp
 	if q.Detached {
-		// The controller says so once it has written down who we are: a
-		// lab that nobody knows of must not stay.
+		// The controller says so once it has written down who we are: a lab that nobody knows of must not
+		// stay.
 		if err != nil {
 			return nil
 		}
@@ -121,8 +119,8 @@ func readLine(r *bufio.Reader, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// hold builds the lab: private mounts, anchors, links into their namespaces,
-// then each node's addresses and routes.
+// hold builds the lab: private mounts, anchors, links into their namespaces, then each node's addresses and
+// routes.
 func hold(q holderRequest) ([]*host.Child, error) {
 	dir, err := os.Open(q.Dir) // before the mounts change
 	if err != nil {
@@ -161,7 +159,8 @@ func hold(q holderRequest) ([]*host.Child, error) {
 		if anchors[i], err = startAnchor(dir, l.Node, MachineRole, c.of(l)); err != nil {
 			return nil, err
 		}
-		asked[i] = machineRequest{Guest: *q.Guest, Number: guests, Console: consoleOf(q.Dir, l.Node), Layout: l}
+		asked[i] = machineRequest{Guest: *q.Guest, Number: guests, Console: consoleOf(q.Dir, l.Node),
+			Layout: l}
 		guests++
 	}
 	for i := range plan {
@@ -185,16 +184,16 @@ func mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil {
 		return &hinted{fmt.Errorf("mount /proc in the lab: %w", err),
 			"a container often hides parts of /proc; run on the machine itself or in a privileged container"}
 	}
 	return nil
 }
 
-// startAnchor makes the node's socket and the process that serves it. The
-// socket's address goes through the open directory, because a path may be
-// longer than the 108 bytes that unix(7) allows.
+// startAnchor makes the node's socket and the process that serves it. The socket's address goes through the
+// open directory, because a path may be longer than the 108 bytes that unix(7) allows.
 func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -241,8 +240,8 @@ func settled(anchor *host.Child) error {
 	return nil
 }
 
-// AnchorMain is the life of a node's first process: it sets the node up and
-// then starts an agent, started with agentArgs, for each connection.
+// AnchorMain is the life of a node's first process: it sets the node up and then starts an agent, started
+// with agentArgs, for each connection.
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
 	listener := os.NewFile(3, "listener")
 	unix.CloseOnExec(3)
@@ -273,9 +272,9 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	return serveNode(ln.(*net.UnixListener), agentArgs)
 }
 
-// serveNode lives as long as its listener: a connection that cannot be served
-// is closed and said on standard error, since the node's namespaces, and what
-// other agents have set in them, would end with this process.
+// serveNode lives as long as its listener: a connection that cannot be served is closed and said on
+// standard error, since the node's namespaces, and what other agents have set in them, would end with this
+// process.
 func serveNode(ln *net.UnixListener, agentArgs []string) error {
 	for {
 		c, err := ln.AcceptUnix()
@@ -292,8 +291,7 @@ func serveNode(ln *net.UnixListener, agentArgs []string) error {
 	}
 }
 
-// breath keeps an error that lasts, such as too many open files, from taking
-// a whole core.
+// breath keeps an error that lasts, such as too many open files, from taking a whole core.
 const breath = 10 * time.Millisecond
 
 // startAgent starts an agent on the connection, which is then its own.
@@ -304,9 +302,8 @@ func startAgent(c *net.UnixConn, args []string) error {
 		return fmt.Errorf("accept: %w", err)
 	}
 	defer f.Close()
-	// The pollable, non-blocking mode is a property of the open file and
-	// would reach the agent; it wants its standard input blocking or not
-	// as its own runtime decides, which it detects.
+	// The pollable, non-blocking mode is a property of the open file and would reach the agent; it wants
+	// its standard input blocking or not as its own runtime decides, which it detects.
 	agent, err := host.Spawn{Args: args, Conn: f}.Start()
 	if err != nil {
 		return err
@@ -315,13 +312,14 @@ func startAgent(c *net.UnixConn, args []string) error {
 	return nil
 }
 
-// mountNode gives this mount namespace a /sys that shows its network
-// namespace: it shows that of whoever mounted it.
+// mountNode gives this mount namespace a /sys that shows its network namespace: it shows that of whoever
+// mounted it.
 func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, syscall.EPERM) {
+	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil && !errors.Is(err, syscall.EPERM) {
 		return fmt.Errorf("mount /sys in the node: %w", err)
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// TestBootBest: KVM is tried once and for a short time, its failure is said,
-// and a machine that cannot have it is not asked.
+// TestBootBest: KVM is tried once and for a short time, its failure is said, and a machine that cannot have
+// it is not asked.
 func TestBootBest(t *testing.T) {
 	hangs := errors.New("no answer: the console said x")
 	tests := []struct {
@@ -31,29 +31,32 @@ func TestBootBest(t *testing.T) {
 		{"works", check.OK(), nil, nil, "kvm 10s", true, "", nil},
 		{"hangs", check.OK(), hangs, nil, "kvm 10s, tcg 1m0s", false, hangs.Error(), nil},
 		{"nothing works", check.OK(), hangs, hangs, "kvm 10s, tcg 1m0s", false, hangs.Error(), hangs},
-		{"no emulator at all", check.OK(), host.ErrUnsupported, nil, "kvm 10s", false, "", host.ErrUnsupported},
+		{"no emulator at all", check.OK(), host.ErrUnsupported, nil, "kvm 10s", false, "",
+			host.ErrUnsupported},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var tried []string
-			g, as, err := bootBest(tt.may, 10*time.Second, time.Minute, func(kvm bool, within time.Duration) (*running, error) {
-				accel, err := "tcg", tt.tcg
-				if kvm {
-					accel, err = "kvm", tt.kvm
-				}
-				tried = append(tried, fmt.Sprint(accel, " ", within))
-				if err != nil {
-					return nil, err
-				}
-				return &running{}, nil
-			})
+			g, as, err := bootBest(tt.may, 10*time.Second, time.Minute,
+				func(kvm bool, within time.Duration) (*running, error) {
+					accel, err := "tcg", tt.tcg
+					if kvm {
+						accel, err = "kvm", tt.kvm
+					}
+					tried = append(tried, fmt.Sprint(accel, " ", within))
+					if err != nil {
+						return nil, err
+					}
+					return &running{}, nil
+				})
 			if diff := cmp.Diff(tt.wantTried, strings.Join(tried, ", ")); diff != "" {
 				t.Errorf("tried (-want +got):\n%s", diff)
 			}
 			if !errors.Is(err, tt.wantErr) || (g == nil) != (tt.wantErr != nil) {
 				t.Errorf("got %v, %v, want the error %v", g, err, tt.wantErr)
 			}
-			if as.KVM != tt.wantKVM || !strings.Contains(as.Why, tt.wantWhy) || (as.Why == "") != (tt.wantWhy == "") {
+			if as.KVM != tt.wantKVM || !strings.Contains(as.Why, tt.wantWhy) ||
+				(as.Why == "") != (tt.wantWhy == "") {
 				t.Errorf("booted as %+v, want KVM %v, why %q", as, tt.wantKVM, tt.wantWhy)
 			}
 		})

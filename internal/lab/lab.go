@@ -1,6 +1,5 @@
-// Package lab is a live testbed and its undoing: nodes by role joined by
-// links, an agent or a router's own command line on each, tunnels and
-// settings that are put back. It measures nothing.
+// Package lab is a live testbed and its undoing: nodes by role joined by links, an agent or a router's own
+// command line on each, tunnels and settings that are put back. It measures nothing.
 package lab
 
 import (
@@ -23,9 +22,8 @@ import (
 // HostNode is the node that stands for the machine which carries the lab.
 const HostNode = "host"
 
-// Node is one machine of a lab. A router without room for an agent has none:
-// it is driven by System through Host instead, and its resident probes are
-// reported as unavailable.
+// Node is one machine of a lab. A router without room for an agent has none: it is driven by System through
+// Host instead, and its resident probes are reported as unavailable.
 type Node struct {
 	Name   string
 	Agent  host.Agent    // nil where the node is driven by commands
@@ -39,8 +37,8 @@ type Parts struct {
 	Tunnels []tunnel.Tunnel
 }
 
-// Lab is a testbed that is up. It is used by one campaign at a time; its
-// methods are not safe for concurrent use, except Node.
+// Lab is a testbed that is up. It is used by one campaign at a time; its methods are not safe for
+// concurrent use, except Node.
 type Lab struct {
 	ID       string
 	Kind     string // "local", …
@@ -97,11 +95,11 @@ func KindOf(guest *vm.Guest) string {
 
 // OwnKernel reports whether a node has a kernel, and cores, of its own.
 func (l *Lab) OwnKernel(node string) bool {
-	return l.Guest != nil && slices.ContainsFunc(l.Topology.Nodes, func(n record.TopoNode) bool { return n.Router && n.Name == node })
+	return l.Guest != nil && slices.ContainsFunc(l.Topology.Nodes,
+		func(n record.TopoNode) bool { return n.Router && n.Name == node })
 }
 
-// Nodes names the lab's nodes, near to far, then the host, unless the lab is of
-// two machines.
+// Nodes names the lab's nodes, near to far, then the host, unless the lab is of two machines.
 func (l *Lab) Nodes() []string {
 	var names []string
 	for _, n := range l.Topology.Nodes {
@@ -113,9 +111,8 @@ func (l *Lab) Nodes() []string {
 	return append(names, HostNode)
 }
 
-// Close puts everything back: settings, tunnels, connections, and the lab
-// itself if we own it. It goes on after errors and joins them under ErrDirty;
-// what was left in a lab that is gone is no error.
+// Close puts everything back: settings, tunnels, connections, and the lab itself if we own it. It goes on
+// after errors and joins them under ErrDirty; what was left in a lab that is gone is no error.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Settle(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {
@@ -151,8 +148,8 @@ func (l *Lab) Close(ctx context.Context) error {
 // Address is the near (0) or far (1) node's address on the path of a slot.
 func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
 
-// ForwardAddress is where the far side reaches the near node through a port
-// forward: the address of the near side's router that faces the far side.
+// ForwardAddress is where the far side reaches the near node through a port forward: the address of the
+// near side's router that faces the far side.
 func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A lab of this machine is made of Linux's namespaces. Elsewhere there is
-// none; a lab that was assembled of other machines needs nothing of this.
+// A lab of this machine is made of Linux's namespaces. Elsewhere there is none; a lab that was assembled of
+// other machines needs nothing of this.
 
 // Roles of a lab's processes.
 const (

@@ -7,9 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// baseSysctls are set in every node before its links come up. IPv6 addresses
-// must not wait for duplicate detection (the first second of every lab would
-// lose its packets), and path MTU caches must not outlive a trial.
+// baseSysctls are set in every node before its links come up. IPv6 addresses must not wait for duplicate
+// detection (the first second of every lab would lose its packets), and path MTU caches must not outlive a
+// trial.
 func baseSysctls(router bool) [][2]string {
 	s := [][2]string{
 		{"net.ipv6.conf.all.accept_dad", "0"},
@@ -22,10 +22,9 @@ func baseSysctls(router bool) [][2]string {
 	return s
 }
 
-// portSysctls are the same for a device: it was made before the settings
-// above, and its own count as well (duplicate detection is off only if both
-// say so). Without them a node's link-local address, from which neighbours
-// are asked for, is of no use for the first one to two seconds.
+// portSysctls are the same for a device: it was made before the settings above, and its own count as well
+// (duplicate detection is off only if both say so). Without them a node's link-local address, from which
+// neighbours are asked for, is of no use for the first one to two seconds.
 func portSysctls(port string) [][2]string {
 	return [][2]string{
 		{"net.ipv6.conf." + port + ".accept_dad", "0"},
@@ -33,9 +32,8 @@ func portSysctls(port string) [][2]string {
 	}
 }
 
-// layouts computes every node's layout of a topology. Routing is by hop
-// count along the chain of nodes, near to far: what lies behind is reached
-// through the neighbour on that side.
+// layouts computes every node's layout of a topology. Routing is by hop count along the chain of nodes,
+// near to far: what lies behind is reached through the neighbour on that side.
 func layouts(t record.Topology) []agent.Layout {
 	p := addressPlan{t}
 	out := make([]agent.Layout, len(t.Nodes))
@@ -60,9 +58,8 @@ func layouts(t record.Topology) []agent.Layout {
 	return out
 }
 
-// routesOver lists what node i reaches over its end e of link li: every link
-// further on in that direction, and the end node's path addresses, unless a
-// tunnel of its own leads there.
+// routesOver lists what node i reaches over its end e of link li: every link further on in that direction,
+// and the end node's path addresses, unless a tunnel of its own leads there.
 func (p addressPlan) routesOver(i, li, e int) []agent.Route {
 	via := p.link(li, 1-e)
 	dev := p.topology.Links[li].Ends[e].Port
@@ -72,8 +69,8 @@ func (p addressPlan) routesOver(i, li, e int) []agent.Route {
 			out = append(out, agent.Route{To: to[f].Masked(), Via: via[f].Addr(), Dev: dev})
 		}
 	}
-	// Links and nodes are both listed near to far, so link li joins nodes li
-	// and li+1: e == 0 looks towards the far side.
+	// Links and nodes are both listed near to far, so link li joins nodes li and li+1: e == 0 looks towards
+	// the far side.
 	if e == 0 {
 		for far := li + 1; far < len(p.topology.Links); far++ {
 			pair := p.link(far, 0)
@@ -90,9 +87,8 @@ func (p addressPlan) routesOver(i, li, e int) []agent.Route {
 		if p.hasBehind(side) && p.leadsPlainly(i, side) {
 			add(p.behind(slot, side))
 		}
-		// The way back to the inner addresses of a tunnel that ends on the
-		// near node: its router knows them by the tunnel device, the nodes
-		// behind the router send to the router.
+		// The way back to the inner addresses of a tunnel that ends on the near node: its router knows them
+		// by the tunnel device, the nodes behind the router send to the router.
 		if e == 1 && p.topology.Tunnel[0] == p.topology.Near && i > p.index(p.topology.Tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}
@@ -104,8 +100,8 @@ func (p addressPlan) routesOver(i, li, e int) []agent.Route {
 	return out
 }
 
-// hasBehind reports whether the near (0) or far (1) node has addresses that
-// lie behind a tunnel which ends elsewhere.
+// hasBehind reports whether the near (0) or far (1) node has addresses that lie behind a tunnel which ends
+// elsewhere.
 func (p addressPlan) hasBehind(side int) bool {
 	if side == 0 {
 		return p.topology.Tunnel[0] != p.topology.Near
@@ -113,10 +109,9 @@ func (p addressPlan) hasBehind(side int) bool {
 	return p.topology.Tunnel[1] != p.topology.Far
 }
 
-// leadsPlainly reports whether node i reaches the path addresses of a side
-// over plain links: it is at or beyond the tunnel's end on that side. Before
-// it, only the node that holds the tunnel's other end routes there, through
-// the tunnel; the end nodes send to their router.
+// leadsPlainly reports whether node i reaches the path addresses of a side over plain links: it is at or
+// beyond the tunnel's end on that side. Before it, only the node that holds the tunnel's other end routes
+// there, through the tunnel; the end nodes send to their router.
 func (p addressPlan) leadsPlainly(i, side int) bool {
 	near, far := p.index(p.topology.Tunnel[0]), p.index(p.topology.Tunnel[1])
 	if side == 1 {
@@ -134,8 +129,7 @@ func (p addressPlan) index(node string) int {
 	return -1
 }
 
-// extraAddresses are the path addresses that a near or far node carries for
-// every slot, on its only port.
+// extraAddresses are the path addresses that a near or far node carries for every slot, on its only port.
 func (p addressPlan) extraAddresses(node string, ports []string) []agent.PortAddress {
 	var out []agent.PortAddress
 	for side, name := range []string{p.topology.Near, p.topology.Far} {

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestLayoutsOfAllTopologies holds every address and route of every node, and
-// the addresses between which each slot's traffic runs.
+// TestLayoutsOfAllTopologies holds every address and route of every node, and the addresses between which
+// each slot's traffic runs.
 func TestLayoutsOfAllTopologies(t *testing.T) {
 	for _, shape := range Topologies() {
 		t.Run(shape.Name, func(t *testing.T) {
@@ -58,7 +58,8 @@ func describe(shape record.Topology) string {
 	l := &Lab{Topology: shape, plan: addressPlan{shape}}
 	for _, slot := range []int{0, 1, Slots - 1} {
 		for ip := 4; ip <= 6; ip += 2 {
-			fmt.Fprintf(&b, "slot %d, IPv%d: %s to %s\n", slot, ip, l.Address(slot, 0, ip), l.Address(slot, 1, ip))
+			fmt.Fprintf(&b, "slot %d, IPv%d: %s to %s\n", slot, ip, l.Address(slot, 0, ip),
+				l.Address(slot, 1, ip))
 		}
 	}
 	fmt.Fprintf(&b, "tunnel outside: %s to %s\n", l.plan.outer(0, 4), l.plan.outer(1, 4))
@@ -71,19 +72,22 @@ func describe(shape record.Topology) string {
 	return b.String()
 }
 
-// TestAddressesAreSetAsideForBenchmarking: nothing outside of RFC 2544's and
-// RFC 5180's blocks, and no address twice.
+// TestAddressesAreSetAsideForBenchmarking: nothing outside of RFC 2544's and RFC 5180's blocks, and no
+// address twice.
 func TestAddressesAreSetAsideForBenchmarking(t *testing.T) {
 	for _, shape := range Topologies() {
 		seen := map[string]string{}
 		for _, l := range layouts(shape) {
 			for _, a := range l.Addresses {
 				addr := a.Address.Addr()
-				if s := addr.String(); !strings.HasPrefix(s, "198.18.") && !strings.HasPrefix(s, "198.19.") && !strings.HasPrefix(s, "2001:2:0:") {
-					t.Errorf("%s: node %s has %s, want an address of 198.18.0.0/15 or 2001:2::/48", shape.Name, l.Node, addr)
+				if s := addr.String(); !strings.HasPrefix(s, "198.18.") && !strings.HasPrefix(s, "198.19.") &&
+					!strings.HasPrefix(s, "2001:2:0:") {
+					t.Errorf("%s: node %s has %s, want an address of 198.18.0.0/15 or 2001:2::/48",
+						shape.Name, l.Node, addr)
 				}
 				if seen[addr.String()] != "" {
-					t.Errorf("%s: nodes %s and %s both have %s", shape.Name, seen[addr.String()], l.Node, addr)
+					t.Errorf("%s: nodes %s and %s both have %s", shape.Name, seen[addr.String()], l.Node,
+						addr)
 				}
 				seen[addr.String()] = l.Node
 			}

@@ -69,7 +69,8 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest, Queues: o.Queues}
 	seq := 0
 	if o.Journal != nil {
-		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid, Born: info.Born})
+		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid,
+			Born: info.Born})
 	}
 	if err == nil {
 		err = writeJSON(filepath.Join(dir, infoFile), info)
@@ -103,9 +104,9 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir makes dir in above and holds it against sweeping for as long as the
-// file is open. Whoever has just taken down the last lab may be removing the
-// empty folder above meanwhile, and a restore may sweep dir before it is held.
+// makeDir makes dir in above and holds it against sweeping for as long as the file is open. Whoever has
+// just taken down the last lab may be removing the empty folder above meanwhile, and a restore may sweep
+// dir before it is held.
 func makeDir(above, dir string) (held *os.File, err error) {
 	for range 3 {
 		if err = os.MkdirAll(above, 0o700); err != nil {
@@ -146,10 +147,12 @@ func holdDir(dir string, how int) (*os.File, error) {
 }
 
 func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journal.Journal) *Lab {
-	l := &Lab{ID: id, Kind: KindOf(guest), Topology: t, Guest: guest, parts: parts, plan: addressPlan{t}, journal: j,
-		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
+	l := &Lab{ID: id, Kind: KindOf(guest), Topology: t, Guest: guest, parts: parts, plan: addressPlan{t},
+		journal: j,
+		nodes:   map[string]*Node{}, tunnels: map[string]*laid{}}
 	if os.Geteuid() != 0 {
-		l.addNote("as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no real-time priority, " +
+		l.addNote("as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no real-time " +
+			"priority, " +
 			"socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
 	return l
@@ -169,8 +172,7 @@ func (l *Lab) addNote(text string) {
 	l.Note += text
 }
 
-// startHolder starts the lab's first process and waits, no longer than
-// patience, until all stands.
+// startHolder starts the lab's first process and waits, no longer than patience, until all stands.
 func (o Local) startHolder(ctx context.Context, dir string, patience time.Duration) (*host.Child, error) {
 	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -194,7 +196,8 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	kvm, emulated := bootTimes(o.Guest)
 	patience += kvm + emulated
 	late := time.AfterFunc(patience, func() { child.Kill() })
-	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues, Guest: o.Guest})
+	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues,
+		Guest: o.Guest})
 	// Else it is being killed, whatever it answered.
 	inTime, stillWanted := late.Stop(), wanted()
 	if err == nil && inTime && stillWanted {
@@ -264,8 +267,7 @@ func greet(child *host.Child, q holderRequest) error {
 	return err
 }
 
-// refused is an error of making namespaces or the mounts in them, not of what
-// is then built there.
+// refused is an error of making namespaces or the mounts in them, not of what is then built there.
 type refused struct{ error }
 
 func (r *refused) Unwrap() error { return r.error }
@@ -313,8 +315,8 @@ func dialNode(dir, node string) (*Node, error) {
 	return &Node{Name: node, Agent: host.Connect(c)}, nil
 }
 
-// Attach connects to a detached lab. With a journal it is for a campaign,
-// and only one may have the lab at a time; without, for looking into it.
+// Attach connects to a detached lab. With a journal it is for a campaign, and only one may have the lab at
+// a time; without, for looking into it.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	labs, err := List(dir)
 	if err != nil {
@@ -340,7 +342,8 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 		l.down = func(context.Context) error { return lock.Close() }
 		return l, nil
 	}
-	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id), "lab up makes one; lab list shows those that are up"}
+	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id),
+		"lab up makes one; lab list shows those that are up"}
 }
 
 // errHeld means that a campaign has the lab.
@@ -354,7 +357,8 @@ func lockLab(dir, id string) (*os.File, error) {
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		f.Close()
-		return nil, &hinted{fmt.Errorf("attach to lab %s: %w", id, errHeld), "wait for that run, or make another lab with lab up"}
+		return nil, &hinted{fmt.Errorf("attach to lab %s: %w", id, errHeld),
+			"wait for that run, or make another lab with lab up"}
 	}
 	return f, nil
 }
@@ -398,8 +402,7 @@ func Down(dir string, i Info) error {
 	return nil
 }
 
-// gone waits until the holder is no more (a zombie is enough: its namespaces
-// end with it).
+// gone waits until the holder is no more (a zombie is enough: its namespaces end with it).
 func gone(i Info, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for i.Alive() {
@@ -411,9 +414,8 @@ func gone(i Info, patience time.Duration) error {
 	return nil
 }
 
-// bornAt is a process' start time in clock ticks since boot, which together
-// with its number identifies it (proc(5), stat field 22); 0 if there is no
-// such process or it is only waiting to be reaped.
+// bornAt is a process' start time in clock ticks since boot, which together with its number identifies it
+// (proc(5), stat field 22); 0 if there is no such process or it is only waiting to be reaped.
 func bornAt(pid int) uint64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -44,8 +44,8 @@ func hintOf(err error) string {
 	return h.Hint()
 }
 
-// TestUpBlamesNoNamespacesForFaultsInside: the namespaces were made, so the
-// advice to allow them would lead astray.
+// TestUpBlamesNoNamespacesForFaultsInside: the namespaces were made, so the advice to allow them would lead
+// astray.
 func TestUpBlamesNoNamespacesForFaultsInside(t *testing.T) {
 	o := small(t)
 	o.Topology.Links = slices.Clone(o.Topology.Links)
@@ -57,8 +57,8 @@ func TestUpBlamesNoNamespacesForFaultsInside(t *testing.T) {
 	}
 }
 
-// TestUpTellsWhenTheKernelRefused starts a holder that has no power over its
-// mounts, as where user namespaces are made and then restricted.
+// TestUpTellsWhenTheKernelRefused starts a holder that has no power over its mounts, as where user
+// namespaces are made and then restricted.
 func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -77,7 +77,8 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	if !errors.As(err, &r) || !strings.Contains(err.Error(), "mounts") {
 		t.Errorf("got %v, want it to be the mounts that were refused", err)
 	}
-	if want := "let ordinary users make user namespaces"; os.Geteuid() != 0 && !strings.Contains(hintOf(noNamespaces(err)), want) {
+	if want := "let ordinary users make user namespaces"; os.Geteuid() != 0 &&
+		!strings.Contains(hintOf(noNamespaces(err)), want) {
 		t.Errorf("hint: got %q, want %q", hintOf(noNamespaces(err)), want)
 	}
 }
@@ -96,9 +97,8 @@ func TestUpNamesItsTimeout(t *testing.T) {
 	}
 }
 
-// TestUpThatFailsLateClosesItsJournal: the entry of a lab that was taken away
-// again must not be left for restore. A directory is where the lab's
-// description should go, from the moment that the lab's own exists.
+// TestUpThatFailsLateClosesItsJournal: the entry of a lab that was taken away again must not be left for
+// restore. A directory is where the lab's description should go, from the moment that the lab's own exists.
 func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
 	o := small(t)
 	var err error
@@ -111,7 +111,8 @@ func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
 		ended <- err
 	}()
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Microsecond) {
-		if err := os.Mkdir(filepath.Join(o.Dir, o.ID, infoFile), 0o700); err == nil || time.Now().After(until) {
+		if err := os.Mkdir(filepath.Join(o.Dir, o.ID, infoFile), 0o700); err == nil ||
+			time.Now().After(until) {
 			break
 		}
 	}

@@ -42,21 +42,24 @@ func wantEmpty(t *testing.T, dir string) {
 	}
 }
 
-// TestUpCarriesAndLeavesNothing brings up each topology, sends full packets
-// of both IP versions along its plain path, and finds nothing after Close.
+// TestUpCarriesAndLeavesNothing brings up each topology, sends full packets of both IP versions along its
+// plain path, and finds nothing after Close.
 func TestUpCarriesAndLeavesNothing(t *testing.T) {
 	for _, shape := range lab.Topologies() {
 		t.Run(shape.Name, func(t *testing.T) {
 			dir := t.TempDir()
 			labtest.LeavesNothing(t, func() {
-				l, err := lab.Local{ID: "one", Topology: shape, Dir: dir, Parts: registry.LabParts()}.Up(labtest.Context(t))
+				l, err := lab.Local{ID: "one", Topology: shape, Dir: dir,
+					Parts: registry.LabParts()}.Up(labtest.Context(t))
 				labtest.Refused(t, err)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for ip := 4; ip <= 6; ip += 2 {
-					if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back, []int{100, 1500}) {
-						t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two", ip, got.Back, got.Note)
+					if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back,
+						[]int{100, 1500}) {
+						t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the "+
+							"first two", ip, got.Back, got.Note)
 					}
 				}
 				if err := l.Close(labtest.Context(t)); err != nil {
@@ -73,7 +76,8 @@ func TestTwoLabsSideBySide(t *testing.T) {
 	labtest.LeavesNothing(t, func() {
 		var labs []*lab.Lab
 		for _, id := range []string{"a", "b"} {
-			l, err := lab.Local{ID: id, Topology: forward(t), Dir: dir, Parts: registry.LabParts()}.Up(labtest.Context(t))
+			l, err := lab.Local{ID: id, Topology: forward(t), Dir: dir,
+				Parts: registry.LabParts()}.Up(labtest.Context(t))
 			labtest.Refused(t, err)
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +85,8 @@ func TestTwoLabsSideBySide(t *testing.T) {
 			labs = append(labs, l)
 		}
 		// What is set in one is not seen in the other, and both carry.
-		if err := labs[0].Settle(labtest.Context(t), []record.Setting{{Knob: "link_mtu", Node: "router", Value: "1400"}}); err != nil {
+		if err := labs[0].Settle(labtest.Context(t), []record.Setting{{Knob: "link_mtu", Node: "router",
+			Value: "1400"}}); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range [][]int{{1400}, {1400, 1500}} {
@@ -117,8 +122,10 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 		{"a port's name is too long", broken(func(s *record.Topology) {
 			s.Links[0].Ends[0].Port = "a-name-of-more-than-fifteen-bytes"
 		}), "join client and router"},
-		{"two links have one port", broken(func(s *record.Topology) { s.Links[1].Ends[0].Port = "lan" }), "join router and server"},
-		{"a node's name is no file's", broken(func(s *record.Topology) { s.Nodes[0].Name = "no/name" }), "listen for node no/name"},
+		{"two links have one port", broken(func(s *record.Topology) { s.Links[1].Ends[0].Port = "lan" }),
+			"join router and server"},
+		{"a node's name is no file's", broken(func(s *record.Topology) { s.Nodes[0].Name = "no/name" }),
+			"listen for node no/name"},
 		{"the journal is closed", func(t *testing.T, o *lab.Local) {
 			j, err := journal.Create(t.TempDir(), "x")
 			if err != nil {
@@ -150,8 +157,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLinksOfSeveralQueues: each end of each link has as many receive queues
-// as asked for, and, for root, a transmit queue of its own for each processor.
+// TestLinksOfSeveralQueues: each end of each link has as many receive queues as asked for, and, for root, a
+// transmit queue of its own for each processor.
 func TestLinksOfSeveralQueues(t *testing.T) {
 	for _, queues := range []int{1, 2, 5} {
 		l := labtest.UpQueues(t, "forward", queues, registry.LabParts())
@@ -164,7 +171,8 @@ func TestLinksOfSeveralQueues(t *testing.T) {
 		for _, link := range l.Topology.Links {
 			for _, end := range link.Ends {
 				dir := "/sys/class/net/" + end.Port + "/queues/"
-				got := strings.Fields(labtest.Exec(t, l, end.Node, "sh", "-c", "ls -d "+dir+"rx-* && cat "+dir+"tx-*/xps_cpus"))
+				got := strings.Fields(labtest.Exec(t, l, end.Node, "sh", "-c", "ls -d "+dir+"rx-* && cat "+
+					dir+"tx-*/xps_cpus"))
 				var want []string
 				for q := range queues {
 					want = append(want, fmt.Sprintf("%srx-%d", dir, q))
@@ -177,11 +185,14 @@ func TestLinksOfSeveralQueues(t *testing.T) {
 					}
 					served += bits.OnesCount64(mask)
 					if mask&(1<<i) == 0 != (i >= runtime.NumCPU()) {
-						t.Errorf("%s of %s: queue %d serves the processors %s, want its own among them", end.Port, end.Node, i, text)
+						t.Errorf("%s of %s: queue %d serves the processors %s, want its own among them",
+							end.Port, end.Node, i, text)
 					}
 				}
-				if cpus := runtime.NumCPU(); !slices.Equal(got[:min(queues, len(got))], want) || len(got) != 2*queues || served != cpus {
-					t.Errorf("%s of %s: got %v, want %d queues each way for %d processors", end.Port, end.Node, got, queues, cpus)
+				if cpus := runtime.NumCPU(); !slices.Equal(got[:min(queues, len(got))], want) ||
+					len(got) != 2*queues || served != cpus {
+					t.Errorf("%s of %s: got %v, want %d queues each way for %d processors", end.Port,
+						end.Node, got, queues, cpus)
 				}
 			}
 		}
@@ -203,8 +214,7 @@ func TestUpDoesNotTouchADirectoryThatExists(t *testing.T) {
 	}
 }
 
-// TestUpCanBeCancelledAtAnyMoment cancels in every phase of the 20 ms that a
-// lab needs.
+// TestUpCanBeCancelledAtAnyMoment cancels in every phase of the 20 ms that a lab needs.
 func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 	cause := errors.New("changed my mind")
 	for delay := time.Duration(0); delay <= 30*time.Millisecond; delay += 5 * time.Millisecond {
@@ -234,7 +244,8 @@ func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 func TestDetachedLabStaysUntilDown(t *testing.T) {
 	dir := t.TempDir()
 	labtest.LeavesNothing(t, func() {
-		up, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+		up, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true,
+			Parts: registry.LabParts()}.Up(labtest.Context(t))
 		labtest.Refused(t, err)
 		if err != nil {
 			t.Fatal(err)
@@ -273,8 +284,7 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 	}
 }
 
-// takeTurns: one campaign at a time has the lab, and those who only look are
-// no campaign.
+// takeTurns: one campaign at a time has the lab, and those who only look are no campaign.
 func takeTurns(t *testing.T, dir string) {
 	t.Helper()
 	j, err := journal.Create(t.TempDir(), "x")
@@ -287,7 +297,8 @@ func takeTurns(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lab.Attach(dir, "kept", registry.LabParts(), j); err == nil || !strings.Contains(err.Error(), "another run is using it") {
+		if _, err := lab.Attach(dir, "kept", registry.LabParts(), j); err == nil ||
+			!strings.Contains(err.Error(), "another run is using it") {
 			t.Errorf("a second campaign: got %v, want that another run is using the lab", err)
 		}
 		if err := one.Close(labtest.Context(t)); err != nil {
@@ -318,7 +329,8 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 		}
 		attached := &lab.Locals{Attached: firstOf(seen)}
 		var no *lab.NoTopology
-		if _, err := attached.For(labtest.Context(t), "site-to-site"); !errors.As(err, &no) || no.Topology != "site-to-site" {
+		if _, err := attached.For(labtest.Context(t), "site-to-site"); !errors.As(err, &no) ||
+			no.Topology != "site-to-site" {
 			t.Errorf("another topology of an attached lab: got %v, want that there is none", err)
 		}
 		if err := labs.Close(labtest.Context(t)); err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// Locals lends local labs by topology; it makes each at first use and owns
-// them all. Attached, where it is set, is the only lab lent, and is not ours
-// to take down.
+// Locals lends local labs by topology; it makes each at first use and owns them all. Attached, where it is
+// set, is the only lab lent, and is not ours to take down.
 type Locals struct {
 	Owner    string // prefix of the labs' ids: the run
 	Dir      string
@@ -41,7 +40,8 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest, Queues: o.Queues, Parts: o.Parts}.Up(ctx)
+	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest,
+		Queues: o.Queues, Parts: o.Parts}.Up(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,14 +23,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// MachineRole is what an anchor is to a namespace: the process that carries a
-// node, here by running a virtual machine. It starts QEMU, whose standard
-// input and output are the line to the guest's agent, and lets any number of
-// controllers share that agent. Its argument is the node's name.
+// MachineRole is what an anchor is to a namespace: the process that carries a node, here by running a
+// virtual machine. It starts QEMU, whose standard input and output are the line to the guest's agent, and
+// lets any number of controllers share that agent. Its argument is the node's name.
 const MachineRole = "lab-machine"
 
-// A guest's boot is bounded. It takes 3 to 8 seconds under emulation, and less
-// than two with KVM, where that works; a machine with much else to do takes minutes.
+// A guest's boot is bounded. It takes 3 to 8 seconds under emulation, and less than two with KVM, where
+// that works; a machine with much else to do takes minutes.
 const (
 	bootTime = 150 * time.Second
 	kvmTime  = 10 * time.Second
@@ -44,8 +43,8 @@ type machineRequest struct {
 	Layout  agent.Layout `json:"layout"`
 }
 
-// MachineMain is that process' life. Descriptor 3 is the node's socket, those
-// from 4 on are the taps of the guest's ports in the layout's order.
+// MachineMain is that process' life. Descriptor 3 is the node's socket, those from 4 on are the taps of the
+// guest's ports in the layout's order.
 func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	listener := os.NewFile(3, "listener")
 	unix.CloseOnExec(3)
@@ -74,8 +73,8 @@ func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	return m.serve(ctx, ln)
 }
 
-// machine is a node that is a guest. When that ends, its taps stay: whoever
-// connects next finds a fresh guest on them.
+// machine is a node that is a guest. When that ends, its taps stay: whoever connects next finds a fresh
+// guest on them.
 type machine struct {
 	node string
 	q    machineRequest
@@ -126,9 +125,9 @@ func (m *machine) serve(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// attend serves a controller: by the guest that runs, or by a fresh one if
-// that has ended or does not answer. What the controller asks of a guest that
-// ends, then or later, is refused with the last words of the console.
+// attend serves a controller: by the guest that runs, or by a fresh one if that has ended or does not
+// answer. What the controller asks of a guest that ends, then or later, is refused with the last words of
+// the console.
 func (m *machine) attend(ctx context.Context, c net.Conn) {
 	g, err := m.living(ctx)
 	if err != nil {
@@ -174,10 +173,9 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// A guest that has not answered within wakeTime × wakeTries hangs; it is asked
-// every wakeEvery, and by whoever connects. It is asked again because a serial
-// line may lose a question, and a guest that is emulated on a busy machine may
-// be slow.
+// A guest that has not answered within wakeTime × wakeTries hangs; it is asked every wakeEvery, and by
+// whoever connects. It is asked again because a serial line may lose a question, and a guest that is
+// emulated on a busy machine may be slow.
 const (
 	wakeEvery = time.Second
 	wakeTime  = 5 * time.Second
@@ -203,8 +201,8 @@ func (m *machine) guard(g *running) {
 // errHangs means that a guest is there and does not answer.
 var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
 
-// look asks whether a guest answers: the error is errHangs if it does not, and
-// ErrUnreachable if it has ended.
+// look asks whether a guest answers: the error is errHangs if it does not, and ErrUnreachable if it has
+// ended.
 func look(ctx context.Context, far host.Agent) error {
 	for range wakeTries {
 		ctx, cancel := context.WithTimeout(ctx, wakeTime)
@@ -256,9 +254,9 @@ func (m *machine) boot() error {
 	return nil
 }
 
-// bootBest boots with KVM where that may work, and by emulation where it may
-// not, or does not.
-func bootBest(may check.Answer, kvm, emulated time.Duration, start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
+// bootBest boots with KVM where that may work, and by emulation where it may not, or does not.
+func bootBest(may check.Answer, kvm, emulated time.Duration,
+	start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
 	if may.State == check.Yes {
 		g, err := start(true, kvm)
@@ -290,7 +288,8 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	if g.Disk != nil {
 		disk := *g.Disk
 		var err error
-		if inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+len(files)); err != nil {
+		if inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+
+			len(files)); err != nil {
 			return nil, err
 		}
 		g.Disk, files = &disk, slices.Concat(files, inside.files)
@@ -308,7 +307,8 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 			return nil, err
 		}
 	}
-	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console), Files: files,
+	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console),
+		Files:  files,
 		Stderr: log, Bound: true, Core: core}.Start()
 	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
@@ -320,7 +320,8 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	r := &running{child: child, ended: make(chan struct{}), words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}
+	r := &running{child: child, ended: make(chan struct{}),
+		words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}
 	if err := r.meet(ctx, inside, m.q.Layout); err != nil {
 		child.Kill()
 		child.Close()
@@ -330,8 +331,8 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	return r, nil
 }
 
-// meet waits for the guest's agent, or puts one inside a foreign guest, and has
-// it make the guest what the layout says.
+// meet waits for the guest's agent, or puts one inside a foreign guest, and has it make the guest what the
+// layout says.
 func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (err error) {
 	if inside == nil {
 		r.far, err = host.ConnectLine(ctx, r.child)
@@ -344,8 +345,8 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as)
 }
 
-// coreFor chooses a core for the n-th guest of a lab, counted from 1 and from
-// the last: the first has most of a machine's interrupts.
+// coreFor chooses a core for the n-th guest of a lab, counted from 1 and from the last: the first has most
+// of a machine's interrupts.
 func coreFor(n int) (int, error) {
 	var ours unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &ours); err != nil {

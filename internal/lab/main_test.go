@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// TestMain lets the test program play the roles of a lab, and the parts of
-// the tests that must die in a process of their own.
+// TestMain lets the test program play the roles of a lab, and the parts of the tests that must die in a
+// process of their own.
 func TestMain(m *testing.M) {
 	if handled, err := registry.Serve(os.Args[1:]); handled {
 		if err != nil {
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// Under the race detector each process would sleep for a second before
-	// it ends, and with it each part of a lab.
+	// Under the race detector each process would sleep for a second before it ends, and with it each part
+	// of a lab.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
@@ -45,8 +45,7 @@ const (
 // aSetting can be made by everyone on every kernel.
 var aSetting = record.Setting{Knob: "txqueuelen", Node: "router", Value: "77"}
 
-// play is a controller that comes to some point, says so on standard output,
-// and waits to be killed.
+// play is a controller that comes to some point, says so on standard output, and waits to be killed.
 func play(part, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -61,7 +60,8 @@ func play(part, dir string) error {
 		if err != nil {
 			return err
 		}
-		l, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j, Parts: registry.LabParts()}.Up(ctx)
+		l, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j,
+			Parts: registry.LabParts()}.Up(ctx)
 		if err != nil {
 			return err
 		}
@@ -71,8 +71,10 @@ func play(part, dir string) error {
 			return err
 		}
 		fmt.Println("ready") // and never again
-		g := vm.NewForeignGuest(vm.Disk{File: dir + "/disk", Format: "raw", Login: vm.Login{Way: vm.WaySerial, User: "root"}, Agent: "/proc/self/exe"})
-		_, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j, Guest: &g, Parts: registry.LabParts()}.Up(ctx)
+		g := vm.NewForeignGuest(vm.Disk{File: dir + "/disk", Format: "raw", Login: vm.Login{Way: vm.WaySerial,
+			User: "root"}, Agent: "/proc/self/exe"})
+		_, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j, Guest: &g,
+			Parts: registry.LabParts()}.Up(ctx)
 		return err
 	case "guest":
 		if l, err = lab.Attach(dir+"/labs", "kept", registry.LabParts(), j); err != nil {

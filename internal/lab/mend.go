@@ -13,8 +13,8 @@ import (
 // lookTime is how long a node or a tunnel may take to say that it is there.
 const lookTime = 5 * time.Second
 
-// MendTime bounds the mending of the lab. That of a guest may take longer than
-// that of a namespace: to see that it hangs, and to boot another.
+// MendTime bounds the mending of the lab. That of a guest may take longer than that of a namespace: to see
+// that it hangs, and to boot another.
 func (l *Lab) MendTime() time.Duration {
 	if l.Guest == nil {
 		return mendTime
@@ -25,26 +25,25 @@ func (l *Lab) MendTime() time.Duration {
 
 const mendTime = 20 * time.Second
 
-// Mend makes the lab usable again after something in it has failed. Nodes
-// whose agents are gone get new ones, guests that have ended or hang are
-// booted anew, and what was set there is taken as unknown: the next Settle
-// puts it back. The tunnel that was wanted last, tunnels that ended on such
-// nodes and those whose counters cannot be read are taken down; the next Path
-// lays them again. Mend reports whether a node has a new agent, and in which
-// state it has found those that did not answer.
+// Mend makes the lab usable again after something in it has failed. Nodes whose agents are gone get new
+// ones, guests that have ended or hang are booted anew, and what was set there is taken as unknown: the
+// next Settle puts it back. The tunnel that was wanted last, tunnels that ended on such nodes and those
+// whose counters cannot be read are taken down; the next Path lays them again. Mend reports whether a node
+// has a new agent, and in which state it has found those that did not answer.
 func (l *Lab) Mend(ctx context.Context) (fresh bool, found error) {
 	renewed, found := l.renew(ctx)
 	for _, t := range l.settings {
 		if slices.Contains(renewed, t.setting.Node) {
 			t.stuck, t.undo = true, t.again
 		}
-		// What the machine does to a guest it did to the one that is gone. Its
-		// own agent lives, and with it the way back.
+		// What the machine does to a guest it did to the one that is gone. Its own agent lives, and with it
+		// the way back.
 		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, l.OwnKernel) {
 			t.stuck = true
 		}
 	}
-	ended := slices.ContainsFunc(renewed, func(node string) bool { return slices.Contains(l.Topology.Tunnel[:], node) })
+	ended := slices.ContainsFunc(renewed,
+		func(node string) bool { return slices.Contains(l.Topology.Tunnel[:], node) })
 	for key, t := range l.tunnels {
 		if ended || slices.Contains(l.wanted, key) || !tells(ctx, t) {
 			l.left = errors.Join(l.left, l.lower(ctx, key))
@@ -82,9 +81,8 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	return names, found
 }
 
-// gone says why a node's agent is of no use any more. A process that is only
-// slow still holds what was set through it; a guest that does not answer, now
-// that nothing loads it, hangs.
+// gone says why a node's agent is of no use any more. A process that is only slow still holds what was set
+// through it; a guest that does not answer, now that nothing loads it, hangs.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -93,7 +91,8 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	case err == nil || errors.Is(err, host.ErrUnreachable):
 		return err
 	case l.OwnKernel(n.Name):
-		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, lookTime, lastWords(consoleOf(l.dir, n.Name)))
+		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, lookTime,
+			lastWords(consoleOf(l.dir, n.Name)))
 	}
 	return nil
 }
@@ -105,8 +104,8 @@ func tells(ctx context.Context, t *laid) bool {
 	return err == nil
 }
 
-// goneWithIt reports whether everything that is still set was set in the lab
-// itself, not on the machine that carried it.
+// goneWithIt reports whether everything that is still set was set in the lab itself, not on the machine
+// that carried it.
 func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *turned) bool { return t.setting.Node == HostNode })
 }

@@ -28,7 +28,8 @@ func killAgent(t *testing.T, l *lab.Lab, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: []string{"sh", "-c", "kill -9 $PPID"}}); err != nil {
+	if _, err := n.Agent.Open(ctx, agent.VerbExec,
+		agent.Exec{Args: []string{"sh", "-c", "kill -9 $PPID"}}); err != nil {
 		t.Fatal(err)
 	}
 	for err == nil {
@@ -52,7 +53,8 @@ func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j, Parts: registry.LabParts()}.Up(labtest.Context(t))
+	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j,
+		Parts: registry.LabParts()}.Up(labtest.Context(t))
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +62,8 @@ func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 	return l, j
 }
 
-// TestMend: after the agents of a router and of a tunnel's end have died, what
-// was set is settled again and the tunnel carries again.
+// TestMend: after the agents of a router and of a tunnel's end have died, what was set is settled again and
+// the tunnel carries again.
 func TestMend(t *testing.T) {
 	l, j := upForward(t)
 	want, wire := []record.Setting{aSetting}, lab.TunnelSpec{Kind: "wireguard"}
@@ -106,8 +108,8 @@ func TestMend(t *testing.T) {
 	}
 }
 
-// TestCloseAfterADeadAgent: what was set in a lab that is gone is no dirt, and
-// in one that stays it is put back all the same.
+// TestCloseAfterADeadAgent: what was set in a lab that is gone is no dirt, and in one that stays it is put
+// back all the same.
 func TestCloseAfterADeadAgent(t *testing.T) {
 	t.Run("owned", func(t *testing.T) {
 		l, j := upForward(t)
@@ -121,7 +123,8 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 	})
 	t.Run("attached", func(t *testing.T) {
 		dir := t.TempDir()
-		_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true, Parts: registry.LabParts()}.Up(labtest.Context(t))
+		_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true,
+			Parts: registry.LabParts()}.Up(labtest.Context(t))
 		labtest.Refused(t, err)
 		if err != nil {
 			t.Fatal(err)
@@ -158,8 +161,7 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 	})
 }
 
-// TestCampaignOutlivesAnAgent: the trial in which a router's agent dies fails,
-// those after it do not.
+// TestCampaignOutlivesAnAgent: the trial in which a router's agent dies fails, those after it do not.
 func TestCampaignOutlivesAnAgent(t *testing.T) {
 	p := labtest.ReadPlan(t, `
 name: x
@@ -175,7 +177,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		t.Fatal(err)
 	}
 	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
+		Knobs: node.Knobs(), Engines: node.Engines(),
 		Prober: node.Prober(), Probes: node.Probes(), Store: &trials}
 	started := 0
 	c.Sink = func(e record.Event) {

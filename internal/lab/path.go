@@ -25,8 +25,8 @@ type laid struct {
 	follow []Followed
 }
 
-// Path is a way between the near and the far node: the plain one (slot 0)
-// or one through a tunnel, or through several side by side.
+// Path is a way between the near and the far node: the plain one (slot 0) or one through a tunnel, or
+// through several side by side.
 type Path struct {
 	Slot     int
 	Tunnel   tunnel.Path // nil on the plain path
@@ -72,8 +72,8 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	return t.Check(ctx, near, far)
 }
 
-// Path returns the way that a row wants, laying its tunnels unless they are
-// up. Those that burden other paths are taken down when another is wanted.
+// Path returns the way that a row wants, laying its tunnels unless they are up. Those that burden other
+// paths are taken down when another is wanted.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	l.wanted = nil
 	follow := l.following()
@@ -137,7 +137,8 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
-	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun" + strconv.Itoa(slot), MTU: s.MTU, Port: 51820 + slot})
+	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun" + strconv.Itoa(slot), MTU: s.MTU,
+		Port: 51820 + slot})
 	if err != nil {
 		return nil, err
 	}
@@ -149,12 +150,11 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	return t, nil
 }
 
-// kept is how many tunnels stay up for rows to come: an end of one may be a
-// process.
+// kept is how many tunnels stay up for rows to come: an end of one may be a process.
 const kept = 4
 
-// freeSlot finds a slot, taking down the tunnel that was not used for longest
-// if there are more than are wanted now or kept.
+// freeSlot finds a slot, taking down the tunnel that was not used for longest if there are more than are
+// wanted now or kept.
 func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 	used := map[int]bool{}
 	oldest := ""
@@ -185,7 +185,8 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.Tunnel, near, far tunnel.End, err error) {
+func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.Tunnel, near, far tunnel.End,
+	err error) {
 	i := slices.IndexFunc(l.parts.Tunnels, func(t tunnel.Tunnel) bool { return t.Name() == s.Kind })
 	if i < 0 {
 		return nil, near, far, fmt.Errorf("no such tunnel: %s", s.Kind)
@@ -199,7 +200,8 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 		if n.Agent == nil {
 			return nil, near, far, fmt.Errorf("node %s has no agent to hold a tunnel's end", name)
 		}
-		ends[e] = tunnel.End{Node: name, Agent: n.Agent, Outer: l.plan.outer(e, cmp.Or(s.Outer, 4)), Inner: l.plan.tunnel(slot, e)}
+		ends[e] = tunnel.End{Node: name, Agent: n.Agent, Outer: l.plan.outer(e, cmp.Or(s.Outer, 4)),
+			Inner: l.plan.tunnel(slot, e)}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
 		}
@@ -208,7 +210,8 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 }
 
 // Counters reads the counters of a node's devices.
-func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map[string]kernel.LinkCounters, error) {
+func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map[string]kernel.LinkCounters,
+	error) {
 	n, err := l.Node(ctx, node)
 	if err != nil {
 		return nil, err
@@ -221,10 +224,9 @@ func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map
 	return out, err
 }
 
-// AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory
-// for fragments. A load of which a router drops fragments, such as of a tunnel's
-// packets larger than the link's MTU, fills it with packets that will never be
-// whole; until they time out, nothing that comes in fragments arrives.
+// AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory for fragments. A load of
+// which a router drops fragments, such as of a tunnel's packets larger than the link's MTU, fills it with
+// packets that will never be whole; until they time out, nothing that comes in fragments arrives.
 func (l *Lab) AwaitReassembly(ctx context.Context) error {
 	if l.TwoMachines() { // whose kernels are their own
 		return nil
@@ -254,8 +256,7 @@ const (
 	fragmentsLeft = 0.1              // of the memory for them may still be used
 )
 
-// Neighbor is the device at the other end of a node's first link, and the node
-// that it belongs to.
+// Neighbor is the device at the other end of a node's first link, and the node that it belongs to.
 func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
 	for _, link := range l.Topology.Links {
 		for i, e := range link.Ends {

@@ -19,12 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// KindPair is the lab of two machines with whatever lies between them. The
-// topology's router stands for that: nobody reaches or drives it.
+// KindPair is the lab of two machines with whatever lies between them. The topology's router stands for
+// that: nobody reaches or drives it.
 const KindPair = "pair"
 
-// Pair describes such a lab: this machine is the near node, the one on which
-// chokepoint peer waits the far one. Nothing is changed on either.
+// Pair describes such a lab: this machine is the near node, the one on which chokepoint peer waits the far
+// one. Nothing is changed on either.
 type Pair struct {
 	ID      string
 	Address string // "host:port" of the peer
@@ -35,8 +35,8 @@ type Pair struct {
 // VerbAbout is answered by a peer, with About.
 const VerbAbout = "pair/about"
 
-// VerbCeilings is answered by a peer with what it can do alone of the kinds of
-// traffic that it is given, as a list of record.Ceiling.
+// VerbCeilings is answered by a peer with what it can do alone of the kinds of traffic that it is given, as
+// a list of record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
 // About is what a peer says about itself and the connection.
@@ -78,7 +78,8 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	}
 	l := &Lab{ID: o.ID, Kind: KindPair, Topology: t, parts: o.Parts, plan: addressPlan{t},
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}, pair: &pairing{stop: func() {}}}
-	l.Note = "two machines and what lies between them, which is not changed; packets are those of the machines' " +
+	l.Note = "two machines and what lies between them, which is not changed; packets are those of the " +
+		"machines' " +
 		"own network cards"
 	l.dial = func(ctx context.Context, name string) (*Node, error) {
 		switch name {
@@ -126,8 +127,8 @@ func (l *Lab) meet(ctx context.Context, o Pair) (*Node, error) {
 	return &Node{Name: l.Topology.Far, Agent: a}, nil
 }
 
-// Stranger is the lab of this machine and somebody else's, on which iperf3 -s
-// waits and nothing of ours runs.
+// Stranger is the lab of this machine and somebody else's, on which iperf3 -s waits and nothing of ours
+// runs.
 type Stranger struct {
 	ID      string
 	Address string // "host:port" of the server
@@ -159,8 +160,10 @@ func (o Stranger) Up(ctx context.Context) (*Lab, error) {
 	}
 	l := &Lab{ID: o.ID, Kind: KindPair, Topology: t, parts: o.Parts, plan: addressPlan{t},
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}, pair: p}
-	l.Note = "this machine, somebody else's iperf3 server, and what lies between them: latency, the path's MTU and routers, " +
-		"exact counts of packets, and all that the far machine could tell are missing; chokepoint peer there has them"
+	l.Note = "this machine, somebody else's iperf3 server, and what lies between them: latency, the path's " +
+		"MTU and routers, " +
+		"exact counts of packets, and all that the far machine could tell are missing; chokepoint peer " +
+		"there has them"
 	l.dial = func(_ context.Context, name string) (*Node, error) {
 		if name != t.Near {
 			return &Node{Name: name}, nil
@@ -181,12 +184,10 @@ func ownNode(name string) (*Node, error) {
 	return &Node{Name: name, Agent: host.Connect(child)}, nil
 }
 
-// TwoMachines reports whether the ends are machines of their own, with
-// something between that nobody knows.
+// TwoMachines reports whether the ends are machines of their own, with something between that nobody knows.
 func (l *Lab) TwoMachines() bool { return l.pair != nil }
 
-// WholeMachine reports whether a node is a machine of its own on which other
-// things may run too.
+// WholeMachine reports whether a node is a machine of its own on which other things may run too.
 func (l *Lab) WholeMachine(node string) bool {
 	return l.pair != nil && (node == l.Topology.Near || node == l.Topology.Far && !l.Stranger())
 }
@@ -204,8 +205,8 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	return ends[end], nil
 }
 
-// FarMayOpen reports whether the far node may open connections to the near
-// one: a peer does so only to where its controller came from.
+// FarMayOpen reports whether the far node may open connections to the near one: a peer does so only to
+// where its controller came from.
 func (l *Lab) FarMayOpen(ip int) bool {
 	return l.pair == nil || !l.Stranger() && versionOf(l.pair.visit.Remote.Addr()) == ip
 }
@@ -218,8 +219,7 @@ func (l *Lab) PeerVersion() (version string, ok bool) {
 	return l.pair.about.Version, true
 }
 
-// DataPorts are those that the peer has; ok is false for a lab whose network
-// is nobody else's.
+// DataPorts are those that the peer has; ok is false for a lab whose network is nobody else's.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	switch {
 	case l.pair == nil:
@@ -231,9 +231,8 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	return DataPorts{first, first + 1, first + 2}, true
 }
 
-// Tag is what tells the packets of a trial from others. Where others may send
-// packets too it can be told only by those who have the run's key, and must
-// not be shown.
+// Tag is what tells the packets of a trial from others. Where others may send packets too it can be told
+// only by those who have the run's key, and must not be shown.
 func (l *Lab) Tag(name string) string {
 	if l.pair == nil || l.Stranger() {
 		return name
@@ -248,10 +247,11 @@ func (l *Lab) Tag(name string) string {
 	return hex.EncodeToString(sum)
 }
 
-const notDriven = "in lab pair nothing is changed on the two machines or between them: set it there, and compare two runs"
+const notDriven = "in lab pair nothing is changed on the two machines or between them: set it there, and " +
+	"compare two runs"
 
-// given reports whether a setting holds in a lab of two machines as it is:
-// what crosses a real wire are real packets.
+// given reports whether a setting holds in a lab of two machines as it is: what crosses a real wire are
+// real packets.
 func (l *Lab) given(s record.Setting) bool {
 	return l.pair != nil && s.Knob == "offload" && s.Value == "wire"
 }
@@ -278,7 +278,8 @@ type Peers struct {
 // For returns the lab, meeting the peer at first use.
 func (o *Peers) For(ctx context.Context, topology string) (*Lab, error) {
 	if topology != "forward" {
-		return nil, &NoTopology{topology, "lab pair has two machines with a router between them, which is topology forward"}
+		return nil, &NoTopology{topology,
+			"lab pair has two machines with a router between them, which is topology forward"}
 	}
 	if o.lab == nil {
 		l, err := o.Up(ctx)

@@ -16,21 +16,20 @@ func versionOf(a netip.Addr) int {
 	return 6
 }
 
-// usable are addresses that data can be sent to: a link-local one is not
-// without its link.
+// usable are addresses that data can be sent to: a link-local one is not without its link.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
 }
 
-// endsOf finds where both machines are over a version of IP. Over the one of
-// the connection they have met; over the other the peer is looked for by its
-// name, or by the addresses that it says it has.
+// endsOf finds where both machines are over a version of IP. Over the one of the connection they have met;
+// over the other the peer is looked for by its name, or by the addresses that it says it has.
 func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
 	if at := p.visit.Remote.Addr(); versionOf(at) == ip {
 		if !usable(at) {
 			return ends, fmt.Errorf("%s is an address of one link only", at)
 		}
-		return [2]Meeting{{Addr: p.visit.Local.Addr(), Target: p.about.Remote}, {Addr: p.about.Local, Target: at}}, nil
+		return [2]Meeting{{Addr: p.visit.Local.Addr(), Target: p.about.Remote},
+			{Addr: p.about.Local, Target: at}}, nil
 	}
 	candidates, err := p.candidates(ctx, address, ip)
 	if err != nil {
@@ -59,7 +58,8 @@ func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 func sourceTo(ctx context.Context, target netip.Addr) (netip.Addr, error) {
 	// Connecting a socket sends nothing; it asks the kernel for the route.
 	var d net.Dialer
-	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", versionOf(target)), netip.AddrPortFrom(target, 9).String())
+	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", versionOf(target)), netip.AddrPortFrom(target,
+		9).String())
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("no route to %s", target)
 	}
@@ -87,15 +87,15 @@ func strangerAt(ctx context.Context, name string, ip int) (ends [2]Meeting, err 
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
 }
 
-// candidates are where the peer may be found over a version of IP, the likeliest
-// first.
+// candidates are where the peer may be found over a version of IP, the likeliest first.
 func (p *pairing) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := netip.ParseAddr(name); err != nil { // a name
-		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // or its own addresses
+		// or its own addresses
+		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name)
 		for _, a := range found {
 			if usable(a) {
 				out = append(out, a.Unmap())
@@ -114,10 +114,11 @@ func (p *pairing) candidates(ctx context.Context, address string, ip int) (out [
 }
 
 // elsewhere are addresses that nobody has (RFC 5737, RFC 3849).
-var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
+var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
+	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
 
-// OwnAddresses are those of this machine by which others may reach it: first
-// those that it uses towards the world, those of the loopback device last.
+// OwnAddresses are those of this machine by which others may reach it: first those that it uses towards the
+// world, those of the loopback device last.
 func OwnAddresses(ctx context.Context) ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

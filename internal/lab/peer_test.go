@@ -13,8 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestEndsOfAPair: where each end binds and is found, behind translations on
-// either side too.
+// TestEndsOfAPair: where each end binds and is found, behind translations on either side too.
 func TestEndsOfAPair(t *testing.T) {
 	a := netip.MustParseAddr
 	at := func(text string) netip.AddrPort { return netip.AddrPortFrom(a(text), 1) }
@@ -30,14 +29,20 @@ func TestEndsOfAPair(t *testing.T) {
 		want          want
 	}{
 		{"plain", "192.0.2.1", "198.51.100.2", About{Local: a("198.51.100.2"), Remote: a("192.0.2.1")}, 4,
-			want{near: Meeting{a("192.0.2.1"), a("192.0.2.1")}, far: Meeting{a("198.51.100.2"), a("198.51.100.2")}}},
-		{"both translated", "10.0.0.1", "198.51.100.2", About{Local: a("192.168.0.2"), Remote: a("203.0.113.9")}, 4,
-			want{near: Meeting{a("10.0.0.1"), a("203.0.113.9")}, far: Meeting{a("192.168.0.2"), a("198.51.100.2")}}},
-		{"one link only", "fe80::1", "fe80::2", About{Local: a("fe80::2"), Remote: a("fe80::1")}, 6, want{why: true}},
-		{"other version, loopback", "127.0.0.1", "127.0.0.1", About{Local: a("127.0.0.1"), Remote: a("127.0.0.1"),
+			want{near: Meeting{a("192.0.2.1"), a("192.0.2.1")}, far: Meeting{a("198.51.100.2"),
+				a("198.51.100.2")}}},
+		{"both translated", "10.0.0.1", "198.51.100.2", About{Local: a("192.168.0.2"),
+			Remote: a("203.0.113.9")}, 4,
+			want{near: Meeting{a("10.0.0.1"), a("203.0.113.9")}, far: Meeting{a("192.168.0.2"),
+				a("198.51.100.2")}}},
+		{"one link only", "fe80::1", "fe80::2", About{Local: a("fe80::2"), Remote: a("fe80::1")}, 6,
+			want{why: true}},
+		{"other version, loopback", "127.0.0.1", "127.0.0.1", About{Local: a("127.0.0.1"),
+			Remote:    a("127.0.0.1"),
 			Addresses: []netip.Addr{a("2001:db8::1"), a("::1")}}, 6,
 			want{near: Meeting{a("::1"), a("::1")}, far: Meeting{a("::1"), a("::1")}}},
-		{"other version, none", "127.0.0.1", "127.0.0.1", About{Local: a("127.0.0.1"), Remote: a("127.0.0.1")}, 6, want{why: true}},
+		{"other version, none", "127.0.0.1", "127.0.0.1", About{Local: a("127.0.0.1"),
+			Remote: a("127.0.0.1")}, 6, want{why: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &pairing{visit: &pair.Visit{Local: at(tt.local), Remote: at(tt.remote)}, about: tt.about}
@@ -46,15 +51,15 @@ func TestEndsOfAPair(t *testing.T) {
 			if tt.want.why {
 				got.near, got.far = Meeting{}, Meeting{}
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(want{}),
+				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 				t.Errorf("ends (-want +got): %v\n%s", err, diff)
 			}
 		})
 	}
 }
 
-// TestPairChangesNothing: every setting is refused but the one that real wires
-// have by nature.
+// TestPairChangesNothing: every setting is refused but the one that real wires have by nature.
 func TestPairChangesNothing(t *testing.T) {
 	l := &Lab{Kind: KindPair, pair: &pairing{}}
 	ctx := context.Background()
@@ -62,8 +67,10 @@ func TestPairChangesNothing(t *testing.T) {
 	if a := l.CheckSetting(ctx, wire); a.State != check.Yes {
 		t.Errorf("offload=wire: got %v, want yes", a)
 	}
-	for _, s := range []record.Setting{{Knob: "offload", Node: "client", Value: "super"}, {Knob: "nat", Node: "router", Value: "masquerade"},
-		{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"}, {Knob: "cpu_quota", Node: HostNode, Value: "25%"}} {
+	for _, s := range []record.Setting{{Knob: "offload", Node: "client", Value: "super"},
+		{Knob: "nat", Node: "router", Value: "masquerade"},
+		{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"}, {Knob: "cpu_quota", Node: HostNode,
+			Value: "25%"}} {
 		if a := l.CheckSetting(ctx, s); a.State != check.No || a.Reason != notDriven {
 			t.Errorf("%v: got %v, want a no with the reason", s, a)
 		}
@@ -79,15 +86,16 @@ func TestPairChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTagsNeedTheKey: a trial's tag differs by run and by name, and shows
-// neither.
+// TestTagsNeedTheKey: a trial's tag differs by run and by name, and shows neither.
 func TestTagsNeedTheKey(t *testing.T) {
 	of := func(key string) *Lab {
 		return &Lab{pair: &pairing{visit: &pair.Visit{Data: host.SecretFrom([]byte(key))}}}
 	}
 	a, b := of("one"), of("two")
-	if again := a.Tag("r/1"); a.Tag("r/1") != again || a.Tag("r/1") == a.Tag("r/2") || a.Tag("r/1") == b.Tag("r/1") || len(a.Tag("r/1")) != 64 {
-		t.Errorf("tags: got %q, %q, %q, want 64 digits, another for each name and key", a.Tag("r/1"), a.Tag("r/2"), b.Tag("r/1"))
+	if again := a.Tag("r/1"); a.Tag("r/1") != again || a.Tag("r/1") == a.Tag("r/2") ||
+		a.Tag("r/1") == b.Tag("r/1") || len(a.Tag("r/1")) != 64 {
+		t.Errorf("tags: got %q, %q, %q, want 64 digits, another for each name and key", a.Tag("r/1"),
+			a.Tag("r/2"), b.Tag("r/1"))
 	}
 	if got := (&Lab{}).Tag("r/1"); got != "r/1" {
 		t.Errorf("in a network of its own: got %q, want the name", got)

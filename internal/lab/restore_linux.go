@@ -24,9 +24,8 @@ type Restored struct {
 	Held   []string `json:"held"`   // labs in use that have settings of killed runs: left alone, too
 }
 
-// Restore finishes the undoing of owners that are gone: their labs are taken
-// down, and settings that they left in detached labs are put back. It never
-// touches a lab whose owner lives, nor a detached lab itself.
+// Restore finishes the undoing of owners that are gone: their labs are taken down, and settings that they
+// left in detached labs are put back. It never touches a lab whose owner lives, nor a detached lab itself.
 func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 	stale, living, err := journal.FindStale(journalDir)
 	out := Restored{Living: living}
@@ -67,7 +66,10 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 
 // owns reports whether the owner had made the lab itself.
 func owns(s *journal.Stale, id string) bool {
-	return slices.ContainsFunc(s.Entries, func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
+	return slices.ContainsFunc(s.Entries, func(e journal.Entry) bool {
+		return e.Kind == journal.KindLab &&
+			e.Lab == id
+	})
 }
 
 func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, error) {
@@ -90,8 +92,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, err
 	return "forgot " + what + ": the lab is gone", nil
 }
 
-// putBack applies the state before through a fresh agent, unless a run is
-// using the lab.
+// putBack applies the state before through a fresh agent, unless a run is using the lab.
 func putBack(ctx context.Context, dir string, e journal.Entry) error {
 	lock, err := lockLab(dir, e.Lab)
 	if err != nil {
@@ -114,9 +115,8 @@ func putBackOn(ctx context.Context, dir string, e journal.Entry) error {
 	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
 }
 
-// sweep removes the directories of labs that died with their owners, and of
-// labs whose start was killed before it could be journalled. One that is
-// starting, or whose owner lives, is held.
+// sweep removes the directories of labs that died with their owners, and of labs whose start was killed
+// before it could be journalled. One that is starting, or whose owner lives, is held.
 func sweep(labDir string) ([]string, error) {
 	entries, err := os.ReadDir(labDir)
 	if errors.Is(err, os.ErrNotExist) {

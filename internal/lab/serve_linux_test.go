@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestServeNodeOutlivesAgentsThatDoNotStart: no program can be given an
-// argument with a zero byte.
+// TestServeNodeOutlivesAgentsThatDoNotStart: no program can be given an argument with a zero byte.
 func TestServeNodeOutlivesAgentsThatDoNotStart(t *testing.T) {
 	at := &net.UnixAddr{Name: fmt.Sprintf("@chokepoint-test-%d", os.Getpid()), Net: "unix"}
 	ln, err := net.ListenUnix("unix", at)

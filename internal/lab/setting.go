@@ -27,27 +27,28 @@ type turned struct {
 	stuck   bool                            // undo has failed: what holds there is not known
 }
 
-// sameAs reports whether both are of one knob and node: then the later one's
-// "before" is what the earlier one made.
+// sameAs reports whether both are of one knob and node: then the later one's "before" is what the earlier
+// one made.
 func (t *turned) sameAs(o *turned) bool {
 	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node
 }
 
-// Settle makes exactly the wanted settings hold: what is in force and not
-// wanted is undone, last first; what is wanted and not in force is applied in
-// the order given; the rest is left alone. A setting that was applied before
-// one which must be undone is undone and applied again only if both are of
-// the same knob and node, so that undoing restores what each found. What could
-// not be undone stays to be undone by the next call, and until that succeeds
-// every call fails: nothing is to be measured under it.
+// Settle makes exactly the wanted settings hold: what is in force and not wanted is undone, last first;
+// what is wanted and not in force is applied in the order given; the rest is left alone. A setting that was
+// applied before one which must be undone is undone and applied again only if both are of the same knob and
+// node, so that undoing restores what each found. What could not be undone stays to be undone by the next
+// call, and until that succeeds every call fails: nothing is to be measured under it.
 func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 	want = l.settable(want)
 	keep := func(t *turned) bool { return !t.stuck && slices.Contains(want, t.setting) }
-	// The first unwanted one, and every later one at the same knob and node:
-	// their "before" is what the unwanted one made.
+	// The first unwanted one, and every later one at the same knob and node: their "before" is what the
+	// unwanted one made.
 	var drop []*turned
 	for i, t := range l.settings {
-		if !keep(t) || slices.ContainsFunc(l.settings[:i], func(o *turned) bool { return slices.Contains(drop, o) && o.sameAs(t) }) {
+		if !keep(t) || slices.ContainsFunc(l.settings[:i], func(o *turned) bool {
+			return slices.Contains(drop,
+				o) && o.sameAs(t)
+		}) {
 			drop = append(drop, t)
 		}
 	}
@@ -69,8 +70,8 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 	return nil
 }
 
-// undo undoes settings, last first, and forgets those that it has undone. One
-// that is under a later one which could not be undone must wait for that.
+// undo undoes settings, last first, and forgets those that it has undone. One that is under a later one
+// which could not be undone must wait for that.
 func (l *Lab) undo(ctx context.Context, drop []*turned) error {
 	var failed error
 	var left []*turned
@@ -109,15 +110,16 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 		return checkByCommand(ctx, n, s)
 	}
 	var got agent.Held
-	err = n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state, Check: true}, &got)
+	err = n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state,
+		Check: true}, &got)
 	if err != nil {
 		return check.CouldNotTell("%v", err)
 	}
 	return *got.Answer
 }
 
-// resolve finds the knob of a setting, its canonical state and its place. A
-// knob family such as "sysctl:" carries the rest of the name in its state.
+// resolve finds the knob of a setting, its canonical state and its place. A knob family such as "sysctl:"
+// carries the rest of the name in its state.
 func (l *Lab) resolve(s record.Setting) (knob.Knob, knob.State, knob.Place, error) {
 	for _, k := range l.parts.Knobs {
 		text := s.Value
@@ -167,8 +169,8 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 	return p
 }
 
-// turn applies one setting, journalled before it happens. With an error it
-// returns the setting if it could not be undone either.
+// turn applies one setting, journalled before it happens. With an error it returns the setting if it could
+// not be undone either.
 func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 	k, state, p, err := l.resolve(s)
 	if err != nil {
@@ -185,8 +187,8 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Asked to stop, the node is told that this is all: it undoes what it
-	// may have done, says so, and is waited for, though not for ever.
+	// Asked to stop, the node is told that this is all: it undoes what it may have done, says so, and is
+	// waited for, though not for ever.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
@@ -221,8 +223,7 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 	return l.failed(ctx, t, err)
 }
 
-// failed undoes a setting that was not applied for err. It returns the setting
-// if that fails, too.
+// failed undoes a setting that was not applied for err. It returns the setting if that fails, too.
 func (l *Lab) failed(ctx context.Context, t *turned, err error) (*turned, error) {
 	if undoErr := l.unwind(ctx, t); undoErr != nil {
 		return t, errors.Join(err, undoErr)
@@ -242,8 +243,8 @@ func (l *Lab) putBackOn(ctx context.Context, node, knob string, before agent.Tur
 // unwindTime is how long a node may take to undo one setting.
 const unwindTime = 5 * time.Second
 
-// unwind undoes a setting although ctx may be cancelled: that is when it is
-// undone. What could not be keeps its journal entry, for restore.
+// unwind undoes a setting although ctx may be cancelled: that is when it is undone. What could not be keeps
+// its journal entry, for restore.
 func (l *Lab) unwind(ctx context.Context, t *turned) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwindTime)
 	defer cancel()
@@ -273,8 +274,8 @@ func (l *Lab) remember(s record.Setting, k knob.Knob, p knob.Place, before, afte
 		Place: b, Before: before, After: after})
 }
 
-// finish ends a knob's session and waits until the node has put it back, which
-// it has done before it reports any other error than that it could not.
+// finish ends a knob's session and waits until the node has put it back, which it has done before it
+// reports any other error than that it could not.
 func finish(ctx context.Context, s host.Session) error {
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()

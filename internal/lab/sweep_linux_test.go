@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestSweepSparesALabThatIsStarting: its directory is there, and nothing says
-// yet that it is up.
+// TestSweepSparesALabThatIsStarting: its directory is there, and nothing says yet that it is up.
 func TestSweepSparesALabThatIsStarting(t *testing.T) {
 	labs := t.TempDir()
 	held, err := makeDir(labs, labs+"/x")

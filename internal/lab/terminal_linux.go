@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// terminal is a serial console that is logged in to by what it shows, as a
-// human would.
+// terminal is a serial console that is logged in to by what it shows, as a human would.
 type terminal struct {
 	conn interface {
 		io.ReadWriter
@@ -23,9 +22,8 @@ type terminal struct {
 	quiet time.Duration // after which what is shown is taken for all; 0 = quietTime
 }
 
-// quietTime is how long a console must be silent before a line at its end is
-// taken for a prompt. nudgeAfter such silences Enter is pressed: the prompt
-// may be covered by a message, or wait for that.
+// quietTime is how long a console must be silent before a line at its end is taken for a prompt. nudgeAfter
+// such silences Enter is pressed: the prompt may be covered by a message, or wait for that.
 const (
 	quietTime  = 500 * time.Millisecond
 	nudgeAfter = 6
@@ -34,8 +32,7 @@ const (
 // control are the sequences by which a program colours and moves.
 var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
-// shown is what the console has said since the last line typed, as a human
-// sees it.
+// shown is what the console has said since the last line typed, as a human sees it.
 func (t *terminal) shown() string {
 	return strings.ReplaceAll(string(control.ReplaceAll(t.said, nil)), "\r", "")
 }
@@ -72,8 +69,7 @@ func (t *terminal) enter(line string) error {
 	return err
 }
 
-// The question whether there is a shell, and its answer, which differs from
-// the question's own echo.
+// The question whether there is a shell, and its answer, which differs from the question's own echo.
 const (
 	shellQuestion = "echo chokepoint-$((6*7))-shell"
 	shellAnswer   = "chokepoint-42-shell"
@@ -99,11 +95,13 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 		case asked && strings.Contains(shown, shellAnswer):
 			return nil
 		case strings.Contains(shown, "Login incorrect"):
-			return errLogin(fmt.Sprintf("the serial console refuses user %s", user), "--image-login serial:USER and --image-password FILE")
+			return errLogin(fmt.Sprintf("the serial console refuses user %s", user),
+				"--image-login serial:USER and --image-password FILE")
 		case strings.HasSuffix(lower, "login:"):
 			line, named = user, true
 		case strings.HasSuffix(lower, "password:") && named && password == "":
-			return errLogin(fmt.Sprintf("the serial console wants a password of user %s", user), "--image-password FILE names a file that holds it")
+			return errLogin(fmt.Sprintf("the serial console wants a password of user %s", user),
+				"--image-password FILE names a file that holds it")
 		case strings.HasSuffix(lower, "password:") && named:
 			line = password
 		case endsAsPrompt(prompt) && (news || silent%nudgeAfter == 0):
@@ -130,8 +128,8 @@ const (
 	endMark   = "chokepoint-end "
 )
 
-// run has a shell run a script, and returns what it said. The script is typed
-// line by line, because small systems' shells take no long ones.
+// run has a shell run a script, and returns what it said. The script is typed line by line, because small
+// systems' shells take no long ones.
 func (t *terminal) run(ctx context.Context, shell, script string) (said string, err error) {
 	if err := t.enter("stty -echo 2>/dev/null; PS1= PS2= b=chokepoint"); err != nil {
 		return "", err
@@ -139,7 +137,8 @@ func (t *terminal) run(ctx context.Context, shell, script string) (said string, 
 	if _, err := t.settle(ctx); err != nil {
 		return "", err
 	}
-	lines := "echo $b-begin; " + shell + " <<'end of script'\n" + strings.TrimRight(script, "\n") + "\nend of script\necho $b-end $?"
+	lines := "echo $b-begin; " + shell + " <<'end of script'\n" + strings.TrimRight(script, "\n") +
+		"\nend of script\necho $b-end $?"
 	if err := t.enter(strings.ReplaceAll(lines, "\n", "\r")); err != nil {
 		return "", err
 	}

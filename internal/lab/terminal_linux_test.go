@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// console is a machine's serial line as a terminal shows it: it echoes what
-// is typed, and asks for what a getty asks for; then it is a real shell.
+// console is a machine's serial line as a terminal shows it: it echoes what is typed, and asks for what a
+// getty asks for; then it is a real shell.
 type console struct {
 	before   string // what is shown until Enter is pressed
 	user     string // "" = no login is needed
@@ -74,7 +74,8 @@ func (c console) shell(conn net.Conn, in *bufio.Reader, line func(bool) string) 
 	for echo := true; ; {
 		text := line(echo)
 		echo = echo && !strings.Contains(text, "stty -echo")
-		if _, err := fmt.Fprintln(keys, text); err != nil || text == "" && in.Buffered() == 0 && closed(conn) {
+		if _, err := fmt.Fprintln(keys, text); err != nil || text == "" && in.Buffered() == 0 &&
+			closed(conn) {
 			return
 		}
 	}
@@ -102,12 +103,17 @@ func TestTerminal(t *testing.T) {
 		want     string // in the error of the login
 	}{
 		{"a shell at once", console{prompt: "# "}, "", ""},
-		{"after Enter", console{before: "Please press Enter to activate this console.", prompt: "root@OpenWrt:/# "}, "", ""},
+		{"after Enter", console{before: "Please press Enter to activate this console.",
+			prompt: "root@OpenWrt:/# "}, "", ""},
 		{"user without password", console{user: "root", prompt: "~ $ "}, "", ""},
-		{"user and password", console{user: "root", password: "a b", prompt: "\x1b]0;root@mine\x07\x1b[32m# \x1b[0m"}, "a b", ""},
-		{"a message over the prompt", console{user: "root", prompt: "# ", noise: "[   9.1] random: crng init done\r\n"}, "", ""},
-		{"wrong password", console{user: "root", password: "right", prompt: "# "}, "wrong", "refuses user root"},
-		{"no password", console{user: "root", password: "right", prompt: "# "}, "", "wants a password of user root"},
+		{"user and password", console{user: "root", password: "a b",
+			prompt: "\x1b]0;root@mine\x07\x1b[32m# \x1b[0m"}, "a b", ""},
+		{"a message over the prompt", console{user: "root", prompt: "# ",
+			noise: "[   9.1] random: crng init done\r\n"}, "", ""},
+		{"wrong password", console{user: "root", password: "right", prompt: "# "}, "wrong",
+			"refuses user root"},
+		{"no password", console{user: "root", password: "right", prompt: "# "}, "",
+			"wants a password of user root"},
 		{"another user", console{user: "admin", prompt: "# "}, "", "refuses user root"},
 		{"a machine that ends", console{before: "[    0.1] booting"}, "", "log in on the serial console: "},
 	}
@@ -134,7 +140,8 @@ func TestTerminal(t *testing.T) {
 			if want := "1 a  b\n2 a  b"; err != nil || said != want {
 				t.Errorf("run: got %q, %v, want %q", said, err, want)
 			}
-			if _, err = term.run(ctx, "sh", "echo no room; exit 3"); err == nil || !strings.Contains(err.Error(), "exit status 3: no room") {
+			if _, err = term.run(ctx, "sh", "echo no room; exit 3"); err == nil ||
+				!strings.Contains(err.Error(), "exit status 3: no room") {
 				t.Errorf("run of what fails: got %v", err)
 			}
 		})

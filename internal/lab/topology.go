@@ -7,9 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Topologies are the shapes a lab can have, in the order they are listed.
-// Ports face the near side ("lan") or the far side ("wan") of a router; the
-// port's name is also the device's.
+// Topologies are the shapes a lab can have, in the order they are listed. Ports face the near side ("lan")
+// or the far side ("wan") of a router; the port's name is also the device's.
 func Topologies() []record.Topology {
 	port := func(node, name string) record.TopoPort { return record.TopoPort{Node: node, Port: name} }
 	link := func(name string, a, b record.TopoPort) record.TopoLink {
@@ -17,9 +16,10 @@ func Topologies() []record.Topology {
 	}
 	return []record.Topology{
 		{
-			Name:    "forward",
-			Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
-			Links:   []record.TopoLink{link("lan", port("client", "lan"), port("router", "lan")), link("wan", port("router", "wan"), port("server", "wan"))},
+			Name:  "forward",
+			Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+			Links: []record.TopoLink{link("lan", port("client", "lan"), port("router", "lan")),
+				link("wan", port("router", "wan"), port("server", "wan"))},
 			Near:    "client",
 			Far:     "server",
 			Tunnel:  [2]string{"client", "router"},
@@ -35,8 +35,8 @@ func Topologies() []record.Topology {
 			Routers: []string{"router"},
 		},
 		{
-			// To the router by a peer between: it holds the tunnel's near end,
-			// where the client's kernel, or the client, could not.
+			// To the router by a peer between: it holds the tunnel's near end, where the client's kernel,
+			// or the client, could not.
 			Name: "peer-to-router",
 			Nodes: []record.TopoNode{{Name: "client"}, {Name: "peer", Router: true},
 				{Name: "router", Router: true}},
@@ -81,14 +81,13 @@ func TopologyNamed(name string) (record.Topology, error) {
 	return record.Topology{}, fmt.Errorf("find topology %q: unknown", name)
 }
 
-// A lab carries the plain path and up to Slots-1 tunnels at the same time. The
-// paths are told apart by their addresses, so that nothing need be rerouted
-// from one trial to the next: slot 0 is the plain path, each other slot has
-// a far (and, site to site, a near) address of its own behind its tunnel.
+// A lab carries the plain path and up to Slots-1 tunnels at the same time. The paths are told apart by
+// their addresses, so that nothing need be rerouted from one trial to the next: slot 0 is the plain path,
+// each other slot has a far (and, site to site, a near) address of its own behind its tunnel.
 const Slots = 17
 
-// Addresses of the plan, from the blocks set aside for benchmarking:
-// 198.18.0.0/15 (RFC 2544 §C.2.2) and 2001:2::/48 (RFC 5180 §8).
+// Addresses of the plan, from the blocks set aside for benchmarking: 198.18.0.0/15 (RFC 2544 §C.2.2) and
+// 2001:2::/48 (RFC 5180 §8).
 type addressPlan struct{ topology record.Topology }
 
 // link returns both addresses of an end (0 or 1) of the topology's i-th link.
@@ -107,8 +106,7 @@ func (addressPlan) tunnel(slot, end int) []netip.Prefix {
 	}
 }
 
-// behind returns the host addresses that only a slot's path leads to, at the
-// near (0) or far (1) node.
+// behind returns the host addresses that only a slot's path leads to, at the near (0) or far (1) node.
 func (addressPlan) behind(slot, end int) []netip.Prefix {
 	return []netip.Prefix{
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(64 + slot), byte(end + 1)}), 32),
@@ -158,8 +156,8 @@ func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	return family(pair[:], ip)
 }
 
-// outer is the underlay address of a tunnel's near (0) or far (1) end: the
-// one on the link that the two ends share.
+// outer is the underlay address of a tunnel's near (0) or far (1) end: the one on the link that the two
+// ends share.
 func (p addressPlan) outer(end, ip int) netip.Addr {
 	for i, l := range p.topology.Links {
 		for e, q := range l.Ends {

@@ -38,7 +38,10 @@ func carry(t *testing.T, rig *labtest.Rig) (*analysis.Document, string) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	rig.Begin = func(ctx context.Context, run record.Run) (trial.Store, error) { return s, s.CreateRun(ctx, run) }
+	rig.Begin = func(ctx context.Context, run record.Run) (trial.Store, error) {
+		return s,
+			s.CreateRun(ctx, run)
+	}
 	if err := rig.Execute(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,8 @@ func TestPlanToReport(t *testing.T) {
 	for _, c := range doc.Cells {
 		m := c.Metrics["goodput_bps"]
 		if m.Median < 99e6 || m.Median > 101e6 {
-			t.Errorf("goodput of %v: got %g, want the 100 Mbit/s that the engine carries", c.Factors, m.Median)
+			t.Errorf("goodput of %v: got %g, want the 100 Mbit/s that the engine carries", c.Factors,
+				m.Median)
 		}
 	}
 	if !strings.Contains(page, "site-to-site") {
@@ -93,11 +97,12 @@ func TestPlanToReport(t *testing.T) {
 	}
 }
 
-// TestAgentlessRouters: every router takes commands only. What can be
-// measured is, with a caveat; what needs an agent is skipped with the reason.
+// TestAgentlessRouters: every router takes commands only. What can be measured is, with a caveat; what
+// needs an agent is skipped with the reason.
 func TestAgentlessRouters(t *testing.T) {
 	routers := []string{"router", "router-a", "router-b"}
-	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, wholePlan, registry.Vocabulary()), Labs: &labtest.Labs{Agentless: routers}}
+	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, wholePlan, registry.Vocabulary()),
+		Labs: &labtest.Labs{Agentless: routers}}
 	doc, _ := carry(t, rig)
 	for _, tr := range doc.Trials {
 		if tr.Failure != nil {
@@ -116,8 +121,10 @@ func TestAgentlessRouters(t *testing.T) {
 		}
 	}
 	wantSkipped(t, doc, "topology=to-router tunnel=none", "node router has no agent to end traffic")
-	wantSkipped(t, doc, "topology=forward tunnel=wireguard", "tunnel wireguard: node router has no agent to hold a tunnel's end")
-	wantSkipped(t, doc, "topology=site-to-site tunnel=wireguard", "tunnel wireguard: node router-a has no agent to hold a tunnel's end")
+	wantSkipped(t, doc, "topology=forward tunnel=wireguard",
+		"tunnel wireguard: node router has no agent to hold a tunnel's end")
+	wantSkipped(t, doc, "topology=site-to-site tunnel=wireguard",
+		"tunnel wireguard: node router-a has no agent to hold a tunnel's end")
 	for _, name := range []string{"router-a", "router-b"} {
 		ran := rig.Labs.Fakes["site-to-site"].Routers[name].Ran()
 		for _, want := range []string{"set firewall 10", "set firewall off"} {
@@ -148,7 +155,8 @@ func wantSkipped(t *testing.T, doc *analysis.Document, factors, reason string) {
 
 // TestDetourIsNoticed: the proof of the path is no formality.
 func TestDetourIsNoticed(t *testing.T) {
-	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward}\n", registry.Vocabulary()), Labs: &labtest.Labs{}}
+	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward}\n",
+		registry.Vocabulary()), Labs: &labtest.Labs{}}
 	l, err := rig.Labs.For(context.Background(), "forward")
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +168,8 @@ func TestDetourIsNoticed(t *testing.T) {
 	for _, tr := range rig.Trials {
 		if tr.Status != record.TrialFailed || tr.Failure.Phase != record.PhaseVerify || tr.Traffic != nil ||
 			!strings.Contains(tr.Failure.Error, "did not pass the router") {
-			t.Errorf("trial %s past a router that was avoided: got %s (%+v), want failed in %s without traffic",
+			t.Errorf("trial %s past a router that was avoided: got %s (%+v), want failed in %s without "+
+				"traffic",
 				tr.ID, tr.Status, tr.Failure, record.PhaseVerify)
 		}
 	}

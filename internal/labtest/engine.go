@@ -13,14 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine is a load generator that sends nothing: each stream of each
-// direction carries Bps, and the share Loss of its datagrams is lost. The
-// zero value carries 100 Mbit/s without loss.
+// Engine is a load generator that sends nothing: each stream of each direction carries Bps, and the share
+// Loss of its datagrams is lost. The zero value carries 100 Mbit/s without loss.
 type Engine struct {
 	Bps  float64
 	Loss float64
-	// Fail, where it is set, is called before the load begins; an error ends
-	// the offer. It is for planted faults.
+	// Fail, where it is set, is called before the load begins; an error ends the offer. It is for planted
+	// faults.
 	Fail func(ctx context.Context, load record.Load) error
 	// Rate, where it is set, is Bps of a load.
 	Rate func(load record.Load) float64
@@ -49,8 +48,8 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 	return check.OK()
 }
 
-// order is what a node is asked for, after the ends are ready. Only the near
-// one is given flows: it puts them on the wire, for both.
+// order is what a node is asked for, after the ends are ready. Only the near one is given flows: it puts
+// them on the wire, for both.
 type order struct {
 	Window record.Window `json:"window"`
 	Bps    float64       `json:"bps"`
@@ -59,7 +58,8 @@ type order struct {
 }
 
 // Offer implements traffic.Engine.
-func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Traffic, error) {
+func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic, error) {
 	if e.Watch != nil {
 		e.Watch(load)
 	}
@@ -111,15 +111,18 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 }
 
 // join makes the flows of what both ends counted.
-func (e Engine) join(near, far traffic.End, load record.Load, w record.Window, counted []int64) *record.Traffic {
+func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
+	counted []int64) *record.Traffic {
 	t := &record.Traffic{Engine: e.Name(), Version: "fake", Load: load, Ends: map[string]record.EndUsage{
 		"near": {Node: near.Node, UserNs: 1000}, "far": {Node: far.Node, UserNs: 1000}}}
 	if e.Late != nil {
 		t.Ends["far"] = record.EndUsage{Node: far.Node, UserNs: 1000, EdgeLateNs: int64(e.Late(load))}
 	}
 	for i, direction := range e.flows(load) {
-		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(), Remote: far.Target.String(),
-			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}
+		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(),
+			Remote:    far.Target.String(),
+			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start,
+			ReceiverNs: w.End - w.Start}
 		if load.Protocol == "udp" {
 			size := max(int64(record.MeanSize(load.PacketSizes())), 1)
 			sent := counted[0] / size
@@ -167,8 +170,8 @@ func series(w record.Window, bytes int64) *record.Table {
 	return t
 }
 
-// Serve implements traffic.Engine: an end is ready, waits for the window to
-// pass and says how many bytes each stream carried.
+// Serve implements traffic.Engine: an end is ready, waits for the window to pass and says how many bytes
+// each stream carried.
 func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	var load record.Load
 	if err := s.Recv(&load); err != nil {
@@ -205,8 +208,8 @@ func until(ctx context.Context, at int64) error {
 	}
 }
 
-// Prober is a latency probe that sends nothing: every round trip takes RTT,
-// and 1 ms if that is zero. Fail, where it is set, ends it once the load runs.
+// Prober is a latency probe that sends nothing: every round trip takes RTT, and 1 ms if that is zero. Fail,
+// where it is set, ends it once the load runs.
 type Prober struct {
 	RTT  time.Duration
 	Fail error
@@ -216,7 +219,8 @@ type Prober struct {
 func (Prober) Name() string { return "echo" }
 
 // Probe implements traffic.Prober.
-func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load, c traffic.Conductor) (*record.Latency, error) {
+func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Latency, error) {
 	w, err := c.Ready(ctx)
 	if err != nil {
 		return nil, err

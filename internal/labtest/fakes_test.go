@@ -67,8 +67,8 @@ func TestFakesAreFoundInCanonicalStates(t *testing.T) {
 	}
 }
 
-// TestSettle: exactly the wanted settings hold, and Close restores the rest,
-// on nodes with an agent and on routers of commands alike.
+// TestSettle: exactly the wanted settings hold, and Close restores the rest, on nodes with an agent and on
+// routers of commands alike.
 func TestSettle(t *testing.T) {
 	s := func(knob, node, port, value string) record.Setting {
 		return record.Setting{Knob: knob, Node: node, Port: port, Value: value}
@@ -79,12 +79,17 @@ func TestSettle(t *testing.T) {
 	}{
 		{[]record.Setting{s("firewall", "router-a", "", "10"), s("nat", "router-b", "", "masquerade")},
 			[]string{"router-b nat@=masquerade", "router-a firewall=10"}},
-		{[]record.Setting{s("firewall", "router-a", "", "20 stateful"), s("nat", "router-b", "", "masquerade"), s("sysctl:net.ipv4.tcp_ecn", "client", "", "1")},
-			[]string{"client sysctl:net.ipv4.tcp_ecn@=net.ipv4.tcp_ecn=1", "router-b nat@=masquerade", "router-a firewall=20 stateful"}},
-		{[]record.Setting{s("queue", "router-a", "wan", "pfifo limit 50"), s("queue", "router-a", "lan", "pfifo limit 9"), s("queue", "router-b", "wan", "pfifo limit 7")},
-			[]string{"router-b queue@wan=pfifo limit 7", "router-a lan.queue=pfifo limit 9", "router-a wan.queue=pfifo limit 50"}},
+		{[]record.Setting{s("firewall", "router-a", "", "20 stateful"), s("nat", "router-b", "",
+			"masquerade"), s("sysctl:net.ipv4.tcp_ecn", "client", "", "1")},
+			[]string{"client sysctl:net.ipv4.tcp_ecn@=net.ipv4.tcp_ecn=1", "router-b nat@=masquerade",
+				"router-a firewall=20 stateful"}},
+		{[]record.Setting{s("queue", "router-a", "wan", "pfifo limit 50"), s("queue", "router-a", "lan",
+			"pfifo limit 9"), s("queue", "router-b", "wan", "pfifo limit 7")},
+			[]string{"router-b queue@wan=pfifo limit 7", "router-a lan.queue=pfifo limit 9",
+				"router-a wan.queue=pfifo limit 50"}},
 		{nil, nil},
-		{[]record.Setting{s("link_mtu", "router-a", "", "1400")}, []string{"router-a lan.link_mtu=1400", "router-a wan.link_mtu=1400"}},
+		{[]record.Setting{s("link_mtu", "router-a", "", "1400")}, []string{"router-a lan.link_mtu=1400",
+			"router-a wan.link_mtu=1400"}},
 	}
 	shape, err := lab.TopologyNamed("site-to-site")
 	if err != nil {
@@ -134,8 +139,8 @@ func (s stubborn) Apply(ctx context.Context, h host.Host, set record.Setting) er
 	return s.RouterSystem.Apply(ctx, h, set)
 }
 
-// TestSettingThatDoesNotTake: what is read back decides; what was changed is
-// undone, and if it cannot be, the lab is dirty and the journal knows.
+// TestSettingThatDoesNotTake: what is read back decides; what was changed is undone, and if it cannot be,
+// the lab is dirty and the journal knows.
 func TestSettingThatDoesNotTake(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		shape, err := lab.TopologyNamed("forward")
@@ -155,7 +160,8 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = l.Settle(Context(t), []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
-		if err == nil || !strings.Contains(err.Error(), "apply firewall=10 on router: read back 11") || errors.Is(err, lab.ErrDirty) != broken {
+		if err == nil || !strings.Contains(err.Error(), "apply firewall=10 on router: read back 11") ||
+			errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: got %v, want what was read back, and dirty: %v", !broken, err, broken)
 		}
 		if err := l.Settle(Context(t), nil); errors.Is(err, lab.ErrDirty) != broken {
@@ -170,8 +176,8 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 	}
 }
 
-// TestSettingThatIsNotPutBackIsNotForgotten: while a node cannot put a setting
-// back, nothing else is settled; once it can, all goes on.
+// TestSettingThatIsNotPutBackIsNotForgotten: while a node cannot put a setting back, nothing else is
+// settled; once it can, all goes on.
 func TestSettingThatIsNotPutBackIsNotForgotten(t *testing.T) {
 	queue := func(value string) record.Setting {
 		return record.Setting{Knob: "queue", Node: "router", Port: "wan", Value: value}
@@ -183,7 +189,8 @@ func TestSettingThatIsNotPutBackIsNotForgotten(t *testing.T) {
 		refuse string           // a state that it does not take
 	}{
 		{"undoing fails", []record.Setting{queue("pfifo limit 50")}, ""},
-		{"applying and undoing fail", []record.Setting{queue("pfifo limit 50"), queue("pfifo limit 60")}, "pfifo limit 60"},
+		{"applying and undoing fail", []record.Setting{queue("pfifo limit 50"), queue("pfifo limit 60")},
+			"pfifo limit 60"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, k, j := moody(t)
@@ -257,8 +264,10 @@ func moody(t *testing.T) (*lab.Lab, *moodyKnob, *journal.Journal) {
 		t.Fatal(err)
 	}
 	k := &moodyKnob{Knob: knob.Queue(), state: "noqueue"}
-	a := Serve(agent.Handlers(agent.ChildRole, agent.Parts{Knobs: []knob.Knob{k, memory{Knob: knob.Firewall(), start: "off", node: &nodeState{settings: map[string]knob.State{}}}}}))
-	nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)}, {Name: "router", Agent: a}}
+	a := Serve(agent.Handlers(agent.ChildRole, agent.Parts{Knobs: []knob.Knob{k, memory{Knob: knob.Firewall(),
+		start: "off", node: &nodeState{settings: map[string]knob.State{}}}}}))
+	nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
+		{Name: "router", Agent: a}}
 	l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, j)
 	if err != nil {
 		t.Fatal(err)
@@ -266,8 +275,8 @@ func moody(t *testing.T) (*lab.Lab, *moodyKnob, *journal.Journal) {
 	return l, k, j
 }
 
-// TestSettleDoesNotWaitForASilentNode: the node has taken the question and
-// says nothing more, not even when it is asked to stop.
+// TestSettleDoesNotWaitForASilentNode: the node has taken the question and says nothing more, not even when
+// it is asked to stop.
 func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
 	t.Parallel()
 	shape, err := lab.TopologyNamed("forward")
@@ -288,7 +297,10 @@ func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Millisecond, cause)
 	defer cancel()
 	settled := make(chan error, 1)
-	go func() { settled <- l.Settle(ctx, []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}}) }()
+	go func() {
+		settled <- l.Settle(ctx, []record.Setting{{Knob: "firewall", Node: "router",
+			Value: "10"}})
+	}()
 	select {
 	case err := <-settled:
 		if !errors.Is(err, cause) || errors.Is(err, lab.ErrDirty) {
@@ -314,17 +326,20 @@ func TestAssembleWantsEveryNode(t *testing.T) {
 		want  string
 	}{
 		{[]*lab.Node{{Name: "client", Agent: a}}, "topology to-router wants node router"},
-		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router"}}, "node router has neither an agent nor a system and a host"},
-		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router", System: RouterSystem{}}}, "node router has neither an agent nor a system and a host"},
+		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router"}},
+			"node router has neither an agent nor a system and a host"},
+		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router", System: RouterSystem{}}},
+			"node router has neither an agent nor a system and a host"},
 	} {
-		if _, err := lab.Assemble("x", shape, tt.nodes, lab.Parts{}, nil); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := lab.Assemble("x", shape, tt.nodes, lab.Parts{}, nil); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want an error with %q", err, tt.want)
 		}
 	}
 }
 
-// TestTunnelsOfAFakeLab: four tunnels are kept; the one not used for longest
-// makes way, and packets are counted on the way they take.
+// TestTunnelsOfAFakeLab: four tunnels are kept; the one not used for longest makes way, and packets are
+// counted on the way they take.
 func TestTunnelsOfAFakeLab(t *testing.T) {
 	shape, err := lab.TopologyNamed("direct")
 	if err != nil {
@@ -344,7 +359,8 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 		slots = append(slots, p.Slot)
 		f.Wire.Carry(true, l.Address(p.Slot, 1, 4), 1, 1000)
 		if c, err := p.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 || p.Tunnel.MTU() != mtu {
-			t.Errorf("tunnel with mtu %d: got mtu %d and counters %+v, %v, want them to move", mtu, p.Tunnel.MTU(), c, err)
+			t.Errorf("tunnel with mtu %d: got mtu %d and counters %+v, %v, want them to move", mtu,
+				p.Tunnel.MTU(), c, err)
 		}
 	}
 	if want := []int{1, 2, 3, 4, 1, 2, 3}; !slices.Equal(slots, want) {
@@ -358,8 +374,8 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 	}
 }
 
-// TestTunnelsSideBySideOfAFakeLab: those that are up already serve again, each
-// with addresses of its own, and no lab has more than its slots.
+// TestTunnelsSideBySideOfAFakeLab: those that are up already serve again, each with addresses of its own,
+// and no lab has more than its slots.
 func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 	shape, err := lab.TopologyNamed("direct")
 	if err != nil {
@@ -381,17 +397,20 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 			seen[at] = true
 			f.Wire.Carry(true, at, 1, 1000)
 			if c, err := lane.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 {
-				t.Errorf("%d tunnels, slot %d: got counters %+v, %v, want them to move", count, lane.Slot, c, err)
+				t.Errorf("%d tunnels, slot %d: got counters %+v, %v, want them to move", count, lane.Slot, c,
+					err)
 			}
 		}
 		if want := max(count, 1); len(seen) != want || len(p.Lanes()) != want {
 			t.Errorf("%d tunnels: got %d ways to %d addresses", count, len(p.Lanes()), len(seen))
 		}
 	}
-	if _, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Count: lab.Slots}); err == nil {
+	if _, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420,
+		Count: lab.Slots}); err == nil {
 		t.Errorf("%d tunnels: got no error, want one", lab.Slots)
 	}
-	if p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1400, Count: 3}); err != nil || len(p.Lanes()) != 3 {
+	if p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1400, Count: 3}); err != nil ||
+		len(p.Lanes()) != 3 {
 		t.Errorf("3 others after %d: got %v, %v", lab.Slots-1, p, err)
 	}
 	if err := l.Close(Context(t)); err != nil || len(f.Wire.tunnels) > 0 {
@@ -399,8 +418,8 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 	}
 }
 
-// TestMendLaysDeadTunnelsAgain: one that does not tell, and the one wanted
-// last, of whose far end nobody knows; not the others.
+// TestMendLaysDeadTunnelsAgain: one that does not tell, and the one wanted last, of whose far end nobody
+// knows; not the others.
 func TestMendLaysDeadTunnelsAgain(t *testing.T) {
 	shape, err := lab.TopologyNamed("direct")
 	if err != nil {

@@ -13,15 +13,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// Guest is a real guest of this machine's architecture. It skips the test
-// where there is no QEMU, or no image has ever been built.
+// Guest is a real guest of this machine's architecture. It skips the test where there is no QEMU, or no
+// image has ever been built.
 func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
 	g := vm.Guest{Image: vm.Image{Arch: vm.NativeArch()}}
 	if g.Image.Arch == "" {
 		t.Skip("skip: no QEMU here")
 	}
-	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}}); err != nil {
+	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(),
+		Args: []string{"--version"}}); err != nil {
 		t.Skip("skip: no QEMU here")
 	}
 	cache := GuestCache(t)

@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// memory is a knob whose node half keeps its states in a map, with the real
-// knob's language.
+// memory is a knob whose node half keeps its states in a map, with the real knob's language.
 type memory struct {
 	knob.Knob
 	start   knob.State
@@ -19,8 +18,7 @@ type memory struct {
 	node    *nodeState
 }
 
-// nodeState is what all agents of a fake node share: the settings that differ
-// from how it was found.
+// nodeState is what all agents of a fake node share: the settings that differ from how it was found.
 type nodeState struct {
 	mu       sync.Mutex
 	settings map[string]knob.State
@@ -33,9 +31,11 @@ func (n *nodeState) copy() map[string]knob.State {
 }
 
 // starts are the states in which a fake node is found.
-var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000", "offload": "super",
-	"nat": "off", "vlan": "off", "firewall": "off", "ip_forward": "on", "cpus": "off",
-	"flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off", "napi_threaded": "off", "idle_policies": "0", "idle_tunnels": "0", "flow_export": "off",
+var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
+	"offload": "super",
+	"nat":     "off", "vlan": "off", "firewall": "off", "ip_forward": "on", "cpus": "off",
+	"flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",
+	"napi_threaded": "off", "idle_policies": "0", "idle_tunnels": "0", "flow_export": "off",
 	"cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1"}
 
 // knobs are the node halves of all knobs, for one node.

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// Lab is a lab of fakes in one process: agents over pipes, and routers that
-// only take commands. Its exported fields are set before Up.
+// Lab is a lab of fakes in one process: agents over pipes, and routers that only take commands. Its
+// exported fields are set before Up.
 type Lab struct {
 	Topology  record.Topology
 	Agentless []string // nodes that are driven by commands
@@ -27,8 +27,7 @@ type Lab struct {
 
 	Probes []probe.Probe // of every node; nil: Probes()
 	Stuck  string        // planted fault: a knob that nodes do not put back
-	// Fragments is how much of its memory for fragments the router uses at each
-	// look; then none.
+	// Fragments is how much of its memory for fragments the router uses at each look; then none.
 	Fragments []float64
 
 	Wire    *Wire            // set by Up
@@ -54,8 +53,7 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	return f.assemble(nodes, f.Journal)
 }
 
-// Attach connects another controller to the lab that Up has made, with agents
-// of its own on the same nodes.
+// Attach connects another controller to the lab that Up has made, with agents of its own on the same nodes.
 func (f *Lab) Attach() (*lab.Lab, error) {
 	var nodes []*lab.Node
 	for name := range f.states {
@@ -84,8 +82,8 @@ func (f *Lab) changed(node string) func(setting, value string) {
 	}
 }
 
-// State lists the settings that differ from how they were found: none when
-// all is put back. It may be called after the lab was closed.
+// State lists the settings that differ from how they were found: none when all is put back. It may be
+// called after the lab was closed.
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {

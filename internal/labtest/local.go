@@ -27,8 +27,8 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Up brings up a real lab of namespaces, which goes with the test. The test
-// program must serve the roles of a lab, see registry.Serve.
+// Up brings up a real lab of namespaces, which goes with the test. The test program must serve the roles of
+// a lab, see registry.Serve.
 func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	t.Helper()
 	l, _ := UpIn(t, t.TempDir(), topology, parts)
@@ -42,8 +42,8 @@ func UpQueues(t testing.TB, topology string, queues int, parts lab.Parts) *lab.L
 	return l
 }
 
-// UpIn is Up below a runtime directory, for those who want to attach to the
-// lab too: it returns the lab's id.
+// UpIn is Up below a runtime directory, for those who want to attach to the lab too: it returns the lab's
+// id.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
 	return up(t, lab.Local{Dir: dir, Parts: parts}, topology)
@@ -74,7 +74,8 @@ func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 // Refused skips the test if the kernel lets this user make no namespaces.
 func Refused(t testing.TB, err error) {
 	t.Helper()
-	if err != nil && os.Geteuid() != 0 && (errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "operation not permitted") ||
+	if err != nil && os.Geteuid() != 0 && (errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(),
+		"operation not permitted") ||
 		strings.Contains(err.Error(), "no space left")) {
 		t.Skip("skip: this kernel refuses user namespaces to ordinary users")
 	}
@@ -129,9 +130,8 @@ func Devices(t testing.TB, l *lab.Lab, node string) []string {
 	return out
 }
 
-// Reach sends packets of the sizes from the near to the far node on a slot's
-// path, and returns the sizes that came back. beyond, unless it is 0, is a
-// size that should not pass: it is tried only once.
+// Reach sends packets of the sizes from the near to the far node on a slot's path, and returns the sizes
+// that came back. beyond, unless it is 0, is a size that should not pass: it is tried only once.
 func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.Reached {
 	t.Helper()
 	const port = 20995
@@ -159,15 +159,15 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		t.Fatalf("echo on %s at %s: %v", answerer.Name, far, err)
 	}
 	var out agent.Reached
-	if err := asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port, Sizes: sizes, Beyond: beyond}, &out); err != nil {
+	if err := asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port,
+		Sizes: sizes, Beyond: beyond}, &out); err != nil {
 		t.Fatalf("reach %s from %s: %v", far, near, err)
 	}
 	return out
 }
 
-// Machine is what a test on a real lab may not leave behind, as text: the
-// network devices and mounts of this namespace, and the processes that
-// descend from this one.
+// Machine is what a test on a real lab may not leave behind, as text: the network devices and mounts of
+// this namespace, and the processes that descend from this one.
 func Machine(t testing.TB) []string {
 	t.Helper()
 	var out []string
@@ -221,8 +221,8 @@ func Descendants(of int) []int {
 	return out
 }
 
-// LeavesNothing runs f and compares the machine before and after; what ends a
-// little later than f is waited for.
+// LeavesNothing runs f and compares the machine before and after; what ends a little later than f is waited
+// for.
 func LeavesNothing(t *testing.T, f func()) {
 	t.Helper()
 	before := Machine(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// Serve runs an agent in this process and returns the controller's end. The
-// agent ends, having undone everything, when the controller hangs up.
+// Serve runs an agent in this process and returns the controller's end. The agent ends, having undone
+// everything, when the controller hangs up.
 func Serve(handlers map[string]host.Handler) host.Agent {
 	near, far := net.Pipe()
 	s := &served{ended: make(chan error, 1)}
@@ -34,8 +34,7 @@ func (s *served) Close() error {
 	return err
 }
 
-// handlers are the verbs of a node on a wire: the agent's own for knobs, and
-// fakes of what needs a kernel.
+// handlers are the verbs of a node on a wire: the agent's own for knobs, and fakes of what needs a kernel.
 func (f *Lab) handlers(node string) map[string]host.Handler {
 	h := agent.Handlers(agent.ChildRole, agent.Parts{Knobs: f.knobs(node)})
 	h[agent.VerbCounters] = f.tellCounters(node)

@@ -10,15 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// Probes are sources that need no kernel: one of each scope that counts its
-// own samples, and one that is absent.
+// Probes are sources that need no kernel: one of each scope that counts its own samples, and one that is
+// absent.
 func Probes() []probe.Probe {
 	return []probe.Probe{source{"ticks", record.ScopeNode, ""}, source{"host-ticks", record.ScopeHost, ""},
 		source{"absent", record.ScopeHost, "a fake machine has none"}}
 }
 
-// Undeclared is a source with a planted fault: its column has a stem that it
-// does not declare.
+// Undeclared is a source with a planted fault: its column has a stem that it does not declare.
 func Undeclared() probe.Probe { return undeclared{source{"ticks", record.ScopeNode, ""}} }
 
 type undeclared struct{ source }
@@ -32,7 +31,8 @@ type source struct{ name, scope, missing string }
 func (s source) Name() string { return s.name }
 
 func (s source) Metrics() []record.Metric {
-	return []record.Metric{{Name: s.stem(), Unit: "count", Scope: s.scope, Counter: true, Doc: "samples taken so far"}}
+	return []record.Metric{{Name: s.stem(), Unit: "count", Scope: s.scope, Counter: true,
+		Doc: "samples taken so far"}}
 }
 
 func (s source) stem() string { return s.name + "_samples" }

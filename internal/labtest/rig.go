@@ -15,9 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ReadPlan reads a plan and shortens its times, so that a campaign over fakes
-// takes milliseconds per row: the file's own least durations are for real
-// traffic.
+// ReadPlan reads a plan and shortens its times, so that a campaign over fakes takes milliseconds per row:
+// the file's own least durations are for real traffic.
 func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
 	t.Helper()
 	p, err := plan.Read("test.yaml", []byte(text), v, nil)
@@ -59,9 +58,12 @@ func (s *Trials) AppendTrial(_ context.Context, t record.Trial) error {
 
 // Execute prepares and runs the campaign, and puts everything back.
 func (r *Rig) Execute(ctx context.Context) error {
-	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning, Lab: "fake",
-		Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(), Engines: []traffic.Engine{r.Labs.Engine},
-		Prober: r.Prober, Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Slack: r.Slack}
+	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning,
+		Lab:    "fake",
+		Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
+		Engines: []traffic.Engine{r.Labs.Engine},
+		Prober:  r.Prober, Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done,
+		Slack: r.Slack}
 	if c.Prober == nil {
 		c.Prober = Prober{}
 	}

@@ -16,20 +16,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// configFile is where the fake router keeps its settings: a line each,
-// "name value", settings of a port as "port.name value".
+// configFile is where the fake router keeps its settings: a line each, "name value", settings of a port as
+// "port.name value".
 const configFile = "/config"
 
-// portSettings are made per port, nodeSettings per router; the texts are
-// their defaults.
+// portSettings are made per port, nodeSettings per router; the texts are their defaults.
 var (
-	portSettings = map[string]string{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000", "offload": "super"}
+	portSettings = map[string]string{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
+		"offload": "super"}
 	nodeSettings = map[string]string{"nat": "off", "firewall": "off", "ip_forward": "on"}
 )
 
-// NewRouter returns the machine of a router with no room for an agent: it
-// has the commands "show" and "set NAME VALUE…", and nothing else. changed,
-// which may be nil, is called with each setting that was made.
+// NewRouter returns the machine of a router with no room for an agent: it has the commands "show" and "set
+// NAME VALUE…", and nothing else. changed, which may be nil, is called with each setting that was made.
 func NewRouter(name string, ports []string, changed func(setting, value string)) *Host {
 	config := map[string]string{}
 	maps.Copy(config, nodeSettings)
@@ -73,7 +72,8 @@ func NewRouter(name string, ports []string, changed func(setting, value string))
 		c.Stdout.Write(b)
 		return 0
 	}
-	return NewHost(name, map[string]string{configFile: printConfig(config)}, map[string]Script{"show": show, "set": set})
+	return NewHost(name, map[string]string{configFile: printConfig(config)}, map[string]Script{"show": show,
+		"set": set})
 }
 
 func printConfig(settings map[string]string) string {
@@ -94,7 +94,8 @@ func parseConfig(r io.Reader) (map[string]string, error) {
 		}
 		name, value, ok := strings.Cut(s.Text(), " ")
 		if !ok || name == "" || value == "" || out[name] != "" || strings.Contains(s.Text(), "\r") {
-			return nil, fmt.Errorf("parse router configuration, line %d: want each name once with its value, got %q", n, s.Text())
+			return nil, fmt.Errorf("parse router configuration, line %d: want each name once with its "+
+				"value, got %q", n, s.Text())
 		}
 		out[name] = value
 	}
@@ -162,7 +163,8 @@ func (RouterSystem) Apply(ctx context.Context, h host.Host, s record.Setting) er
 		if value == "" || config[line] == value {
 			continue
 		}
-		if _, err := host.Run(ctx, h, host.Command{Path: "set", Args: append([]string{line}, strings.Fields(value)...)}); err != nil {
+		if _, err := host.Run(ctx, h, host.Command{Path: "set", Args: append([]string{line},
+			strings.Fields(value)...)}); err != nil {
 			return fmt.Errorf("set %s on %s: %w", line, h.Name(), err)
 		}
 	}

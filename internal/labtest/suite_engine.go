@@ -78,11 +78,13 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 // Progress implements traffic.Conductor.
 func (c *Conductor) Progress(traffic.Progress) {}
 
-// Loads are what every engine is tried with. Rates are modest: the suite
-// judges the accounts, not the speed.
+// Loads are what every engine is tried with. Rates are modest: the suite judges the accounts, not the
+// speed.
 func Loads() map[string]record.Load {
-	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic", Opener: "near",
-		Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: "suite"}
+	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
+		Opener: "near",
+		Port:   20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
+		Interval: 50 * time.Millisecond, Tag: "suite"}
 	change := func(f func(l *record.Load)) record.Load {
 		l := base
 		f(&l)
@@ -93,37 +95,55 @@ func Loads() map[string]record.Load {
 		"tcp down, 4":    change(func(l *record.Load) { l.Direction, l.Streams = record.Down, 4 }),
 		"tcp both, IPv6": change(func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
 		"tcp far opens":  change(func(l *record.Load) { l.Opener = "far" }),
-		"udp 20M":        change(func(l *record.Load) { l.Protocol, l.PacketSize, l.RateBps = "udp", 500, 20e6 }),
+		"udp 20M": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.RateBps = "udp", 500,
+				20e6
+		}),
 		"udp down, 2": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.RateBps, l.Direction, l.Streams = "udp", 200, 5e6, record.Down, 2
 		}),
 		"udp flat, IPv6": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
-		"udp one by one": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.Trains = "udp", 500, record.TrainsOff }),
-		"udp counted":    change(func(l *record.Load) { l.Protocol, l.PacketSize, l.UDPMode = "udp", 92, record.UDPCount }),
+		"udp one by one": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.Trains = "udp", 500,
+				record.TrainsOff
+		}),
+		"udp counted": change(func(l *record.Load) {
+			l.Protocol, l.PacketSize, l.UDPMode = "udp", 92,
+				record.UDPCount
+		}),
 		"udp counted, IPv6, both": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode, l.IP, l.Direction = "udp", 1500, record.UDPCount, 6, record.Both
+			l.Protocol, l.PacketSize, l.UDPMode, l.IP, l.Direction = "udp", 1500, record.UDPCount, 6,
+				record.Both
 		}),
 		"udp counted, one by one": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode, l.Trains, l.RateBps = "udp", 500, record.UDPCount, record.TrainsOff, 20e6
+			l.Protocol, l.PacketSize, l.UDPMode, l.Trains, l.RateBps = "udp", 500, record.UDPCount,
+				record.TrainsOff, 20e6
 		}),
 		"udp, 200 flows": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.Streams, l.RateBps = "udp", 200, 200, 20e6
 		}),
 		"udp counted, 200 flows, far opens": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.Streams, l.RateBps, l.UDPMode, l.Opener = "udp", 200, 200, 20e6, record.UDPCount, "far"
+			l.Protocol, l.PacketSize, l.Streams, l.RateBps, l.UDPMode, l.Opener = "udp", 200, 200, 20e6,
+				record.UDPCount, "far"
 		}),
 		"udp imix": change(func(l *record.Load) {
 			l.Protocol, l.Sizes, l.Streams, l.RateBps = "udp", record.IMIXSizes("4"), 3, 20e6
 		}),
-		"udp imix, IPv6, checked": change(func(l *record.Load) { l.Protocol, l.Sizes, l.IP, l.Verify = "udp", record.IMIXSizes("6"), 6, true }),
-		"tcp paced, marked":       change(func(l *record.Load) { l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20 }),
-		"tcp, 40 streams":         change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
-		"tcp, every byte":         change(func(l *record.Load) { l.Verify = true }),
+		"udp imix, IPv6, checked": change(func(l *record.Load) {
+			l.Protocol, l.Sizes, l.IP, l.Verify = "udp",
+				record.IMIXSizes("6"), 6, true
+		}),
+		"tcp paced, marked": change(func(l *record.Load) {
+			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46,
+				1000, 1<<20
+		}),
+		"tcp, 40 streams": change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
+		"tcp, every byte": change(func(l *record.Load) { l.Verify = true }),
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {
-			// A packet that a busy machine loses is sent again after 0.2 s, a
-			// connection's first after a second (RFC 6298): silence until then.
+			// A packet that a busy machine loses is sent again after 0.2 s, a connection's first after a
+			// second (RFC 6298): silence until then.
 			l.Duration = 1200 * time.Millisecond
 			loads[name] = l
 		}
@@ -131,8 +151,8 @@ func Loads() map[string]record.Load {
 	return loads
 }
 
-// EngineSuite is what every engine must do: for one load, account for what it
-// sent, and end soon after it is told to.
+// EngineSuite is what every engine must do: for one load, account for what it sent, and end soon after it
+// is told to.
 func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	near, far := Ends(t, l, 0, load.IP)
 	ctx := Context(t)
@@ -157,13 +177,14 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	}}
 	load.Duration = time.Minute
 	_, err := e.Offer(cancelled, near, far, load, c)
-	if took := time.Since(at); !errors.Is(err, cause) && !errors.Is(err, context.Canceled) || took > 3*time.Second {
+	if took := time.Since(at); !errors.Is(err, cause) && !errors.Is(err, context.Canceled) ||
+		took > 3*time.Second {
 		t.Errorf("cancelled: got %v after %s, want the cause within 3 s", err, took)
 	}
 }
 
-// LeavesNothingAt compares what lives at the ends of a lab of namespaces
-// before and after a test: its processes, and the sockets of both ends.
+// LeavesNothingAt compares what lives at the ends of a lab of namespaces before and after a test: its
+// processes, and the sockets of both ends.
 func LeavesNothingAt(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	Ends(t, l, 0, 4) // a node's agent is started when it is first spoken to
@@ -180,14 +201,14 @@ func LeavesNothingAt(t *testing.T, l *lab.Lab) {
 	})
 }
 
-// living lists the processes and sockets of both ends. What closes in an
-// orderly way is the kernel's own.
+// living lists the processes and sockets of both ends. What closes in an orderly way is the kernel's own.
 func living(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	const inTimeWait, ofEstablished = "06", 4
 	var b strings.Builder
 	for _, node := range []string{l.Topology.Near, l.Topology.Far} {
-		for line := range strings.Lines(Exec(t, l, node, "cat", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6")) {
+		for line := range strings.Lines(Exec(t, l, node, "cat", "/proc/net/tcp", "/proc/net/tcp6",
+			"/proc/net/udp", "/proc/net/udp6")) {
 			f := strings.Fields(line)
 			if len(f) < ofEstablished || f[0] == "sl" || f[3] == inTimeWait {
 				continue
@@ -195,17 +216,17 @@ func living(t *testing.T, l *lab.Lab) string {
 			fmt.Fprintf(&b, "%s: socket %s %s state %s\n", node, f[1], f[2], f[3])
 		}
 	}
-	// The lab's processes, which all nodes have in common; the one that asks
-	// is always there.
-	names := strings.Fields(Exec(t, l, l.Topology.Near, "sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null || true"))
+	// The lab's processes, which all nodes have in common; the one that asks is always there.
+	names := strings.Fields(Exec(t, l, l.Topology.Near, "sh", "-c",
+		"cat /proc/[0-9]*/comm 2>/dev/null || true"))
 	slices.Sort(names)
 	fmt.Fprintf(&b, "processes: %s\n", strings.Join(names, " "))
 	return b.String()
 }
 
-// CountersAgree holds the accounts of a UDP load without warm-up to what the
-// far node's device counted: each packet of the window is one there, of its
-// length, and what else it saw are each flow's greetings and farewells.
+// CountersAgree holds the accounts of a UDP load without warm-up to what the far node's device counted:
+// each packet of the window is one there, of its length, and what else it saw are each flow's greetings and
+// farewells.
 func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	t.Helper()
 	const beside, ofEach, largest = 32, 20, 1514
@@ -224,14 +245,18 @@ func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load)
 		arrived += p.Received
 		arrivedBytes += f.ReceivedBytes + p.Received*headers
 		if p.Sent != p.Received+p.Lost {
-			t.Errorf("flow %d: sent %d, received %d, lost %d; want sent = received + lost", f.Stream, p.Sent, p.Received, p.Lost)
+			t.Errorf("flow %d: sent %d, received %d, lost %d; want sent = received + lost", f.Stream, p.Sent,
+				p.Received, p.Lost)
 		}
 	}
-	if most := arrived + beside + ofEach*int64(load.Streams); counted < arrived || counted > most || arrived < 1000 {
-		t.Errorf("the device received %d packets, the engine %d in the window; want from that to %d", counted, arrived, most)
+	if most := arrived + beside + ofEach*int64(load.Streams); counted < arrived || counted > most ||
+		arrived < 1000 {
+		t.Errorf("the device received %d packets, the engine %d in the window; want from that to %d", counted,
+			arrived, most)
 	}
 	if most := arrivedBytes + (counted-arrived)*largest; bytes < arrivedBytes || bytes > most {
-		t.Errorf("the device received %d bytes, the engine's frames have %d; want from that to %d", bytes, arrivedBytes, most)
+		t.Errorf("the device received %d bytes, the engine's frames have %d; want from that to %d", bytes,
+			arrivedBytes, most)
 	}
 }
 
@@ -296,15 +321,20 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 			case p.Sent <= 0:
 				say("%s flow %d: no packet was sent", name, f.Stream)
 			case p.Sent != p.Received+p.Lost:
-				t.Errorf("%s flow %d: sent %d, received %d, lost %d; want sent = received + lost", name, f.Stream, p.Sent, p.Received, p.Lost)
-			case load.UDPMode == record.UDPCount && (p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil):
-				t.Errorf("%s flow %d: packets were counted by length, and yet there is %+v", name, f.Stream, p)
+				t.Errorf("%s flow %d: sent %d, received %d, lost %d; want sent = received + lost", name,
+					f.Stream, p.Sent, p.Received, p.Lost)
+			case load.UDPMode == record.UDPCount && (p.Duplicates != nil || p.Reordered != nil ||
+				p.Gaps != nil || p.Delay != nil):
+				t.Errorf("%s flow %d: packets were counted by length, and yet there is %+v", name,
+					f.Stream, p)
 			case p.Size != load.PacketSize:
-				t.Errorf("%s flow %d: got packets of %d bytes, want %d", name, f.Stream, p.Size, load.PacketSize)
+				t.Errorf("%s flow %d: got packets of %d bytes, want %d", name, f.Stream, p.Size,
+					load.PacketSize)
 			}
 		}
 		if load.Verify && (f.Verified <= 0 || f.Corrupt != 0) {
-			t.Errorf("%s flow %d: got %d bytes verified and %d corrupt, want all right", name, f.Stream, f.Verified, f.Corrupt)
+			t.Errorf("%s flow %d: got %d bytes verified and %d corrupt, want all right", name, f.Stream,
+				f.Verified, f.Corrupt)
 		}
 	}
 	for _, side := range []string{"near", "far"} {
@@ -314,8 +344,8 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 	}
 }
 
-// ProberSuite is what a latency probe must do on an idle path: account for
-// every slot, and report its own timer's error.
+// ProberSuite is what a latency probe must do on an idle path: account for every slot, and report its own
+// timer's error.
 func ProberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 	for ip := 4; ip <= 6; ip += 2 {
 		steady.Run(t, func(t *steady.Trial) { proberOver(t, l, p, ip) })
@@ -325,7 +355,8 @@ func ProberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 	near, far := Ends(t, l, 0, ip)
 	const length, interval = time.Second, 2 * time.Millisecond
-	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100, Opener: "near", Port: 20900,
+	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100,
+		Opener: "near", Port: 20900,
 		Duration: length, Interval: interval, Tag: "suite"}
 	got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
 	if err != nil {
@@ -341,12 +372,14 @@ func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 	}
 	slots := int64(length / interval)
 	if n := int64(len(got.RTT)) + got.SkippedSlots; n < slots-1 || n > slots+1 {
-		t.Errorf("IPv%d: got %d probes and %d slots skipped, want %d in all", ip, len(got.RTT), got.SkippedSlots, slots)
+		t.Errorf("IPv%d: got %d probes and %d slots skipped, want %d in all", ip, len(got.RTT),
+			got.SkippedSlots, slots)
 	}
 	if lost > len(got.RTT)/10 {
 		t.Timedf("IPv%d: got %d of %d probes lost, want few", ip, lost, len(got.RTT))
 	}
 	if len(got.Late) != len(got.RTT) || len(got.SentAt) != len(got.RTT) {
-		t.Errorf("IPv%d: got %d timer errors and %d send times for %d probes, want one each", ip, len(got.Late), len(got.SentAt), len(got.RTT))
+		t.Errorf("IPv%d: got %d timer errors and %d send times for %d probes, want one each", ip,
+			len(got.Late), len(got.SentAt), len(got.RTT))
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// HostSuite is what every host must do alike. dir is an existing directory
-// there that the suite may write to and that holds a file "have" with the
-// text "had".
+// HostSuite is what every host must do alike. dir is an existing directory there that the suite may write
+// to and that holds a file "have" with the text "had".
 func HostSuite(t *testing.T, h host.Host, dir string) {
 	t.Run("files", func(t *testing.T) { hostFiles(t, h, dir) })
 	t.Run("commands", func(t *testing.T) { hostCommands(t, h, dir) })
@@ -55,7 +54,8 @@ func hostCommands(t *testing.T, h host.Host, dir string) {
 		code    int
 	}{
 		{"arguments", host.Command{Path: "echo", Args: []string{"one", "two three"}}, "one two three\n", 0},
-		{"input", host.Command{Path: "cat", Stdin: strings.NewReader(strings.Repeat("x", 1<<20))}, strings.Repeat("x", 1<<20), 0},
+		{"input", host.Command{Path: "cat", Stdin: strings.NewReader(strings.Repeat("x", 1<<20))},
+			strings.Repeat("x", 1<<20), 0},
 		{"no input", host.Command{Path: "cat"}, "", 0},
 		{"exit code", host.Command{Path: "ls", Args: []string{path.Join(dir, "absent")}}, "", 2},
 	}
@@ -71,7 +71,8 @@ func hostCommands(t *testing.T, h host.Host, dir string) {
 			t.Errorf("%s: got error %q, want the end of what the command said", tt.name, err)
 		}
 	}
-	if _, err := h.Start(ctx, host.Command{Path: "chokepoint-has-no-such-command"}); !errors.Is(err, host.ErrUnsupported) {
+	if _, err := h.Start(ctx, host.Command{Path: "chokepoint-has-no-such-command"}); !errors.Is(err,
+		host.ErrUnsupported) {
 		t.Errorf("start a command that is not installed: got %v, want %v", err, host.ErrUnsupported)
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// KnobSuite is what every knob must do on a real lab, for one setting: parse
-// stably, be applied as it is read back, be restored, and be put back by the
-// node itself when the session that holds it is killed. attach returns
-// another controller's view of the same lab.
+// KnobSuite is what every knob must do on a real lab, for one setting: parse stably, be applied as it is
+// read back, be restored, and be put back by the node itself when the session that holds it is killed.
+// attach returns another controller's view of the same lab.
 func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s record.Setting) {
 	ctx := Context(t)
 	want := parseStably(t, k, s)
@@ -77,8 +76,8 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 	}
 }
 
-// parseStably parses a setting's value; the canonical text must parse to
-// itself, and nonsense to an error that says what is allowed.
+// parseStably parses a setting's value; the canonical text must parse to itself, and nonsense to an error
+// that says what is allowed.
 func parseStably(t *testing.T, k knob.Knob, s record.Setting) knob.State {
 	t.Helper()
 	text := s.Value
@@ -98,9 +97,10 @@ func parseStably(t *testing.T, k knob.Knob, s record.Setting) knob.State {
 	return want
 }
 
-// readSetting reads a setting without changing it: it begins to turn the knob
-// and leaves when the node has said what it found.
-func readSetting(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State, error) {
+// readSetting reads a setting without changing it: it begins to turn the knob and leaves when the node has
+// said what it found.
+func readSetting(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State,
+	error) {
 	ctx := Context(t)
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {
@@ -120,8 +120,7 @@ func readSetting(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want k
 	return held.State, nil
 }
 
-// ReadSetting is the present state of what a setting would change, in the
-// words of its knob.
+// ReadSetting is the present state of what a setting would change, in the words of its knob.
 func ReadSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) knob.State {
 	t.Helper()
 	for _, k := range knobs {
@@ -149,12 +148,13 @@ func ReadSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) 
 	return ""
 }
 
-// surroundings are what a port forward joins: the near node's addresses and
-// the router's own, on the port that faces the far side.
+// surroundings are what a port forward joins: the near node's addresses and the router's own, on the port
+// that faces the far side.
 func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string) {
 	for ip := 4; ip <= 6; ip += 2 {
 		inside = append(inside, l.Address(0, 0, ip).String())
-		if a, err := l.ForwardAddress(ip); err == nil && len(l.Topology.Routers) > 0 && node == l.Topology.Routers[0] {
+		if a, err := l.ForwardAddress(ip); err == nil && len(l.Topology.Routers) > 0 &&
+			node == l.Topology.Routers[0] {
 			outside, wan = append(outside, a.String()), "wan"
 		}
 	}

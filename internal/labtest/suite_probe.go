@@ -12,10 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// ProbeSuite is what every telemetry source must do on a real lab: open and
-// sample on its node, or say why not; fill only columns whose stems it
-// declares; and account for its cost. Whether its counters move is tested
-// beside each source.
+// ProbeSuite is what every telemetry source must do on a real lab: open and sample on its node, or say why
+// not; fill only columns whose stems it declares; and account for its cost. Whether its counters move is
+// tested beside each source.
 func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 	ctx := Context(t)
 	node := l.Topology.Near
@@ -26,7 +25,8 @@ func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := probe.Watch(ctx, n.Agent, node, []string{p.Name()}, probe.WatchOptions{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
+	w, err := probe.Watch(ctx, n.Agent, node, []string{p.Name()},
+		probe.WatchOptions{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,8 @@ func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 		if data, err = w.Collect(ctx, from, host.Monotonic()); err != nil {
 			t.Fatal(err)
 		}
-		if len(data.Samples) == 1 && (data.Samples[0].Unavailable != "" || data.Samples[0].Table != nil && len(data.Samples[0].Table.T) > 1) {
+		if len(data.Samples) == 1 && (data.Samples[0].Unavailable != "" || data.Samples[0].Table != nil &&
+			len(data.Samples[0].Table.T) > 1) {
 			break
 		}
 	}
@@ -69,6 +70,7 @@ func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 	}
 	i := slices.IndexFunc(data.Cost, func(c record.Cost) bool { return c.Probe == p.Name() })
 	if i < 0 || data.Cost[i].Reads < 1 || data.Cost[i].CPUNs <= 0 || data.Cost[i].OverNs <= 0 {
-		t.Errorf("cost: got %+v, want at least one read after the first, its CPU time and the time over which", data.Cost)
+		t.Errorf("cost: got %+v, want at least one read after the first, its CPU time and the time "+
+			"over which", data.Cost)
 	}
 }

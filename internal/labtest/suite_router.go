@@ -13,10 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterSuite is what every router's operating system must do: say what it
-// is, take settings, read them back in canonical form, and be restored to
-// canonical forms that equal those before, each difference named. settings
-// are tried one after the other, each on top of the one before.
+// RouterSuite is what every router's operating system must do: say what it is, take settings, read them
+// back in canonical form, and be restored to canonical forms that equal those before, each difference
+// named. settings are tried one after the other, each on top of the one before.
 func RouterSuite(t *testing.T, sys router.System, h host.Host, settings []record.Setting) {
 	ctx := Context(t)
 	if a := sys.Check(ctx, h); a.State != check.Yes {

@@ -11,9 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 )
 
-// TunnelSuite is what every kind of tunnel must do on a real lab: come up and
-// go down twice, bear being taken down twice, leave no device, route or
-// process, and count what it carries.
+// TunnelSuite is what every kind of tunnel must do on a real lab: come up and go down twice, bear being
+// taken down twice, leave no device, route or process, and count what it carries.
 func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 	const slot, mtu = 3, 1380
 	ctx := Context(t)
@@ -43,7 +42,8 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 			t.Error("counters of a tunnel that is down: got no error, want one")
 		}
 		left := residue(t, l)
-		for deadline := time.Now().Add(2 * time.Second); !slices.Equal(left, before) && time.Now().Before(deadline); left = residue(t, l) {
+		for deadline := time.Now().Add(2 * time.Second); !slices.Equal(left, before) &&
+			time.Now().Before(deadline); left = residue(t, l) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if !slices.Equal(left, before) {
@@ -70,14 +70,17 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 		}
 		got := Reach(t, l, slot, ip, mtu+1, 100, mtu)
 		if !slices.Equal(got.Back, []int{100, mtu}) {
-			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu, mtu+1, got.Back, got.Note)
+			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu,
+				mtu+1, got.Back, got.Note)
 		}
 		after, err := p.Counters(ctx)
 		if err != nil {
 			t.Fatalf("counters: %v", err)
 		}
-		if sent, received := int64(after.Sent-before.Sent), int64(after.Received-before.Received); sent < got.Bytes || received < got.Bytes {
-			t.Errorf("IPv%d, %d bytes each way: counters moved by %d sent and %d received", ip, got.Bytes, sent, received)
+		if sent, received := int64(after.Sent-before.Sent),
+			int64(after.Received-before.Received); sent < got.Bytes || received < got.Bytes {
+			t.Errorf("IPv%d, %d bytes each way: counters moved by %d sent and %d received", ip, got.Bytes,
+				sent, received)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Wire stands for the kernel of a fake lab: it carries packets along the
-// chain of nodes and counts them on every port they pass.
+// Wire stands for the kernel of a fake lab: it carries packets along the chain of nodes and counts them on
+// every port they pass.
 type Wire struct {
 	topology record.Topology
 
@@ -25,7 +25,8 @@ type Wire struct {
 
 // NewWire returns the wire of a topology, all links at 1500 bytes.
 func NewWire(t record.Topology) *Wire {
-	w := &Wire{topology: t, counters: map[record.TopoPort]*kernel.LinkCounters{}, tunnels: map[int]*tunnel.Counters{},
+	w := &Wire{topology: t, counters: map[record.TopoPort]*kernel.LinkCounters{},
+		tunnels:  map[int]*tunnel.Counters{},
 		innerMTU: map[int]int{}, mtu: map[record.TopoPort]int{}, detour: map[string]bool{}}
 	for _, l := range t.Links {
 		for _, p := range l.Ends {
@@ -88,8 +89,7 @@ func (w *Wire) PathMTU(to netip.Addr) int {
 	return least
 }
 
-// Carry sends packets from the near to the far node (up) or back, on the path
-// that leads to an address.
+// Carry sends packets from the near to the far node (up) or back, on the path that leads to an address.
 func (w *Wire) Carry(up bool, to netip.Addr, packets, bytes uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

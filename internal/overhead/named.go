@@ -2,9 +2,8 @@ package overhead
 
 import "strings"
 
-// Named is the encapsulation of a kind of tunnel by the name that plans give
-// it, such as "wireguard-kernel" or "esp"; false if there is none such. The
-// version outside and the MTU are left open.
+// Named is the encapsulation of a kind of tunnel by the name that plans give it, such as "wireguard-kernel"
+// or "esp"; false if there is none such. The version outside and the MTU are left open.
 func Named(kind string) (Tunnel, bool) {
 	is := func(family string) bool { return kind == family || strings.HasPrefix(kind, family+"-") }
 	switch {

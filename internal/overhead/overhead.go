@@ -1,10 +1,9 @@
-// Package overhead computes what headers cost: the exact length of packets
-// inside tunnels, fragments and Ethernet frames, and the payload rate that is
-// left of a line rate. It is pure arithmetic and knows no machine.
+// Package overhead computes what headers cost: the exact length of packets inside tunnels, fragments and
+// Ethernet frames, and the payload rate that is left of a line rate. It is pure arithmetic and knows no
+// machine.
 //
-// Lengths are bytes. "L3 length" is the length of an IP packet with its
-// header. The formulas are those of docs/method.md; sources are named at each
-// function.
+// Lengths are bytes. "L3 length" is the length of an IP packet with its header. The formulas are those of
+// docs/method.md; sources are named at each function.
 package overhead
 
 // Header lengths in bytes.
@@ -55,8 +54,8 @@ func (l Link) mtu() int {
 	return l.MTU
 }
 
-// Wire is the time on the wire, in byte times, of one IP packet: header, tags,
-// FCS, padding to the smallest frame, preamble and gap.
+// Wire is the time on the wire, in byte times, of one IP packet: header, tags, FCS, padding to the smallest
+// frame, preamble and gap.
 func (l Link) Wire(l3 int) int {
 	n := Ethernet + VLANTag*l.VLANs + l3 + FCS
 	if l.PPPoE {
@@ -65,10 +64,9 @@ func (l Link) Wire(l3 int) int {
 	return max(n, MinFrame) + Preamble + Gap
 }
 
-// Frame is the length that a queueing discipline such as tbf or htb counts:
-// skb->len, which includes the 14 bytes of Ethernet header but neither FCS,
-// preamble, gap nor padding. A VLAN tag is not in it, because Linux keeps the
-// tag beside the packet until the driver inserts it (skb->vlan_tci).
+// Frame is the length that a queueing discipline such as tbf or htb counts: skb->len, which includes the 14
+// bytes of Ethernet header but neither FCS, preamble, gap nor padding. A VLAN tag is not in it, because
+// Linux keeps the tag beside the packet until the driver inserts it (skb->vlan_tci).
 func (l Link) Frame(l3 int) int {
 	if l.PPPoE {
 		l3 += PPPoE
@@ -76,9 +74,8 @@ func (l Link) Frame(l3 int) int {
 	return Ethernet + l3
 }
 
-// Fragments returns the L3 lengths of the packets that an IP packet becomes
-// on a link with the given MTU: itself, or fragments of which all but the
-// last carry a multiple of 8 bytes (RFC 791 §3.2, RFC 8200 §4.5).
+// Fragments returns the L3 lengths of the packets that an IP packet becomes on a link with the given MTU:
+// itself, or fragments of which all but the last carry a multiple of 8 bytes (RFC 791 §3.2, RFC 8200 §4.5).
 func Fragments(v IP, l3, mtu int) []int {
 	header := v.Header()
 	if l3 <= mtu {
@@ -99,8 +96,8 @@ func Fragments(v IP, l3, mtu int) []int {
 	return out
 }
 
-// LineRate is how many frames of a length (FCS included) per second a line of
-// rate bit/s carries: rate ÷ 8 ÷ (frame + 20).
+// LineRate is how many frames of a length (FCS included) per second a line of rate bit/s carries: rate ÷ 8
+// ÷ (frame + 20).
 func LineRate(rate float64, frame int) float64 {
 	return rate / 8 / float64(max(frame, MinFrame)+Preamble+Gap)
 }

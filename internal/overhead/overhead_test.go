@@ -14,8 +14,8 @@ func esp(s Suite, outer IP, natt bool) Tunnel {
 	return Tunnel{Kind: ESP, OuterIP: outer, Suite: s, NATT: natt}
 }
 
-// The table of goodput shares: TCP with time stamps over an underlay of 1500
-// bytes unless said otherwise. A zero v6 is a field that the table leaves out.
+// The table of goodput shares: TCP with time stamps over an underlay of 1500 bytes unless said otherwise. A
+// zero v6 is a field that the table leaves out.
 func TestGoodputShare(t *testing.T) {
 	eth := Link{MTU: 1500}
 	pppoe := Link{MTU: 1492, PPPoE: true}
@@ -159,7 +159,8 @@ func TestTunnelFragments(t *testing.T) {
 		{"openvpn one too many", Tunnel{Kind: OpenVPNUDP}, 1449, []int{1500, 21}},
 		{"openvpn 1500", Tunnel{Kind: OpenVPNUDP}, 1500, []int{1500, 72}},
 		{"openvpn 6000", Tunnel{Kind: OpenVPNUDP}, 6000, []int{1500, 1500, 1500, 1500, 132}},
-		{"openvpn 6000 over IPv6", Tunnel{Kind: OpenVPNUDP, OuterIP: V6}, 6000, []int{1496, 1496, 1496, 1496, 288}},
+		{"openvpn 6000 over IPv6", Tunnel{Kind: OpenVPNUDP, OuterIP: V6}, 6000, []int{1496, 1496, 1496, 1496,
+			288}},
 		{"openvpn ack", Tunnel{Kind: OpenVPNUDP}, 52, []int{104}},
 		{"wireguard 1500", wireguard(V4, 1500), 1500, []int{1500, 80}},
 		{"openvpn over tcp", Tunnel{Kind: OpenVPNTCP}, 6000, nil},

@@ -7,8 +7,7 @@ type Layer int
 const (
 	// LayerWire is a line rate: every byte time, preamble and gap included.
 	LayerWire Layer = iota
-	// LayerFrame is what tbf, htb and other queueing disciplines count; see
-	// Link.Frame.
+	// LayerFrame is what tbf, htb and other queueing disciplines count; see Link.Frame.
 	LayerFrame
 	// LayerIP is IP packets with their headers.
 	LayerIP
@@ -21,10 +20,9 @@ type Path struct {
 	Inner  IP // version of the packets that carry the payload; 0 = 4
 }
 
-// Bytes is what an inner IP packet of m bytes costs on the link, counted at a
-// layer: encapsulated, fragmented to the link's MTU and framed. It is 0 if the
-// packet cannot cross. In a stream it costs its share, rounded up, of full
-// segments: a sender in a hurry fills them, whatever the length of a record.
+// Bytes is what an inner IP packet of m bytes costs on the link, counted at a layer: encapsulated,
+// fragmented to the link's MTU and framed. It is 0 if the packet cannot cross. In a stream it costs its
+// share, rounded up, of full segments: a sender in a hurry fills them, whatever the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
 		length, header := p.Tunnel.record(m)
@@ -56,8 +54,8 @@ func (p Path) count(l3 int, at Layer) int {
 	return p.Link.Wire(l3)
 }
 
-// MTU is the largest inner packet that the path's ends will send: the
-// tunnel's MTU, or the link's without a tunnel.
+// MTU is the largest inner packet that the path's ends will send: the tunnel's MTU, or the link's without a
+// tunnel.
 func (p Path) MTU() int {
 	switch {
 	case p.Tunnel.Kind == Plain:
@@ -68,9 +66,9 @@ func (p Path) MTU() int {
 	return p.Tunnel.FitMTU(p.Link.mtu())
 }
 
-// TCP is the share of a rate, counted at a layer, that is left for the payload
-// of full TCP segments with or without time stamps. The reverse stream of
-// acknowledgements is not in it: on a full-duplex link it costs nothing here.
+// TCP is the share of a rate, counted at a layer, that is left for the payload of full TCP segments with or
+// without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it costs
+// nothing here.
 func (p Path) TCP(timestamps bool, at Layer) float64 {
 	return p.share(p.MTU(), p.tcpPayload(timestamps), at)
 }
@@ -96,8 +94,8 @@ func (p Path) share(m, payload int, at Layer) float64 {
 	return float64(payload) / float64(n)
 }
 
-// PacketRate is how many inner IP packets of m bytes per second a rate in
-// bit/s, counted at a layer, carries.
+// PacketRate is how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer,
+// carries.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

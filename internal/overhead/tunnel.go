@@ -12,12 +12,12 @@ const (
 	OpenVPNTCP                      // the same over TCP, one record per segment
 )
 
-// Suite is what an ESP transform adds: initialisation vector, integrity check
-// value and the block that payload and trailer are padded to.
+// Suite is what an ESP transform adds: initialisation vector, integrity check value and the block that
+// payload and trailer are padded to.
 type Suite struct{ IV, Block, ICV int }
 
-// Suites of ESP in use. GCM, CCM and ChaCha20-Poly1305 are alike on the wire:
-// RFC 4106, RFC 4309, RFC 7634. CBC is RFC 3602 with RFC 2404 or RFC 4868.
+// Suites of ESP in use. GCM, CCM and ChaCha20-Poly1305 are alike on the wire: RFC 4106, RFC 4309, RFC 7634.
+// CBC is RFC 3602 with RFC 2404 or RFC 4868.
 var (
 	ESPAEAD      = Suite{IV: 8, Block: 1, ICV: 16}
 	ESPCBCSHA1   = Suite{IV: 16, Block: 16, ICV: 12}
@@ -48,8 +48,7 @@ type Tunnel struct {
 	NATT    bool  // ESP inside UDP, RFC 3948
 }
 
-// Outer is the L3 length of the packet that carries an inner packet of m
-// bytes, before any fragmentation.
+// Outer is the L3 length of the packet that carries an inner packet of m bytes, before any fragmentation.
 func (t Tunnel) Outer(m int) int {
 	ip := t.OuterIP.Header()
 	switch t.Kind {
@@ -64,17 +63,16 @@ func (t Tunnel) Outer(m int) int {
 	case OpenVPNUDP:
 		return m + openVPNOpcode + openVPNPacketID + openVPNTag + UDPHeader + ip
 	case OpenVPNTCP:
-		return m + openVPNOpcode + openVPNPacketID + openVPNTag + openVPNLength + TCPHeader + TCPTimestamps + ip
+		return m + openVPNOpcode + openVPNPacketID + openVPNTag + openVPNLength + TCPHeader +
+			TCPTimestamps + ip
 	}
 	return m
 }
 
-// Fragments are the L3 lengths of the packets in which an inner packet of m
-// bytes crosses an underlay: one that carries it, or the IP fragments of that
-// one, where nothing keeps the sender from making them. OpenVPN's tun-mtu 1500
-// with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and
-// one of 132. There are none, nil, where an encapsulation is a stream: TCP
-// makes segments that fit.
+// Fragments are the L3 lengths of the packets in which an inner packet of m bytes crosses an underlay: one
+// that carries it, or the IP fragments of that one, where nothing keeps the sender from making them.
+// OpenVPN's tun-mtu 1500 with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and one
+// of 132. There are none, nil, where an encapsulation is a stream: TCP makes segments that fit.
 func (t Tunnel) Fragments(m, underlay int) []int {
 	if t.Kind == OpenVPNTCP {
 		return nil
@@ -82,8 +80,8 @@ func (t Tunnel) Fragments(m, underlay int) []int {
 	return Fragments(t.OuterIP, t.Outer(m), underlay)
 }
 
-// record is the length in the stream of an inner packet of m bytes, and the
-// L3 header of a segment of that stream.
+// record is the length in the stream of an inner packet of m bytes, and the L3 header of a segment of that
+// stream.
 func (t Tunnel) record(m int) (length, header int) {
 	header = t.OuterIP.Header() + TCPHeader + TCPTimestamps
 	return t.Outer(m) - header, header
@@ -102,8 +100,8 @@ func (t Tunnel) padded(m int) int {
 	return min(t.MTU, p)
 }
 
-// FitMTU is the largest inner MTU whose packets cross an underlay without
-// being fragmented; 0 if there is none.
+// FitMTU is the largest inner MTU whose packets cross an underlay without being fragmented; 0 if there is
+// none.
 func (t Tunnel) FitMTU(underlay int) int {
 	for m := underlay; m > 0; m-- {
 		// The tunnel's MTU bounds its padding, so it is part of the question.

@@ -17,8 +17,8 @@ const (
 	udpHeader   = 8
 	stampHeader = 16 // our sequence number and flags, in each datagram
 
-	// EthernetBytes is what a frame adds to its IP packet: 14 bytes of
-	// header and 4 of frame check sequence (IEEE 802.3), without a tag.
+	// EthernetBytes is what a frame adds to its IP packet: 14 bytes of header and 4 of frame check sequence
+	// (IEEE 802.3), without a tag.
 	EthernetBytes = 18
 
 	minIPv4MTU = 576  // RFC 791: every host accepts packets of this size
@@ -31,13 +31,12 @@ type BaseOptions struct {
 	Tunnels     []string          // "none" must be one, and is the default
 	Engines     []string          // the first is the default
 	Congestions []string          // the first is the default
-	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself over a
-	// version of IP; nil leaves 80 bytes for the outer headers, as wg-quick(8)
-	// does.
+	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself over a version of IP; nil leaves 80
+	// bytes for the outer headers, as wg-quick(8) does.
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
 	MaxTunnels int // that a lab carries side by side
-	// FlowSize reads a distribution of flow sizes and returns its canonical
-	// text; nil where no engine makes flows.
+	// FlowSize reads a distribution of flow sizes and returns its canonical text; nil where no engine makes
+	// flows.
 	FlowSize func(text string) (string, error)
 }
 
@@ -50,8 +49,8 @@ const maxStreams = 10_000
 // copies are names for cells that are the same.
 var copies = [...]string{"a", "b", "c", "d"}
 
-// BaseFactors returns the factors that are part of every cell, in the order
-// in which their defaults depend on each other.
+// BaseFactors returns the factors that are part of every cell, in the order in which their defaults depend
+// on each other.
 func BaseFactors(o BaseOptions) []Factor {
 	if o.TunnelMTU == nil {
 		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
@@ -79,8 +78,9 @@ func pathFactors(o BaseOptions) []Factor {
 			Conflict: mtuConflict,
 		},
 		{
-			Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given", Levels: []string{"4", "6"},
-			Parse: Choice("4", "6"), Applies: tunnelled,
+			Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given",
+			Levels: []string{"4", "6"},
+			Parse:  Choice("4", "6"), Applies: tunnelled,
 			Conflict: outerConflict,
 		},
 		{
@@ -90,9 +90,11 @@ func pathFactors(o BaseOptions) []Factor {
 		},
 		choice("ip", "version of the Internet Protocol", "4",
 			[]string{"4", "6"}, func(f *Factor) { f.Conflict = o.ipConflict }),
-		choice("nat", "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)", "off",
+		choice("nat", "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
+			"off",
 			[]string{"off", "masquerade", "forward"}, func(f *Factor) { f.Conflict = natConflict }),
-		choice("offload", "virtual links: packets of up to 64 KiB, or as on a wire", "wire", []string{"wire", "super"}),
+		choice("offload", "virtual links: packets of up to 64 KiB, or as on a wire", "wire",
+			[]string{"wire", "super"}),
 	}
 }
 
@@ -130,11 +132,14 @@ func trafficFactors(o BaseOptions) []Factor {
 			Default: "flat", Parse: parseRate, Applies: udp,
 		},
 		{
-			Name: "udp_mode", Doc: "datagrams one by one with order and delay, or counted by length at the highest rate; exact if not given",
-			Levels: []string{record.UDPExact, record.UDPCount}, Parse: Choice(record.UDPExact, record.UDPCount), Applies: udp,
+			Name: "udp_mode", Doc: "datagrams one by one with order and delay, or counted by length at the " +
+				"highest rate; exact if not given",
+			Levels: []string{record.UDPExact, record.UDPCount}, Parse: Choice(record.UDPExact,
+				record.UDPCount), Applies: udp,
 		},
 		{
-			Name: "udp_trains", Doc: "whether the sender may give the kernel many datagrams in one write; auto if not given",
+			Name: "udp_trains", Doc: "whether the sender may give the kernel many datagrams in one write; " +
+				"auto if not given",
 			Levels: []string{"auto", record.TrainsOff}, Parse: Choice("auto", record.TrainsOff), Applies: udp,
 		},
 	}
@@ -144,7 +149,8 @@ func trafficFactors(o BaseOptions) []Factor {
 	return append(factors, []Factor{
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Parse: Whole(0, 63)},
 		{
-			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
+			Name: "copy", Doc: "changes nothing: cells that differ in it alone show the method's own " +
+				"noise (A/A)",
 			Levels: copies[:], Parse: Choice(copies[:]...),
 		},
 	}...)
@@ -153,10 +159,12 @@ func trafficFactors(o BaseOptions) []Factor {
 func tcpFactors(o BaseOptions) []Factor {
 	tcp := onlyWith("protocol", "protocol is not tcp", func(p string) bool { return p == "tcp" })
 	return []Factor{
-		choice("congestion", "TCP congestion control; streams take several, joined by +, in turn", o.Congestions[0], o.Congestions,
+		choice("congestion", "TCP congestion control; streams take several, joined by +, in turn",
+			o.Congestions[0], o.Congestions,
 			func(f *Factor) { f.Applies, f.Parse = tcp, severalOf(f.Parse) }),
 		{
-			Name: "pacing", Unit: "bit/s", Doc: "TCP payload of all streams together, at which the kernel paces them",
+			Name: "pacing", Unit: "bit/s",
+			Doc:   "TCP payload of all streams together, at which the kernel paces them",
 			Parse: parsePacing, Applies: tcp,
 		},
 		{
@@ -164,19 +172,20 @@ func tcpFactors(o BaseOptions) []Factor {
 			Parse: Whole(minSegment, maxSegment), Applies: tcp,
 		},
 		{
-			Name: "socket_buffer", Unit: "bytes", Doc: "buffers of each TCP socket, both ways; tuned by the kernel if not given",
+			Name: "socket_buffer", Unit: "bytes",
+			Doc:   "buffers of each TCP socket, both ways; tuned by the kernel if not given",
 			Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
 		},
 		{
-			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Levels: []string{"on", "off"},
-			Parse: Choice("on", "off"), Applies: tcp,
+			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification",
+			Levels: []string{"on", "off"},
+			Parse:  Choice("on", "off"), Applies: tcp,
 		},
 	}
 }
 
-// Bounds of TCP's own settings: the kernel's least segment (TCP_MIN_MSS), what
-// fits an IP packet, the kernel's least receive buffer, and far more than any
-// path holds.
+// Bounds of TCP's own settings: the kernel's least segment (TCP_MIN_MSS), what fits an IP packet, the
+// kernel's least receive buffer, and far more than any path holds.
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
@@ -222,11 +231,11 @@ func (o BaseOptions) pathMTU(c record.Factors) int {
 	return PathMTU(o.Topologies[max(i, 0)], c)
 }
 
-// mtuConflict is for an inner MTU that was derived; a written one is judged
-// when it is read.
+// mtuConflict is for an inner MTU that was derived; a written one is judged when it is read.
 func mtuConflict(c record.Factors) string {
 	if mtu, err := strconv.Atoi(c["mtu"]); err == nil && mtu < minIPv4MTU {
-		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu, minIPv4MTU)
+		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,
+			minIPv4MTU)
 	}
 	return ""
 }
@@ -234,13 +243,13 @@ func mtuConflict(c record.Factors) string {
 // outerConflict: IPv6 outside needs links that have room for it.
 func outerConflict(c record.Factors) string {
 	if mtu := linkMTU(c); c["outer_ip"] == "6" && mtu < minIPv6MTU {
-		return fmt.Sprintf("IPv6 outside the tunnel needs links of %d bytes or more, there are some of %d", minIPv6MTU, mtu)
+		return fmt.Sprintf("IPv6 outside the tunnel needs links of %d bytes or more, there are some of %d",
+			minIPv6MTU, mtu)
 	}
 	return ""
 }
 
-// tunnelsConflict: stream n takes tunnel n modulo their number, so that each
-// must have one.
+// tunnelsConflict: stream n takes tunnel n modulo their number, so that each must have one.
 func tunnelsConflict(c record.Factors) string {
 	n, _ := strconv.Atoi(c["tunnels"])
 	streams, err := strconv.Atoi(c["streams"])
@@ -309,7 +318,8 @@ func (o BaseOptions) sizeConflict(c record.Factors) string {
 		return fmt.Sprintf("%s is too small: IP, UDP and our own header need %d", what, least)
 	}
 	if mtu := o.pathMTU(c); size > mtu {
-		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what, mtu)
+		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what,
+			mtu)
 	}
 	return ""
 }
@@ -323,7 +333,8 @@ func (o BaseOptions) mixConflict(c record.Factors) string {
 	case c["udp_mode"] == record.UDPCount:
 		return "count mode sends and counts trains of packets of one size: imix needs udp_mode: exact"
 	case largest > mtu:
-		return fmt.Sprintf("imix has packets of %d bytes, which do not fit the path's MTU of %d, and fragmentation is not measured", largest, mtu)
+		return fmt.Sprintf("imix has packets of %d bytes, which do not fit the path's MTU of %d, and "+
+			"fragmentation is not measured", largest, mtu)
 	}
 	return ""
 }

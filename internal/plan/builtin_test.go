@@ -14,7 +14,8 @@ import (
 
 func TestBuiltInsParse(t *testing.T) {
 	cells := map[string]int{
-		"quick": 10, "wireguard": 11, "queues": 14, "firewall": 24, "forwarding": 12, "openvpn": 36, "site-to-site": 8, "to-router": 12, "latency": 7,
+		"quick": 10, "wireguard": 11, "queues": 14, "firewall": 24, "forwarding": 12, "openvpn": 36,
+		"site-to-site": 8, "to-router": 12, "latency": 7,
 		"rfc2544": 7, "ramp": 12, "soak": 1,
 	}
 	for _, name := range plan.BuiltIns() {
@@ -60,13 +61,15 @@ func TestQuickHasItsTenCells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tcp := "congestion=cubic direction=%d engine=native ip=4%m nat=%n offload=wire protocol=tcp streams=%s topology=forward tunnel=%t"
+	tcp := "congestion=cubic direction=%d engine=native ip=4%m nat=%n offload=wire protocol=tcp streams=%s " +
+		"topology=forward tunnel=%t"
 	line := func(tunnel, streams, direction, nat string) string {
 		mtu := ""
 		if tunnel != "none" {
 			mtu = " mtu=1420"
 		}
-		return strings.NewReplacer("%d", direction, "%m", mtu, "%n", nat, "%s", streams, "%t", tunnel).Replace(tcp)
+		return strings.NewReplacer("%d", direction, "%m", mtu, "%n", nat, "%s", streams, "%t",
+			tunnel).Replace(tcp)
 	}
 	want := []string{
 		line("none", "1", "up", "off"), line("none", "1", "down", "off"),
@@ -74,18 +77,21 @@ func TestQuickHasItsTenCells(t *testing.T) {
 		line("wireguard", "1", "up", "off"), line("wireguard", "1", "down", "off"),
 		line("wireguard", "4", "up", "off"), line("wireguard", "4", "down", "off"),
 		line("none", "1", "up", "masquerade"),
-		"direction=up engine=native ip=4 nat=off offload=wire packet_size=64 protocol=udp rate=flat streams=1 topology=forward tunnel=none",
+		"direction=up engine=native ip=4 nat=off offload=wire packet_size=64 protocol=udp rate=flat " +
+			"streams=1 topology=forward tunnel=none",
 	}
 	if diff := cmp.Diff(want, keys(p.Cells())); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}
-	if first, _, _ := strings.Cut(p.Design.Description, "\n"); !strings.Contains(first, "his machine acting as a router") {
+	if first, _, _ := strings.Cut(p.Design.Description, "\n"); !strings.Contains(first,
+		"his machine acting as a router") {
 		t.Errorf("first line of the description: got %q", first)
 	}
 	if got := p.Estimate(0); got < 60*time.Second || got > 75*time.Second {
 		t.Errorf("measuring takes %v, want about 70s", got)
 	}
-	if p.Design.Method.Runs != 3 || !p.Design.Measure.LatencyLoaded || p.Design.Measure.LatencyIdle != plan.IdleBlock {
+	if p.Design.Method.Runs != 3 || !p.Design.Measure.LatencyLoaded ||
+		p.Design.Measure.LatencyIdle != plan.IdleBlock {
 		t.Errorf("got method %+v and measure %+v", p.Design.Method, p.Design.Measure)
 	}
 }
@@ -100,8 +106,10 @@ func TestCompletePlanIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range strings.Fields("name description method duration warmup cooldown idle adaptive min max until runs " +
-		"order seed matrix include exclude measure latency_idle latency_loaded probe probe_interval probe_spacing verify telemetry " +
+	for _, key := range strings.Fields("name description method duration warmup cooldown idle adaptive min " +
+		"max until runs " +
+		"order seed matrix include exclude measure latency_idle latency_loaded probe probe_interval " +
+		"probe_spacing verify telemetry " +
 		"require conditions steps when prompt") {
 		if !strings.Contains(string(data), key+":") {
 			t.Errorf("the key %s is missing", key)
@@ -109,18 +117,21 @@ func TestCompletePlanIsComplete(t *testing.T) {
 	}
 	d := p.Design
 	want := record.Method{
-		Duration: 20 * time.Second, Warmup: 2 * time.Second, Cooldown: 500 * time.Millisecond, Idle: 5 * time.Second,
+		Duration: 20 * time.Second, Warmup: 2 * time.Second, Cooldown: 500 * time.Millisecond,
+		Idle: 5 * time.Second,
 		Runs: 20, Adaptive: &record.Adaptive{Min: 6, Max: 20, Width: 0.02}, Order: "blocks", Seed: 42,
 	}
 	if diff := cmp.Diff(want, d.Method); diff != "" {
 		t.Errorf("method (-want +got):\n%s", diff)
 	}
 	wantRequire := []record.Requirement{
-		{Text: "goodput >= 250M where tunnel=none, protocol=tcp", Metric: "goodput_bps", Op: ">=", Value: 250e6,
+		{Text: "goodput >= 250M where tunnel=none, protocol=tcp", Metric: "goodput_bps", Op: ">=",
+			Value: 250e6,
 			Where: map[string]string{"tunnel": "none", "protocol": "tcp"}},
 		{Text: "loss <= 0.1 % where protocol=udp", Metric: "loss_ratio", Op: "<=", Value: 0.001,
 			Where: map[string]string{"protocol": "udp"}},
-		{Text: "rtt_loaded_p99 <= 20ms where tunnel=wireguard", Metric: "rtt_loaded_p99_ns", Op: "<=", Value: 20e6,
+		{Text: "rtt_loaded_p99 <= 20ms where tunnel=wireguard", Metric: "rtt_loaded_p99_ns", Op: "<=",
+			Value: 20e6,
 			Where: map[string]string{"tunnel": "wireguard"}},
 	}
 	if diff := cmp.Diff(wantRequire, d.Requirements); diff != "" {
@@ -132,7 +143,8 @@ func TestCompletePlanIsComplete(t *testing.T) {
 	if diff := cmp.Diff([]string{"mtu: there is no tunnel (4 combinations)"}, p.Notes()); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
-	if !p.SeedGiven || len(d.Steps) != 2 || d.Conditions["ambient"] != "22 °C" || d.Conditions["watts"] != "6.1" {
+	if !p.SeedGiven || len(d.Steps) != 2 || d.Conditions["ambient"] != "22 °C" ||
+		d.Conditions["watts"] != "6.1" {
 		t.Errorf("got seed given %v, steps %v, conditions %v", p.SeedGiven, d.Steps, d.Conditions)
 	}
 }

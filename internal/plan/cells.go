@@ -24,7 +24,8 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	if err := r.checkSize(m, root); err != nil {
 		return err
 	}
-	e := &expansion{v: r.v, method: p.Design.Method, given: map[string]Factor{}, seen: map[string]bool{}, dropped: map[string]int{}}
+	e := &expansion{v: r.v, method: p.Design.Method, given: map[string]Factor{}, seen: map[string]bool{},
+		dropped: map[string]int{}}
 	for _, name := range r.v.Names() {
 		if f, ok := r.v.Factor(name); ok && f.Base {
 			e.base = append(e.base, f)
@@ -74,7 +75,8 @@ func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
 		}
 	}
 	if total == 0 {
-		return r.fail(root, "add matrix or include, such as matrix: {streams: [1, 4]}", "the plan has no cell")
+		return r.fail(root, "add matrix or include, such as matrix: {streams: [1, 4]}",
+			"the plan has no cell")
 	}
 	return nil
 }
@@ -118,9 +120,8 @@ func (e *expansion) add(given record.Factors, exclude []combination) {
 	e.cells = append(e.cells, cell)
 }
 
-// complete fills in defaults and drops what means nothing. Fixed defaults come
-// first, because whether a factor means something may hang on another's
-// default; computed ones come last, in the vocabulary's order.
+// complete fills in defaults and drops what means nothing. Fixed defaults come first, because whether a
+// factor means something may hang on another's default; computed ones come last, in the vocabulary's order.
 func (e *expansion) complete(given record.Factors) record.Factors {
 	cell := given.Clone()
 	for _, f := range e.base {
@@ -174,8 +175,7 @@ func (e *expansion) conflict(cell record.Factors) string {
 	return ""
 }
 
-// of returns the factors of a cell in a fixed order: base factors, then the
-// others by name.
+// of returns the factors of a cell in a fixed order: base factors, then the others by name.
 func (e *expansion) of(cell record.Factors) []Factor {
 	out := make([]Factor, 0, len(cell))
 	isBase := make(map[string]bool, len(e.base))
@@ -193,8 +193,8 @@ func (e *expansion) of(cell record.Factors) []Factor {
 	return out
 }
 
-// hard lists the hard factors, outermost first: base factors in the
-// vocabulary's order, then the others as written.
+// hard lists the hard factors, outermost first: base factors in the vocabulary's order, then the others as
+// written.
 func (e *expansion) hard(written []record.FactorLevels) []string {
 	var names []string
 	for _, f := range e.base {

@@ -12,8 +12,8 @@ import (
 // VerifyLength is the length of the load of a verification row.
 const VerifyLength = 500 * time.Millisecond
 
-// Estimate is how long all rows take, with overhead for setting up, draining
-// and collecting each. With adaptive stopping it is the longest time.
+// Estimate is how long all rows take, with overhead for setting up, draining and collecting each. With
+// adaptive stopping it is the longest time.
 func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 	return p.EstimateRuns(p.Design.Method.Runs, overhead)
 }
@@ -67,8 +67,8 @@ func (p *Plan) Searches() int {
 	return parts[len(parts)-1].searches
 }
 
-// MinRuns is how far Fit cuts repetitions: to adaptive.min, or to six, the
-// fewest that give a 95 % interval. A plan that has fewer keeps them all.
+// MinRuns is how far Fit cuts repetitions: to adaptive.min, or to six, the fewest that give a 95 %
+// interval. A plan that has fewer keeps them all.
 func (p *Plan) MinRuns() int {
 	if a := p.Design.Method.Adaptive; a != nil {
 		return a.Min
@@ -76,10 +76,9 @@ func (p *Plan) MinRuns() int {
 	return min(p.Design.Method.Runs, 6)
 }
 
-// Fit cuts the plan until it is estimated to take no longer than the budget:
-// first repetitions, down to MinRuns, which the design's Cuts say in words,
-// then the cells listed last, which become skipped ones. Nothing is changed
-// if not even one cell fits.
+// Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
+// MinRuns, which the design's Cuts say in words, then the cells listed last, which become skipped ones.
+// Nothing is changed if not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells, runs, parts := len(p.Design.Cells), m.Runs, p.parts()
@@ -98,7 +97,8 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	}
 	d := &p.Design
 	if runs < m.Runs {
-		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("%s instead of %d", plural(runs, "repetition"), m.Runs))
+		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("%s instead of %d", plural(runs, "repetition"),
+			m.Runs))
 		p.cutRuns(runs)
 	}
 	d.Skipped = slices.Clone(d.Skipped)

@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fitPlan takes, per block, 4 × (8 + 1.5 + 0.5) s of load and one idle
-// measurement of 2 s: 42 s.
+// fitPlan takes, per block, 4 × (8 + 1.5 + 0.5) s of load and one idle measurement of 2 s: 42 s.
 const fitPlan = `
 method: {duration: 8s, warmup: 1500ms, cooldown: 500ms, idle: 2s, runs: 10}
 matrix: {streams: [1, 2, 4, 8], ip: 4}
@@ -47,11 +46,16 @@ func TestFit(t *testing.T) {
 		skipped  []string
 	}{
 		{"all fits", 420 * time.Second, 0, 10, []string{"1", "2", "4", "8"}, nil, nil},
-		{"fewer repetitions", 419 * time.Second, 0, 9, []string{"1", "2", "4", "8"}, []string{"9 repetitions instead of 10"}, nil},
-		{"overhead counts", 420 * time.Second, time.Second, 8, []string{"1", "2", "4", "8"}, []string{"8 repetitions instead of 10"}, nil},
-		{"fewest repetitions", 252 * time.Second, 0, 6, []string{"1", "2", "4", "8"}, []string{"6 repetitions instead of 10"}, nil},
-		{"last cell goes", 251 * time.Second, 0, 6, []string{"1", "2", "4"}, []string{"6 repetitions instead of 10"}, []string{"8"}},
-		{"one cell stays", 72 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10"}, []string{"2", "4", "8"}},
+		{"fewer repetitions", 419 * time.Second, 0, 9, []string{"1", "2", "4", "8"},
+			[]string{"9 repetitions instead of 10"}, nil},
+		{"overhead counts", 420 * time.Second, time.Second, 8, []string{"1", "2", "4", "8"},
+			[]string{"8 repetitions instead of 10"}, nil},
+		{"fewest repetitions", 252 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
+			[]string{"6 repetitions instead of 10"}, nil},
+		{"last cell goes", 251 * time.Second, 0, 6, []string{"1", "2", "4"},
+			[]string{"6 repetitions instead of 10"}, []string{"8"}},
+		{"one cell stays", 72 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10"},
+			[]string{"2", "4", "8"}},
 	} {
 		p := read(t, fitPlan)
 		if err := p.Fit(tc.budget, tc.overhead); err != nil {
@@ -76,7 +80,8 @@ func TestFit(t *testing.T) {
 			streams = append(streams, c["streams"])
 		}
 		if diff := cmp.Diff(tc.streams, streams); diff != "" || p.Design.Method.Runs != tc.runs {
-			t.Errorf("%s: %d runs, want %d; streams (-want +got):\n%s", tc.name, p.Design.Method.Runs, tc.runs, diff)
+			t.Errorf("%s: %d runs, want %d; streams (-want +got):\n%s", tc.name, p.Design.Method.Runs,
+				tc.runs, diff)
 		}
 		if got := p.Estimate(tc.overhead); got > tc.budget {
 			t.Errorf("%s: takes %v, more than %v", tc.name, got, tc.budget)
@@ -85,15 +90,18 @@ func TestFit(t *testing.T) {
 }
 
 func TestFitAdaptive(t *testing.T) {
-	p := read(t, "method: {duration: 10s, warmup: 0s, cooldown: 0s, adaptive: {min: 6, max: 20}}\nmatrix: {ip: [4, 6]}\n"+
+	p := read(t, "method: {duration: 10s, warmup: 0s, cooldown: 0s, adaptive: {min: 6, max: 20}}\nmatrix: "+
+		"{ip: [4, 6]}\n"+
 		"measure: {verify: false, latency_idle: off}\n")
 	before := *p.Design.Method.Adaptive
 	fitted := p.WithSeed(1)
 	if err := fitted.Fit(100*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
-	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 || len(fitted.Skipped()) != 1 {
-		t.Errorf("got runs %d, adaptive %+v, %d cells, skipped %v", m.Runs, *m.Adaptive, len(fitted.Cells()), fitted.Skipped())
+	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 ||
+		len(fitted.Skipped()) != 1 {
+		t.Errorf("got runs %d, adaptive %+v, %d cells, skipped %v", m.Runs, *m.Adaptive, len(fitted.Cells()),
+			fitted.Skipped())
 	}
 	if *p.Design.Method.Adaptive != before || len(p.Cells()) != 2 || len(p.Skipped()) != 0 {
 		t.Error("Fit changed the plan that WithSeed copied")
@@ -102,7 +110,8 @@ func TestFitAdaptive(t *testing.T) {
 
 // The largest plan is cut in no time, and its length does not overflow.
 func TestFitLargest(t *testing.T) {
-	p := read(t, "method: {runs: 5, duration: 15m, warmup: 1m, cooldown: 1h, idle: 1m}\nmeasure: {latency_idle: trial}\n"+
+	p := read(t, "method: {runs: 5, duration: 15m, warmup: 1m, cooldown: 1h, idle: 1m}\nmeasure: "+
+		"{latency_idle: trial}\n"+
 		"matrix:\n  protocol: udp\n"+manyLevels("streams", 100)+manyLevels("packet_size", 100))
 	if got, want := p.Estimate(time.Second), 50000*77*time.Minute; got < want {
 		t.Errorf("estimate: got %v, want at least %v", got, want)
@@ -133,7 +142,8 @@ func TestFitTooSmall(t *testing.T) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	if got, want := err.Error(), "one cell with 6 repetitions takes 1m12s and does not fit into 35s"; got != want {
+	if got, want := err.Error(), "one cell with 6 repetitions takes 1m12s and does not fit "+
+		"into 35s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if hint := err.(*plan.Error).Hint(); hint == "" {

@@ -24,20 +24,24 @@ func flowFactors(o BaseOptions) []Factor {
 		return nil
 	}
 	flows := onlyWith("engine", "engine is not flows", func(e string) bool { return e == engineFlows })
-	requests := onlyWith("engine", "engine is not requests", func(e string) bool { return e == engineRequests })
+	requests := onlyWith("engine", "engine is not requests",
+		func(e string) bool { return e == engineRequests })
 	return []Factor{
 		{
-			Name: "flow_size", Unit: "bytes, exponential MEAN, websearch, datamining", Base: true, Default: "10000",
-			Doc:   "payload of each short flow, or the distribution from which it is drawn",
-			Parse: o.FlowSize, Applies: flows, Conflict: flowConflict,
+			Name: "flow_size", Unit: "bytes, exponential MEAN, websearch, datamining", Base: true,
+			Default: "10000",
+			Doc:     "payload of each short flow, or the distribution from which it is drawn",
+			Parse:   o.FlowSize, Applies: flows, Conflict: flowConflict,
 		},
 		{
 			Name: "connection_rate", Unit: "flows/s", Parse: parseConnectionRate, Applies: flows,
-			Doc: "short flows that are begun each second, however slow the answers; each stream begins the next when one has ended if not given",
+			Doc: "short flows that are begun each second, however slow the answers; each stream begins the " +
+				"next when one has ended if not given",
 		},
 		{
-			Name: "arrivals", Levels: []string{record.Exponential, record.Isochronous}, Parse: Choice(record.Exponential, record.Isochronous),
-			Doc: "times between flows that are begun at a rate; exponential if not given",
+			Name: "arrivals", Levels: []string{record.Exponential, record.Isochronous},
+			Parse: Choice(record.Exponential, record.Isochronous),
+			Doc:   "times between flows that are begun at a rate; exponential if not given",
 			Applies: func(c record.Factors) (bool, string) {
 				return c["connection_rate"] != "", "connection_rate is not given"
 			},
@@ -47,8 +51,9 @@ func flowFactors(o BaseOptions) []Factor {
 			Parse: Whole(1, mostMessage), Applies: requests, Conflict: flowConflict,
 		},
 		{
-			Name: "response_size", Unit: "bytes", Doc: "payload of each response", Base: true, Default: "1000",
-			Parse: Whole(1, mostMessage), Applies: requests,
+			Name: "response_size", Unit: "bytes", Doc: "payload of each response", Base: true,
+			Default: "1000",
+			Parse:   Whole(1, mostMessage), Applies: requests,
 		},
 	}
 }
@@ -70,7 +75,8 @@ func flowConflict(c record.Factors) string {
 func parseConnectionRate(text string) (string, error) {
 	rate, err := unit.ParsePacketRate(text)
 	if err != nil || rate < 1 || rate > mostConnectionRate {
-		return "", &LevelError{Text: text, Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
+		return "", &LevelError{Text: text,
+			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
 	}
 	return rateText(float64(rate)), nil
 }

@@ -18,11 +18,17 @@ func TestFlowsAndRequests(t *testing.T) {
 		dropped      string
 	}{
 		{name: "flows", matrix: "{engine: flows}", want: map[string]string{"flow_size": "10000"}},
-		{name: "at a rate", matrix: "{engine: flows, flow_size: websearch, connection_rate: 2000, arrivals: isochronous}",
-			want: map[string]string{"flow_size": "websearch", "connection_rate": "2k", "arrivals": "isochronous"}},
-		{name: "requests", matrix: "{engine: requests, direction: both, request_size: 5}", want: map[string]string{"request_size": "5", "response_size": "1000"}},
-		{name: "neither", matrix: "{engine: native, flow_size: 5, connection_rate: 3, request_size: 5}", want: map[string]string{}, dropped: "engine is not flows"},
-		{name: "spacing of nothing", matrix: "{engine: flows, arrivals: isochronous}", want: map[string]string{"flow_size": "10000"}, dropped: "connection_rate is not given"},
+		{name: "at a rate", matrix: "{engine: flows, flow_size: websearch, connection_rate: 2000, " +
+			"arrivals: " +
+			"isochronous}",
+			want: map[string]string{"flow_size": "websearch", "connection_rate": "2k",
+				"arrivals": "isochronous"}},
+		{name: "requests", matrix: "{engine: requests, direction: both, request_size: 5}",
+			want: map[string]string{"request_size": "5", "response_size": "1000"}},
+		{name: "neither", matrix: "{engine: native, flow_size: 5, connection_rate: 3, request_size: 5}",
+			want: map[string]string{}, dropped: "engine is not flows"},
+		{name: "spacing of nothing", matrix: "{engine: flows, arrivals: isochronous}",
+			want: map[string]string{"flow_size": "10000"}, dropped: "connection_rate is not given"},
 		{name: "udp", matrix: "{engine: flows, protocol: udp}", skipped: "needs protocol: tcp"},
 		{name: "paced", matrix: "{engine: flows, pacing: 1M}", skipped: "does not pace TCP"},
 		{name: "one way", matrix: "{engine: requests, direction: up}", skipped: "write direction: both"},
@@ -40,7 +46,8 @@ func TestFlowsAndRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := map[string]string{}
-			for _, name := range []string{"flow_size", "connection_rate", "arrivals", "request_size", "response_size"} {
+			for _, name := range []string{"flow_size", "connection_rate", "arrivals", "request_size",
+				"response_size"} {
 				if level, ok := p.Design.Cells[0][name]; ok {
 					got[name] = level
 				}
@@ -53,7 +60,8 @@ func TestFlowsAndRequests(t *testing.T) {
 			}
 		})
 	}
-	_, err := plan.Read("p.yaml", []byte("method: {runs: 1}\nmatrix:\n  engine: flows\n  flow_size: tiny\n"), words(), nil)
+	_, err := plan.Read("p.yaml", []byte("method: {runs: 1}\nmatrix:\n  engine: flows\n  flow_size: tiny\n"),
+		words(), nil)
 	if err == nil || !strings.Contains(err.Error(), "p.yaml:4") {
 		t.Errorf("got %v, want an error at p.yaml:4", err)
 	}
@@ -67,7 +75,8 @@ func TestSearchOfNewConnections(t *testing.T) {
 		"{min_connections: 5k, max_connections: 1000}": "are no range",
 		"{max_connections: many}":                      "is not a rate from 1 to 10M connections",
 	} {
-		text := "method: {runs: 1, search: " + search + "}\nmatrix: {engine: flows}\nmeasure: {probe_interval: 2ms}\n"
+		text := "method: {runs: 1, search: " + search +
+			"}\nmatrix: {engine: flows}\nmeasure: {probe_interval: 2ms}\n"
 		p, err := plan.Read("p.yaml", []byte(text), words(), nil)
 		if want == "" {
 			if err != nil || p.Design.Method.Search.MaxHz != 5000 || p.Design.Method.Search.MinHz != 10 {
@@ -87,8 +96,10 @@ func TestSearchOfNewConnections(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", search, said, want)
 		}
 	}
-	p, err := plan.Read("p.yaml", []byte("method: {runs: 1, search: {max_connections: 5k}}\nmatrix: {engine: flows}\ninclude: [{engine: flows, connection_rate: 5}]\n"), words(), nil)
-	if err != nil || len(p.Design.Cells) != 1 || !strings.Contains(p.Design.Skipped[0].Reason, "leave out connection_rate") {
+	p, err := plan.Read("p.yaml", []byte("method: {runs: 1, search: {max_connections: 5k}}\nmatrix: "+
+		"{engine: flows}\ninclude: [{engine: flows, connection_rate: 5}]\n"), words(), nil)
+	if err != nil || len(p.Design.Cells) != 1 || !strings.Contains(p.Design.Skipped[0].Reason,
+		"leave out connection_rate") {
 		t.Errorf("got %+v, %v, want the cell with a rate skipped", p, err)
 	}
 }

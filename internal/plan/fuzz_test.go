@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzRead: no input panics; an error is an *Error and comes without a plan;
-// what is read expands to blocks that hold every cell once.
+// FuzzRead: no input panics; an error is an *Error and comes without a plan; what is read expands to blocks
+// that hold every cell once.
 func FuzzRead(f *testing.F) {
 	for _, pattern := range []string{"plans/*.yaml", "testdata/*.yaml"} {
 		files, err := filepath.Glob(pattern)

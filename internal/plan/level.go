@@ -28,8 +28,8 @@ func (e *LevelError) Hint() string {
 	return fmt.Sprintf("did you mean %s?", e.Near)
 }
 
-// wholeForm leaves out signs, leading zeros, underscores and exponents, which
-// YAML dialects read in different ways.
+// wholeForm leaves out signs, leading zeros, underscores and exponents, which YAML dialects read in
+// different ways.
 var wholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 
 // ParseWhole reads a whole number, written with digits only.
@@ -104,7 +104,8 @@ func parseRate(text string) (string, error) {
 		rate, ok := rateValue(text)
 		if !ok {
 			return "", &LevelError{
-				Text: text, Want: "flat, a bit rate such as 300M, or a share such as 90% of found", Near: nearest(text, []string{flat}),
+				Text: text, Want: "flat, a bit rate such as 300M, or a share such as 90% of found",
+				Near: nearest(text, []string{flat}),
 			}
 		}
 		return rateText(rate), nil
@@ -122,14 +123,14 @@ func parsePacing(text string) (string, error) {
 	return shareOf(text, func(text string) (string, error) {
 		rate, ok := rateValue(text)
 		if !ok {
-			return "", &LevelError{Text: text, Want: "a bit rate such as 300M, or a share such as 90% of found"}
+			return "", &LevelError{Text: text,
+				Want: "a bit rate such as 300M, or a share such as 90% of found"}
 		}
 		return rateText(rate), nil
 	})
 }
 
-// rateText is the canonical text of a bit rate: the largest prefix that
-// leaves a number of at least one.
+// rateText is the canonical text of a bit rate: the largest prefix that leaves a number of at least one.
 func rateText(v float64) string {
 	for _, s := range []struct {
 		scale float64
@@ -153,8 +154,8 @@ func nearest(text string, candidates []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours that turn a into b (optimal string alignment), up to limit.
+// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b
+// (optimal string alignment), up to limit.
 func distance(a, b string, limit int) int {
 	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

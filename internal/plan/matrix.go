@@ -14,8 +14,7 @@ type axis struct {
 	levels []string
 }
 
-// combination is a map of factors as written: the matrix, or one entry of
-// include or exclude.
+// combination is a map of factors as written: the matrix, or one entry of include or exclude.
 type combination struct {
 	at   *yaml.Node
 	axes []axis
@@ -93,7 +92,8 @@ func (c combination) has(name string) bool {
 func (r *reader) factor(key *yaml.Node) (Factor, error) {
 	f, ok := r.v.Factor(key.Value)
 	if !ok {
-		return Factor{}, r.fail(key, choiceHint(key.Value, "factors", r.v.Names()), "unknown factor %q", key.Value)
+		return Factor{}, r.fail(key, choiceHint(key.Value, "factors", r.v.Names()), "unknown factor %q",
+			key.Value)
 	}
 	return f, nil
 }

@@ -24,8 +24,8 @@ const (
 	IdleOff   = "off"
 )
 
-// What measures latency: UDP probes that a process of ours returns, or ICMP
-// ones that the far kernel returns.
+// What measures latency: UDP probes that a process of ours returns, or ICMP ones that the far kernel
+// returns.
 const (
 	ProbeEcho = "echo"
 	ProbeICMP = "icmp"
@@ -34,12 +34,14 @@ const (
 const maxRuns = 1000
 
 var (
-	methodKeys  = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed", "soak", "search"}
-	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe", "probe_interval", "probe_spacing", "verify", "telemetry"}
+	methodKeys = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed",
+		"soak", "search"}
+	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe", "probe_interval", "probe_spacing",
+		"verify", "telemetry"}
 )
 
-// defaultMethod has six runs, the fewest for which the interval of a median
-// exists at 95 % (see docs/method.md).
+// defaultMethod has six runs, the fewest for which the interval of a median exists at 95 % (see
+// docs/method.md).
 func defaultMethod() record.Method {
 	return record.Method{
 		Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
@@ -55,8 +57,7 @@ func defaultMeasure() record.Measure {
 	}
 }
 
-// Bounds of one trial: the probes keep their last 20 minutes, and the whole
-// load must lie in them.
+// Bounds of one trial: the probes keep their last 20 minutes, and the whole load must lie in them.
 const (
 	longestWindow = 15 * time.Minute
 	longestPhase  = time.Minute
@@ -75,7 +76,11 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		{"adaptive", func(n *yaml.Node) error { adaptive = n; return r.adaptive(n, m) }},
 		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},
 		{"seed", func(n *yaml.Node) error { p.SeedGiven = true; return r.seed(n, &m.Seed) }},
-		{"soak", func(n *yaml.Node) error { soak = n; return r.duration("soak", time.Minute, longestSoak, &m.Soak)(n) }},
+		{"soak", func(n *yaml.Node) error {
+			soak = n
+			return r.duration("soak", time.Minute, longestSoak,
+				&m.Soak)(n)
+		}},
 		{"search", func(n *yaml.Node) error { search = n; return r.search(n, m) }},
 	})
 	if err != nil {
@@ -88,12 +93,14 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	if soak != nil {
 		for _, other := range []*yaml.Node{runs, adaptive, search} {
 			if other != nil {
-				return r.fail(other, "leave out soak, or this", "soak says by itself how many windows there are")
+				return r.fail(other, "leave out soak, or this",
+					"soak says by itself how many windows there are")
 			}
 		}
 		m.Runs = max(int((m.Soak+m.Duration-1)/m.Duration), 1)
 		if m.Runs > maxRuns {
-			return r.fail(soak, "give a longer duration", "a soak of %s has %d windows of %s, more than %d", short(m.Soak), m.Runs, short(m.Duration), maxRuns)
+			return r.fail(soak, "give a longer duration", "a soak of %s has %d windows of %s, more than %d",
+				short(m.Soak), m.Runs, short(m.Duration), maxRuns)
 		}
 		return nil
 	}
@@ -217,7 +224,8 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 			if wholeForm.MatchString(text) {
 				hint = "add the unit, such as " + text + "s"
 			}
-			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low), short(high))
+			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low),
+				short(high))
 		}
 		*into = d
 		return nil

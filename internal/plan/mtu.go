@@ -9,17 +9,17 @@ import (
 
 const defaultLinkMTU = 1500
 
-// PathMTU is the largest IP packet in bytes that a cell's path carries whole:
-// the smallest MTU of the topology's links, where the tunnel's inner MTU
-// stands for the link that the tunnel is laid over. A cell without the factor
-// mtu has no tunnel.
+// PathMTU is the largest IP packet in bytes that a cell's path carries whole: the smallest MTU of the
+// topology's links, where the tunnel's inner MTU stands for the link that the tunnel is laid over. A cell
+// without the factor mtu has no tunnel.
 func PathMTU(t record.Topology, c record.Factors) int {
 	least := maxPacket
 	inner, err := strconv.Atoi(c["mtu"])
 	for _, l := range t.Links {
 		a, b := l.Ends[0], l.Ends[1]
 		mtu := min(portMTU(c, a), portMTU(c, b))
-		if ends := [2]string{a.Node, b.Node}; err == nil && (ends == t.Tunnel || ends == [2]string{t.Tunnel[1], t.Tunnel[0]}) {
+		if ends := [2]string{a.Node, b.Node}; err == nil &&
+			(ends == t.Tunnel || ends == [2]string{t.Tunnel[1], t.Tunnel[0]}) {
 			mtu = inner
 		}
 		least = min(least, mtu)

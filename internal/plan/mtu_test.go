@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestPathMTU: links outside of the tunnel bound the path, the one below it
-// does not, which carries the tunnel's packets in fragments.
+// TestPathMTU: links outside of the tunnel bound the path, the one below it does not, which carries the
+// tunnel's packets in fragments.
 func TestPathMTU(t *testing.T) {
 	tests := []struct {
 		topology string
@@ -19,7 +19,8 @@ func TestPathMTU(t *testing.T) {
 		{"forward", factors("link_mtu", "9000"), 9000},
 		{"forward", factors("link_mtu@router.wan", "1400"), 1400},
 		{"forward", factors("link_mtu@router.wan", "9000"), 1500},
-		{"forward", factors("link_mtu", "9000", "link_mtu@router", "2000", "link_mtu@router.wan", "3000"), 2000},
+		{"forward", factors("link_mtu", "9000", "link_mtu@router", "2000", "link_mtu@router.wan", "3000"),
+			2000},
 
 		{"forward", factors("mtu", "1420"), 1420},
 		{"forward", factors("mtu", "1420", "link_mtu", "1400"), 1400},

@@ -11,14 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Block returns the rows of block k, from 1. It depends on the design, its
-// seed and k alone: not on the number of blocks, nor on other blocks.
+// Block returns the rows of block k, from 1. It depends on the design, its seed and k alone: not on the
+// number of blocks, nor on other blocks.
 //
-// A block holds every cell once. Cells that share the levels of a hard factor
-// stay together, so that the lab changes as seldom as possible. The idle
-// latency of each path comes before the first load of its group, and in block
-// 1 a verification of each path before that. Cells whose rate is a share of
-// one that others find come last in their group.
+// A block holds every cell once. Cells that share the levels of a hard factor stay together, so that the
+// lab changes as seldom as possible. The idle latency of each path comes before the first load of its
+// group, and in block 1 a verification of each path before that. Cells whose rate is a share of one that
+// others find come last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
 	seen := map[string]bool{}
@@ -55,8 +54,7 @@ func (p *Plan) Block(k int) []record.Row {
 	return rows
 }
 
-// Rows returns the rows of all blocks. With adaptive stopping they are the
-// most that can be run.
+// Rows returns the rows of all blocks. With adaptive stopping they are the most that can be run.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {
@@ -65,8 +63,8 @@ func (p *Plan) Rows() []record.Row {
 	return rows
 }
 
-// rowsBefore counts the rows of the blocks before k; paths is the number of
-// different paths, which is the same in each.
+// rowsBefore counts the rows of the blocks before k; paths is the number of different paths, which is the
+// same in each.
 func (p *Plan) rowsBefore(k, paths int) int {
 	d := &p.Design
 	each := len(d.Cells)
@@ -80,16 +78,15 @@ func (p *Plan) rowsBefore(k, paths int) int {
 	return n
 }
 
-// verifyFactors is the traffic that proves a path's bytes right: one TCP
-// stream each way, by the engine that can check content.
+// verifyFactors is the traffic that proves a path's bytes right: one TCP stream each way, by the engine
+// that can check content.
 func verifyFactors(path record.Factors) record.Factors {
 	path = path.Clone()
 	path["protocol"], path["streams"], path["direction"], path["engine"] = "tcp", "1", record.Both, "native"
 	return path
 }
 
-// groups returns the cells of block k in order, cut where a hard factor
-// changes.
+// groups returns the cells of block k in order, cut where a hard factor changes.
 func (p *Plan) groups(k int) [][]record.Factors {
 	d := &p.Design
 	if d.Method.Order == OrderListed {
@@ -110,8 +107,8 @@ func cut(cells []record.Factors, hard []string) [][]record.Factors {
 	return groups
 }
 
-// shuffled groups cells by the first hard factor, shuffles the groups, and
-// does the same inside each with the next one; cells are shuffled last.
+// shuffled groups cells by the first hard factor, shuffles the groups, and does the same inside each with
+// the next one; cells are shuffled last.
 func shuffled(cells []record.Factors, hard []string, rng *rand.Rand) [][]record.Factors {
 	if len(hard) == 0 {
 		group := slices.Clone(cells)
@@ -143,8 +140,7 @@ func hardKey(cell record.Factors, hard []string) string {
 	return b.String()
 }
 
-// stream is the randomness of (seed, label, block): streams of different
-// labels or blocks are independent.
+// stream is the randomness of (seed, label, block): streams of different labels or blocks are independent.
 func stream(seed uint64, label string, block int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%d", label, block)

@@ -55,7 +55,8 @@ func TestExpandGolden(t *testing.T) {
 }
 
 func TestBlocksArePermutations(t *testing.T) {
-	for _, text := range []string{hardPlan, hardPlan + "method: {order: listed}\n", hardPlan + "measure: {latency_idle: off, verify: false}\n"} {
+	for _, text := range []string{hardPlan, hardPlan + "method: {order: listed}\n", hardPlan +
+		"measure: {latency_idle: off, verify: false}\n"} {
 		p := read(t, text).WithSeed(7)
 		cells := sorted(keys(p.Cells()))
 		orders := map[string]bool{}
@@ -65,7 +66,8 @@ func TestBlocksArePermutations(t *testing.T) {
 			for i, row := range p.Block(k) {
 				index++
 				if row.Index != index || row.Block != k || row.ID != fmt.Sprintf("b%d-r%02d", k, i+1) {
-					t.Errorf("row %d of block %d: got %s, index %d, block %d, want index %d", i+1, k, row.ID, row.Index, row.Block, index)
+					t.Errorf("row %d of block %d: got %s, index %d, block %d, want index %d", i+1, k, row.ID,
+						row.Index, row.Block, index)
 				}
 				if row.Kind == record.RowLoad {
 					loads = append(loads, row.Cell())
@@ -76,7 +78,8 @@ func TestBlocksArePermutations(t *testing.T) {
 				t.Errorf("block %d is no permutation of the cells (-want +got):\n%s", k, diff)
 			}
 		}
-		if listed := strings.Contains(text, "listed"); listed && len(orders) != 1 || !listed && len(orders) < 5 {
+		if listed := strings.Contains(text, "listed"); listed && len(orders) != 1 || !listed &&
+			len(orders) < 5 {
 			t.Errorf("got %d different orders in 6 blocks\n%s", len(orders), text)
 		}
 	}
@@ -106,8 +109,8 @@ func TestBlockDependsOnSeedAndNumberOnly(t *testing.T) {
 	}
 }
 
-// Hard factors change as seldom as they can: topology once per level, and the
-// number of cores once per level inside each.
+// Hard factors change as seldom as they can: topology once per level, and the number of cores once per
+// level inside each.
 func TestHardFactorsFormGroups(t *testing.T) {
 	p := read(t, hardPlan).WithSeed(3)
 	if diff := cmp.Diff([]string{"topology", "cpus"}, p.Design.Hard); diff != "" {
@@ -124,7 +127,8 @@ func TestHardFactorsFormGroups(t *testing.T) {
 			if last == nil || last["topology"] != row.Factors["topology"] {
 				topologies++
 			}
-			if last == nil || last["topology"] != row.Factors["topology"] || last["cpus"] != row.Factors["cpus"] {
+			if last == nil || last["topology"] != row.Factors["topology"] ||
+				last["cpus"] != row.Factors["cpus"] {
 				cores++
 			}
 			last = row.Factors
@@ -154,7 +158,8 @@ func TestIdleAndVerifyRows(t *testing.T) {
 			case record.RowVerify:
 				verify[path]++
 				f := row.Factors
-				if ready[path] || f["protocol"] != "tcp" || f["streams"] != "1" || f["direction"] != "both" || f["engine"] != "native" {
+				if ready[path] || f["protocol"] != "tcp" || f["streams"] != "1" || f["direction"] != "both" ||
+					f["engine"] != "native" {
 					t.Errorf("verify row: %s, after its idle row: %v", row.Cell(), ready[path])
 				}
 			case record.RowLoad:
@@ -179,11 +184,12 @@ func TestIdleAndVerifyRows(t *testing.T) {
 	}
 }
 
-// Every cell stands at every place equally often. The counts of 4000 random
-// permutations of four have both margins fixed, so (4−1)/4 of the usual sum is
-// χ² with 9 degrees of freedom; 33.7 is exceeded with probability 1e-4.
+// Every cell stands at every place equally often. The counts of 4000 random permutations of four have both
+// margins fixed, so (4−1)/4 of the usual sum is χ² with 9 degrees of freedom; 33.7 is exceeded with
+// probability 1e-4.
 func TestShuffleIsFair(t *testing.T) {
-	p := read(t, "matrix: {streams: [1, 2, 4, 8]}\nmeasure: {latency_idle: off, verify: false}\n").WithSeed(99)
+	p := read(t, "matrix: {streams: [1, 2, 4, 8]}\nmeasure: {latency_idle: off, verify: "+
+		"false}\n").WithSeed(99)
 	const blocks = 4000
 	counts := map[string]*[4]int{}
 	for k := 1; k <= blocks; k++ {

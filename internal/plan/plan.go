@@ -1,20 +1,18 @@
-// Package plan answers what is to be compared, and in which order: it reads a
-// strict YAML file and expands it to ordered rows. It is pure. Whether a
-// machine can run a row is not its question; only combinations that no
-// machine can run are left out here, each with its reason.
+// Package plan answers what is to be compared, and in which order: it reads a strict YAML file and expands
+// it to ordered rows. It is pure. Whether a machine can run a row is not its question; only combinations
+// that no machine can run are left out here, each with its reason.
 //
-// A plan expands in three steps. The matrix and the includes give
-// combinations of levels; each becomes a cell by filling in the defaults and
-// dropping the factors that mean nothing there; cells become rows, block by
-// block, in an order that depends on the seed and the block's number alone.
+// A plan expands in three steps. The matrix and the includes give combinations of levels; each becomes a
+// cell by filling in the defaults and dropping the factors that mean nothing there; cells become rows,
+// block by block, in an order that depends on the seed and the block's number alone.
 package plan
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Plan is a plan that has been read and expanded to cells. Design is what is
-// stored with the run; New makes an equal plan of it again.
+// Plan is a plan that has been read and expanded to cells. Design is what is stored with the run; New makes
+// an equal plan of it again.
 type Plan struct {
 	Design    record.Design
 	SeedGiven bool // the file or a --set names the seed; else the caller draws one
@@ -40,6 +38,6 @@ func (p *Plan) Cells() []record.Factors { return p.Design.Cells }
 // Skipped are the combinations that no machine can run, with the reasons.
 func (p *Plan) Skipped() []record.Skipped { return p.Design.Skipped }
 
-// Notes say in words which factors were dropped from cells because they mean
-// nothing there, such as "mtu: there is no tunnel (4 cells)".
+// Notes say in words which factors were dropped from cells because they mean nothing there, such as "mtu:
+// there is no tunnel (4 cells)".
 func (p *Plan) Notes() []string { return p.notes }

@@ -9,9 +9,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Read reads a plan and expands it to cells. sets are "path=value" texts that
-// replace values of the file. file is only a name, for messages. Every error
-// is an *Error.
+// Read reads a plan and expands it to cells. sets are "path=value" texts that replace values of the file.
+// file is only a name, for messages. Every error is an *Error.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
 	root, err := parseTree(file, data)
 	if err != nil {
@@ -85,7 +84,8 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 }
 
 func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
-	e := &Error{File: r.file, Line: n.Line, Column: n.Column, Text: fmt.Sprintf(format, args...), HintText: hint}
+	e := &Error{File: r.file, Line: n.Line, Column: n.Column, Text: fmt.Sprintf(format, args...),
+		HintText: hint}
 	if origin, ok := r.origin[n]; ok {
 		e.File, e.Line, e.Column = origin, 0, 0
 	}

@@ -11,8 +11,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// placedRequirement remembers where a threshold is written, until the cells
-// are known.
+// placedRequirement remembers where a threshold is written, until the cells are known.
 type placedRequirement struct {
 	at  *yaml.Node
 	req record.Requirement
@@ -78,7 +77,8 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	if full, ok := guessMetric(name); ok {
 		return full, nil
 	}
-	return "", r.fail(n, "use goodput, pps, loss, retransmits, rtt_idle_p50, rtt_loaded_p99, or a metric's full name",
+	return "", r.fail(n, "use goodput, pps, loss, retransmits, rtt_idle_p50, rtt_loaded_p99, or a metric's "+
+		"full name",
 		"unknown metric %q", name)
 }
 
@@ -179,8 +179,8 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	return where, nil
 }
 
-// checkWhere refuses a threshold that no cell can meet or miss. A cell that
-// is skipped counts: its threshold is missed, and that is shown.
+// checkWhere refuses a threshold that no cell can meet or miss. A cell that is skipped counts: its
+// threshold is missed, and that is shown.
 func (r *reader) checkWhere(p *Plan) error {
 	for _, w := range r.where {
 		match := func(cell record.Factors) bool {
@@ -193,7 +193,8 @@ func (r *reader) checkWhere(p *Plan) error {
 		}
 		if !slices.ContainsFunc(p.Design.Cells, match) &&
 			!slices.ContainsFunc(p.Design.Skipped, func(s record.Skipped) bool { return match(s.Factors) }) {
-			return r.fail(w.at, "chokepoint plan expand prints the cells", "no cell matches the threshold %q", w.req.Text)
+			return r.fail(w.at, "chokepoint plan expand prints the cells", "no cell matches the threshold %q",
+				w.req.Text)
 		}
 	}
 	return nil

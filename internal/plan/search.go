@@ -11,8 +11,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Defaults of a search. FD.io CSIT has 9001 frames a second as its least load;
-// a slow router behind a tunnel needs less.
+// Defaults of a search. FD.io CSIT has 9001 frames a second as its least load; a slow router behind a
+// tunnel needs less.
 const (
 	defaultMinPPS  = 1000
 	defaultMinBps  = 1e6
@@ -23,10 +23,10 @@ const (
 	mostRepeats    = 1000
 )
 
-// search reads method.search: the name of a preset, or a map of what is to
-// differ from one.
+// search reads method.search: the name of a preset, or a map of what is to differ from one.
 func (r *reader) search(n *yaml.Node, m *record.Method) error {
-	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MinHz: defaultMinHz, MaxTime: defaultMaxTime}
+	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MinHz: defaultMinHz,
+		MaxTime: defaultMaxTime}
 	m.Search = s
 	if n.Kind == yaml.ScalarNode {
 		return r.preset(n, s)
@@ -121,7 +121,8 @@ func (r *reader) packetRate(what string, into *float64) func(*yaml.Node) error {
 		}
 		rate, err := unit.ParsePacketRate(text)
 		if err != nil || rate < 1 || rate > 1e9 {
-			return r.fail(n, "write, for example, 50k", "%s: %q is not a rate from 1 to 1G packets a second", what, text)
+			return r.fail(n, "write, for example, 50k", "%s: %q is not a rate from 1 to 1G packets a second",
+				what, text)
 		}
 		*into = float64(rate)
 		return nil
@@ -136,7 +137,8 @@ func (r *reader) connectionRate(what string, into *float64) func(*yaml.Node) err
 		}
 		rate, err := unit.ParsePacketRate(text)
 		if err != nil || rate < 1 || rate > mostConnectionRate {
-			return r.fail(n, "write, for example, 2k", "%s: %q is not a rate from 1 to 10M connections a second", what, text)
+			return r.fail(n, "write, for example, 2k",
+				"%s: %q is not a rate from 1 to 10M connections a second", what, text)
 		}
 		*into = float64(rate)
 		return nil
@@ -151,7 +153,8 @@ func (r *reader) bitRate(what string, into *float64) func(*yaml.Node) error {
 		}
 		rate, err := unit.ParseBitrate(text)
 		if err != nil || rate < 1e3 || rate > 1e13 {
-			return r.fail(n, "write, for example, 50M", "%s: %q is not a rate from 1k to 10T bits a second", what, text)
+			return r.fail(n, "write, for example, 50M", "%s: %q is not a rate from 1k to 10T bits a second",
+				what, text)
 		}
 		*into = float64(rate)
 		return nil
@@ -159,7 +162,8 @@ func (r *reader) bitRate(what string, into *float64) func(*yaml.Node) error {
 }
 
 // ofGoals reads an attribute of all goals.
-func (r *reader) ofGoals(s *record.Search, read func(*record.Goal) func(*yaml.Node) error) func(*yaml.Node) error {
+func (r *reader) ofGoals(s *record.Search,
+	read func(*record.Goal) func(*yaml.Node) error) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		for i := range s.Goals {
 			if err := read(&s.Goals[i])(n); err != nil {
@@ -179,7 +183,8 @@ func (r *reader) ratio(what string, low, high float64, into *float64) func(*yaml
 		number, isPercent := strings.CutSuffix(text, "%")
 		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		if err != nil || !isPercent || !(v >= 100*low && v <= 100*high) {
-			return r.fail(n, "write, for example, 1 %", "%s: %q is not a share from %v %% to %v %%", what, text, 100*low, 100*high)
+			return r.fail(n, "write, for example, 1 %", "%s: %q is not a share from %v %% to %v %%", what,
+				text, 100*low, 100*high)
 		}
 		*into = v / 100
 		return nil
@@ -217,18 +222,21 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 		const what = "a search by added delay"
 		switch {
 		case !m.LatencyLoaded || m.LatencyIdle == IdleOff:
-			return r.fail(root, "remove measure.latency_loaded and measure.latency_idle", what+" needs both latencies, idle and under load")
+			return r.fail(root, "remove measure.latency_loaded and measure.latency_idle", what+
+				" needs both latencies, idle and under load")
 		case int64(g.InitialDuration/m.ProbeInterval) < leastProbes:
-			return r.fail(root, "set measure.probe_interval: "+short((g.InitialDuration/leastProbes).Truncate(time.Millisecond/2)),
-				what+" needs %d probes in each trial, and %s has %d at %s", leastProbes, short(g.InitialDuration),
+			return r.fail(root, "set measure.probe_interval: "+
+				short((g.InitialDuration/leastProbes).Truncate(time.Millisecond/2)),
+				what+" needs %d probes in each trial, and %s has %d at %s", leastProbes,
+				short(g.InitialDuration),
 				g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
 		}
 	}
 	return nil
 }
 
-// estimateSearch is about how long a search takes: the duration sums of the
-// bounds of each goal, and a few trials to get near them.
+// estimateSearch is about how long a search takes: the duration sums of the bounds of each goal, and a few
+// trials to get near them.
 func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	s := m.Search
 	each := m.Warmup + m.Cooldown + overhead
@@ -246,7 +254,8 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 		share float64 // of the duration that they take in the mean
 	}{{s.Latency, len(method.LatencyShares()), 1}, {s.FrameLoss, 8, 1}, {s.BackToBack, 8, 0.2}} {
 		if t.of != nil {
-			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) + each)
+			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) +
+				each)
 		}
 	}
 	return total
@@ -265,7 +274,8 @@ func searchConflict(m record.Method, cell record.Factors) string {
 	case cell["protocol"] == "tcp" && cell["engine"] != "native":
 		return "engine " + cell["engine"] + " does not pace TCP"
 	case cell["pacing"] != "":
-		return "the rate is what the search looks for: leave out pacing, or write a share such as 90% of found"
+		return "the rate is what the search looks for: leave out pacing, or write a share such as 90% " +
+			"of found"
 	case cell["protocol"] != "tcp" && cell["rate"] != flat:
 		return "the rate is what the search looks for: leave out rate, or write a share such as 90% of found"
 	}

@@ -25,7 +25,8 @@ func TestSearchTakesItsGoalsFromThePreset(t *testing.T) {
 		}
 		preset, _ := method.PresetNamed(name)
 		s := p.Design.Method.Search
-		if s.Preset != name || len(s.Goals) != len(preset.Goals) || s.Goals[0] != record.Goal(preset.Goals[0]) || s.CountPauses != preset.Overhead {
+		if s.Preset != name || len(s.Goals) != len(preset.Goals) ||
+			s.Goals[0] != record.Goal(preset.Goals[0]) || s.CountPauses != preset.Overhead {
 			t.Errorf("%s: got %+v, want the preset's goals", name, s)
 		}
 	}
@@ -33,7 +34,8 @@ func TestSearchTakesItsGoalsFromThePreset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := p.Design.Method.Search; s.Preset != "quick" || s.MaxPPS != 1e6 || s.MinPPS != 1000 || s.Goals[1].Width != .03 {
+	if s := p.Design.Method.Search; s.Preset != "quick" || s.MaxPPS != 1e6 || s.MinPPS != 1000 ||
+		s.Goals[1].Width != .03 {
 		t.Errorf("got %+v, want quick up to 1 Mpps with a width of 3 %%", s)
 	}
 	// What one plan changes is not another's.
@@ -42,8 +44,7 @@ func TestSearchTakesItsGoalsFromThePreset(t *testing.T) {
 	}
 }
 
-// TestAPlanSetsAttributesOfAllGoals: those of RFC 9971 that decide how much a
-// search forgives.
+// TestAPlanSetsAttributesOfAllGoals: those of RFC 9971 that decide how much a search forgives.
 func TestAPlanSetsAttributesOfAllGoals(t *testing.T) {
 	p, err := readSearch(t, "{final_trial_duration: 20ms, duration_sum: 5s, exceed_ratio: 90 %}")
 	if err != nil {
@@ -61,7 +62,8 @@ func TestAPlanSetsAttributesOfAllGoals(t *testing.T) {
 	if got := p.Design.Method.Search.MinHz; got != 50 {
 		t.Errorf("got a least load of %v connections a second, want 50: one in each trial", got)
 	}
-	if p, err = readSearch(t, "{final_trial_duration: 2s}"); err != nil || p.Design.Method.Search.Goals[0].InitialDuration != time.Second {
+	if p, err = readSearch(t, "{final_trial_duration: 2s}"); err != nil ||
+		p.Design.Method.Search.Goals[0].InitialDuration != time.Second {
 		t.Errorf("longer final trials: got %v, want initial ones as the preset has them", err)
 	}
 }
@@ -88,7 +90,8 @@ func TestSearchesThatCannotBeAreRefused(t *testing.T) {
 			t.Errorf("search: %s: got %v, want an error with %q", search, err, want)
 		}
 	}
-	if _, err := readSearch(t, "{max_added_delay: 1ms}", "measure.latency_idle=off"); err == nil || !strings.Contains(err.Error(), "needs both latencies") {
+	if _, err := readSearch(t, "{max_added_delay: 1ms}", "measure.latency_idle=off"); err == nil ||
+		!strings.Contains(err.Error(), "needs both latencies") {
 		t.Errorf("without idle latency: got %v", err)
 	}
 }
@@ -99,7 +102,8 @@ func TestRFC2544TakesMinutesAndStrictHours(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []string
-	for _, size := range []string{"64", "128", "256", "512", "1024", "1280", "1518"} { // RFC 2544, section 9.1
+	// RFC 2544, section 9.1
+	for _, size := range []string{"64", "128", "256", "512", "1024", "1280", "1518"} {
 		want = append(want, "frame_size="+size)
 	}
 	if diff := cmp.Diff(want, pick(p.Cells(), "frame_size")); diff != "" {
@@ -116,7 +120,8 @@ func TestRFC2544TakesMinutesAndStrictHours(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := p.Design.Method.Search
-	if s.Goals[0].FinalDuration != time.Minute || s.Goals[0].ExceedRatio != 0 || s.Latency.Repeats != 20 || s.BackToBack.Repeats != 50 || p.Design.Method.Warmup != 0 {
+	if s.Goals[0].FinalDuration != time.Minute || s.Goals[0].ExceedRatio != 0 || s.Latency.Repeats != 20 ||
+		s.BackToBack.Repeats != 50 || p.Design.Method.Warmup != 0 {
 		t.Errorf("strict: got %+v, want the standard's times", s)
 	}
 	if got := p.Estimate(0); got < 12*time.Hour {
@@ -127,10 +132,11 @@ func TestRFC2544TakesMinutesAndStrictHours(t *testing.T) {
 	}
 }
 
-// In a plan with a search, cells that take a share of what is found are fixed
-// loads behind it, and count as such in the estimate.
+// In a plan with a search, cells that take a share of what is found are fixed loads behind it, and count as
+// such in the estimate.
 func TestSharesOfASearch(t *testing.T) {
-	p, err := readSearch(t, "quick", "matrix.rate=90% of found,flat,20M,10% of found", "method.duration=10s", "method.runs=2")
+	p, err := readSearch(t, "quick", "matrix.rate=90% of found,flat,20M,10% of found", "method.duration=10s",
+		"method.runs=2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,23 +170,28 @@ func TestSharesOfASearch(t *testing.T) {
 	}
 }
 
-// Paced TCP is searched by added delay; shares of its rate are paced, and a
-// pace of its own cannot be looked for.
+// Paced TCP is searched by added delay; shares of its rate are paced, and a pace of its own cannot be
+// looked for.
 func TestPacedSharesOfASearch(t *testing.T) {
 	read := func(search string) *plan.Plan {
 		t.Helper()
-		p, err := plan.Read("x.yaml", []byte("name: x\nmethod: {runs: 1, search: "+search+"}\nmatrix: {protocol: tcp}\n"+
-			"include: [{protocol: tcp, pacing: 50% of found}, {protocol: tcp, pacing: 5M}, {protocol: udp, packet_size: 200}]\nmeasure: {probe_interval: 2ms}\n"), words(), nil)
+		p, err := plan.Read("x.yaml", []byte("name: x\nmethod: {runs: 1, search: "+search+
+			"}\nmatrix: {protocol: tcp}\n"+
+			"include: [{protocol: tcp, pacing: 50% of found}, {protocol: tcp, pacing: 5M}, {protocol: udp, "+
+			"packet_size: 200}]\nmeasure: {probe_interval: 2ms}\n"), words(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
 	p := read("{max_added_delay: 5ms}")
-	if s := p.Skipped(); p.Searches() != 2 || len(p.Cells()) != 3 || len(s) != 1 || !strings.Contains(s[0].Reason, "leave out pacing") {
-		t.Errorf("%d searches of %d cells, skipped %v; want 2 of 3 and a pace of its own skipped", p.Searches(), len(p.Cells()), s)
+	if s := p.Skipped(); p.Searches() != 2 || len(p.Cells()) != 3 || len(s) != 1 ||
+		!strings.Contains(s[0].Reason, "leave out pacing") {
+		t.Errorf("%d searches of %d cells, skipped %v; want 2 of 3 and a pace of its own skipped",
+			p.Searches(), len(p.Cells()), s)
 	}
 	if p = read("quick"); p.Searches() != 1 || len(p.Cells()) != 1 || len(p.Skipped()) != 3 {
-		t.Errorf("without a bound on delay: %d searches of %d cells, skipped %v; want UDP alone", p.Searches(), len(p.Cells()), p.Skipped())
+		t.Errorf("without a bound on delay: %d searches of %d cells, skipped %v; want UDP alone",
+			p.Searches(), len(p.Cells()), p.Skipped())
 	}
 }

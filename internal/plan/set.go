@@ -8,9 +8,9 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// applySets writes each "path=value" into the tree, before anything is read
-// from it, so that a value from the command line is judged like one in the
-// file. Nodes that come from there are remembered, for error messages.
+// applySets writes each "path=value" into the tree, before anything is read from it, so that a value from
+// the command line is judged like one in the file. Nodes that come from there are remembered, for error
+// messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) error {
 	for _, set := range sets {
 		path, value, ok := strings.Cut(set, "=")
@@ -37,7 +37,8 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		if n.Kind == yaml.MappingNode && free {
 			// Names of factors and conditions may hold dots themselves.
 			key, tail, more = rest, "", false
-			if i := strings.LastIndexByte(rest, '.'); i > 0 && wholeForm.MatchString(rest[i+1:]) && has(n, rest[:i], yaml.SequenceNode) {
+			if i := strings.LastIndexByte(rest, '.'); i > 0 && wholeForm.MatchString(rest[i+1:]) &&
+				has(n, rest[:i], yaml.SequenceNode) {
 				key, tail, more = rest[:i], rest[i+1:], true
 			}
 		}
@@ -104,7 +105,8 @@ func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, erro
 	case yaml.SequenceNode:
 		i, err := ParseWhole(key, 0, int64(len(n.Content)))
 		if err != nil {
-			return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a list of %d: %q is no place in it", done, len(n.Content), key),
+			return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a list of %d: %q is no place in it",
+				done, len(n.Content), key),
 				HintText: "places count from 0; " + strconv.Itoa(len(n.Content)) + " appends"}
 		}
 		if int(i) == len(n.Content) {
@@ -125,8 +127,8 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	}
 }
 
-// levelNode is a scalar, or a list where commas separate levels. A level that
-// holds a comma itself stands in double quotes.
+// levelNode is a scalar, or a list where commas separate levels. A level that holds a comma itself stands
+// in double quotes.
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}

@@ -25,20 +25,24 @@ steps:
 func TestSet(t *testing.T) {
 	p, err := plan.Read("p.yaml", []byte(setPlan), words(), []string{
 		"method.duration=5s", "method.runs=2", "matrix.streams=1, 8", "matrix.ip=6",
-		"matrix.sysctl:net.ipv4.tcp_rmem@client=4096 131072", "include.0.packet_size=64,512", "include.1.direction=down",
+		"matrix.sysctl:net.ipv4.tcp_rmem@client=4096 131072", "include.0.packet_size=64,512",
+		"include.1.direction=down",
 		"conditions.ambient.left=22 °C", "conditions.note=a=b", "measure.verify=false", "method.seed=7",
-		"require.1=loss <= 1 % where protocol=udp", "exclude.0.packet_size=512", "steps.0.when=end", "steps.0.prompt=Off, then Enter",
+		"require.1=loss <= 1 % where protocol=udp", "exclude.0.packet_size=512", "steps.0.when=end",
+		"steps.0.prompt=Off, then Enter",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := p.Design
-	if d.Method.Duration != 5*time.Second || d.Method.Runs != 2 || d.Method.Seed != 7 || !p.SeedGiven || d.Measure.Verify {
+	if d.Method.Duration != 5*time.Second || d.Method.Runs != 2 || d.Method.Seed != 7 || !p.SeedGiven ||
+		d.Measure.Verify {
 		t.Errorf("got method %+v, measure %+v", d.Method, d.Measure)
 	}
 	var got []string
 	for _, c := range p.Cells() {
-		got = append(got, c["streams"]+" "+c["ip"]+" "+c["packet_size"]+" "+c["direction"]+" "+c["sysctl:net.ipv4.tcp_rmem@client"])
+		got = append(got, c["streams"]+" "+c["ip"]+" "+c["packet_size"]+" "+c["direction"]+" "+
+			c["sysctl:net.ipv4.tcp_rmem@client"])
 	}
 	want := []string{"1 6  up 4096 131072", "8 6  up 4096 131072", "1 4 64 up ", "1 4  down "}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -58,21 +62,28 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// A place in a list of levels can be set, and a level can hold commas. A name
-// that ends in a number stays a name where there is no such list.
+// A place in a list of levels can be set, and a level can hold commas. A name that ends in a number stays a
+// name where there is no such list.
 func TestSetLevels(t *testing.T) {
 	const sysctl = "sysctl:net.ipv4.ip_local_reserved_ports"
-	const text = "matrix:\n  streams: [1, 2]\n  packet_size: 64\n  protocol: udp\ninclude:\n  - {streams: [4, 5]}\n"
+	const text = "matrix:\n  streams: [1, 2]\n  packet_size: 64\n  protocol: udp\ninclude:\n  - {streams: " +
+		"[4, 5]}\n"
 	for _, tc := range []struct {
 		name, factor string
 		sets, want   []string
 	}{
-		{"one level of a list", "streams", []string{"matrix.streams.0=8", "exclude.0.protocol=tcp"}, []string{"8", "2"}},
-		{"one behind it", "streams", []string{"matrix.streams.2=8", "exclude.0.protocol=tcp"}, []string{"1", "2", "8"}},
-		{"of an entry of include", "streams", []string{"include.0.streams.1=9"}, []string{"1", "2", "4", "9"}},
-		{"a level with a comma", sysctl, []string{"matrix." + sysctl + `="0,1"`, "exclude.0.protocol=tcp", "matrix.streams=1"}, []string{"0,1"}},
-		{"two of them", sysctl, []string{"matrix." + sysctl + `="0,1", "2,3"`, "exclude.0.protocol=tcp", "matrix.streams=1"}, []string{"0,1", "2,3"}},
-		{"in a place", sysctl, []string{"matrix." + sysctl + "=0,1", "matrix." + sysctl + ".1=0,3", "exclude.0.protocol=tcp", "matrix.streams=1"},
+		{"one level of a list", "streams", []string{"matrix.streams.0=8", "exclude.0.protocol=tcp"},
+			[]string{"8", "2"}},
+		{"one behind it", "streams", []string{"matrix.streams.2=8", "exclude.0.protocol=tcp"},
+			[]string{"1", "2", "8"}},
+		{"of an entry of include", "streams", []string{"include.0.streams.1=9"}, []string{"1", "2", "4",
+			"9"}},
+		{"a level with a comma", sysctl, []string{"matrix." + sysctl + `="0,1"`, "exclude.0.protocol=tcp",
+			"matrix.streams=1"}, []string{"0,1"}},
+		{"two of them", sysctl, []string{"matrix." + sysctl + `="0,1", "2,3"`, "exclude.0.protocol=tcp",
+			"matrix.streams=1"}, []string{"0,1", "2,3"}},
+		{"in a place", sysctl, []string{"matrix." + sysctl + "=0,1", "matrix." + sysctl + ".1=0,3",
+			"exclude.0.protocol=tcp", "matrix.streams=1"},
 			[]string{"0", "0,3"}},
 	} {
 		p, err := plan.Read("p.yaml", []byte(text), words(), tc.sets)
@@ -113,20 +124,26 @@ func TestBadSets(t *testing.T) {
 		{"methd.runs=1", `--set methd.runs: the plan has no key "methd"`, "did you mean method?"},
 		{"method=5s", "--set method: method must be a map of keys, not a single value", ""},
 		{"name.x=1", `--set name.x: name is a single value and has no part "x"`, ""},
-		{"matrix.streams=1,010", `--set matrix.streams: streams: "010" is not a whole number from 1 to 10000`, ""},
+		{"matrix.streams=1,010", `--set matrix.streams: streams: "010" is not a whole number from 1 to 10000`,
+			""},
 		{"matrix.streams=1,,2", "--set matrix.streams: entry 2 of streams is empty", ""},
 		{"matrix.steams=1", `--set matrix.steams: unknown factor "steams"`, "did you mean streams?"},
-		{"matrix.tunnel=wiregard", `--set matrix.tunnel: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
+		{"matrix.tunnel=wiregard",
+			`--set matrix.tunnel: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
 			"did you mean wireguard?"},
-		{"include.5.ip=4", `--set include.5.ip: include is a list of 1: "5" is no place in it`, "places count from 0; 1 appends"},
+		{"include.5.ip=4", `--set include.5.ip: include is a list of 1: "5" is no place in it`,
+			"places count from 0; 1 appends"},
 		{"include.x.ip=4", `--set include.x.ip: include is a list of 1: "x" is no place in it`, ""},
-		{"matrix.streams.5=4", `--set matrix.streams.5: matrix.streams is a list of 2: "5" is no place in it`, "places count from 0; 2 appends"},
-		{`matrix.streams="1,4`, `--set matrix.streams: streams: "\"1,4" is not a whole number from 1 to 10000`, ""},
+		{"matrix.streams.5=4", `--set matrix.streams.5: matrix.streams is a list of 2: "5" is no place in it`,
+			"places count from 0; 2 appends"},
+		{`matrix.streams="1,4`,
+			`--set matrix.streams: streams: "\"1,4" is not a whole number from 1 to 10000`, ""},
 		{"require.0=fast", `--set require.0: "fast" is not a threshold`, ""},
 		{"name=a\x00", "--set name: control character U+0000", ""},
 		{"name=\xff", "--set name: byte 0xff is not UTF-8", ""},
 	} {
-		p, err := plan.Read("p.yaml", []byte(setPlan[:len(setPlan)-len("steps:\n")]), words(), []string{tc.set})
+		p, err := plan.Read("p.yaml", []byte(setPlan[:len(setPlan)-len("steps:\n")]), words(),
+			[]string{tc.set})
 		if p != nil || err == nil {
 			t.Errorf("%q: got %v, %v, want an error", tc.set, p, err)
 			continue

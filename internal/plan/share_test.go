@@ -16,9 +16,12 @@ func TestRateShares(t *testing.T) {
 		t.Fatal("there is no factor rate")
 	}
 	for _, tc := range []struct{ text, want string }{
-		{"90% of 300M", "270M"}, {"10 % of 1G", "100M"}, {"50% of 1.5G", "750M"}, {"0.5% of 1M", "5k"}, {"200% of 10M", "20M"},
-		{"90% of found", "90% of found"}, {"12.5 % of found", "12.5% of found"}, {"50.0% of found", "50% of found"},
-		{"0% of found", ""}, {"201% of found", ""}, {"-5% of found", ""}, {"90% of flat", ""}, {"90% of", ""}, {"90%", ""},
+		{"90% of 300M", "270M"}, {"10 % of 1G", "100M"}, {"50% of 1.5G", "750M"}, {"0.5% of 1M", "5k"},
+		{"200% of 10M", "20M"},
+		{"90% of found", "90% of found"}, {"12.5 % of found", "12.5% of found"},
+		{"50.0% of found", "50% of found"},
+		{"0% of found", ""}, {"201% of found", ""}, {"-5% of found", ""}, {"90% of flat", ""}, {"90% of", ""},
+		{"90%", ""},
 		{"90% of lost", ""}, {"50% of 50% of 1M", ""}, {"0.001% of 1k", ""}, {"found", ""},
 	} {
 		got, err := f.Parse(tc.text)
@@ -52,11 +55,13 @@ func TestFoundOf(t *testing.T) {
 	}
 }
 
-// A share of what nobody finds is skipped, and who finds comes first in every
-// block, in random as in listed order.
+// A share of what nobody finds is skipped, and who finds comes first in every block, in random as in listed
+// order.
 func TestSharesComeBehindWhoFinds(t *testing.T) {
 	for _, order := range []string{"blocks", "listed"} {
-		p := read(t, "method: {runs: 20, seed: 3, order: "+order+"}\nmatrix: {protocol: udp, direction: [up, down], packet_size: [100, 200], rate: [50% of found, flat, 20M]}\n"+
+		p := read(t, "method: {runs: 20, seed: 3, order: "+order+
+			"}\nmatrix: {protocol: udp, direction: [up, down], packet_size: [100, 200], rate: [50% of "+
+			"found, flat, 20M]}\n"+
 			"include: [{protocol: udp, packet_size: 300, rate: 10% of found}]\n")
 		if n := len(p.Cells()); n != 12 {
 			t.Errorf("%s: %d cells, want 12", order, n)

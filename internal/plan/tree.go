@@ -16,8 +16,8 @@ const (
 	maxDepth = 10 // a plan needs five
 )
 
-// parseTree turns bytes into a tree of plain maps, lists and texts. YAML's
-// other abilities are refused: they make a plan mean what it does not show.
+// parseTree turns bytes into a tree of plain maps, lists and texts. YAML's other abilities are refused:
+// they make a plan mean what it does not show.
 func parseTree(file string, data []byte) (*yaml.Node, error) {
 	if err := checkBytes(file, data); err != nil {
 		return nil, err
@@ -36,7 +36,8 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 	root := doc.Content[0]
 	switch err := loader.Load(&second); {
 	case err == nil:
-		return nil, &Error{File: file, Line: second.Line, Column: second.Column, Text: "a second document starts here",
+		return nil, &Error{File: file, Line: second.Line, Column: second.Column,
+			Text:     "a second document starts here",
 			HintText: "a file holds one plan; remove the line --- or split the file"}
 	case !errors.Is(err, io.EOF):
 		return nil, yamlError(file, err)
@@ -64,7 +65,8 @@ func checkBytes(file string, data []byte) error {
 				Text: fmt.Sprintf("byte 0x%02x is not UTF-8", data[i]), HintText: "save the file as UTF-8"}
 		case isControl(c):
 			return &Error{File: file, Line: line, Column: column,
-				Text: fmt.Sprintf("control character U+%04X", c), HintText: "save the file as plain text in UTF-8"}
+				Text:     fmt.Sprintf("control character U+%04X", c),
+				HintText: "save the file as plain text in UTF-8"}
 		}
 		if column++; c == '\n' {
 			line, column = line+1, 1
@@ -101,7 +103,8 @@ func yamlError(file string, err error) error {
 		text = at.ContextMsg + ": " + text
 	}
 	if strings.Contains(text, "unknown anchor") {
-		return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: aliasText, HintText: aliasHint}
+		return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: aliasText,
+			HintText: aliasHint}
 	}
 	return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: "not YAML: " + text}
 }
@@ -111,8 +114,8 @@ const (
 	aliasHint = "write the value out; a text that starts with * needs quotes"
 )
 
-// inspect walks the whole tree once, so that what comes after can rely on its
-// form: plain scalars, lists and maps whose keys are scalars.
+// inspect walks the whole tree once, so that what comes after can rely on its form: plain scalars, lists
+// and maps whose keys are scalars.
 func inspect(file string, n *yaml.Node, depth int) error {
 	fail := func(hint, format string, args ...any) error {
 		return &Error{File: file, Line: n.Line, Column: n.Column,

@@ -9,19 +9,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Vocabulary is what a plan may speak of. Factor finds a factor by the name
-// written in a plan, which may be placed ("queue@router.wan") or parametrised
-// ("sysctl:net.ipv4.tcp_rmem@client"); the Factor it returns carries that
-// whole name. Names lists the plain names, families with their colon, in the
-// order in which they are shown and in which defaults are filled in.
+// Vocabulary is what a plan may speak of. Factor finds a factor by the name written in a plan, which may be
+// placed ("queue@router.wan") or parametrised ("sysctl:net.ipv4.tcp_rmem@client"); the Factor it returns
+// carries that whole name. Names lists the plain names, families with their colon, in the order in which
+// they are shown and in which defaults are filled in.
 type Vocabulary interface {
 	Factor(name string) (Factor, bool)
 	Names() []string
 }
 
-// MetricNames is an optional part of a Vocabulary: the full names of the
-// metrics that a threshold may speak of. Without it any well-formed name that
-// ends in a known unit is taken.
+// MetricNames is an optional part of a Vocabulary: the full names of the metrics that a threshold may speak
+// of. Without it any well-formed name that ends in a known unit is taken.
 type MetricNames interface {
 	MetricNames() []string
 }
@@ -32,9 +30,8 @@ type Factor struct {
 	Unit string // for people, such as "bytes"; may be empty
 	Doc  string // one sentence: what a level means
 
-	// Default is the level of a cell that does not name the factor. Derive,
-	// where it is not nil, computes it from the other levels instead; both
-	// are used only for base factors.
+	// Default is the level of a cell that does not name the factor. Derive, where it is not nil, computes
+	// it from the other levels instead; both are used only for base factors.
 	Default string
 	Derive  func(cell record.Factors) string
 
@@ -45,31 +42,27 @@ type Factor struct {
 	Levels []string
 	// Sets are names that a plan may write for several levels.
 	Sets map[string][]string
-	// Parse returns the canonical text of a level, or an error that says
-	// what is allowed; an error may have a Hint() string.
+	// Parse returns the canonical text of a level, or an error that says what is allowed; an error may have
+	// a Hint() string.
 	Parse func(text string) (string, error)
-	// Applies says whether the factor means something beside the other
-	// levels of the cell, or why not: then it is dropped. nil: always.
+	// Applies says whether the factor means something beside the other levels of the cell, or why not: then
+	// it is dropped. nil: always.
 	Applies func(cell record.Factors) (ok bool, why string)
-	// AppliesAt is Applies for a factor whose meaning depends on its place:
-	// "node", "node.port", or "" where the plan names none. List makes the
-	// Applies of it; only one of the two may be set.
+	// AppliesAt is Applies for a factor whose meaning depends on its place: "node", "node.port", or ""
+	// where the plan names none. List makes the Applies of it; only one of the two may be set.
 	AppliesAt func(place string, cell record.Factors) (ok bool, why string)
-	// Conflict gives the reason why a complete cell cannot exist, or "".
-	// nil: never.
+	// Conflict gives the reason why a complete cell cannot exist, or "". nil: never.
 	Conflict func(cell record.Factors) string
 
 	// Placed allows "name@node" and "name@node.port".
 	Placed bool
-	// Param makes the factor of a family (a name that ends in a colon) for
-	// what follows the colon.
+	// Param makes the factor of a family (a name that ends in a colon) for what follows the colon.
 	Param func(param string) (Factor, bool)
 }
 
-// List is a Vocabulary made of factors: it resolves placed and parametrised
-// names, so that a caller only lists them. Places, where it is not nil, gives
-// the topologies that have a place: a name with a place that none has is
-// unknown, and in the other topologies the factor means nothing.
+// List is a Vocabulary made of factors: it resolves placed and parametrised names, so that a caller only
+// lists them. Places, where it is not nil, gives the topologies that have a place: a name with a place that
+// none has is unknown, and in the other topologies the factor means nothing.
 type List struct {
 	Factors []Factor
 	Places  func(place string) (topologies []string)
@@ -113,7 +106,8 @@ func (l List) Factor(name string) (Factor, bool) {
 }
 
 // within narrows applies to the topologies that have the place.
-func within(topologies []string, place string, applies func(record.Factors) (bool, string)) func(record.Factors) (bool, string) {
+func within(topologies []string, place string, applies func(record.Factors) (bool,
+	string)) func(record.Factors) (bool, string) {
 	return func(c record.Factors) (bool, string) {
 		if !slices.Contains(topologies, c["topology"]) {
 			return false, fmt.Sprintf("topology %s has no %s", c["topology"], place)

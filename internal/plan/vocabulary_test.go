@@ -17,20 +17,22 @@ func topologies() []record.Topology {
 		for _, l := range links { // node.port node.port
 			var e [4]string
 			copy(e[:], strings.FieldsFunc(l, func(r rune) bool { return r == '.' || r == ' ' }))
-			t.Links = append(t.Links, record.TopoLink{Ends: [2]record.TopoPort{{Node: e[0], Port: e[1]}, {Node: e[2], Port: e[3]}}})
+			t.Links = append(t.Links, record.TopoLink{Ends: [2]record.TopoPort{{Node: e[0], Port: e[1]},
+				{Node: e[2], Port: e[3]}}})
 		}
 		return t
 	}
 	return []record.Topology{
 		shape("forward", "client", "router", "client.lan router.lan", "router.wan server.wan"),
 		shape("to-router", "client", "router", "client.lan router.lan"),
-		shape("site-to-site", "router-a", "router-b", "client.lan router-a.lan", "router-a.wan router-b.wan", "router-b.lan server.lan"),
+		shape("site-to-site", "router-a", "router-b", "client.lan router-a.lan", "router-a.wan router-b.wan",
+			"router-b.lan server.lan"),
 		shape("direct", "client", "server", "client.lan server.lan"),
 	}
 }
 
-// words is a vocabulary as the registry makes one: the base factors, and
-// settings with a place and a grammar of their own.
+// words is a vocabulary as the registry makes one: the base factors, and settings with a place and a
+// grammar of their own.
 func words() plan.List {
 	base := plan.BaseFactors(plan.BaseOptions{
 		MaxTunnels: 16,
@@ -114,12 +116,16 @@ func TestBaseLevels(t *testing.T) {
 		{"congestion", "bbr", "bbr"}, {"congestion", "cubic+bbr", "cubic+bbr"}, {"congestion", "bbr+bbr", ""},
 		{"congestion", "cubic+", ""}, {"congestion", "cubic+vegas", ""},
 		{"pacing", "300M", "300M"}, {"pacing", "flat", ""}, {"pacing", "0", ""},
-		{"mss", "88", "88"}, {"mss", "87", ""}, {"mss", "65496", ""}, {"socket_buffer", "4608", "4608"}, {"socket_buffer", "4607", ""},
-		{"connection_rate", "2000", "2k"}, {"connection_rate", "1", "1"}, {"connection_rate", "0", ""}, {"connection_rate", "11M", ""},
+		{"mss", "88", "88"}, {"mss", "87", ""}, {"mss", "65496", ""}, {"socket_buffer", "4608", "4608"},
+		{"socket_buffer", "4607", ""},
+		{"connection_rate", "2000", "2k"}, {"connection_rate", "1", "1"}, {"connection_rate", "0", ""},
+		{"connection_rate", "11M", ""},
 		{"connection_rate", "flat", ""}, {"arrivals", "isochronous", "isochronous"}, {"arrivals", "even", ""},
 		{"flow_size", "websearch", "websearch"}, {"flow_size", "5000", "5000"}, {"flow_size", "small", ""},
-		{"request_size", "1", "1"}, {"request_size", "0", ""}, {"response_size", "1073741824", "1073741824"}, {"response_size", "1073741825", ""},
-		{"udp_mode", "count", "count"}, {"udp_mode", "fast", ""}, {"udp_trains", "off", "off"}, {"udp_trains", "on", ""},
+		{"request_size", "1", "1"}, {"request_size", "0", ""}, {"response_size", "1073741824", "1073741824"},
+		{"response_size", "1073741825", ""},
+		{"udp_mode", "count", "count"}, {"udp_mode", "fast", ""}, {"udp_trains", "off", "off"},
+		{"udp_trains", "on", ""},
 		{"dscp", "63", "63"}, {"dscp", "64", ""}, {"ecn", "on", "on"}, {"ecn", "1", ""},
 		{"streams", "4", "4"}, {"streams", "10000", "10000"}, {"streams", "10001", ""}, {"streams", "0", ""},
 		{"streams", "010", ""}, {"streams", "1_000", ""}, {"streams", "2.5", ""}, {"streams", "+4", ""},

@@ -12,8 +12,8 @@ import (
 // Columns of the words in front of each line.
 const margin = 9
 
-// frame draws the view as of now: one entry per line of the terminal, most
-// important first, so that a low terminal loses the least.
+// frame draws the view as of now: one entry per line of the terminal, most important first, so that a low
+// terminal loses the least.
 func (v *view) frame(now time.Time, k look) []line {
 	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k)}
 	if l := v.coreLine(k); l != nil {
@@ -75,8 +75,7 @@ func (v *view) nowLine(now time.Time, k look) line {
 	return l
 }
 
-// earlierText tells what the cell's trials gave so far: each value while they
-// are few, then the range.
+// earlierText tells what the cell's trials gave so far: each value while they are few, then the range.
 func earlierText(results []result) string {
 	if len(results) == 0 {
 		return ""
@@ -173,8 +172,7 @@ func percent(share float64) float64 {
 	return 100 * min(max(share, 0), 1)
 }
 
-// heat colours a core's busy share: one that is nearly full is what a reader
-// looks for.
+// heat colours a core's busy share: one that is nearly full is what a reader looks for.
 func heat(share float64) style {
 	switch {
 	case share >= 0.95:

@@ -17,14 +17,14 @@ var leading = [...]string{"topology", "tunnel", "protocol", "streams", "directio
 // following are the factors that a cell has because of its other levels.
 var following = [...]string{"mtu", "packet_size", "congestion", "rate"}
 
-// labeller names cells for people. Once it knows the cells of a run it uses
-// the factors that vary; before, all that are not at an ordinary level.
+// labeller names cells for people. Once it knows the cells of a run it uses the factors that vary; before,
+// all that are not at an ordinary level.
 type labeller struct {
 	vary map[string]bool // nil: the cells are not known
 }
 
-// learn reads the cells out of a stored design, the data of run-started.
-// Data of another shape teaches nothing.
+// learn reads the cells out of a stored design, the data of run-started. Data of another shape teaches
+// nothing.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
 		Cells []record.Factors `json:"cells"`
@@ -32,9 +32,8 @@ func (l *labeller) learn(data json.RawMessage) {
 	if json.Unmarshal(data, &design) != nil || len(design.Cells) < 2 {
 		return
 	}
-	// A factor that follows from others (the one MTU of all tunnels) varies
-	// if it has several levels; a setting that only some cells have, such as
-	// a queue, tells those from the rest.
+	// A factor that follows from others (the one MTU of all tunnels) varies if it has several levels; a
+	// setting that only some cells have, such as a queue, tells those from the rest.
 	levels, has := map[string]string{}, map[string]int{}
 	l.vary = map[string]bool{"packet_size": true}
 	for _, cell := range design.Cells {
@@ -124,8 +123,8 @@ func leadingWords(name, level string) string {
 	return level
 }
 
-// clean makes text fit for one line of a terminal: no control characters, so
-// that nothing a node reports can move the cursor, and no line breaks.
+// clean makes text fit for one line of a terminal: no control characters, so that nothing a node reports
+// can move the cursor, and no line breaks.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -12,15 +12,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// repaint is the time between two pictures: at most 8 a second, however fast
-// events come, because the machine that draws is also measured.
+// repaint is the time between two pictures: at most 8 a second, however fast events come, because the
+// machine that draws is also measured.
 const repaint = 125 * time.Millisecond
 
-// Live repaints a few lines at the bottom of a terminal. The terminal stays
-// in its ordinary mode: Ctrl-C is a signal, scrollback is kept, and a killed
-// program leaves nothing to repair. Warnings and failures scroll by above the
-// picture and stay; while a human is asked for a step, the picture is away. Off a terminal, or with TERM=dumb, Live is
-// Plain. NO_COLOR is respected (https://no-color.org).
+// Live repaints a few lines at the bottom of a terminal. The terminal stays in its ordinary mode: Ctrl-C is
+// a signal, scrollback is kept, and a killed program leaves nothing to repair. Warnings and failures scroll
+// by above the picture and stay; while a human is asked for a step, the picture is away. Off a terminal, or
+// with TERM=dumb, Live is Plain. NO_COLOR is respected (https://no-color.org).
 func Live(w *os.File) Sink {
 	fd := int(w.Fd())
 	if !term.IsTerminal(fd) || dumb(os.Getenv("TERM")) {
@@ -45,8 +44,8 @@ func Live(w *os.File) Sink {
 
 func dumb(name string) bool { return name == "" || name == "dumb" }
 
-// utf8Locale says whether the first of the given settings that is not empty
-// names UTF-8, which is the order in which POSIX reads them.
+// utf8Locale says whether the first of the given settings that is not empty names UTF-8, which is the order
+// in which POSIX reads them.
 func utf8Locale(settings ...string) bool {
 	for _, s := range settings {
 		if s != "" {
@@ -131,8 +130,8 @@ func permanent(e record.Event, v *view) line {
 	return nil
 }
 
-// Close draws the last picture, removes it, and leaves one line that says
-// how the run ended below the lines that stay.
+// Close draws the last picture, removes it, and leaves one line that says how the run ended below the lines
+// that stay.
 func (s *live) Close() error {
 	s.mu.Lock()
 	if s.closed {

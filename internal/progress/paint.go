@@ -14,9 +14,8 @@ const (
 	dropPicture                // remove them
 )
 
-// paint writes the lines that stay and then the picture, in one write, with
-// the cursor at the start of the line below. Nothing but paint writes to the
-// terminal.
+// paint writes the lines that stay and then the picture, in one write, with the cursor at the start of the
+// line below. Nothing but paint writes to the terminal.
 func (s *live) paint(what picture) {
 	width, height := s.size()
 	k := s.base
@@ -27,8 +26,7 @@ func (s *live) paint(what picture) {
 	above := s.above
 	s.above = nil
 	var lines []line
-	// While a human is asked for something the picture is away: what is
-	// typed would move it.
+	// While a human is asked for something the picture is away: what is typed would move it.
 	if what == keepPicture && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}
@@ -44,8 +42,8 @@ func (s *live) paint(what picture) {
 	s.painted, s.last = columns, k.picture(lines)
 }
 
-// compose renders the lines that stay, whole even where they wrap, and the
-// picture's lines cut to the width, whose columns it returns.
+// compose renders the lines that stay, whole even where they wrap, and the picture's lines cut to the
+// width, whose columns it returns.
 func (k look) compose(above, lines []line) (string, []int) {
 	var b strings.Builder
 	wide := k
@@ -72,9 +70,8 @@ func (k look) picture(lines []line) string {
 	return b.String()
 }
 
-// rewind moves the cursor to the first line of the last picture. Where the
-// terminal has become narrower since, its lines have been wrapped and take
-// more room.
+// rewind moves the cursor to the first line of the last picture. Where the terminal has become narrower
+// since, its lines have been wrapped and take more room.
 func rewind(columns []int, width int) string {
 	rows := 0
 	for _, n := range columns {

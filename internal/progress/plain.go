@@ -11,9 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Plain writes one line per trial, and one for each thing that a person
-// would want to know: warnings, the lab, and the two ends of the run. It is
-// what a log file or a pipe gets.
+// Plain writes one line per trial, and one for each thing that a person would want to know: warnings, the
+// lab, and the two ends of the run. It is what a log file or a pipe gets.
 func Plain(w io.Writer) Sink { return &plainSink{w: w} }
 
 type plainSink struct {

@@ -1,6 +1,6 @@
-// Package progress shows a run as it happens: it draws a stream of events as
-// a repainted view on a terminal, as plain lines, or as JSON lines. It
-// measures nothing, computes no result and never decides anything.
+// Package progress shows a run as it happens: it draws a stream of events as a repainted view on a
+// terminal, as plain lines, or as JSON lines. It measures nothing, computes no result and never decides
+// anything.
 //
 // What the renderers read of an event, by kind:
 //
@@ -20,10 +20,9 @@ package progress
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// Sink takes the events of a run. Event is safe for concurrent use and does
-// not wait for a terminal, except that a step returns once the terminal is
-// free for the prompt; after Close it does nothing. Close draws what is left,
-// gives the terminal back and reports the first write that went wrong.
+// Sink takes the events of a run. Event is safe for concurrent use and does not wait for a terminal, except
+// that a step returns once the terminal is free for the prompt; after Close it does nothing. Close draws
+// what is left, gives the terminal back and reports the first write that went wrong.
 type Sink interface {
 	Event(record.Event)
 	Close() error

@@ -36,10 +36,12 @@ func story() []record.Event {
 		{Time: at(1), Event: TrialStarted, Row: "b1-r01", Index: 1, Cell: cell("none", "1")},
 		{Time: at(1), Event: Phase, Phase: record.PhaseWindow},
 		{Time: at(2), Event: Rate, Rate: 900e6, Cores: []float64{0.5, 0.97}},
-		{Time: at(3), Event: TrialEnded, Row: "b1-r01", Index: 1, Cell: cell("none", "1"), Status: "ok", Rate: 912e6, RTT: 1.25e6, Left: 30 * time.Second},
+		{Time: at(3), Event: TrialEnded, Row: "b1-r01", Index: 1, Cell: cell("none", "1"), Status: "ok",
+			Rate: 912e6, RTT: 1.25e6, Left: 30 * time.Second},
 		{Time: at(4), Event: TrialStarted, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4")},
 		{Time: at(5), Event: Warning, Text: "clock source is not\n stable\x1b[2J"},
-		{Time: at(6), Event: TrialEnded, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4"), Status: "failed", Rate: 5, Text: "tunnel counters did not move", Left: 20 * time.Second},
+		{Time: at(6), Event: TrialEnded, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4"),
+			Status: "failed", Rate: 5, Text: "tunnel counters did not move", Left: 20 * time.Second},
 		{Time: at(7), Event: TrialStarted, Row: "b2-r01", Index: 3, Cell: cell("none", "1")},
 		{Time: at(8), Event: Phase, Phase: record.PhaseWarmup},
 		{Time: at(9), Event: Rate, Rate: 450e6, Cores: []float64{0.5, 0.97}},
@@ -55,7 +57,8 @@ func TestPlain(t *testing.T) {
 	for _, e := range story() {
 		s.Event(e)
 	}
-	s.Event(record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted, Text: "interrupted by the user"})
+	s.Event(record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted,
+		Text: "interrupted by the user"})
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: got %v, want nil", err)
 	}
@@ -105,7 +108,8 @@ func TestCloseReportsTheFirstWriteError(t *testing.T) {
 	size := func() (int, int) { return 80, 24 }
 	l := newLive(brokenWriter{broken}, look{}, size, time.Now)
 	l.start(nil, func() {})
-	sinks := map[string]Sink{"plain": Plain(brokenWriter{broken}), "json": JSON(brokenWriter{broken}), "live": l}
+	sinks := map[string]Sink{"plain": Plain(brokenWriter{broken}), "json": JSON(brokenWriter{broken}),
+		"live": l}
 	for name, s := range sinks {
 		t.Run(name, func(t *testing.T) {
 			s.Event(story()[0])
@@ -162,7 +166,8 @@ rate     900 Mbit/s     ▅█
 		t.Run(tt.name, func(t *testing.T) {
 			scr := newScreen(tt.w, tt.h)
 			now := at(0)
-			s := newLive(scr, tt.look, func() (int, int) { return tt.w, tt.h }, func() time.Time { return now })
+			s := newLive(scr, tt.look, func() (int, int) { return tt.w, tt.h },
+				func() time.Time { return now })
 			for _, e := range story() {
 				now = e.Time
 				s.Event(e)
@@ -190,7 +195,8 @@ rate     900 Mbit/s     ▅█
 
 func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 	scr := newScreen(100, 24)
-	s := newLive(scr, look{unicode: true}, func() (int, int) { return 100, 24 }, func() time.Time { return at(72) })
+	s := newLive(scr, look{unicode: true}, func() (int, int) { return 100, 24 },
+		func() time.Time { return at(72) })
 	ticks := make(chan time.Time)
 	stopped := false
 	s.start(ticks, func() { stopped = true })
@@ -301,8 +307,10 @@ func TestManyCoresShareOneLine(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
-	udp := record.Factors{"tunnel": "none", "protocol": "udp", "streams": "1", "direction": "up", "packet_size": "64", "rate": "flat", "nat": "off"}
-	tcp := record.Factors{"tunnel": "wireguard", "protocol": "tcp", "streams": "4", "direction": "up", "mtu": "1420", "congestion": "cubic", "nat": "masquerade"}
+	udp := record.Factors{"tunnel": "none", "protocol": "udp", "streams": "1", "direction": "up",
+		"packet_size": "64", "rate": "flat", "nat": "off"}
+	tcp := record.Factors{"tunnel": "wireguard", "protocol": "tcp", "streams": "4", "direction": "up",
+		"mtu": "1420", "congestion": "cubic", "nat": "masquerade"}
 	data, err := json.Marshal(record.Design{Cells: []record.Factors{udp, tcp}})
 	if err != nil {
 		t.Fatal(err)
@@ -313,13 +321,20 @@ func TestLabels(t *testing.T) {
 		row  record.Event
 		want string
 	}{
-		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad}, "wireguard TCP 4 streams nat=masquerade"},
-		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad}, "no tunnel UDP 1 stream nat=off packet_size=64"},
-		{"a rate that a search has chosen", string(data), record.Event{Cell: udp, Text: record.RowLoad, PPS: 12500}, "no tunnel UDP 1 stream nat=off packet_size=64 at 12.5 kpps"},
-		{"a pace that a search has chosen", string(data), record.Event{Cell: tcp, Text: record.RowLoad, Rate: 2e7}, "wireguard TCP 4 streams nat=masquerade at 20.0 Mbit/s"},
-		{"idle path", string(data), record.Event{Cell: record.Factors{"tunnel": "none", "nat": "off"}, Text: record.RowIdle}, "idle latency, no tunnel nat=off"},
-		{"verify", string(data), record.Event{Cell: record.Factors{"tunnel": "none"}, Text: record.RowVerify}, "every byte checked, no tunnel"},
-		{"cells not known", "", record.Event{Cell: tcp, Text: record.RowLoad}, "wireguard TCP 4 streams up mtu=1420 nat=masquerade"},
+		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad},
+			"wireguard TCP 4 streams nat=masquerade"},
+		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad},
+			"no tunnel UDP 1 stream nat=off packet_size=64"},
+		{"a rate that a search has chosen", string(data), record.Event{Cell: udp, Text: record.RowLoad,
+			PPS: 12500}, "no tunnel UDP 1 stream nat=off packet_size=64 at 12.5 kpps"},
+		{"a pace that a search has chosen", string(data), record.Event{Cell: tcp, Text: record.RowLoad,
+			Rate: 2e7}, "wireguard TCP 4 streams nat=masquerade at 20.0 Mbit/s"},
+		{"idle path", string(data), record.Event{Cell: record.Factors{"tunnel": "none", "nat": "off"},
+			Text: record.RowIdle}, "idle latency, no tunnel nat=off"},
+		{"verify", string(data), record.Event{Cell: record.Factors{"tunnel": "none"}, Text: record.RowVerify},
+			"every byte checked, no tunnel"},
+		{"cells not known", "", record.Event{Cell: tcp, Text: record.RowLoad},
+			"wireguard TCP 4 streams up mtu=1420 nat=masquerade"},
 		{"other data", `{"cells": 5}`, record.Event{Cell: udp}, "no tunnel UDP 1 stream up packet_size=64"},
 		{"no factors", "", record.Event{Row: "b1-r01"}, "b1-r01"},
 	}
@@ -363,7 +378,8 @@ func FuzzDraw(f *testing.F) {
 		k := look{width: width, height: 24, unicode: true}
 		drawn, n := k.draw(line{{clean(text), plain}})
 		if _, err := scr.Write([]byte(drawn)); err != nil || len(scr.faults) > 0 || scr.row > 0 || n > width {
-			t.Errorf("draw %q in %d columns: got %d columns, row %d, faults %q", text, width, n, scr.row, scr.faults)
+			t.Errorf("draw %q in %d columns: got %d columns, row %d, faults %q", text, width, n, scr.row,
+				scr.faults)
 		}
 	})
 }

@@ -40,8 +40,8 @@ func openPTY(t *testing.T) (master, tty *os.File) {
 	return master, tty
 }
 
-// TestLiveOnAPseudoTerminal draws on what the kernel says is a terminal, and
-// finds its settings as they were.
+// TestLiveOnAPseudoTerminal draws on what the kernel says is a terminal, and finds its settings as they
+// were.
 func TestLiveOnAPseudoTerminal(t *testing.T) {
 	tests := []struct {
 		name, term, noColor string

@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// screen is a terminal as far as the live view uses one: text, line feed,
-// carriage return, cursor up, erase line, erase below, colours. Anything else
-// is noted as a fault.
+// screen is a terminal as far as the live view uses one: text, line feed, carriage return, cursor up, erase
+// line, erase below, colours. Anything else is noted as a fault.
 type screen struct {
 	width, height int
 	rows          [][]rune // everything ever shown, scrollback included

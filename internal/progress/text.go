@@ -97,9 +97,8 @@ func pad(text string, width int) string {
 	return text
 }
 
-// runeWidth is how many columns a terminal gives a character. The ranges are
-// the wide blocks of Unicode's East Asian Width table; near misses only cost
-// a column at the right edge.
+// runeWidth is how many columns a terminal gives a character. The ranges are the wide blocks of Unicode's
+// East Asian Width table; near misses only cost a column at the right edge.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):
@@ -118,8 +117,8 @@ var (
 	ascii  = []rune("_.-=+*#@")
 )
 
-// spark draws values as one character each, from 0 to the largest of them
-// and of top; only the last width values are shown.
+// spark draws values as one character each, from 0 to the largest of them and of top; only the last width
+// values are shown.
 func (k look) spark(values []float64, top float64, width int) string {
 	if over := len(values) - width; over > 0 {
 		values = values[over:]

@@ -14,8 +14,8 @@ const (
 	keepResults = 4   // lines of the list of last results
 )
 
-// view is what is known of a run from the events so far. It is folded from
-// events alone, so the same events give the same picture.
+// view is what is known of a run from the events so far. It is folded from events alone, so the same events
+// give the same picture.
 type view struct {
 	names     labeller
 	run, plan string
@@ -164,8 +164,8 @@ func (v *view) remember(cell string, r result) {
 	v.earlier[cell] = append(v.earlier[cell], r)
 }
 
-// left is the time that remains as of now: the sender's estimate, counted
-// down; without one, from the pace so far. 0 means not known.
+// left is the time that remains as of now: the sender's estimate, counted down; without one, from the pace
+// so far. 0 means not known.
 func (v *view) left(now time.Time) time.Duration {
 	if v.ended != "" {
 		return 0

@@ -2,14 +2,13 @@ package record
 
 import "strconv"
 
-// IMIX is the level of the factors packet_size and frame_size that stands for
-// packets of several sizes, in turn.
+// IMIX is the level of the factors packet_size and frame_size that stands for packets of several sizes, in
+// turn.
 const IMIX = "imix"
 
-// IMIXSizes is one round of FD.io CSIT's IMIX_v4_1, as IP lengths: of each twelve
-// Ethernet frames seven have 64 bytes, four 570 and one 1518. The small ones
-// of IPv6 have 84, the least that hold our header (CSIT's have 78). Sizes are
-// spread evenly over the round.
+// IMIXSizes is one round of FD.io CSIT's IMIX_v4_1, as IP lengths: of each twelve Ethernet frames seven
+// have 64 bytes, four 570 and one 1518. The small ones of IPv6 have 84, the least that hold our header
+// (CSIT's have 78). Sizes are spread evenly over the round.
 func IMIXSizes(ip string) []int {
 	const ethernet, middle, large = 18, 570 - 18, 1518 - 18
 	small := 64 - ethernet
@@ -19,8 +18,8 @@ func IMIXSizes(ip string) []int {
 	return []int{small, middle, small, small, middle, small, large, middle, small, small, middle, small}
 }
 
-// PacketSizes are the IP lengths of a cell's UDP packets, which each flow
-// repeats in this order; nil where the cell names none.
+// PacketSizes are the IP lengths of a cell's UDP packets, which each flow repeats in this order; nil where
+// the cell names none.
 func (f Factors) PacketSizes() []int {
 	if f["packet_size"] == IMIX {
 		return IMIXSizes(f["ip"])
@@ -31,8 +30,7 @@ func (f Factors) PacketSizes() []int {
 	return nil
 }
 
-// PacketSizes are the IP lengths of the load's packets, which each flow
-// repeats in this order.
+// PacketSizes are the IP lengths of the load's packets, which each flow repeats in this order.
 func (l Load) PacketSizes() []int {
 	if len(l.Sizes) > 0 {
 		return l.Sizes

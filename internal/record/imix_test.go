@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestIMIXIsThatOfCSIT: 28 : 16 : 4 frames of 64, 570 and 1518 bytes, of
-// 353.83 in the mean, and never two large ones in a row.
+// TestIMIXIsThatOfCSIT: 28 : 16 : 4 frames of 64, 570 and 1518 bytes, of 353.83 in the mean, and never two
+// large ones in a row.
 func TestIMIXIsThatOfCSIT(t *testing.T) {
 	for ip, small := range map[string]int{"4": 64, "6": 84} {
 		sizes := Factors{"packet_size": IMIX, "ip": ip}.PacketSizes()

@@ -1,21 +1,22 @@
 package record
 
-// Spacing of probes. Isochronous ones are Interval apart; the gaps of the
-// others are exponentially distributed with that mean, so that no period of
-// the path can be hit or missed by all of them (RFC 2330, §11.1).
+// Spacing of probes. Isochronous ones are Interval apart; the gaps of the others are exponentially
+// distributed with that mean, so that no period of the path can be hit or missed by all of them (RFC 2330,
+// §11.1).
 const (
 	Isochronous = "isochronous"
 	Exponential = "exponential"
 )
 
-// Latency is what a probe of one path saw. RTT holds one entry per probe sent
-// in the window, in order: nanoseconds, or -1 for a lost one.
+// Latency is what a probe of one path saw. RTT holds one entry per probe sent in the window, in order:
+// nanoseconds, or -1 for a lost one.
 type Latency struct {
-	Probe        string  `json:"probe,omitempty"` // "echo" (UDP, also if absent) or "icmp"
-	IntervalNs   int64   `json:"interval_ns"`     // mean
-	Spacing      string  `json:"spacing,omitempty"`
-	Size         int     `json:"size"`               // IP length
-	Stamps       string  `json:"stamps"`             // "kernel" (server residence subtracted) or "user" (includes tester)
+	Probe      string `json:"probe,omitempty"` // "echo" (UDP, also if absent) or "icmp"
+	IntervalNs int64  `json:"interval_ns"`     // mean
+	Spacing    string `json:"spacing,omitempty"`
+	Size       int    `json:"size"` // IP length
+	// "kernel" (server residence subtracted) or "user" (includes tester)
+	Stamps       string  `json:"stamps"`
 	Includes     string  `json:"includes,omitempty"` // from where to where a round trip was timed
 	RTT          []int64 `json:"rtt_ns"`             // see Stamps
 	UserRTT      []int64 `json:"user_ns"`            // as seen by the process, for comparison
@@ -31,10 +32,9 @@ type Latency struct {
 	Caveats []Caveat          `json:"caveats,omitempty"`
 }
 
-// Responsiveness is what requests saw that were made in the window while TCP
-// loaded the path (draft-ietf-ippm-responsiveness): foreign ones on a
-// connection of their own, loaded ones on a connection that carries the load,
-// behind what is queued there. Times are the process's; -1 = not answered.
+// Responsiveness is what requests saw that were made in the window while TCP loaded the path
+// (draft-ietf-ippm-responsiveness): foreign ones on a connection of their own, loaded ones on a connection
+// that carries the load, behind what is queued there. Times are the process's; -1 = not answered.
 type Responsiveness struct {
 	ForeignAt []int64 `json:"foreign_at_ns"` // when each foreign connection was begun
 	Connect   []int64 `json:"connect_ns"`    // TCP handshake

@@ -4,36 +4,47 @@ import "time"
 
 // Load is what an engine is asked to offer. It is plain data.
 type Load struct {
-	Protocol   string        `json:"protocol"` // "tcp", "udp" or "echo" (latency probe)
-	Direction  string        `json:"direction"`
-	Streams    int           `json:"streams"`
-	IP         int           `json:"ip"`                     // 4 or 6
-	PacketSize int           `json:"packet_size,omitempty"`  // IP length, UDP and echo
-	Sizes      []int         `json:"packet_sizes,omitempty"` // UDP, in the place of packet_size: IP lengths that each flow repeats in this order, the n-th flow beginning with the n-th
-	RateBps    float64       `json:"rate_bps,omitempty"`     // all streams together, payload bits, in equal shares; 0 = flat out
-	Congestion string        `json:"congestion,omitempty"`   // of each stream; several joined by "+" are taken in turn
-	MSS        int           `json:"mss,omitempty"`
-	DSCP       int           `json:"dscp,omitempty"`         // 0 to 63
-	Buffer     int           `json:"buffer_bytes,omitempty"` // of each TCP socket, both ways; 0 = the kernel tunes it
-	Tunnels    int           `json:"tunnels,omitempty"`      // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
-	Opener     string        `json:"opener"`                 // "near" or "far": who connects
-	Port       int           `json:"port"`                   // first port of the listening side
-	Verify     bool          `json:"verify,omitempty"`
-	UDPMode    string        `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
-	Trains     string        `json:"trains,omitempty"`   // "off": UDP datagrams are given to the kernel one by one
-	Frames     string        `json:"frames,omitempty"`   // engine xdp: how they are sent, and not otherwise; "" = the best way that works
-	Sink       string        `json:"sink,omitempty"`     // engine xdp: where they are counted, likewise
-	Warmup     time.Duration `json:"warmup_ns"`
-	Duration   time.Duration `json:"duration_ns"`
-	Interval   time.Duration `json:"interval_ns"`       // of the series; for echo: between probes
-	Spacing    string        `json:"spacing,omitempty"` // of probes: Isochronous (also if empty) or Exponential; of flows: Exponential (also if empty) or Isochronous
-	Tag        string        `json:"tag"`               // random text that tells this trial's packets apart
+	Protocol   string `json:"protocol"` // "tcp", "udp" or "echo" (latency probe)
+	Direction  string `json:"direction"`
+	Streams    int    `json:"streams"`
+	IP         int    `json:"ip"`                    // 4 or 6
+	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP and echo
+	// UDP, in the place of packet_size: IP lengths that each flow repeats in this order, the n-th flow
+	// beginning with the n-th
+	Sizes []int `json:"packet_sizes,omitempty"`
+	// all streams together, payload bits, in equal shares; 0 = flat out
+	RateBps float64 `json:"rate_bps,omitempty"`
+	// of each stream; several joined by "+" are taken in turn
+	Congestion string `json:"congestion,omitempty"`
+	MSS        int    `json:"mss,omitempty"`
+	DSCP       int    `json:"dscp,omitempty"` // 0 to 63
+	// of each TCP socket, both ways; 0 = the kernel tunes it
+	Buffer int `json:"buffer_bytes,omitempty"`
+	// stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
+	Tunnels int    `json:"tunnels,omitempty"`
+	Opener  string `json:"opener"` // "near" or "far": who connects
+	Port    int    `json:"port"`   // first port of the listening side
+	Verify  bool   `json:"verify,omitempty"`
+	UDPMode string `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
+	// "off": UDP datagrams are given to the kernel one by one
+	Trains string `json:"trains,omitempty"`
+	// engine xdp: how they are sent, and not otherwise; "" = the best way that works
+	Frames   string        `json:"frames,omitempty"`
+	Sink     string        `json:"sink,omitempty"` // engine xdp: where they are counted, likewise
+	Warmup   time.Duration `json:"warmup_ns"`
+	Duration time.Duration `json:"duration_ns"`
+	Interval time.Duration `json:"interval_ns"` // of the series; for echo: between probes
+	// of probes: Isochronous (also if empty) or Exponential; of flows: Exponential (also if empty) or
+	// Isochronous
+	Spacing string `json:"spacing,omitempty"`
+	Tag     string `json:"tag"` // random text that tells this trial's packets apart
 
 	// Of the engines flows and requests.
-	FlowSize       string  `json:"flow_size,omitempty"`          // as the factor flow_size
-	ConnectionRate float64 `json:"connection_rate_hz,omitempty"` // new connections a second, spaced by Spacing; 0 = the next when one has ended
-	RequestSize    int     `json:"request_size,omitempty"`       // bytes
-	ResponseSize   int     `json:"response_size,omitempty"`      // bytes
+	FlowSize string `json:"flow_size,omitempty"` // as the factor flow_size
+	// new connections a second, spaced by Spacing; 0 = the next when one has ended
+	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
+	RequestSize    int     `json:"request_size,omitempty"`  // bytes
+	ResponseSize   int     `json:"response_size,omitempty"` // bytes
 }
 
 // Ways to count UDP, and whether datagrams are sent as trains.

@@ -1,10 +1,9 @@
-// Package record holds what a run leaves behind: the design, its rows and
-// trials, samples and the words that several stages speak. It computes
-// nothing and touches no machine, and no type in it can hold a secret.
+// Package record holds what a run leaves behind: the design, its rows and trials, samples and the words
+// that several stages speak. It computes nothing and touches no machine, and no type in it can hold a
+// secret.
 //
-// Times inside a trial are nanoseconds of the controller's monotonic clock
-// (CLOCK_MONOTONIC); Trial.Origin is the zero to subtract and Trial.Started
-// relates it to wall time.
+// Times inside a trial are nanoseconds of the controller's monotonic clock (CLOCK_MONOTONIC); Trial.Origin
+// is the zero to subtract and Trial.Started relates it to wall time.
 package record
 
 import (
@@ -16,8 +15,8 @@ import (
 // Format is the version of the stored and printed documents.
 const Format = "chokepoint/1"
 
-// Factors are the settings of one cell: canonical name → canonical text.
-// Every base factor is present, also where it has its default.
+// Factors are the settings of one cell: canonical name → canonical text. Every base factor is present, also
+// where it has its default.
 type Factors map[string]string
 
 // Key is the stable identity of a cell: "name=value" pairs sorted by name.
@@ -56,8 +55,9 @@ type Method struct {
 	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
 	Seed     uint64        `json:"seed,string"`       // drawn, stored and printed unless given
 	Idle     time.Duration `json:"idle_ns,omitempty"` // length of an idle-latency measurement
-	Soak     time.Duration `json:"soak_ns,omitempty"` // that all windows of a cell take together, where Runs follows from it
-	Search   *Search       `json:"search,omitempty"`  // looks for a rate; Duration is then not used
+	// that all windows of a cell take together, where Runs follows from it
+	Soak   time.Duration `json:"soak_ns,omitempty"`
+	Search *Search       `json:"search,omitempty"` // looks for a rate; Duration is then not used
 }
 
 // Adaptive stops a cell once the interval of its goodput median is narrow.
@@ -69,13 +69,17 @@ type Adaptive struct {
 
 // Measure says what is watched beside the load.
 type Measure struct {
-	LatencyIdle   string        `json:"latency_idle"`    // "block" (once per path and block), "trial" (before each) or "off"
-	LatencyLoaded bool          `json:"latency_loaded"`  // probe beside the load
-	Probe         string        `json:"probe,omitempty"` // what measures latency: "echo" (UDP, also if absent) or "icmp"
+	// "block" (once per path and block), "trial" (before each) or "off"
+	LatencyIdle   string `json:"latency_idle"`
+	LatencyLoaded bool   `json:"latency_loaded"` // probe beside the load
+	// what measures latency: "echo" (UDP, also if absent) or "icmp"
+	Probe         string        `json:"probe,omitempty"`
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
-	ProbeSpacing  string        `json:"probe_spacing,omitempty"` // "isochronous" (also if absent) or "exponential", see Load.Spacing
-	Verify        bool          `json:"verify"`                  // one short verified-content trial per run and path
-	Telemetry     bool          `json:"telemetry"`               // probes on the nodes
+	// "isochronous" (also if absent) or "exponential", see Load.Spacing
+	ProbeSpacing string `json:"probe_spacing,omitempty"`
+	// one short verified-content trial per run and path
+	Verify    bool `json:"verify"`
+	Telemetry bool `json:"telemetry"` // probes on the nodes
 }
 
 // Requirement is a threshold: Metric Op Value, in cells that match Where.
@@ -93,20 +97,22 @@ type Step struct {
 	Prompt string `json:"prompt"`
 }
 
-// Design is a parsed plan: everything that analysis needs to know about what
-// was compared, so that an old run needs no re-parsing.
+// Design is a parsed plan: everything that analysis needs to know about what was compared, so that an old
+// run needs no re-parsing.
 type Design struct {
-	Name         string            `json:"name"`
-	Description  string            `json:"description"`
-	Source       string            `json:"source"` // file name or "built-in"
-	Text         string            `json:"text"`   // the plan as read
-	Set          []string          `json:"set,omitempty"`
-	Method       Method            `json:"method"`
-	Measure      Measure           `json:"measure"`
-	Factors      []FactorLevels    `json:"factors"`         // in the order written
-	Cells        []Factors         `json:"cells,omitempty"` // what is run, in the order listed, after skips and cuts
-	Hard         []string          `json:"hard,omitempty"`  // factors that are hard to change, outermost first
-	Baseline     Factors           `json:"baseline"`        // the named baseline: factors that identify it
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Source      string         `json:"source"` // file name or "built-in"
+	Text        string         `json:"text"`   // the plan as read
+	Set         []string       `json:"set,omitempty"`
+	Method      Method         `json:"method"`
+	Measure     Measure        `json:"measure"`
+	Factors     []FactorLevels `json:"factors"` // in the order written
+	// what is run, in the order listed, after skips and cuts
+	Cells []Factors `json:"cells,omitempty"`
+	// factors that are hard to change, outermost first
+	Hard         []string          `json:"hard,omitempty"`
+	Baseline     Factors           `json:"baseline"` // the named baseline: factors that identify it
 	Requirements []Requirement     `json:"require,omitempty"`
 	Conditions   map[string]string `json:"conditions,omitempty"` // typed-in facts
 	Steps        []Step            `json:"steps,omitempty"`
@@ -153,8 +159,8 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Topology is the shape of a lab: nodes and links, with roles by name. Near
-// and Far name the nodes between which traffic runs.
+// Topology is the shape of a lab: nodes and links, with roles by name. Near and Far name the nodes between
+// which traffic runs.
 type Topology struct {
 	Name    string     `json:"name"`
 	Nodes   []TopoNode `json:"nodes"`
@@ -267,8 +273,8 @@ type Phase struct {
 	End   int64  `json:"end_ns"`
 }
 
-// Window is the timeline of the load: it starts at Begin, counts from Start to
-// End, and what was sent by then is waited for until Stop at the latest.
+// Window is the timeline of the load: it starts at Begin, counts from Start to End, and what was sent by
+// then is waited for until Stop at the latest.
 type Window struct {
 	Begin int64 `json:"begin_ns"`
 	Start int64 `json:"start_ns"`
@@ -289,8 +295,8 @@ type PathEvidence struct {
 	Details      map[string]string `json:"details,omitempty"`
 }
 
-// Counters of a tunnel, in a CounterMove; each tunnel of several side by side
-// has its own, in the order in which streams take them.
+// Counters of a tunnel, in a CounterMove; each tunnel of several side by side has its own, in the order in
+// which streams take them.
 const (
 	TunnelSent     = "tunnel_sent_bytes"
 	TunnelReceived = "tunnel_received_bytes"
@@ -323,8 +329,7 @@ type Traffic struct {
 	Raw     []byte              `json:"raw,omitempty"`
 	Details map[string]string   `json:"details,omitempty"` // what was really used: cc, buffers, mode
 	Caveats []Caveat            `json:"caveats,omitempty"`
-	// RateError is the rate that was sent, by that of the load, minus one;
-	// absent flat out.
+	// RateError is the rate that was sent, by that of the load, minus one; absent flat out.
 	RateError *float64 `json:"rate_error_ratio,omitempty"`
 	OneWay    []OneWay `json:"one_way,omitempty"`
 
@@ -332,8 +337,8 @@ type Traffic struct {
 	ShortFlows     *ShortFlows     `json:"short_flows,omitempty"`
 }
 
-// Flow is one stream in one direction. Byte counts are application payload;
-// window counts cover Window, the others the flow's whole life.
+// Flow is one stream in one direction. Byte counts are application payload; window counts cover Window, the
+// others the flow's whole life.
 type Flow struct {
 	Stream        int      `json:"stream"`
 	Direction     string   `json:"direction"`
@@ -351,39 +356,39 @@ type Flow struct {
 	Corrupt       int64    `json:"corrupt_bytes,omitempty"`
 }
 
-// Packets counts the datagrams of the measured window, each of which says
-// whether it belongs to it, so that the counts are exact: Sent = Received +
-// Lost. What a way of counting cannot see is absent.
+// Packets counts the datagrams of the measured window, each of which says whether it belongs to it, so that
+// the counts are exact: Sent = Received + Lost. What a way of counting cannot see is absent.
 type Packets struct {
-	Sent       int64           `json:"sent"`
-	Unsent     int64           `json:"unsent"`               // intended by the rate but not sent
-	Received   int64           `json:"received"`             // without duplicates, where they can be told
-	Lost       int64           `json:"lost"`                 // counted from gaps and the missing tail
-	Duplicates *int64          `json:"duplicates,omitempty"` // absent where datagrams are counted by length
-	Reordered  *int64          `json:"reordered,omitempty"`  // arrived after a higher number (RFC 4737); absent likewise
-	Gaps       []Gap           `json:"gaps,omitempty"`       // runs of lost packets, by length
-	Delay      *DelayVariation `json:"delay_variation,omitempty"`
-	Size       int             `json:"size,omitempty"` // IP length of each; absent where the load's packet_sizes tell
+	Sent       int64  `json:"sent"`
+	Unsent     int64  `json:"unsent"`               // intended by the rate but not sent
+	Received   int64  `json:"received"`             // without duplicates, where they can be told
+	Lost       int64  `json:"lost"`                 // counted from gaps and the missing tail
+	Duplicates *int64 `json:"duplicates,omitempty"` // absent where datagrams are counted by length
+	// arrived after a higher number (RFC 4737); absent likewise
+	Reordered *int64          `json:"reordered,omitempty"`
+	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets, by length
+	Delay     *DelayVariation `json:"delay_variation,omitempty"`
+	// IP length of each; absent where the load's packet_sizes tell
+	Size int `json:"size,omitempty"`
 }
 
-// Gap says how often runs of so many lost packets occurred. Above 1024 the
-// length is rounded down to seven binary digits; Packets is their exact sum.
+// Gap says how often runs of so many lost packets occurred. Above 1024 the length is rounded down to seven
+// binary digits; Packets is their exact sum.
 type Gap struct {
 	Length  int64 `json:"length"`
 	Gaps    int64 `json:"gaps"`
 	Packets int64 `json:"packets"`
 }
 
-// DelayVariation is the distribution of one-way delays above the lowest of
-// the window (RFC 5481, section 4.2: PDV). Datagrams that were given to the
-// kernel together share a send time.
+// DelayVariation is the distribution of one-way delays above the lowest of the window (RFC 5481, section
+// 4.2: PDV). Datagrams that were given to the kernel together share a send time.
 type DelayVariation struct {
 	Stamps string       `json:"stamps"` // of the arrivals: "kernel" or "user"
 	Counts []DelayCount `json:"counts"`
 }
 
-// DelayCount is a bucket: packets that came at least so much later than the
-// quickest. Buckets are 64 ns wide, or a sixteenth of the delay.
+// DelayCount is a bucket: packets that came at least so much later than the quickest. Buckets are 64 ns
+// wide, or a sixteenth of the delay.
 type DelayCount struct {
 	AboveNs int64 `json:"above_ns"`
 	Packets int64 `json:"packets"`
@@ -410,15 +415,14 @@ type EndUsage struct {
 	SystemNs  int64   `json:"system_ns"`
 	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system of each thread that carries streams
 	CPUs      []int   `json:"cpus,omitempty"`       // allowed cores
-	// MemoryBytes is what the process had resident at most; what the kernel
-	// holds in socket buffers is not in it.
+	// MemoryBytes is what the process had resident at most; what the kernel holds in socket buffers is not
+	// in it.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	NUMANodes   []int `json:"numa_nodes,omitempty"` // to which those belong
-	// ThreadCPUs are the cores on which the streams' threads were at the
-	// window's end; -1 = unknown.
+	// ThreadCPUs are the cores on which the streams' threads were at the window's end; -1 = unknown.
 	ThreadCPUs []int `json:"thread_cpus,omitempty"`
-	// EdgeLateNs is how late this was read at an edge of the window, at most,
-	// and with it what the streams of TCP had carried.
+	// EdgeLateNs is how late this was read at an edge of the window, at most, and with it what the streams
+	// of TCP had carried.
 	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
 
@@ -431,8 +435,8 @@ type NodeData struct {
 	Stalls  []Stall   `json:"stalls,omitempty"`
 }
 
-// Clock relates a node's monotonic clock to the controller's: node =
-// controller + Offset, within ±Bound, before and after the trial.
+// Clock relates a node's monotonic clock to the controller's: node = controller + Offset, within ±Bound,
+// before and after the trial.
 type Clock struct {
 	OffsetBefore int64 `json:"offset_before_ns"`
 	BoundBefore  int64 `json:"bound_before_ns"`
@@ -440,8 +444,8 @@ type Clock struct {
 	BoundAfter   int64 `json:"bound_after_ns"`
 }
 
-// Samples is the series of one probe: fast sources at 10 Hz, slow at 1 Hz,
-// plus one sample at each edge of the window.
+// Samples is the series of one probe: fast sources at 10 Hz, slow at 1 Hz, plus one sample at each edge of
+// the window.
 type Samples struct {
 	Probe       string   `json:"probe"`
 	Scope       string   `json:"scope"`
@@ -450,15 +454,15 @@ type Samples struct {
 	Table       *Table   `json:"table,omitempty"`
 }
 
-// Cost is what observing cost, by the program's own accounting: the reads of
-// the intervals between the first and the last sample.
+// Cost is what observing cost, by the program's own accounting: the reads of the intervals between the
+// first and the last sample.
 type Cost struct {
 	Probe  string `json:"probe"`
 	Reads  int64  `json:"reads"`
 	CPUNs  int64  `json:"cpu_ns"`  // thread CPU time of the reads
 	OverNs int64  `json:"over_ns"` // length of the time it was watched
-	// MedianNs is the median of the reads. Far below CPUNs ÷ Reads where the
-	// kernel charged the sampler with interrupts that it served meanwhile.
+	// MedianNs is the median of the reads. Far below CPUNs ÷ Reads where the kernel charged the sampler
+	// with interrupts that it served meanwhile.
 	MedianNs int64 `json:"median_ns,omitempty"`
 }
 
@@ -477,8 +481,9 @@ type LogLine struct {
 
 // Environment is a node's fingerprint, stored once per run.
 type Environment struct {
-	Node    string            `json:"node"`
-	Facts   map[string]string `json:"facts"`             // kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
+	Node string `json:"node"`
+	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
+	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
 }
 
@@ -489,14 +494,16 @@ type Ceiling struct {
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
 
-	Engine       string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
-	Protocol     string `json:"protocol,omitempty"`
-	Streams      int    `json:"streams,omitempty"`
-	Offload      string `json:"offload,omitempty"`       // of the link, as the factor; absent = as the device is
-	LinkMTU      int    `json:"link_mtu,omitempty"`      // bytes, above 1500
-	UDPMode      string `json:"udp_mode,omitempty"`      // "count"; absent = exact
-	PacketSize   int    `json:"packet_size,omitempty"`   // IP length, UDP only
-	IMIX         bool   `json:"imix,omitempty"`          // packets of the mix imix, in the place of packet_size
+	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
+	Protocol string `json:"protocol,omitempty"`
+	Streams  int    `json:"streams,omitempty"`
+	// of the link, as the factor; absent = as the device is
+	Offload    string `json:"offload,omitempty"`
+	LinkMTU    int    `json:"link_mtu,omitempty"`    // bytes, above 1500
+	UDPMode    string `json:"udp_mode,omitempty"`    // "count"; absent = exact
+	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
+	// packets of the mix imix, in the place of packet_size
+	IMIX         bool   `json:"imix,omitempty"`
 	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
 	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
 	ResponseSize int    `json:"response_size,omitempty"` // likewise

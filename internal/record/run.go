@@ -13,8 +13,7 @@ const (
 	RunFailed      = "failed"
 )
 
-// GuestSize is what each virtual router of a lab is given; a zero value
-// leaves it to the lab.
+// GuestSize is what each virtual router of a lab is given; a zero value leaves it to the lab.
 type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
@@ -48,14 +47,13 @@ type Run struct {
 	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts
 }
 
-// Import is what a node that nothing of the run reached saw by itself while
-// the run went on, added to the run afterwards.
+// Import is what a node that nothing of the run reached saw by itself while the run went on, added to the
+// run afterwards.
 type Import struct {
 	Node string `json:"node"`
 	File string `json:"file"` // its name
-	// Offset is the node's clock minus the controller's, within ±Bound, and
-	// Match how well the bytes that the node counted then agree with those of
-	// the run's traffic: their correlation, at most 1.
+	// Offset is the node's clock minus the controller's, within ±Bound, and Match how well the bytes that
+	// the node counted then agree with those of the run's traffic: their correlation, at most 1.
 	Offset  int64     `json:"offset_ns"`
 	Bound   int64     `json:"bound_ns"`
 	Match   float64   `json:"match"`
@@ -63,8 +61,8 @@ type Import struct {
 	Log     []LogLine `json:"log,omitempty"`
 }
 
-// DiskImage is a disk image of the user's that the routers of a lab boot, and
-// how to log in to it. Paths only: what they name is never recorded.
+// DiskImage is a disk image of the user's that the routers of a lab boot, and how to log in to it. Paths
+// only: what they name is never recorded.
 type DiskImage struct {
 	File     string `json:"file"`
 	Login    string `json:"login,omitempty"`    // WAY:USER, "" = ssh:root
@@ -73,8 +71,8 @@ type DiskImage struct {
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel is a kernel of the user's that the routers of a lab boot: its file
-// and the folder of its modules, "" if it needs none.
+// OwnKernel is a kernel of the user's that the routers of a lab boot: its file and the folder of its
+// modules, "" if it needs none.
 type OwnKernel struct {
 	File    string `json:"file"`
 	Modules string `json:"modules,omitempty"`
@@ -82,8 +80,9 @@ type OwnKernel struct {
 
 // Event is one line of a run's story, as printed by run --json.
 type Event struct {
-	Time   time.Time       `json:"time"`
-	Event  string          `json:"event"` // run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
+	Time time.Time `json:"time"`
+	// run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
+	Event  string          `json:"event"`
 	Run    string          `json:"run,omitempty"`
 	Row    string          `json:"row,omitempty"`
 	Cell   Factors         `json:"factors,omitempty"`

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Search looks for the highest rate that meets its goals, by RFC 9971. A row
-// then yields as many trials as it takes.
+// Search looks for the highest rate that meets its goals, by RFC 9971. A row then yields as many trials as
+// it takes.
 type Search struct {
 	Preset  string        `json:"preset"` // whose goals these are, before what the plan changed
 	Goals   []Goal        `json:"goals"`
@@ -18,19 +18,17 @@ type Search struct {
 	MaxHz   float64       `json:"max_connections_hz,omitempty"`
 	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
 	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
-	// CountPauses makes warm-up and pause of each trial part of its effective
-	// duration.
+	// CountPauses makes warm-up and pause of each trial part of its effective duration.
 	CountPauses bool `json:"count_pauses,omitempty"`
-	// Further tests of RFC 2544, at the rate found for the first goal or at the
-	// greatest load; nil = not done.
+	// Further tests of RFC 2544, at the rate found for the first goal or at the greatest load; nil = not
+	// done.
 	Latency    *Test `json:"latency,omitempty"`
 	FrameLoss  *Test `json:"frame_loss,omitempty"`
 	BackToBack *Test `json:"back_to_back,omitempty"`
 }
 
-// Goal is a search goal: the first six attributes, with the initial trial
-// duration, are those of RFC 9971; the rest are ours. analysis/method says what
-// they do.
+// Goal is a search goal: the first six attributes, with the initial trial duration, are those of RFC 9971;
+// the rest are ours. analysis/method says what they do.
 type Goal struct {
 	Name            string        `json:"name"`
 	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
@@ -68,8 +66,8 @@ type SearchTrial struct {
 	Warmup   bool          `json:"warmup,omitempty"`
 	Min      float64       `json:"min"`
 	Max      float64       `json:"max"`
-	// Interfaces is how many interfaces are loaded at once: the factor between
-	// a load of one and the load of all.
+	// Interfaces is how many interfaces are loaded at once: the factor between a load of one and the load
+	// of all.
 	Interfaces int `json:"interfaces"`
 }
 
@@ -83,8 +81,7 @@ const (
 // OfFound ends the level of a rate that is a share of what another cell finds.
 const OfFound = "% of found"
 
-// Searches says that a row's rate is looked for. One that is a share of what is
-// found is offered as it is.
+// Searches says that a row's rate is looked for. One that is a share of what is found is offered as it is.
 func (d Design) Searches(r Row) bool {
 	return d.Method.Search != nil && r.Kind == RowLoad &&
 		!strings.HasSuffix(r.Factors["rate"], OfFound) && !strings.HasSuffix(r.Factors["pacing"], OfFound)

@@ -8,9 +8,8 @@ import (
 	"math"
 )
 
-// Table is a set of series over one time axis. V[i] is the column named
-// Names[i] and has one value per entry of T; NaN is "no value here". A
-// column's name is a metric's stem or "<label>/<stem>", such as
+// Table is a set of series over one time axis. V[i] is the column named Names[i] and has one value per
+// entry of T; NaN is "no value here". A column's name is a metric's stem or "<label>/<stem>", such as
 // "cpu0/softirq_ns" or "wan/rx_packets".
 type Table struct {
 	Names []string
@@ -59,8 +58,8 @@ func (t *Table) Shift(d int64) {
 
 var errTable = errors.New("damaged table")
 
-// MarshalBinary encodes the table: counts, names, times, columns; little
-// endian, see docs/format.md. Compression is the store's business.
+// MarshalBinary encodes the table: counts, names, times, columns; little endian, see docs/format.md.
+// Compression is the store's business.
 func (t *Table) MarshalBinary() ([]byte, error) {
 	b := binary.AppendUvarint(nil, uint64(len(t.Names)))
 	b = binary.AppendUvarint(b, uint64(len(t.T)))
@@ -75,7 +74,8 @@ func (t *Table) MarshalBinary() ([]byte, error) {
 	}
 	for i, col := range t.V {
 		if len(col) != len(t.T) {
-			return nil, fmt.Errorf("encode table column %s: %d values for %d times", t.Names[i], len(col), len(t.T))
+			return nil, fmt.Errorf("encode table column %s: %d values for %d times", t.Names[i], len(col),
+				len(t.T))
 		}
 		for _, v := range col {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
@@ -96,8 +96,8 @@ func (t *Table) UnmarshalBinary(b []byte) error {
 	}
 	cols, ok1 := next()
 	rows, ok2 := next()
-	// Each column costs at least one byte and each time one, so the counts
-	// are bounded by the input and a damaged one cannot exhaust memory.
+	// Each column costs at least one byte and each time one, so the counts are bounded by the input and a
+	// damaged one cannot exhaust memory.
 	if !ok1 || !ok2 || cols > uint64(len(b)) || rows > uint64(len(b)) {
 		return errTable
 	}

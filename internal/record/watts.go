@@ -7,12 +7,10 @@ import (
 	"strings"
 )
 
-// WattsCondition names the condition that holds a mean power under load, read
-// by hand.
+// WattsCondition names the condition that holds a mean power under load, read by hand.
 const WattsCondition = "watts"
 
-// Watts is the power in watts that was typed in as a condition, such as "6.1"
-// or "6.1 W"; 0 if none was.
+// Watts is the power in watts that was typed in as a condition, such as "6.1" or "6.1 W"; 0 if none was.
 func (d *Design) Watts() (float64, error) {
 	text, ok := d.Conditions[WattsCondition]
 	if !ok {

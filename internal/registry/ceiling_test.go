@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// TestCeilingsOfEveryEngine: beside a lab, the tester alone is measured in a lab
-// of its own, of which nothing is left, however it ends.
+// TestCeilingsOfEveryEngine: beside a lab, the tester alone is measured in a lab of its own, of which
+// nothing is left, however it ends.
 func TestCeilingsOfEveryEngine(t *testing.T) {
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
@@ -31,12 +31,18 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 	wire, super := traffic.Link{Offload: "wire"}, traffic.Link{Offload: "super"}
 	small := record.Load{Protocol: "udp", PacketSize: 64}
 	frames := traffic.KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46, Streams: 2}, wire)
-	kinds := []traffic.Kind{frames, traffic.KindOf("native", record.Load{Protocol: "tcp"}, super), traffic.KindOf("native", record.Load{Protocol: "tcp"}, wire),
-		traffic.KindOf("native", small, wire), traffic.KindOf("native", record.Load{Protocol: "udp", PacketSize: 9000}, wire),
-		traffic.KindOf("native", record.Load{Protocol: "tcp"}, traffic.Link{Offload: "wire", MTU: 9000}), traffic.KindOf("native", small, super),
-		traffic.KindOf("flows", record.Load{Protocol: "tcp"}, wire), traffic.KindOf("requests", record.Load{Protocol: "tcp"}, wire)}
-	names := []string{"xdp direct, 64-byte frames, 2 streams", "tcp direct, 1 stream, super", "tcp direct, 1 stream", "udp direct, 64-byte packets",
-		"udp direct, 9000-byte packets", "tcp direct, 1 stream, MTU 9000", "udp direct, 64-byte packets, super",
+	kinds := []traffic.Kind{frames, traffic.KindOf("native", record.Load{Protocol: "tcp"}, super),
+		traffic.KindOf("native", record.Load{Protocol: "tcp"}, wire),
+		traffic.KindOf("native", small, wire), traffic.KindOf("native", record.Load{Protocol: "udp",
+			PacketSize: 9000}, wire),
+		traffic.KindOf("native", record.Load{Protocol: "tcp"}, traffic.Link{Offload: "wire", MTU: 9000}),
+		traffic.KindOf("native", small, super),
+		traffic.KindOf("flows", record.Load{Protocol: "tcp"}, wire), traffic.KindOf("requests",
+			record.Load{Protocol: "tcp"}, wire)}
+	names := []string{"xdp direct, 64-byte frames, 2 streams", "tcp direct, 1 stream, super",
+		"tcp direct, 1 stream", "udp direct, 64-byte packets",
+		"udp direct, 9000-byte packets", "tcp direct, 1 stream, MTU 9000",
+		"udp direct, 64-byte packets, super",
 		"flows direct, size 10000, 1 stream", "requests direct, 100 and 1000 bytes, 1 stream"}
 	n, err := l.Node(labtest.Context(t), "client")
 	if err != nil {
@@ -56,11 +62,14 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 	}
 	for i, c := range got {
 		k := kinds[i]
-		if c.Kind != names[i] || c.Engine != k.Engine || c.Offload != k.Offload || c.LinkMTU != k.MTU || c.Value < 1000 || c.Note == "" {
+		if c.Kind != names[i] || c.Engine != k.Engine || c.Offload != k.Offload || c.LinkMTU != k.MTU ||
+			c.Value < 1000 || c.Note == "" {
 			t.Errorf("got %+v, want some of %v", c, k)
 		}
 		// The link's packets are the kind's: only those of a wire are cut before it.
-		if cut := strings.Contains(c.Note, "which the kernel cuts before the first device"); k.Protocol == "udp" && k.Engine == "" && cut != (k.Offload == "wire") {
+		if cut := strings.Contains(c.Note,
+			"which the kernel cuts before the first device"); k.Protocol == "udp" && k.Engine == "" &&
+			cut != (k.Offload == "wire") {
 			t.Errorf("%s: trains cut before the link %v, want %v: %s", c.Kind, cut, !cut, c.Note)
 		}
 		t.Logf("%+v", c)
@@ -94,7 +103,8 @@ func alone(t *testing.T, dir, id string, resident []int) {
 	}
 	var left []int
 	for range 100 {
-		left = slices.DeleteFunc(labtest.Descendants(os.Getpid()), func(pid int) bool { return slices.Contains(resident, pid) })
+		left = slices.DeleteFunc(labtest.Descendants(os.Getpid()),
+			func(pid int) bool { return slices.Contains(resident, pid) })
 		if len(left) == 0 {
 			return
 		}

@@ -30,8 +30,8 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// TestTunnels runs the suite over every kind, in a lab where the tunnel ends
-// on an end node and in one where it runs between two routers.
+// TestTunnels runs the suite over every kind, in a lab where the tunnel ends on an end node and in one
+// where it runs between two routers.
 func TestTunnels(t *testing.T) {
 	t.Parallel()
 	for _, topology := range []string{"forward", "site-to-site"} {
@@ -42,14 +42,14 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestTunnelsSideBySide: each carries packets on addresses of its own, over
-// either version of IP outside.
+// TestTunnelsSideBySide: each carries packets on addresses of its own, over either version of IP outside.
 func TestTunnelsSideBySide(t *testing.T) {
 	t.Parallel()
 	for _, topology := range []string{"forward", "peer-to-router"} {
 		l := labtest.Up(t, topology, registry.LabParts())
 		for _, outer := range []int{4, 6} {
-			p, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Outer: outer, Count: 3})
+			p, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Outer: outer,
+				Count: 3})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,8 +61,10 @@ func TestTunnelsSideBySide(t *testing.T) {
 					}
 					got := labtest.Reach(t, l, lane.Slot, ip, 1421, 100, 1420)
 					after, err := lane.Tunnel.Counters(labtest.Context(t))
-					if want := []int{100, 1420}; err != nil || !slices.Equal(got.Back, want) || int64(after.Sent-before.Sent) < got.Bytes {
-						t.Errorf("%s, IPv%d outside, %s, IPv%d: %v came back (%s), counters %+v to %+v, %v; want %v",
+					if want := []int{100, 1420}; err != nil || !slices.Equal(got.Back, want) ||
+						int64(after.Sent-before.Sent) < got.Bytes {
+						t.Errorf("%s, IPv%d outside, %s, IPv%d: %v came back (%s), counters %+v to %+v, %v; "+
+							"want %v",
 							topology, outer, after.Counted, ip, got.Back, got.Note, before, after, err, want)
 					}
 				}
@@ -81,7 +83,8 @@ func TestTunnelMTUFollowsTheVersionOutside(t *testing.T) {
 		tunnel, outer, want string
 	}{
 		{"wireguard", "", "1420"}, {"wireguard", "4", "1420"}, {"wireguard", "6", "1420"},
-		{"esp", "", "1446"}, {"esp", "6", "1426"}, {"esp-policy", "6", "1426"}, {"esp-aes-cbc-sha256", "6", "1406"},
+		{"esp", "", "1446"}, {"esp", "6", "1426"}, {"esp-policy", "6", "1426"}, {"esp-aes-cbc-sha256", "6",
+			"1406"},
 	} {
 		if got := f.Derive(record.Factors{"tunnel": test.tunnel, "outer_ip": test.outer}); got != test.want {
 			t.Errorf("%s over IPv%s: got %s, want %s", test.tunnel, test.outer, got, test.want)
@@ -89,11 +92,11 @@ func TestTunnelMTUFollowsTheVersionOutside(t *testing.T) {
 	}
 }
 
-// settings are levels that change something on a lab as it comes up, at least
-// one for each knob.
+// settings are levels that change something on a lab as it comes up, at least one for each knob.
 var settings = map[string][]record.Setting{
 	"link_mtu": {{Node: "router", Port: "wan", Value: "1400"}, {Node: "server", Value: "9000"}},
-	"queue": {{Node: "router", Port: "wan", Value: "pfifo limit 50"}, {Node: "router", Value: "tbf rate 300M"},
+	"queue": {{Node: "router", Port: "wan", Value: "pfifo limit 50"},
+		{Node: "router", Value: "tbf rate 300M"},
 		{Node: "router", Port: "lan", Value: "htb rate 300M"}},
 	"txqueuelen": {{Node: "router", Value: "77"}},
 	"offload":    {{Node: "client", Value: "wire"}},
@@ -106,7 +109,8 @@ var settings = map[string][]record.Setting{
 
 	"flowtable":     {{Node: "router", Value: "on"}},
 	"conntrack_max": {{Node: "router", Value: "4321"}},
-	"shape":         {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan", Value: "over pfifo limit 50"}},
+	"shape": {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan",
+		Value: "over pfifo limit 50"}},
 	"policer":       {{Node: "router", Value: "50M"}},
 	"napi_threaded": {{Node: "router", Value: "on"}},
 	"cpu_count":     {{Node: "router", Value: "1"}},
@@ -149,7 +153,8 @@ func TestEngines(t *testing.T) {
 			t.Parallel()
 			l := labtest.Up(t, "forward", registry.LabParts())
 			for name, load := range labtest.Loads() {
-				if e.Name() == "iperf3" && !slices.Contains([]string{"tcp up", "tcp down, 4", "udp 20M", "tcp, every byte"}, name) {
+				if e.Name() == "iperf3" && !slices.Contains([]string{"tcp up", "tcp down, 4", "udp 20M",
+					"tcp, every byte"}, name) {
 					continue // each takes seconds where the engine only knows whole ones
 				}
 				t.Run(name, func(t *testing.T) {
@@ -168,7 +173,8 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 	var wire []record.Setting
 	for _, link := range l.Topology.Links {
 		for _, end := range link.Ends {
-			wire = append(wire, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
+			wire = append(wire, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
+				Value: "wire"})
 		}
 	}
 	if err := l.Settle(labtest.Context(t), wire); err != nil {
@@ -178,7 +184,8 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 		for _, flows := range []int{2, 100} {
 			t.Run(fmt.Sprintf("%s, %d flows", mode, flows), func(t *testing.T) {
 				load := labtest.Loads()["udp 20M"]
-				load.UDPMode, load.Streams, load.PacketSize, load.Duration = mode, flows, 200, 500*time.Millisecond
+				load.UDPMode, load.Streams, load.PacketSize, load.Duration = mode, flows, 200,
+					500*time.Millisecond
 				labtest.CountersAgree(t, l, traffic.Native{}, load)
 			})
 		}

@@ -16,14 +16,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// TestAgentUndoesAllWhenItsControllerDies loses the connection of an agent
-// with many sessions at once, as a killed controller does: the answers of the
-// first that end must not keep the others from undoing.
+// TestAgentUndoesAllWhenItsControllerDies loses the connection of an agent with many sessions at once, as a
+// killed controller does: the answers of the first that end must not keep the others from undoing.
 func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
 	state := func() string {
-		return labtest.Exec(t, l, "router", "cat", "/sys/class/net/lan/tx_queue_len", "/sys/class/net/wan/tx_queue_len",
+		return labtest.Exec(t, l, "router", "cat", "/sys/class/net/lan/tx_queue_len",
+			"/sys/class/net/wan/tx_queue_len",
 			"/sys/class/net/lan/mtu", "/sys/class/net/wan/mtu")
 	}
 	before := state()
@@ -31,7 +31,8 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 	a := host.Connect(conn)
 	for i, turn := range []struct {
 		knob, port, want string
-	}{{"txqueuelen", "lan", "77"}, {"txqueuelen", "wan", "78"}, {"link_mtu", "lan", "1400"}, {"link_mtu", "wan", "1401"}} {
+	}{{"txqueuelen", "lan", "77"}, {"txqueuelen", "wan", "78"}, {"link_mtu", "lan", "1400"},
+		{"link_mtu", "wan", "1401"}} {
 		hold(t, a, turn.knob, turn.port, turn.want, true)
 		hold(t, a, turn.knob, turn.port, fmt.Sprint(1500+i), false) // ends at once, having changed nothing
 	}
@@ -42,16 +43,18 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := state()
-	for until := time.Now().Add(3 * time.Second); after != before && time.Now().Before(until); after = state() {
+	for until := time.Now().Add(3 * time.Second); after != before &&
+		time.Now().Before(until); after = state() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if after != before {
-		t.Errorf("3 s after the controller's death: got %q, want %q as before", strings.Fields(after), strings.Fields(before))
+		t.Errorf("3 s after the controller's death: got %q, want %q as before", strings.Fields(after),
+			strings.Fields(before))
 	}
 }
 
-// dialRouter has an agent started on the router. The path goes through the
-// open directory, since unix(7) allows only 108 bytes.
+// dialRouter has an agent started on the router. The path goes through the open directory, since unix(7)
+// allows only 108 bytes.
 func dialRouter(t *testing.T, dir string) net.Conn {
 	t.Helper()
 	d, err := os.Open(dir)
@@ -71,7 +74,8 @@ func dialRouter(t *testing.T, dir string) net.Conn {
 func hold(t *testing.T, a host.Agent, name, port, want string, apply bool) {
 	t.Helper()
 	s, err := a.Open(labtest.Context(t), host.Verb(host.FamilyKnob, name),
-		agent.Turn{Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}}, Want: knob.State(want)})
+		agent.Turn{Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}},
+			Want: knob.State(want)})
 	if err != nil {
 		t.Fatal(err)
 	}

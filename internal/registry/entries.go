@@ -5,9 +5,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// Entry is one thing that the registry lists. Test is its test on a real
-// kernel, "package.TestName" with the package's folder below internal; the
-// conformance suite of its family runs besides.
+// Entry is one thing that the registry lists. Test is its test on a real kernel, "package.TestName" with
+// the package's folder below internal; the conformance suite of its family runs besides.
 type Entry struct {
 	Family string // topology, tunnel, knob, engine, prober, probe, router
 	Name   string
@@ -41,8 +40,8 @@ func Entries() []Entry {
 	return out
 }
 
-// kernelTest is the entry's test on a real kernel, or "" for one that has
-// none, which the tests of this package refuse.
+// kernelTest is the entry's test on a real kernel, or "" for one that has none, which the tests of this
+// package refuse.
 func kernelTest(family, name string) string {
 	if family == "tunnel" {
 		return tunnelTest(name)

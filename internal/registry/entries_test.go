@@ -17,15 +17,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// untested says of each entry what is wrong with its test: none is named, or
-// the one that is named does not exist below root.
+// untested says of each entry what is wrong with its test: none is named, or the one that is named does not
+// exist below root.
 func untested(root fs.FS, entries []registry.Entry) ([]string, error) {
 	var found []string
 	tests := map[string][]string{} // package → its tests
 	for _, e := range entries {
 		dot := strings.LastIndex(e.Test, ".")
 		if dot < 0 || !strings.HasPrefix(e.Test[dot+1:], "Test") {
-			found = append(found, fmt.Sprintf("%s %s names no test on a real kernel, got %q", e.Family, e.Name, e.Test))
+			found = append(found, fmt.Sprintf("%s %s names no test on a real kernel, got %q", e.Family,
+				e.Name, e.Test))
 			continue
 		}
 		pkg, name := e.Test[:dot], e.Test[dot+1:]
@@ -36,7 +37,8 @@ func untested(root fs.FS, entries []registry.Entry) ([]string, error) {
 			}
 		}
 		if !slices.Contains(tests[pkg], name) {
-			found = append(found, fmt.Sprintf("%s %s names %s, which does not exist", e.Family, e.Name, e.Test))
+			found = append(found, fmt.Sprintf("%s %s names %s, which does not exist", e.Family, e.Name,
+				e.Test))
 		}
 	}
 	return found, nil
@@ -97,7 +99,9 @@ func TestEntriesAreWholeAndUnique(t *testing.T) {
 
 // TestUntestedEntriesAreFound plants one fault of each kind.
 func TestUntestedEntriesAreFound(t *testing.T) {
-	root := fstest.MapFS{"lab/x_test.go": {Data: []byte("package lab\nfunc TestThere(t *testing.T) {}\nfunc (x) TestMethod() {}\n// TestComment\n")}}
+	root := fstest.MapFS{"lab/x_test.go": {Data: []byte("package lab\nfunc TestThere(t *testing.T) " +
+		"{}\nfunc " +
+		"(x) TestMethod() {}\n// TestComment\n")}}
 	got, err := untested(root, []registry.Entry{
 		{Family: "knob", Name: "good", Test: "lab.TestThere"},
 		{Family: "knob", Name: "none"},

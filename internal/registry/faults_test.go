@@ -20,31 +20,35 @@ import (
 
 const faultMark = "CHOKEPOINT_TEST_FAULT"
 
-// faults are planted, at least one for each suite; want is what the suite
-// must say of it.
+// faults are planted, at least one for each suite; want is what the suite must say of it.
 var faults = []struct {
 	name string
 	run  func(t *testing.T)
 	want string
 }{
 	{"host that forgets", func(t *testing.T) {
-		labtest.HostSuite(t, forgetful{labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil)}, "/dir")
+		labtest.HostSuite(t, forgetful{labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil)},
+			"/dir")
 	}, "read what was written"},
 	{"host without exit codes", func(t *testing.T) {
 		cheerful := labtest.Script(func(context.Context, labtest.Call) int { return 0 })
-		labtest.HostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, map[string]labtest.Script{"ls": cheerful}), "/dir")
+		labtest.HostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"},
+			map[string]labtest.Script{"ls": cheerful}), "/dir")
 	}, "got exit code 0"},
 	{"router that cannot be restored", func(t *testing.T) {
 		labtest.RouterSuite(t, sticky{}, labtest.NewRouter("router", []string{"lan"}, nil),
 			[]record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
 	}, "canonical forms after restoring"},
 	{"tunnel that stays", func(t *testing.T) {
-		labtest.TunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()), odd{userspace(), func(p tunnel.Path) tunnel.Path { return eternal{p} }})
+		labtest.TunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()),
+			odd{userspace(), func(p tunnel.Path) tunnel.Path { return eternal{p} }})
 	}, "after down"},
 	{"tunnel that counts nothing", func(t *testing.T) {
-		labtest.TunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()), odd{userspace(), func(p tunnel.Path) tunnel.Path { return uncounted{p} }})
+		labtest.TunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()),
+			odd{userspace(), func(p tunnel.Path) tunnel.Path { return uncounted{p} }})
 	}, "counters moved by 0 sent"},
-	{"knob that is not put back", func(t *testing.T) { fakeKnob(t, "nat", node.Knobs()) }, "restored: got \"masquerade\""},
+	{"knob that is not put back", func(t *testing.T) { fakeKnob(t, "nat", node.Knobs()) },
+		"restored: got \"masquerade\""},
 	{"knob that parses its own text anew", func(t *testing.T) {
 		fakeKnob(t, "", []knob.Knob{unstable{knobNamed("nat")}})
 	}, "parse canonical"},
@@ -66,8 +70,8 @@ var faults = []struct {
 	}, "got stem no_such_stem"},
 }
 
-// TestSuitesCanFail runs each fault in a process of its own, where the suite
-// must fail, and for the right reason.
+// TestSuitesCanFail runs each fault in a process of its own, where the suite must fail, and for the right
+// reason.
 func TestSuitesCanFail(t *testing.T) {
 	if name := os.Getenv(faultMark); name != "" {
 		for _, f := range faults {
@@ -186,7 +190,8 @@ func (unstable) Same(want, got knob.State) bool { return true }
 
 type miscount struct{ labtest.Engine }
 
-func (m miscount) Offer(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Traffic, error) {
+func (m miscount) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic, error) {
 	got, err := m.Engine.Offer(ctx, near, far, load, c)
 	if err == nil {
 		got.Flows[0].Packets.Lost++
@@ -196,7 +201,8 @@ func (m miscount) Offer(ctx context.Context, near, far traffic.End, load record.
 
 type smooth struct{ labtest.Engine }
 
-func (m smooth) Offer(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Traffic, error) {
+func (m smooth) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic, error) {
 	got, err := m.Engine.Offer(ctx, near, far, load, c)
 	if ctx.Err() != nil {
 		return got, nil
@@ -206,7 +212,8 @@ func (m smooth) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 
 type hasty struct{ labtest.Prober }
 
-func (h hasty) Probe(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Latency, error) {
+func (h hasty) Probe(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Latency, error) {
 	load.Interval *= 2
 	return h.Prober.Probe(ctx, near, far, load, c)
 }

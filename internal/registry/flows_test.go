@@ -15,36 +15,44 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// TestFlowsCrossTheRouter: both kernels count as many connections as the
-// engine, and only the listener's remembers them when they have ended.
+// TestFlowsCrossTheRouter: both kernels count as many connections as the engine, and only the listener's
+// remembers them when they have ended.
 func TestFlowsCrossTheRouter(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
 	near, far := labtest.Ends(t, l, 0, 4)
 	for _, opener := range []string{"near", "far"} {
 		steady.Run(t, func(t *steady.Trial) {
 			load := labtest.Loads()["tcp up"]
-			load.Opener, load.Duration, load.FlowSize, load.ConnectionRate = opener, 2*time.Second, "5000", 200
+			load.Opener, load.Duration, load.FlowSize, load.ConnectionRate = opener, 2*time.Second,
+				"5000", 200
 			nodes := []string{l.Topology.Near, l.Topology.Far}
 			if opener == "far" {
 				slices.Reverse(nodes)
 			}
-			before := [2]int{tcpCount(t, l, nodes[0], "ActiveOpens"), tcpCount(t, l, nodes[1], "PassiveOpens")}
+			before := [2]int{tcpCount(t, l, nodes[0], "ActiveOpens"), tcpCount(t, l, nodes[1],
+				"PassiveOpens")}
 			waiting := timeWait(t, l, nodes[0])
-			got, err := traffic.Flows{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration, Drain: time.Second})
+			got, err := traffic.Flows{}.Offer(labtest.Context(t), near, far, load,
+				&labtest.Conductor{Length: load.Duration, Drain: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
 			s := got.ShortFlows
-			opened, accepted := tcpCount(t, l, nodes[0], "ActiveOpens")-before[0], tcpCount(t, l, nodes[1], "PassiveOpens")-before[1]
+			opened, accepted := tcpCount(t, l, nodes[0], "ActiveOpens")-before[0], tcpCount(t, l, nodes[1],
+				"PassiveOpens")-before[1]
 			least := int(s.Completed + s.Carried)
 			if s.Failed > 0 || opened < least || accepted != opened {
-				t.Errorf("%s opens: %d connections opened and %d accepted, the engine says %+v", opener, opened, accepted, s)
+				t.Errorf("%s opens: %d connections opened and %d accepted, the engine says %+v", opener,
+					opened, accepted, s)
 			}
 			if s.Completed < 300 || opened > least*3/2 {
-				t.Timedf("%s opens: %d connections opened, the engine says %+v; want 400 and few more", opener, opened, s)
+				t.Timedf("%s opens: %d connections opened, the engine says %+v; want 400 and few more",
+					opener, opened, s)
 			}
-			if mine, other := timeWait(t, l, nodes[0])-waiting, timeWait(t, l, nodes[1]); mine > 0 || other < least {
-				t.Errorf("%s opens: the opener remembers %d connections and the listener %d, want 0 and %d", opener, mine, other, least)
+			if mine, other := timeWait(t, l, nodes[0])-waiting, timeWait(t, l, nodes[1]); mine > 0 ||
+				other < least {
+				t.Errorf("%s opens: the opener remembers %d connections and the listener %d, want 0 and %d",
+					opener, mine, other, least)
 			}
 		})
 	}
@@ -85,16 +93,18 @@ func timeWait(t testing.TB, l *lab.Lab, node string) int {
 	return n
 }
 
-// TestRequestsTakeAsLongAsTheRateSays: 100 kB of payload are 106 kB on the
-// wire, of which all but the burst passes a shaper at 8 Mbit/s: 96 ms.
+// TestRequestsTakeAsLongAsTheRateSays: 100 kB of payload are 106 kB on the wire, of which all but the burst
+// passes a shaper at 8 Mbit/s: 96 ms.
 func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
-	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "lan", Value: "tbf rate 8M burst 10k limit 400k"})
+	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "lan",
+		Value: "tbf rate 8M burst 10k limit 400k"})
 	near, far := labtest.Ends(t, l, 0, 4)
 	load := labtest.Loads()["tcp up"]
 	load.Direction, load.Duration, load.ResponseSize = record.Both, 3*time.Second, 100_000
 	steady.Run(t, func(t *steady.Trial) {
-		got, err := traffic.Requests{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+		got, err := traffic.Requests{}.Offer(labtest.Context(t), near, far, load,
+			&labtest.Conductor{Length: load.Duration})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +117,8 @@ func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
 		}
 		for _, c := range s.Classes {
 			for _, n := range c.Times {
-				if took := time.Duration(n.FromNs); took < 80*time.Millisecond || took > 250*time.Millisecond {
+				if took := time.Duration(n.FromNs); took < 80*time.Millisecond ||
+					took > 250*time.Millisecond {
 					t.Timedf("%d responses took %v, want about 100 ms", n.Flows, took)
 				}
 			}

@@ -44,7 +44,8 @@ func TestIPForwardDecidesWhatPasses(t *testing.T) {
 	for _, tt := range []struct {
 		level  string
 		v4, v6 bool
-	}{{"on", true, true}, {"ipv4", true, false}, {"ipv6", false, true}, {"off", false, false}, {"on", true, true}} {
+	}{{"on", true, true}, {"ipv4", true, false}, {"ipv6", false, true}, {"off", false, false},
+		{"on", true, true}} {
 		settle(t, l, record.Setting{Knob: "ip_forward", Node: "router", Value: tt.level})
 		for ip, want := range map[int]bool{4: tt.v4, 6: tt.v6} {
 			beyond, sizes := 100, []int(nil)
@@ -58,8 +59,8 @@ func TestIPForwardDecidesWhatPasses(t *testing.T) {
 	}
 }
 
-// TestVLANTagsBothEnds: with the same tag on every node packets pass; with
-// the tag missing on one they do not.
+// TestVLANTagsBothEnds: with the same tag on every node packets pass; with the tag missing on one they do
+// not.
 func TestVLANTagsBothEnds(t *testing.T) {
 	t.Parallel()
 	l := labtest.Up(t, "forward", registry.LabParts())
@@ -73,7 +74,8 @@ func TestVLANTagsBothEnds(t *testing.T) {
 	settle(t, l, tag("client", "router", "server")...)
 	for ip := 4; ip <= 6; ip += 2 {
 		if got := labtest.Reach(t, l, 0, ip, 0, 100, 1500); len(got.Back) != 2 {
-			t.Errorf("IPv%d with a tag everywhere: %v came back (%s), want both packets", ip, got.Back, got.Note)
+			t.Errorf("IPv%d with a tag everywhere: %v came back (%s), want both packets", ip, got.Back,
+				got.Note)
 		}
 	}
 	settle(t, l, tag("client", "server")...)
@@ -86,16 +88,17 @@ func TestVLANTagsBothEnds(t *testing.T) {
 	}
 }
 
-// TestQueueShapes: a token bucket holds its rate, and what it drops is in the
-// accounts of the load.
+// TestQueueShapes: a token bucket holds its rate, and what it drops is in the accounts of the load.
 func TestQueueShapes(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
-	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "wan", Value: "tbf rate 20M burst 8k limit 16k"})
+	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "wan",
+		Value: "tbf rate 20M burst 8k limit 16k"})
 	near, far := labtest.Ends(t, l, 0, 4)
 	load := labtest.Loads()["udp 20M"]
 	load.RateBps, load.PacketSize, load.Duration = 60e6, 1000, 500*time.Millisecond
 	steady.Run(t, func(t *steady.Trial) {
-		got, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+		got, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load,
+			&labtest.Conductor{Length: load.Duration})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +108,8 @@ func TestQueueShapes(t *testing.T) {
 		}
 		rate := float64(p.Received) * float64(p.Size) * 8e9 / float64(got.Flows[0].ReceiverNs)
 		if rate < 15e6 || rate > 22e6 || p.Lost == 0 {
-			t.Timedf("60 Mbit/s into 20 Mbit/s: got %.1f Mbit/s and %d packets lost, want about 20 and some lost", rate/1e6, p.Lost)
+			t.Timedf("60 Mbit/s into 20 Mbit/s: got %.1f Mbit/s and %d packets lost, want about 20 and "+
+				"some lost", rate/1e6, p.Lost)
 		}
 	})
 }

@@ -27,16 +27,17 @@ func shapeConflict(cell record.Factors) string {
 	}
 	for _, p := range shaped {
 		if slices.Contains(queued, p) {
-			return fmt.Sprintf("a shaper has a queue of its own in the place of that of %s.%s", p.Node, p.Port)
+			return fmt.Sprintf("a shaper has a queue of its own in the place of that of %s.%s", p.Node,
+				p.Port)
 		}
 	}
 	return ""
 }
 
-// portsAt are the ports that a factor at a place is set on: that port, those
-// of that node, or those of each router. of are a node's, where the place
-// names none.
-func portsAt(t record.Topology, place string, of func(t record.Topology, node string) []record.TopoPort) []record.TopoPort {
+// portsAt are the ports that a factor at a place is set on: that port, those of that node, or those of each
+// router. of are a node's, where the place names none.
+func portsAt(t record.Topology, place string, of func(t record.Topology,
+	node string) []record.TopoPort) []record.TopoPort {
 	node, port, placed := strings.Cut(place, ".")
 	if placed {
 		return []record.TopoPort{{Node: node, Port: port}}
@@ -63,8 +64,7 @@ func allPorts(t record.Topology, node string) []record.TopoPort {
 	return out
 }
 
-// farPorts is the node's port that faces the far side: the near end of a link
-// is its first.
+// farPorts is the node's port that faces the far side: the near end of a link is its first.
 func farPorts(t record.Topology, node string) []record.TopoPort {
 	var out []record.TopoPort
 	for _, l := range t.Links {
@@ -110,21 +110,28 @@ func knobDoc(name string) string {
 		"offload":    "what a node does to many packets at once, in the words of ethtool(8)",
 		"txqueuelen": "length of the devices' transmit queue, in packets",
 		"vlan":       "802.1Q tag on the links, or off",
-		"firewall":   "rules that each forwarded packet is compared with: in a list, set or map, stateful, logging",
-		"flowtable":  "whether known connections skip the router's forwarding path (nftables' flow table, in software)",
+		"firewall": "rules that each forwarded packet is compared with: in a list, set or map, stateful, " +
+			"logging",
+		"flowtable": "whether known connections skip the router's forwarding path (nftables' flow " +
+			"table, in " +
+			"software)",
 
 		"conntrack_max": "connections that the router tracks at most",
 		"shape":         "rate of the router's shaper towards the far side: htb with fq_codel; or off",
 		"policer":       "rate above which the router drops what comes from the near side; or off",
-		"napi_threaded": "whether the router receives in kernel threads instead of softirqs, from its ports and its tunnel",
+		"napi_threaded": "whether the router receives in kernel threads instead of softirqs, from " +
+			"its ports " +
+			"and its tunnel",
 		"idle_policies": "IPsec policies per direction that the traffic does not match",
 		"idle_tunnels":  "WireGuard tunnels of the router, up, that the traffic does not match",
 		"ip_forward":    "whether the router forwards at all",
 		"sysctl:":       "a kernel setting, by its name",
 		"cpu_count":     "processors that the virtual router works with, of those that its lab gave it",
 		"irq_affinity":  "processors that serve the interrupts of the virtual router's ports",
-		"flow_export":   "what accounts for the traffic of the router's port towards the far side and exports it (NetFlow 9); or off",
-		"cpu_quota":     "share of one core of this machine that each processor of the virtual routers may use; or off",
-		"cpus":          "cores: of the router's receive work, or of an endpoint's engine",
+		"flow_export": "what accounts for the traffic of the router's port towards the far side and " +
+			"exports it (NetFlow 9); or off",
+		"cpu_quota": "share of one core of this machine that each processor of the virtual routers may " +
+			"use; or off",
+		"cpus": "cores: of the router's receive work, or of an endpoint's engine",
 	}[name]
 }

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// Under the race detector each process would sleep for a second before
-	// it ends, and with it each part of a lab.
+	// Under the race detector each process would sleep for a second before it ends, and with it each part
+	// of a lab.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }

@@ -22,9 +22,9 @@ import (
 // peerSessions is how many things a peer does for its controller at once.
 const peerSessions = 16
 
-// Peer is this machine as the far node of somebody else's lab: it sends and
-// receives traffic, echoes, tells its clock, and shows what it is and how busy.
-// It runs no command, writes no file, changes no setting and lays no tunnel.
+// Peer is this machine as the far node of somebody else's lab: it sends and receives traffic, echoes, tells
+// its clock, and shows what it is and how busy. It runs no command, writes no file, changes no setting and
+// lays no tunnel.
 type Peer struct {
 	Ports   [2]int // first and last data port
 	Version string // which program this is
@@ -48,10 +48,14 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	}
 	g := guard{ports: p.Ports, remote: remote}
 	all := agent.Handlers(agent.Role, node.Parts())
-	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()), host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
-	flows, requests := host.Verb(host.FamilyTraffic, traffic.Flows{}.Name()), host.Verb(host.FamilyTraffic, traffic.Requests{}.Name())
-	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic, traffic.ICMP{}.Name())
-	iperf3, xdp := host.Verb(host.FamilyTraffic, traffic.Iperf3{}.Name()), host.Verb(host.FamilyTraffic, traffic.XDP{}.Name())
+	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()),
+		host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
+	flows, requests := host.Verb(host.FamilyTraffic, traffic.Flows{}.Name()), host.Verb(host.FamilyTraffic,
+		traffic.Requests{}.Name())
+	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic,
+		traffic.ICMP{}.Name())
+	iperf3, xdp := host.Verb(host.FamilyTraffic, traffic.Iperf3{}.Name()), host.Verb(host.FamilyTraffic,
+		traffic.XDP{}.Name())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
 	return host.AtOnce(peerSessions, map[string]host.Handler{
 		native:                host.Vetted(all[native], g.traffic),
@@ -78,9 +82,8 @@ func refused(why string) host.Handler {
 	}
 }
 
-// guard judges what a peer is asked for. What it lets pass opens the peer's
-// data ports to those who have the run's key, or sends to where the controller
-// came from.
+// guard judges what a peer is asked for. What it lets pass opens the peer's data ports to those who have
+// the run's key, or sends to where the controller came from.
 type guard struct {
 	ports  [2]int
 	remote netip.Addr
@@ -145,9 +148,13 @@ func congestion(name string) error {
 		return fmt.Errorf("congestion control %s: %w: %w", name, host.ErrUnsupported, err)
 	}
 	ready := strings.Fields(string(b))
-	for _, one := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("+, ", r) }) {
+	for _, one := range strings.FieldsFunc(name, func(r rune) bool {
+		return strings.ContainsRune("+, ",
+			r)
+	}) {
 		if !slices.Contains(ready, one) {
-			return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", one, host.ErrUnsupported)
+			return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", one,
+				host.ErrUnsupported)
 		}
 	}
 	return nil

@@ -32,7 +32,10 @@ func meetPeer(t *testing.T) host.Agent {
 	door := pair.Door{Code: code}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- door.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303}, Version: "1.2"}.Serve) }()
+	go func() {
+		ended <- door.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
+			Version: "1.2"}.Serve)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -61,7 +64,8 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	loop := netip.MustParseAddr("127.0.0.1")
-	if about.Local != loop || about.Remote != loop || about.Ports != [2]int{20301, 20303} || about.Version != "1.2" || !slices.Contains(about.Addresses, loop) {
+	if about.Local != loop || about.Remote != loop || about.Ports != [2]int{20301, 20303} ||
+		about.Version != "1.2" || !slices.Contains(about.Addresses, loop) {
 		t.Errorf("about: got %+v, want the loopback address and the ports", about)
 	}
 	e, err := probe.Environment(ctx, a, "server")
@@ -80,11 +84,11 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 	}
 }
 
-// TestPeerDoesNothingElse: what would execute, write or change something is
-// not there to be asked for.
+// TestPeerDoesNothingElse: what would execute, write or change something is not there to be asked for.
 func TestPeerDoesNothingElse(t *testing.T) {
 	a := meetPeer(t)
-	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbPowerOff, agent.VerbCounters, agent.VerbRoute, "file/write"}
+	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbPowerOff, agent.VerbCounters,
+		agent.VerbRoute, "file/write"}
 	for _, k := range node.Knobs() {
 		verbs = append(verbs, host.Verb(host.FamilyKnob, k.Name()))
 	}
@@ -102,35 +106,53 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 	a := meetPeer(t)
 	key := strings.Repeat("5", 64)
 	loop, other := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
-	traffic := func(listen bool, peer netip.Addr, port int, tag, congestion string, cpus ...int) map[string]any {
-		return map[string]any{"listen": listen, "side": "far", "addr": loop, "peer": peer, "port": port, "cpus": cpus,
-			"load": record.Load{Protocol: "tcp", Direction: "up", Streams: 1, IP: 4, Tag: tag, Congestion: congestion}}
+	traffic := func(listen bool, peer netip.Addr, port int, tag, congestion string,
+		cpus ...int) map[string]any {
+		return map[string]any{"listen": listen, "side": "far", "addr": loop, "peer": peer, "port": port,
+			"cpus": cpus,
+			"load": record.Load{Protocol: "tcp", Direction: "up", Streams: 1, IP: 4, Tag: tag,
+				Congestion: congestion}}
 	}
 	for _, tt := range []struct {
 		name, verb string
 		in         any
 		want       string
 	}{
-		{"port of somebody else", "traffic/native", traffic(true, loop, 22, key, ""), "port 22 is not one of its data ports"},
-		{"any port", "traffic/native", traffic(true, loop, 0, key, ""), "port 0 is not one of its data ports"},
-		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""), "traffic without the run's key"},
-		{"third party", "traffic/native", traffic(false, other, 20301, key, ""), "opening connections to others"},
+		{"port of somebody else", "traffic/native", traffic(true, loop, 22, key, ""),
+			"port 22 is not one of its data ports"},
+		{"any port", "traffic/native", traffic(true, loop, 0, key, ""),
+			"port 0 is not one of its data ports"},
+		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""),
+			"traffic without the run's key"},
+		{"third party", "traffic/native", traffic(false, other, 20301, key, ""),
+			"opening connections to others"},
 		{"cores", "traffic/native", traffic(true, loop, 20301, key, "", 0), "chosen cores"},
-		{"module", "traffic/native", traffic(true, loop, 20301, key, "no-such-control"), "the kernel has not got it ready"},
-		{"latency without key", "traffic/echo", traffic(true, loop, 20302, "", ""), "traffic without the run's key"},
-		{"requests without key", "traffic/responsiveness", traffic(true, loop, 20302, "", ""), "traffic without the run's key"},
-		{"requests of others", "traffic/responsiveness", traffic(false, other, 20302, key, ""), "opening connections to others"},
-		{"flows without key", "traffic/flows", traffic(true, loop, 20302, "", ""), "traffic without the run's key"},
-		{"flows of others", "traffic/flows", traffic(false, other, 20302, key, ""), "opening connections to others"},
-		{"open requests without key", "traffic/requests", traffic(true, loop, 20302, "", ""), "traffic without the run's key"},
-		{"pings to others", "traffic/icmp", traffic(false, other, 20302, key, ""), "opening connections to others"},
+		{"module", "traffic/native", traffic(true, loop, 20301, key, "no-such-control"),
+			"the kernel has not got it ready"},
+		{"latency without key", "traffic/echo", traffic(true, loop, 20302, "", ""),
+			"traffic without the run's key"},
+		{"requests without key", "traffic/responsiveness", traffic(true, loop, 20302, "", ""),
+			"traffic without the run's key"},
+		{"requests of others", "traffic/responsiveness", traffic(false, other, 20302, key, ""),
+			"opening connections to others"},
+		{"flows without key", "traffic/flows", traffic(true, loop, 20302, "", ""),
+			"traffic without the run's key"},
+		{"flows of others", "traffic/flows", traffic(false, other, 20302, key, ""),
+			"opening connections to others"},
+		{"open requests without key", "traffic/requests", traffic(true, loop, 20302, "", ""),
+			"traffic without the run's key"},
+		{"pings to others", "traffic/icmp", traffic(false, other, 20302, key, ""),
+			"opening connections to others"},
 		{"long ceilings", lab.VerbCeilings, make([]map[string]any, 41), "at most 40"},
 		{"open echo", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303}, "an echo without the run's key"},
-		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key}, "port 53 is not one of its data ports"},
-		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53, Sizes: []int{100}}, "sending to others"},
+		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key},
+			"port 53 is not one of its data ports"},
+		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53,
+			Sizes: []int{100}}, "sending to others"},
 		{"no request", "traffic/native", "all you have", "read the request"},
 		{"program", "traffic/iperf3", traffic(true, loop, 20301, key, ""), "a peer starts no other program"},
-		{"kernel's program", "traffic/xdp", traffic(true, loop, 20301, key, ""), "a peer puts no program into its kernel"},
+		{"kernel's program", "traffic/xdp", traffic(true, loop, 20301, key, ""),
+			"a peer puts no program into its kernel"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := a.Invoke(labtest.Context(t), tt.verb, tt.in, nil)
@@ -141,8 +163,7 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 	}
 }
 
-// TestPeerServesFewThingsAtOnce: a controller that opens session after session
-// is bounded too.
+// TestPeerServesFewThingsAtOnce: a controller that opens session after session is bounded too.
 func TestPeerServesFewThingsAtOnce(t *testing.T) {
 	a := meetPeer(t)
 	ctx := labtest.Context(t)
@@ -179,13 +200,15 @@ func TestEchoAnswersOnlyTheRun(t *testing.T) {
 	defer near.Close()
 	for tag, want := range map[string]int{key: 2, "somebody": 0} {
 		var got agent.Reached
-		err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Sizes: []int{100, 1500}, Tag: tag, Tries: 2}, &got)
+		err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303,
+			Sizes: []int{100, 1500}, Tag: tag, Tries: 2}, &got)
 		if err != nil || len(got.Back) != want {
 			t.Errorf("with the tag %q: got %+v, %v, want %d of two back", tag, got, err, want)
 		}
 	}
 	var route agent.FoundRoute
-	if err := near.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: loop, To: loop, Port: 20303, Tag: key}, &route); err != nil || !route.Reached || len(route.Routers) != 0 {
+	if err := near.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: loop, To: loop, Port: 20303, Tag: key},
+		&route); err != nil || !route.Reached || len(route.Routers) != 0 {
 		t.Errorf("route: got %+v, %v, want that it is reached without a router", route, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// TestBuiltInPlansSpeakTheRegistrysLanguage: every level of every cell of the
-// built-in plans is a canonical text of its factor, and of its knob.
+// TestBuiltInPlansSpeakTheRegistrysLanguage: every level of every cell of the built-in plans is a canonical
+// text of its factor, and of its knob.
 func TestBuiltInPlansSpeakTheRegistrysLanguage(t *testing.T) {
 	v := registry.Vocabulary()
 	for _, name := range plan.BuiltIns() {
@@ -58,8 +58,8 @@ func parseByKnob(t *testing.T, plan, factor, level string) {
 	}
 }
 
-// TestBaseFactorsThatKnobsApply: nat and offload are base factors with a list
-// of levels of their own; each level must be one of the knob's.
+// TestBaseFactorsThatKnobsApply: nat and offload are base factors with a list of levels of their own; each
+// level must be one of the knob's.
 func TestBaseFactorsThatKnobsApply(t *testing.T) {
 	want := map[string][]string{"nat": {"off", "masquerade", "forward"}, "offload": {"wire", "super"}}
 	for name, levels := range want {
@@ -84,38 +84,51 @@ func TestBaseFactorsThatKnobsApply(t *testing.T) {
 	}
 }
 
-// TestFactorsOfARouterNeedOne: in a topology without what a factor acts on,
-// its levels make one cell, which does not carry them.
+// TestFactorsOfARouterNeedOne: in a topology without what a factor acts on, its levels make one cell, which
+// does not carry them.
 func TestFactorsOfARouterNeedOne(t *testing.T) {
 	tests := []struct{ name, matrix, factor, note string }{
-		{"queue", `topology: direct, queue: [noqueue, tbf rate 300M]`, "queue", "topology direct has no router"},
-		{"txqueuelen", `topology: direct, txqueuelen: [10, 1000]`, "txqueuelen", "topology direct has no router"},
-		{"ip_forward", `topology: direct, ip_forward: ["on", "ipv4"]`, "ip_forward", "topology direct has no router"},
+		{"queue", `topology: direct, queue: [noqueue, tbf rate 300M]`, "queue",
+			"topology direct has no router"},
+		{"txqueuelen", `topology: direct, txqueuelen: [10, 1000]`, "txqueuelen",
+			"topology direct has no router"},
+		{"ip_forward", `topology: direct, ip_forward: ["on", "ipv4"]`, "ip_forward",
+			"topology direct has no router"},
 		{"cpus", `topology: direct, cpus: ["0", "off"]`, "cpus", "topology direct has no router"},
 		{"firewall", `topology: direct, firewall: ["off", 10]`, "firewall", "topology direct has no router"},
-		{"firewall to the router", `topology: to-router, firewall: ["off", 10]`, "firewall", "topology to-router forwards nothing"},
-		{"firewall at the router that ends traffic", `topology: to-router, firewall@router: ["off", 10]`, "firewall@router",
+		{"firewall to the router", `topology: to-router, firewall: ["off", 10]`, "firewall",
+			"topology to-router forwards nothing"},
+		{"firewall at the router that ends traffic", `topology: to-router, firewall@router: ["off", 10]`,
+			"firewall@router",
 			"router forwards nothing in topology to-router"},
 		{"firewall at an end", `topology: forward, firewall@client: ["off", 10]`, "firewall@client",
 			"client forwards nothing in topology forward"},
 
-		{"flow table to the router", `topology: to-router, flowtable: ["off", "on"]`, "flowtable", "topology to-router forwards nothing"},
-		{"shaper to the router", `topology: to-router, shape: ["off", 50M]`, "shape", "topology to-router forwards nothing"},
-		{"idle policies", `topology: direct, idle_policies: [0, 10]`, "idle_policies", "topology direct has no router"},
+		{"flow table to the router", `topology: to-router, flowtable: ["off", "on"]`, "flowtable",
+			"topology to-router forwards nothing"},
+		{"shaper to the router", `topology: to-router, shape: ["off", 50M]`, "shape",
+			"topology to-router forwards nothing"},
+		{"idle policies", `topology: direct, idle_policies: [0, 10]`, "idle_policies",
+			"topology direct has no router"},
 
-		{"a shaper of the router that ends traffic", `topology: to-router, shape@router.lan: ["off", 50M]`, "shape@router.lan", ""},
-		{"a queue at an end", `topology: direct, queue@client.lan: [noqueue, pfifo limit 5]`, "queue@client.lan", ""},
+		{"a shaper of the router that ends traffic", `topology: to-router, shape@router.lan: ["off", 50M]`,
+			"shape@router.lan", ""},
+		{"a queue at an end", `topology: direct, queue@client.lan: [noqueue, pfifo limit 5]`,
+			"queue@client.lan", ""},
 		{"the cores of an end", `topology: direct, cpus@client: ["0", "off"]`, "cpus@client", ""},
 		{"a queue to the router", `topology: to-router, queue: [noqueue, pfifo limit 5]`, "queue", ""},
 		{"firewall on the way", `topology: forward, firewall: ["off", 10]`, "firewall", ""},
-		{"firewall at one of two", `topology: site-to-site, firewall@router-b: ["off", 10]`, "firewall@router-b", ""},
+		{"firewall at one of two", `topology: site-to-site, firewall@router-b: ["off", 10]`,
+			"firewall@router-b", ""},
 		{"the underlay", `topology: direct, link_mtu: [1400, 1500]`, "link_mtu", ""},
 		{"a tag", `topology: direct, vlan: ["off", 10]`, "vlan", ""},
-		{"a kernel setting", `topology: direct, sysctl:net.ipv4.tcp_ecn: [0, 1]`, "sysctl:net.ipv4.tcp_ecn", ""},
+		{"a kernel setting", `topology: direct, sysctl:net.ipv4.tcp_ecn: [0, 1]`, "sysctl:net.ipv4.tcp_ecn",
+			""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(), nil)
+			p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(),
+				nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,8 +148,8 @@ func TestFactorsOfARouterNeedOne(t *testing.T) {
 	}
 }
 
-// TestAShaperTakesThePlaceOfAQueue: a cell that has both at one port cannot
-// exist; it is skipped with the reason.
+// TestAShaperTakesThePlaceOfAQueue: a cell that has both at one port cannot exist; it is skipped with the
+// reason.
 func TestAShaperTakesThePlaceOfAQueue(t *testing.T) {
 	tests := []struct {
 		matrix   string
@@ -155,7 +168,8 @@ func TestAShaperTakesThePlaceOfAQueue(t *testing.T) {
 	}
 	const reason = "a shaper has a queue of its own in the place of that of "
 	for _, tt := range tests {
-		p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(), nil)
+		p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(),
+			nil)
 		if err != nil {
 			t.Errorf("%s: %v", tt.matrix, err)
 			continue

@@ -1,5 +1,5 @@
-// Package registry is the one explicit list of everything that plans, labs
-// and reports can speak of: one line per addition. It decides nothing.
+// Package registry is the one explicit list of everything that plans, labs and reports can speak of: one
+// line per addition. It decides nothing.
 package registry
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Congestions are the TCP congestion controls a plan may name, the default
-// first. Whether a kernel has one is found out when the plan meets a lab.
+// Congestions are the TCP congestion controls a plan may name, the default first. Whether a kernel has one
+// is found out when the plan meets a lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
 // LabParts are the controller halves that a lab is made with.
@@ -39,17 +39,19 @@ func (vocabulary) MetricNames() []string {
 // Vocabulary is what plans may speak of: the base factors, and every knob.
 func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines()) }
 
-// StrangerVocabulary is the same for a run against somebody else's iperf3
-// server: iperf3 is the engine where a plan names none.
+// StrangerVocabulary is the same for a run against somebody else's iperf3 server: iperf3 is the engine
+// where a plan names none.
 func StrangerVocabulary() plan.Vocabulary {
 	engines := node.Engines()
-	i := slices.IndexFunc(engines, func(e traffic.Engine) bool { return e.Name() == (traffic.Iperf3{}).Name() })
+	i := slices.IndexFunc(engines,
+		func(e traffic.Engine) bool { return e.Name() == (traffic.Iperf3{}).Name() })
 	engines[0], engines[i] = engines[i], engines[0]
 	return vocabularyOf(engines)
 }
 
 func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
-	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"}, Congestions: congestions[:], TunnelMTU: tunnelMTU,
+	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"},
+		Congestions: congestions[:], TunnelMTU: tunnelMTU,
 		MaxTunnels: lab.Slots - 1, FlowSize: traffic.FlowSizeLevel}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
@@ -66,16 +68,16 @@ func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 	return vocabulary{list}
 }
 
-// ofTheHost are the knobs that may stand at the machine that carries the lab:
-// they say what its virtual machines are given.
+// ofTheHost are the knobs that may stand at the machine that carries the lab: they say what its virtual
+// machines are given.
 func ofTheHost(knob string) bool { return knob == "cpu_quota" || knob == "cpu_count" }
 
-// Factor keeps the knobs of the machine that carries the lab apart from those
-// of its nodes. The base factor offload is of all nodes and has two levels; at
-// a place it is the knob itself, and comes after.
+// Factor keeps the knobs of the machine that carries the lab apart from those of its nodes. The base factor
+// offload is of all nodes and has two levels; at a place it is the knob itself, and comes after.
 func (v vocabulary) Factor(name string) (plan.Factor, bool) {
 	plain, place, placed := strings.Cut(name, "@")
-	if placed && place == lab.HostNode && !ofTheHost(plain) || placed && place != lab.HostNode && plain == "cpu_quota" {
+	if placed && place == lab.HostNode && !ofTheHost(plain) || placed && place != lab.HostNode &&
+		plain == "cpu_quota" {
 		return plan.Factor{}, false
 	}
 	if placed && plain == "offload" { // of one node, beside what all have
@@ -84,8 +86,8 @@ func (v vocabulary) Factor(name string) (plan.Factor, bool) {
 	return v.List.Factor(name)
 }
 
-// tunnelMTU is what fits over the version of IP outside, but for WireGuard:
-// wg-quick(8) leaves room for IPv6 in any case.
+// tunnelMTU is what fits over the version of IP outside, but for WireGuard: wg-quick(8) leaves room for
+// IPv6 in any case.
 func tunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := overhead.Named(kind)
 	if !ok || t.Kind == overhead.WireGuard {
@@ -100,7 +102,8 @@ func topologiesWith(place string) []string {
 	n, port, hasPort := strings.Cut(place, ".")
 	var out []string
 	for _, t := range lab.Topologies() {
-		has := place == lab.HostNode || !hasPort && slices.ContainsFunc(t.Nodes, func(x record.TopoNode) bool { return x.Name == n })
+		has := place == lab.HostNode || !hasPort && slices.ContainsFunc(t.Nodes,
+			func(x record.TopoNode) bool { return x.Name == n })
 		for _, l := range t.Links {
 			for _, e := range l.Ends {
 				has = has || e.Node == n && e.Port == port
@@ -113,10 +116,11 @@ func topologiesWith(place string) []string {
 	return out
 }
 
-// factorOf makes a knob a factor. A family such as "sysctl:" takes the rest
-// of the name as the parameter, and its knob's text is "name=value".
+// factorOf makes a knob a factor. A family such as "sysctl:" takes the rest of the name as the parameter,
+// and its knob's text is "name=value".
 func factorOf(k knob.Knob) plan.Factor {
-	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Unit: knobUnit(k.Name()), Placed: true, AppliesAt: meaningOf(k.Name())}
+	f := plan.Factor{Name: k.Name(), Doc: knobDoc(k.Name()), Unit: knobUnit(k.Name()), Placed: true,
+		AppliesAt: meaningOf(k.Name())}
 	if k.Name() == "shape" {
 		f.Conflict = shapeConflict
 	}
@@ -140,9 +144,9 @@ func factorOf(k knob.Knob) plan.Factor {
 	return f
 }
 
-// meaningOf says where a knob's factor means something; nil: everywhere. Where
-// the plan names no place, a setting of the device under test needs one. The
-// firewall's rules and the flow table see only what a router forwards.
+// meaningOf says where a knob's factor means something; nil: everywhere. Where the plan names no place, a
+// setting of the device under test needs one. The firewall's rules and the flow table see only what a
+// router forwards.
 func meaningOf(name string) func(place string, cell record.Factors) (bool, string) {
 	switch name {
 	case "link_mtu", "vlan", "sysctl:":
@@ -158,7 +162,8 @@ func meaningOf(name string) func(place string, cell record.Factors) (bool, strin
 		}
 		switch {
 		case name == "firewall", name == "flowtable":
-		case place == "" && (name == "shape" || name == "policer"): // which port is theirs follows from the way
+		case place == "" && (name == "shape" || name == "policer"):
+			// which port is theirs follows from the way
 		default:
 			return true, ""
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// TestServe: what is no role is left to the caller. The roles themselves are
-// lived in every test of a real lab.
+// TestServe: what is no role is left to the caller. The roles themselves are lived in every test of a real
+// lab.
 func TestServe(t *testing.T) {
 	for _, args := range [][]string{nil, {"run"}, {"-test.v"}, {"", "lab-anchor"}} {
 		if handled, err := registry.Serve(args); handled || err != nil {

@@ -25,8 +25,10 @@ import (
 
 // frames is a load of the xdp engine: the smallest frames there are.
 func frames(ip int, direction string, streams int, pps float64) record.Load {
-	load := record.Load{Protocol: "udp", Direction: direction, Streams: streams, IP: ip, PacketSize: 46, Opener: "near", Port: 20000,
-		Duration: 600 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: fmt.Sprint("frames ", ip, direction, streams)}
+	load := record.Load{Protocol: "udp", Direction: direction, Streams: streams, IP: ip, PacketSize: 46,
+		Opener: "near", Port: 20000,
+		Duration: 600 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: fmt.Sprint("frames ", ip,
+			direction, streams)}
 	if ip == 6 {
 		load.PacketSize = 66
 	}
@@ -34,8 +36,7 @@ func frames(ip int, direction string, streams int, pps float64) record.Load {
 	return load
 }
 
-// framesLab is a lab on which the engine does what it is for, or the test is
-// skipped.
+// framesLab is a lab on which the engine does what it is for, or the test is skipped.
 func framesLab(t *testing.T) *lab.Lab { return framesLabOf(t, 1) }
 
 // framesLabOf is framesLab with virtual links of several queues.
@@ -59,15 +60,17 @@ func lesserWay(t *testing.T, l *lab.Lab) string {
 	return a.Reason
 }
 
-// offerFrames has frames sent, and tells what the router's devices counted of them.
-// The path loses one of so many, 0 = none.
-func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *record.Traffic, passed map[string]passes) {
+// offerFrames has frames sent, and tells what the router's devices counted of them. The path loses one of
+// so many, 0 = none.
+func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *record.Traffic,
+	passed map[string]passes) {
 	t.Helper()
 	near, far := labtest.Ends(t, l, 0, load.IP)
 	steady.Run(t, func(t *steady.Trial) {
 		before := routerPackets(t, l)
 		var err error
-		got, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration, Drain: 500 * time.Millisecond})
+		got, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load,
+			&labtest.Conductor{Length: load.Duration, Drain: 500 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +92,8 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 				lost = p.Sent / one
 			}
 			if p.Sent == 0 || p.Lost != lost {
-				t.Timedf("stream %d %s: sent %d, unsent %d, lost %d, want %d lost", f.Stream, f.Direction, p.Sent, p.Unsent, p.Lost, lost)
+				t.Timedf("stream %d %s: sent %d, unsent %d, lost %d, want %d lost", f.Stream, f.Direction,
+					p.Sent, p.Unsent, p.Lost, lost)
 			}
 		}
 		// Both ends are in the kernel before either has to send; the warm-up is for the rest.
@@ -108,9 +112,9 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 	return got, passed
 }
 
-// TestXDPCountsToThePacket: what was sent, what the router's devices counted,
-// and what arrived are the same, in every direction and through translation of
-// addresses, from one thread and from one for each queue of the link.
+// TestXDPCountsToThePacket: what was sent, what the router's devices counted, and what arrived are the
+// same, in every direction and through translation of addresses, from one thread and from one for each
+// queue of the link.
 func TestXDPCountsToThePacket(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		t.Run(fmt.Sprintf("queues=%d", queues), func(t *testing.T) { countsToThePacket(t, queues) })
@@ -133,7 +137,8 @@ func countsToThePacket(t *testing.T, queues int) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := l.Settle(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router", Value: tt.nat}}); err != nil {
+			if err := l.Settle(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
+				Value: tt.nat}}); err != nil {
 				t.Fatal(err)
 			}
 			got, passed := offerFrames(t, l, tt.load, 0)
@@ -145,19 +150,22 @@ func countsToThePacket(t *testing.T, queues int) {
 				if tt.load.Direction == record.Both {
 					cores = max(cores/2, 1)
 				}
-				if on, want := strings.Fields(got.Details[side+".core"]), min(queues, tt.load.Streams, cores); len(on) != want || len(slices.Compact(on)) != want {
+				if on, want := strings.Fields(got.Details[side+".core"]), min(queues, tt.load.Streams,
+					cores); len(on) != want || len(slices.Compact(on)) != want {
 					t.Errorf("%s sent from the cores %v, want %d of them", side, on, want)
 				}
 			}
 			for _, f := range got.Flows {
 				p := f.Packets
-				if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 || p.Reordered == nil || *p.Reordered != 0 {
+				if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil ||
+					*p.Duplicates != 0 || p.Reordered == nil || *p.Reordered != 0 {
 					t.Errorf("%s flow %d: got %+v, want all received, in order", f.Direction, f.Stream, *p)
 				}
 				// What was due in the window, but for a burst of 8 at either edge.
 				pps := tt.load.RateBps / 8 / 18 / float64(len(got.Flows))
 				if want := pps * tt.load.Duration.Seconds(); math.Abs(float64(p.Sent+p.Unsent)-want) > 12 {
-					t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream, p.Sent, p.Unsent, want)
+					t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream,
+						p.Sent, p.Unsent, want)
 				}
 			}
 			if tt.load.Direction != record.Down {
@@ -169,11 +177,15 @@ func countsToThePacket(t *testing.T, queues int) {
 				agree(t, "router to client", got, "near.frames_arrived", passed["lan"].out)
 			}
 			for _, way := range got.OneWay {
-				if slices.ContainsFunc(way.Counts, func(c record.DelayCounts) bool { return c.Packets <= 0 || c.FromNs > int64(time.Second) }) {
+				if slices.ContainsFunc(way.Counts, func(c record.DelayCounts) bool {
+					return c.Packets <= 0 ||
+						c.FromNs > int64(time.Second)
+				}) {
 					t.Errorf("%s: delays %v, want counts of less than a second", way.Direction, way.Counts)
 				}
 			}
-			if want := map[bool]int{false: 1, true: 2}[tt.load.Direction == record.Both]; len(got.OneWay) != want {
+			if want := map[bool]int{false: 1,
+				true: 2}[tt.load.Direction == record.Both]; len(got.OneWay) != want {
 				t.Errorf("got delays of %d directions, want %d", len(got.OneWay), want)
 			}
 			detached(t, l)
@@ -197,9 +209,8 @@ func routerPackets(t testing.TB, l *lab.Lab) map[string]passes {
 	return out
 }
 
-// agree: a device counts the load's frames and a few packets besides, such as
-// greetings. What came to an end is what it read and what its sockets had no
-// room for.
+// agree: a device counts the load's frames and a few packets besides, such as greetings. What came to an
+// end is what it read and what its sockets had no room for.
 func agree(t *testing.T, where string, got *record.Traffic, frames string, counted uint64) {
 	t.Helper()
 	n, err := strconv.ParseUint(got.Details[frames], 10, 64)
@@ -208,7 +219,8 @@ func agree(t *testing.T, where string, got *record.Traffic, frames string, count
 		n += dropped
 	}
 	if err != nil || n == 0 || counted < n || counted > n+60 {
-		t.Errorf("%s: the device counted %d packets, want the load's %d and a few more (%v)", where, counted, n, err)
+		t.Errorf("%s: the device counted %d packets, want the load's %d and a few more (%v)", where, counted,
+			n, err)
 	}
 }
 
@@ -238,14 +250,15 @@ func detached(t *testing.T, l *lab.Lab) {
 	t.Errorf("devices with an XDP program after the load: %v, want none", left)
 }
 
-// TestXDPFindsPlantedLoss: the router drops the frames whose number is 7
-// modulo 8; exactly those are found lost.
+// TestXDPFindsPlantedLoss: the router drops the frames whose number is 7 modulo 8; exactly those are found
+// lost.
 func TestXDPFindsPlantedLoss(t *testing.T) {
 	l := framesLab(t)
-	// Behind UDP's header stand the tag, and the number: its last bits are
-	// those of the datagram's 16th byte.
+	// Behind UDP's header stand the tag, and the number: its last bits are those of the datagram's 16th
+	// byte.
 	labtest.Exec(t, l, "router", "nft", "add table inet planted")
-	labtest.Exec(t, l, "router", "nft", "add chain inet planted forward { type filter hook forward priority 0; }")
+	labtest.Exec(t, l, "router", "nft",
+		"add chain inet planted forward { type filter hook forward priority 0; }")
 	labtest.Exec(t, l, "router", "nft", "add rule inet planted forward udp dport 20000 @th,125,3 7 drop")
 	for _, ip := range []int{4, 6} {
 		for _, way := range []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket} {
@@ -256,10 +269,13 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 				for _, f := range got.Flows {
 					p := f.Packets
 					if want := p.Sent / 8; p.Lost != want || p.Received != p.Sent-want || want == 0 {
-						t.Errorf("IPv%d, %s, %s, flow %d: sent %d, received %d, lost %d; want %d lost", ip, way, sink, f.Stream, p.Sent, p.Received, p.Lost, want)
+						t.Errorf("IPv%d, %s, %s, flow %d: sent %d, received %d, lost %d; want %d lost", ip,
+							way, sink, f.Stream, p.Sent, p.Received, p.Lost, want)
 					}
-					if runs := slices.ContainsFunc(p.Gaps, func(g record.Gap) bool { return g.Length == 1 }); runs != (sink == record.SinkSockets) {
-						t.Errorf("IPv%d, %s, %s, flow %d: runs of lost packets %v, want them of sockets only", ip, way, sink, f.Stream, p.Gaps)
+					if runs := slices.ContainsFunc(p.Gaps,
+						func(g record.Gap) bool { return g.Length == 1 }); runs != (sink == record.SinkSockets) {
+						t.Errorf("IPv%d, %s, %s, flow %d: runs of lost packets %v, want them of sockets only",
+							ip, way, sink, f.Stream, p.Gaps)
 					}
 				}
 			}
@@ -267,8 +283,8 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 	}
 }
 
-// TestXDPWaitsForTheRoutersQueue: the router holds back half of a load for as
-// long as the load took. That is late, not lost.
+// TestXDPWaitsForTheRoutersQueue: the router holds back half of a load for as long as the load took. That
+// is late, not lost.
 func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
 	ways := []string{record.FramesLive, record.FramesPacket}
@@ -276,7 +292,9 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	if lesserWay(t, l) != "" {
 		ways, sinks = ways[1:], sinks[1:]
 	}
-	queue := []record.Setting{{Knob: "queue", Node: "router", Port: "wan", Value: "tbf rate 4800k burst 16k limit 8M"}} // 60 bytes each: 10,000 a second
+	// 60 bytes each: 10,000 a second
+	queue := []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
+		Value: "tbf rate 4800k burst 16k limit 8M"}}
 	if err := l.Settle(labtest.Context(t), queue); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +308,8 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 					p := f.Packets
 					takes := time.Duration(p.Sent) * 200 * time.Microsecond // of both flows there are as many
 					if p.Received != p.Sent || p.Lost != 0 || time.Duration(f.ReceiverNs) < takes*3/4 {
-						t.Errorf("flow %d: got %+v within %v, want all received, within %v", f.Stream, *p, time.Duration(f.ReceiverNs), takes)
+						t.Errorf("flow %d: got %+v within %v, want all received, within %v", f.Stream, *p,
+							time.Duration(f.ReceiverNs), takes)
 					}
 				}
 			})
@@ -298,66 +317,80 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	}
 }
 
-// TestXDPSendsBySockets: where the kernel makes no frames, the same go by
-// sockets, are counted in the driver or by sockets, and to the packet. Root asks
-// for each way; an ordinary user gets the best that is allowed.
+// TestXDPSendsBySockets: where the kernel makes no frames, the same go by sockets, are counted in the
+// driver or by sockets, and to the packet. Root asks for each way; an ordinary user gets the best that is
+// allowed.
 func TestXDPSendsBySockets(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
 	type ways struct{ frames, sink string }
 	forced := []ways{{record.FramesAFXDP, record.SinkDriver}, {record.FramesAFXDP, record.SinkSockets},
-		{record.FramesPacket, record.SinkDriver}, {record.FramesPacket, record.SinkSockets}, {record.FramesLive, record.SinkSockets}}
+		{record.FramesPacket, record.SinkDriver}, {record.FramesPacket, record.SinkSockets},
+		{record.FramesLive, record.SinkSockets}}
 	why := lesserWay(t, l)
 	if why != "" {
 		forced = []ways{{}, {record.FramesPacket, record.SinkSockets}}
 	}
 	for _, w := range forced {
-		for _, load := range []record.Load{frames(4, record.Up, 1, 20_000), frames(6, record.Both, 3, 10_000), frames(4, record.Down, 20, 5000)} {
+		for _, load := range []record.Load{frames(4, record.Up, 1, 20_000), frames(6, record.Both, 3, 10_000),
+			frames(4, record.Down, 20, 5000)} {
 			load.Frames, load.Sink = w.frames, w.sink
 			want := w
 			if w.frames == "" {
 				want = ways{record.FramesAFXDP, record.SinkSockets}
 			}
-			t.Run(fmt.Sprintf("%s, %s, IPv%d %s", want.frames, want.sink, load.IP, load.Direction), func(t *testing.T) {
-				if load.Direction == record.Down {
-					load.PacketSize = 1500 // 1518-byte frames
-					load.RateBps = 5000 * 8 * 1472
-				}
-				got, passed := offerFrames(t, l, load, 0)
-				for _, f := range got.Flows {
-					p := f.Packets
-					if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil || *p.Duplicates != 0 {
-						t.Errorf("%s flow %d: got %+v, want all received, once", f.Direction, f.Stream, *p)
+			t.Run(fmt.Sprintf("%s, %s, IPv%d %s", want.frames, want.sink, load.IP, load.Direction),
+				func(t *testing.T) {
+					if load.Direction == record.Down {
+						load.PacketSize = 1500 // 1518-byte frames
+						load.RateBps = 5000 * 8 * 1472
 					}
-					pps := load.RateBps / 8 / float64(load.PacketSize-map[int]int{4: 28, 6: 48}[load.IP]) / float64(len(got.Flows))
-					seconds := float64(f.SenderNs) / 1e9
-					if w.frames == record.FramesLive { // what was due in the window, however late it left
-						seconds = load.Duration.Seconds()
+					got, passed := offerFrames(t, l, load, 0)
+					for _, f := range got.Flows {
+						p := f.Packets
+						if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil ||
+							*p.Duplicates != 0 {
+							t.Errorf("%s flow %d: got %+v, want all received, once", f.Direction,
+								f.Stream, *p)
+						}
+						pps := load.RateBps / 8 / float64(load.PacketSize-map[int]int{4: 28,
+							6: 48}[load.IP]) / float64(len(got.Flows))
+						seconds := float64(f.SenderNs) / 1e9
+						if w.frames == record.FramesLive { // what was due in the window, however late it left
+							seconds = load.Duration.Seconds()
+						}
+						if asked := pps * seconds; float64(p.Sent+p.Unsent) < asked-12 ||
+							float64(p.Sent) > asked+pps/100+12 {
+							t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction,
+								f.Stream, p.Sent, p.Unsent, asked)
+						}
 					}
-					if asked := pps * seconds; float64(p.Sent+p.Unsent) < asked-12 || float64(p.Sent) > asked+pps/100+12 {
-						t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream, p.Sent, p.Unsent, asked)
+					if load.Direction != record.Down {
+						agree(t, "client to router", got, "near.frames_sent", passed["lan"].in)
+						agree(t, "router to server", got, "far.frames_arrived", passed["wan"].out)
+					} else {
+						agree(t, "server to router", got, "far.frames_sent", passed["wan"].in)
+						agree(t, "router to client", got, "near.frames_arrived", passed["lan"].out)
 					}
-				}
-				if load.Direction != record.Down {
-					agree(t, "client to router", got, "near.frames_sent", passed["lan"].in)
-					agree(t, "router to server", got, "far.frames_arrived", passed["wan"].out)
-				} else {
-					agree(t, "server to router", got, "far.frames_sent", passed["wan"].in)
-					agree(t, "router to client", got, "near.frames_arrived", passed["lan"].out)
-				}
-				sender, receiver := "near", "far"
-				if load.Direction == record.Down {
-					sender, receiver = receiver, sender
-				}
-				if by := (ways{got.Details[sender+".sent_by"], got.Details[receiver+".counted_by"]}); by != want {
-					t.Errorf("sent and counted by %v, want %v", by, want)
-				}
-				told := slices.ContainsFunc(fellBack(got), func(text string) bool { return strings.Contains(text, "it may not load BPF programs") })
-				if told != (w.frames == "") {
-					t.Errorf("caveats %v (check: %q), want the reason where the way was not asked for, and only there", got.Caveats, why)
-				}
-				detached(t, l)
-				unsocketed(t, l)
-			})
+					sender, receiver := "near", "far"
+					if load.Direction == record.Down {
+						sender, receiver = receiver, sender
+					}
+					if by := (ways{got.Details[sender+".sent_by"],
+						got.Details[receiver+".counted_by"]}); by != want {
+						t.Errorf("sent and counted by %v, want %v", by, want)
+					}
+					told := slices.ContainsFunc(fellBack(got),
+						func(text string) bool {
+							return strings.Contains(text,
+								"it may not load BPF programs")
+						})
+					if told != (w.frames == "") {
+						t.Errorf("caveats %v (check: %q), want the reason where the way was not asked for, "+
+							"and only there", got.Caveats, why)
+					}
+					detached(t, l)
+					unsocketed(t, l)
+				})
 		}
 	}
 }
@@ -379,7 +412,8 @@ func unsocketed(t *testing.T, l *lab.Lab) {
 		left = nil
 		for _, node := range []string{"client", "server"} {
 			for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/protocols")) {
-				if f := strings.Fields(line); len(f) > 2 && (f[0] == "XDP" || f[0] == "PACKET") && f[2] != "0" {
+				if f := strings.Fields(line); len(f) > 2 && (f[0] == "XDP" || f[0] == "PACKET") &&
+					f[2] != "0" {
 					left = append(left, node+": "+f[2]+" of "+f[0])
 				}
 			}
@@ -392,8 +426,8 @@ func unsocketed(t *testing.T, l *lab.Lab) {
 	t.Errorf("sockets after the load: %v, want none", left)
 }
 
-// TestXDPForcedWayThatFails: a way that was asked for and does not work is an
-// error with the reason, and not another way.
+// TestXDPForcedWayThatFails: a way that was asked for and does not work is an error with the reason, and
+// not another way.
 func TestXDPForcedWayThatFails(t *testing.T) {
 	l := framesLab(t)
 	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
@@ -403,14 +437,15 @@ func TestXDPForcedWayThatFails(t *testing.T) {
 	near, far := labtest.Ends(t, l, path.Slot, 4)
 	load := frames(4, record.Up, 1, 1000)
 	load.Frames = record.FramesAFXDP
-	_, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	_, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load,
+		&labtest.Conductor{Length: load.Duration})
 	if err == nil || !strings.Contains(err.Error(), "not AF_XDP in copy mode: device") {
 		t.Errorf("got %v, want the reason", err)
 	}
 }
 
-// TestXDPLeavesNothingWhenKilled kills what serves both ends, and the router's
-// device, in the middle of a load.
+// TestXDPLeavesNothingWhenKilled kills what serves both ends, and the router's device, in the middle of a
+// load.
 func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	l := framesLab(t)
 	near, far := labtest.Ends(t, l, 0, 4)
@@ -422,7 +457,8 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), labtest.Time)
 	defer cancel()
 	go func() {
-		_, err := traffic.XDP{}.Offer(ctx, near, far, load, &labtest.Conductor{Length: load.Duration, Start: func() { close(begun) }})
+		_, err := traffic.XDP{}.Offer(ctx, near, far, load, &labtest.Conductor{Length: load.Duration,
+			Start: func() { close(begun) }})
 		failed <- err
 	}()
 	select {
@@ -430,7 +466,8 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	case err := <-failed:
 		t.Fatal(err)
 	}
-	if got, want := attached(t, l), []string{"client.lan", "router.lan", "server.wan"}; !slices.Equal(got, want) {
+	if got, want := attached(t, l), []string{"client.lan", "router.lan", "server.wan"}; !slices.Equal(got,
+		want) {
 		t.Errorf("devices with an XDP program during the load: %v, want %v", got, want)
 	}
 	killed := 0
@@ -448,8 +485,8 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	detached(t, l)
 }
 
-// TestXDPFallsBack: where the way to the other end carries no Ethernet frames,
-// the load is offered all the same, and the result says how.
+// TestXDPFallsBack: where the way to the other end carries no Ethernet frames, the load is offered all the
+// same, and the result says how.
 func TestXDPFallsBack(t *testing.T) {
 	l := framesLab(t)
 	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
@@ -458,7 +495,8 @@ func TestXDPFallsBack(t *testing.T) {
 	}
 	near, far := labtest.Ends(t, l, path.Slot, 4)
 	load := frames(4, record.Up, 1, 1000)
-	got, err := traffic.XDP{}.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	got, err := traffic.XDP{}.Offer(labtest.Context(t), near, far, load,
+		&labtest.Conductor{Length: load.Duration})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -469,6 +507,7 @@ func TestXDPFallsBack(t *testing.T) {
 		!slices.ContainsFunc(got.Caveats, func(c record.Caveat) bool {
 			return c.Kind == "engine-fell-back" && strings.Contains(c.Text, "carries no Ethernet frames")
 		}) {
-		t.Errorf("got engine %s, mode %q and caveats %v, want it to say that it fell back", got.Engine, got.Details["near.mode"], got.Caveats)
+		t.Errorf("got engine %s, mode %q and caveats %v, want it to say that it fell back", got.Engine,
+			got.Details["near.mode"], got.Caveats)
 	}
 }

@@ -16,8 +16,7 @@ func (l linear) at(v float64) float64 {
 	return l.from + (v-l.low)/(l.high-l.low)*(l.to-l.from)
 }
 
-// ticks are round numbers from low to high, about want of them, in steps of
-// 1, 2 or 5.
+// ticks are round numbers from low to high, about want of them, in steps of 1, 2 or 5.
 func ticks(low, high float64, want int) []float64 {
 	if !(high > low) || want < 1 {
 		return []float64{low}

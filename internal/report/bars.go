@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// bars are horizontal bars from zero in groups, with every single run as a
-// dot, the interval as a whisker, and marks for ceilings and thresholds.
+// bars are horizontal bars from zero in groups, with every single run as a dot, the interval as a whisker,
+// and marks for ceilings and thresholds.
 type bars struct {
 	Label  string // for those who do not see it
 	Axis   string // what the axis measures
@@ -54,8 +54,7 @@ func (b bars) top() float64 {
 	return high
 }
 
-// Draw puts the names of groups beside the bars, or above them on a narrow
-// page.
+// Draw puts the names of groups beside the bars, or above them on a narrow page.
 func (b bars) Draw(width float64) string {
 	c := &canvas{w: width}
 	narrow := width < 600

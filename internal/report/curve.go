@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// curves show a metric against a factor that is a number: packets per second
-// by packet size, goodput by streams or MTU.
+// curves show a metric against a factor that is a number: packets per second by packet size, goodput by
+// streams or MTU.
 type curves struct {
 	Label string
 	XName string
@@ -29,8 +29,8 @@ type curvePoint struct {
 	Title                string
 }
 
-// Draw puts the levels of X at even distances: they are settings that were
-// chosen, and what lies between them was not measured.
+// Draw puts the levels of X at even distances: they are settings that were chosen, and what lies between
+// them was not measured.
 func (k curves) Draw(width float64) string {
 	const top, height = 14, 240
 	left, right := 56.0, 12.0

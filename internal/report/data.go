@@ -22,10 +22,9 @@ func JSON(d *analysis.Document) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// CSV has one line per trial and metric: the trial, its factors, the metric
-// with its unit, and the value in base units, or why there is none. Reasons
-// and caveats stand as their kinds, those of the cell and of the run included.
-// A trial without any number has one line, so that it is not lost.
+// CSV has one line per trial and metric: the trial, its factors, the metric with its unit, and the value in
+// base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
+// run included. A trial without any number has one line, so that it is not lost.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	factors := factorNames(d)

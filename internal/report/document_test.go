@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// cellPlan is one cell of the document that the tests lay out: what a run of
-// quick on a small virtual machine looks like.
+// cellPlan is one cell of the document that the tests lay out: what a run of quick on a small virtual
+// machine looks like.
 type cellPlan struct {
 	factors  record.Factors
 	label    string
@@ -39,15 +39,24 @@ func base(changes ...string) record.Factors {
 func quickCells() []cellPlan {
 	return []cellPlan{
 		{base(), "no tunnel, 1 stream, up", 5.81e9, 0, 0, 9.1e3, 412e3, 1.9e6, 12, .97, "Very good", .02},
-		{base("direction", "down"), "no tunnel, 1 stream, down", 5.64e9, 0, 0, 9.1e3, 431e3, 2.1e6, 9, .96, "Good", .03},
-		{base("streams", "4"), "no tunnel, 4 streams, up", 10.1e9, 0, 0, 9.1e3, 1.21e6, 3.4e6, 148, 1, "Good", .03},
-		{base("streams", "4", "direction", "down"), "no tunnel, 4 streams, down", 9.84e9, 0, 0, 9.1e3, 1.3e6, 3.9e6, 171, 1, "Fair", .05},
-		{base("tunnel", "wireguard", "mtu", "1420"), "wireguard, 1 stream, up", 1.05e9, 0, 0, 61e3, 3.2e6, 7.8e6, 41, .99, "Good", .03},
-		{base("tunnel", "wireguard", "mtu", "1420", "direction", "down"), "wireguard, 1 stream, down", 1.02e9, 0, 0, 61e3, 3.4e6, 8.2e6, 52, .99, "Good", .03},
-		{base("tunnel", "wireguard", "mtu", "1420", "streams", "4"), "wireguard, 4 streams, up", 1.11e9, 0, 0, 61e3, 9.7e6, 21e6, 310, 1, "Poor", .08},
-		{base("tunnel", "wireguard", "mtu", "1420", "streams", "4", "direction", "down"), "wireguard, 4 streams, down", 1.08e9, 0, 0, 61e3, 10.2e6, 24e6, 287, 1, "Fair", .05},
-		{base("nat", "masquerade"), "no tunnel, 1 stream, up, NAT masquerade", 5.43e9, 0, 0, 9.1e3, 440e3, 2.2e6, 15, .98, "Good", .03},
-		{base("protocol", "udp", "packet_size", "64"), "no tunnel, UDP 64-byte packets, up", 53.7e6, 239.8e3, .0131, 9.1e3, 118e3, .64e6, 0, 1, "Good", .02},
+		{base("direction", "down"), "no tunnel, 1 stream, down", 5.64e9, 0, 0, 9.1e3, 431e3, 2.1e6, 9, .96,
+			"Good", .03},
+		{base("streams", "4"), "no tunnel, 4 streams, up", 10.1e9, 0, 0, 9.1e3, 1.21e6, 3.4e6, 148, 1, "Good",
+			.03},
+		{base("streams", "4", "direction", "down"), "no tunnel, 4 streams, down", 9.84e9, 0, 0, 9.1e3, 1.3e6,
+			3.9e6, 171, 1, "Fair", .05},
+		{base("tunnel", "wireguard", "mtu", "1420"), "wireguard, 1 stream, up", 1.05e9, 0, 0, 61e3, 3.2e6,
+			7.8e6, 41, .99, "Good", .03},
+		{base("tunnel", "wireguard", "mtu", "1420", "direction", "down"), "wireguard, 1 stream, down", 1.02e9,
+			0, 0, 61e3, 3.4e6, 8.2e6, 52, .99, "Good", .03},
+		{base("tunnel", "wireguard", "mtu", "1420", "streams", "4"), "wireguard, 4 streams, up", 1.11e9, 0, 0,
+			61e3, 9.7e6, 21e6, 310, 1, "Poor", .08},
+		{base("tunnel", "wireguard", "mtu", "1420", "streams", "4", "direction", "down"),
+			"wireguard, 4 streams, down", 1.08e9, 0, 0, 61e3, 10.2e6, 24e6, 287, 1, "Fair", .05},
+		{base("nat", "masquerade"), "no tunnel, 1 stream, up, NAT masquerade", 5.43e9, 0, 0, 9.1e3, 440e3,
+			2.2e6, 15, .98, "Good", .03},
+		{base("protocol", "udp", "packet_size", "64"), "no tunnel, UDP 64-byte packets, up", 53.7e6, 239.8e3,
+			.0131, 9.1e3, 118e3, .64e6, 0, 1, "Good", .02},
 	}
 }
 
@@ -62,15 +71,20 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 	d := &analysis.Document{
 		Format: record.Format,
 		Run: analysis.RunHead{ID: "20261121-153012-4f2a", Started: start, Ended: start.Add(79 * time.Second),
-			Plan: "quick", Description: "this machine acting as a router: plain forwarding and WireGuard, in about 70 seconds",
+			Plan: "quick", Description: "this machine acting as a router: plain forwarding and WireGuard, " +
+				"in about 70 seconds",
 			Lab: "local", LabNote: "as root", Seed: 8812739501134, Status: record.RunDone,
 			Command: "chokepoint run quick --set method.seed=8812739501134", Version: "0.1.0",
-			Method: record.Method{Duration: 2 * time.Second, Warmup: 400 * time.Millisecond, Runs: blocks, Order: "blocks", Seed: 8812739501134}},
+			Method: record.Method{Duration: 2 * time.Second, Warmup: 400 * time.Millisecond, Runs: blocks,
+				Order: "blocks", Seed: 8812739501134}},
 		Summary: []string{
-			"This machine acting as a router forwards 5.81 Gbit/s of TCP with one stream, and 1.05 Gbit/s of it through WireGuard: 18.1 % of the same without tunnel.",
-			"Four streams reach 10.1 Gbit/s without tunnel and 1.11 Gbit/s through WireGuard, where one core was busy all the time.",
+			"This machine acting as a router forwards 5.81 Gbit/s of TCP with one stream, and 1.05 Gbit/s " +
+				"of it through WireGuard: 18.1 % of the same without tunnel.",
+			"Four streams reach 10.1 Gbit/s without tunnel and 1.11 Gbit/s through WireGuard, where one " +
+				"core was busy all the time.",
 			"64-byte UDP packets: 240 kpps arrived, 1.31 % were lost.",
-			"Load raises the median round trip from 9.10 µs to 412 µs without tunnel and from 61.0 µs to 3.20 ms in WireGuard.",
+			"Load raises the median round trip from 9.10 µs to 412 µs without tunnel and from 61.0 µs to " +
+				"3.20 ms in WireGuard.",
 		},
 		Conditions: map[string]string{"ambient": "22 °C", "cooling": "passive", "watts read by hand": "31"},
 		Topologies: []record.Topology{forwardTopology()},
@@ -78,17 +92,25 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 		Tester: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s", Note: "one stream"},
 			{Kind: "udp loopback 64 B", Value: 611e3, Unit: "pps"}},
 		Observing: analysis.Observing{CoreRatio: .0061, ChargedRatio: .0072, FastRatio: .0027,
-			Probes: map[string]float64{"cpu": .0009, "softirqs": .0007, "interfaces": .0006, "thermal": .0021}},
-		Skipped: []record.Skipped{{Factors: base("queue", "cake"), Reason: "this kernel has no sch_cake: operation not supported"}},
+			Probes: map[string]float64{"cpu": .0009, "softirqs": .0007, "interfaces": .0006,
+				"thermal": .0021}},
+		Skipped: []record.Skipped{{Factors: base("queue", "cake"),
+			Reason: "this kernel has no sch_cake: operation not supported"}},
 		Caveats: []record.Caveat{
-			{Kind: "few-runs", Text: "three runs of each cell give no confidence interval: ranges are shown instead"},
-			{Kind: "shared-cores", Text: "client, router, server and load generators share the cores of this machine; a real router has its own"}},
+			{Kind: "few-runs", Text: "three runs of each cell give no confidence interval: ranges " +
+				"are shown " +
+				"instead"},
+			{Kind: "shared-cores", Text: "client, router, server and load generators share the cores of " +
+				"this machine; a real router has its own"}},
 		Environment: []record.Environment{{Node: "host",
 			Facts: map[string]string{"kernel": "6.1.0-18-amd64", "cpu_model": "AMD EPYC 7B13", "cores": "4",
-				"clocksource": "kvm-clock", "mitigations:spectre_v2": "Mitigation: Retpolines", "sysctl:net.core.rmem_max": "212992"},
+				"clocksource": "kvm-clock", "mitigations:spectre_v2": "Mitigation: Retpolines",
+				"sysctl:net.core.rmem_max": "212992"},
 			Missing: map[string]string{"governor": "no cpufreq in this machine"}}},
 		Thresholds: []analysis.Threshold{
-			{Requirement: "goodput >= 1G where tunnel=wireguard", Factors: plans[min(4, len(plans)-1)].factors, Metric: "goodput_bps", Op: ">=", Limit: 1e9, Met: true, Value: 1.05e9}},
+			{Requirement: "goodput >= 1G where tunnel=wireguard",
+				Factors: plans[min(4, len(plans)-1)].factors, Metric: "goodput_bps", Op: ">=", Limit: 1e9,
+				Met: true, Value: 1.05e9}},
 	}
 	for i, p := range plans {
 		d.Cells = append(d.Cells, p.cell(r, blocks))
@@ -104,20 +126,22 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 	return d
 }
 
-// sampleMetrics declares some of the metrics; the others tell their unit by
-// their name.
+// sampleMetrics declares some of the metrics; the others tell their unit by their name.
 func sampleMetrics() []record.Metric {
 	m := func(name, unit, scope, doc string) record.Metric {
 		return record.Metric{Name: name, Unit: unit, Scope: scope, Doc: doc}
 	}
 	return []record.Metric{
-		m("goodput_bps", "bit/s", record.ScopePath, "payload that arrived in the window ÷ the receiver's window"),
+		m("goodput_bps", "bit/s", record.ScopePath,
+			"payload that arrived in the window ÷ the receiver's window"),
 		m("packet_rate_pps", "pps", record.ScopePath, "UDP packets that arrived in the window, per second"),
-		m("loss_ratio", "ratio", record.ScopePath, "UDP packets of the window that never arrived ÷ those sent"),
+		m("loss_ratio", "ratio", record.ScopePath,
+			"UDP packets of the window that never arrived ÷ those sent"),
 		m("retransmits", "count", record.ScopeFlow, "TCP segments sent again in the window, all flows"),
 		m("rtt_idle_p50_ns", "ns", record.ScopePath, "round-trip time of a probe on the idle path, p50"),
 		m("rtt_loaded_p50_ns", "ns", record.ScopePath, "round-trip time of a probe beside the load, p50"),
-		m("host_busiest_core_ratio", "ratio", record.ScopeHost, "share of the window in which the busiest core was busy"),
+		m("host_busiest_core_ratio", "ratio", record.ScopeHost,
+			"share of the window in which the busiest core was busy"),
 	}
 }
 
@@ -155,7 +179,8 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 		Metrics: map[string]analysis.Value{}, Missing: map[string]string{
 			"router_busiest_core_ratio": "in lab local all roles share the cores of the host",
 			"host_power_w":              "no RAPL and no hwmon power sensor in this machine"},
-		Ceiling:     analysis.CellCeiling{Kind: "none: virtual link", HeaderEfficiency: .9415, TesterRatio: p.bps / 21.4e9, TesterKind: "tcp loopback"},
+		Ceiling: analysis.CellCeiling{Kind: "none: virtual link", HeaderEfficiency: .9415,
+			TesterRatio: p.bps / 21.4e9, TesterKind: "tcp loopback"},
 		Consistency: &analysis.Consistency{Word: p.word, Ratio: p.wobble}}
 	set := func(name string, median, wobble float64) { c.Metrics[name] = valueOf(r, median, wobble, n) }
 	set("goodput_bps", p.bps, p.wobble)
@@ -169,7 +194,8 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 		set("packet_rate_pps", p.pps, p.wobble)
 		set("loss_ratio", p.loss, .3)
 		set("unsent_ratio", 0, 0)
-		c.Ceiling.HeaderEfficiency, c.Ceiling.TesterRatio, c.Ceiling.TesterKind = .333, p.pps/611e3, "udp loopback 64 B"
+		c.Ceiling.HeaderEfficiency, c.Ceiling.TesterRatio, c.Ceiling.TesterKind = .333, p.pps/611e3,
+			"udp loopback 64 B"
 	} else {
 		set("retransmits", p.retrans, .3)
 		for i, x := range c.Metrics["retransmits"].Values {
@@ -180,19 +206,25 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 		c.Metrics["retransmits"] = v
 	}
 	if n < 6 {
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: "few-runs", Text: fmt.Sprintf("n = %d: the range is shown, not a confidence interval", n)})
+		c.Caveats = append(c.Caveats, record.Caveat{Kind: "few-runs",
+			Text: fmt.Sprintf("n = %d: the range is shown, not a confidence interval", n)})
 	}
 	if p.factors["tunnel"] == "wireguard" {
 		c.Resolved = map[string]string{"tunnel": "wireguard-userspace"}
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: "userspace-tunnel", Text: "this kernel has no WireGuard: the userspace implementation was measured"})
+		c.Caveats = append(c.Caveats, record.Caveat{Kind: "userspace-tunnel",
+			Text: "this kernel has no WireGuard: the userspace implementation was measured"})
 	}
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "none" && p.factors["direction"] == "up" {
 		c.Grade = analysis.GradeSuspect
-		c.Reasons = []analysis.Reason{{Kind: analysis.ReasonTesterLimited, Text: "the load generator's own thread was busy 97.1 % of the window on the client", Trial: "b2-r07.1"}}
+		c.Reasons = []analysis.Reason{{Kind: analysis.ReasonTesterLimited,
+			Text:  "the load generator's own thread was busy 97.1 % of the window on the client",
+			Trial: "b2-r07.1"}}
 	}
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "wireguard" && p.factors["direction"] == "up" {
-		c.Findings = []analysis.Finding{{Kind: "single-core", Text: "One core did nearly all of the packet work while the others waited.", Confidence: .82,
-			Evidence: []string{"busiest core 100 %, mean of all cores 61 %", "four streams gain 5.7 % over one"}}}
+		c.Findings = []analysis.Finding{{Kind: "single-core",
+			Text: "One core did nearly all of the packet work while the others waited.", Confidence: .82,
+			Evidence: []string{"busiest core 100 %, mean of all cores 61 %",
+				"four streams gain 5.7 % over one"}}}
 	}
 	return c
 }
@@ -201,10 +233,13 @@ func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int)
 	c := d.Cells[i]
 	index := block*(cells+2) + 2 + (i+block*3)%cells + 1
 	t := analysis.TrialView{Row: fmt.Sprintf("b%d-r%02d", block+1, index), Block: block + 1, Index: index,
-		Kind: record.RowLoad, Factors: c.Factors, Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
-		Seconds: 2.6, Grade: analysis.GradeValid, Metrics: map[string]float64{}, Missing: c.Missing, Resolved: c.Resolved,
+		Kind: record.RowLoad, Factors: c.Factors,
+		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
+		Seconds: 2.6, Grade: analysis.GradeValid, Metrics: map[string]float64{}, Missing: c.Missing,
+		Resolved: c.Resolved,
 		Path: &record.PathEvidence{Tunnel: c.Factors["tunnel"], PathMTU: 1500, WantMTU: 1500,
-			Counters: []record.CounterMove{{Node: "router", Device: "lan", Counter: "rx_bytes", Before: 10, After: 4010, When: "check"}}}}
+			Counters: []record.CounterMove{{Node: "router", Device: "lan", Counter: "rx_bytes", Before: 10,
+				After: 4010, When: "check"}}}}
 	t.ID = t.Row + ".1"
 	for name, v := range c.Metrics {
 		t.Metrics[name] = v.Values[block]
@@ -238,7 +273,8 @@ func quantilesLike(r *rand.Rand, p50, p99 float64, n int) []float64 {
 	var q []float64
 	last := 0.0
 	for _, level := range analysis.QuantileLevels[:n] {
-		x := p50 * math.Pow(p99/p50, math.Max(-.7, nines(level)-nines(.5))/(nines(.99)-nines(.5))) * (1 + .03*r.NormFloat64())
+		x := p50 * math.Pow(p99/p50, math.Max(-.7, nines(level)-nines(.5))/(nines(.99)-nines(.5))) * (1 +
+			.03*r.NormFloat64())
 		last = math.Max(last, x)
 		q = append(q, math.Round(last))
 	}
@@ -252,10 +288,13 @@ func idleTrial(r *rand.Rand, d *analysis.Document, block int, tunnel string, p50
 	}
 	index := block*(len(quickCells())+2) + map[string]int{"none": 1, "wireguard": 2}[tunnel]
 	id := fmt.Sprintf("b%d-r%02d", block+1, index)
-	return analysis.TrialView{ID: id + ".1", Row: id, Block: block + 1, Index: index, Kind: record.RowIdle, Factors: f,
-		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond), Seconds: .6, Grade: analysis.GradeValid,
+	return analysis.TrialView{ID: id + ".1", Row: id, Block: block + 1, Index: index, Kind: record.RowIdle,
+		Factors: f,
+		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond), Seconds: .6,
+		Grade:   analysis.GradeValid,
 		Metrics: map[string]float64{"rtt_idle_p50_ns": p50, "rtt_idle_p99_ns": 2.3 * p50},
-		Series:  &analysis.Series{T: []float64{}, Quantile: map[string][]float64{"idle": quantilesLike(r, p50, 2.3*p50, 10)}},
+		Series: &analysis.Series{T: []float64{}, Quantile: map[string][]float64{"idle": quantilesLike(r, p50,
+			2.3*p50, 10)}},
 		Caveats: []record.Caveat{{Kind: "idle-caches", Text: "an idle path wakes sleeping cores"}}}
 }
 
@@ -273,7 +312,8 @@ func comparisons(d *analysis.Document) []analysis.Comparison {
 			if b := &d.Cells[j]; b.Factors.Key() == f.Key() {
 				ratio := c.Metrics["goodput_bps"].Median / b.Metrics["goodput_bps"].Median
 				out = append(out, analysis.Comparison{Metric: "goodput_bps", Factors: c.Factors, Against: f,
-					Name: "of the same without tunnel", Ratio: ratio, Low: ratio * .96, High: ratio * 1.03, N: c.Runs,
+					Name: "of the same without tunnel", Ratio: ratio, Low: ratio * .96, High: ratio * 1.03,
+					N:        c.Runs,
 					Interval: analysis.IntervalRange, Verdict: "cannot tell: fewer than 6 pairs"})
 			}
 		}

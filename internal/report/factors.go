@@ -10,16 +10,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// factorOrder is the order in which people name the settings of a path; what
-// is not here follows by name.
+// factorOrder is the order in which people name the settings of a path; what is not here follows by name.
 func factorOrder() []string {
 	return []string{"topology", "tunnel", "tunnels", "outer_ip", "mtu", "link_mtu", "nat", "ip", "protocol",
-		"packet_size", "frame_size", "streams", "direction", "rate", "queue", "shape", "policer", "firewall", "flowtable",
+		"packet_size", "frame_size", "streams", "direction", "rate", "queue", "shape", "policer", "firewall",
+		"flowtable",
 		"offload", "congestion", "engine"}
 }
 
-// varying lists the factors that differ between cells, in the usual order. A
-// factor that some cells lack differs.
+// varying lists the factors that differ between cells, in the usual order. A factor that some cells lack
+// differs.
 func varying(cells []*analysis.Cell) []string {
 	levels := map[string]map[string]bool{}
 	for _, c := range cells {
@@ -118,8 +118,7 @@ func levelWords(name, value string) string {
 	return name + " " + value
 }
 
-// ordinary says that a level is the plain one and needs no mention where
-// others are named.
+// ordinary says that a level is the plain one and needs no mention where others are named.
 func ordinary(name, value string) bool {
 	switch value {
 	case "", "-", "off", "default", "auto":
@@ -128,8 +127,8 @@ func ordinary(name, value string) bool {
 	return false
 }
 
-// independent drops the factors that follow from another one, such as the
-// MTU that exists only with a tunnel: within each level of it they are fixed.
+// independent drops the factors that follow from another one, such as the MTU that exists only with a
+// tunnel: within each level of it they are fixed.
 func independent(cells []*analysis.Cell, names []string, of string) []string {
 	var out []string
 	for _, n := range names {
@@ -188,8 +187,8 @@ func setWords(f record.Factors, names []string) string {
 	return strings.Join(parts, " · ")
 }
 
-// lineFactor is the factor whose levels are told apart by colour: the tunnel
-// if it varies, or else the first that varies and has few levels.
+// lineFactor is the factor whose levels are told apart by colour: the tunnel if it varies, or else the
+// first that varies and has few levels.
 func lineFactor(cells []*analysis.Cell, names []string) string {
 	for _, n := range append([]string{"tunnel"}, names...) {
 		if slices.Contains(names, n) {
@@ -201,8 +200,7 @@ func lineFactor(cells []*analysis.Cell, names []string) string {
 	return ""
 }
 
-// maxColours is the number of colours that stay apart in both themes and for
-// all kinds of colour vision.
+// maxColours is the number of colours that stay apart in both themes and for all kinds of colour vision.
 const maxColours = 5
 
 // levels lists the levels of a factor in the order of the cells.
@@ -226,8 +224,7 @@ func without(names []string, drop string) []string {
 	return out
 }
 
-// skippedWords says a cell that was not run by what sets it apart from the
-// others.
+// skippedWords says a cell that was not run by what sets it apart from the others.
 func (v *view) skippedWords(f record.Factors) string {
 	all := v.cells(func(*analysis.Cell) bool { return true })
 	for i := range v.Skipped {

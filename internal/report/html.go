@@ -24,8 +24,8 @@ var chartStyle string
 //go:embed page.js
 var pageScript string
 
-// HTML is the report as one page that needs nothing else: no network, and no
-// script except for saving a chart as PNG.
+// HTML is the report as one page that needs nothing else: no network, and no script except for saving a
+// chart as PNG.
 func HTML(d *analysis.Document) ([]byte, error) {
 	t, err := template.New("page").Funcs(pageFunctions()).Parse(pageTemplate)
 	if err != nil {
@@ -38,7 +38,8 @@ func HTML(d *analysis.Document) ([]byte, error) {
 		Sections []pageSection
 		Style    template.CSS
 		Script   template.JS
-	}{Doc: d, Head: headOf(v), Style: template.CSS(themes() + pageStyle + chartStyle), Script: template.JS(pageScript)}
+	}{Doc: d, Head: headOf(v), Style: template.CSS(themes() + pageStyle + chartStyle),
+		Script: template.JS(pageScript)}
 	for _, s := range sections(d) {
 		p := pageSection{ID: s.ID, Title: s.Title, Lead: s.Lead}
 		for _, b := range s.Blocks {

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// elements walks a page as strict XML, which its template keeps to, and fails
-// the test where it is not well formed.
+// elements walks a page as strict XML, which its template keeps to, and fails the test where it is not well
+// formed.
 func elements(t *testing.T, page []byte, visit func(xml.StartElement)) string {
 	t.Helper()
 	dec := xml.NewDecoder(strings.NewReader(string(page)))
@@ -91,7 +91,8 @@ func TestPageStandsAlone(t *testing.T) {
 				}
 				for _, a := range []string{"src", "href", "srcset", "action", "poster", "data"} {
 					v := attribute(e, a)
-					if v != "" && !strings.HasPrefix(v, "#") && !strings.HasPrefix(v, "data:image/svg+xml;base64,") {
+					if v != "" && !strings.HasPrefix(v, "#") &&
+						!strings.HasPrefix(v, "data:image/svg+xml;base64,") {
 						t.Errorf("%s of %s leaves the page: %.60s", a, e.Name.Local, v)
 					}
 					if target, ok := strings.CutPrefix(v, "#"); ok {
@@ -136,7 +137,8 @@ func TestHostileTextStaysText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ext != "csv" && ext != "json" && strings.ContainsAny(strings.ReplaceAll(string(out), "\x1b[", ""), "\a\r\x1b") {
+		if ext != "csv" && ext != "json" && strings.ContainsAny(strings.ReplaceAll(string(out), "\x1b[", ""),
+			"\a\r\x1b") {
 			t.Errorf("%s holds control characters of the document", ext)
 		}
 	}
@@ -183,7 +185,8 @@ func TestSavedChartsAreWholeFiles(t *testing.T) {
 
 func TestEveryColourIsDeclared(t *testing.T) {
 	p := palette()
-	for _, m := range regexp.MustCompile(`var\(--([a-z0-9]+)\)`).FindAllStringSubmatch(pageStyle+chartStyle, -1) {
+	for _, m := range regexp.MustCompile(`var\(--([a-z0-9]+)\)`).FindAllStringSubmatch(pageStyle+chartStyle,
+		-1) {
 		if _, ok := p[m[1]]; !ok {
 			t.Errorf("colour %s is used and not declared", m[1])
 		}

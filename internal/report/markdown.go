@@ -7,9 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// Markdown is a block to paste into a forum: the result in words, the table
-// with every caveat below it, the path as a picture of characters, and the
-// command that made it.
+// Markdown is a block to paste into a forum: the result in words, the table with every caveat below it, the
+// path as a picture of characters, and the command that made it.
 func Markdown(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	h := headOf(v)

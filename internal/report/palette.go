@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// palette holds every colour of the page, light and dark. The five series
-// colours keep apart for the common kinds of colour vision and have at least
-// 3:1 contrast to the ground they stand on (WCAG 2.2, 1.4.11); text colours
-// have 4.5:1.
+// palette holds every colour of the page, light and dark. The five series colours keep apart for the common
+// kinds of colour vision and have at least 3:1 contrast to the ground they stand on (WCAG 2.2, 1.4.11);
+// text colours have 4.5:1.
 func palette() map[string][2]string {
 	return map[string][2]string{
 		"ground":  {"#fcfcfa", "#121519"},

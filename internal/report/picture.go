@@ -21,8 +21,7 @@ type chainNode struct {
 	Ends   bool // traffic starts or ends here
 }
 
-// chainOf walks from the near node; nodes off the way are left out, which
-// ok = false says.
+// chainOf walks from the near node; nodes off the way are left out, which ok = false says.
 func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 	routers := map[string]bool{}
 	for _, n := range t.Nodes {
@@ -83,7 +82,8 @@ func (c chain) lines() []string {
 			if c.inTunnel(i) {
 				wire, below = "═", "tunnel"
 			}
-			add(centre(c.Links[i], gap), strings.Repeat(wire, gap), centre(below, gap), strings.Repeat(" ", gap))
+			add(centre(c.Links[i], gap), strings.Repeat(wire, gap), centre(below, gap),
+				strings.Repeat(" ", gap))
 		}
 	}
 	var out []string
@@ -128,8 +128,7 @@ func centre(s string, width int) string {
 	return strings.Repeat(" ", left) + s + strings.Repeat(" ", width-n-left)
 }
 
-// Draw shows boxes for nodes, lines for links, and the tunnel as a tube
-// around the links that it runs over.
+// Draw shows boxes for nodes, lines for links, and the tunnel as a tube around the links that it runs over.
 func (c chain) Draw(width float64) string {
 	const top, height = 26, 46
 	k := &canvas{w: width, h: top + height + 26}

@@ -6,9 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// quantilePlot shows the distribution of round-trip times: each curve is one
-// measurement, from its smallest value at the left to the tail at the right,
-// on axes where every further nine takes the same room.
+// quantilePlot shows the distribution of round-trip times: each curve is one measurement, from its smallest
+// value at the left to the tail at the right, on axes where every further nine takes the same room.
 type quantilePlot struct {
 	Label     string
 	Low, High float64 // of the whole row of plots, so that they compare

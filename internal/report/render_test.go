@@ -77,17 +77,19 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	if !bytes.Equal(got, want) {
 		g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
-		t.Errorf("%s differs; run with -update and look at the change (-got +want):\n%.2000s", path, cmp.Diff(g, w))
+		t.Errorf("%s differs; run with -update and look at the change (-got +want):\n%.2000s", path,
+			cmp.Diff(g, w))
 	}
 }
 
 // squeeze drops what renderers may add to a text: breaks, escapes, indents.
 func squeeze(s string) string {
-	return strings.Join(strings.Fields(strings.NewReplacer(`\`, "", "&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(printable(s))), "")
+	return strings.Join(strings.Fields(strings.NewReplacer(`\`, "", "&lt;", "<", "&gt;", ">", "&amp;",
+		"&").Replace(printable(s))), "")
 }
 
-// TestNothingIsDropped: caveats, reasons, failures, skips and misses in =
-// caveats, reasons, failures, skips and misses out.
+// TestNothingIsDropped: caveats, reasons, failures, skips and misses in = caveats, reasons, failures, skips
+// and misses out.
 func TestNothingIsDropped(t *testing.T) {
 	for name, d := range samples() {
 		for ext, render := range renderers() {

@@ -1,16 +1,15 @@
-// Package report lays out an analysed run for people and for other programs:
-// as a page, as text for a terminal, as Markdown for a forum, as CSV and as
-// JSON. It shows what the document says and refuses to compute: every number
-// on a page stands in the document, and so does every caveat the other way
-// round. The same document gives the same bytes.
+// Package report lays out an analysed run for people and for other programs: as a page, as text for a
+// terminal, as Markdown for a forum, as CSV and as JSON. It shows what the document says and refuses to
+// compute: every number on a page stands in the document, and so does every caveat the other way round. The
+// same document gives the same bytes.
 package report
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// Section answers one question about a run. It is made of blocks and holds
-// no markup; renderers draw the blocks.
+// Section answers one question about a run. It is made of blocks and holds no markup; renderers draw the
+// blocks.
 type Section struct {
 	ID     string // of its anchor
 	Title  string
@@ -47,8 +46,7 @@ type Item struct {
 	Tone     Tone
 }
 
-// Tone says how a piece is to be taken. Renderers use a word or a sign for it
-// as well as a colour.
+// Tone says how a piece is to be taken. Renderers use a word or a sign for it as well as a colour.
 type Tone string
 
 // Tones.
@@ -60,8 +58,7 @@ const (
 	Quiet Tone = "quiet" // secondary
 )
 
-// Table is rows under columns. Notes are the caveats of its numbers: cells
-// refer to them by their index.
+// Table is rows under columns. Notes are the caveats of its numbers: cells refer to them by their index.
 type Table struct {
 	ID      string
 	Caption string
@@ -87,8 +84,8 @@ type TableRow struct {
 	Notes []Item
 }
 
-// TableCell is text, with a second, smaller line and the long form of what it
-// says. Numbers name what they show, so that a program can check the page.
+// TableCell is text, with a second, smaller line and the long form of what it says. Numbers name what they
+// show, so that a program can check the page.
 type TableCell struct {
 	Text string
 	Pre  string // before the second line: "p99"
@@ -108,8 +105,7 @@ type Number struct {
 	Value  float64
 }
 
-// Figure is a drawing with its title and caption. Table, if any, holds the
-// numbers it was drawn from.
+// Figure is a drawing with its title and caption. Table, if any, holds the numbers it was drawn from.
 type Figure struct {
 	ID      string
 	Title   string
@@ -148,8 +144,7 @@ type Picture struct {
 	Text  []string // the same as lines of characters
 }
 
-// Drawing is something that can be drawn at a width, in units of one CSS
-// pixel. Its colours are classes.
+// Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
 type Drawing interface{ Draw(width float64) string }
 
 func (Prose) block()   {}
@@ -160,13 +155,13 @@ func (Figure) block()  {}
 func (Panels) block()  {}
 func (Picture) block() {}
 
-// sections is the page, from top to bottom. A section without blocks is left
-// out.
+// sections is the page, from top to bottom. A section without blocks is left out.
 func sections(d *analysis.Document) []Section {
 	v := newView(d)
 	var out []Section
 	for _, build := range []func(*view) Section{
-		missedSection, resultSection, pathSection, searchSection, goodputSection, packetSection, curveSection, scalingSection, soakSection,
+		missedSection, resultSection, pathSection, searchSection, goodputSection, packetSection, curveSection,
+		scalingSection, soakSection,
 		latencySection, timelineSection, comparisonSection, findingSection, metSection, skippedSection,
 		methodSection, environmentSection, metricSection, trialSection,
 	} {

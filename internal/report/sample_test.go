@@ -20,7 +20,8 @@ func samples() map[string]*analysis.Document {
 		"sweep":   sweepDocument(),
 		"damaged": damagedDocument(),
 		"search":  searchDocument(),
-		"empty":   {Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000", Plan: "quick", Status: record.RunInterrupted}},
+		"empty": {Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000", Plan: "quick",
+			Status: record.RunInterrupted}},
 	}
 }
 
@@ -30,8 +31,7 @@ func smallDocument() *analysis.Document {
 	return documentOf([]cellPlan{all[0], all[4], all[9]}, 2)
 }
 
-// sweepDocument has what quick has not: six runs, a real ceiling, streams and
-// packet sizes, two topologies.
+// sweepDocument has what quick has not: six runs, a real ceiling, streams and packet sizes, two topologies.
 func sweepDocument() *analysis.Document {
 	var plans []cellPlan
 	for _, tunnel := range []string{"none", "wireguard"} {
@@ -41,7 +41,8 @@ func sweepDocument() *analysis.Document {
 			if tunnel != "none" {
 				f["mtu"] = "1420"
 			}
-			plans = append(plans, cellPlan{f, tunnel + ", " + streams + " streams", bps, 0, 0, 11e3, 2e6, 9e6, 20, .93, "Good", .02})
+			plans = append(plans, cellPlan{f, tunnel + ", " + streams + " streams", bps, 0, 0, 11e3, 2e6, 9e6,
+				20, .93, "Good", .02})
 		}
 	}
 	for _, size := range []string{"55", "64", "200", "500", "1500"} {
@@ -50,7 +51,8 @@ func sweepDocument() *analysis.Document {
 			panic(err)
 		}
 		pps := min(610e3, 941e6/8/(n+38))
-		plans = append(plans, cellPlan{base("protocol", "udp", "packet_size", size), "UDP " + size + "-byte packets", pps * n * 8, pps,
+		plans = append(plans, cellPlan{base("protocol", "udp", "packet_size", size), "UDP " + size +
+			"-byte packets", pps * n * 8, pps,
 			.02 / n, 11e3, .5e6, 3e6, 0, 1, "Very good", .01})
 	}
 	d := documentOf(plans, 6)
@@ -65,8 +67,10 @@ func sweepDocument() *analysis.Document {
 	}
 	addUnderLoad(d)
 	site := forwardTopology()
-	site.Name, site.Tunnel, site.Routers = "site-to-site", [2]string{"router-a", "router-b"}, []string{"router-a", "router-b"}
-	site.Nodes = []record.TopoNode{{Name: "client"}, {Name: "router-a", Router: true}, {Name: "wan"}, {Name: "router-b", Router: true}, {Name: "server"}}
+	site.Name, site.Tunnel, site.Routers = "site-to-site", [2]string{"router-a", "router-b"},
+		[]string{"router-a", "router-b"}
+	site.Nodes = []record.TopoNode{{Name: "client"}, {Name: "router-a", Router: true}, {Name: "wan"},
+		{Name: "router-b", Router: true}, {Name: "server"}}
 	site.Links = nil
 	for i, name := range []string{"lan-a", "wan-a", "wan-b", "lan-b"} {
 		site.Links = append(site.Links, record.TopoLink{Name: name, Ends: [2]record.TopoPort{
@@ -79,22 +83,28 @@ func sweepDocument() *analysis.Document {
 // addUnderLoad grades the first two cells as up and both of one path.
 func addUnderLoad(d *analysis.Document) {
 	value := func(x float64) analysis.Value {
-		return analysis.Value{Median: x, Low: x, High: x, N: 1, Values: []float64{x}, Interval: analysis.IntervalSingle}
+		return analysis.Value{Median: x, Low: x, High: x, N: 1, Values: []float64{x},
+			Interval: analysis.IntervalSingle}
 	}
 	added, more, rpm := 6.5e6, 41e6, 2150.0
 	one, two := &d.Cells[0], &d.Cells[1]
-	one.Metrics[rttAdded], one.Metrics[responsiveness], two.Metrics[rttAdded] = value(added), value(rpm), value(more)
+	one.Metrics[rttAdded], one.Metrics[responsiveness], two.Metrics[rttAdded] = value(added), value(rpm),
+		value(more)
 	two.Missing = map[string]string{responsiveness: "of a kind of request none was made"}
-	one.Latency = map[string]analysis.Distribution{"loaded": {Probe: "icmp", Spacing: record.Exponential, Stamps: []string{"kernel"},
+	one.Latency = map[string]analysis.Distribution{"loaded": {Probe: "icmp", Spacing: record.Exponential,
+		Stamps:   []string{"kernel"},
 		Includes: []string{"from here to there"}, Sent: 10, HDR: "x"}}
-	d.UnderLoad = []analysis.UnderLoad{{Label: "no tunnel", AddedNs: 23e6, Grade: "A", Ways: map[string]analysis.LoadedPath{
-		"up":   {Cell: one.Factors, AddedNs: &added, Grade: "A", RPM: &rpm, Band: "good", Confidence: analysis.ConfidenceMedium},
-		"both": {Cell: two.Factors, AddedNs: &more, Grade: "B", Why: "of a kind of request none was made"},
-	}}}
+	d.UnderLoad = []analysis.UnderLoad{{Label: "no tunnel", AddedNs: 23e6, Grade: "A",
+		Ways: map[string]analysis.LoadedPath{
+			"up": {Cell: one.Factors, AddedNs: &added, Grade: "A", RPM: &rpm, Band: "good",
+				Confidence: analysis.ConfidenceMedium},
+			"both": {Cell: two.Factors, AddedNs: &more, Grade: "B",
+				Why: "of a kind of request none was made"},
+		}}}
 }
 
-// damagedDocument has failed trials and cells, a missed requirement, hostile
-// text, and a run that was interrupted.
+// damagedDocument has failed trials and cells, a missed requirement, hostile text, and a run that was
+// interrupted.
 func damagedDocument() *analysis.Document {
 	d := sampleDocument()
 	d.Run.Status, d.Run.Reason = record.RunInterrupted, "Ctrl-C"
@@ -105,17 +115,20 @@ func damagedDocument() *analysis.Document {
 	c.Grade, c.Metrics, c.Runs, c.Failed = analysis.GradeFailed, nil, 0, 3
 	c.Consistency = nil
 	c.Missing = map[string]string{"goodput_bps": "all trials failed"}
-	c.Reasons = []analysis.Reason{{Kind: analysis.ReasonNotInTunnel, Text: "the tunnel's counters did not move while 1.2 MB were offered " + hostile, Trial: "b1-r06.1"}}
+	c.Reasons = []analysis.Reason{{Kind: analysis.ReasonNotInTunnel,
+		Text: "the tunnel's counters did not move while 1.2 MB were offered " + hostile, Trial: "b1-r06.1"}}
 	for i := range d.Trials {
 		t := &d.Trials[i]
 		if t.Kind == record.RowLoad && t.Factors.Key() == c.Factors.Key() {
 			t.Grade, t.Metrics, t.Series = analysis.GradeFailed, nil, nil
-			t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "verify path of " + t.Row + ": " + hostile, Hint: "chokepoint lab check"}
+			t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "verify path of " + t.Row + ": " +
+				hostile, Hint: "chokepoint lab check"}
 		}
 	}
 	d.Thresholds = []analysis.Threshold{
 		{Requirement: "goodput >= 1G where tunnel=wireguard", Factors: c.Factors, Reason: "the cell failed"},
-		{Requirement: "loss_ratio <= 0.001", Factors: d.Cells[9].Factors, Metric: "loss_ratio", Op: "<=", Limit: .001, Value: .0131},
+		{Requirement: "loss_ratio <= 0.001", Factors: d.Cells[9].Factors, Metric: "loss_ratio", Op: "<=",
+			Limit: .001, Value: .0131},
 		{Requirement: "goodput >= 1G where nat=forward", Reason: "no cell matches"},
 	}
 	for i := range d.Cells[5].Metrics {
@@ -132,12 +145,12 @@ func damagedDocument() *analysis.Document {
 	return d
 }
 
-// searchDocument has two searches: one whole, one that hit the greatest load
-// for a goal.
+// searchDocument has two searches: one whole, one that hit the greatest load for a goal.
 func searchDocument() *analysis.Document {
 	var plans []cellPlan
 	for _, size := range []string{"110", "1500"} {
-		plans = append(plans, cellPlan{base("protocol", "udp", "packet_size", size), "UDP " + size + "-byte packets", 80e6, 90e3, 0, 11e3, .5e6, 3e6, 0, 1, "Very good", .01})
+		plans = append(plans, cellPlan{base("protocol", "udp", "packet_size", size), "UDP " + size +
+			"-byte packets", 80e6, 90e3, 0, 11e3, .5e6, 3e6, 0, 1, "Very good", .01})
 	}
 	d := documentOf(plans, 1)
 	preset, _ := method.PresetNamed("quick")
@@ -151,28 +164,41 @@ func searchDocument() *analysis.Document {
 		Deviations: []string{"goal ndr: trials of 1s, not 60 s (section 24)", hostile}}
 	of := func(v float64) *float64 { return &v }
 	single := func(v float64) analysis.Value { return analysis.Summarise([]float64{v}) }
-	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label, Ended: true, Unit: record.UnitPackets, Min: 1000, Max: 200e3,
+	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label,
+		Ended: true, Unit: record.UnitPackets, Min: 1000, Max: 200e3,
 		Interfaces: 2, Trials: 23, Seconds: 34.5, EffectiveSeconds: 30,
 		Results: []analysis.SearchResult{
-			{Goal: "ndr", Lower: of(90100), Upper: of(90900), Throughput: of(90100), ThroughputBps: of(118e6), LowerTrials: 7, UpperTrials: 8},
-			{Goal: "pdr", Lower: of(90900), Upper: of(91700), Throughput: of(90512), ThroughputBps: of(119e6), LowerTrials: 8, UpperTrials: 8}},
-		Steps: []analysis.SearchStep{{Trial: "b1-r01.1", Test: record.TestThroughput, Load: 200e3, Seconds: 1, LossRatio: .55, Warmup: true},
+			{Goal: "ndr", Lower: of(90100), Upper: of(90900), Throughput: of(90100), ThroughputBps: of(118e6),
+				LowerTrials: 7, UpperTrials: 8},
+			{Goal: "pdr", Lower: of(90900), Upper: of(91700), Throughput: of(90512), ThroughputBps: of(119e6),
+				LowerTrials: 8, UpperTrials: 8}},
+		Steps: []analysis.SearchStep{{Trial: "b1-r01.1", Test: record.TestThroughput, Load: 200e3, Seconds: 1,
+			LossRatio: .55, Warmup: true},
 			{Trial: "b1-r01.2", Test: record.TestThroughput, Load: 90100, Seconds: 1}},
-		FrameLoss:  []analysis.FrameLoss{{Share: 1, Load: 200e3, Loss: single(.55)}, {Share: .4, Load: 80e3, Loss: single(0)}},
-		BackToBack: []analysis.BackToBack{{Frames: &[]analysis.Value{single(2400)}[0], Limited: true, BufferSeconds: .012, CorrectedSeconds: of(.0066)}}}
+		FrameLoss: []analysis.FrameLoss{{Share: 1, Load: 200e3, Loss: single(.55)}, {Share: .4, Load: 80e3,
+			Loss: single(0)}},
+		BackToBack: []analysis.BackToBack{{Frames: &[]analysis.Value{single(2400)}[0], Limited: true,
+			BufferSeconds: .012, CorrectedSeconds: of(.0066)}}}
 	p50, p99 := single(210e3), single(900e3)
 	for _, share := range method.LatencyShares() {
-		both.Latency = append(both.Latency, analysis.LatencyAt{Share: share, Load: share * 90100, P50: &p50, P99: &p99, Loss: single(0)})
+		both.Latency = append(both.Latency, analysis.LatencyAt{Share: share, Load: share * 90100, P50: &p50,
+			P99: &p99, Loss: single(0)})
 	}
-	top := analysis.SearchView{Row: "b1-r02", Block: 1, Factors: plans[1].factors, Label: plans[1].label, Why: "the run was interrupted",
+	top := analysis.SearchView{Row: "b1-r02", Block: 1, Factors: plans[1].factors, Label: plans[1].label,
+		Why:  "the run was interrupted",
 		Unit: record.UnitBits, Min: 1000, Max: 200e3, Interfaces: 1, Trials: 4, Seconds: 6,
 		Results: []analysis.SearchResult{
-			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible", Lower: of(200e3), Throughput: of(200e3), LowerTrials: 4},
+			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible",
+				Lower: of(200e3), Throughput: of(200e3), LowerTrials: 4},
 			{Goal: "pdr", Irregular: "no load was decided; the search did not end: the run was interrupted"}}}
-	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel", SingleBps: 1e9, Contention: .12, Coherence: .003, Peak: 17.1, PeakBps: 4.5e9, R2: .991,
-		Text: "streams: one carries 1 Gbit/s; 12 % of the work is serial"}, {Factor: "tunnels", Label: hostile, SingleBps: 1e9, Contention: 1, R2: .99, Text: hostile}}
-	d.Soaks = []analysis.Soak{{Label: "4 streams", Windows: 24, Hours: 2, Throttled: 1, Failed: 2, Missing: []string{hostile}, Trends: []analysis.Trend{
-		{Kind: analysis.TrendDrift, Text: "goodput_bps: no trend"}, {Kind: analysis.TrendLeak, Text: "host memory in use: it grew by 80 MB", Real: true}}}}
+	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel", SingleBps: 1e9, Contention: .12,
+		Coherence: .003, Peak: 17.1, PeakBps: 4.5e9, R2: .991,
+		Text: "streams: one carries 1 Gbit/s; 12 % of the work is serial"},
+		{Factor: "tunnels", Label: hostile, SingleBps: 1e9, Contention: 1, R2: .99, Text: hostile}}
+	d.Soaks = []analysis.Soak{{Label: "4 streams", Windows: 24, Hours: 2, Throttled: 1, Failed: 2,
+		Missing: []string{hostile}, Trends: []analysis.Trend{
+			{Kind: analysis.TrendDrift, Text: "goodput_bps: no trend"}, {Kind: analysis.TrendLeak,
+				Text: "host memory in use: it grew by 80 MB", Real: true}}}}
 	d.Searches = []analysis.SearchView{both, top}
 	return d
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// missedSection comes first: a run that misses a requirement says so before
-// anything else.
+// missedSection comes first: a run that misses a requirement says so before anything else.
 func missedSection(v *view) Section {
 	if missed(v) == 0 {
 		return Section{}
@@ -42,7 +41,8 @@ func thresholdSection(v *view) Section {
 	if len(v.Thresholds) == 0 {
 		return s
 	}
-	t := Table{ID: "threshold-table", Columns: []Column{{Head: "Outcome"}, {Head: "Requirement"}, {Head: "Cell"},
+	t := Table{ID: "threshold-table", Columns: []Column{{Head: "Outcome"}, {Head: "Requirement"},
+		{Head: "Cell"},
 		{Head: "Measured", Numeric: true}, {Head: "Reason"}}}
 	for _, r := range v.Thresholds {
 		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
@@ -60,8 +60,8 @@ func thresholdSection(v *view) Section {
 	return s
 }
 
-// measured prints a threshold's value in the unit of its metric; the metric
-// is the first word of a requirement where the document does not name it.
+// measured prints a threshold's value in the unit of its metric; the metric is the first word of a
+// requirement where the document does not name it.
 func (v *view) measured(r analysis.Threshold) string {
 	metric := r.Metric
 	if metric == "" {
@@ -127,7 +127,8 @@ func comparisonIntervals(v *view) string {
 	var words []string
 	seen := map[string]bool{}
 	for _, k := range v.Comparisons {
-		w := intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) + fmt.Sprintf(" of n = %d pairs", k.N)
+		w := intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) +
+			fmt.Sprintf(" of n = %d pairs", k.N)
 		if !seen[w] {
 			seen[w] = true
 			words = append(words, w)
@@ -137,7 +138,8 @@ func comparisonIntervals(v *view) string {
 }
 
 func forestLine(v *view, k analysis.Comparison) forestRow {
-	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Percent(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
+	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Percent(k.Ratio), Ratio: k.Ratio,
+		Low: k.Low, High: k.High,
 		Whisker: k.Interval != analysis.IntervalSingle && k.High > k.Low,
 		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Percent(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
@@ -167,8 +169,8 @@ func comparisonRow(v *view, k analysis.Comparison) TableRow {
 	return row
 }
 
-// comparisonLines say each comparison of rates in words, and of the others
-// those with something to tell; the page has them all.
+// comparisonLines say each comparison of rates in words, and of the others those with something to tell;
+// the page has them all.
 func comparisonLines(v *view) []string {
 	var out []string
 	var rest []string
@@ -176,7 +178,8 @@ func comparisonLines(v *view) []string {
 		if strings.HasPrefix(k.Name, "of the plan's baseline") && plainVerdict(k.Verdict) {
 			continue // differs in more than one factor: for the page, where there is room
 		}
-		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plainVerdict(k.Verdict) {
+		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 &&
+			plainVerdict(k.Verdict) {
 			if !slices.Contains(rest, k.Metric) {
 				rest = append(rest, k.Metric)
 			}
@@ -194,7 +197,8 @@ func comparisonLines(v *view) []string {
 		out = append(out, s)
 	}
 	if len(rest) > 0 {
-		out = append(out, "no clear difference in "+strings.Join(rest, ", ")+": the report has these comparisons")
+		out = append(out, "no clear difference in "+strings.Join(rest, ", ")+
+			": the report has these comparisons")
 	}
 	return out
 }
@@ -233,7 +237,8 @@ func findingItems(v *view) []Item {
 	var out []Item
 	for i := range v.Cells {
 		for _, f := range v.Cells[i].Findings {
-			out = append(out, Item{Kind: f.Kind, Text: v.Cells[i].Label + ": " + f.Text, Evidence: evidence(f)})
+			out = append(out, Item{Kind: f.Kind, Text: v.Cells[i].Label + ": " + f.Text,
+				Evidence: evidence(f)})
 		}
 	}
 	return out

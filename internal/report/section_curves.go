@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// curveSection: how does the result depend on a setting that is a number?
-// It needs three levels; two are bars already.
+// curveSection: how does the result depend on a setting that is a number? It needs three levels; two are
+// bars already.
 func curveSection(v *view) Section {
 	s := Section{ID: "dependence", Title: "What does it depend on?"}
 	for _, k := range []struct{ factor, metric, x, y string }{
@@ -75,17 +75,19 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 		legend = nil
 	}
 	return []Block{
-		Figure{Legend: legend, ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k, Table: v.numbers(id+"-numbers", used, metric),
+		Figure{Legend: legend, ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k,
+			Table: v.numbers(id+"-numbers", used, metric),
 			Caption: "Points: medians. Whisker: " + v.intervalsOf(used, metric) +
 				". The line only joins what was measured."},
 	}, true
 }
 
-// lineNames are the factors that set the lines of a curve apart: all that vary
-// but that of the axis, and one that only follows from it.
+// lineNames are the factors that set the lines of a curve apart: all that vary but that of the axis, and
+// one that only follows from it.
 func lineNames(cells []*analysis.Cell, factor string) []string {
 	all := without(varying(cells), factor)
-	names := without(all, map[string]string{"mtu": "link_mtu", "link_mtu": "mtu", "frame_size": "packet_size"}[factor])
+	names := without(all, map[string]string{"mtu": "link_mtu", "link_mtu": "mtu",
+		"frame_size": "packet_size"}[factor])
 	taken := map[string]bool{}
 	for _, c := range cells {
 		at := setWords(c.Factors, append([]string{factor}, names...))

@@ -8,13 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A factor that follows from that of the axis does not tear the line apart;
-// one that varies by itself does.
+// A factor that follows from that of the axis does not tear the line apart; one that varies by itself does.
 func TestCurvesOfDerivedFactors(t *testing.T) {
 	frames, links, both := []cellPlan{}, []cellPlan{}, []cellPlan{}
 	for i, n := range []int{128, 512, 1518} {
 		pps := 1e5 / float64(i+1)
-		frames = append(frames, cellPlan{factors: base("protocol", "udp", "frame_size", fmt.Sprint(n), "packet_size", fmt.Sprint(n-18)),
+		frames = append(frames, cellPlan{factors: base("protocol", "udp", "frame_size", fmt.Sprint(n),
+			"packet_size", fmt.Sprint(n-18)),
 			pps: pps, bps: pps * 8e3, p50: 1e6, p99: 2e6, idle: 1e4})
 	}
 	for i, n := range []int{1500, 4000, 9000} {

@@ -30,25 +30,33 @@ func (v *view) with(metric string) []*analysis.Cell {
 func shortFlowTable(v *view) Table {
 	cells := v.with(flowRate)
 	t := Table{ID: "short-flows", Cards: true, Columns: []Column{
-		{Head: "Short flows"}, {Head: "Completed", Sub: "per second", Numeric: true}, {Head: "Handshake", Sub: "p50 · p99", Numeric: true},
+		{Head: "Short flows"}, {Head: "Completed", Sub: "per second", Numeric: true},
+		{Head: "Handshake", Sub: "p50 · p99", Numeric: true},
 		{Head: "Completion", Sub: "p50 · p99", Numeric: true},
-	}, Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was intended to start to the last byte " +
-		"of the answer; what failed or was not done by the window's end counts as slower than all others. " + rateIntervals(v, cells, flowRate)}
-	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"}, {"large", "larger"}}
+	}, Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was " +
+		"intended to start to the last byte " +
+		"of the answer; what failed or was not done by the window's end counts as slower than all others. " +
+		rateIntervals(v, cells, flowRate)}
+	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
+		{"large", "larger"}}
 	sizes = slices.DeleteFunc(sizes, func(s struct{ name, words string }) bool {
 		return len(v.with("flow_completion_"+s.name+"_p50_ns")) == 0
 	})
 	for _, s := range sizes {
 		t.Columns = append(t.Columns, Column{Head: s.words, Sub: "p50 · p99", Numeric: true})
 	}
-	t.Columns = append(t.Columns, Column{Head: "Failed", Numeric: true}, Column{Head: "Unfinished", Numeric: true})
+	t.Columns = append(t.Columns, Column{Head: "Failed", Numeric: true}, Column{Head: "Unfinished",
+		Numeric: true})
 	for _, c := range cells {
 		row := []TableCell{{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
-			v.pair(c, "flow_connect_p50_ns", "flow_connect_p99_ns"), v.pair(c, "flow_completion_p50_ns", "flow_completion_p99_ns")}
+			v.pair(c, "flow_connect_p50_ns", "flow_connect_p99_ns"), v.pair(c, "flow_completion_p50_ns",
+				"flow_completion_p99_ns")}
 		for _, s := range sizes {
-			row = append(row, v.pair(c, "flow_completion_"+s.name+"_p50_ns", "flow_completion_"+s.name+"_p99_ns"))
+			row = append(row, v.pair(c, "flow_completion_"+s.name+"_p50_ns", "flow_completion_"+s.name+
+				"_p99_ns"))
 		}
-		t.Rows = append(t.Rows, TableRow{Cells: append(row, v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))})
+		t.Rows = append(t.Rows, TableRow{Cells: append(row, v.cellOf(c, "flow_failed_ratio"),
+			v.cellOf(c, "flow_unfinished_ratio"))})
 	}
 	return t
 }
@@ -56,11 +64,14 @@ func shortFlowTable(v *view) Table {
 func requestTable(v *view) Table {
 	cells := v.with(requestRate)
 	t := Table{ID: "requests", Cards: true, Columns: []Column{
-		{Head: "Requests"}, {Head: "Completed", Sub: "per second", Numeric: true}, {Head: "Response after", Sub: "p50 · p99", Numeric: true},
+		{Head: "Requests"}, {Head: "Completed", Sub: "per second", Numeric: true}, {Head: "Response after",
+			Sub: "p50 · p99", Numeric: true},
 		{Head: "Response after", Sub: "p99.9", Numeric: true},
-	}, Caption: "One request at a time on each connection, all of which stay open. " + rateIntervals(v, cells, requestRate)}
+	}, Caption: "One request at a time on each connection, all of which stay open. " + rateIntervals(v, cells,
+		requestRate)}
 	for _, c := range cells {
-		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, requestRate),
+		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: c.Label, Long: c.Factors.Key()},
+			v.cellOf(c, requestRate),
 			v.pair(c, "request_p50_ns", "request_p99_ns"), v.cellOf(c, "request_p999_ns")}})
 	}
 	return t

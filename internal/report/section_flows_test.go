@@ -11,16 +11,21 @@ import (
 func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 	d := sampleDocument()
 	value := func(x float64) analysis.Value {
-		return analysis.Value{Median: x, Low: x * .9, High: x * 1.1, N: 3, Values: []float64{x * .9, x, x * 1.1}, Interval: analysis.IntervalRange}
+		return analysis.Value{Median: x, Low: x * .9, High: x * 1.1, N: 3, Values: []float64{x * .9, x,
+			x * 1.1}, Interval: analysis.IntervalRange}
 	}
-	d.Metrics = append(d.Metrics, record.Metric{Name: flowRate, Unit: "flows/s"}, record.Metric{Name: requestRate, Unit: "requests/s"})
+	d.Metrics = append(d.Metrics, record.Metric{Name: flowRate, Unit: "flows/s"},
+		record.Metric{Name: requestRate, Unit: "requests/s"})
 	one, two := &d.Cells[0], &d.Cells[1]
-	for name, x := range map[string]float64{flowRate: 4321, "flow_connect_p50_ns": 61e3, "flow_completion_p50_ns": 123e3, "flow_completion_p99_ns": 4.5e6,
+	for name, x := range map[string]float64{flowRate: 4321, "flow_connect_p50_ns": 61e3,
+		"flow_completion_p50_ns": 123e3, "flow_completion_p99_ns": 4.5e6,
 		"flow_completion_medium_p50_ns": 7.75e6, "flow_failed_ratio": .015, "flow_unfinished_ratio": .002} {
 		one.Metrics[name] = value(x)
 	}
-	one.Missing = map[string]string{"flow_connect_p99_ns": "the number of handshakes, 300, does not carry p99"}
-	for name, x := range map[string]float64{requestRate: 23456, "request_p50_ns": 41e3, "request_p99_ns": 95e3, "request_p999_ns": 322e3} {
+	one.Missing = map[string]string{"flow_connect_p99_ns": "the number of handshakes, 300, does not " +
+		"carry p99"}
+	for name, x := range map[string]float64{requestRate: 23456, "request_p50_ns": 41e3,
+		"request_p99_ns": 95e3, "request_p999_ns": 322e3} {
 		two.Metrics[name] = value(x)
 	}
 	markdown, err := Markdown(d)
@@ -31,8 +36,10 @@ func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for form, text := range map[string]string{"text": Text(d, 200, false), "markdown": string(markdown), "page": string(page)} {
-		for _, want := range []string{"4321 flows/s", "61.0 µs", "123 µs", "4.50 ms", "7.75 ms", "1.50 %", "23456 requests/s", "322 µs", "to 10 MB"} {
+	for form, text := range map[string]string{"text": Text(d, 200, false), "markdown": string(markdown),
+		"page": string(page)} {
+		for _, want := range []string{"4321 flows/s", "61.0 µs", "123 µs", "4.50 ms", "7.75 ms", "1.50 %",
+			"23456 requests/s", "322 µs", "to 10 MB"} {
 			if !strings.Contains(strings.ReplaceAll(text, "\u00a0", " "), want) {
 				t.Errorf("%s lacks %q", form, want)
 			}

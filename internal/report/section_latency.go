@@ -32,12 +32,17 @@ func latencySection(v *view) Section {
 		}
 	}
 	p := Panels{ID: "quantiles", Title: "Distribution of round-trip times, idle and under load",
-		Caption: "Each line is one trial, from its smallest round trip at the left into the tail at the right; " +
-			"both axes are logarithmic and the same in every panel. A curve ends where its number of probes no longer " +
-			"carries the percentile. Lost probes are not in the curves; their share is in the table of every metric.",
+		Caption: "Each line is one trial, from its smallest round trip at the left into the tail at the " +
+			"right; " +
+			"both axes are logarithmic and the same in every panel. A curve ends where its number of " +
+			"probes " +
+			"no longer " +
+			"carries the percentile. Lost probes are not in the curves; their share is in the table of " +
+			"every metric.",
 		Legend: []LegendItem{{"q idle", "idle path"}, {"q loaded", "beside the load"}}}
 	for _, c := range cells {
-		p.Panels = append(p.Panels, Panel{ID: "quantiles-" + c.Factors.Key(), Title: c.Label, Sub: v.latencyWords(c),
+		p.Panels = append(p.Panels, Panel{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
+			Sub: v.latencyWords(c),
 			Draw: quantilePlot{Label: "Round-trip times of " + c.Label, Low: low, High: high,
 				Curves: v.quantileCurves(c)}})
 	}
@@ -48,11 +53,16 @@ func latencySection(v *view) Section {
 // underLoadTable grades each path full of TCP, by the direction of its data.
 func underLoadTable(v *view) (Table, bool) {
 	t := Table{ID: "under-load", Cards: true, Columns: []Column{
-		{Head: "Path full of TCP"}, {Head: "Data goes"}, {Head: "Load adds", Sub: "to the median RTT", Numeric: true},
-		{Head: "Bufferbloat"}, {Head: "Responsiveness", Sub: "round trips per minute", Numeric: true}, {Head: "Confidence"},
-	}, Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, " +
-		"else F (DSLReports); of up and down together by their mean. Responsiveness in round trips per minute: below 300 poor, " +
-		"1000 fair, 6000 good, else excellent (draft-ietf-ippm-responsiveness); only cells with the engine responsiveness have it, " +
+		{Head: "Path full of TCP"}, {Head: "Data goes"}, {Head: "Load adds", Sub: "to the median RTT",
+			Numeric: true},
+		{Head: "Bufferbloat"}, {Head: "Responsiveness", Sub: "round trips per minute", Numeric: true},
+		{Head: "Confidence"},
+	}, Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 ms " +
+		"B, 200 ms C, 400 ms D, " +
+		"else F (DSLReports); of up and down together by their mean. Responsiveness in round trips per " +
+		"minute: below 300 poor, " +
+		"1000 fair, 6000 good, else excellent (draft-ietf-ippm-responsiveness); only cells with the engine " +
+		"responsiveness have it, " +
 		"and without TLS its foreign half is the mean over TCP's handshake and one exchange."}
 	for _, p := range v.UnderLoad {
 		for _, way := range []string{record.Up, record.Down, record.Both} {
@@ -62,14 +72,15 @@ func underLoadTable(v *view) (Table, bool) {
 		}
 		if p.Grade != "" {
 			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: p.Label}, {Text: "up and down, mean"},
-				{Text: v.text(rttAdded, p.AddedNs)}, {Text: p.Grade, Tone: bloatTone(p.Grade)}, {Text: "–", Tone: Quiet}, {Text: "–", Tone: Quiet}}})
+				{Text: v.text(rttAdded, p.AddedNs)}, {Text: p.Grade, Tone: bloatTone(p.Grade)},
+				{Text: "–", Tone: Quiet}, {Text: "–", Tone: Quiet}}})
 		}
 	}
 	return t, len(t.Rows) > 0
 }
 
-// askedResponsiveness says that the run is about latency under load. Without
-// that the short forms leave the grades to the summary.
+// askedResponsiveness says that the run is about latency under load. Without that the short forms leave the
+// grades to the summary.
 func askedResponsiveness(v *view) bool {
 	for _, p := range v.UnderLoad {
 		for _, w := range p.Ways {
@@ -110,8 +121,7 @@ func bloatTone(grade string) Tone {
 	return Bad
 }
 
-// timedWords says what the round trips are made of, which differs with the
-// probe and with who stamped it.
+// timedWords says what the round trips are made of, which differs with the probe and with who stamped it.
 func timedWords(v *view) []string {
 	var out []string
 	for i := range v.Cells {
@@ -143,8 +153,7 @@ func (v *view) latencyWords(c *analysis.Cell) string {
 	return text
 }
 
-// quantileCurves are those of a cell's own trials and of the idle
-// measurements of the same path.
+// quantileCurves are those of a cell's own trials and of the idle measurements of the same path.
 func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 	var out []quantileCurve
 	add := func(t *analysis.TrialView, kind string) {

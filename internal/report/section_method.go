@@ -61,17 +61,26 @@ func methodSection(v *view) Section {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
 	}
 	words := Prose{[]string{
-		"Goodput is application payload counted by the receiver inside the measured window, divided by the receiver's own " +
-			"length of it. Packet rates count the datagrams of the window that arrived, told apart by sequence numbers, so that " +
-			"sent = received + lost. Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.",
-		"Medians carry a distribution-free interval from order statistics where there are six runs or more; below that the " +
-			"range from the smallest to the largest run is shown, which is not a confidence interval. A trial that failed has no " +
+		"Goodput is application payload counted by the receiver inside the measured window, divided by the " +
+			"receiver's own " +
+			"length of it. Packet rates count the datagrams of the window that arrived, told apart by " +
+			"sequence numbers, so that " +
+			"sent = received + lost. Round-trip times come from a UDP echo at a fixed rate beside " +
+			"the load, " +
+			"and on the idle path.",
+		"Medians carry a distribution-free interval from order statistics where there are six runs " +
+			"or more; " +
+			"below that the " +
+			"range from the smallest to the largest run is shown, which is not a confidence interval. A " +
+			"trial that failed has no " +
 			"number and enters none.",
 	}}
 	mixed := func(c *analysis.Cell) bool { return c.Factors["packet_size"] == record.IMIX }
 	if len(v.cells(mixed)) > 0 {
-		words.Text = append(words.Text, "IMIX is FD.io CSIT's mix of sizes, in turn: of each twelve Ethernet frames "+
-			"seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of the payload that each has.")
+		words.Text = append(words.Text,
+			"IMIX is FD.io CSIT's mix of sizes, in turn: of each twelve Ethernet frames "+
+				"seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of the payload "+
+				"that each has.")
 	}
 	s.Blocks = []Block{words, facts}
 	if len(v.Tester) > 0 {
@@ -167,17 +176,20 @@ func metricSection(v *view) Section {
 	for i := range v.Cells {
 		c := &v.Cells[i]
 		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true, Columns: []Column{
-			{Head: "Metric"}, {Head: "Median", Numeric: true}, {Head: "Low", Numeric: true}, {Head: "High", Numeric: true},
+			{Head: "Metric"}, {Head: "Median", Numeric: true}, {Head: "Low", Numeric: true},
+			{Head: "High", Numeric: true},
 			{Head: "n", Numeric: true}, {Head: "Interval"}, {Head: "Scope"}}}
 		for _, name := range v.metricOrder(c) {
 			x := c.Metrics[name]
-			row := TableRow{Cells: append([]TableCell{{Text: name, Long: v.metric[name].Doc}}, v.statCells(c, name, x)...)}
+			row := TableRow{Cells: append([]TableCell{{Text: name, Long: v.metric[name].Doc}},
+				v.statCells(c, name, x)...)}
 			row.Cells = append(row.Cells, TableCell{Text: v.metric[name].Scope})
 			t.Rows = append(t.Rows, row)
 		}
 		for _, name := range sortedKeys(c.Missing) {
 			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: name, Long: v.metric[name].Doc},
-				{Text: "n/a", Tone: Quiet}, {}, {}, {}, {Text: "unavailable: " + c.Missing[name], Tone: Quiet},
+				{Text: "n/a", Tone: Quiet}, {}, {}, {}, {Text: "unavailable: " + c.Missing[name],
+					Tone: Quiet},
 				{Text: v.metric[name].Scope}}})
 		}
 		s.Blocks = append(s.Blocks, t)

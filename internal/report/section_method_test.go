@@ -10,7 +10,8 @@ import (
 // TestIMIXIsNamedAndExplained: where a cell has it, and nowhere else.
 func TestIMIXIsNamedAndExplained(t *testing.T) {
 	d := sampleDocument()
-	if got := levelWords("packet_size", record.IMIX) + ", " + levelWords("frame_size", record.IMIX); got != "IMIX packets, IMIX frames" {
+	if got := levelWords("packet_size", record.IMIX) + ", " + levelWords("frame_size",
+		record.IMIX); got != "IMIX packets, IMIX frames" {
 		t.Errorf("levels: got %q", got)
 	}
 	const words = "of each twelve Ethernet frames"

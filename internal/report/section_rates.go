@@ -29,8 +29,8 @@ func packetSection(v *view) Section {
 	return s
 }
 
-// barBlocks draws one metric of some cells: what is compared by colour stands
-// side by side in groups of what else varies.
+// barBlocks draws one metric of some cells: what is compared by colour stands side by side in groups of
+// what else varies.
 func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block {
 	names := varying(cells)
 	line := lineFactor(cells, names)
@@ -58,7 +58,8 @@ func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block
 		ceilings = ceilings || one.Ceiling > 0
 		b.Groups[i].Bars = append(b.Groups[i].Bars, one)
 	}
-	figure := Figure{ID: id + "-bars", Draw: b, Legend: v.legend(line, shown, cells, limits, ceilings), Table: v.numbers(id+"-numbers", cells, metric),
+	figure := Figure{ID: id + "-bars", Draw: b, Legend: v.legend(line, shown, cells, limits, ceilings),
+		Table: v.numbers(id+"-numbers", cells, metric),
 		Title: what + " by setting"}
 	figure.Caption = "Bar: median over runs. Dots: every single run. Whisker: " +
 		v.intervalsOf(cells, metric) + "." + ceilingWords(cells, ceilings)
@@ -75,11 +76,13 @@ func colour(shown []string, level string) string {
 	return "1"
 }
 
-func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limits, ceilings bool) []LegendItem {
+func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limits,
+	ceilings bool) []LegendItem {
 	var out []LegendItem
 	if line != "" {
 		for _, l := range shown {
-			out = append(out, LegendItem{"bar c" + colour(shown, l), levelWords(line, l) + v.implied(cells, line, l)})
+			out = append(out, LegendItem{"bar c" + colour(shown, l), levelWords(line, l) +
+				v.implied(cells, line, l)})
 		}
 	}
 	for _, c := range cells {
@@ -156,12 +159,14 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 		row := TableRow{Cells: []TableCell{{Text: c.Label}}}
 		x, ok := c.Metrics[metric]
 		if !ok {
-			row.Cells = append(row.Cells, missingCell(c, metric), TableCell{}, TableCell{}, TableCell{}, TableCell{})
+			row.Cells = append(row.Cells, missingCell(c, metric), TableCell{}, TableCell{}, TableCell{},
+				TableCell{})
 		} else {
 			row.Cells = append(row.Cells, v.statCells(c, metric, x)...)
 		}
 		row.Cells = append(row.Cells, ratioCell(c.Ceiling.HeaderEfficiency, ""),
-			ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind), ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind))
+			ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind), ratioCell(c.Ceiling.TesterRatio,
+				c.Ceiling.TesterKind))
 		t.Rows = append(t.Rows, row)
 	}
 	return t

@@ -22,8 +22,8 @@ func resultSection(v *view) Section {
 	return s
 }
 
-// resultTable has one row per cell. Its notes are the cells' caveats and
-// reasons: what several cells share stands once below, with a mark at each.
+// resultTable has one row per cell. Its notes are the cells' caveats and reasons: what several cells share
+// stands once below, with a mark at each.
 func resultTable(v *view) Table {
 	all := v.cells(func(*analysis.Cell) bool { return true })
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, all), Columns: []Column{
@@ -172,8 +172,8 @@ func coreOwner(all []*analysis.Cell) string {
 	return "of the " + owner
 }
 
-// gradeCell is the grade of the cell, and how even its rate was inside the
-// windows. The reasons for the grade stand below the row.
+// gradeCell is the grade of the cell, and how even its rate was inside the windows. The reasons for the
+// grade stand below the row.
 func gradeCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
 	for _, r := range c.Reasons {

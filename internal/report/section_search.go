@@ -15,10 +15,13 @@ func searchSection(v *view) Section {
 	if v.Searching == nil {
 		return s
 	}
-	s.Lead = "Found by MLRsearch (RFC 9971), preset " + v.Searching.Preset + ": the lower bound is the highest load that met its goal below the lowest one that did not."
+	s.Lead = "Found by MLRsearch (RFC 9971), preset " + v.Searching.Preset +
+		": the lower bound is the highest load that met its goal below the lowest one that did not."
 	s.Blocks = v.searchTables()
-	s.Blocks = append(s.Blocks, goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)},
-		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
+	s.Blocks = append(s.Blocks, goalTable(v), List{Title: "What the numbers mean",
+		Items: quietItems(v.Searching.Notes)},
+		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)},
+		stepTable(v))
 	return s
 }
 
@@ -30,8 +33,8 @@ func quietItems(lines []string) []Item {
 	return out
 }
 
-// searchTables are the tables of results: the search's own, and one of the
-// tests of RFC 2544 where there were any.
+// searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there
+// were any.
 func (v *view) searchTables() []Block {
 	if len(v.Searches) == 0 {
 		return nil
@@ -48,10 +51,12 @@ func (v *view) searchTables() []Block {
 
 // searchTable has one row per search and goal.
 func searchTable(v *view) Table {
-	t := Table{ID: "search-table", Cards: true, Columns: []Column{{Head: "Searched"}, {Head: "Goal", Sub: "loss"},
+	t := Table{ID: "search-table", Cards: true, Columns: []Column{{Head: "Searched"},
+		{Head: "Goal", Sub: "loss"},
 		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "Lower", Sub: "bound", Numeric: true},
 		{Head: "Upper", Sub: "bound", Numeric: true}, {Head: "Trials", Sub: "time", Numeric: true}},
-		Caption: "Throughput is the conditional throughput of RFC 9971. Loads are of one interface" + interfaceWords(v) + "."}
+		Caption: "Throughput is the conditional throughput of RFC 9971. Loads are of one interface" +
+			interfaceWords(v) + "."}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for k, r := range s.Results {
@@ -59,7 +64,8 @@ func searchTable(v *view) Table {
 				{Text: v.rateOr(s.Unit, r.Lower)}, {Text: v.rateOr(s.Unit, r.Upper)},
 				{Text: strconv.Itoa(s.Trials), Sub: v.text(searchTime, s.Seconds)}}}
 			if r.Irregular != "" {
-				row.Notes = append(row.Notes, Item{Kind: "irregular", Text: "goal " + r.Goal + ": " + r.Irregular, Tone: Doubt})
+				row.Notes = append(row.Notes, Item{Kind: "irregular", Text: "goal " + r.Goal + ": " +
+					r.Irregular, Tone: Doubt})
 			}
 			t.Rows = append(t.Rows, row)
 		}
@@ -130,23 +136,29 @@ func loadMetric(unit string) string {
 	return packetRate
 }
 
-// standardTable has the tests of RFC 2544 after the throughput, one row per
-// search.
+// standardTable has the tests of RFC 2544 after the throughput, one row per search.
 func standardTable(v *view) Table {
 	t := Table{ID: "rfc2544-table", Cards: true, Columns: []Column{{Head: "RFC 2544"},
-		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "RTT at it", Sub: "p50, p99", Numeric: true},
-		{Head: "RTT at 50 %", Sub: "p50, p99", Numeric: true}, {Head: "Loss at", Sub: "greatest", Numeric: true},
+		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "RTT at it", Sub: "p50, p99",
+			Numeric: true},
+		{Head: "RTT at 50 %", Sub: "p50, p99", Numeric: true}, {Head: "Loss at", Sub: "greatest",
+			Numeric: true},
 		{Head: "Back-to-back", Sub: "buffer", Numeric: true}},
-		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and at half of it. Loss: at the greatest load. " +
-			"Back-to-back: frames of the longest burst that was forwarded whole, and the buffer time after RFC 9004's correction."}
+		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and " +
+			"at half " +
+			"of it. Loss: at the greatest load. " +
+			"Back-to-back: frames of the longest burst that was forwarded whole, and the buffer time after " +
+			"RFC 9004's correction."}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
 			continue
 		}
-		row := TableRow{Cells: []TableCell{v.searchName(s), throughputCell(v, s.Unit, s.Results[0]), v.latencyAt(s, 1), v.latencyAt(s, 0.5), {Text: "–"}, {Text: "–"}}}
+		row := TableRow{Cells: []TableCell{v.searchName(s), throughputCell(v, s.Unit, s.Results[0]),
+			v.latencyAt(s, 1), v.latencyAt(s, 0.5), {Text: "–"}, {Text: "–"}}}
 		if len(s.FrameLoss) > 0 {
-			row.Cells[4] = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median), Sub: "of " + v.text(packetRate, s.FrameLoss[0].Load)}
+			row.Cells[4] = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median), Sub: "of " +
+				v.text(packetRate, s.FrameLoss[0].Load)}
 		}
 		if len(s.BackToBack) > 0 {
 			row.Cells[5] = v.burstCell(s.BackToBack[0])
@@ -187,11 +199,13 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 // lossTable has the loss at every step of the greatest load.
 func lossTable(v *view) Table {
 	t := Table{ID: "frame-loss-table", Folded: true, Caption: "Frame loss by load (RFC 2544, section 26.3).",
-		Columns: []Column{{Head: "Frame loss"}, {Head: "Load", Sub: "of greatest", Numeric: true}, {Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true}}}
+		Columns: []Column{{Head: "Frame loss"}, {Head: "Load", Sub: "of greatest", Numeric: true},
+			{Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true}}}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for _, l := range s.FrameLoss {
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{v.searchName(s), {Text: unit.Percent(l.Share)},
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{v.searchName(s),
+				{Text: unit.Percent(l.Share)},
 				{Text: v.text(packetRate, l.Load)}, {Text: v.text(lossRatio, l.Loss.Median)}}})
 		}
 	}
@@ -200,16 +214,21 @@ func lossTable(v *view) Table {
 
 // goalTable shows every attribute of every goal, as RFC 9971 wants.
 func goalTable(v *view) Table {
-	t := Table{ID: "goal-table", Caption: "Search goals, by the names of RFC 9971.", Columns: []Column{{Head: "Goal"},
-		{Head: "Final trial", Sub: "duration", Numeric: true}, {Head: "Duration sum", Numeric: true}, {Head: "Loss ratio", Numeric: true},
-		{Head: "Exceed ratio", Numeric: true}, {Head: "Width", Numeric: true}, {Head: "Initial trial", Sub: "duration", Numeric: true}, {Head: "Added delay", Sub: "p99, at most", Numeric: true}}}
+	t := Table{ID: "goal-table", Caption: "Search goals, by the names of RFC 9971.",
+		Columns: []Column{{Head: "Goal"},
+			{Head: "Final trial", Sub: "duration", Numeric: true}, {Head: "Duration sum", Numeric: true},
+			{Head: "Loss ratio", Numeric: true},
+			{Head: "Exceed ratio", Numeric: true}, {Head: "Width", Numeric: true}, {Head: "Initial trial",
+				Sub: "duration", Numeric: true}, {Head: "Added delay", Sub: "p99, at most", Numeric: true}}}
 	for _, g := range v.Searching.Goals {
 		delay := "–"
 		if g.MaxDelay > 0 {
 			delay = g.MaxDelay.String()
 		}
-		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: g.Name}, {Text: durationWords(g.FinalDuration)},
-			{Text: durationWords(g.DurationSum)}, {Text: unit.Percent(g.LossRatio)}, {Text: unit.Percent(g.ExceedRatio)},
+		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: g.Name},
+			{Text: durationWords(g.FinalDuration)},
+			{Text: durationWords(g.DurationSum)}, {Text: unit.Percent(g.LossRatio)},
+			{Text: unit.Percent(g.ExceedRatio)},
 			{Text: unit.Percent(g.Width)}, {Text: durationWords(g.InitialDuration)}, {Text: delay}}})
 	}
 	return t
@@ -217,30 +236,33 @@ func goalTable(v *view) Table {
 
 // stepTable lists every trial of every search.
 func stepTable(v *view) Table {
-	t := Table{ID: "search-steps", Folded: true, Caption: "Every trial of the searches that ended well, in order.",
-		Columns: []Column{{Head: "Trial"}, {Head: "Part of"}, {Head: "Load", Numeric: true}, {Head: "Duration", Numeric: true}, {Head: "Loss", Numeric: true}}}
+	t := Table{ID: "search-steps", Folded: true,
+		Caption: "Every trial of the searches that ended well, in order.",
+		Columns: []Column{{Head: "Trial"}, {Head: "Part of"}, {Head: "Load", Numeric: true},
+			{Head: "Duration", Numeric: true}, {Head: "Loss", Numeric: true}}}
 	for i := range v.Searches {
 		for _, step := range v.Searches[i].Steps {
 			test := step.Test
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: step.Trial}, {Text: test}, {Text: v.text(loadMetric(v.Searches[i].Unit), step.Load)},
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: step.Trial}, {Text: test},
+				{Text: v.text(loadMetric(v.Searches[i].Unit), step.Load)},
 				{Text: unit.Significant(step.Seconds, 3) + " s"}, {Text: v.text(lossRatio, step.LossRatio)}}})
 		}
 	}
 	return t
 }
 
-// searchWords are the goals and the deviations as lines, for pages without
-// room for tables of them.
+// searchWords are the goals and the deviations as lines, for pages without room for tables of them.
 func searchWords(v *view) []Item {
 	if v.Searching == nil {
 		return nil
 	}
 	var out []Item
 	for _, g := range v.Searching.Goals {
-		text := fmt.Sprintf("goal %s: final trials of %s, duration sum %s, loss ratio %s, exceed ratio %s, width %s, initial trials of %s",
+		text := fmt.Sprintf("goal %s: final trials of %s, duration sum %s, loss ratio %s, exceed ratio %s, "+
+			"width %s, initial trials of %s",
 			g.Name, durationWords(g.FinalDuration), durationWords(g.DurationSum), unit.Percent(g.LossRatio),
 			unit.Percent(g.ExceedRatio), unit.Percent(g.Width), durationWords(g.InitialDuration))
 		if g.MaxDelay > 0 {

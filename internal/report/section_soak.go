@@ -18,17 +18,20 @@ func soakSection(v *view) Section {
 }
 
 func soakTitle(k analysis.Soak) string {
-	return fmt.Sprintf("%s: %s in %s h", k.Label, plural(k.Windows, "window", "windows"), unit.Significant(k.Hours, 2))
+	return fmt.Sprintf("%s: %s in %s h", k.Label, plural(k.Windows, "window", "windows"),
+		unit.Significant(k.Hours, 2))
 }
 
 func soakItems(k analysis.Soak) []Item {
 	throttle := Item{Kind: "throttle", Text: "no window was held back by heat or power", Tone: Good}
 	if k.Throttled > 0 {
-		throttle.Text, throttle.Tone = plural(k.Throttled, "window was", "windows were")+" held back by heat or power", Doubt
+		throttle.Text, throttle.Tone = plural(k.Throttled, "window was", "windows were")+
+			" held back by heat or power", Doubt
 	}
 	items := []Item{throttle}
 	if k.Failed > 0 {
-		items = append(items, Item{Kind: "failed", Text: plural(k.Failed, "window", "windows") + " failed", Tone: Bad})
+		items = append(items, Item{Kind: "failed", Text: plural(k.Failed, "window", "windows") + " failed",
+			Tone: Bad})
 	}
 	for _, t := range k.Trends {
 		item := Item{Kind: t.Kind, Text: t.Text, Tone: Good}
@@ -58,20 +61,25 @@ func soakLines(v *view) []Item {
 // scalingSection: what keeps more from carrying more?
 func scalingSection(v *view) Section {
 	s := Section{ID: "scaling", Title: "What do more of them bring?",
-		Lead: "The Universal Scalability Law, fitted to the medians: contention is the share that only one can do at a time, coherence what each costs each other one."}
+		Lead: "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
+			"can do at a time, coherence what each costs each other one."}
 	if len(v.Scaling) == 0 {
 		return s
 	}
-	t := Table{ID: "scaling-table", Columns: []Column{{Head: "Scaled"}, {Head: "Factor"}, {Head: "One carries", Numeric: true},
-		{Head: "Contention", Numeric: true}, {Head: "Coherence", Numeric: true}, {Head: "Most at", Numeric: true}, {Head: "R²", Numeric: true}},
+	t := Table{ID: "scaling-table", Columns: []Column{{Head: "Scaled"}, {Head: "Factor"},
+		{Head: "One carries", Numeric: true},
+		{Head: "Contention", Numeric: true}, {Head: "Coherence", Numeric: true},
+		{Head: "Most at", Numeric: true}, {Head: "R²", Numeric: true}},
 		Caption: "X(N) = one × N ÷ (1 + contention × (N − 1) + coherence × N × (N − 1)); from six levels on."}
 	for _, k := range v.Scaling {
 		peak := TableCell{Text: "–", Tone: Quiet}
 		if k.Peak > 0 {
 			peak = TableCell{Text: strconv.FormatFloat(k.Peak, 'f', 1, 64), Sub: v.text(goodput, k.PeakBps)}
 		}
-		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: k.Label, Long: k.Text}, {Text: k.Factor}, {Text: v.text(goodput, k.SingleBps)},
-			{Text: unit.Percent(k.Contention)}, {Text: unit.Percent(k.Coherence)}, peak, {Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}})
+		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: k.Label, Long: k.Text}, {Text: k.Factor},
+			{Text: v.text(goodput, k.SingleBps)},
+			{Text: unit.Percent(k.Contention)}, {Text: unit.Percent(k.Coherence)}, peak,
+			{Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}})
 	}
 	s.Blocks = []Block{t}
 	return s

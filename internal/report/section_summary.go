@@ -23,7 +23,8 @@ type head struct {
 func headOf(v *view) head {
 	h := head{Title: v.Run.Plan, Meta: []Fact{{Name: "Run", Value: v.Run.ID}}}
 	if !v.Run.Started.IsZero() {
-		h.Meta = append(h.Meta, Fact{Name: "Started", Value: v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")})
+		h.Meta = append(h.Meta, Fact{Name: "Started",
+			Value: v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")})
 	}
 	if v.Run.Lab != "" {
 		h.Meta = append(h.Meta, Fact{Name: "Lab", Value: v.Run.Lab})
@@ -82,8 +83,7 @@ func extent(v *view) string {
 	return plural(len(v.Cells), "cell", "cells") + " × " + runs
 }
 
-// machine is the carrier of the lab, from its fingerprint, or both ends' where
-// each node is a machine.
+// machine is the carrier of the lab, from its fingerprint, or both ends' where each node is a machine.
 func machine(all []record.Environment) string {
 	carried := slices.ContainsFunc(all, func(e record.Environment) bool { return e.Node == "host" })
 	var ends []string
@@ -122,7 +122,8 @@ func alerts(v *view) []Item {
 	}
 	if missed := missed(v); missed > 0 {
 		out = append(out, Item{Kind: "missed", Tone: Bad,
-			Text: fmt.Sprintf("%s of %d missed.", plural(missed, "requirement", "requirements"), len(v.Thresholds))})
+			Text: fmt.Sprintf("%s of %d missed.", plural(missed, "requirement", "requirements"),
+				len(v.Thresholds))})
 	}
 	suspect, failed := 0, 0
 	for i := range v.Cells {
@@ -134,7 +135,8 @@ func alerts(v *view) []Item {
 		}
 	}
 	if failed > 0 {
-		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") + " no number; the reasons stand in the table.", Tone: Bad})
+		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") +
+			" no number; the reasons stand in the table.", Tone: Bad})
 	}
 	if suspect > 0 {
 		out = append(out, Item{Kind: "suspect", Tone: Doubt,

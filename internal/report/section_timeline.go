@@ -12,15 +12,18 @@ import (
 func timelineSection(v *view) Section {
 	s := Section{ID: "time", Title: "Is it steady, and which core is busy?"}
 	p := Panels{ID: "timelines", Title: "Goodput over time, and how busy each core was",
-		Caption: "Each line is one run; the strong one is the run nearest to the median, and the strip below shows the cores " +
-			"during that run. What is shaded lies outside the measured window: warm-up before it, draining after it. " +
+		Caption: "Each line is one run; the strong one is the run nearest to the median, and the strip " +
+			"below shows the cores " +
+			"during that run. What is shaded lies outside the measured window: warm-up before it, draining " +
+			"after it. " +
 			"Every panel has its own vertical scale, from zero." + sharedCores(v),
 		Legend: []LegendItem{{"run-line strong", "run nearest to the median"}, {"run-line", "other runs"},
 			{"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
 	for i := range v.Cells {
 		c := &v.Cells[i]
 		if t, ok := v.timeline(c); ok {
-			p.Panels = append(p.Panels, Panel{ID: "time-" + c.Factors.Key(), Title: c.Label, Sub: v.rateWords(c), Draw: t})
+			p.Panels = append(p.Panels, Panel{ID: "time-" + c.Factors.Key(), Title: c.Label,
+				Sub: v.rateWords(c), Draw: t})
 		}
 	}
 	if len(p.Panels) > 0 {
@@ -59,7 +62,8 @@ func (v *view) rateWords(c *analysis.Cell) string {
 func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 	var runs []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
-		if t.Grade != analysis.GradeFailed && t.Kind == record.RowLoad && t.Series != nil && len(t.Series.Goodput) > 0 {
+		if t.Grade != analysis.GradeFailed && t.Kind == record.RowLoad && t.Series != nil &&
+			len(t.Series.Goodput) > 0 {
 			runs = append(runs, t)
 		}
 	}

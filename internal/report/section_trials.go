@@ -8,14 +8,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// trialSection is every trial in the order of the run, the failed ones with
-// what they left.
+// trialSection is every trial in the order of the run, the failed ones with what they left.
 func trialSection(v *view) Section {
 	s := Section{ID: "trials", Title: "Every trial"}
 	if len(v.Trials) == 0 {
 		return s
 	}
-	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") + " in the order of the run",
+	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") +
+		" in the order of the run",
 		Columns: []Column{{Head: "Trial", Keep: true}, {Head: "Started", Sub: "UTC"},
 			{Head: "What"}, {Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true},
 			{Head: "RTT p50", Sub: "loaded or idle", Numeric: true}, {Head: "Retransmits", Numeric: true},

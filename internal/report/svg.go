@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// canvas collects the elements of a drawing. It writes classes, never
-// colours: the page and the saved file bring their own style.
+// canvas collects the elements of a drawing. It writes classes, never colours: the page and the saved file
+// bring their own style.
 type canvas struct {
 	b    strings.Builder
 	w, h float64
@@ -81,8 +81,7 @@ func (c *canvas) svg(label string) string {
 		html.EscapeString(printable(label)) + `">` + c.b.String() + "</svg>"
 }
 
-// textWidth estimates the width of text at a size, for leaving room; system
-// fonts differ by a few per cent.
+// textWidth estimates the width of text at a size, for leaving room; system fonts differ by a few per cent.
 func textWidth(s string, size float64) float64 {
 	w := 0.0
 	for _, r := range s {

@@ -7,9 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// Text is the result for a terminal of the given width: words, the picture of
-// each path, the table with every caveat, what was missed and what was not
-// measured. Colour only repeats what words say.
+// Text is the result for a terminal of the given width: words, the picture of each path, the table with
+// every caveat, what was missed and what was not measured. Colour only repeats what words say.
 func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	h := headOf(v)
@@ -55,7 +54,8 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, table)...))
 	t.skipped(v)
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
-		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the five fast sources "+
+		v.text("_ratio", d.Observing.ChargedRatio)+
+		" with the interrupts that were charged to it); the five fast sources "+
 		v.text("_ratio", d.Observing.FastRatio)+".", dim)
 	return t.b.String()
 }
@@ -128,8 +128,7 @@ func (t *terminal) gap() {
 	}
 }
 
-// wrap breaks text at the width, with what goes before its first line and
-// before the others.
+// wrap breaks text at the width, with what goes before its first line and before the others.
 func (t *terminal) wrap(first, rest, text, code string) {
 	lead := first
 	for _, l := range breakLines(text, t.width-utf8.RuneCountInString(rest)) {

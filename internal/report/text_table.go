@@ -9,12 +9,12 @@ import (
 // minLabel is the least room in which the name of a cell can be read.
 const minLabel = 14
 
-// terminalTable is the result table with its columns joined until they fit
-// into 80 characters.
+// terminalTable is the result table with its columns joined until they fit into 80 characters.
 func terminalTable(v *view, full Table) Table {
 	t := Table{Caption: full.Caption, Notes: full.Notes, Columns: []Column{
 		{Head: "Measured"}, {Head: "Rate", Sub: "interval", Numeric: true},
-		{Head: "RTT idle", Sub: "p50, p99", Numeric: true}, {Head: "RTT load", Sub: "p50, p99", Numeric: true},
+		{Head: "RTT idle", Sub: "p50, p99", Numeric: true}, {Head: "RTT load", Sub: "p50, p99",
+			Numeric: true},
 		{Head: "Loss,", Sub: "retrans.", Numeric: true}, {Head: "Busiest", Sub: "core", Numeric: true},
 		{Head: "Validity", Sub: "evenness"}}}
 	same := true
@@ -25,7 +25,8 @@ func terminalTable(v *view, full Table) Table {
 		row := TableRow{Tone: r.Tone, Notes: r.Notes}
 		name, lost := r.Cells[0], r.Cells[2]
 		if same {
-			name.Sub = strings.TrimSuffix(strings.TrimSuffix(name.Sub, "n = "+strconv.Itoa(v.Cells[i].Runs)), " · ")
+			name.Sub = strings.TrimSuffix(strings.TrimSuffix(name.Sub, "n = "+strconv.Itoa(v.Cells[i].Runs)),
+				" · ")
 		}
 		if lost.Num == nil && r.Cells[5].Text != "–" {
 			lost = r.Cells[5]
@@ -40,8 +41,8 @@ func terminalTable(v *view, full Table) Table {
 	return t
 }
 
-// table prints two lines per row, medians above and what belongs to them
-// below, if the terminal is wide enough; else a paragraph per row.
+// table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
+// enough; else a paragraph per row.
 func (t *terminal) table(tab Table) {
 	widths := columnWidths(tab)
 	rest := 0
@@ -66,7 +67,8 @@ func columnWidths(tab Table) []int {
 	for i, c := range tab.Columns {
 		widths[i] = max(utf8.RuneCountInString(c.Head), utf8.RuneCountInString(c.Sub))
 		for _, r := range tab.Rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(upperLine(r.Cells[i])), utf8.RuneCountInString(r.Cells[i].Pre+r.Cells[i].Sub))
+			widths[i] = max(widths[i], utf8.RuneCountInString(upperLine(r.Cells[i])),
+				utf8.RuneCountInString(r.Cells[i].Pre+r.Cells[i].Sub))
 		}
 	}
 	return widths

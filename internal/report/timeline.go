@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// timeline is a rate over the time of a trial, and below it how busy each
-// core was, over the same time.
+// timeline is a rate over the time of a trial, and below it how busy each core was, over the same time.
 type timeline struct {
 	Label    string
 	Unit     string
@@ -106,8 +105,8 @@ func (t timeline) plot(c *canvas, x linear) {
 	}
 }
 
-// draw joins the points; more than one per pixel becomes the range of that
-// pixel, so that a long trial does not make a large page.
+// draw joins the points; more than one per pixel becomes the range of that pixel, so that a long trial does
+// not make a large page.
 func (l timeLine) draw(c *canvas, x, y linear) {
 	class := "run-line"
 	if l.Strong {
@@ -161,8 +160,7 @@ func (t timeline) heat(c *canvas, x linear, top, row float64) {
 	}
 }
 
-// cells calls draw for each stretch of one level; a missing value draws
-// nothing.
+// cells calls draw for each stretch of one level; a missing value draws nothing.
 func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 	begin, level := 0.0, -1
 	left := x.from

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// trialNotes sums up what single trials have to say where not every trial is
-// shown: failures, and caveats that the cells do not repeat.
+// trialNotes sums up what single trials have to say where not every trial is shown: failures, and caveats
+// that the cells do not repeat.
 func trialNotes(v *view, known Table) []Item {
 	var out []Item
 	index := map[string]int{}

@@ -31,14 +31,14 @@ func newView(d *analysis.Document) *view {
 	return v
 }
 
-// unitOf is the unit of a metric; one that is not declared shows it at the
-// end of its name.
+// unitOf is the unit of a metric; one that is not declared shows it at the end of its name.
 func (v *view) unitOf(metric string) string {
 	if m, ok := v.metric[metric]; ok {
 		return m.Unit
 	}
 	for _, s := range [][2]string{{"_bps", "bit/s"}, {"_pps", "pps"}, {"_ns", "ns"},
-		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_rpm", "rpm"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"}, {"_per_s", "1/s"}, {"_s", "s"}} {
+		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_rpm", "rpm"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"},
+		{"_per_s", "1/s"}, {"_s", "s"}} {
 		if strings.HasSuffix(metric, s[0]) {
 			return s[1]
 		}
@@ -114,9 +114,11 @@ func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 			case analysis.IntervalSingle:
 				add("a single run has no interval")
 			case analysis.IntervalRange:
-				add(fmt.Sprintf("smallest to largest of n = %d runs (a range; below n = 6 there is no confidence interval)", x.N))
+				add(fmt.Sprintf("smallest to largest of n = %d runs (a range; below n = 6 there is no "+
+					"confidence interval)", x.N))
 			case analysis.IntervalOrder:
-				add(fmt.Sprintf("%s %% order-statistic interval of the median, n = %d", unit.Significant(x.Level*100, 3), x.N))
+				add(fmt.Sprintf("%s %% order-statistic interval of the median, n = %d",
+					unit.Significant(x.Level*100, 3), x.N))
 			}
 		}
 	}
@@ -129,8 +131,7 @@ func number(c *analysis.Cell, metric string) *Number {
 	return &Number{Cell: c.Factors.Key(), Metric: metric, Stat: "median", Value: c.Metrics[metric].Median}
 }
 
-// Metric names that the layout gives a place of their own. All others are in
-// the table of every metric.
+// Metric names that the layout gives a place of their own. All others are in the table of every metric.
 const (
 	goodput     = "goodput_bps"
 	packetRate  = "packet_rate_pps"
@@ -154,8 +155,7 @@ func packets(c *analysis.Cell) bool {
 	return ok || c.Factors["protocol"] == "udp"
 }
 
-// loaded says that traffic was offered in a cell, as against the latency of
-// an idle path.
+// loaded says that traffic was offered in a cell, as against the latency of an idle path.
 func loaded(c *analysis.Cell) bool {
 	_, g := c.Metrics[goodput]
 	_, p := c.Metrics[packetRate]
@@ -163,8 +163,8 @@ func loaded(c *analysis.Cell) bool {
 	return g || p || !idle
 }
 
-// core is the metric of the busiest core that a cell has: the router's own,
-// or else that of the machine that all roles share.
+// core is the metric of the busiest core that a cell has: the router's own, or else that of the machine
+// that all roles share.
 func core(c *analysis.Cell) (metric, whose string) {
 	if _, ok := c.Metrics[routerCore]; ok {
 		return routerCore, "router"
@@ -182,8 +182,8 @@ func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
 	return out
 }
 
-// printable drops control characters, so that nothing a node reports can move
-// a terminal's cursor or break a page.
+// printable drops control characters, so that nothing a node reports can move a terminal's cursor or break
+// a page.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) {

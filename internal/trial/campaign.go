@@ -21,8 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Labs lends testbeds by topology. A lab it has lent stays up until Close,
-// which puts everything back.
+// Labs lends testbeds by topology. A lab it has lent stays up until Close, which puts everything back.
 type Labs interface {
 	For(ctx context.Context, topology string) (*lab.Lab, error)
 	Close(ctx context.Context) error
@@ -46,7 +45,8 @@ type Campaign struct {
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
 	Done    []record.Trial                                 // of the run that is resumed
-	Slack   time.Duration                                  // what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
+	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
+	Slack time.Duration
 
 	mu      sync.Mutex // guards Sink: events come from several goroutines
 	benches map[string]*bench
@@ -68,8 +68,7 @@ type bench struct {
 	watch *watch
 }
 
-// Kinds are those of the traffic that the cells offer which Prepare did not
-// skip.
+// Kinds are those of the traffic that the cells offer which Prepare did not skip.
 func (c *Campaign) Kinds() []traffic.Kind {
 	var out []traffic.Kind
 	for _, cell := range c.Plan.Cells() {
@@ -138,8 +137,8 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
-// mend keeps what a trial has failed of from failing the next one. It adds to
-// the failure which nodes were found gone, and what their consoles said last.
+// mend keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
+// found gone, and what their consoles said last.
 func (c *Campaign) mend(ctx context.Context, t *record.Trial) {
 	b := c.benches[t.Row.Factors["topology"]]
 	if b == nil {
@@ -163,8 +162,8 @@ func (c *Campaign) mend(ctx context.Context, t *record.Trial) {
 	}
 }
 
-// Execute runs all rows that Prepare did not skip and Done does not hold. It
-// returns ctx's cause when it was cancelled; finished trials are stored.
+// Execute runs all rows that Prepare did not skip and Done does not hold. It returns ctx's cause when it
+// was cancelled; finished trials are stored.
 func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	c.trials = slices.Clone(c.Done)
 	done := map[string]bool{}
@@ -211,8 +210,8 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	return out, c.steps(ctx, "end")
 }
 
-// stillTries is how often a row is tried of which an end, whose machine stood
-// still, counted nothing of use. What fails otherwise is likely to fail again.
+// stillTries is how often a row is tried of which an end, whose machine stood still, counted nothing of
+// use. What fails otherwise is likely to fail again.
 const stillTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
@@ -242,7 +241,8 @@ func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, 
 func (c *Campaign) pending(done map[string]bool) []record.Row {
 	var out []record.Row
 	for _, row := range c.Plan.Rows() {
-		if _, skipped := c.skip[c.skipKey(row)]; !skipped && !done[row.ID] && (row.Kind != record.RowIdle || !c.silent(row)) {
+		if _, skipped := c.skip[c.skipKey(row)]; !skipped && !done[row.ID] && (row.Kind != record.RowIdle ||
+			!c.silent(row)) {
 			out = append(out, row)
 		}
 	}
@@ -250,8 +250,10 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 }
 
 // one runs a trial of a row, or the next one of its search, and stores it.
-func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial, left int) (*record.Trial, error) {
-	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind, Left: c.timeLeft(left)}
+func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial,
+	left int) (*record.Trial, error) {
+	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind,
+		Left: c.timeLeft(left)}
 	switch {
 	case step != nil && step.Unit == record.UnitPackets:
 		began.PPS = step.Load
@@ -281,7 +283,8 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, le
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
 	c.trials = append(c.trials, light(*t))
-	e := record.Event{Event: "trial-ended", Row: row.ID, Cell: row.Factors, Status: t.Status, Left: c.timeLeft(left)}
+	e := record.Event{Event: "trial-ended", Row: row.ID, Cell: row.Factors, Status: t.Status,
+		Left: c.timeLeft(left)}
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
 	}
@@ -296,8 +299,8 @@ func light(t record.Trial) record.Trial {
 	return t
 }
 
-// summarise adds what the live view shows of a finished trial: counts over
-// the window, as analysis will find them again.
+// summarise adds what the live view shows of a finished trial: counts over the window, as analysis will
+// find them again.
 func summarise(e *record.Event, t *record.Trial) {
 	if t.Status != record.TrialOK {
 		return
@@ -339,8 +342,8 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough applies adaptive stopping: it only ever removes rows. A path
-// need not idle any more when no cell of it is going to run.
+// narrowEnough applies adaptive stopping: it only ever removes rows. A path need not idle any more when no
+// cell of it is going to run.
 func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
@@ -359,7 +362,8 @@ func (c *Campaign) narrow(cell string) bool {
 	a := c.Run.Design.Method.Adaptive
 	var values []float64
 	for _, t := range c.trials {
-		if t.Row.Kind == record.RowLoad && t.Row.Cell() == cell && t.Status == record.TrialOK && t.Traffic != nil {
+		if t.Row.Kind == record.RowLoad && t.Row.Cell() == cell && t.Status == record.TrialOK &&
+			t.Traffic != nil {
 			var e record.Event
 			summarise(&e, &t)
 			values = append(values, e.Rate)
@@ -368,8 +372,8 @@ func (c *Campaign) narrow(cell string) bool {
 	return analysis.Narrow(values, a.Width, a.Min)
 }
 
-// report forwards progress to the live view. latency says what a round-trip
-// time is one of: "idle" or "loaded".
+// report forwards progress to the live view. latency says what a round-trip time is one of: "idle" or
+// "loaded".
 func (c *Campaign) report(w *watch, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
 		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
@@ -380,8 +384,8 @@ func (c *Campaign) report(w *watch, row, latency string) func(traffic.Progress) 
 	}
 }
 
-// narrate tells when the load enters the window. The function that it returns
-// ends that: what is due has been told then, and no more will be.
+// narrate tells when the load enters the window. The function that it returns ends that: what is due has
+// been told then, and no more will be.
 func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	told := make(chan struct{})
 	tell := func() {

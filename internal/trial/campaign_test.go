@@ -41,8 +41,7 @@ func wantPutBack(t *testing.T, r *labtest.Rig) {
 	}
 }
 
-// story is what happened, a line each: events, and what reached the router
-// and the engine.
+// story is what happened, a line each: events, and what reached the router and the engine.
 func story(r *labtest.Rig) string {
 	var b strings.Builder
 	for _, e := range r.Events("lab", "trial-started", "phase", "note", "step", "trial-ended") {
@@ -62,8 +61,8 @@ func story(r *labtest.Rig) string {
 	return b.String()
 }
 
-// TestOrderOfEffects: what is changed, when, in which order. The second cell
-// keeps the queue, the third only undoes; the last effect is the undoing.
+// TestOrderOfEffects: what is changed, when, in which order. The second cell keeps the queue, the third
+// only undoes; the last effect is the undoing.
 func TestOrderOfEffects(t *testing.T) {
 	r := rig(t, `
 name: order
@@ -78,7 +77,10 @@ steps:
   - {when: end, prompt: plug out}
 `)
 	r.Labs.Agentless = []string{"router"}
-	r.Labs.Changed = func(router, setting, value string) { r.Note(fmt.Sprintf("set %s %s=%s", router, setting, value)) }
+	r.Labs.Changed = func(router, setting, value string) {
+		r.Note(fmt.Sprintf("set %s %s=%s", router, setting,
+			value))
+	}
 	r.Labs.Engine.Watch = func(load record.Load) { r.Note("offer " + load.Protocol + " " + load.Direction) }
 	r.Ask = func(_ context.Context, s record.Step) error { r.Note("asked to " + s.Prompt); return nil }
 	execute(t, r)
@@ -93,21 +95,25 @@ steps:
   ok
 `
 	want := "lab: lab fake-forward is up: forward\nstep: plug in\n    asked to plug in\n" +
-		"b1-r01: load\n" + fmt.Sprintf(trialOf, "    set router lan.offload=wire\n    set router wan.offload=wire\n") +
-		"b1-r02: load\n" + fmt.Sprintf(trialOf, "    set router wan.queue=pfifo limit 50\n    set router firewall=10\n") +
+		"b1-r01: load\n" + fmt.Sprintf(trialOf,
+		"    set router lan.offload=wire\n    set router wan.offload=wire\n") +
+		"b1-r02: load\n" + fmt.Sprintf(trialOf,
+		"    set router wan.queue=pfifo limit 50\n    set router firewall=10\n") +
 		"b1-r03: load\n" + fmt.Sprintf(trialOf, "    set router firewall=off\n    set router firewall=20\n") +
 		"step: plug out\n    asked to plug out\n" +
-		"    set router firewall=off\n    set router wan.queue=noqueue\n    set router lan.offload=super\n    set router wan.offload=super\n"
+		"    set router firewall=off\n    set router wan.queue=noqueue\n    set router lan.offload=super\n " +
+		"   set router wan.offload=super\n"
 	if diff := cmp.Diff(want, story(r)); diff != "" {
 		t.Errorf("order of effects (-want +got):\n%s", diff)
 	}
 	wantPutBack(t, r)
 }
 
-// TestFailedTrialKeepsEvidenceAndHasNoNumber: the engine dies with four
-// streams; the cell with one is not touched by that.
+// TestFailedTrialKeepsEvidenceAndHasNoNumber: the engine dies with four streams; the cell with one is not
+// touched by that.
 func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 2, seed: 1}\nmatrix: {streams: [1, 4]}\nmeasure: {latency_idle: block, latency_loaded: true}\n")
+	r := rig(t, "name: x\nmethod: {runs: 2, seed: 1}\nmatrix: {streams: [1, 4]}\nmeasure: {latency_idle: "+
+		"block, latency_loaded: true}\n")
 	r.Labs.Engine.Fail = func(_ context.Context, load record.Load) error {
 		if load.Streams == 4 {
 			return errors.New("offer 4 streams on client: out of ports")
@@ -124,7 +130,8 @@ func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
 		}
 		for _, p := range tr.Phases {
 			if p.End < p.Start || p.Start < tr.Origin || p.End > tr.Ended {
-				t.Errorf("trial %s: got phase %+v of a trial from %d to %d, want it within", tr.ID, p, tr.Origin, tr.Ended)
+				t.Errorf("trial %s: got phase %+v of a trial from %d to %d, want it within", tr.ID, p,
+					tr.Origin, tr.Ended)
 			}
 		}
 		if tr.Status == record.TrialOK {
@@ -134,8 +141,10 @@ func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
 		if tr.Failure == nil || *tr.Failure != want {
 			t.Errorf("failure: got %+v, want %+v", tr.Failure, want)
 		}
-		if tr.Traffic != nil || tr.Path == nil || len(tr.Path.Counters) == 0 || len(tr.Nodes["host"].Samples) == 0 {
-			t.Errorf("evidence of %s: got traffic %v, path %v and %d nodes, want no traffic, the proof of the path, and what the probes saw",
+		if tr.Traffic != nil || tr.Path == nil || len(tr.Path.Counters) == 0 ||
+			len(tr.Nodes["host"].Samples) == 0 {
+			t.Errorf("evidence of %s: got traffic %v, path %v and %d nodes, want no traffic, the proof of "+
+				"the path, and what the probes saw",
 				tr.ID, tr.Traffic, tr.Path, len(tr.Nodes))
 		}
 	}
@@ -147,11 +156,12 @@ func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
 	wantPutBack(t, r)
 }
 
-// TestOneFailureEndsBoth: probe and engine of a trial end together, and the
-// first cause is the one that is told.
+// TestOneFailureEndsBoth: probe and engine of a trial end together, and the first cause is the one that is
+// told.
 func TestOneFailureEndsBoth(t *testing.T) {
 	steady.Run(t, func(t *steady.Trial) {
-		r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
+		r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, "+
+			"latency_loaded: true, verify: false}\n")
 		r.Plan.Design.Method.Duration = time.Minute
 		r.Prober = labtest.Prober{Fail: errors.New("no socket")}
 		began := time.Now()
@@ -168,7 +178,8 @@ func TestOneFailureEndsBoth(t *testing.T) {
 // TestATrialThatHangsTimesOut, and the next one runs.
 func TestATrialThatHangsTimesOut(t *testing.T) {
 	steady.Run(t, func(t *steady.Trial) {
-		r := rig(t, "name: x\nmethod: {runs: 1, order: listed}\nmatrix: {streams: [1, 2]}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
+		r := rig(t, "name: x\nmethod: {runs: 1, order: listed}\nmatrix: {streams: [1, 2]}\nmeasure: "+
+			"{latency_idle: off, latency_loaded: true, verify: false}\n")
 		r.Slack = 200 * time.Millisecond
 		r.Labs.Engine.Fail = func(ctx context.Context, load record.Load) error {
 			if load.Streams == 1 {
@@ -194,8 +205,8 @@ func TestATrialThatHangsTimesOut(t *testing.T) {
 	})
 }
 
-// TestAdaptiveStoppingOnlyRemovesRows: one cell is steady and stops at the
-// least number; the other never gets narrow and runs to the end.
+// TestAdaptiveStoppingOnlyRemovesRows: one cell is steady and stops at the least number; the other never
+// gets narrow and runs to the end.
 func TestAdaptiveStoppingOnlyRemovesRows(t *testing.T) {
 	r := rig(t, `
 name: x
@@ -231,8 +242,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 	}
 }
 
-// TestAdaptiveStoppingEndsWithTheLastCell: when all cells of the path are
-// steady, it idles no more and nobody is asked to do anything.
+// TestAdaptiveStoppingEndsWithTheLastCell: when all cells of the path are steady, it idles no more and
+// nobody is asked to do anything.
 func TestAdaptiveStoppingEndsWithTheLastCell(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -270,7 +281,8 @@ steps: [{when: block, prompt: let it cool}]
 
 // TestResumeSkipsWhatIsDone and tries again what failed.
 func TestResumeSkipsWhatIsDone(t *testing.T) {
-	const text = "name: x\nmethod: {runs: 3, seed: 5}\nmatrix: {direction: [up, down]}\nmeasure: {latency_idle: block, latency_loaded: false, verify: true}\n"
+	const text = "name: x\nmethod: {runs: 3, seed: 5}\nmatrix: {direction: [up, down]}\nmeasure: " +
+		"{latency_idle: block, latency_loaded: false, verify: true}\n"
 	first := rig(t, text)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("interrupted")
@@ -338,7 +350,8 @@ steps:
 		return nil
 	}
 	execute(t, r)
-	want := []string{"press reset after 0 trials", "let it cool after 0 trials", "let it cool after 1 trials", "note the power after 2 trials"}
+	want := []string{"press reset after 0 trials", "let it cool after 0 trials", "let it cool after 1 trials",
+		"note the power after 2 trials"}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -346,7 +359,8 @@ steps:
 	nobody := errors.New("nobody is there")
 	r.Ask = func(context.Context, record.Step) error { return nobody }
 	if err := r.Execute(context.Background()); !errors.Is(err, nobody) || len(r.Trials) > 0 {
-		t.Errorf("a step that nobody takes: got %v after %d trials, want the error before the first", err, len(r.Trials))
+		t.Errorf("a step that nobody takes: got %v after %d trials, want the error before the first", err,
+			len(r.Trials))
 	}
 }
 
@@ -399,15 +413,16 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 		}
 	}
 	// One path can be run: it is verified, it idles, and one of its cells runs.
-	if diff := cmp.Diff(map[string]int{record.RowVerify: 1, record.RowIdle: 1, record.RowLoad: 1}, kinds); diff != "" {
+	if diff := cmp.Diff(map[string]int{record.RowVerify: 1, record.RowIdle: 1, record.RowLoad: 1},
+		kinds); diff != "" {
 		t.Errorf("trials by kind (-want +got):\n%s", diff)
 	}
 }
 
-// TestAStoreThatIsFullEndsTheCampaign: a trial that cannot be kept is not
-// followed by another.
+// TestAStoreThatIsFullEndsTheCampaign: a trial that cannot be kept is not followed by another.
 func TestAStoreThatIsFullEndsTheCampaign(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 3}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: false, verify: false}\n")
+	r := rig(t, "name: x\nmethod: {runs: 3}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, "+
+		"latency_loaded: false, verify: false}\n")
 	full := fullStore{errors.New("no space left on device")}
 	r.Begin = func(context.Context, record.Run) (trial.Store, error) { return full, nil }
 	if err := r.Execute(context.Background()); !errors.Is(err, full.err) || r.Outcome.Trials != 0 {

@@ -12,12 +12,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Ceilings measures what the tester of a lab can do alone, for kinds of
-// traffic. On one machine a lab of its own is made for that, with two ends and
-// nothing between, and taken down again. Of two machines each is asked for its
-// loopback device, frames are left out, and the slower one counts, for each
-// kind. What was measured before an error is returned with it.
-func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Kind) ([]record.Ceiling, error) {
+// Ceilings measures what the tester of a lab can do alone, for kinds of traffic. On one machine a lab of
+// its own is made for that, with two ends and nothing between, and taken down again. Of two machines each
+// is asked for its loopback device, frames are left out, and the slower one counts, for each kind. What was
+// measured before an error is returned with it.
+func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Kind) ([]record.Ceiling,
+	error) {
 	if !l.TwoMachines() {
 		return direct(ctx, own, kinds)
 	}
@@ -44,7 +44,8 @@ func overLoopback(kinds []traffic.Kind) (out []traffic.Kind) {
 }
 
 // slowerOfTwo asks the far machine too.
-func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []traffic.Kind, ours []record.Ceiling) ([]record.Ceiling, error) {
+func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []traffic.Kind,
+	ours []record.Ceiling) ([]record.Ceiling, error) {
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil {
 		return nil, err
@@ -102,7 +103,10 @@ func settleLink(ctx context.Context, l *lab.Lab, as traffic.Link) error {
 func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 	out := slices.Clone(ours)
 	for i := range out {
-		j := slices.IndexFunc(theirs, func(c record.Ceiling) bool { return c.Kind == out[i].Kind && c.Unit == out[i].Unit })
+		j := slices.IndexFunc(theirs, func(c record.Ceiling) bool {
+			return c.Kind == out[i].Kind &&
+				c.Unit == out[i].Unit
+		})
 		whose := "this machine, the slower of the two; "
 		if j >= 0 && theirs[j].Value < out[i].Value {
 			out[i], whose = theirs[j], "the peer, the slower of the two; "

@@ -10,16 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// lead is how far ahead of the start the timeline is fixed: enough for a
-// message to reach every node.
+// lead is how far ahead of the start the timeline is fixed: enough for a message to reach every node.
 const lead = 15 * time.Millisecond
 
-// drain bounds what is on its way when the window ends: a packet that comes
-// later is lost. The ends stop as soon as they know that nothing is missing.
+// drain bounds what is on its way when the window ends: a packet that comes later is lost. The ends stop as
+// soon as they know that nothing is missing.
 const drain = 500 * time.Millisecond
 
-// conductor keeps the engines of one trial in step: all of them are ready
-// before the timeline is fixed.
+// conductor keeps the engines of one trial in step: all of them are ready before the timeline is fixed.
 type conductor struct {
 	warmup, duration time.Duration
 	fixed            func(record.Window) error // called once, by the last to be ready

@@ -46,8 +46,10 @@ func TestNobodyStartsBeforeAllAreReady(t *testing.T) {
 		t.Errorf("got timelines %+v and %+v, want one and the same", got, second)
 	}
 	w := got.window
-	if w.Begin < before+int64(lead) || w.Start-w.Begin != int64(300*time.Millisecond) || w.End-w.Start != int64(time.Second) || w.Stop <= w.End {
-		t.Errorf("timeline: got %+v at %d, want begin %s ahead, 300 ms of warm-up, 1 s of window and a later stop", w, before, lead)
+	if w.Begin < before+int64(lead) || w.Start-w.Begin != int64(300*time.Millisecond) ||
+		w.End-w.Start != int64(time.Second) || w.Stop <= w.End {
+		t.Errorf("timeline: got %+v at %d, want begin %s ahead, 300 ms of warm-up, 1 s of window and a "+
+			"later stop", w, before, lead)
 	}
 	if fixed != 1 {
 		t.Errorf("timeline: fixed %d times, want once", fixed)

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// crossing is what was found out about the way between two machines over one
-// version of IP, of which nothing is known beforehand.
+// crossing is what was found out about the way between two machines over one version of IP, of which
+// nothing is known beforehand.
 type crossing struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"
 	why    map[string]string // protocol → why neither can
@@ -32,9 +32,8 @@ func portsOf(l *lab.Lab) lab.DataPorts {
 	return lab.DataPorts{Load: loadPort, Echo: echoPort, Check: checkPort}
 }
 
-// fit adds to a demand what only the lab's ends can tell: between two machines
-// who opens the connections, on which ports, and the MTU of the path. The
-// reason says why the demand cannot be met.
+// fit adds to a demand what only the lab's ends can tell: between two machines who opens the connections,
+// on which ports, and the MTU of the path. The reason says why the demand cannot be met.
 func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
 	d.ports, d.talker = portsOf(l), d.load.Opener
 	d.load.Port = d.ports.Load
@@ -108,7 +107,8 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing)
 		x.mtu, err = w.discoverMTU(ctx)
 		return err
 	})
-	if x.opener["udp"] == "near" { // the other's routers are named in the other order, and translation hides them
+	// the other's routers are named in the other order, and translation hides them
+	if x.opener["udp"] == "near" {
 		x.route, _ = w.findRoute(ctx) // then it is not known
 	}
 	x.attempt(ctx, l, ip, "tcp", func(opener string) error { return c.connect(ctx, w, d, opener) })
@@ -116,7 +116,8 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing)
 }
 
 // attempt has the ends try, one after the other, to open what a protocol needs.
-func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string, try func(opener string) error) {
+func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
+	try func(opener string) error) {
 	why := ""
 	for _, opener := range openers(l, ip) {
 		err := try(opener)
@@ -132,8 +133,8 @@ func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol str
 	x.why[protocol] = blocked(strings.ToUpper(protocol), ip, portsOf(l), why)
 }
 
-// silent reports whether no datagram crosses between two machines over the
-// row's version of IP: then no latency can be measured there.
+// silent reports whether no datagram crosses between two machines over the row's version of IP: then no
+// latency can be measured there.
 func (c *Campaign) silent(row record.Row) bool {
 	ip := 4
 	if row.Factors["ip"] == "6" {
@@ -145,7 +146,8 @@ func (c *Campaign) silent(row record.Row) bool {
 
 // unproven is what a trial lacks of whose path nothing could be asked.
 func unproven() record.Caveat {
-	return record.Caveat{Kind: "no-datagrams", Text: "no UDP gets through between the machines: latency is not measured, and nothing proves what the path carries"}
+	return record.Caveat{Kind: "no-datagrams", Text: "no UDP gets through between the machines: latency is " +
+		"not measured, and nothing proves what the path carries"}
 }
 
 func because(before, opener string, err error) string {
@@ -157,7 +159,8 @@ func because(before, opener string, err error) string {
 }
 
 func blocked(protocol string, ip int, p lab.DataPorts, why string) string {
-	return fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in at one of the machines (%s)",
+	return fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in at one of "+
+		"the machines (%s)",
 		protocol, ip, p.Load, p.Check, why)
 }
 
@@ -177,8 +180,8 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 	return err
 }
 
-// Sizes of packets that paths are known for: Ethernet, PPPoE, the least of
-// IPv6 and IPv4; and the largest that there can be.
+// Sizes of packets that paths are known for: Ethernet, PPPoE, the least of IPv6 and IPv4; and the largest
+// that there can be.
 const (
 	ethernetMTU = 1500
 	leastMTU4   = 576
@@ -241,7 +244,8 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 	}
 	defer endEcho(session)
 	var found agent.FoundRoute
-	err = w.near.Agent.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: w.near.Addr, To: w.far.Target, Port: w.ports.Check, Tag: w.tag}, &found)
+	err = w.near.Agent.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: w.near.Addr, To: w.far.Target,
+		Port: w.ports.Check, Tag: w.tag}, &found)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +255,8 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 // between describes what lies between two machines, as far as it shows.
 func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
 	e := record.Environment{Node: name, Facts: map[string]string{}, Missing: map[string]string{
-		"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and chokepoint import adds that"}}
+		"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and " +
+			"chokepoint import adds that"}}
 	if l.Stranger() {
 		return e, nil
 	}
@@ -280,7 +285,8 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 		e.Missing[prefix+"routers"] = "the way was not looked for from this end"
 		return
 	case !r.Reached:
-		e.Missing[prefix+"routers"] = fmt.Sprintf("no datagram with a short time to live arrived; %d routers named themselves", len(r.Routers))
+		e.Missing[prefix+"routers"] = fmt.Sprintf("no datagram with a short time to live arrived; %d "+
+			"routers named themselves", len(r.Routers))
 		return
 	}
 	e.Facts[prefix+"routers"] = strconv.Itoa(len(r.Routers))
@@ -301,7 +307,8 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if virtual(e.Facts) {
 		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "virtual-cards", Text: "the " + n.Name +
-			" has no network card of hardware: packets of up to 64 KiB may cross between, and then offload=wire does not hold"})
+			" has no network card of hardware: packets of up to 64 KiB may cross between, and then " +
+			"offload=wire does not hold"})
 	}
 	if n.Name != l.Topology.Far {
 		return nil
@@ -320,7 +327,8 @@ var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "e
 // virtual reports whether a machine has no network device that drives a wire.
 func virtual(facts map[string]string) bool {
 	for name, value := range facts {
-		if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":driver") && !slices.Contains(virtualDrivers[:], value) {
+		if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":driver") &&
+			!slices.Contains(virtualDrivers[:], value) {
 			return false
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// throughMTU are two ends with a path of an MTU between; 0 lets nothing pass.
-// asked counts the packets that were tried.
+// throughMTU are two ends with a path of an MTU between; 0 lets nothing pass. asked counts the packets that
+// were tried.
 func throughMTU(t *testing.T, mtu int, at string, asked *int) way {
 	t.Helper()
 	echo := func(_ context.Context, s host.Session) error {
@@ -45,7 +45,8 @@ func throughMTU(t *testing.T, mtu int, at string, asked *int) way {
 		return s.Send(out)
 	}
 	end := func(name string) traffic.End {
-		a := host.Inside(context.Background(), map[string]host.Handler{agent.VerbEcho: echo, agent.VerbReach: reach})
+		a := host.Inside(context.Background(), map[string]host.Handler{agent.VerbEcho: echo,
+			agent.VerbReach: reach})
 		t.Cleanup(func() { a.Close() })
 		addr := netip.MustParseAddr(at)
 		return traffic.End{Node: name, Agent: a, Addr: addr, Target: addr}
@@ -60,15 +61,18 @@ func TestDiscoverMTU(t *testing.T) {
 		tried int // at most
 	}{
 		{"192.0.2.1", 1500, 3}, {"192.0.2.1", 1492, 14}, {"192.0.2.1", 576, 14}, {"192.0.2.1", 1501, 20},
-		{"192.0.2.1", 9000, 20}, {"192.0.2.1", 65535, 20}, {"2001:db8::1", 1280, 14}, {"2001:db8::1", 65536, 20}, {"2001:db8::1", 1500, 3},
+		{"192.0.2.1", 9000, 20}, {"192.0.2.1", 65535, 20}, {"2001:db8::1", 1280, 14}, {"2001:db8::1", 65536,
+			20}, {"2001:db8::1", 1500, 3},
 	} {
 		asked := 0
 		got, err := throughMTU(t, tt.mtu, tt.at, &asked).discoverMTU(t.Context())
 		if err != nil || got != tt.mtu || asked > tt.tried {
-			t.Errorf("%s: got %d, %v with %d packets, want %d with %d at most", tt.at, got, err, asked, tt.mtu, tt.tried)
+			t.Errorf("%s: got %d, %v with %d packets, want %d with %d at most", tt.at, got, err, asked,
+				tt.mtu, tt.tried)
 		}
 	}
-	if got, err := throughMTU(t, 0, "192.0.2.1", new(int)).discoverMTU(t.Context()); err == nil || !strings.Contains(err.Error(), "did not return") {
+	if got, err := throughMTU(t, 0, "192.0.2.1", new(int)).discoverMTU(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "did not return") {
 		t.Errorf("a path that is blocked: got %d, %v, want why", got, err)
 	}
 }
@@ -91,16 +95,20 @@ func TestDescribeRoute(t *testing.T) {
 		route          *agent.FoundRoute
 		facts, missing map[string]string
 	}{
-		"not looked for": {nil, map[string]string{}, map[string]string{"p:routers": "the way was not looked for from this end"}},
-		"no router":      {&agent.FoundRoute{Reached: true}, map[string]string{"p:routers": "0"}, map[string]string{}},
+		"not looked for": {nil, map[string]string{},
+			map[string]string{"p:routers": "the way was not looked for from this end"}},
+		"no router": {&agent.FoundRoute{Reached: true}, map[string]string{"p:routers": "0"},
+			map[string]string{}},
 		"one silent": {&agent.FoundRoute{Reached: true, Routers: []netip.Addr{one, {}}},
 			map[string]string{"p:routers": "2", "p:route": "192.0.2.1 ?"}, map[string]string{}},
 		"not reached": {&agent.FoundRoute{Routers: []netip.Addr{one}}, map[string]string{},
-			map[string]string{"p:routers": "no datagram with a short time to live arrived; 1 routers named themselves"}},
+			map[string]string{"p:routers": "no datagram with a short time to live arrived; 1 routers named " +
+				"themselves"}},
 	} {
 		e := record.Environment{Facts: map[string]string{}, Missing: map[string]string{}}
 		(&Campaign{}).describeRoute(&e, "p:", tt.route)
-		if diff := cmp.Diff([]map[string]string{tt.facts, tt.missing}, []map[string]string{e.Facts, e.Missing}); diff != "" {
+		if diff := cmp.Diff([]map[string]string{tt.facts, tt.missing}, []map[string]string{e.Facts,
+			e.Missing}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -111,10 +119,11 @@ func TestVirtualCards(t *testing.T) {
 		facts map[string]string
 		want  bool
 	}{
-		"none":        {map[string]string{"device:lan:mtu": "1500"}, true},
-		"guest":       {map[string]string{"device:eth0:driver": "virtio_net"}, true},
-		"PC":          {map[string]string{"device:eno1:driver": "igc", "device:docker0:mtu": "1500"}, false},
-		"PC with tap": {map[string]string{"device:eno1:driver": "r8169", "device:x:driver": "virtio_net"}, false},
+		"none":  {map[string]string{"device:lan:mtu": "1500"}, true},
+		"guest": {map[string]string{"device:eth0:driver": "virtio_net"}, true},
+		"PC":    {map[string]string{"device:eno1:driver": "igc", "device:docker0:mtu": "1500"}, false},
+		"PC with tap": {map[string]string{"device:eno1:driver": "r8169", "device:x:driver": "virtio_net"},
+			false},
 	} {
 		if got := virtual(tt.facts); got != tt.want {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)

@@ -42,12 +42,12 @@ var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "d
 	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_trains",
 	"flow_size", "connection_rate", "arrivals", "request_size", "response_size"}
 
-// ask computes the demand of a row. knobs is the order in which settings are
-// made; a setting is placed on every device under test of its kind unless
-// the factor names a place.
+// ask computes the demand of a row. knobs is the order in which settings are made; a setting is placed on
+// every device under test of its kind unless the factor names a place.
 func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (demand, error) {
 	f := row.Factors
-	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4, engine: f["engine"], wantMTU: plan.PathMTU(t, f)}
+	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4,
+		engine: f["engine"], wantMTU: plan.PathMTU(t, f)}
 	var err error
 	number := func(name string, into *int) {
 		text := f[name]
@@ -115,8 +115,8 @@ func (d *demand) fitTo(kind string, m record.Method) {
 	}
 }
 
-// askRates adds the rates that a cell names, and what else is asked of short
-// flows. A verification is so short that its flows are not begun at a rate.
+// askRates adds the rates that a cell names, and what else is asked of short flows. A verification is so
+// short that its flows are not begun at a rate.
 func askRates(row record.Row, load *record.Load) error {
 	var err error
 	if load.RateBps, err = statedRate(row.Factors); err != nil {
@@ -140,8 +140,8 @@ func switched(level string) string {
 	return "0"
 }
 
-// statedRate is the rate of UDP or of TCP that a cell names; 0 is flat out, or
-// a share of what only the campaign knows.
+// statedRate is the rate of UDP or of TCP that a cell names; 0 is flat out, or a share of what only the
+// campaign knows.
 func statedRate(f record.Factors) (float64, error) {
 	rate := f["rate"] + f["pacing"]
 	if _, found := plan.FoundOf(f); found || rate == "" || rate == "flat" {
@@ -170,11 +170,13 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 		switch {
 		case knob == "nat":
 			if f[name] != "off" && len(t.Routers) > 0 {
-				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t), Value: f[name]})
+				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t),
+					Value: f[name]})
 			}
 		case knob == "ecn" && !placed: // asked for by the end that opens, agreed to by the other
 			for _, end := range []string{t.Near, t.Far} {
-				out = append(out, record.Setting{Knob: "sysctl:net.ipv4.tcp_ecn", Node: end, Value: switched(f[name])})
+				out = append(out, record.Setting{Knob: "sysctl:net.ipv4.tcp_ecn", Node: end,
+					Value: switched(f[name])})
 			}
 		case knob == "offload" && !placed:
 			out = append(out, everywhere(knob, f[name], t)...)
@@ -209,9 +211,8 @@ func place(f record.Factors, t record.Topology, knobs []string) ([]record.Settin
 	return out, cpus, nil
 }
 
-// taggedWAN is the device of the first router's WAN port where the cell puts a
-// tag on that, else "". A change of the tag makes the setting another, so that
-// the translation moves along.
+// taggedWAN is the device of the first router's WAN port where the cell puts a tag on that, else "". A
+// change of the tag makes the setting another, so that the translation moves along.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	router := t.Routers[0]
 	for _, l := range t.Links {
@@ -243,8 +244,8 @@ func everywhere(knob, value string, t record.Topology) []record.Setting {
 	return out
 }
 
-// maxCore is the highest number of a core that a Linux kernel can be built
-// for (CONFIG_NR_CPUS, 8192 at most).
+// maxCore is the highest number of a core that a Linux kernel can be built for (CONFIG_NR_CPUS, 8192 at
+// most).
 const maxCore = 8191
 
 // cpuList reads the canonical text of the knob cpus: "off" or "0-1,3".

@@ -56,18 +56,25 @@ func TestPlace(t *testing.T) {
 			"nat=masquerade@router vlan=10@router.lan vlan=off@router.wan"},
 		{"nat off is how it is", "forward", "nat=off", ""},
 		{"no router, no nat", "direct", "nat=masquerade", ""},
-		{"offload is of every device", "forward", "offload=wire", "offload=wire@client offload=wire@router offload=wire@server"},
+		{"offload is of every device", "forward", "offload=wire",
+			"offload=wire@client offload=wire@router offload=wire@server"},
 		{"so is the underlay's mtu", "direct", "link_mtu=9000", "link_mtu=9000@client link_mtu=9000@server"},
 		{"a tag needs both ends", "to-router", "vlan=10", "vlan=10@client vlan=10@router"},
-		{"a kernel setting is of every node", "to-router", "sysctl:net.ipv4.tcp_ecn=1", "sysctl:net.ipv4.tcp_ecn=1@client sysctl:net.ipv4.tcp_ecn=1@router"},
-		{"unless it is placed", "forward", "sysctl:net.ipv4.tcp_ecn@server=1", "sysctl:net.ipv4.tcp_ecn=1@server"},
-		{"a queue is of the devices under test", "site-to-site", "queue=pfifo", "queue=pfifo@router-a queue=pfifo@router-b"},
+		{"a kernel setting is of every node", "to-router", "sysctl:net.ipv4.tcp_ecn=1",
+			"sysctl:net.ipv4.tcp_ecn=1@client sysctl:net.ipv4.tcp_ecn=1@router"},
+		{"unless it is placed", "forward", "sysctl:net.ipv4.tcp_ecn@server=1",
+			"sysctl:net.ipv4.tcp_ecn=1@server"},
+		{"a queue is of the devices under test", "site-to-site", "queue=pfifo",
+			"queue=pfifo@router-a queue=pfifo@router-b"},
 		{"unless it is placed on a port", "forward", "queue@router.wan=pfifo", "queue=pfifo@router.wan"},
 		{"cores of the router", "forward", "cpus=1", "cpus=1@router"},
-		{"cores of the ends are the engine's", "forward", "cpus@client=0,2-3; cpus@server=off; cpus@router=1", "cpus=1@router client:[0 2 3] server:[]"},
+		{"cores of the ends are the engine's", "forward", "cpus@client=0,2-3; cpus@server=off; cpus@router=1",
+			"cpus=1@router client:[0 2 3] server:[]"},
 		{"the router that ends traffic is an end", "to-router", "cpus@router=1", "router:[1]"},
-		{"knob order, not the alphabet", "to-router", "firewall=10; queue=pfifo; link_mtu=1400; ip_forward=on; txqueuelen=9",
-			"link_mtu=1400@client link_mtu=1400@router queue=pfifo@router txqueuelen=9@router firewall=10@router ip_forward=on@router"},
+		{"knob order, not the alphabet", "to-router",
+			"firewall=10; queue=pfifo; link_mtu=1400; ip_forward=on; txqueuelen=9",
+			"link_mtu=1400@client link_mtu=1400@router queue=pfifo@router txqueuelen=9@router " +
+				"firewall=10@router ip_forward=on@router"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,7 +84,8 @@ func TestPlace(t *testing.T) {
 			}
 			var words []string
 			for _, s := range settings {
-				words = append(words, fmt.Sprintf("%s=%s@%s", s.Knob, s.Value, strings.TrimSuffix(s.Node+"."+s.Port, ".")))
+				words = append(words, fmt.Sprintf("%s=%s@%s", s.Knob, s.Value, strings.TrimSuffix(s.Node+"."+
+					s.Port, ".")))
 			}
 			for _, n := range shape(t, tt.topology).Nodes {
 				if list, ok := cpus[n.Name]; ok {
@@ -93,8 +101,10 @@ func TestPlace(t *testing.T) {
 
 func TestAsk(t *testing.T) {
 	method := record.Method{Duration: 10 * time.Second, Warmup: time.Second}
-	base := "topology=forward; tunnel=none; ip=4; nat=off; protocol=tcp; streams=4; direction=up; congestion=cubic; engine=native"
-	load := record.Load{Protocol: "tcp", Direction: "up", Streams: 4, IP: 4, Congestion: "cubic", Opener: "near", Port: loadPort,
+	base := "topology=forward; tunnel=none; ip=4; nat=off; protocol=tcp; streams=4; direction=up; " +
+		"congestion=cubic; engine=native"
+	load := record.Load{Protocol: "tcp", Direction: "up", Streams: 4, IP: 4, Congestion: "cubic",
+		Opener: "near", Port: loadPort,
 		Warmup: time.Second, Duration: 10 * time.Second, Interval: 100 * time.Millisecond}
 	tests := []struct {
 		name, more, kind string
@@ -108,10 +118,11 @@ func TestAsk(t *testing.T) {
 		{"the tunnel's mtu is the path's", "tunnel=wireguard; mtu=1380", record.RowLoad, func(d *demand) {
 			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1380}, 1380
 		}},
-		{"a plain link behind the tunnel bounds the path", "tunnel=wireguard; mtu=1420; link_mtu=1400", record.RowLoad, func(d *demand) {
-			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1420}, 1400
-			d.settings = everywhere("link_mtu", "1400", shape(t, "forward"))
-		}},
+		{"a plain link behind the tunnel bounds the path", "tunnel=wireguard; mtu=1420; link_mtu=1400",
+			record.RowLoad, func(d *demand) {
+				d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1420}, 1400
+				d.settings = everywhere("link_mtu", "1400", shape(t, "forward"))
+			}},
 		{"the underlay's mtu", "link_mtu=9000", record.RowLoad, func(d *demand) {
 			d.wantMTU = 9000
 			d.settings = everywhere("link_mtu", "9000", shape(t, "forward"))
@@ -123,33 +134,46 @@ func TestAsk(t *testing.T) {
 		{"one wide place does not", "link_mtu@router.wan=9000", record.RowLoad, func(d *demand) {
 			d.settings = []record.Setting{{Knob: "link_mtu", Node: "router", Port: "wan", Value: "9000"}}
 		}},
-		{"udp at a rate", "protocol=udp; packet_size=200; rate=1.5M; congestion=; ip=6", record.RowLoad, func(d *demand) {
-			d.ip = 6
-			d.load.Protocol, d.load.PacketSize, d.load.RateBps, d.load.Congestion, d.load.IP = "udp", 200, 1.5e6, "", 6
+		{"udp at a rate", "protocol=udp; packet_size=200; rate=1.5M; congestion=; ip=6", record.RowLoad,
+			func(d *demand) {
+				d.ip = 6
+				d.load.Protocol, d.load.PacketSize, d.load.RateBps, d.load.Congestion, d.load.IP = "udp", 200,
+					1.5e6, "", 6
+			}},
+		{"udp flat out", "protocol=udp; packet_size=64; rate=flat; congestion=", record.RowLoad,
+			func(d *demand) {
+				d.load.Protocol, d.load.PacketSize, d.load.Congestion = "udp", 64, ""
+			}},
+		{"packets of several sizes", "protocol=udp; packet_size=imix; frame_size=imix; rate=20M; congestion=",
+			record.RowLoad, func(d *demand) {
+				d.load.Protocol, d.load.RateBps, d.load.Congestion = "udp", 20e6, ""
+				d.load.Sizes = []int{46, 552, 46, 46, 552, 46, 1500, 552, 46, 46, 552, 46}
+			}},
+		{"tcp with settings of its own", "pacing=300M; mss=1000; socket_buffer=65536; dscp=46; " +
+			"congestion=cubic+bbr", record.RowLoad, func(d *demand) {
+			d.load.RateBps, d.load.MSS, d.load.Buffer, d.load.DSCP, d.load.Congestion = 300e6, 1000, 65536,
+				46, "cubic+bbr"
 		}},
-		{"udp flat out", "protocol=udp; packet_size=64; rate=flat; congestion=", record.RowLoad, func(d *demand) {
-			d.load.Protocol, d.load.PacketSize, d.load.Congestion = "udp", 64, ""
+		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; " +
+			"udp_trains=off", record.RowLoad, func(d *demand) {
+			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.Trains = "udp", 64,
+				"", "count", "off"
 		}},
-		{"packets of several sizes", "protocol=udp; packet_size=imix; frame_size=imix; rate=20M; congestion=", record.RowLoad, func(d *demand) {
-			d.load.Protocol, d.load.RateBps, d.load.Congestion = "udp", 20e6, ""
-			d.load.Sizes = []int{46, 552, 46, 46, 552, 46, 1500, 552, 46, 46, 552, 46}
-		}},
-		{"tcp with settings of its own", "pacing=300M; mss=1000; socket_buffer=65536; dscp=46; congestion=cubic+bbr", record.RowLoad, func(d *demand) {
-			d.load.RateBps, d.load.MSS, d.load.Buffer, d.load.DSCP, d.load.Congestion = 300e6, 1000, 65536, 46, "cubic+bbr"
-		}},
-		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; udp_trains=off", record.RowLoad, func(d *demand) {
-			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.Trains = "udp", 64, "", "count", "off"
-		}},
-		{"short flows", "engine=flows; flow_size=websearch; connection_rate=2k; arrivals=isochronous", record.RowLoad, func(d *demand) {
-			d.engine, d.load.FlowSize, d.load.ConnectionRate, d.load.Spacing = "flows", "websearch", 2000, record.Isochronous
-		}},
-		{"a verification of short flows does not wait for them", "engine=flows; flow_size=100; connection_rate=1", record.RowVerify, func(d *demand) {
-			d.engine, d.load.FlowSize = "flows", "100"
-			d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
-		}},
-		{"requests", "engine=requests; direction=both; request_size=5; response_size=7", record.RowLoad, func(d *demand) {
-			d.engine, d.load.Direction, d.load.RequestSize, d.load.ResponseSize = "requests", record.Both, 5, 7
-		}},
+		{"short flows", "engine=flows; flow_size=websearch; connection_rate=2k; arrivals=isochronous",
+			record.RowLoad, func(d *demand) {
+				d.engine, d.load.FlowSize, d.load.ConnectionRate, d.load.Spacing = "flows", "websearch", 2000,
+					record.Isochronous
+			}},
+		{"a verification of short flows does not wait for them",
+			"engine=flows; flow_size=100; connection_rate=1", record.RowVerify, func(d *demand) {
+				d.engine, d.load.FlowSize = "flows", "100"
+				d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
+			}},
+		{"requests", "engine=requests; direction=both; request_size=5; response_size=7", record.RowLoad,
+			func(d *demand) {
+				d.engine, d.load.Direction, d.load.RequestSize, d.load.ResponseSize = "requests", record.Both,
+					5, 7
+			}},
 		{"both ends ask for ECN", "ecn=on", record.RowLoad, func(d *demand) {
 			d.settings = []record.Setting{{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"},
 				{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "server", Value: "1"}}
@@ -166,10 +190,12 @@ func TestAsk(t *testing.T) {
 					f[name] = level
 				}
 			}
-			want := demand{topology: "forward", tunnel: lab.TunnelSpec{Kind: "none"}, ip: 4, nat: "off", engine: "native", wantMTU: 1500,
+			want := demand{topology: "forward", tunnel: lab.TunnelSpec{Kind: "none"}, ip: 4, nat: "off",
+				engine: "native", wantMTU: 1500,
 				load: load, cpus: map[string][]int{}}
 			tt.want(&want)
-			got, err := ask(record.Row{ID: "r", Kind: tt.kind, Factors: f}, shape(t, "forward"), method, knobNames())
+			got, err := ask(record.Row{ID: "r", Kind: tt.kind, Factors: f}, shape(t, "forward"), method,
+				knobNames())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +208,8 @@ func TestAsk(t *testing.T) {
 
 func TestSearchAsksForConnections(t *testing.T) {
 	d := demand{ip: 4, load: record.Load{Protocol: "tcp", Warmup: time.Second}}
-	if err := d.asks(&record.SearchTrial{Test: record.TestThroughput, Unit: record.UnitFlows, Load: 700, Duration: 3 * time.Second, Interfaces: 1}); err != nil {
+	if err := d.asks(&record.SearchTrial{Test: record.TestThroughput, Unit: record.UnitFlows, Load: 700,
+		Duration: 3 * time.Second, Interfaces: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if d.load.ConnectionRate != 700 || d.load.RateBps != 0 || d.load.Duration != 3*time.Second {
@@ -190,12 +217,13 @@ func TestSearchAsksForConnections(t *testing.T) {
 	}
 }
 
-// TestSearchAsksForMeanPayload: of a mix, packets a second are bits of its
-// mean payload.
+// TestSearchAsksForMeanPayload: of a mix, packets a second are bits of its mean payload.
 func TestSearchAsksForMeanPayload(t *testing.T) {
-	for ip, want := range map[int]float64{4: 1200 * 2 * 8 * (float64(7*46+4*552+1500)/12 - 28), 6: 1200 * 2 * 8 * (float64(7*66+4*552+1500)/12 - 48)} {
+	for ip, want := range map[int]float64{4: 1200 * 2 * 8 * (float64(7*46+4*552+1500)/12 - 28),
+		6: 1200 * 2 * 8 * (float64(7*66+4*552+1500)/12 - 48)} {
 		d := demand{ip: ip, load: record.Load{Protocol: "udp", Sizes: record.IMIXSizes(fmt.Sprint(ip))}}
-		if err := d.asks(&record.SearchTrial{Unit: record.UnitPackets, Load: 1200, Duration: time.Second, Interfaces: 2}); err != nil {
+		if err := d.asks(&record.SearchTrial{Unit: record.UnitPackets, Load: 1200, Duration: time.Second,
+			Interfaces: 2}); err != nil {
 			t.Fatal(err)
 		}
 		if math.Abs(d.load.RateBps-want) > 1e-6 {
@@ -205,8 +233,10 @@ func TestSearchAsksForMeanPayload(t *testing.T) {
 }
 
 func TestAskRefusesWhatIsNoNumber(t *testing.T) {
-	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast", "packet_size=-", "cpus@client=3-1", "connection_rate=often", "request_size=x"} {
-		got, err := ask(record.Row{ID: "r", Kind: record.RowLoad, Factors: factors(f)}, shape(t, "forward"), record.Method{}, knobNames())
+	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast",
+		"packet_size=-", "cpus@client=3-1", "connection_rate=often", "request_size=x"} {
+		got, err := ask(record.Row{ID: "r", Kind: record.RowLoad, Factors: factors(f)}, shape(t, "forward"),
+			record.Method{}, knobNames())
 		if diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{})); err == nil || diff != "" {
 			t.Errorf("ask for %s: got %v and a demand (-want +got)\n%s\nwant an error and none", f, err, diff)
 		}

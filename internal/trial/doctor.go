@@ -17,18 +17,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Capability is one thing that a lab can do, cannot do, or that could not be
-// told.
+// Capability is one thing that a lab can do, cannot do, or that could not be told.
 type Capability struct {
 	Area   string       `json:"area"` // tunnel, setting, engine, probe
 	Name   string       `json:"name"`
 	Answer check.Answer `json:"answer"`
 }
 
-// settings that are asked for in an examination, one per thing a kernel may
-// lack: knob, level.
+// settings that are asked for in an examination, one per thing a kernel may lack: knob, level.
 var examined = [...][2]string{
-	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"}, {"queue", "mq"},
+	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
+	{"queue", "mq"},
 	{"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "fq_codel"}, {"queue", "cake"},
 	{"queue", "fq"}, {"queue", "sfq"}, {"queue", "netem delay 1ms"},
 	{"nat", "masquerade"}, {"nat", "forward"}, {"firewall", "100"}, {"firewall", "100 stateful"},
@@ -37,7 +36,8 @@ var examined = [...][2]string{
 }
 
 // Examine asks a lab and this machine what they can do. Nothing is changed.
-func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine, probes []probe.Probe) ([]Capability, error) {
+func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine,
+	probes []probe.Probe) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
 	for _, t := range tunnels {
@@ -45,7 +45,8 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	}
 	for _, s := range examined {
 		node := l.Topology.Routers[0]
-		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node, Value: s[1]}))
+		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node,
+			Value: s[1]}))
 	}
 	near, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
@@ -63,7 +64,8 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		}
 		for _, congestion := range []string{"cubic", "reno", "bbr"} {
 			add("engine", e.Name()+", tcp "+congestion, e.Check(ctx, ends[0], ends[1],
-				record.Load{Protocol: "tcp", Direction: direction, Streams: 1, IP: 4, Congestion: congestion, Opener: "near"}))
+				record.Load{Protocol: "tcp", Direction: direction, Streams: 1, IP: 4, Congestion: congestion,
+					Opener: "near"}))
 		}
 	}
 	for _, p := range probes {
@@ -89,8 +91,8 @@ type Timer struct {
 	ClockStepNs int64  `json:"clock_step_ns"`          // smallest step seen
 }
 
-// MeasureTimer runs the latency probe over the loopback device of the lab's
-// near node for half a second at 1 ms.
+// MeasureTimer runs the latency probe over the loopback device of the lab's near node for half a second at
+// 1 ms.
 func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, error) {
 	n, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
@@ -103,8 +105,10 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	end := traffic.End{Node: n.Name, Agent: n.Agent, Addr: at, Target: at, Offset: offset}
 	const length, interval = 500 * time.Millisecond, time.Millisecond
-	got, err := p.Probe(ctx, end, end, record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4, PacketSize: 100,
-		Opener: "near", Port: echoPort, Duration: length, Interval: interval, Tag: "timer"}, newConductor(1, 0, length))
+	got, err := p.Probe(ctx, end, end, record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4,
+		PacketSize: 100,
+		Opener:     "near", Port: echoPort, Duration: length, Interval: interval, Tag: "timer"},
+		newConductor(1, 0, length))
 	if err != nil {
 		return Timer{}, fmt.Errorf("measure the timer: %w", err)
 	}
@@ -113,14 +117,16 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 		Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt),
 		Scheduling: got.Details["probe.scheduling"], Includes: got.Includes,
 	}
-	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99), nearestRank(rtt, 0.5)
+	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99),
+		nearestRank(rtt, 0.5)
 	t.readClock(ctx)
 	return t, nil
 }
 
 // readClock measures the clock that all times are taken with.
 func (t *Timer) readClock(ctx context.Context) {
-	source, err := host.Local().ReadFile(ctx, "/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	source, err := host.Local().ReadFile(ctx,
+		"/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	if err == nil {
 		t.ClockSource = strings.TrimSpace(string(source))
 	}

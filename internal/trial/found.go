@@ -8,17 +8,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// shareOf is the load, in payload bits per second, of a cell that takes a
-// share of a rate which another finds: of the median of what its searches found
-// so far; or, without a search, of what arrived in its trials. A share of the
-// latter is below what the path carries only as far as the generator, flat out,
-// was not slower than the path.
+// shareOf is the load, in payload bits per second, of a cell that takes a share of a rate which another
+// finds: of the median of what its searches found so far; or, without a search, of what arrived in its
+// trials. A share of the latter is below what the path carries only as far as the generator, flat out, was
+// not slower than the path.
 func (c *Campaign) shareOf(found plan.Found) (float64, error) {
 	var rates []float64
 	rows := map[string]bool{} // searched ones
 	for i := range c.trials {
 		t := &c.trials[i]
-		if t.Row.Kind != record.RowLoad || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() || rows[t.Row.ID] {
+		if t.Row.Kind != record.RowLoad || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() ||
+			rows[t.Row.ID] {
 			continue
 		}
 		if t.Search != nil {

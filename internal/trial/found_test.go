@@ -13,11 +13,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-const sharesPlan = "name: x\nmethod: {runs: 2, seed: 1}\nmatrix: {protocol: udp, packet_size: 200, rate: [flat, 10% of found, 90% of found]}\n" +
+const sharesPlan = "name: x\nmethod: {runs: 2, seed: 1}\nmatrix: {protocol: udp, packet_size: 200, rate: " +
+	"[flat, 10% of found, 90% of found]}\n" +
 	"measure: {latency_idle: \"off\", latency_loaded: false, verify: false}\n"
 
-// TestSharesOfWhatWasFound: the load of a share is that part of what its cell
-// carried flat out, in the same campaign.
+// TestSharesOfWhatWasFound: the load of a share is that part of what its cell carried flat out, in the same
+// campaign.
 func TestSharesOfWhatWasFound(t *testing.T) {
 	r := rig(t, sharesPlan)
 	var flat float64
@@ -61,8 +62,10 @@ func TestNothingFound(t *testing.T) {
 	execute(t, r)
 	for _, x := range r.Trials {
 		_, share := plan.FoundOf(x.Row.Factors)
-		if x.Status != record.TrialFailed || share && (x.Failure.Phase != record.PhaseSetup || !strings.Contains(x.Failure.Error, "rate=flat") || x.Failure.Hint == "") {
-			t.Errorf("%s: %s, %+v; want it failed, for want of a rate", x.Row.Factors["rate"], x.Status, x.Failure)
+		if x.Status != record.TrialFailed || share && (x.Failure.Phase != record.PhaseSetup ||
+			!strings.Contains(x.Failure.Error, "rate=flat") || x.Failure.Hint == "") {
+			t.Errorf("%s: %s, %+v; want it failed, for want of a rate", x.Row.Factors["rate"], x.Status,
+				x.Failure)
 		}
 	}
 	d := analysis.Derive(r.Campaign.Run, r.Trials)
@@ -73,11 +76,11 @@ func TestNothingFound(t *testing.T) {
 	}
 }
 
-// TestSharesOfASearch: in a plan with a search a share is one fixed load at
-// that part of the no-loss rate, with its own length, and repeated with each
-// block; what the search found is the median of those before.
+// TestSharesOfASearch: in a plan with a search a share is one fixed load at that part of the no-loss rate,
+// with its own length, and repeated with each block; what the search found is the median of those before.
 func TestSharesOfASearch(t *testing.T) {
-	r := searchRig(t, "", "runs: 1", "runs: 2", "size: 500", "size: 500, rate: [flat, 10% of found, 90% of found]")
+	r := searchRig(t, "", "runs: 1", "runs: 2", "size: 500",
+		"size: 500, rate: [flat, 10% of found, 90% of found]")
 	execute(t, r)
 	d := analysis.Derive(r.Campaign.Run, r.Trials)
 	if len(d.Searches) != 2 || len(d.Cells) != 3 {
@@ -95,14 +98,19 @@ func TestSharesOfASearch(t *testing.T) {
 		if x.Status != record.TrialOK || x.Search != nil {
 			t.Fatalf("trial %s: %s, search %+v, %v; want a fixed load", x.ID, x.Status, x.Search, x.Failure)
 		}
-		if got, want := x.Traffic.Load.RateBps, share.Share*found[x.Row.Block-1]; math.Abs(got/want-1) > 1e-9 {
-			t.Errorf("trial %s: asked for %.0f bit/s, want %.0f, %g of what was found", x.ID, got, want, share.Share)
+		if got, want := x.Traffic.Load.RateBps,
+			share.Share*found[x.Row.Block-1]; math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("trial %s: asked for %.0f bit/s, want %.0f, %g of what was found", x.ID, got, want,
+				share.Share)
 		}
 		if got, want := x.Traffic.Load.Duration, r.Plan.Design.Method.Duration; got != want {
 			t.Errorf("trial %s: %s long, want %s", x.ID, got, want)
 		}
 	}
-	if !slices.ContainsFunc(d.Searching.Notes, func(n string) bool { return strings.Contains(n, "is not searched") }) {
+	if !slices.ContainsFunc(d.Searching.Notes, func(n string) bool {
+		return strings.Contains(n,
+			"is not searched")
+	}) {
 		t.Errorf("notes %v, want one on shares", d.Searching.Notes)
 	}
 	if fixed != 4 {
@@ -111,19 +119,20 @@ func TestSharesOfASearch(t *testing.T) {
 	for _, c := range d.Cells[1:] {
 		ndr, has := c.Metrics["throughput_ndr_pps"]
 		if c.Runs != 2 || c.Metrics["rtt_loaded_p50_ns"].N != 2 || has {
-			t.Errorf("cell %s: %d runs, latency under load %+v, search %+v; want two of each, and none of a search", c.Label, c.Runs, c.Metrics["rtt_loaded_p50_ns"], ndr)
+			t.Errorf("cell %s: %d runs, latency under load %+v, search %+v; want two of each, and none of "+
+				"a search", c.Label, c.Runs, c.Metrics["rtt_loaded_p50_ns"], ndr)
 		}
 	}
 }
 
-// TestSearchThatFoundNothing: shares of a search without a lower bound fail,
-// and say so.
+// TestSearchThatFoundNothing: shares of a search without a lower bound fail, and say so.
 func TestSearchThatFoundNothing(t *testing.T) {
 	r := searchRig(t, "", "size: 500", "size: 500, rate: [flat, 50% of found]")
 	r.Labs.Engine.Lose = func(record.Load) float64 { return .5 }
 	execute(t, r)
 	last := r.Trials[len(r.Trials)-1]
-	if last.Status != record.TrialFailed || !strings.Contains(last.Failure.Error, "no search of") || !strings.Contains(last.Failure.Hint, "search.min") {
+	if last.Status != record.TrialFailed || !strings.Contains(last.Failure.Error, "no search of") ||
+		!strings.Contains(last.Failure.Hint, "search.min") {
 		t.Errorf("%s: %s, %+v; want it failed, for want of a rate", last.ID, last.Status, last.Failure)
 	}
 }

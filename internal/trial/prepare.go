@@ -15,12 +15,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Prepare brings up the labs that the plan needs and tries everything that
-// could fail late: it fills Run.Skipped with the cells that cannot be run
-// here, behind those that a resumed run has already, Run.Topologies,
-// Run.Environments and Run.LabNote. What was checked
-// is remembered only when the answer was conclusive; a check that could not
-// tell lets the cell run, and fail with its own reason.
+// Prepare brings up the labs that the plan needs and tries everything that could fail late: it fills
+// Run.Skipped with the cells that cannot be run here, behind those that a resumed run has already,
+// Run.Topologies, Run.Environments and Run.LabNote. What was checked is remembered only when the answer was
+// conclusive; a check that could not tell lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]string{}
 	known := map[string]bool{}
@@ -44,8 +42,8 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	return c.fingerprint(ctx)
 }
 
-// skipKey is the cell that decides whether a row runs. A path's idle and
-// verify rows run if any of its cells does.
+// skipKey is the cell that decides whether a row runs. A path's idle and verify rows run if any of its
+// cells does.
 func (c *Campaign) skipKey(row record.Row) string {
 	if row.Kind == record.RowLoad {
 		return row.Cell()
@@ -63,7 +61,8 @@ func (c *Campaign) skipKey(row record.Row) string {
 }
 
 // impossible finds the reason why a cell cannot be run here, or "".
-func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers map[string]check.Answer) (string, error) {
+func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
+	answers map[string]check.Answer) (string, error) {
 	topology := cell["topology"]
 	l, _, err := c.bench(ctx, topology)
 	var no *lab.NoTopology
@@ -73,7 +72,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 	if err != nil {
 		return "", err
 	}
-	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology, c.Run.Design.Method, c.knobOrder())
+	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
+		c.Run.Design.Method, c.knobOrder())
 	if err != nil { // a level that means nothing at its place
 		return err.Error(), nil
 	}
@@ -86,7 +86,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 		}
 		return a
 	}
-	a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer), func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
+	a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
+		func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
 	if a.State == check.No {
 		return "tunnel " + d.tunnel.Kind + ": " + a.Reason, nil
 	}
@@ -103,7 +104,9 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors, answers 
 		return reason, err
 	}
 	if d.talker == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
-		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led past the router, which would answer itself", nil
+		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led " +
+			"past the " +
+			"router, which would answer itself", nil
 	}
 	return "", nil
 }
@@ -121,7 +124,8 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, 
 		}
 		if l.Stranger() && name == l.Topology.Far {
 			if d.engine != (traffic.Iperf3{}).Name() {
-				return "the peer is somebody else's iperf3 server, which engine " + d.engine + " cannot use", nil
+				return "the peer is somebody else's iperf3 server, which engine " + d.engine +
+					" cannot use", nil
 			}
 			continue
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// TestResumeAddsWhatIsNewlyImpossible behind what the run has skipped before,
-// which is listed once.
+// TestResumeAddsWhatIsNewlyImpossible behind what the run has skipped before, which is listed once.
 func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
-	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: [1, 7]}\n", registry.Vocabulary())
+	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: "+
+		"[1, 7]}\n", registry.Vocabulary())
 	run := record.Run{ID: "run-1", Design: p.Design}
 	for _, tc := range []struct {
 		name    string
@@ -25,7 +25,8 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 		want    []string
 	}{
 		{"first", nil, []string{"forward 7", "direct 7"}},
-		{"resumed", map[string]string{"direct": "the cable is gone"}, []string{"forward 7", "direct 7", "direct 1"}},
+		{"resumed", map[string]string{"direct": "the cable is gone"}, []string{"forward 7", "direct 7",
+			"direct 1"}},
 	} {
 		labs := &labtest.Labs{Missing: tc.missing}
 		labs.Engine.Refuse = func(load record.Load) string {
@@ -34,8 +35,9 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 			}
 			return ""
 		}
-		c := &trial.Campaign{Run: run, Plan: p, Labs: labs, Knobs: knob.All(), Engines: []traffic.Engine{labs.Engine},
-			Prober: labtest.Prober{}, Probes: labtest.Probes()}
+		c := &trial.Campaign{Run: run, Plan: p, Labs: labs, Knobs: knob.All(),
+			Engines: []traffic.Engine{labs.Engine},
+			Prober:  labtest.Prober{}, Probes: labtest.Probes()}
 		if err := c.Prepare(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -56,14 +58,16 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 // answering is a prober that shows one round trip as it goes.
 type answering struct{ labtest.Prober }
 
-func (p answering) Probe(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor) (*record.Latency, error) {
+func (p answering) Probe(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Latency, error) {
 	c.Progress(traffic.Progress{RTT: 1e6})
 	return p.Prober.Probe(ctx, near, far, load, c)
 }
 
 // TestLatencyIsToldAsWhatItIs: without load it is idle, beside it loaded.
 func TestLatencyIsToldAsWhatItIs(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: trial, latency_loaded: true, verify: false}\n")
+	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: trial, "+
+		"latency_loaded: true, verify: false}\n")
 	r.Prober = answering{}
 	execute(t, r)
 	var got []string

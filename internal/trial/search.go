@@ -9,13 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// maxSearchFailures is how many trials of a search may fail in a row before
-// it is given up.
+// maxSearchFailures is how many trials of a search may fail in a row before it is given up.
 const maxSearchFailures = 3
 
-// search runs trials of a row until the search that the design asks for has
-// ended. What follows is decided by the trials that are stored, so a search
-// that was interrupted goes on where it was.
+// search runs trials of a row until the search that the design asks for has ended. What follows is decided
+// by the trials that are stored, so a search that was interrupted goes on where it was.
 func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Outcome, err error) {
 	failures := 0
 	for failures < maxSearchFailures {
@@ -50,7 +48,8 @@ func (c *Campaign) nextOfSearch(row record.Row) (record.SearchTrial, bool, error
 	if row.Factors["direction"] == record.Both && unit != record.UnitFlows {
 		interfaces = 2
 	}
-	return analysis.NextOfSearch(c.Run.Design.Method, unit, analysis.TesterRate(&c.Run, row.Factors), interfaces, c.searchOf(row), c.idleOf(row))
+	return analysis.NextOfSearch(c.Run.Design.Method, unit, analysis.TesterRate(&c.Run, row.Factors),
+		interfaces, c.searchOf(row), c.idleOf(row))
 }
 
 // searchOf are the trials that a row's search has had.
@@ -76,7 +75,8 @@ func (c *Campaign) idleOf(row record.Row) *record.Latency {
 	var found *record.Latency
 	for i := range c.trials {
 		t := &c.trials[i]
-		if t.Row.Kind == record.RowIdle && t.Row.Block == row.Block && t.Status == record.TrialOK && t.Row.Factors.Path().Key() == path {
+		if t.Row.Kind == record.RowIdle && t.Row.Block == row.Block && t.Status == record.TrialOK &&
+			t.Row.Factors.Path().Key() == path {
 			found = t.Idle
 		}
 	}
@@ -88,14 +88,15 @@ func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *O
 	number := c.attempt(row)
 	t := c.newTrial(row, number, nil)
 	t.Ended, t.Status = host.Monotonic(), record.TrialFailed
-	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(), Hint: "set method.search.min and method.search.max"}
+	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(),
+		Hint: "set method.search.min and method.search.max"}
 	out.Trials++
 	out.Failed++
 	return c.keep(ctx, row, t, 0)
 }
 
-// asks turns what a search wants into the demand's load: the rate in bits of
-// payload, of all streams and directions together.
+// asks turns what a search wants into the demand's load: the rate in bits of payload, of all streams and
+// directions together.
 func (d *demand) asks(s *record.SearchTrial) error {
 	d.load.Duration = s.Duration
 	if s.Unit == record.UnitFlows {

@@ -16,8 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// searchPlan looks for the rate of packets of 500 bytes; the fake router
-// carries capacity of them a second.
+// searchPlan looks for the rate of packets of 500 bytes; the fake router carries capacity of them a second.
 const (
 	searchPlan = `
 name: x
@@ -28,8 +27,8 @@ measure: {latency_idle: block, latency_loaded: true, verify: false}
 	capacity = 40e3
 )
 
-// searchRig shortens the trials of a search, so that it takes a second. edits
-// are texts of the plan with what replaces each.
+// searchRig shortens the trials of a search, so that it takes a second. edits are texts of the plan with
+// what replaces each.
 func searchRig(t *testing.T, more string, edits ...string) *labtest.Rig {
 	t.Helper()
 	r := rig(t, strings.NewReplacer(append(edits, "%s", more)...).Replace(searchPlan))
@@ -37,7 +36,8 @@ func searchRig(t *testing.T, more string, edits ...string) *labtest.Rig {
 	s.Goals = slices.Clone(s.Goals)
 	for i := range s.Goals {
 		g := &s.Goals[i]
-		g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond, 30*time.Millisecond
+		g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond,
+			30*time.Millisecond
 	}
 	s.Warmup, s.CountPauses = 10*time.Millisecond, false
 	pps := func(load record.Load) float64 { return load.RateBps / 8 / float64(load.PacketSize-28) }
@@ -56,8 +56,7 @@ func searchesOf(t *testing.T, r *labtest.Rig, trials []record.Trial) []analysis.
 	return analysis.Derive(r.Campaign.Run, trials).Searches
 }
 
-// A search is made of normal trials, each stored, and its outcome is read from
-// them.
+// A search is made of normal trials, each stored, and its outcome is read from them.
 func TestSearchIsDrivenAndReadAgain(t *testing.T) {
 	r := searchRig(t, "")
 	execute(t, r)
@@ -66,8 +65,10 @@ func TestSearchIsDrivenAndReadAgain(t *testing.T) {
 		if tr.Row.Kind != record.RowLoad {
 			continue
 		}
-		if tr.Search == nil || tr.Traffic == nil || len(tr.Nodes) == 0 || tr.Window.Seconds() != tr.Search.Duration.Seconds() {
-			t.Fatalf("trial %s: got search %+v and a window of %v s, want a normal trial of the search", tr.ID, tr.Search, tr.Window.Seconds())
+		if tr.Search == nil || tr.Traffic == nil || len(tr.Nodes) == 0 ||
+			tr.Window.Seconds() != tr.Search.Duration.Seconds() {
+			t.Fatalf("trial %s: got search %+v and a window of %v s, want a normal trial of the search",
+				tr.ID, tr.Search, tr.Window.Seconds())
 		}
 		numbers = append(numbers, tr.Search.Number)
 	}
@@ -141,8 +142,7 @@ func TestSearchResumesWhereItWas(t *testing.T) {
 	}
 }
 
-// Failed trials have no result; the search repeats them, and gives up when
-// three in a row fail.
+// Failed trials have no result; the search repeats them, and gives up when three in a row fail.
 func TestSearchSurvivesFailedTrials(t *testing.T) {
 	r := searchRig(t, "")
 	offers := 0
@@ -153,7 +153,8 @@ func TestSearchSurvivesFailedTrials(t *testing.T) {
 		return nil
 	}
 	execute(t, r)
-	if s := searchesOf(t, r, r.Trials)[0]; !s.Ended || s.Failed != 3 || s.Results[0].Irregular != "" || r.Outcome.Failed != 3 {
+	if s := searchesOf(t, r, r.Trials)[0]; !s.Ended || s.Failed != 3 || s.Results[0].Irregular != "" ||
+		r.Outcome.Failed != 3 {
 		t.Errorf("got %+v and outcome %+v, want an ended search with three failed trials", s, r.Outcome)
 	}
 	r = searchRig(t, "")
@@ -198,9 +199,11 @@ func TestSearchByAddedDelay(t *testing.T) {
 }
 
 func TestFurtherTestsOfRFC2544Follow(t *testing.T) {
-	r := searchRig(t, ", latency: {duration: 200ms, repeats: 2}, frame_loss: {duration: 200ms}, back_to_back: {duration: 100ms, repeats: 2}")
+	r := searchRig(t, ", latency: {duration: 200ms, repeats: 2}, frame_loss: {duration: 200ms}, "+
+		"back_to_back: {duration: 100ms, repeats: 2}")
 	s := r.Plan.Design.Method.Search
-	s.Latency.Duration, s.FrameLoss.Duration, s.BackToBack.Duration = 10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
+	s.Latency.Duration, s.FrameLoss.Duration, s.BackToBack.Duration = 10*time.Millisecond,
+		10*time.Millisecond, 10*time.Millisecond
 	execute(t, r)
 	got := searchesOf(t, r, r.Trials)[0]
 	if !got.Ended || len(got.Latency) != 4 || len(got.BackToBack) != 1 {
@@ -212,7 +215,8 @@ func TestFurtherTestsOfRFC2544Follow(t *testing.T) {
 		}
 	}
 	// 500 kpps is 12.5 times the capacity: no step comes down to it but the last.
-	if n := len(got.FrameLoss); n != 10 || math.Abs(got.FrameLoss[0].Loss.Median-.92) > .01 || math.Abs(got.FrameLoss[9].Loss.Median-.2) > .02 {
+	if n := len(got.FrameLoss); n != 10 || math.Abs(got.FrameLoss[0].Loss.Median-.92) > .01 ||
+		math.Abs(got.FrameLoss[9].Loss.Median-.2) > .02 {
 		t.Errorf("frame loss: got %+v, want ten steps from 92 %% to 20 %%", got.FrameLoss)
 	}
 	if b := got.BackToBack[0]; b.Frames != nil || !b.Limited {
@@ -230,7 +234,8 @@ func TestSearchWithoutAGreatestLoadIsRefusedWithAHint(t *testing.T) {
 			failed = append(failed, tr)
 		}
 	}
-	if len(failed) != 1 || !strings.Contains(failed[0].Failure.Error, "no range") || failed[0].Failure.Hint == "" {
+	if len(failed) != 1 || !strings.Contains(failed[0].Failure.Error, "no range") ||
+		failed[0].Failure.Hint == "" {
 		t.Errorf("got %+v, want one failed trial with a hint: no ceiling was measured", failed)
 	}
 }
@@ -245,7 +250,8 @@ measure: {latency_idle: block, latency_loaded: true, verify: false, probe_interv
 `)
 	s := r.Plan.Design.Method.Search
 	g := &s.Goals[0]
-	g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond, 30*time.Millisecond
+	g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond,
+		30*time.Millisecond
 	s.Warmup, s.CountPauses = 10*time.Millisecond, false
 	r.Plan.Design.Measure.ProbeInterval = 20 * time.Microsecond
 	const carries = 1e9 // bit/s in each direction
@@ -256,7 +262,8 @@ measure: {latency_idle: block, latency_loaded: true, verify: false, probe_interv
 		t.Fatalf("got %+v, want one search in bits of both directions", doc.Searches)
 	}
 	got := doc.Searches[0].Results[0]
-	if got.Irregular != "" || *got.Lower > carries/.95*1.001 || *got.Upper < carries/.95*.999 || *got.ThroughputBps != 2**got.Throughput {
+	if got.Irregular != "" || *got.Lower > carries/.95*1.001 || *got.Upper < carries/.95*.999 ||
+		*got.ThroughputBps != 2**got.Throughput {
 		t.Errorf("got %+v, want bounds about %v of each direction", got, carries/.95)
 	}
 	if v := doc.Cells[0].Metrics["throughput_delay_bps"]; math.Abs(v.Median/carries-1) > .03 {

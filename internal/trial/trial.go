@@ -1,5 +1,5 @@
-// Package trial runs one row, watched, and the campaign over all rows. It
-// hands on what was seen and computes no result.
+// Package trial runs one row, watched, and the campaign over all rows. It hands on what was seen and
+// computes no result.
 package trial
 
 import (
@@ -21,8 +21,8 @@ import (
 // usualSlack is a Campaign's Slack where none is given.
 const usualSlack = 20 * time.Second
 
-// guestSlack is that of a lab whose routers are guests: emulated on a busy
-// machine they are slow, and those that hang are noticed long before.
+// guestSlack is that of a lab whose routers are guests: emulated on a busy machine they are slow, and those
+// that hang are noticed long before.
 const guestSlack = 60 * time.Second
 
 func (c *Campaign) slackOf(row record.Row) time.Duration {
@@ -44,9 +44,10 @@ type attempt struct {
 	moves []record.CounterMove // before the load
 }
 
-// try runs one row. The returned trial is complete, failed or not; the error
-// is set only when ctx was cancelled, and then the trial is not to be kept.
-func (c *Campaign) try(ctx context.Context, row record.Row, number int, step *record.SearchTrial) (*record.Trial, error) {
+// try runs one row. The returned trial is complete, failed or not; the error is set only when ctx was
+// cancelled, and then the trial is not to be kept.
+func (c *Campaign) try(ctx context.Context, row record.Row, number int,
+	step *record.SearchTrial) (*record.Trial, error) {
 	t := c.newTrial(row, number, step)
 	m := c.Run.Design.Method
 	if step != nil {
@@ -74,7 +75,8 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int, step *re
 }
 
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
-	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number, Search: step,
+	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
+		Search:  step,
 		Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
 }
 
@@ -201,8 +203,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// name tells this trial's packets from those of others, unless somebody forges
-// them, see lab.Lab.Tag.
+// name tells this trial's packets from those of others, unless somebody forges them, see lab.Lab.Tag.
 func (a *attempt) name() string { return a.c.Run.ID + "/" + a.t.ID }
 
 // follow notes which of a node's settings hold on its tunnel's devices.
@@ -213,7 +214,8 @@ func (a *attempt) follow(settings []lab.Followed) {
 			continue
 		}
 		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "tunnel-not-set",
-			Text: fmt.Sprintf("%s=%s does not hold on the tunnel's device %s of %s: %s", f.Knob, f.Value, f.Port, f.Node, f.Cannot)})
+			Text: fmt.Sprintf("%s=%s does not hold on the tunnel's device %s of %s: %s", f.Knob, f.Value,
+				f.Port, f.Node, f.Cannot)})
 	}
 }
 
@@ -247,11 +249,12 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: a.d.ip, PacketSize: 100,
 		Opener: a.d.talker, Port: a.d.ports.Echo, Warmup: warmup, Duration: duration,
-		Interval: a.c.Run.Design.Measure.ProbeInterval, Spacing: a.c.Run.Design.Measure.ProbeSpacing, Tag: a.d.load.Tag}
+		Interval: a.c.Run.Design.Measure.ProbeInterval, Spacing: a.c.Run.Design.Measure.ProbeSpacing,
+		Tag: a.d.load.Tag}
 }
 
-// load offers the traffic with the latency probe beside it, and splits the
-// phase at the edges of the window.
+// load offers the traffic with the latency probe beside it, and splits the phase at the edges of the
+// window.
 func (a *attempt) load(ctx context.Context) error {
 	engine := a.c.engine(a.d.engine)
 	if engine == nil {
@@ -283,7 +286,10 @@ func (a *attempt) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moves, err := settled(ctx, func() ([]record.CounterMove, error) { return a.way.moved(ctx, a.moves, "window") })
+	moves, err := settled(ctx, func() ([]record.CounterMove, error) {
+		return a.way.moved(ctx, a.moves,
+			"window")
+	})
 	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
 	return err
 }
@@ -296,7 +302,8 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	if probed {
 		go func() {
 			var err error
-			a.t.Loaded, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(a.d.load.Warmup, a.d.load.Duration), con)
+			a.t.Loaded, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(a.d.load.Warmup,
+				a.d.load.Duration), con)
 			if err != nil {
 				err = fmt.Errorf("latency probe: %w", err)
 				cancel(err)
@@ -322,8 +329,7 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	return err
 }
 
-// splitAtWindow turns the load's one phase into warm-up and window, which
-// only the timeline tells apart.
+// splitAtWindow turns the load's one phase into warm-up and window, which only the timeline tells apart.
 func (a *attempt) splitAtWindow() {
 	last := &a.t.Phases[len(a.t.Phases)-1]
 	w := a.t.Window

@@ -9,21 +9,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestPhaseWindowIsTheWindow: the phases of a load are cut at the edges of
-// the timeline, whenever the engine and the latency probe come back.
+// TestPhaseWindowIsTheWindow: the phases of a load are cut at the edges of the timeline, whenever the
+// engine and the latency probe come back.
 func TestPhaseWindowIsTheWindow(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: true, verify: false}\n")
+	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, "+
+		"latency_loaded: true, verify: false}\n")
 	execute(t, r)
 	for _, tr := range r.Trials {
 		i := slices.IndexFunc(tr.Phases, func(p record.Phase) bool { return p.Name == record.PhaseWindow })
 		if i < 1 {
-			t.Fatalf("trial %s (%s): got phases %+v, want a window after the warm-up", tr.ID, tr.Status, tr.Phases)
+			t.Fatalf("trial %s (%s): got phases %+v, want a window after the warm-up", tr.ID, tr.Status,
+				tr.Phases)
 		}
-		if got, want := tr.Phases[i], (record.Phase{Name: record.PhaseWindow, Start: tr.Window.Start, End: tr.Window.End}); got != want {
+		if got, want := tr.Phases[i], (record.Phase{Name: record.PhaseWindow, Start: tr.Window.Start,
+			End: tr.Window.End}); got != want {
 			t.Errorf("trial %s: got %+v, want %+v", tr.ID, got, want)
 		}
 		if got := tr.Phases[i-1]; got.Name != record.PhaseWarmup || got.End != tr.Window.Start {
-			t.Errorf("trial %s: got %+v before the window, want the warm-up until its start, %d", tr.ID, got, tr.Window.Start)
+			t.Errorf("trial %s: got %+v before the window, want the warm-up until its start, %d", tr.ID, got,
+				tr.Window.Start)
 		}
 	}
 	if len(r.Trials) != 1 {
@@ -31,8 +35,8 @@ func TestPhaseWindowIsTheWindow(t *testing.T) {
 	}
 }
 
-// TestLateCountsAreTakenAgain: a trial whose counts an end read half a window
-// late has no number, and is tried again at once; twice, if that is no better.
+// TestLateCountsAreTakenAgain: a trial whose counts an end read half a window late has no number, and is
+// tried again at once; twice, if that is no better.
 func TestLateCountsAreTakenAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		late   []time.Duration // of the loads, in turn
@@ -41,10 +45,12 @@ func TestLateCountsAreTakenAgain(t *testing.T) {
 		"in time":       {nil, []string{record.TrialOK}},
 		"a little late": {[]time.Duration{time.Millisecond}, []string{record.TrialOK}},
 		"once":          {[]time.Duration{time.Hour}, []string{record.TrialFailed, record.TrialOK}},
-		"each time":     {[]time.Duration{time.Hour, time.Hour, time.Hour}, []string{record.TrialFailed, record.TrialFailed, record.TrialFailed}},
+		"each time": {[]time.Duration{time.Hour, time.Hour, time.Hour}, []string{record.TrialFailed,
+			record.TrialFailed, record.TrialFailed}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: false, verify: false}\n")
+			r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, "+
+				"latency_loaded: false, verify: false}\n")
 			late := tc.late
 			r.Labs.Engine.Late = func(record.Load) (by time.Duration) {
 				if len(late) > 0 {
@@ -57,9 +63,11 @@ func TestLateCountsAreTakenAgain(t *testing.T) {
 			for i, tr := range r.Trials {
 				status = append(status, tr.Status)
 				if tr.Attempt != i+1 || tr.Row.ID != r.Trials[0].Row.ID {
-					t.Errorf("trial %s: got attempt %d of %s, want attempt %d of one row", tr.ID, tr.Attempt, tr.Row.ID, i+1)
+					t.Errorf("trial %s: got attempt %d of %s, want attempt %d of one row", tr.ID, tr.Attempt,
+						tr.Row.ID, i+1)
 				}
-				if f := tr.Failure; f != nil && (f.Phase != record.PhaseWindow || f.Hint == "" || !strings.Contains(f.Error, "the far end read its counts 1h0m0s late")) {
+				if f := tr.Failure; f != nil && (f.Phase != record.PhaseWindow || f.Hint == "" ||
+					!strings.Contains(f.Error, "the far end read its counts 1h0m0s late")) {
 					t.Errorf("trial %s: got %+v, want the late end, with a hint", tr.ID, f)
 				}
 			}
@@ -70,10 +78,11 @@ func TestLateCountsAreTakenAgain(t *testing.T) {
 	}
 }
 
-// TestATrialBeginsWithMemoryForFragments: what the one before has left of packets
-// that will never be whole is waited for.
+// TestATrialBeginsWithMemoryForFragments: what the one before has left of packets that will never be whole
+// is waited for.
 func TestATrialBeginsWithMemoryForFragments(t *testing.T) {
-	r := rig(t, "name: x\nmethod: {runs: 2}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, latency_loaded: false, verify: false}\n")
+	r := rig(t, "name: x\nmethod: {runs: 2}\nmatrix: {streams: 1}\nmeasure: {latency_idle: off, "+
+		"latency_loaded: false, verify: false}\n")
 	loads := 0
 	r.Labs.Engine.Late = func(record.Load) time.Duration {
 		if loads++; loads == 1 {
@@ -88,7 +97,8 @@ func TestATrialBeginsWithMemoryForFragments(t *testing.T) {
 	if left := r.Labs.Fakes["forward"].Fragments; !slices.Equal(left, []float64{0.9}) {
 		t.Errorf("got %v left to see, want 0.9 alone: a tenth is little enough", left)
 	}
-	if p := r.Trials[1].Phases[0]; p.Name != record.PhaseSetup || time.Duration(p.End-p.Start) < 2*65*time.Second/500 {
+	if p := r.Trials[1].Phases[0]; p.Name != record.PhaseSetup ||
+		time.Duration(p.End-p.Start) < 2*65*time.Second/500 {
 		t.Errorf("got phase %+v, want a set-up in which two looks were waited for", p)
 	}
 }

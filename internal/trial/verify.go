@@ -55,7 +55,8 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		if err != nil {
 			return way{}, err
 		}
-		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset, CPUs: d.cpus[name]}
+		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset,
+			CPUs: d.cpus[name]}
 		if end.Next, err = neighbor(ctx, l, name); err != nil {
 			return way{}, err
 		}
@@ -100,13 +101,14 @@ func (w way) caveats() []record.Caveat {
 	var out []record.Caveat
 	for _, r := range w.unwatched {
 		out = append(out, record.Caveat{Kind: "router-not-watched",
-			Text: r + " has no agent: its counters and probes are missing, and that traffic passed it is not proven by them"})
+			Text: r + " has no agent: its counters and probes are missing, and that traffic passed it is " +
+				"not proven by them"})
 	}
 	return out
 }
 
-// counters reads every counter that must move when traffic takes the path:
-// the tunnel's own and those of the ports of routers that have an agent.
+// counters reads every counter that must move when traffic takes the path: the tunnel's own and those of
+// the ports of routers that have an agent.
 func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 	var out []record.CounterMove
 	for _, lane := range w.path.Lanes() {
@@ -119,7 +121,8 @@ func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 		}
 		near := w.lab.Topology.Tunnel[0]
 		device := cmp.Or(c.Counted, lane.Tunnel.Devices()[0])
-		out = append(out, move(near, device, record.TunnelSent, c.Sent), move(near, device, record.TunnelReceived, c.Received))
+		out = append(out, move(near, device, record.TunnelSent, c.Sent),
+			move(near, device, record.TunnelReceived, c.Received))
 	}
 	for _, r := range w.lab.Topology.Routers {
 		if slices.Contains(w.unwatched, r) {
@@ -132,7 +135,8 @@ func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 		}
 		for _, port := range ports {
 			c := all[port]
-			out = append(out, move(r, port, "rx_packets", c.RxPackets), move(r, port, "tx_packets", c.TxPackets),
+			out = append(out, move(r, port, "rx_packets", c.RxPackets), move(r, port, "tx_packets",
+				c.TxPackets),
 				move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
 		}
 	}
@@ -144,7 +148,8 @@ func move(node, device, counter string, v uint64) record.CounterMove {
 }
 
 // moved completes before with the counters as they are now.
-func (w way) moved(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove, error) {
+func (w way) moved(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove,
+	error) {
 	after, err := w.counters(ctx)
 	if err != nil {
 		return nil, err
@@ -156,9 +161,8 @@ func (w way) moved(ctx context.Context, before []record.CounterMove, when string
 	return out, nil
 }
 
-// settled looks at counters after a load until its last packets are through and
-// counted, for countTime at most. Before, each node is at a different packet, a slow
-// router for long.
+// settled looks at counters after a load until its last packets are through and counted, for countTime at
+// most. Before, each node is at a different packet, a slow router for long.
 func settled(ctx context.Context, look func() ([]record.CounterMove, error)) ([]record.CounterMove, error) {
 	deadline := time.Now().Add(countTime)
 	for was, err := look(); ; time.Sleep(countTime / 50) {
@@ -173,8 +177,7 @@ func settled(ctx context.Context, look func() ([]record.CounterMove, error)) ([]
 	}
 }
 
-// still says that hardly a packet passed between two looks: the looks
-// themselves may take the same way.
+// still says that hardly a packet passed between two looks: the looks themselves may take the same way.
 func still(was, now []record.CounterMove) bool {
 	for i := range now {
 		if strings.HasSuffix(now[i].Counter, "_packets") && now[i].After-was[i].After > fewPackets {
@@ -186,9 +189,9 @@ func still(was, now []record.CounterMove) bool {
 
 const fewPackets = 4
 
-// prove sends a few datagrams along each way of the path and checks that they
-// took it: the largest that the path MTU allows comes back, one byte more does not,
-// and the tunnel's and the routers' counters moved by at least what was sent.
+// prove sends a few datagrams along each way of the path and checks that they took it: the largest that the
+// path MTU allows comes back, one byte more does not, and the tunnel's and the routers' counters moved by
+// at least what was sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
 	before, err := w.counters(ctx)
@@ -228,7 +231,8 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 func foundMTU(got agent.Reached, want int) (int, error) {
 	switch {
 	case slices.Contains(got.Back, want+1):
-		return want + 1, fmt.Errorf("the path carries packets of %d bytes, more than its MTU should be (%d)", want+1, want)
+		return want + 1, fmt.Errorf("the path carries packets of %d bytes, more than its MTU should be (%d)",
+			want+1, want)
 	case slices.Contains(got.Back, want):
 		return want, nil
 	case len(got.Back) == 0:
@@ -280,8 +284,8 @@ func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Ses
 // echoEnd is how long a node may take to close the echo's port.
 const echoEnd = 2 * time.Second
 
-// endEcho ends the echo and waits until the node has closed its port, which
-// the next check uses again. A node that is silent is not waited for.
+// endEcho ends the echo and waits until the node has closed its port, which the next check uses again. A
+// node that is silent is not waited for.
 func endEcho(s host.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), echoEnd)
 	defer cancel()
@@ -300,7 +304,8 @@ func (w way) judge(e *record.PathEvidence) error {
 			return fmt.Errorf("traffic did not take the tunnel: %s of %s on %s grew by %d bytes for %d sent",
 				c.Counter, c.Device, c.Node, grown, e.BytesOffered)
 		case (c.Counter == "rx_packets" || c.Counter == "tx_packets") && grown < 2:
-			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d packets for 2 sent each way",
+			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d packets for 2 "+
+				"sent each way",
 				c.Counter, c.Device, c.Node, grown)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestSettledWaitsForTheLastPackets: counters are taken once they rest but for
-// what the looks themselves move, and as they are where they never do.
+// TestSettledWaitsForTheLastPackets: counters are taken once they rest but for what the looks themselves
+// move, and as they are where they never do.
 func TestSettledWaitsForTheLastPackets(t *testing.T) {
 	for name, tt := range map[string]struct{ moving, least, most int }{
 		"a slow router":  {moving: 5, least: 7, most: 7}, // one look more tells that they rest
@@ -27,10 +27,12 @@ func TestSettledWaitsForTheLastPackets(t *testing.T) {
 			} else {
 				packets += fewPackets
 			}
-			return []record.CounterMove{{Counter: "rx_packets", After: packets}, {Counter: "rx_bytes", After: packets * 1500}}, nil
+			return []record.CounterMove{{Counter: "rx_packets", After: packets},
+				{Counter: "rx_bytes", After: packets * 1500}}, nil
 		})
 		if err != nil || got[0].After != packets || looks < tt.least || looks > tt.most {
-			t.Errorf("%s: got %v after %d looks, %v; want %d packets after %d to %d looks", name, got, looks, err, packets, tt.least, tt.most)
+			t.Errorf("%s: got %v after %d looks, %v; want %d packets after %d to %d looks", name, got, looks,
+				err, packets, tt.least, tt.most)
 		}
 		if took := time.Since(began); took > countTime+5*time.Second {
 			t.Errorf("%s: it took %v, want %v at most", name, took, countTime)
@@ -38,8 +40,7 @@ func TestSettledWaitsForTheLastPackets(t *testing.T) {
 	}
 }
 
-// TestEndEchoDoesNotWaitForASilentNode: the node neither ends the echo nor
-// says anything more.
+// TestEndEchoDoesNotWaitForASilentNode: the node neither ends the echo nor says anything more.
 func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 	near, far := net.Pipe()
 	silent := func(ctx context.Context, s host.Session) error {

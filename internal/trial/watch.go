@@ -16,16 +16,16 @@ import (
 // liveEvery is how often the host's cores are reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watch is the probes of one lab: machine-wide sources once, on the host;
-// each namespace's own on its node. Agentless nodes have none.
+// watch is the probes of one lab: machine-wide sources once, on the host; each namespace's own on its node.
+// Agentless nodes have none.
 type watch struct {
 	watchers map[string]*probe.Watcher
 	shown    string            // node whose cores are shown live
 	missing  map[string]string // node → why it is not watched
 }
 
-// openWatch starts the probes on every node and returns when all are
-// resident, so that none starts under load.
+// openWatch starts the probes on every node and returns when all are resident, so that none starts under
+// load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, error) {
 	w := &watch{watchers: map[string]*probe.Watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
@@ -36,7 +36,8 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 		if n.Agent == nil {
 			w.missing[name] = "the node has no agent"
 			if l.TwoMachines() {
-				w.missing[name] = "nothing of chokepoint runs on it; what chokepoint-agent probe sees there, chokepoint import adds"
+				w.missing[name] = "nothing of chokepoint runs on it; what chokepoint-agent probe sees " +
+					"there, chokepoint import adds"
 			}
 			continue
 		}
@@ -108,7 +109,8 @@ func (w *watch) collect(ctx context.Context, from, to int64) (map[string]record.
 	}
 	all.Wait()
 	for name, why := range w.missing {
-		out[name] = record.NodeData{Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode, Unavailable: why}}}
+		out[name] = record.NodeData{Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode,
+			Unavailable: why}}}
 	}
 	return out, failed
 }

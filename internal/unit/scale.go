@@ -5,16 +5,15 @@ import (
 	"strconv"
 )
 
-// Scale is a decimal prefix chosen once, for numbers that are shown side by
-// side: the ends of an interval, the ticks of an axis.
+// Scale is a decimal prefix chosen once, for numbers that are shown side by side: the ends of an interval,
+// the ticks of an axis.
 type Scale struct {
 	Div  float64 // divide by this
 	Unit string  // then this is the unit: "Gbit/s", "µs", "%", ""
 }
 
-// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, Hz, ns, s,
-// ratio, count, W, °C) by the largest magnitude to be shown. Ratios become
-// per cent; a unit it does not know is shown as it is.
+// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, Hz, ns, s, ratio, count, W, °C) by the
+// largest magnitude to be shown. Ratios become per cent; a unit it does not know is shown as it is.
 func ScaleOf(base string, largest float64) Scale {
 	abs := math.Abs(largest)
 	switch base {
@@ -44,8 +43,8 @@ func ScaleOf(base string, largest float64) Scale {
 	return Scale{1, base}
 }
 
-// Number prints v in the scale with three significant digits, without the
-// unit. Whole numbers of a unit without prefix stay whole.
+// Number prints v in the scale with three significant digits, without the unit. Whole numbers of a unit
+// without prefix stay whole.
 func (s Scale) Number(v float64) string {
 	x := v / s.Div
 	if s.Div == 1 && x == math.Trunc(x) && math.Abs(x) < 1e15 {

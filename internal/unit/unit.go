@@ -1,6 +1,5 @@
-// Package unit holds the quantities that cross package borders and their
-// human spelling. Values are kept in base units; scaling happens only here,
-// when text is made.
+// Package unit holds the quantities that cross package borders and their human spelling. Values are kept in
+// base units; scaling happens only here, when text is made.
 package unit
 
 import (
@@ -17,8 +16,8 @@ type Bitrate float64
 // PacketRate is packets per second.
 type PacketRate float64
 
-// ParseBitrate reads "300M", "1.5G", "64k", "300 Mbit/s", "2.5Gbps" or a plain
-// number of bits per second. Prefixes are decimal, as in all network rates.
+// ParseBitrate reads "300M", "1.5G", "64k", "300 Mbit/s", "2.5Gbps" or a plain number of bits per second.
+// Prefixes are decimal, as in all network rates.
 func ParseBitrate(text string) (Bitrate, error) {
 	s := strings.TrimSpace(text)
 	for _, suffix := range []string{"bit/s", "bits/s", "bps", "bit", "b/s"} {
@@ -98,8 +97,8 @@ func Significant(v float64, n int) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// Nanoseconds prints a duration given in nanoseconds with three significant
-// digits and the unit the field uses: "8.50 µs", "1.20 ms".
+// Nanoseconds prints a duration given in nanoseconds with three significant digits and the unit the field
+// uses: "8.50 µs", "1.20 ms".
 func Nanoseconds(ns float64) string {
 	abs := math.Abs(ns)
 	switch {

@@ -15,9 +15,8 @@ const (
 	Upper     Bound = "upper"
 )
 
-// Sums are seconds of effective duration at one load, by class of trial: full
-// (as long as the goal's final duration, at least) or short, high-loss or
-// low-loss.
+// Sums are seconds of effective duration at one load, by class of trial: full (as long as the goal's final
+// duration, at least) or short, high-loss or low-loss.
 type Sums struct {
 	FullHigh, FullLow, ShortHigh, ShortLow float64
 }
@@ -41,8 +40,8 @@ func (g Goal) Sums(trials []Trial) Sums {
 	return s
 }
 
-// Estimate holds the quantities from which a load is classified, in seconds
-// and ratios, by their names in RFC 9971, "Load Classification Logic".
+// Estimate holds the quantities from which a load is classified, in seconds and ratios, by their names in
+// RFC 9971, "Load Classification Logic".
 type Estimate struct {
 	EffectiveHigh, EffectiveFull, EffectiveWhole float64
 	PessimisticHigh                              float64
@@ -75,10 +74,9 @@ func (g Goal) Estimate(s Sums) Estimate {
 // Classify says what the trials of one load make of it.
 func (g Goal) Classify(trials []Trial) Bound { return g.Estimate(g.Sums(trials)).Bound }
 
-// Throughput is the conditional throughput at a load (RFC 9971, appendix
-// "Conditional Throughput Code"): the load times what is forwarded at the
-// quantile of loss that the exceed ratio names. Time missing from the goal's
-// duration sum counts as lost. ok is false where no trial is full-length.
+// Throughput is the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
+// the load times what is forwarded at the quantile of loss that the exceed ratio names. Time missing from
+// the goal's duration sum counts as lost. ok is false where no trial is full-length.
 func (g Goal) Throughput(load float64, trials []Trial) (rate float64, ok bool) {
 	var full []Trial
 	whole := 0.0
@@ -113,8 +111,7 @@ type Point struct {
 	Trials []Trial
 }
 
-// Points sorts the trials of a search by load, without those that only warm
-// up.
+// Points sorts the trials of a search by load, without those that only warm up.
 func Points(trials []Trial) []Point {
 	var out []Point
 	for _, t := range trials {
@@ -138,8 +135,8 @@ func Points(trials []Trial) []Point {
 	return out
 }
 
-// bounds finds the relevant bounds among points sorted by load, as indexes or
-// -1: the smallest upper bound, and the largest lower bound below it.
+// bounds finds the relevant bounds among points sorted by load, as indexes or -1: the smallest upper bound,
+// and the largest lower bound below it.
 func (g Goal) bounds(points []Point) (lower, upper int) {
 	lower = -1
 	for i, p := range points {

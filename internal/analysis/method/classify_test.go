@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The example search of RFC 9971: four goals, six points in time, one load of
-// a million frames per second.
+// The example search of RFC 9971: four goals, six points in time, one load of a million frames per second.
 var exampleGoals = []Goal{
 	{Name: "RFC2544", FinalDuration: 60 * time.Second, DurationSum: 60 * time.Second},
 	{Name: "TST009", FinalDuration: 60 * time.Second, DurationSum: 120 * time.Second, ExceedRatio: .5},
-	{Name: "1s final", FinalDuration: time.Second, DurationSum: 120 * time.Second, LossRatio: .005, ExceedRatio: .5},
-	{Name: "20% exceed", FinalDuration: 60 * time.Second, DurationSum: 60 * time.Second, LossRatio: .005, ExceedRatio: .2},
+	{Name: "1s final", FinalDuration: time.Second, DurationSum: 120 * time.Second, LossRatio: .005,
+		ExceedRatio: .5},
+	{Name: "20% exceed", FinalDuration: 60 * time.Second, DurationSum: 60 * time.Second, LossRatio: .005,
+		ExceedRatio: .2},
 }
 
 const exampleLoad = 1e6
@@ -45,19 +46,24 @@ func TestLoadsOfTheExampleSearchAreClassified(t *testing.T) {
 		Bound                          Bound
 	}
 	for point, goals := range [][]row{
-		{{0, 0, 60, 60, 0, 100, Undecided}, {0, 0, 120, 120, 0, 100, Undecided}, {0, 59, 120, 61, 0, 50.833, Undecided}, {0, 0, 60, 60, 0, 100, Undecided}},
-		{{1, 1, 60, 60, 1.667, 100, Upper}, {0, 0, 120, 120, 0, 100, Undecided}, {1, 60, 120, 61, .833, 50.833, Undecided}, {0, 0, 60, 60, 0, 100, Undecided}},
-		{{60, 60, 60, 60, 100, 100, Upper}, {1, 1, 120, 120, .833, 100, Undecided}, {60, 119, 120, 61, 50, 50.833, Undecided}, {45.25, 45.25, 60, 60, 75.417, 100, Upper}},
-		{{60, 60, 60, 60, 100, 100, Upper}, {0, 0, 120, 120, 0, 100, Undecided}, {60, 120, 120, 60, 50, 50, Lower}, {45, 45, 60, 60, 75, 100, Upper}},
-		{{120, 120, 120, 120, 100, 100, Upper}, {60, 60, 120, 120, 50, 100, Undecided}, {60, 180, 180, 60, 33.333, 33.333, Lower}, {45, 105, 105, 45, 42.857, 42.857, Lower}},
-		{{120, 180, 180, 120, 66.667, 66.667, Upper}, {60, 120, 120, 60, 50, 50, Lower}, {60, 240, 240, 60, 25, 25, Lower}, {45, 165, 165, 45, 27.273, 27.273, Lower}},
+		{{0, 0, 60, 60, 0, 100, Undecided}, {0, 0, 120, 120, 0, 100, Undecided}, {0, 59, 120, 61, 0, 50.833,
+			Undecided}, {0, 0, 60, 60, 0, 100, Undecided}},
+		{{1, 1, 60, 60, 1.667, 100, Upper}, {0, 0, 120, 120, 0, 100, Undecided}, {1, 60, 120, 61, .833,
+			50.833, Undecided}, {0, 0, 60, 60, 0, 100, Undecided}},
+		{{60, 60, 60, 60, 100, 100, Upper}, {1, 1, 120, 120, .833, 100, Undecided}, {60, 119, 120, 61, 50,
+			50.833, Undecided}, {45.25, 45.25, 60, 60, 75.417, 100, Upper}},
+		{{60, 60, 60, 60, 100, 100, Upper}, {0, 0, 120, 120, 0, 100, Undecided}, {60, 120, 120, 60, 50, 50,
+			Lower}, {45, 45, 60, 60, 75, 100, Upper}},
+		{{120, 120, 120, 120, 100, 100, Upper}, {60, 60, 120, 120, 50, 100, Undecided},
+			{60, 180, 180, 60, 33.333, 33.333, Lower}, {45, 105, 105, 45, 42.857, 42.857, Lower}},
+		{{120, 180, 180, 120, 66.667, 66.667, Upper}, {60, 120, 120, 60, 50, 50, Lower},
+			{60, 240, 240, 60, 25, 25, Lower}, {45, 165, 165, 45, 27.273, 27.273, Lower}},
 	} {
 		for i, want := range goals {
 			g := exampleGoals[i]
 			if point >= 4 && i == 3 {
-				// The text's table says lower bound here, though the exceed ratios
-				// beside it, 43 % and 27 %, are above the goal's 20 %. The
-				// normative code says upper bound, and so do we.
+				// The text's table says lower bound here, though the exceed ratios beside it, 43 % and 27
+				// %, are above the goal's 20 %. The normative code says upper bound, and so do we.
 				want.Bound = Upper
 			}
 			e := g.Estimate(g.Sums(exampleTrials(point + 1)))
@@ -81,10 +87,11 @@ func TestConditionalThroughputOfTheExampleSearch(t *testing.T) {
 	}
 }
 
-// A load that was decided early lacks trials up to the goal's duration sum;
-// the code counts their time as lost, the text beside it forgets it.
+// A load that was decided early lacks trials up to the goal's duration sum; the code counts their time as
+// lost, the text beside it forgets it.
 func TestConditionalThroughputCountsMissingTimeAsLost(t *testing.T) {
-	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: 4 * time.Second, LossRatio: .01, ExceedRatio: .5}
+	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: 4 * time.Second, LossRatio: .01,
+		ExceedRatio: .5}
 	trials := append(some(1, 1, 0), some(1, 1, .01)...)
 	if got := g.Classify(trials); got != Lower {
 		t.Fatalf("got %s, want lower", got)
@@ -101,7 +108,8 @@ func TestConditionalThroughputCountsMissingTimeAsLost(t *testing.T) {
 }
 
 func TestTrialsThatBreakTheDelayObjectiveAreHighLoss(t *testing.T) {
-	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, ExceedRatio: .5, MaxDelay: 5 * time.Millisecond}
+	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, ExceedRatio: .5,
+		MaxDelay: 5 * time.Millisecond}
 	trial := Trial{Load: 1, Duration: time.Second, HasDelay: true, Delay: 5 * time.Millisecond}
 	for name, c := range map[string]struct {
 		change func(*Trial)

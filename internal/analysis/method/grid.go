@@ -2,17 +2,17 @@ package method
 
 import "math"
 
-// grid holds the loads that a search may try: even steps of the logarithm, so
-// that all goals try the same ones and share their trials, and so that widths
-// add and halve exactly. Index 0 is the least load, top the greatest.
+// grid holds the loads that a search may try: even steps of the logarithm, so that all goals try the same
+// ones and share their trials, and so that widths add and halve exactly. Index 0 is the least load, top the
+// greatest.
 type grid struct {
 	min, max float64
 	step     float64 // of the logarithm
 	top      int
 }
 
-// fineness is the share of a goal's width that a whole number of steps must
-// reach, at least; more would make the search narrower than asked.
+// fineness is the share of a goal's width that a whole number of steps must reach, at least; more would
+// make the search narrower than asked.
 const fineness = 0.99
 
 func newGrid(c Config) grid {
@@ -71,10 +71,9 @@ func (g grid) steps(width float64) int {
 	return max(int(math.Floor(logWidth(width)/g.step)), 1)
 }
 
-// middle splits the interval between two indexes. One part is a power of two
-// of the width, so that further halving ends at the width exactly; the split
-// that is most even is taken, the smaller part below. An interval of less than
-// two widths is split by half the width while that is whole.
+// middle splits the interval between two indexes. One part is a power of two of the width, so that further
+// halving ends at the width exactly; the split that is most even is taken, the smaller part below. An
+// interval of less than two widths is split by half the width while that is whole.
 func middle(low, high, width int) int {
 	span := high - low
 	for span < 2*width && width%2 == 0 {

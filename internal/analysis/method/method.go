@@ -1,12 +1,10 @@
-// Package method decides what a search does next, and what it has found: pure
-// functions of the trials so far. It touches no machine, knows no engine and
-// keeps no state, so that a search can be resumed, repeated on paper and read
-// again from stored trials.
+// Package method decides what a search does next, and what it has found: pure functions of the trials so
+// far. It touches no machine, knows no engine and keeps no state, so that a search can be resumed, repeated
+// on paper and read again from stored trials.
 //
-// The search is MLRsearch as specified by RFC 9971 (Multiple Loss Ratio
-// Search): load classification and conditional throughput are those of its
-// appendices. How loads are chosen is left to implementations; here it follows
-// the heuristics that FD.io CSIT published.
+// The search is MLRsearch as specified by RFC 9971 (Multiple Loss Ratio Search): load classification and
+// conditional throughput are those of its appendices. How loads are chosen is left to implementations; here
+// it follows the heuristics that FD.io CSIT published.
 package method
 
 import (
@@ -14,18 +12,16 @@ import (
 	"time"
 )
 
-// Trial is one finished trial of a search: its input, load and duration, and
-// what of its output decides.
+// Trial is one finished trial of a search: its input, load and duration, and what of its output decides.
 type Trial struct {
 	Load     float64       // intended, of one interface, per second
 	Duration time.Duration // intended, of the traffic that counts
-	// Effective is what the trial counts in sums of durations; 0 means
-	// Duration (RFC 9971, "Trial Effective Duration").
+	// Effective is what the trial counts in sums of durations; 0 means Duration (RFC 9971, "Trial Effective
+	// Duration").
 	Effective time.Duration
 	Loss      float64 // trial loss ratio, 0…1; what was not sent is lost
-	// Delay is what the load added to the path's delay, if HasDelay. Only
-	// goals with MaxDelay look at it, and to them a trial without one is
-	// high-loss: it proves nothing.
+	// Delay is what the load added to the path's delay, if HasDelay. Only goals with MaxDelay look at it,
+	// and to them a trial without one is high-loss: it proves nothing.
 	Delay    time.Duration
 	HasDelay bool
 	Warmup   bool // only warms up: no result of the search
@@ -38,8 +34,7 @@ func (t Trial) seconds() float64 {
 	return t.Duration.Seconds()
 }
 
-// Goal is a search goal. The first six attributes are those of RFC 9971; its
-// name and the rest are ours.
+// Goal is a search goal. The first six attributes are those of RFC 9971; its name and the rest are ours.
 type Goal struct {
 	Name            string
 	FinalDuration   time.Duration
@@ -48,14 +43,12 @@ type Goal struct {
 	ExceedRatio     float64
 	Width           float64 // (upper - lower) ÷ upper, at most
 	InitialDuration time.Duration
-	// MaxDelay makes a trial high-loss also when the load adds more delay;
-	// 0 = no such objective.
+	// MaxDelay makes a trial high-loss also when the load adds more delay; 0 = no such objective.
 	MaxDelay time.Duration
-	// Coarser is how many coarser targets precede the goal, each with a
-	// shorter duration sum and twice the width.
+	// Coarser is how many coarser targets precede the goal, each with a shorter duration sum and twice the
+	// width.
 	Coarser int
-	// Expansion is by what an external search widens its step when it has not
-	// found its bound.
+	// Expansion is by what an external search widens its step when it has not found its bound.
 	Expansion int
 }
 
@@ -67,9 +60,11 @@ func (g Goal) Check() error {
 	case g.FinalDuration <= 0 || g.DurationSum <= 0 || g.InitialDuration <= 0:
 		return fmt.Errorf("check goal %s: durations must be positive", g.Name)
 	case g.InitialDuration > g.FinalDuration:
-		return fmt.Errorf("check goal %s: initial trials of %s are longer than final ones of %s", g.Name, g.InitialDuration, g.FinalDuration)
+		return fmt.Errorf("check goal %s: initial trials of %s are longer than final ones of %s", g.Name,
+			g.InitialDuration, g.FinalDuration)
 	case g.DurationSum < g.FinalDuration:
-		return fmt.Errorf("check goal %s: a duration sum of %s is less than one final trial of %s", g.Name, g.DurationSum, g.FinalDuration)
+		return fmt.Errorf("check goal %s: a duration sum of %s is less than one final trial of %s", g.Name,
+			g.DurationSum, g.FinalDuration)
 	case !(g.LossRatio >= 0 && g.LossRatio < 1):
 		return fmt.Errorf("check goal %s: loss ratio %v is not in [0, 1)", g.Name, g.LossRatio)
 	case !(g.ExceedRatio >= 0 && g.ExceedRatio < 1):
@@ -79,7 +74,8 @@ func (g Goal) Check() error {
 	case g.MaxDelay < 0:
 		return fmt.Errorf("check goal %s: a delay of %s is less than none", g.Name, g.MaxDelay)
 	case g.Coarser < 0 || g.Coarser == 0 && g.InitialDuration < g.FinalDuration:
-		return fmt.Errorf("check goal %s: trials cannot grow from %s to %s without a coarser target", g.Name, g.InitialDuration, g.FinalDuration)
+		return fmt.Errorf("check goal %s: trials cannot grow from %s to %s without a coarser target", g.Name,
+			g.InitialDuration, g.FinalDuration)
 	case g.Coarser > 10:
 		return fmt.Errorf("check goal %s: %d coarser targets are more than 10", g.Name, g.Coarser)
 	case g.Expansion < 2:
@@ -88,8 +84,8 @@ func (g Goal) Check() error {
 	return nil
 }
 
-// loss is the loss ratio of a trial as the goal sees it: all is lost of one
-// that breaks the delay objective.
+// loss is the loss ratio of a trial as the goal sees it: all is lost of one that breaks the delay
+// objective.
 func (g Goal) loss(t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1
@@ -126,7 +122,8 @@ func (c Config) Check() error {
 		}
 		seen[g.Name] = true
 		if frames := c.Min * g.InitialDuration.Seconds(); frames < 1 {
-			return fmt.Errorf("check search: at the least load, a trial of %s has less than one frame", g.InitialDuration)
+			return fmt.Errorf("check search: at the least load, a trial of %s has less than one frame",
+				g.InitialDuration)
 		}
 	}
 	return nil

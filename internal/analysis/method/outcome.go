@@ -5,17 +5,15 @@ import (
 	"time"
 )
 
-// Result is what a search found for one goal. Where Irregular is not empty the
-// numbers do not satisfy all that RFC 9971 asks of a regular goal result, and
-// must be shown as such.
+// Result is what a search found for one goal. Where Irregular is not empty the numbers do not satisfy all
+// that RFC 9971 asks of a regular goal result, and must be shown as such.
 type Result struct {
 	Goal       Goal
 	Irregular  string   // why
 	Lower      *float64 // relevant lower bound
 	Upper      *float64 // relevant upper bound
 	Throughput *float64
-	// LowerTrials is how many trials stand behind the lower bound, UpperTrials
-	// behind the upper one.
+	// LowerTrials is how many trials stand behind the lower bound, UpperTrials behind the upper one.
 	LowerTrials int
 	UpperTrials int
 }
@@ -30,8 +28,7 @@ type Outcome struct {
 // slack forgives the rounding of loads when a width is checked.
 const slack = 1e-9
 
-// Outcome reads what trials have found. It does not depend on how their loads
-// were chosen.
+// Outcome reads what trials have found. It does not depend on how their loads were chosen.
 func (c Config) Outcome(trials []Trial) Outcome {
 	var o Outcome
 	for _, t := range trials {

@@ -11,8 +11,7 @@ type Preset struct {
 	Doc    string
 	Goals  []Goal
 	Warmup time.Duration
-	// Overhead says that the pauses of a trial count in its effective
-	// duration, as FD.io CSIT has it.
+	// Overhead says that the pauses of a trial count in its effective duration, as FD.io CSIT has it.
 	Overhead bool
 }
 
@@ -33,7 +32,8 @@ func Presets() []Preset {
 			[]Goal{ndr(21*time.Second, 0.005), pdr(21*time.Second, 0.005)}, time.Second, true},
 		{"rfc2544", "unconditionally compliant with RFC 2544, section 24: 60 s trials, no loss in any",
 			[]Goal{long(time.Minute, 0)}, 0, false},
-		{"tst009", "ETSI GS NFV-TST 009 binary search with loss verification, max(r) = 2: of two 60 s trials one may lose",
+		{"tst009", "ETSI GS NFV-TST 009 binary search with loss verification, max(r) = 2: of two 60 s " +
+			"trials one may lose",
 			[]Goal{long(2*time.Minute, 0.5)}, 0, false},
 	}
 }

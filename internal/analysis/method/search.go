@@ -13,9 +13,8 @@ type Step struct {
 	Warmup   bool // its result will not count
 }
 
-// Next returns the trial that follows those of history, which must be all
-// trials of this search in order; ok is false once the search has ended. The
-// same history always has the same successor.
+// Next returns the trial that follows those of history, which must be all trials of this search in order;
+// ok is false once the search has ended. The same history always has the same successor.
 func (c Config) Next(history []Trial) (step Step, ok bool, err error) {
 	if err := c.Check(); err != nil {
 		return Step{}, false, err
@@ -27,15 +26,16 @@ func (c Config) Next(history []Trial) (step Step, ok bool, err error) {
 	}
 	if s.next == nil {
 		if s.used < len(history) {
-			return Step{}, false, fmt.Errorf("replay search: it ended after %d of %d trials", s.used, len(history))
+			return Step{}, false, fmt.Errorf("replay search: it ended after %d of %d trials", s.used,
+				len(history))
 		}
 		return Step{}, false, nil
 	}
 	return *s.next, true, nil
 }
 
-// search replays a history against the heuristics: each measurement that they
-// ask for is answered by the next trial of the history, until that is used up.
+// search replays a history against the heuristics: each measurement that they ask for is answered by the
+// next trial of the history, until that is used up.
 type search struct {
 	c       Config
 	grid    grid
@@ -72,8 +72,8 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	return t, true
 }
 
-// run plays the whole search: initial trials, then whichever trial the goals'
-// selectors want most, until none wants one.
+// run plays the whole search: initial trials, then whichever trial the goals' selectors want most, until
+// none wants one.
 func (s *search) run() {
 	selectors := s.selectors()
 	low, high, ok := s.initial(selectors)
@@ -103,10 +103,9 @@ func (s *search) run() {
 	}
 }
 
-// initial looks for a good place to start: at the greatest load, then at the
-// rate forwarded there, then at the rate forwarded at that, or one width above
-// where that had no loss to speak of. Rates are taken as if every frame above
-// them were lost. It returns the two loads between which to start.
+// initial looks for a good place to start: at the greatest load, then at the rate forwarded there, then at
+// the rate forwarded at that, or one width above where that had no loss to speak of. Rates are taken as if
+// every frame above them were lost. It returns the two loads between which to start.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	ratio, duration, width := math.Inf(1), time.Duration(0), 0
 	for _, sel := range selectors {
@@ -150,17 +149,15 @@ func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	return min(first, second), max(first, second), true
 }
 
-// forwarded is the load that would have had the given loss ratio if all above
-// what was forwarded were lost.
+// forwarded is the load that would have had the given loss ratio if all above what was forwarded were lost.
 func forwarded(t Trial, ratio float64) float64 { return t.Load * (1 - t.Loss) / (1 - ratio) }
 
 // none is the index of a bound that does not exist.
 const none = -1
 
-// place moves a load away from the bounds between which it is to lie, so that
-// it is at least a width from either, or from the limits where there is no
-// bound; a limit itself may be taken. far is false where no load between is
-// far enough.
+// place moves a load away from the bounds between which it is to lie, so that it is at least a width from
+// either, or from the limits where there is no bound; a limit itself may be taken. far is false where no
+// load between is far enough.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	least, greatest := 0, s.grid.top
 	if low != none {

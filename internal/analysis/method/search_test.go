@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The devices of the simulation: a software router of 3.3 Mpps on a 10 Gbit/s
-// port, with half a second of pauses in each trial.
+// The devices of the simulation: a software router of 3.3 Mpps on a 10 Gbit/s port, with half a second of
+// pauses in each trial.
 const (
 	simMin, simMax = 9001, 14.88e6
 	simPause       = 500 * time.Millisecond
@@ -35,10 +35,9 @@ func configOf(t *testing.T, preset string) (Config, Preset) {
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 9971)) }
 
-// The limits are those that the reference implementation (the Python package
-// MLRsearch 1.2.1) reached on the same devices: the figures published with
-// the design for 15 seeds, and, for the device with 1 % jitter and the preset
-// csit, those of 60 seeds, which 15 do not tell reliably.
+// The limits are those that the reference implementation (the Python package MLRsearch 1.2.1) reached on
+// the same devices: the figures published with the design for 15 seeds, and, for the device with 1 % jitter
+// and the preset csit, those of 60 seeds, which 15 do not tell reliably.
 func TestSearchTimesAndSpreads(t *testing.T) {
 	for name, c := range map[string]struct {
 		device, preset string
@@ -63,7 +62,8 @@ func TestSearchTimesAndSpreads(t *testing.T) {
 			const seeds = 100
 			var times, ndr []float64
 			for seed := range uint64(seeds) {
-				trials, took, err := search.Simulate(devices[c.device], seeded(seed), simPause, preset.Overhead)
+				trials, took, err := search.Simulate(devices[c.device], seeded(seed), simPause,
+					preset.Overhead)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -106,13 +106,13 @@ func spreadOf(values []float64) float64 {
 	return math.Sqrt(squares) / mean
 }
 
-// Whatever the device, a search ends, stays within its limits, and what it
-// calls regular is.
+// Whatever the device, a search ends, stays within its limits, and what it calls regular is.
 func TestSearchesEndAndKeepTheirWord(t *testing.T) {
 	for seed := range uint64(300) {
 		r := seeded(seed)
 		p := Presets()[r.IntN(len(Presets()))]
-		d := Device{Capacity: math.Exp(math.Log(2e3) + r.Float64()*math.Log(2e4)), Jitter: r.Float64() * r.Float64() * .1,
+		d := Device{Capacity: math.Exp(math.Log(2e3) + r.Float64()*math.Log(2e4)),
+			Jitter: r.Float64() * r.Float64() * .1,
 			Bursts: r.Float64() * .3, Burst: r.Float64() * .01}
 		c := Config{Goals: p.Goals, Min: simMin, Max: simMax, Warmup: p.Warmup}
 		trials, _, err := c.Simulate(d, r, simPause, p.Overhead)
@@ -130,7 +130,8 @@ func TestSearchesEndAndKeepTheirWord(t *testing.T) {
 		for _, got := range c.Outcome(trials).Results {
 			if got.Irregular != "" {
 				if got.Lower != nil && got.Upper != nil {
-					t.Errorf("seed %d, goal %s: both bounds and yet irregular: %s", seed, got.Goal.Name, got.Irregular)
+					t.Errorf("seed %d, goal %s: both bounds and yet irregular: %s", seed, got.Goal.Name,
+						got.Irregular)
 				}
 				continue
 			}
@@ -138,7 +139,8 @@ func TestSearchesEndAndKeepTheirWord(t *testing.T) {
 				t.Errorf("seed %d, goal %s: got width %v", seed, got.Goal.Name, w)
 			}
 			if *got.Throughput > *got.Lower || *got.Throughput < *got.Lower*(1-got.Goal.LossRatio)*(1-1e-12) {
-				t.Errorf("seed %d, goal %s: got throughput %v at bound %v", seed, got.Goal.Name, *got.Throughput, *got.Lower)
+				t.Errorf("seed %d, goal %s: got throughput %v at bound %v", seed, got.Goal.Name,
+					*got.Throughput, *got.Lower)
 			}
 		}
 	}
@@ -155,7 +157,8 @@ func TestKnownCapacityIsFound(t *testing.T) {
 			}
 			for _, r := range c.Outcome(trials).Results {
 				top := capacity / (1 - r.Goal.LossRatio)
-				if r.Irregular != "" || *r.Lower > top || *r.Upper < top*(1-1e-3/p.Goals[0].FinalDuration.Seconds()) {
+				if r.Irregular != "" || *r.Lower > top ||
+					*r.Upper < top*(1-1e-3/p.Goals[0].FinalDuration.Seconds()) {
 					t.Errorf("%s, capacity %v, goal %s: got %v", p.Name, capacity, r.Goal.Name, r)
 				}
 			}
@@ -171,7 +174,8 @@ func TestSearchGoesOnFromItsHistory(t *testing.T) {
 	}
 	for i, want := range trials {
 		got, ok, err := c.Next(trials[:i])
-		if err != nil || !ok || got.Load != want.Load || got.Duration != want.Duration || got.Warmup != want.Warmup {
+		if err != nil || !ok || got.Load != want.Load || got.Duration != want.Duration ||
+			got.Warmup != want.Warmup {
 			t.Fatalf("after %d trials: got %v, %v, %v, want %v", i, got, ok, err, want)
 		}
 	}
@@ -194,8 +198,10 @@ func TestIrregularResultsAreMarked(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"faster than the tester": {Device{Capacity: 2 * simMax}, nil, "the greatest load allowed is a lower bound: more may be possible"},
-		"slower than the least":  {Device{Capacity: simMin / 2}, nil, "the least load allowed is an upper bound"},
+		"faster than the tester": {Device{Capacity: 2 * simMax}, nil,
+			"the greatest load allowed is a lower bound: more may be possible"},
+		"slower than the least": {Device{Capacity: simMin / 2}, nil,
+			"the least load allowed is an upper bound"},
 		"out of time": {Device{Capacity: 3.3e6}, func(c *Config) { c.MaxTime = 2 * time.Second },
 			"no load was decided; the time of the search was up"},
 	} {
@@ -214,19 +220,20 @@ func TestIrregularResultsAreMarked(t *testing.T) {
 		if r.Irregular != c.want {
 			t.Errorf("%s: got %q, want %q", name, r.Irregular, c.want)
 		}
-		if name == "faster than the tester" && (r.Lower == nil || *r.Lower != simMax || r.Upper != nil || *r.Throughput != simMax) {
+		if name == "faster than the tester" && (r.Lower == nil || *r.Lower != simMax || r.Upper != nil ||
+			*r.Throughput != simMax) {
 			t.Errorf("%s: got %v, want the greatest load as effective lower bound", name, r)
 		}
 	}
 }
 
-// A loss inversion, a high load that does better than a lower one, is
-// resolved to the smaller load.
+// A loss inversion, a high load that does better than a lower one, is resolved to the smaller load.
 func TestRelevantLowerBoundIsBelowTheRelevantUpperBound(t *testing.T) {
 	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, Width: .2}
 	at := func(load, loss float64) Trial { return Trial{Load: load, Duration: time.Second, Loss: loss} }
 	c := Config{Goals: []Goal{g}, Min: 1, Max: 100}
-	r := c.Outcome([]Trial{at(50, 0), at(90, 0), at(60, .1), at(95, .1), {Load: 55, Duration: time.Second, Warmup: true}}).Results[0]
+	r := c.Outcome([]Trial{at(50, 0), at(90, 0), at(60, .1), at(95, .1), {Load: 55, Duration: time.Second,
+		Warmup: true}}).Results[0]
 	if r.Irregular != "" || *r.Lower != 50 || *r.Upper != 60 {
 		t.Errorf("got %v, want 50 to 60", r)
 	}
@@ -263,7 +270,8 @@ func TestConfigsThatCannotBeSearchedAreRefused(t *testing.T) {
 
 func TestMiddleHalvesExactlyDownToTheWidth(t *testing.T) {
 	for _, c := range []struct{ low, high, width, want int }{
-		{0, 8, 1, 4}, {0, 7, 1, 3}, {0, 5, 1, 2}, {10, 13, 1, 11}, {0, 2, 1, 1}, {0, 12, 4, 4}, {0, 3, 2, 1}, {0, 6, 4, 2},
+		{0, 8, 1, 4}, {0, 7, 1, 3}, {0, 5, 1, 2}, {10, 13, 1, 11}, {0, 2, 1, 1}, {0, 12, 4, 4}, {0, 3, 2, 1},
+		{0, 6, 4, 2},
 	} {
 		if got := middle(c.low, c.high, c.width); got != c.want {
 			t.Errorf("middle(%d, %d, %d): got %d, want %d", c.low, c.high, c.width, got, c.want)
@@ -286,7 +294,8 @@ func TestPresetsAreTheDocumentedGoals(t *testing.T) {
 	got := map[string][]attributes{}
 	for _, p := range Presets() {
 		for _, g := range p.Goals {
-			got[p.Name] = append(got[p.Name], attributes{g.FinalDuration, g.DurationSum, g.LossRatio, g.ExceedRatio})
+			got[p.Name] = append(got[p.Name], attributes{g.FinalDuration, g.DurationSum, g.LossRatio,
+				g.ExceedRatio})
 			if g.Width < g.LossRatio {
 				t.Errorf("preset %s: goal %s is narrower than its loss", p.Name, g.Name)
 			}
@@ -311,7 +320,8 @@ func FuzzNext(f *testing.F) {
 			if !ok {
 				return
 			}
-			history = append(history, Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: math.Round(r.Float64()*3) / 3})
+			history = append(history, Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup,
+				Loss: math.Round(r.Float64()*3) / 3})
 		}
 	})
 }

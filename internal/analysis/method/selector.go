@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// target is a goal, or a coarser form of it that leads there: fewer seconds
-// and a greater width.
+// target is a goal, or a coarser form of it that leads there: fewer seconds and a greater width.
 type target struct {
 	goal  Goal // with the target's durations
 	width int  // in steps of the grid
 }
 
-// targets are the chain of a goal, coarsest first: each has twice the width of
-// the next, and duration sums fall geometrically to one initial trial.
+// targets are the chain of a goal, coarsest first: each has twice the width of the next, and duration sums
+// fall geometrically to one initial trial.
 func (s *search) targets(g Goal) []target {
 	width := s.grid.steps(g.Width)
 	chain := make([]target, g.Coarser+1)
@@ -43,8 +42,8 @@ type candidate struct {
 	grow     growth // of the step when the load has become such a bound
 }
 
-// growth says which outcome means that an external search has not found what
-// it looks for, so that its next step is to be wider.
+// growth says which outcome means that an external search has not found what it looks for, so that its next
+// step is to be wider.
 type growth int
 
 const (
@@ -53,8 +52,8 @@ const (
 	ifUpper
 )
 
-// before says which of two is measured first: the smaller load, which may
-// spare the greater one; then the longer trial, which may spare the shorter.
+// before says which of two is measured first: the smaller load, which may spare the greater one; then the
+// longer trial, which may spare the shorter.
 func (c candidate) before(d candidate) bool {
 	if c.index != d.index {
 		return c.index < d.index
@@ -107,8 +106,8 @@ func (x *selector) limit(width int) {
 
 func (x *selector) reach() int { return max(x.step, *x.shared) }
 
-// nominate finds the load that brings the goal forward, moving on to the next
-// target where the current one is reached. ok is false once the goal is.
+// nominate finds the load that brings the goal forward, moving on to the next target where the current one
+// is reached. ok is false once the goal is.
 func (x *selector) nominate() (c candidate, ok bool) {
 	for {
 		x.lo, x.hi = x.s.bounds(x.target().goal)
@@ -128,8 +127,7 @@ func (x *selector) nominate() (c candidate, ok bool) {
 	}
 }
 
-// worth says whether a trial at a load can improve a bound that is not yet
-// good enough.
+// worth says whether a trial at a load can improve a bound that is not yet good enough.
 func (x *selector) worth(index int) bool {
 	if x.lo != none && x.lo >= index || x.hi != none && x.hi <= index {
 		return false
@@ -137,8 +135,7 @@ func (x *selector) worth(index int) bool {
 	return x.lo == none || x.hi == none || x.hi-x.lo > x.target().width
 }
 
-// halve splits the interval that the target before has left, where one split
-// is enough.
+// halve splits the interval that the target before has left, where one split is enough.
 func (x *selector) halve() (candidate, bool) {
 	w := x.target().width
 	if x.low == none || x.high == none || x.high-x.low <= w || x.high-x.low > 2*w {
@@ -147,8 +144,7 @@ func (x *selector) halve() (candidate, bool) {
 	return x.refine(middle(x.low, x.high, w))
 }
 
-// refineLow and refineHigh try again, for longer, the bounds that the target
-// before has left.
+// refineLow and refineHigh try again, for longer, the bounds that the target before has left.
 func (x *selector) refineLow() (candidate, bool)  { return x.refine(x.low) }
 func (x *selector) refineHigh() (candidate, bool) { return x.refine(x.high) }
 
@@ -185,9 +181,8 @@ func (x *selector) extend(index int, grow growth) (candidate, bool) {
 	return candidate{index: index, width: x.reach(), grow: grow}, true
 }
 
-// bisect splits the interval of the bounds. Where a bound came from another
-// goal's trials and lies far from where this target started, a step from the
-// near bound is taken instead, as an external search would.
+// bisect splits the interval of the bounds. Where a bound came from another goal's trials and lies far from
+// where this target started, a step from the near bound is taken instead, as an external search would.
 func (x *selector) bisect() (candidate, bool) {
 	w := x.target().width
 	if x.lo == none || x.hi == none || x.hi-x.lo <= w {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Device is a simulated device under test, which lets a search be judged
-// without a machine: it forwards up to a capacity that varies from trial to
-// trial, and loses a share of the frames of rare seconds whatever the load.
+// Device is a simulated device under test, which lets a search be judged without a machine: it forwards up
+// to a capacity that varies from trial to trial, and loses a share of the frames of rare seconds whatever
+// the load.
 type Device struct {
 	Capacity float64 // frames per second
 	Jitter   float64 // standard deviation of the capacity ÷ capacity, per trial
@@ -31,9 +31,10 @@ func (d Device) Measure(s Step, r *rand.Rand) Trial {
 	return Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: max(1-arrived/sent, 0)}
 }
 
-// Simulate runs a whole search on a device. overhead is what each trial takes
-// beyond its duration, and counts in its effective duration if counted.
-func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted bool) (trials []Trial, took time.Duration, err error) {
+// Simulate runs a whole search on a device. overhead is what each trial takes beyond its duration, and
+// counts in its effective duration if counted.
+func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted bool) (trials []Trial,
+	took time.Duration, err error) {
 	for {
 		s, more, err := c.Next(trials)
 		if err != nil || !more {

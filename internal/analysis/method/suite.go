@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// LatencyShares are the shares of the found rate at which latency is measured,
-// the rate itself last: 10, 50 and 90 % are those of FD.io CSIT, and RFC 2544
-// asks for the rate itself.
+// LatencyShares are the shares of the found rate at which latency is measured, the rate itself last: 10, 50
+// and 90 % are those of FD.io CSIT, and RFC 2544 asks for the rate itself.
 func LatencyShares() []float64 { return []float64{0.1, 0.5, 0.9, 1} }
 
-// LossStep is by what share of the greatest load the test of frame loss goes
-// down from trial to trial (RFC 2544, section 26.3: 10 % or less).
+// LossStep is by what share of the greatest load the test of frame loss goes down from trial to trial (RFC
+// 2544, section 26.3: 10 % or less).
 const LossStep = 1.0 / lossSteps
 
 const lossSteps = 10
 
-// Latency returns the next trial of RFC 2544's latency test (section 26.2) at
-// the shares of a rate: each of the repeats goes through all of them.
+// Latency returns the next trial of RFC 2544's latency test (section 26.2) at the shares of a rate: each of
+// the repeats goes through all of them.
 func Latency(rate float64, duration time.Duration, repeats int, history []Trial) (Step, bool) {
 	shares := LatencyShares()
 	n := len(history)
@@ -27,9 +26,8 @@ func Latency(rate float64, duration time.Duration, repeats int, history []Trial)
 	return Step{Load: rate * shares[n%len(shares)], Duration: duration}, true
 }
 
-// FrameLoss returns the next trial of RFC 2544's test of frame loss (section
-// 26.3): from the greatest load down in steps, until two in a row have lost
-// nothing. One repeat after the other starts anew.
+// FrameLoss returns the next trial of RFC 2544's test of frame loss (section 26.3): from the greatest load
+// down in steps, until two in a row have lost nothing. One repeat after the other starts anew.
 func FrameLoss(greatest float64, duration time.Duration, repeats int, history []Trial) (Step, bool) {
 	step, clean := 0, 0
 	for _, t := range history {
@@ -48,16 +46,15 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 	return Step{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
 }
 
-// Bursts are searched down to shortestBurst, until one that was forwarded
-// whole and one that was not differ by burstWidth.
+// Bursts are searched down to shortestBurst, until one that was forwarded whole and one that was not differ
+// by burstWidth.
 const (
 	shortestBurst = time.Millisecond
 	burstWidth    = 1.1
 )
 
-// BackToBack returns the next burst of RFC 2544's back-to-back test (section
-// 26.4, with RFC 9004): frames at the greatest load for a time that is halved
-// in on, from the longest down.
+// BackToBack returns the next burst of RFC 2544's back-to-back test (section 26.4, with RFC 9004): frames
+// at the greatest load for a time that is halved in on, from the longest down.
 func BackToBack(greatest float64, longest time.Duration, repeats int, history []Trial) (Step, bool) {
 	bursts, rest := Bursts(longest, history)
 	if len(bursts) >= repeats {
@@ -70,15 +67,14 @@ func BackToBack(greatest float64, longest time.Duration, repeats int, history []
 	return Step{Load: greatest, Duration: next}, true
 }
 
-// Burst is what one repeat found: the trial with the longest burst that was
-// forwarded whole, and whether a longer one was tried and was not.
+// Burst is what one repeat found: the trial with the longest burst that was forwarded whole, and whether a
+// longer one was tried and was not.
 type Burst struct {
 	Index   int // of the trial in the history; -1 where no burst was forwarded whole
 	Limited bool
 }
 
-// Bursts reads the repeats that have ended, and returns the trials of one that
-// has not.
+// Bursts reads the repeats that have ended, and returns the trials of one that has not.
 func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial) {
 	from := 0
 	for i := range history {
@@ -104,8 +100,8 @@ func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial
 	return ended, history[from:]
 }
 
-// burstBounds are the longest burst that was forwarded whole, or the shortest
-// there is, and the shortest that was not.
+// burstBounds are the longest burst that was forwarded whole, or the shortest there is, and the shortest
+// that was not.
 func burstBounds(trials []Trial) (low, high time.Duration, begun bool) {
 	low = shortestBurst
 	for _, t := range trials {

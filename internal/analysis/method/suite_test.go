@@ -43,7 +43,8 @@ func TestFrameLossEndsAfterTwoCleanTrials(t *testing.T) {
 				}
 				load := math.Round(s.Load)
 				got = append(got, load)
-				history = append(history, Trial{Load: load, Duration: s.Duration, Loss: max(0, 1-c.capacity/load)})
+				history = append(history, Trial{Load: load, Duration: s.Duration,
+					Loss: max(0, 1-c.capacity/load)})
 			}
 			for range repeats {
 				want = append(want, c.want...)
@@ -76,7 +77,8 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 			}
 			frames := s.Load * s.Duration.Seconds()
 			held := s.Duration.Seconds() * (greatest - capacity)
-			history = append(history, Trial{Load: s.Load, Duration: s.Duration, Loss: max(0, held-c.buffer) / frames})
+			history = append(history, Trial{Load: s.Load, Duration: s.Duration,
+				Loss: max(0, held-c.buffer) / frames})
 			if len(history) > 60 {
 				t.Fatalf("%s: the test does not end", name)
 			}
@@ -87,7 +89,8 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 		}
 		for _, b := range got {
 			found := history[b.Index].Duration
-			if b.Limited != c.limited || float64(found) > float64(c.burst)*1.001 || float64(found)*burstWidth < float64(c.burst)*.999 {
+			if b.Limited != c.limited || float64(found) > float64(c.burst)*1.001 ||
+				float64(found)*burstWidth < float64(c.burst)*.999 {
 				t.Errorf("%s: got %s, limited %v, want %s, %v", name, found, b.Limited, c.burst, c.limited)
 			}
 		}

@@ -1,7 +1,6 @@
-// Package agent is the node's side of every family: it dispatches verbs to
-// the node halves, holds what they change for as long as their sessions
-// live, and gives tunnels and traffic ends processes of their own, so that
-// their CPU can be told apart and their garbage collector stalls nobody.
+// Package agent is the node's side of every family: it dispatches verbs to the node halves, holds what they
+// change for as long as their sessions live, and gives tunnels and traffic ends processes of their own, so
+// that their CPU can be told apart and their garbage collector stalls nobody.
 package agent
 
 import (
@@ -25,21 +24,20 @@ type Parts struct {
 	Isolated map[string]host.Handler // served in a child process each
 }
 
-// Roles are the arguments with which the program is started as an agent, as
-// an agent's child, and as a guest's agent on a line, see host.ConnectLine.
+// Roles are the arguments with which the program is started as an agent, as an agent's child, and as a
+// guest's agent on a line, see host.ConnectLine.
 const (
 	Role      = "agent"
 	ChildRole = "agent-child"
 	LineRole  = "agent-line"
 )
 
-// Main serves the parts on a connection until it ends. The child role serves
-// isolated verbs itself; the agent passes them on to a child.
+// Main serves the parts on a connection until it ends. The child role serves isolated verbs itself; the
+// agent passes them on to a child.
 //
-// It catches SIGPIPE: the runtime ends a program by it that writes to a broken
-// standard output, and what the handlers changed for a controller that is gone
-// would stay. A caught signal is the default again in the programs that we
-// start, an ignored one is not.
+// It catches SIGPIPE: the runtime ends a program by it that writes to a broken standard output, and what
+// the handlers changed for a controller that is gone would stay. A caught signal is the default again in
+// the programs that we start, an ignored one is not.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if role == LineRole {

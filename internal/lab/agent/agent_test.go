@@ -96,8 +96,8 @@ func hold(t *testing.T, a host.Agent, want knob.State) (host.Session, agent.Held
 	return s, held
 }
 
-// TestKnobSession: read, wait for the word, apply, read back, and put back in
-// whatever way the session ends.
+// TestKnobSession: read, wait for the word, apply, read back, and put back in whatever way the session
+// ends.
 func TestKnobSession(t *testing.T) {
 	ends := map[string]func(a host.Agent, s host.Session) error{
 		"finish": func(_ host.Agent, s host.Session) error { return s.Finish() },
@@ -125,7 +125,8 @@ func TestKnobSession(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			want := []string{"read five", "apply TEN", "read TEN", "apply five"}
-			for deadline := time.Now().Add(2 * time.Second); len(d.did()) < len(want) && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(2 * time.Second); len(d.did()) < len(want) &&
+				time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			if diff := cmp.Diff(want, d.did()); diff != "" {
@@ -135,8 +136,7 @@ func TestKnobSession(t *testing.T) {
 	}
 }
 
-// TestKnobSessionThatEndsBeforeTheWordChangesNothing: the controller could not
-// write its journal.
+// TestKnobSessionThatEndsBeforeTheWordChangesNothing: the controller could not write its journal.
 func TestKnobSessionThatEndsBeforeTheWordChangesNothing(t *testing.T) {
 	d := &dial{state: "five"}
 	a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
@@ -190,7 +190,8 @@ func TestKnobRestoreIsForGood(t *testing.T) {
 	d := &dial{state: "five"}
 	a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
 	var held agent.Held
-	if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: "ten", Restore: true}, &held); err != nil || held.State != "ten" {
+	if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: "ten", Restore: true},
+		&held); err != nil || held.State != "ten" {
 		t.Errorf("restore: got %q, %v, want ten", held.State, err)
 	}
 	if diff := cmp.Diff([]string{"apply ten", "read ten"}, d.did()); diff != "" {
@@ -198,14 +199,15 @@ func TestKnobRestoreIsForGood(t *testing.T) {
 	}
 	for level, want := range map[knob.State]check.State{"ten": check.Yes, "eleven": check.No} {
 		held = agent.Held{}
-		if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: level, Check: true}, &held); err != nil || held.Answer == nil || held.Answer.State != want {
+		if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: level, Check: true},
+			&held); err != nil || held.Answer == nil || held.Answer.State != want {
 			t.Errorf("check %s: got %+v, %v, want %v", level, held.Answer, err, want)
 		}
 	}
 }
 
-// TestIsolatedVerbsLiveInAProcessEach: with the session the process ends, and
-// what it did is undone; its death is an error of its session alone.
+// TestIsolatedVerbsLiveInAProcessEach: with the session the process ends, and what it did is undone; its
+// death is an error of its session alone.
 func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	a := serve(t, parts(nil))
 	ctx := labtest.Context(t)
@@ -221,7 +223,8 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	if err := s.Recv(&pid); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Invoke(ctx, "test/die", struct{}{}, nil); err == nil || !strings.Contains(err.Error(), "its process ended unexpectedly") {
+	if err := a.Invoke(ctx, "test/die", struct{}{}, nil); err == nil || !strings.Contains(err.Error(),
+		"its process ended unexpectedly") {
 		t.Errorf("a child that dies: got %v, want that it ended unexpectedly", err)
 	}
 	if err := a.Invoke(ctx, "test/refuse", struct{}{}, nil); !errors.Is(err, host.ErrUnsupported) {
@@ -293,8 +296,10 @@ func TestReach(t *testing.T) {
 			header = 48
 		}
 		var got agent.Reached
-		err = a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Sizes: []int{header, 100, 1500, 10}}, &got)
-		want := agent.Reached{Back: []int{header, 100, 1500}, Bytes: int64(1600 - 2*header), Note: "packet of 10 bytes: smaller than its headers"}
+		err = a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port,
+			Sizes: []int{header, 100, 1500, 10}}, &got)
+		want := agent.Reached{Back: []int{header, 100, 1500}, Bytes: int64(1600 - 2*header),
+			Note: "packet of 10 bytes: smaller than its headers"}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("reach %s: %v (-want +got)\n%s", addr, err, diff)
 		}
@@ -306,8 +311,10 @@ func TestReach(t *testing.T) {
 		// Nobody answers any more; a size beyond is tried only once.
 		began := time.Now()
 		got = agent.Reached{}
-		if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Beyond: 100}, &got); err != nil || len(got.Back) > 0 || time.Since(began) > time.Second {
-			t.Errorf("reach nobody at %s: got %+v, %v after %s, want nothing back soon", addr, got, err, time.Since(began))
+		if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Beyond: 100},
+			&got); err != nil || len(got.Back) > 0 || time.Since(began) > time.Second {
+			t.Errorf("reach nobody at %s: got %+v, %v after %s, want nothing back soon", addr, got, err,
+				time.Since(began))
 		}
 	}
 }
@@ -315,7 +322,8 @@ func TestReach(t *testing.T) {
 func TestCounters(t *testing.T) {
 	a := serve(t, agent.Parts{})
 	var got map[string]kernel.LinkCounters
-	if err := a.Invoke(labtest.Context(t), agent.VerbCounters, []string{"lo"}, &got); err != nil || len(got) != 1 {
+	if err := a.Invoke(labtest.Context(t), agent.VerbCounters, []string{"lo"}, &got); err != nil ||
+		len(got) != 1 {
 		t.Errorf("counters of lo: got %v, %v, want them", got, err)
 	}
 	if err := a.Invoke(labtest.Context(t), agent.VerbCounters, []string{"no-such-device"}, &got); err == nil {
@@ -353,14 +361,17 @@ func run(t *testing.T, input []string, args ...string) (out, talk string, code i
 }
 
 func TestExec(t *testing.T) {
-	if out, _, code, err := run(t, []string{"one ", "two"}, "cat"); out != "one two" || code != 0 || err != nil {
+	if out, _, code, err := run(t, []string{"one ", "two"}, "cat"); out != "one two" || code != 0 ||
+		err != nil {
 		t.Errorf("cat: got %q, code %d, %v, want its input", out, code, err)
 	}
-	if out, talk, code, err := run(t, nil, "sh", "-c", "echo out; echo talk >&2; exit 7"); out != "out\n" || talk != "talk\n" || code != 7 || err != nil {
+	if out, talk, code, err := run(t, nil, "sh", "-c", "echo out; echo talk >&2; exit 7"); out != "out\n" ||
+		talk != "talk\n" || code != 7 || err != nil {
 		t.Errorf("sh: got %q, %q, code %d, %v, want out, talk and 7", out, talk, code, err)
 	}
 	// A command that reads no input ends although more is to come.
-	if out, _, code, err := run(t, []string{strings.Repeat("x", 1<<18)}, "echo", "done"); out != "done\n" || code != 0 || err != nil {
+	if out, _, code, err := run(t, []string{strings.Repeat("x", 1<<18)}, "echo", "done"); out != "done\n" ||
+		code != 0 || err != nil {
 		t.Errorf("echo: got %q, code %d, %v, want done", out, code, err)
 	}
 	if _, _, _, err := run(t, nil); err == nil || !strings.Contains(err.Error(), "no command") {

@@ -17,28 +17,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbArrange makes a node what a Layout says. It is the making of the node,
-// not a setting: it outlives its session, and ends with the node.
+// VerbArrange makes a node what a Layout says. It is the making of the node, not a setting: it outlives its
+// session, and ends with the node.
 const VerbArrange = "lab/arrange"
 
 // Layout is what one node of a lab must look like: plain data.
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
-	// Names gives ports their names by hardware address, for nodes whose
-	// devices got theirs from the kernel. It comes before all else.
+	// Names gives ports their names by hardware address, for nodes whose devices got theirs from the
+	// kernel. It comes before all else.
 	Names     map[string]string `json:"names,omitempty"`
 	Ports     []string          `json:"ports"`
 	Addresses []PortAddress     `json:"addresses"`
 	Routes    []Route           `json:"routes"`
 	Sysctls   [][2]string       `json:"sysctls"` // in order; before links come up
-	// Interrupts are the processors that serve the ports' interrupts, such as
-	// "0"; "" leaves them where the kernel has put them.
+	// Interrupts are the processors that serve the ports' interrupts, such as "0"; "" leaves them where the
+	// kernel has put them.
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
-// Arranged is what a node was found to be after it was arranged: the
-// processors that serve each port's interrupts, where it has any.
+// Arranged is what a node was found to be after it was arranged: the processors that serve each port's
+// interrupts, where it has any.
 type Arranged struct {
 	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
@@ -71,9 +71,9 @@ func arrange(ctx context.Context, s host.Session) error {
 	return s.Send(Arranged{pinned})
 }
 
-// pin has the ports' interrupts served where the layout says, and reads back
-// where that is. The kernel's own choice differs from boot to boot, and with
-// it what the machine forwards. A board that cannot move them is left alone.
+// pin has the ports' interrupts served where the layout says, and reads back where that is. The kernel's
+// own choice differs from boot to boot, and with it what the machine forwards. A board that cannot move
+// them is left alone.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
@@ -96,8 +96,7 @@ func pin(l Layout) (map[string]string, error) {
 	return out, nil
 }
 
-// Arrange makes the namespace of this process what the layout says. What is
-// so already is no error.
+// Arrange makes the namespace of this process what the layout says. What is so already is no error.
 func Arrange(ctx context.Context, l Layout) error {
 	if err := setHostname(l.Node); err != nil {
 		return fmt.Errorf("name the node %s: %w", l.Node, err)
@@ -117,7 +116,8 @@ func Arrange(ctx context.Context, l Layout) error {
 		if err := kernel.Up(port); err != nil {
 			return err
 		}
-		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) { // an ordinary user may not
+		// an ordinary user may not
+		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 	}
@@ -134,8 +134,8 @@ func Arrange(ctx context.Context, l Layout) error {
 	return nil
 }
 
-// rename names devices by their hardware addresses. Names may be swapped, so
-// each device that has another name yet gets one first that nobody else has.
+// rename names devices by their hardware addresses. Names may be swapped, so each device that has another
+// name yet gets one first that nobody else has.
 func rename(ctx context.Context, names map[string]string) error {
 	aside := map[string]string{} // its name for the moment → the one wanted
 	for i, text := range slices.Sorted(maps.Keys(names)) {
@@ -164,8 +164,7 @@ func rename(ctx context.Context, names map[string]string) error {
 	return nil
 }
 
-// deviceTime is how long a driver may take to find its device after its
-// module was loaded.
+// deviceTime is how long a driver may take to find its device after its module was loaded.
 const deviceTime = 2 * time.Second
 
 func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 )
 
-// aloneNode is an agent in namespaces of its own, with a pair of devices
-// eth0 and eth1, and their hardware addresses.
+// aloneNode is an agent in namespaces of its own, with a pair of devices eth0 and eth1, and their hardware
+// addresses.
 func aloneNode(t *testing.T) (a host.Agent, macs []string) {
 	t.Helper()
 	s := host.Spawn{Args: []string{agent.ChildRole}, Namespaces: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS}
@@ -41,8 +41,7 @@ func aloneNode(t *testing.T) (a host.Agent, macs []string) {
 	return a, macs
 }
 
-// TestArrange lays a node out by hardware addresses, once more, and with the
-// names swapped.
+// TestArrange lays a node out by hardware addresses, once more, and with the names swapped.
 func TestArrange(t *testing.T) {
 	a, macs := aloneNode(t)
 	ctx := labtest.Context(t)
@@ -52,12 +51,15 @@ func TestArrange(t *testing.T) {
 		Names: map[string]string{strings.ToUpper(macs[0]): "wan", macs[1]: "lan"},
 		Ports: []string{"lan", "wan"},
 		Addresses: []agent.PortAddress{
-			{Port: "lan", Address: prefix("198.18.0.2/30")}, {Port: "lan", Address: prefix("2001:2::2/64")}, {Port: "wan", Address: prefix("198.18.0.5/30")},
+			{Port: "lan", Address: prefix("198.18.0.2/30")}, {Port: "lan", Address: prefix("2001:2::2/64")},
+			{Port: "wan", Address: prefix("198.18.0.5/30")},
 		},
-		Routes:  []agent.Route{{To: prefix("198.18.9.0/24"), Via: netip.MustParseAddr("198.18.0.6"), Dev: "wan"}},
+		Routes: []agent.Route{{To: prefix("198.18.9.0/24"), Via: netip.MustParseAddr("198.18.0.6"),
+			Dev: "wan"}},
 		Sysctls: [][2]string{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.lan.accept_dad", "0"}},
 	}
-	want := []string{"node router", macs[1] + " lan [198.18.0.2/30 2001:2::2/64]", macs[0] + " wan [198.18.0.5/30]", "forward 1", "198.18.9.9 by wan"}
+	want := []string{"node router", macs[1] + " lan [198.18.0.2/30 2001:2::2/64]", macs[0] +
+		" wan [198.18.0.5/30]", "forward 1", "198.18.9.9 by wan"}
 	for _, time := range []string{"first", "second"} {
 		if err := a.Invoke(ctx, agent.VerbArrange, l, nil); err != nil {
 			t.Fatalf("%s time: %v", time, err)
@@ -78,7 +80,8 @@ func TestArrange(t *testing.T) {
 	if err := a.Invoke(ctx, "test/look", nil, &got); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, macs[0]+" lan ") }) || got[0] != "node other" {
+	if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, macs[0]+" lan ") }) ||
+		got[0] != "node other" {
 		t.Errorf("names swapped: got %q, want node other and %s as lan", got, macs[0])
 	}
 }
@@ -86,11 +89,12 @@ func TestArrange(t *testing.T) {
 func TestArrangeRefuses(t *testing.T) {
 	a, macs := aloneNode(t)
 	for want, l := range map[string]agent.Layout{
-		"name port dmz: device with hardware address 02:00:00:00:00:99 does not exist": {Names: map[string]string{"02:00:00:00:00:99": "dmz"}},
-		"name port lan: address here: invalid MAC address":                             {Names: map[string]string{"here": "lan"}},
-		"rename to lo port0.aside":                                                     {Names: map[string]string{macs[0]: "lo"}},
-		"set up lan: device lan does not exist":                                        {Ports: []string{"lan"}},
-		"write kernel setting net.none":                                                {Sysctls: [][2]string{{"net.none", "1"}}},
+		"name port dmz: device with hardware address 02:00:00:00:00:99 does " +
+			"not exist": {Names: map[string]string{"02:00:00:00:00:99": "dmz"}},
+		"name port lan: address here: invalid MAC address": {Names: map[string]string{"here": "lan"}},
+		"rename to lo port0.aside":                         {Names: map[string]string{macs[0]: "lo"}},
+		"set up lan: device lan does not exist":            {Ports: []string{"lan"}},
+		"write kernel setting net.none":                    {Sysctls: [][2]string{{"net.none", "1"}}},
 	} {
 		l.Node = "router"
 		err := a.Invoke(labtest.Context(t), agent.VerbArrange, l, nil)
@@ -100,8 +104,8 @@ func TestArrangeRefuses(t *testing.T) {
 	}
 }
 
-// TestPowerOffIsForGuests: only a guest's agent has the verb, and it signals
-// nobody but the first process that started it.
+// TestPowerOffIsForGuests: only a guest's agent has the verb, and it signals nobody but the first process
+// that started it.
 func TestPowerOffIsForGuests(t *testing.T) {
 	a := labtest.Serve(agent.Handlers(agent.Role, parts(nil)))
 	defer a.Close()

@@ -11,12 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Turn is the first message of a knob session. With Restore set, the state
-// is applied for good and the session ends: it finishes another session's
-// undoing. Otherwise the node answers with the Held state it found, waits
-// for the word to go on (the controller journals meanwhile), applies Want,
-// answers with what it reads back, and puts the place back when the session
-// ends in whatever way.
+// Turn is the first message of a knob session. With Restore set, the state is applied for good and the
+// session ends: it finishes another session's undoing. Otherwise the node answers with the Held state it
+// found, waits for the word to go on (the controller journals meanwhile), applies Want, answers with what
+// it reads back, and puts the place back when the session ends in whatever way.
 type Turn struct {
 	Place   knob.Place `json:"place"`
 	Want    knob.State `json:"want"`
@@ -82,7 +80,8 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 		return err
 	}
 	if !knob.Same(k, t.Want, got) {
-		return fmt.Errorf("apply %s=%s on %s %s: read back %s", k.Name(), t.Want, t.Place.Node, t.Place.Port, got)
+		return fmt.Errorf("apply %s=%s on %s %s: read back %s", k.Name(), t.Want, t.Place.Node, t.Place.Port,
+			got)
 	}
 	if err := s.Send(Held{State: got}); err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 // TestMain lets the test program be an agent's child.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == agent.ChildRole {
-		if err := agent.Main(context.Background(), agent.ChildRole, stdio{os.Stdin, os.Stdout}, parts(nil)); err != nil {
+		if err := agent.Main(context.Background(), agent.ChildRole, stdio{os.Stdin, os.Stdout},
+			parts(nil)); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -30,8 +31,8 @@ type stdio struct {
 	io.Writer
 }
 
-// parts are a node's: knobs, and isolated verbs that tell whose process they
-// live in, carry secrets, die, and hang.
+// parts are a node's: knobs, and isolated verbs that tell whose process they live in, carry secrets, die,
+// and hang.
 func parts(p *agent.Parts) agent.Parts {
 	if p == nil {
 		p = &agent.Parts{}
@@ -75,7 +76,8 @@ func parts(p *agent.Parts) agent.Parts {
 			if err := s.Recv(nil); err != nil {
 				return err
 			}
-			if err := kernel.AddVeth(kernel.VethEnd{Name: "eth0"}, kernel.VethEnd{Name: "eth1"}, 1); err != nil {
+			if err := kernel.AddVeth(kernel.VethEnd{Name: "eth0"}, kernel.VethEnd{Name: "eth1"},
+				1); err != nil {
 				return err
 			}
 			var macs []string

@@ -51,13 +51,13 @@ func tellReassembly(_ context.Context, s host.Session) error {
 	return s.Send(kernel.Reassembly())
 }
 
-// EchoAt asks a node to return datagrams sent to an address, until the
-// session ends. The node answers once it listens.
+// EchoAt asks a node to return datagrams sent to an address, until the session ends. The node answers once
+// it listens.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag has only the datagrams of a Reach with the same tag returned; "" is
-	// for a network that nobody else is on.
+	// Tag has only the datagrams of a Reach with the same tag returned; "" is for a network that nobody
+	// else is on.
 	Tag string `json:"tag,omitempty"`
 }
 
@@ -108,21 +108,20 @@ func echo(ctx context.Context, s host.Session) error {
 	}
 }
 
-// Reach asks a node to send one datagram of each size (IP length) to an echo,
-// unfragmented, and to wait for its return. Beyond is a size that should not
-// pass; it is tried once.
+// Reach asks a node to send one datagram of each size (IP length) to an echo, unfragmented, and to wait for
+// its return. Beyond is a size that should not pass; it is tried once.
 type Reach struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
 	Port   int        `json:"port"`
 	Sizes  []int      `json:"sizes"`
 	Beyond int        `json:"beyond,omitempty"`
-	Tag    string     `json:"tag,omitempty"`   // see EchoAt; each size must have room for it
-	Tries  int        `json:"tries,omitempty"` // of each of Sizes; 0 = patience enough for a tunnel to shake hands
+	Tag    string     `json:"tag,omitempty"` // see EchoAt; each size must have room for it
+	// of each of Sizes; 0 = patience enough for a tunnel to shake hands
+	Tries int `json:"tries,omitempty"`
 }
 
-// Reached says which sizes made the round trip; Bytes is the payload of those
-// that did, one way.
+// Reached says which sizes made the round trip; Bytes is the payload of those that did, one way.
 type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
@@ -159,10 +158,9 @@ func reach(ctx context.Context, s host.Session) error {
 	return s.Send(out)
 }
 
-// A datagram is tried so often, and waited for so long each time: the first
-// one may meet an unresolved neighbour or a tunnel that has not shaken hands,
-// and one in a tunnel over TCP waits until what the tunnel lost is sent again,
-// a second or more if it was lost twice.
+// A datagram is tried so often, and waited for so long each time: the first one may meet an unresolved
+// neighbour or a tunnel that has not shaken hands, and one in a tunnel over TCP waits until what the tunnel
+// lost is sent again, a second or more if it was lost twice.
 const (
 	patience = 30
 	wait     = 100 * time.Millisecond

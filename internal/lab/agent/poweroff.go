@@ -25,8 +25,8 @@ func powerOff(_ context.Context, s host.Session) error {
 	return tell()
 }
 
-// PowerOff asks a guest to power itself off, and returns when it has agreed.
-// The connection ends soon after.
+// PowerOff asks a guest to power itself off, and returns when it has agreed. The connection ends soon
+// after.
 func PowerOff(ctx context.Context, a host.Agent) error {
 	s, err := a.Open(ctx, VerbPowerOff, struct{}{})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// FindRoute asks a node which routers lie between it and an echo: datagrams
-// whose time to live ends on the way (RFC 1812 §4.3.2.7) name them.
+// FindRoute asks a node which routers lie between it and an echo: datagrams whose time to live ends on the
+// way (RFC 1812 §4.3.2.7) name them.
 type FindRoute struct {
 	From netip.Addr `json:"from"`
 	To   netip.Addr `json:"to"`
@@ -17,9 +17,8 @@ type FindRoute struct {
 	Tag  string     `json:"tag"` // see EchoAt
 }
 
-// FoundRoute is what a node found: how many routers forward a datagram, known only
-// if one came back, and who they are, the nearest first. A router that does
-// not name itself is the zero address.
+// FoundRoute is what a node found: how many routers forward a datagram, known only if one came back, and
+// who they are, the nearest first. A router that does not name itself is the zero address.
 type FoundRoute struct {
 	Reached bool         `json:"reached"`
 	Routers []netip.Addr `json:"routers"`

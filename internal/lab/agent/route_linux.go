@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProbe is a connected datagram socket whose ICMP errors are kept (ip(7),
-// IP_RECVERR), so that an ordinary user may look for routers.
+// routeProbe is a connected datagram socket whose ICMP errors are kept (ip(7), IP_RECVERR), so that an
+// ordinary user may look for routers.
 type routeProbe struct {
 	fd int
 	v6 bool
@@ -79,8 +79,7 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 	return found, ctx.Err()
 }
 
-// try sends datagrams with a time to live and says who ended one, or that the
-// echo did return one.
+// try sends datagrams with a time to live and says who ended one, or that the echo did return one.
 func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
 	level, name := unix.IPPROTO_IP, unix.IP_TTL
 	if p.v6 {
@@ -112,9 +111,8 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	return netip.Addr{}, false, nil
 }
 
-// ended takes an ICMP error from the socket: whose it is, if it says that the
-// time to live has ended. The error's head is sock_extended_err, behind it the
-// sender's address (linux/errqueue.h).
+// ended takes an ICMP error from the socket: whose it is, if it says that the time to live has ended. The
+// error's head is sock_extended_err, behind it the sender's address (linux/errqueue.h).
 func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	b, control := make([]byte, 256), make([]byte, 512)
 	_, n, _, _, err := unix.Recvmsg(p.fd, b, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
@@ -144,7 +142,8 @@ func timeExceeded(b []byte) (netip.Addr, bool) {
 	switch {
 	case origin == unix.SO_EE_ORIGIN_ICMP && kind == 11 && family == unix.AF_INET: // RFC 792
 		return netip.AddrFrom4([4]byte(b[head+4 : head+8])), true
-	case origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 3 && family == unix.AF_INET6 && len(b) >= head+24: // RFC 4443
+	case origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 3 && family == unix.AF_INET6 && len(b) >= head+24:
+		// RFC 4443
 		return netip.AddrFrom16([16]byte(b[head+8 : head+24])).Unmap(), true
 	}
 	return netip.Addr{}, false

@@ -17,5 +17,6 @@ func listenExact(context.Context, netip.AddrPort) (*net.UDPConn, error) {
 }
 
 func findRoute(context.Context, FindRoute) (FoundRoute, error) {
-	return FoundRoute{}, fmt.Errorf("the kernel's memory of ICMP errors: %w on %s", host.ErrUnsupported, runtime.GOOS)
+	return FoundRoute{}, fmt.Errorf("the kernel's memory of ICMP errors: %w on %s", host.ErrUnsupported,
+		runtime.GOOS)
 }

@@ -2,9 +2,8 @@ package host
 
 import "context"
 
-// Await is Recv that ctx can end, with ctx's cause. It does so by closing the
-// session, which is of no more use then: an answer that comes later would be
-// taken for the next one's.
+// Await is Recv that ctx can end, with ctx's cause. It does so by closing the session, which is of no more
+// use then: an answer that comes later would be taken for the next one's.
 func Await(ctx context.Context, s Session, v any) error {
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()

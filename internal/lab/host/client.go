@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Connect returns the controller's view of an agent at the other end of rwc,
-// which it owns. One goroutine reads until the connection ends.
+// Connect returns the controller's view of an agent at the other end of rwc, which it owns. One goroutine
+// reads until the connection ends.
 func Connect(rwc io.ReadWriteCloser) Agent {
 	a := newClient(rwc)
 	go a.read()
@@ -167,9 +167,8 @@ func drain(s Session) error {
 	}
 }
 
-// Clock relates the clocks by the quickest of several exchanges: the node
-// read its clock within that exchange's round trip, so half of it bounds the
-// error (RFC 5905 §8, without the drift terms).
+// Clock relates the clocks by the quickest of several exchanges: the node read its clock within that
+// exchange's round trip, so half of it bounds the error (RFC 5905 §8, without the drift terms).
 func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	return relateClocks(Monotonic, func() (node int64, err error) {
 		err = a.Invoke(ctx, verbClock, struct{}{}, &node)
@@ -177,10 +176,11 @@ func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	})
 }
 
-// relateClocks exchanges at least five times. A machine that stands still now
-// and then can spoil all of these, which shows in that no two of them took
-// about as long: then it goes on until the two quickest do, or for a while.
-func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64, err error) {
+// relateClocks exchanges at least five times. A machine that stands still now and then can spoil all of
+// these, which shows in that no two of them took about as long: then it goes on until the two quickest do,
+// or for a while.
+func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64,
+	err error) {
 	const (
 		least   = 5
 		patient = int64(250 * time.Millisecond)

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic reads CLOCK_MONOTONIC in nanoseconds: the clock of every time in
-// a trial. Processes of one machine share it, also across namespaces.
+// Monotonic reads CLOCK_MONOTONIC in nanoseconds: the clock of every time in a trial. Processes of one
+// machine share it, also across namespaces.
 func Monotonic() int64 { return origin.at + int64(time.Since(origin.read)) }
 
-// origin ties Go's monotonic clock, which is CLOCK_MONOTONIC without its zero
-// and needs no call of the kernel, to that zero.
+// origin ties Go's monotonic clock, which is CLOCK_MONOTONIC without its zero and needs no call of the
+// kernel, to that zero.
 var origin = tie()
 
 type tied struct {

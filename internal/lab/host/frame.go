@@ -9,10 +9,9 @@ import (
 	"io"
 )
 
-// The wire between controller and agent: frames of a 20-byte header and a
-// payload. Header: "CP", version, kind, session (4 bytes), payload length
-// (4), CRC-32 of the payload (4), CRC-32 of the first 16 header bytes (4);
-// big endian. The double checksum lets a serial line resynchronise.
+// The wire between controller and agent: frames of a 20-byte header and a payload. Header: "CP", version,
+// kind, session (4 bytes), payload length (4), CRC-32 of the payload (4), CRC-32 of the first 16 header
+// bytes (4); big endian. The double checksum lets a serial line resynchronise.
 const (
 	protocolVersion = 1
 	headerSize      = 20
@@ -57,19 +56,17 @@ const (
 	codeNotUndone   = "not-undone"
 )
 
-// ErrVersion is a frame of a protocol version that this program does not
-// speak.
+// ErrVersion is a frame of a protocol version that this program does not speak.
 var ErrVersion = errors.New("agent protocol version differs")
 
 // ErrUnknownVerb is the typed answer to a verb that the node lacks.
 var ErrUnknownVerb = errors.New("unknown verb")
 
-// ErrNotUndone is the typed answer of a node that could not put back what it
-// changed.
+// ErrNotUndone is the typed answer of a node that could not put back what it changed.
 var ErrNotUndone = errors.New("not put back")
 
-// RemoteError is an error that happened on the node. It matches
-// ErrUnsupported, ErrUnknownVerb, ErrUnreachable and ErrNotUndone by its code.
+// RemoteError is an error that happened on the node. It matches ErrUnsupported, ErrUnknownVerb,
+// ErrUnreachable and ErrNotUndone by its code.
 type RemoteError struct{ Code, Text, HintText string }
 
 func (e *RemoteError) Error() string { return e.Text }

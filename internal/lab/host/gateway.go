@@ -6,15 +6,14 @@ import (
 	"io"
 )
 
-// Gateway serves a controller on conn by passing every session that it opens
-// on to far, the clock's too, so that several controllers share an agent
-// which can be reached by one connection only. It returns when conn ends or
-// ctx is cancelled, which abandons this controller's sessions and nobody
-// else's; far stays open, and undoes in its own time. If far is lost, the
-// controller's sessions end with ErrUnreachable, also those that it opens
-// later; explain, unless it is nil, words that and every other error of far.
-// Verbs of own are served here instead of by far.
-func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler, explain func(error) error) error {
+// Gateway serves a controller on conn by passing every session that it opens on to far, the clock's too, so
+// that several controllers share an agent which can be reached by one connection only. It returns when conn
+// ends or ctx is cancelled, which abandons this controller's sessions and nobody else's; far stays open,
+// and undoes in its own time. If far is lost, the controller's sessions end with ErrUnreachable, also those
+// that it opens later; explain, unless it is nil, words that and every other error of far. Verbs of own are
+// served here instead of by far.
+func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler,
+	explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
 		if h := own[verb]; h != nil {
 			return h
@@ -29,8 +28,8 @@ func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[st
 	}).serve(ctx)
 }
 
-// Refuse serves a controller on conn by refusing all that it asks for with
-// err, until it hangs up or ctx is cancelled.
+// Refuse serves a controller on conn by refusing all that it asks for with err, until it hangs up or ctx is
+// cancelled.
 func Refuse(ctx context.Context, conn io.ReadWriteCloser, err error) error {
 	return newServer(conn, func(string) Handler {
 		return func(context.Context, Session) error { return err }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// behindGateway returns n controllers that share one connection to an agent,
-// and what ends that agent's connection.
+// behindGateway returns n controllers that share one connection to an agent, and what ends that agent's
+// connection.
 func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Agent, far Agent, lose func()) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -22,7 +22,10 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 	go func() { defer close(served); Serve(context.Background(), b, handlers) }()
 	far = Connect(a)
 	gateways := make(chan error, n)
-	own := map[string]Handler{"gateway/name": func(_ context.Context, s Session) error { return s.Send("gateway") }}
+	own := map[string]Handler{"gateway/name": func(_ context.Context,
+		s Session) error {
+		return s.Send("gateway")
+	}}
 	for range n {
 		c, d := net.Pipe()
 		go func() { gateways <- Gateway(context.Background(), d, far, own, nil) }()

@@ -1,6 +1,5 @@
-// Package host is a machine we command: its files, its processes and its
-// agent sessions. It knows nothing of what is measured or changed there. It
-// is also the only home of os/exec.
+// Package host is a machine we command: its files, its processes and its agent sessions. It knows nothing
+// of what is measured or changed there. It is also the only home of os/exec.
 package host
 
 import (
@@ -22,13 +21,12 @@ type Command struct {
 	Args  []string // without the program's name
 	Env   []string
 	Stdin io.Reader
-	// Files are the program's descriptors from 3 on. Only a host that is this
-	// machine takes any.
+	// Files are the program's descriptors from 3 on. Only a host that is this machine takes any.
 	Files []*os.File
 }
 
-// Process is a started command. Wait may be called once; Kill is idempotent
-// and kills the process' whole group.
+// Process is a started command. Wait may be called once; Kill is idempotent and kills the process' whole
+// group.
 type Process interface {
 	Stdout() io.Reader
 	Stderr() io.Reader
@@ -42,8 +40,8 @@ type Usage struct {
 	SystemNs int64 `json:"system_ns"`
 }
 
-// Host is a machine we command. Implementations are safe for concurrent use.
-// A cancelled ctx kills what Start started.
+// Host is a machine we command. Implementations are safe for concurrent use. A cancelled ctx kills what
+// Start started.
 type Host interface {
 	Name() string
 	Start(ctx context.Context, c Command) (Process, error)
@@ -51,36 +49,30 @@ type Host interface {
 	WriteFile(ctx context.Context, path string, data []byte) error
 }
 
-// Agent is the controller's view of a resident agent. It is safe for
-// concurrent use; sessions of one agent are multiplexed over one connection.
-// Verbs are "family/entry", see Verb. Closing the agent ends every session,
-// and with it every effect that lives in one.
+// Agent is the controller's view of a resident agent. It is safe for concurrent use; sessions of one agent
+// are multiplexed over one connection. Verbs are "family/entry", see Verb. Closing the agent ends every
+// session, and with it every effect that lives in one.
 type Agent interface {
-	// Invoke opens verb with in, and decodes the one answer into out (which
-	// may be nil).
+	// Invoke opens verb with in, and decodes the one answer into out (which may be nil).
 	Invoke(ctx context.Context, verb string, in, out any) error
-	// Open starts a session; in is the first message that the node receives.
-	// The session lives until Finish, Close or the end of the agent, not
-	// until ctx ends: ctx bounds only the opening.
+	// Open starts a session; in is the first message that the node receives. The session lives until
+	// Finish, Close or the end of the agent, not until ctx ends: ctx bounds only the opening.
 	Open(ctx context.Context, verb string, in any) (Session, error)
-	// Clock relates the node's CLOCK_MONOTONIC to ours: node = ours + offset,
-	// within ±bound (nanoseconds).
+	// Clock relates the node's CLOCK_MONOTONIC to ours: node = ours + offset, within ±bound (nanoseconds).
 	Clock(ctx context.Context) (offset, bound int64, err error)
 	Close() error
 }
 
-// Session is one conversation, seen from either end. Send and Recv may be
-// used by one goroutine each. Values are JSON.
+// Session is one conversation, seen from either end. Send and Recv may be used by one goroutine each.
+// Values are JSON.
 //
-// At the controller: Finish says that no more will be sent; the node drains,
-// sends its results, and Recv returns io.EOF once its handler has returned
-// nil, or the handler's error. Close abandons: the node's context is
-// cancelled and its effects are undone.
+// At the controller: Finish says that no more will be sent; the node drains, sends its results, and Recv
+// returns io.EOF once its handler has returned nil, or the handler's error. Close abandons: the node's
+// context is cancelled and its effects are undone.
 //
-// At the node: Recv returns io.EOF after the controller's Finish; after its
-// Close, or when the connection is lost, Recv returns ErrAbandoned and the
-// handler's context is cancelled. Finish and Close do nothing there: the
-// handler returns instead.
+// At the node: Recv returns io.EOF after the controller's Finish; after its Close, or when the connection
+// is lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close do nothing
+// there: the handler returns instead.
 type Session interface {
 	Send(v any) error
 	Recv(v any) error
@@ -88,8 +80,8 @@ type Session interface {
 	Close() error
 }
 
-// SecretSession is what a Session also implements when it can carry secrets:
-// only the frame codec reads them.
+// SecretSession is what a Session also implements when it can carry secrets: only the frame codec reads
+// them.
 type SecretSession interface {
 	SendSecret(s Secret) error
 	RecvSecret() (Secret, error)
@@ -98,8 +90,8 @@ type SecretSession interface {
 // ErrAbandoned is what a node's Recv returns when the controller is gone.
 var ErrAbandoned = errors.New("session abandoned by the controller")
 
-// Handler is the node half of a verb. It must return soon after ctx is
-// cancelled, having undone what it did.
+// Handler is the node half of a verb. It must return soon after ctx is cancelled, having undone what it
+// did.
 type Handler func(ctx context.Context, s Session) error
 
 // Verb joins a family and an entry's name: "traffic/native".

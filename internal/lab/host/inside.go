@@ -6,8 +6,7 @@ import (
 	"net"
 )
 
-// Inside returns an agent that is served by this very process until it is
-// closed or ctx ends.
+// Inside returns an agent that is served by this very process until it is closed or ctx ends.
 func Inside(ctx context.Context, handlers map[string]Handler) Agent {
 	near, far := net.Pipe()
 	a := &inside{Agent: Connect(near), served: make(chan error, 1)}

@@ -8,21 +8,19 @@ import (
 	"time"
 )
 
-// A line is a connection that outlives the programs at its ends: a guest's
-// port, a serial line. What arrives there may begin amidst a frame that was
-// meant for somebody else, bytes may be lost or changed on the way, and the
-// end of the program at the other end cannot be seen. So both ends skip what
-// is no whole frame, and greet each other by the time at which they began: a
-// greeting by another than before ends the sessions of the one before.
+// A line is a connection that outlives the programs at its ends: a guest's port, a serial line. What
+// arrives there may begin amidst a frame that was meant for somebody else, bytes may be lost or changed on
+// the way, and the end of the program at the other end cannot be seen. So both ends skip what is no whole
+// frame, and greet each other by the time at which they began: a greeting by another than before ends the
+// sessions of the one before.
 
 // greetAgain is how long a controller waits for the answer to its greeting.
 const greetAgain = 250 * time.Millisecond
 
-// ConnectLine is Connect over a line. It waits until an agent has answered,
-// which may still be booting, for as long as ctx lives; what fails closes rwc.
+// ConnectLine is Connect over a line. It waits until an agent has answered, which may still be booting, for
+// as long as ctx lives; what fails closes rwc.
 //
-// A session that has lost a frame to the line waits for ever: bound what you
-// ask for by a deadline.
+// A session that has lost a frame to the line waits for ever: bound what you ask for by a deadline.
 func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	a := newClient(&resync{ReadWriteCloser: rwc})
 	// An answer to a controller before us must not be taken for one to us.
@@ -62,10 +60,9 @@ func (a *client) greet() error {
 	}
 }
 
-// greeted takes note of a new agent at the other end. The first one serves
-// what was asked for before it came; any other knows nothing of the sessions
-// that the one before was serving. Those opened in between end as well: their
-// owners close them, which tells the new one to drop them.
+// greeted takes note of a new agent at the other end. The first one serves what was asked for before it
+// came; any other knows nothing of the sessions that the one before was serving. Those opened in between
+// end as well: their owners close them, which tells the new one to drop them.
 func (a *client) greeted(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
@@ -87,8 +84,7 @@ func (a *client) greeted(f frame) {
 	}
 }
 
-// ServeLine is Serve over a line. The sessions of a controller end when
-// another one greets.
+// ServeLine is Serve over a line. The sessions of a controller end when another one greets.
 func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	s := newServer(&resync{ReadWriteCloser: rwc}, verbs(handlers))
 	s.greet()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// port is one end of a line that stays when whoever reads it goes: what comes
-// meanwhile waits, and nobody is told.
+// port is one end of a line that stays when whoever reads it goes: what comes meanwhile waits, and nobody
+// is told.
 type port struct {
 	in     <-chan []byte
 	out    chan<- []byte
@@ -101,9 +101,8 @@ func expect(t *testing.T, c <-chan string, want string) {
 	}
 }
 
-// TestLineAgentKilled: the end of an agent cannot be seen on a line; the next
-// one's greeting ends the sessions of the one before, and half a frame that
-// the dead one left hurts nobody.
+// TestLineAgentKilled: the end of an agent cannot be seen on a line; the next one's greeting ends the
+// sessions of the one before, and half a frame that the dead one left hurts nobody.
 func TestLineAgentKilled(t *testing.T) {
 	w := newWire()
 	came := make(chan string, 9)
@@ -117,8 +116,8 @@ func TestLineAgentKilled(t *testing.T) {
 	if err := lost.Recv(nil); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("session of the dead agent: got %v, want ErrUnreachable", err)
 	}
-	// What it was asked in the meantime, the new one does not know to be
-	// another's; closing the session tells it.
+	// What it was asked in the meantime, the new one does not know to be another's; closing the session
+	// tells it.
 	expect(t, came, "lost")
 	lost.Close()
 	hold(t, a, "new")
@@ -129,12 +128,13 @@ func TestLineAgentKilled(t *testing.T) {
 func TestLineAgentGreetsAgain(t *testing.T) {
 	w := newWire()
 	came := make(chan string, 9)
-	w.serve(t, map[string]Handler{"x/hold": holds(came, make(chan string, 9)), "x/say": func(_ context.Context, s Session) error {
-		if err := s.Recv(nil); err != nil {
-			return err
-		}
-		return s.Send("here")
-	}})
+	w.serve(t, map[string]Handler{"x/hold": holds(came, make(chan string, 9)),
+		"x/say": func(_ context.Context, s Session) error {
+			if err := s.Recv(nil); err != nil {
+				return err
+			}
+			return s.Send("here")
+		}})
 	a := w.connect(t)
 	s := hold(t, a, "one")
 	expect(t, came, "one")
@@ -152,8 +152,8 @@ func TestLineAgentGreetsAgain(t *testing.T) {
 	}
 }
 
-// TestLineControllerKilled: the next controller's greeting abandons the
-// sessions of the one before, whose last words are not answered to it.
+// TestLineControllerKilled: the next controller's greeting abandons the sessions of the one before, whose
+// last words are not answered to it.
 func TestLineControllerKilled(t *testing.T) {
 	w := newWire()
 	came, gone := make(chan string, 9), make(chan string, 9)
@@ -173,8 +173,8 @@ func TestLineControllerKilled(t *testing.T) {
 	}
 }
 
-// TestLineIsConnectedWhenTheAgentAnswers: a guest boots for seconds, and a
-// serial line forgets what comes before it is opened.
+// TestLineIsConnectedWhenTheAgentAnswers: a guest boots for seconds, and a serial line forgets what comes
+// before it is opened.
 func TestLineIsConnectedWhenTheAgentAnswers(t *testing.T) {
 	w := newWire()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -24,8 +24,8 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// Start runs the command in a session of its own, so that a Ctrl-C meant for
-// the controller does not reach it and Kill can end its whole group.
+// Start runs the command in a session of its own, so that a Ctrl-C meant for the controller does not reach
+// it and Kill can end its whole group.
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
@@ -88,9 +88,8 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// ExitCode tells the exit code of a process from the error of its Wait: ok is
-// false if the error says something else. A process that a signal ended has
-// 128 and the signal's number, as in a shell.
+// ExitCode tells the exit code of a process from the error of its Wait: ok is false if the error says
+// something else. A process that a signal ended has 128 and the signal's number, as in a shell.
 func ExitCode(err error) (code int, ok bool) {
 	var e *exec.ExitError
 	var other interface{ ExitCode() int } // of hosts that are not this machine
@@ -108,8 +107,8 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// Run starts the command, waits for it and returns what it printed on
-// standard output; the error carries the end of its standard error.
+// Run starts the command, waits for it and returns what it printed on standard output; the error carries
+// the end of its standard error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	p, err := h.Start(ctx, c)
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// resync makes a connection of a line, see ConnectLine: reading it yields
-// whole frames only. What is not part of one is skipped, and a frame with a
-// damaged payload is dropped.
+// resync makes a connection of a line, see ConnectLine: reading it yields whole frames only. What is not
+// part of one is skipped, and a frame with a damaged payload is dropped.
 type resync struct {
 	io.ReadWriteCloser
 
@@ -80,10 +79,9 @@ func (r *resync) skip(n int) {
 	}
 }
 
-// broken reports whether another frame begins within the incomplete one, of
-// which bytes were lost then; it skips to that. JSON has no control
-// characters, so no payload of ours looks like a header, and a random secret
-// does once in 2^56 places.
+// broken reports whether another frame begins within the incomplete one, of which bytes were lost then; it
+// skips to that. JSON has no control characters, so no payload of ours looks like a header, and a random
+// secret does once in 2^56 places.
 func (r *resync) broken() bool {
 	from := max(headerSize, r.seen)
 	if from > len(r.buf) {
@@ -98,8 +96,8 @@ func (r *resync) broken() bool {
 	return false
 }
 
-// nextHeader finds the first valid header. If there is none, at is where one
-// may still begin once more bytes have come.
+// nextHeader finds the first valid header. If there is none, at is where one may still begin once more
+// bytes have come.
 func nextHeader(b []byte) (at int, found bool) {
 	for {
 		i := bytes.IndexByte(b[at:], 'C')

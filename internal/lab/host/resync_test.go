@@ -68,7 +68,8 @@ func TestResync(t *testing.T) {
 		{"changed header", [][]byte{small(1), changed(small(2), 9), small(3)}, []uint32{1, 3}},
 		{"changed payload", [][]byte{small(1), changed(large(2), 777), small(3)}, []uint32{1, 3}},
 		{"lost byte of a header", [][]byte{slices.Delete(small(1), 5, 6), small(2)}, []uint32{2}},
-		{"lost byte of a payload", [][]byte{slices.Delete(large(1), 500, 501), small(2), small(3)}, []uint32{2, 3}},
+		{"lost byte of a payload", [][]byte{slices.Delete(large(1), 500, 501), small(2), small(3)},
+			[]uint32{2, 3}},
 		{"ends amidst a frame", [][]byte{small(1), large(2)[:500]}, []uint32{1}},
 		{"begun twice", [][]byte{large(1)[:5000], large(1)[:7], large(2), small(3)}, []uint32{2, 3}},
 	}
@@ -78,15 +79,16 @@ func TestResync(t *testing.T) {
 			if got := sessionsOf(frames(t, bytes.NewReader(b))); !slices.Equal(got, tt.want) {
 				t.Errorf("sessions: got %v, want %v", got, tt.want)
 			}
-			if got := sessionsOf(frames(t, iotest.HalfReader(bytes.NewReader(b)))); !slices.Equal(got, tt.want) {
+			if got := sessionsOf(frames(t, iotest.HalfReader(bytes.NewReader(b)))); !slices.Equal(got,
+				tt.want) {
 				t.Errorf("sessions, read in pieces: got %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestResyncDoesNotWaitForLostBytes: the frame after one that lost a byte is
-// delivered when it has arrived, not when enough has followed to fill the gap.
+// TestResyncDoesNotWaitForLostBytes: the frame after one that lost a byte is delivered when it has arrived,
+// not when enough has followed to fill the gap.
 func TestResyncDoesNotWaitForLostBytes(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
@@ -134,8 +136,8 @@ func (n noisy) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// TestAgentOverANoisyLine: calls with a deadline get through, each answered
-// by its own answer or not at all.
+// TestAgentOverANoisyLine: calls with a deadline get through, each answered by its own answer or not at
+// all.
 func TestAgentOverANoisyLine(t *testing.T) {
 	a, b := net.Pipe()
 	go ServeLine(context.Background(), noisy{b, rand.New(rand.NewPCG(1, 2))}, map[string]Handler{
@@ -172,8 +174,8 @@ func TestAgentOverANoisyLine(t *testing.T) {
 	}
 }
 
-// FuzzResync: whatever comes between frames, only whole frames are
-// delivered, and those that were sent are among them, in order.
+// FuzzResync: whatever comes between frames, only whole frames are delivered, and those that were sent are
+// among them, in order.
 func FuzzResync(f *testing.F) {
 	f.Add([]byte("CP"), []byte("C"), []byte{})
 	f.Add(appendFrame(nil, frame{frameData, 9, []byte(`1`)}), []byte("CP\x01\x02"), []byte("CPCPC"))

@@ -6,12 +6,11 @@ import (
 	"log/slog"
 )
 
-// Secret is a key or code that must never be printed, logged or stored.
-// Every printing path redacts it; it crosses to a node only by
-// SecretSession, and is read only inside Use. The zero value is "no secret".
+// Secret is a key or code that must never be printed, logged or stored. Every printing path redacts it; it
+// crosses to a node only by SecretSession, and is read only inside Use. The zero value is "no secret".
 type Secret struct {
-	// The bytes, behind a function: of a Secret in an unexported field fmt
-	// calls no method but prints what it holds, through a pointer too.
+	// The bytes, behind a function: of a Secret in an unexported field fmt calls no method but prints what
+	// it holds, through a pointer too.
 	bytes func() []byte
 }
 

@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// TestSecretInsideOthersIsRedacted: fmt calls no method of what an unexported
-// field holds, and not every verb asks for a Stringer.
+// TestSecretInsideOthersIsRedacted: fmt calls no method of what an unexported field holds, and not every
+// verb asks for a Stringer.
 func TestSecretInsideOthersIsRedacted(t *testing.T) {
 	s := SecretFrom([]byte("hunter2"))
-	leaks := []string{"hunter", "68756e", "68756E", "104 117", "0x68, 0x75", "150 165", "1101000 1110101", "'h' 'u'", "h u n", "U+0068 U+0075"}
+	leaks := []string{"hunter", "68756e", "68756E", "104 117", "0x68, 0x75", "150 165", "1101000 1110101",
+		"'h' 'u'", "h u n", "U+0068 U+0075"}
 	holders := map[string]any{
 		"itself":              s,
 		"pointer":             &s,
@@ -23,7 +24,8 @@ func TestSecretInsideOthersIsRedacted(t *testing.T) {
 		"map in a field":      struct{ keys map[string]Secret }{map[string]Secret{"a": s}},
 	}
 	for name, holder := range holders {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c", "%U"} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c",
+			"%U"} {
 			got := fmt.Sprintf(verb, holder)
 			if slices.ContainsFunc(leaks, func(leak string) bool { return strings.Contains(got, leak) }) {
 				t.Errorf("%s with %s: got %q, want no part of the secret", name, verb, got)

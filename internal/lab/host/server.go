@@ -12,11 +12,10 @@ import (
 
 const verbClock = "clock"
 
-// Serve is the node's end of Connect: it runs a handler for each session
-// that the controller opens, until the connection ends or ctx is cancelled.
-// Then every handler's context is cancelled, and Serve returns when all have
-// undone what they did. It returns nil when the controller hung up or ctx
-// ended, and an error when what it read cannot be understood.
+// Serve is the node's end of Connect: it runs a handler for each session that the controller opens, until
+// the connection ends or ctx is cancelled. Then every handler's context is cancelled, and Serve returns
+// when all have undone what they did. It returns nil when the controller hung up or ctx ended, and an error
+// when what it read cannot be understood.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	return newServer(rwc, verbs(handlers)).serve(ctx)
 }
@@ -52,8 +51,8 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// hungUp tells a controller that is gone from a damaged connection. A reset
-// is one that died with our answers unread.
+// hungUp tells a controller that is gone from a damaged connection. A reset is one that died with our
+// answers unread.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }

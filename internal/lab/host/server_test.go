@@ -35,13 +35,15 @@ func TestServeSaysHowItEnded(t *testing.T) {
 		{"the controller died in a frame", bytes.NewReader(whole[:len(whole)-3]), ""},
 		{"the controller died with answers unread", broken{fmt.Errorf("read: %w", syscall.ECONNRESET)}, ""},
 		{"damaged payload", bytes.NewReader(damaged), "damaged payload"},
-		{"no protocol of ours", strings.NewReader("GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"), "damaged header"},
+		{"no protocol of ours", strings.NewReader("GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"),
+			"damaged header"},
 		{"failing connection", broken{syscall.EIO}, syscall.EIO.Error()},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Serve(t.Context(), heard{tt.from}, nil)
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(),
+				tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})

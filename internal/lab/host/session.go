@@ -156,9 +156,8 @@ func (s *session) Close() error {
 	return nil
 }
 
-// Relay joins a node's session to one that the node itself opened elsewhere,
-// such as in a child process: messages and secrets pass in both directions
-// unread. It returns what the far handler returned.
+// Relay joins a node's session to one that the node itself opened elsewhere, such as in a child process:
+// messages and secrets pass in both directions unread. It returns what the far handler returned.
 func Relay(near, far Session) error {
 	n, ok1 := near.(*session)
 	f, ok2 := far.(*session)
@@ -166,8 +165,8 @@ func Relay(near, far Session) error {
 		return errors.New("relay sessions: not of this package")
 	}
 	go func() {
-		// Ends with the near session: the server finishes its inbox when
-		// the handler, our caller, has returned.
+		// Ends with the near session: the server finishes its inbox when the handler, our caller, has
+		// returned.
 		for {
 			m, err := n.in.get()
 			switch {

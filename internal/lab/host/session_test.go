@@ -190,7 +190,8 @@ func TestOtherVersionIsATypedAnswer(t *testing.T) {
 func TestSecretIsRedactedEverywhere(t *testing.T) {
 	s := SecretFrom([]byte("hunter2"))
 	j, _ := json.Marshal(map[string]any{"k": s, "p": &s})
-	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%v %+v %#v %s %q", s, s, s, s, s), fmt.Sprintf("%x", s), string(j)} {
+	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%v %+v %#v %s %q", s, s, s, s, s),
+		fmt.Sprintf("%x", s), string(j)} {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "68756e74") {
 			t.Errorf("secret printed: %s", text)
 		}

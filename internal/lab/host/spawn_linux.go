@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spawn starts this program again in another role, or another program that
-// is to be a child of a lab's, optionally as the first process of new namespaces. Its standard input and output are a connection
-// to us unless Conn is given.
+// Spawn starts this program again in another role, or another program that is to be a child of a lab's,
+// optionally as the first process of new namespaces. Its standard input and output are a connection to us
+// unless Conn is given.
 type Spawn struct {
 	Program    string     // "" = this one
 	Args       []string   // the role and its arguments
@@ -29,9 +29,8 @@ type Spawn struct {
 	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
 }
 
-// Child is a process made by Spawn. Reading and writing it speaks to its
-// standard output and input; Close hangs up, which every role takes as the
-// order to leave, and waits for it.
+// Child is a process made by Spawn. Reading and writing it speaks to its standard output and input; Close
+// hangs up, which every role takes as the order to leave, and waits for it.
 type Child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -44,8 +43,8 @@ type Child struct {
 
 // Start runs the program. Its own session keeps a Ctrl-C of the terminal away.
 func (s Spawn) Start() (*Child, error) {
-	// The path in /proc is the very program that runs now, also when the
-	// file was replaced or removed, as "go run" does.
+	// The path in /proc is the very program that runs now, also when the file was replaced or removed, as
+	// "go run" does.
 	cmd := exec.Command("/proc/self/exe", s.Args...)
 	cmd.Args[0] = "chokepoint"
 	if s.Program != "" {
@@ -86,9 +85,8 @@ func (s Spawn) Start() (*Child, error) {
 	return c, nil
 }
 
-// start starts the child's process. One that is bound to us is so to the
-// thread which starts it, and one inherits that thread's cores: such a child
-// has a thread of its own here, for as long as it lives.
+// start starts the child's process. One that is bound to us is so to the thread which starts it, and one
+// inherits that thread's cores: such a child has a thread of its own here, for as long as it lives.
 func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()
@@ -123,8 +121,7 @@ func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 // patience is how long a process may take to undo what it did.
 const patience = 5 * time.Second
 
-// Close hangs up and waits for the process to leave; one that does not leave
-// is killed, which is an error.
+// Close hangs up and waits for the process to leave; one that does not leave is killed, which is an error.
 func (c *Child) Close() error {
 	c.once.Do(func() {
 		if c.in != nil {
@@ -138,8 +135,7 @@ func (c *Child) Close() error {
 	return c.err
 }
 
-// Wait waits for a process that is meant to end by itself, such as one whose
-// Conn hangs up.
+// Wait waits for a process that is meant to end by itself, such as one whose Conn hangs up.
 func (c *Child) Wait() error {
 	c.once.Do(func() {
 		c.err = c.cmd.Wait()

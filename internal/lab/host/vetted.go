@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// Vetted has judge see what a session begins with before the handler does: it
-// returns what the handler gets in its place, or why the session is refused.
+// Vetted has judge see what a session begins with before the handler does: it returns what the handler gets
+// in its place, or why the session is refused.
 func Vetted(h Handler, judge func(first json.RawMessage) (any, error)) Handler {
 	return func(ctx context.Context, s Session) error {
 		own, ok := s.(*session)
@@ -31,8 +31,7 @@ func Vetted(h Handler, judge func(first json.RawMessage) (any, error)) Handler {
 	}
 }
 
-// AtOnce serves no more than n sessions of all handlers together at a time;
-// further ones are refused.
+// AtOnce serves no more than n sessions of all handlers together at a time; further ones are refused.
 func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	places := make(chan struct{}, n)
 	out := make(map[string]Handler, len(handlers))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestVetted: the handler sees what the judge lets pass, and the messages
-// behind it unchanged; a refusal is an error of the session.
+// TestVetted: the handler sees what the judge lets pass, and the messages behind it unchanged; a refusal is
+// an error of the session.
 func TestVetted(t *testing.T) {
 	collect := func(_ context.Context, s Session) error {
 		var all []int

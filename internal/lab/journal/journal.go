@@ -1,6 +1,5 @@
-// Package journal remembers what was changed and how to undo it, so that a
-// machine can be put back after the program was killed. It undoes nothing
-// itself, and no entry holds a secret.
+// Package journal remembers what was changed and how to undo it, so that a machine can be put back after
+// the program was killed. It undoes nothing itself, and no entry holds a secret.
 package journal
 
 import (
@@ -43,8 +42,8 @@ type line struct {
 	Undone int    `json:"undone,omitempty"`
 }
 
-// Journal is the open journal of one owner; an exclusive lock on its file
-// says that the owner lives. It is safe for concurrent use.
+// Journal is the open journal of one owner; an exclusive lock on its file says that the owner lives. It is
+// safe for concurrent use.
 type Journal struct {
 	path string
 
@@ -71,8 +70,8 @@ func Create(dir, owner string) (*Journal, error) {
 	return &Journal{path: path, file: f, open: map[int]bool{}}, nil
 }
 
-// Add writes e to stable storage and returns its number for Done. The change
-// may be made only after Add has returned nil.
+// Add writes e to stable storage and returns its number for Done. The change may be made only after Add has
+// returned nil.
 func (j *Journal) Add(e Entry) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -107,8 +106,7 @@ func (j *Journal) write(l line) error {
 	return nil
 }
 
-// Close removes the journal if every change was undone; else it stays for
-// restore, and Close says so.
+// Close removes the journal if every change was undone; else it stays for restore, and Close says so.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -127,9 +125,8 @@ type Stale struct {
 	file    *os.File // locked, so that two restores do not meet
 }
 
-// FindStale returns the journals in dir whose owners are gone, and the names
-// of the owners that live. A torn last line, as a kill leaves it, belongs to
-// a change that was never made and is ignored.
+// FindStale returns the journals in dir whose owners are gone, and the names of the owners that live. A
+// torn last line, as a kill leaves it, belongs to a change that was never made and is ignored.
 func FindStale(dir string) (stale []*Stale, living []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil {

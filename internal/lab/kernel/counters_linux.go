@@ -41,8 +41,7 @@ func NICStats(dev string) (map[string]uint64, error) {
 	return stats, explain(err, "read driver counters of %s", dev)
 }
 
-// PauseFrames reads what a device has agreed on about pause frames; virtual
-// devices answer ErrUnsupported.
+// PauseFrames reads what a device has agreed on about pause frames; virtual devices answer ErrUnsupported.
 func PauseFrames(dev string) (Pause, error) {
 	var p ethtool.Pause
 	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
@@ -65,10 +64,9 @@ func withEthtool(do func(*ethtool.Ethtool) error) error {
 	return err
 }
 
-// growStack makes the goroutine's stack larger than package ethtool needs. It
-// hands the kernel addresses of variables on its stack as plain numbers; where
-// the stack had to grow in between, they were no longer there, and a feature's
-// name was unknown now and then.
+// growStack makes the goroutine's stack larger than package ethtool needs. It hands the kernel addresses of
+// variables on its stack as plain numbers; where the stack had to grow in between, they were no longer
+// there, and a feature's name was unknown now and then.
 //
 //go:noinline
 func growStack() byte {
@@ -77,8 +75,8 @@ func growStack() byte {
 	return room[len(room)-1]
 }
 
-// rxQueues is how many receive queues of a device are in use. A driver that
-// does not say uses all that it has.
+// rxQueues is how many receive queues of a device are in use. A driver that does not say uses all that it
+// has.
 func rxQueues(a *netlink.LinkAttrs) int {
 	var c ethtool.Channels
 	err := withEthtool(func(e *ethtool.Ethtool) (err error) {

@@ -12,8 +12,7 @@ import (
 
 const cpuDir = "/sys/devices/system/cpu"
 
-// OnlineCPUs is how many processors the machine works with, of how many it
-// has.
+// OnlineCPUs is how many processors the machine works with, of how many it has.
 func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
@@ -27,8 +26,7 @@ func OnlineCPUs() (online, has int, err error) {
 	return online, has, nil
 }
 
-// SetOnlineCPUs takes all but the first n processors offline, or back. It is
-// of the whole machine.
+// SetOnlineCPUs takes all but the first n processors offline, or back. It is of the whole machine.
 func SetOnlineCPUs(n int) error {
 	_, has, err := OnlineCPUs()
 	if err != nil {

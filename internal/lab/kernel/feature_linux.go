@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Features reads a device's offloads by the kernel's names, such as
-// tx-tcp-segmentation and rx-gro.
+// Features reads a device's offloads by the kernel's names, such as tx-tcp-segmentation and rx-gro.
 func Features(dev string) (map[string]bool, error) {
 	var f map[string]bool
 	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
@@ -22,8 +21,8 @@ func Features(dev string) (map[string]bool, error) {
 	return f, explain(err, "read offloads of %s", dev)
 }
 
-// FixedFeatures are the offloads that this device does not let change. What a
-// tap does not segment now counts as one, see UDPSegmentation.
+// FixedFeatures are the offloads that this device does not let change. What a tap does not segment now
+// counts as one, see UDPSegmentation.
 func FixedFeatures(dev string) (map[string]bool, error) {
 	var f map[string]ethtool.FeatureState
 	var driver string
@@ -51,8 +50,8 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	return fixed, nil
 }
 
-// SetFeatures sets offloads by the kernel's names and reads them back: the
-// kernel says yes to what it then does not do.
+// SetFeatures sets offloads by the kernel's names and reads them back: the kernel says yes to what it then
+// does not do.
 func SetFeatures(dev string, want map[string]bool) error {
 	known, err := Features(dev)
 	if err != nil {

@@ -2,12 +2,11 @@ package kernel
 
 import "net/netip"
 
-// TablePrefix begins the name of every packet filter table that this program
-// makes; no other table is ever touched.
+// TablePrefix begins the name of every packet filter table that this program makes; no other table is ever
+// touched.
 const TablePrefix = "chokepoint_"
 
-// ForwardedPorts are the first and last port that a NATForward sends inside,
-// TCP and UDP alike.
+// ForwardedPorts are the first and last port that a NATForward sends inside, TCP and UDP alike.
 const ForwardedFirst, ForwardedLast = 20000, 20999
 
 // NATMode is a kind of address translation.
@@ -19,9 +18,8 @@ const (
 	NATForward    NATMode = "forward"    // what arrives at the WAN address goes inside
 )
 
-// NAT is the address translation of a router. WAN is its outer port; Outside
-// are its addresses there and Inside those that a forward leads to, at most
-// one each per IP version.
+// NAT is the address translation of a router. WAN is its outer port; Outside are its addresses there and
+// Inside those that a forward leads to, at most one each per IP version.
 type NAT struct {
 	Mode            NATMode
 	WAN             string
@@ -37,11 +35,10 @@ const (
 	FirewallMap  FirewallForm = "map" // one rule that takes its verdict from a map
 )
 
-// Firewall is a chain that every forwarded packet runs through: Rules of them,
-// or elements of one, none of which matches. Ahead of them, if Stateful, is
-// one that accepts what belongs to a known connection; behind them, if Log, one
-// that writes each packet that comes so far to the kernel's log. Both versions
-// of IP have the same. The zero value is none.
+// Firewall is a chain that every forwarded packet runs through: Rules of them, or elements of one, none of
+// which matches. Ahead of them, if Stateful, is one that accepts what belongs to a known connection; behind
+// them, if Log, one that writes each packet that comes so far to the kernel's log. Both versions of IP have
+// the same. The zero value is none.
 type Firewall struct {
 	On       bool
 	Rules    int

@@ -30,7 +30,8 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		for _, want := range []Firewall{
 			{On: true}, {On: true, Rules: 1}, {On: true, Rules: 1000}, {On: true, Stateful: true},
-			{On: true, Rules: 101, Stateful: true}, {On: true, Form: FirewallSet}, {On: true, Rules: 250, Form: FirewallSet},
+			{On: true, Rules: 101, Stateful: true}, {On: true, Form: FirewallSet}, {On: true, Rules: 250,
+				Form: FirewallSet},
 			{On: true, Rules: 250, Form: FirewallMap, Stateful: true}, {On: true, Rules: 7, Log: true},
 			{On: true, Rules: 1, Form: FirewallMap, Stateful: true, Log: true}, {},
 		} {

@@ -17,8 +17,8 @@ const (
 	rulesChain    = "forward"
 )
 
-// ReadFirewall reads the rules of ours that are in place. Both IP versions
-// must have the same; something else is an error.
+// ReadFirewall reads the rules of ours that are in place. Both IP versions must have the same; something
+// else is an error.
 func ReadFirewall() (Firewall, error) {
 	f, err := openFilter()
 	if err != nil {
@@ -33,7 +33,8 @@ func ReadFirewall() (Firewall, error) {
 		found = append(found, one)
 	}
 	if found[0] != found[1] {
-		return Firewall{}, fmt.Errorf("read firewall: IPv4 has %+v, IPv6 %+v, want the same", found[0], found[1])
+		return Firewall{}, fmt.Errorf("read firewall: IPv4 has %+v, IPv6 %+v, want the same", found[0],
+			found[1])
 	}
 	return found[0], nil
 }
@@ -70,7 +71,10 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	if got.Form = FirewallSet; set.IsMap {
 		got.Form = FirewallMap
 	}
-	elements, err := repeatInterrupted(func() ([]nftables.SetElement, error) { return f.conn.GetSetElements(set) })
+	elements, err := repeatInterrupted(func() ([]nftables.SetElement,
+		error) {
+		return f.conn.GetSetElements(set)
+	})
 	got.Rules = len(elements)
 	return got, filterError(err)
 }
@@ -89,8 +93,8 @@ func (f filter) sources(t *nftables.Table) (*nftables.Set, error) {
 	return nil, nil
 }
 
-// Empty chains that no packet sees; their presence says that the first rule is
-// the stateful one, and that the last one logs.
+// Empty chains that no packet sees; their presence says that the first rule is the stateful one, and that
+// the last one logs.
 const statefulMark, logMark = "stateful", "log"
 
 const sourcesSet = "sources"
@@ -121,8 +125,7 @@ func SetFirewall(want Firewall) error {
 	return nil
 }
 
-// ProbeFirewall makes rules like the wanted ones in a chain that no packet
-// sees, and deletes them again.
+// ProbeFirewall makes rules like the wanted ones in a chain that no packet sees, and deletes them again.
 func ProbeFirewall(like Firewall) error {
 	const probe = "probe"
 	f, err := openFilter()
@@ -185,8 +188,7 @@ func (f filter) addList(t *nftables.Table, c *nftables.Chain, n int) error {
 	return nil
 }
 
-// addLookup is "ip saddr @sources drop", or "ip saddr vmap @sources" with drop
-// as every verdict.
+// addLookup is "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as every verdict.
 func (f filter) addLookup(t *nftables.Table, c *nftables.Chain, verdicts bool, n int) error {
 	s := &nftables.Set{Table: t, Name: sourcesSet, KeyType: nftables.TypeIPAddr}
 	if t.Family == nftables.TableFamilyIPv6 {
@@ -252,8 +254,8 @@ func loadSource(family nftables.TableFamily) expr.Any {
 	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
 }
 
-// strangeSource is the i-th address that no packet bears: of 240.0.0.0/4 (RFC
-// 1112 §4, reserved) or of 2001:db8::/32 (RFC 3849, documentation).
+// strangeSource is the i-th address that no packet bears: of 240.0.0.0/4 (RFC 1112 §4, reserved) or of
+// 2001:db8::/32 (RFC 3849, documentation).
 func strangeSource(family nftables.TableFamily, i int) []byte {
 	if family != nftables.TableFamilyIPv6 {
 		return binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))

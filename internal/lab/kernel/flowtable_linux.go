@@ -14,8 +14,8 @@ const (
 	flowtableName  = "fast"
 )
 
-// ReadFlowtable reads the devices whose known connections skip the kernel's
-// forwarding; none without our flow table. Both IP versions must have the same.
+// ReadFlowtable reads the devices whose known connections skip the kernel's forwarding; none without our
+// flow table. Both IP versions must have the same.
 func ReadFlowtable() ([]string, error) {
 	f, err := openFilter()
 	if err != nil {
@@ -49,15 +49,15 @@ func (f filter) flowtable(family nftables.TableFamily) ([]string, error) {
 		return nil, err
 	}
 	if len(list) != 1 || n != 1 {
-		return nil, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name, len(list), n)
+		return nil, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
+			len(list), n)
 	}
 	return slices.Sorted(slices.Values(list[0].Devices)), nil
 }
 
-// SetFlowtable replaces our flow table, and reads it back: what TCP and UDP
-// connections these devices forward goes from the one's ingress to the other's
-// egress once it is known, past the packet filter's later rules. No devices:
-// none.
+// SetFlowtable replaces our flow table, and reads it back: what TCP and UDP connections these devices
+// forward goes from the one's ingress to the other's egress once it is known, past the packet filter's
+// later rules. No devices: none.
 func SetFlowtable(devs []string) error {
 	f, err := openFilter()
 	if err == nil {
@@ -93,18 +93,19 @@ func ProbeFlowtable() error {
 	return explain(err, "probe flow table")
 }
 
-// addFlowtable makes table, flow table and rule for both IP versions in one
-// transaction, or none of it.
+// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it.
 func (f filter) addFlowtable(table string, devs []string) error {
 	for _, family := range families() {
 		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: family})
 		f.conn.AddFlowtable(&nftables.Flowtable{Table: t, Name: flowtableName, Devices: devs})
 		c := &nftables.Chain{Name: rulesChain, Table: t}
 		if len(devs) > 0 {
-			c.Type, c.Hooknum, c.Priority = nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter
+			c.Type, c.Hooknum, c.Priority = nftables.ChainTypeFilter, nftables.ChainHookForward,
+				nftables.ChainPriorityFilter
 		}
 		f.conn.AddChain(c)
-		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: []expr.Any{&expr.FlowOffload{Name: flowtableName}}})
+		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c,
+			Exprs: []expr.Any{&expr.FlowOffload{Name: flowtableName}}})
 	}
 	return f.add()
 }

@@ -19,8 +19,7 @@ import (
 // idleName begins the name of each idle tunnel's device.
 const idleName = "cpidle"
 
-// IdleTunnels counts our idle WireGuard tunnels. Each must be a device that is
-// up and has its peer.
+// IdleTunnels counts our idle WireGuard tunnels. Each must be a device that is up and has its peer.
 func IdleTunnels() (int, error) {
 	names, err := idleDevices()
 	if err != nil || len(names) == 0 {
@@ -41,7 +40,8 @@ func IdleTunnels() (int, error) {
 			return 0, explain(err, "read idle tunnel %s", name)
 		}
 		if l.Attrs().Flags&net.FlagUp == 0 || len(d.Peers) != 1 || len(d.Peers[0].AllowedIPs) == 0 {
-			return 0, fmt.Errorf("read idle tunnel %s: %d peers, flags %v, want one and up", name, len(d.Peers), l.Attrs().Flags)
+			return 0, fmt.Errorf("read idle tunnel %s: %d peers, flags %v, want one and up", name,
+				len(d.Peers), l.Attrs().Flags)
 		}
 	}
 	return len(names), nil
@@ -79,8 +79,8 @@ func SetIdleTunnels(n int) error {
 	return nil
 }
 
-// removeIdleTunnels deletes the group of devices at once: one by one, each
-// would wait until no core can be using it.
+// removeIdleTunnels deletes the group of devices at once: one by one, each would wait until no core can be
+// using it.
 func removeIdleTunnels() error {
 	names, err := idleDevices()
 	if err != nil || len(names) == 0 {
@@ -93,10 +93,9 @@ func removeIdleTunnels() error {
 	return err
 }
 
-// addIdleTunnel makes one tunnel to a network of 240.0.0.0/4 (RFC 1112 §4,
-// reserved) and one of 2001:db8::/32 (RFC 3849, documentation), with routes,
-// by a peer that nobody is, at 192.0.2.0/24 (RFC 5737, documentation). It has
-// no keepalive, so that it never sends.
+// addIdleTunnel makes one tunnel to a network of 240.0.0.0/4 (RFC 1112 §4, reserved) and one of
+// 2001:db8::/32 (RFC 3849, documentation), with routes, by a peer that nobody is, at 192.0.2.0/24 (RFC
+// 5737, documentation). It has no keepalive, so that it never sends.
 func addIdleTunnel(i int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// IRQAffinity reads, for each interrupt of a device in the order of their
-// numbers, the processors that it may be served on, as the kernel writes them:
-// "0-1,3". A device without any, such as a veth, is ErrUnsupported.
+// IRQAffinity reads, for each interrupt of a device in the order of their numbers, the processors that it
+// may be served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is
+// ErrUnsupported.
 func IRQAffinity(dev string) ([]string, error) {
 	numbers, err := interrupts(dev)
 	lists := make([]string, len(numbers))
@@ -30,8 +30,7 @@ func IRQAffinity(dev string) ([]string, error) {
 	return lists, nil
 }
 
-// SetIRQAffinity writes what IRQAffinity reads; a single list is meant for
-// every interrupt of the device.
+// SetIRQAffinity writes what IRQAffinity reads; a single list is meant for every interrupt of the device.
 func SetIRQAffinity(dev string, lists []string) error {
 	numbers, err := interrupts(dev)
 	if err != nil {
@@ -41,7 +40,8 @@ func SetIRQAffinity(dev string, lists []string) error {
 		lists = slices.Repeat(lists, len(numbers))
 	}
 	if len(lists) != len(numbers) {
-		return fmt.Errorf("set interrupt affinity of %s: %d lists for %d interrupts", dev, len(lists), len(numbers))
+		return fmt.Errorf("set interrupt affinity of %s: %d lists for %d interrupts", dev, len(lists),
+			len(numbers))
 	}
 	for i, n := range numbers {
 		if err := os.WriteFile(affinityFile(n), []byte(lists[i]), 0o644); err != nil {
@@ -53,8 +53,8 @@ func SetIRQAffinity(dev string, lists []string) error {
 
 func affinityFile(irq int) string { return fmt.Sprintf("/proc/irq/%d/smp_affinity_list", irq) }
 
-// interrupts are the numbers of a device's interrupts. A virtio device has
-// those of the PCI device that it sits on.
+// interrupts are the numbers of a device's interrupts. A virtio device has those of the PCI device that it
+// sits on.
 func interrupts(dev string) ([]int, error) {
 	if !plainName(dev) {
 		return nil, fmt.Errorf("device name %q", dev)

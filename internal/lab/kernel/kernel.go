@@ -1,8 +1,7 @@
-// Package kernel speaks to the kernel of the process' own network namespace:
-// links, addresses, routes, queues, offloads, packet filter, settings. It is
-// the only home of netlink, ethtool, nftables and wgctrl. It keeps nothing
-// and undoes nothing; where an operating system or a kernel lacks something,
-// the error matches ErrUnsupported.
+// Package kernel speaks to the kernel of the process' own network namespace: links, addresses, routes,
+// queues, offloads, packet filter, settings. It is the only home of netlink, ethtool, nftables and wgctrl.
+// It keeps nothing and undoes nothing; where an operating system or a kernel lacks something, the error
+// matches ErrUnsupported.
 package kernel
 
 import (
@@ -18,21 +17,19 @@ var ErrUnsupported = errors.New("not supported by this kernel")
 // ErrAbsent means that the thing named does not exist.
 var ErrAbsent = errors.New("does not exist")
 
-// UDPSegmentation is the offload that a tap has only if the program at its
-// other end takes such packets, which its flags do not tell.
+// UDPSegmentation is the offload that a tap has only if the program at its other end takes such packets,
+// which its flags do not tell.
 const UDPSegmentation = "tx-udp-segmentation"
 
-// VethEnd is one end of a virtual Ethernet link. PID names the network
-// namespace by a process in it; 0 is the caller's own. MTU 0 is the kernel's
-// default.
+// VethEnd is one end of a virtual Ethernet link. PID names the network namespace by a process in it; 0 is
+// the caller's own. MTU 0 is the kernel's default.
 type VethEnd struct {
 	Name string
 	PID  int
 	MTU  int
 }
 
-// Hop is where packets go first: the device they leave by, and the neighbour
-// there.
+// Hop is where packets go first: the device they leave by, and the neighbour there.
 type Hop struct {
 	Device   string
 	Index    int
@@ -43,8 +40,7 @@ type Hop struct {
 	MAC      net.HardwareAddr // nil = not known now
 }
 
-// LinkCounters are a device's counters since it was made, from
-// struct rtnl_link_stats64.
+// LinkCounters are a device's counters since it was made, from struct rtnl_link_stats64.
 type LinkCounters struct {
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
@@ -55,8 +51,8 @@ type LinkCounters struct {
 	TxAbortedErrors, TxCarrierErrors           uint64
 }
 
-// QdiscStat is one queueing discipline with its counters since it was made.
-// Handle and Parent are "major:minor" in hexadecimal, as tc(8) prints them.
+// QdiscStat is one queueing discipline with its counters since it was made. Handle and Parent are
+// "major:minor" in hexadecimal, as tc(8) prints them.
 type QdiscStat struct {
 	Kind, Handle, Parent        string
 	Bytes, Packets              uint64

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddVeth makes a virtual link whose ends lie in the named namespaces from
-// the first moment on: no third namespace ever sees them. queues is the
-// number of transmit and receive queues of each end; below 1 means 1.
+// AddVeth makes a virtual link whose ends lie in the named namespaces from the first moment on: no third
+// namespace ever sees them. queues is the number of transmit and receive queues of each end; below 1 means
+// 1.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
-	// A namespace of our own is named by this very thread: it need not be
-	// the process' main one, and /proc may not be there.
+	// A namespace of our own is named by this very thread: it need not be the process' main one, and /proc
+	// may not be there.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	queues = max(queues, 1)
@@ -60,9 +60,8 @@ func DeleteLink(dev string) error {
 	return err
 }
 
-// SetMTU sets the largest packet of a device, in bytes of layer 3, and of the
-// device with a tag that SetVLAN made on it: the kernel narrows that with its
-// port, but does not widen it again.
+// SetMTU sets the largest packet of a device, in bytes of layer 3, and of the device with a tag that
+// SetVLAN made on it: the kernel narrows that with its port, but does not widen it again.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {
@@ -85,8 +84,7 @@ func MTU(dev string) (int, error) {
 	return l.Attrs().MTU, nil
 }
 
-// SetTxQueueLen sets the length that queueing disciplines take as default,
-// in packets.
+// SetTxQueueLen sets the length that queueing disciplines take as default, in packets.
 func SetTxQueueLen(dev string, packets int) error {
 	return withLink(dev, fmt.Sprintf("set txqueuelen %d of", packets), func(l netlink.Link) error {
 		return netlink.LinkSetTxQLen(l, packets)
@@ -120,8 +118,8 @@ func HardwareAddr(dev string) (net.HardwareAddr, error) {
 	return l.Attrs().HardwareAddr, nil
 }
 
-// Identity is a device's index and kind, such as "veth" or "device", which is
-// any without a name of its own.
+// Identity is a device's index and kind, such as "veth" or "device", which is any without a name of its
+// own.
 func Identity(dev string) (index int, kind string, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -152,9 +150,8 @@ func Devices() ([]string, error) {
 	return names, nil
 }
 
-// Parent is the device that dev is made on top of (a VLAN's port), or "".
-// For a virtual link's end, whose other end has an index in another
-// namespace, it is "".
+// Parent is the device that dev is made on top of (a VLAN's port), or "". For a virtual link's end, whose
+// other end has an index in another namespace, it is "".
 func Parent(dev string) (string, error) {
 	l, err := find(dev)
 	if err != nil {

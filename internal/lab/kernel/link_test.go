@@ -72,7 +72,8 @@ func TestAddressesAndRoutes(t *testing.T) {
 		if got, err := Addresses("a0"); err != nil || len(got) != 2 || got[0] != prefix("198.18.0.1/24") {
 			t.Errorf("addresses are %v (%v), want the two added", got, err)
 		}
-		for dst, via := range map[string]string{"198.19.0.0/16": "198.18.0.2", "2001:2:0:9::/64": "2001:2:0:1::2"} {
+		for dst, via := range map[string]string{"198.19.0.0/16": "198.18.0.2",
+			"2001:2:0:9::/64": "2001:2:0:1::2"} {
 			must(t, AddRoute(prefix(dst), addr(via), "a0"))
 			to := prefix(dst).Addr().Next()
 			if dev, err := RouteDevice(to); err != nil || dev != "a0" {

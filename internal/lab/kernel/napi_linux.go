@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// NAPIThreaded reports whether a device's packets are received by kernel
-// threads of their own instead of in softirqs. It needs the /sys of the
-// namespace, and Linux 5.12.
+// NAPIThreaded reports whether a device's packets are received by kernel threads of their own instead of in
+// softirqs. It needs the /sys of the namespace, and Linux 5.12.
 func NAPIThreaded(dev string) (bool, error) {
 	path, err := napiFile(dev)
 	if err != nil {
@@ -21,8 +20,8 @@ func NAPIThreaded(dev string) (bool, error) {
 	return strings.TrimSpace(string(b)) == "1", explain(napiError(err), "read threaded NAPI of %s", dev)
 }
 
-// SetNAPIThreaded sets what NAPIThreaded reads. A device that receives without
-// NAPI is ErrUnsupported; so is a veth while its rx-gro is off.
+// SetNAPIThreaded sets what NAPIThreaded reads. A device that receives without NAPI is ErrUnsupported; so
+// is a veth while its rx-gro is off.
 func SetNAPIThreaded(dev string, on bool) error {
 	path, err := napiFile(dev)
 	if err == nil {

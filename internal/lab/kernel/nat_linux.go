@@ -40,8 +40,8 @@ func ReadNAT() (NATMode, error) {
 	return NATOff, nil
 }
 
-// SetNAT replaces our translation. Connections that the former one knew are
-// forgotten where they use the forwarded ports; others go on as they began.
+// SetNAT replaces our translation. Connections that the former one knew are forgotten where they use the
+// forwarded ports; others go on as they began.
 func SetNAT(n NAT) error {
 	f, err := openFilter()
 	if err == nil {
@@ -56,8 +56,8 @@ func SetNAT(n NAT) error {
 	return explain(err, "set nat %s", n.Mode)
 }
 
-// ProbeNAT makes a translation for a port that does not exist, and deletes it
-// again: it says what a kernel has without touching a packet.
+// ProbeNAT makes a translation for a port that does not exist, and deletes it again: it says what a kernel
+// has without touching a packet.
 func ProbeNAT(mode NATMode) error {
 	const probe = "probe"
 	f, err := openFilter()
@@ -127,7 +127,8 @@ func (f filter) forward(t *nftables.Table, n NAT) {
 		return
 	}
 	for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: forwardRule(n.WAN, inside, outside, protocol)})
+		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: forwardRule(n.WAN, inside, outside,
+			protocol)})
 	}
 }
 
@@ -170,9 +171,8 @@ func (forwarded) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {
 	return c.Forward.DstPort >= ForwardedFirst && c.Forward.DstPort <= ForwardedLast
 }
 
-// forgetConnections deletes what connection tracking knows of our ports, so
-// that no translation outlives its rule. A kernel without this interface
-// forgets by itself in time.
+// forgetConnections deletes what connection tracking knows of our ports, so that no translation outlives
+// its rule. A kernel without this interface forgets by itself in time.
 func forgetConnections() error {
 	reportDetails()
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {

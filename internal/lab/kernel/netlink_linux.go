@@ -10,12 +10,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// reportDetails makes the library ask for the kernel's own words in errors.
-// It is a switch of the library, set once and never changed.
+// reportDetails makes the library ask for the kernel's own words in errors. It is a switch of the library,
+// set once and never changed.
 var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
 
-// dumps is how often a listing is repeated when the kernel says that what it
-// lists changed meanwhile (NLM_F_DUMP_INTR).
+// dumps is how often a listing is repeated when the kernel says that what it lists changed meanwhile
+// (NLM_F_DUMP_INTR).
 const dumps = 5
 
 func dump[T any](list func() (T, error)) (T, error) {
@@ -30,8 +30,8 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
-// explain adds the operation, and turns the kernel's ways of saying "I have
-// no such thing" into ErrUnsupported.
+// explain adds the operation, and turns the kernel's ways of saying "I have no such thing" into
+// ErrUnsupported.
 func explain(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace runs f on a thread of its own in a fresh network namespace;
-// the thread ends with f, and the namespace with it.
+// inNamespace runs f on a thread of its own in a fresh network namespace; the thread ends with f, and the
+// namespace with it.
 func inNamespace(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -9,9 +9,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// batch is how many rules go into one transaction: with the default socket
-// buffers, which an unprivileged process cannot raise, a few hundred already
-// end in ENOBUFS.
+// batch is how many rules go into one transaction: with the default socket buffers, which an unprivileged
+// process cannot raise, a few hundred already end in ENOBUFS.
 const batch = 100
 
 func families() []nftables.TableFamily {
@@ -28,8 +27,8 @@ func openFilter() (filter, error) {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
-// add is flush for what is new: there "no such file" means that the kernel
-// lacks a kind of chain or of expression.
+// add is flush for what is new: there "no such file" means that the kernel lacks a kind of chain or of
+// expression.
 func (f filter) add() error {
 	err := f.flush()
 	if errors.Is(err, syscall.ENOENT) {
@@ -40,7 +39,10 @@ func (f filter) add() error {
 
 // table finds one of our tables; nil if there is none.
 func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
-	tables, err := repeatInterrupted(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
+	tables, err := repeatInterrupted(func() ([]*nftables.Table,
+		error) {
+		return f.conn.ListTablesOfFamily(family)
+	})
 	if err != nil {
 		return nil, filterError(err)
 	}
@@ -83,7 +85,10 @@ func (f filter) rules(t *nftables.Table, chain string) (int, error) {
 
 // hasChain reports whether one of our tables has a chain of that name.
 func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
-	list, err := repeatInterrupted(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) })
+	list, err := repeatInterrupted(func() ([]*nftables.Chain,
+		error) {
+		return f.conn.ListChainsOfTableFamily(t.Family)
+	})
 	if err != nil {
 		return false, filterError(err)
 	}
@@ -95,8 +100,7 @@ func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 	return false, nil
 }
 
-// FilterTables lists our own tables, as "ip chokepoint_nat": what is left
-// when something was not undone.
+// FilterTables lists our own tables, as "ip chokepoint_nat": what is left when something was not undone.
 func FilterTables() ([]string, error) {
 	f, err := openFilter()
 	if err != nil {
@@ -104,7 +108,10 @@ func FilterTables() ([]string, error) {
 	}
 	var names []string
 	for i, family := range families() {
-		tables, err := repeatInterrupted(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
+		tables, err := repeatInterrupted(func() ([]*nftables.Table,
+			error) {
+			return f.conn.ListTablesOfFamily(family)
+		})
 		if err != nil {
 			return nil, explain(filterError(err), "list packet filter tables")
 		}
@@ -130,7 +137,8 @@ func repeatInterrupted[T any](list func() (T, error)) (T, error) {
 
 // filterError names the kernels that have no packet filter of this kind.
 func filterError(err error) error {
-	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
+	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) ||
+		errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w: nf_tables says: %w", ErrUnsupported, err)
 	}
 	return err

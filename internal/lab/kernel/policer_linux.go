@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Policer reads the rate in bits per second above which a device drops what
-// arrives; 0 without our policer.
+// Policer reads the rate in bits per second above which a device drops what arrives; 0 without our policer.
 func Policer(dev string) (uint64, error) {
 	rate, err := policer(dev)
 	return rate, explain(err, "read policer of %s", dev)
@@ -51,9 +50,8 @@ func ingress(dev string) (*qdisc, error) {
 	return nil, nil
 }
 
-// SetPolicer drops what arrives at a device above the rate, in bits per
-// second, once a burst of bytes is used up. Rate 0 takes the policer away. A
-// device on which someone else works at that place is left alone.
+// SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is
+// used up. Rate 0 takes the policer away. A device on which someone else works at that place is left alone.
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := policer(dev)
 	if err == nil && now > 0 {
@@ -71,7 +69,8 @@ func addPolicer(dev string, rate, burst uint64) error {
 		return err
 	}
 	handle := netlink.MakeHandle(0xffff, 0)
-	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, netlink.HANDLE_INGRESS, "ingress", nil)
+	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, netlink.HANDLE_INGRESS,
+		"ingress", nil)
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("%w: it has no queue of the kind ingress", ErrUnsupported)
 	}

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idleMark is the reqid that tells our idle policies from anyone else's, and
-// the group of our idle tunnels' devices.
+// idleMark is the reqid that tells our idle policies from anyone else's, and the group of our idle tunnels'
+// devices.
 const idleMark = 0x63_70_69 // "cpi"
 
 func policyDirections() []netlink.Dir {
 	return []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD}
 }
 
-// IdlePolicies counts the IPsec policies of ours that are loaded, per
-// direction and version of IP; all must have the same number.
+// IdlePolicies counts the IPsec policies of ours that are loaded, per direction and version of IP; all must
+// have the same number.
 func IdlePolicies() (int, error) {
 	list, err := idlePolicies()
 	if err != nil {
@@ -37,7 +37,8 @@ func IdlePolicies() (int, error) {
 	for _, v4 := range []bool{true, false} {
 		for _, d := range policyDirections() {
 			if count[kind{v4, d}] != n {
-				return 0, fmt.Errorf("read idle policies: %d in all, want the same number in each direction of both versions of IP", len(list))
+				return 0, fmt.Errorf("read idle policies: %d in all, want the same number in each direction "+
+					"of both versions of IP", len(list))
 			}
 		}
 	}
@@ -60,9 +61,9 @@ func idlePolicies() ([]netlink.XfrmPolicy, error) {
 	return ours, nil
 }
 
-// SetIdlePolicies replaces our idle policies by n per direction and version of
-// IP, and counts them back. They are those of n tunnels between networks that
-// no packet comes from or goes to; there are no security associations.
+// SetIdlePolicies replaces our idle policies by n per direction and version of IP, and counts them back.
+// They are those of n tunnels between networks that no packet comes from or goes to; there are no security
+// associations.
 func SetIdlePolicies(n int) error {
 	err := removeIdlePolicies()
 	for i := 0; err == nil && i < n; i++ {
@@ -93,10 +94,9 @@ func removeIdlePolicies() error {
 	return nil
 }
 
-// addIdlePolicies makes the policies of one tunnel: between networks of
-// 240.0.0.0/4 (RFC 1112 §4, reserved), and of 2001:db8::/32 (RFC 3849,
-// documentation), none of which ends in zeros from its fifth byte on: the
-// library reads that as IPv4.
+// addIdlePolicies makes the policies of one tunnel: between networks of 240.0.0.0/4 (RFC 1112 §4,
+// reserved), and of 2001:db8::/32 (RFC 3849, documentation), none of which ends in zeros from its fifth
+// byte on: the library reads that as IPv4.
 func addIdlePolicies(i int) error {
 	v4 := func(first uint32) *net.IPNet {
 		ip := binary.BigEndian.AppendUint32(nil, first+uint32(i)<<8)
@@ -117,7 +117,8 @@ func addIdlePolicies(i int) error {
 			err := netlink.XfrmPolicyAdd(&netlink.XfrmPolicy{
 				Src: local, Dst: remote, Dir: d,
 				Tmpls: []netlink.XfrmPolicyTmpl{{
-					Src: local.IP, Dst: remote.IP, Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL, Reqid: idleMark,
+					Src: local.IP, Dst: remote.IP, Proto: netlink.XFRM_PROTO_ESP,
+					Mode: netlink.XFRM_MODE_TUNNEL, Reqid: idleMark,
 				}},
 			})
 			if err != nil {

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// qdisc is what the kernel says of one queueing discipline, its options as
-// they came.
+// qdisc is what the kernel says of one queueing discipline, its options as they came.
 type qdisc struct {
 	kind           string
 	handle, parent uint32
@@ -83,8 +82,7 @@ func parseQdisc(m []byte) (qdisc, error) {
 	return q, nil
 }
 
-// parseStats2 reads gnet_stats_basic, gnet_stats_queue and the 64-bit packet
-// counter of linux/gen_stats.h.
+// parseStats2 reads gnet_stats_basic, gnet_stats_queue and the 64-bit packet counter of linux/gen_stats.h.
 func parseStats2(s *QdiscStat, b []byte) error {
 	attrs, err := nl.ParseRouteAttr(b)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"slices"
 )
 
-// Queue is a device's root queueing discipline in the terms of tc(8). Values
-// are kept in base units: packets, bytes, bits per second, microseconds,
-// counts, 0 or 1.
+// Queue is a device's root queueing discipline in the terms of tc(8). Values are kept in base units:
+// packets, bytes, bits per second, microseconds, counts, 0 or 1.
 type Queue struct {
 	Kind   string
 	Values map[string]uint64
@@ -31,9 +30,8 @@ const (
 	Word // index into Parameter.Words
 )
 
-// Parameter is one value of a kind of queue. Default is what is meant when
-// nothing is said; a parameter without one is left to the kernel, or is
-// Required.
+// Parameter is one value of a kind of queue. Default is what is meant when nothing is said; a parameter
+// without one is left to the kernel, or is Required.
 type Parameter struct {
 	Name     string
 	Quantity Quantity
@@ -45,8 +43,8 @@ type Parameter struct {
 	wide      bool   // 64 bits
 }
 
-// queueKind is a kind of queueing discipline: its parameters in the order of
-// their canonical spelling, and how they travel.
+// queueKind is a kind of queueing discipline: its parameters in the order of their canonical spelling, and
+// how they travel.
 type queueKind struct {
 	parameters []Parameter
 	encode     func(k queueKind, v map[string]uint64) []byte
@@ -68,8 +66,9 @@ func queueKinds() map[string]queueKind {
 		"noqueue":    none,
 		"pfifo_fast": none,
 		"mq":         none,
-		"pfifo":      {[]Parameter{{Name: "limit", Quantity: Packets, Default: 1000}}, encodeWords, decodeWords},
-		"bfifo":      {[]Parameter{{Name: "limit", Quantity: Bytes, Required: true}}, encodeWords, decodeWords},
+		"pfifo": {[]Parameter{{Name: "limit", Quantity: Packets, Default: 1000}}, encodeWords,
+			decodeWords},
+		"bfifo": {[]Parameter{{Name: "limit", Quantity: Bytes, Required: true}}, encodeWords, decodeWords},
 		"tbf": {[]Parameter{
 			{Name: "rate", Quantity: BitsPerSecond, Required: true},
 			{Name: "burst", Quantity: Bytes},
@@ -91,8 +90,7 @@ func queueKinds() map[string]queueKind {
 	}
 }
 
-// The attribute numbers and defaults below are those of linux/pkt_sched.h
-// and of the kernel's sch_*.c.
+// The attribute numbers and defaults below are those of linux/pkt_sched.h and of the kernel's sch_*.c.
 
 func codelParameters() []Parameter {
 	return []Parameter{
@@ -139,16 +137,16 @@ func cakeParameters() []Parameter {
 		{Name: "ingress", Quantity: Flag, attribute: 15},
 		{Name: "ack-filter", Quantity: Flag, attribute: 16},
 		{Name: "split-gso", Quantity: Flag, attribute: 17},
-		// What a frame has on the link beside the IP packet, and the least
-		// that it counts as: DSL, for example.
+		// What a frame has on the link beside the IP packet, and the least that it counts as: DSL, for
+		// example.
 		{Name: "overhead", Quantity: Count, attribute: cakeOverhead},
 		{Name: "mpu", Quantity: Count, attribute: 14},
 		{Name: "cells", Quantity: Word, attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
 	}
 }
 
-// Attributes of cake. RAW says that OVERHEAD, which is there too, was never
-// given: then the device's own header counts.
+// Attributes of cake. RAW says that OVERHEAD, which is there too, was never given: then the device's own
+// header counts.
 const cakeOverhead, cakeRaw = 6, 12
 
 func decodeCake(k queueKind, b []byte) (map[string]uint64, error) {
@@ -190,8 +188,7 @@ func encodeNothing(queueKind, map[string]uint64) []byte { return nil }
 
 func decodeNothing(queueKind, []byte) (map[string]uint64, error) { return map[string]uint64{}, nil }
 
-// encodeWords is a struct of 32-bit words in the order of the parameters,
-// such as tc_fifo_qopt.
+// encodeWords is a struct of 32-bit words in the order of the parameters, such as tc_fifo_qopt.
 func encodeWords(k queueKind, v map[string]uint64) []byte {
 	var b []byte
 	for _, p := range k.parameters {

@@ -15,8 +15,8 @@ const (
 	rootHandle = 1 << 16    // 1:, for kinds whose classes must name it
 )
 
-// RootQueue reads a device's root queueing discipline. A kind that could not
-// be made again from what is read is an error that matches ErrUnsupported.
+// RootQueue reads a device's root queueing discipline. A kind that could not be made again from what is
+// read is an error that matches ErrUnsupported.
 func RootQueue(dev string) (Queue, error) {
 	q, _, err := rootQueue(dev)
 	return q, explain(err, "read queue of %s", dev)
@@ -42,10 +42,9 @@ func rootQueue(dev string) (Queue, uint32, error) {
 	return Queue{Kind: "noqueue", Values: map[string]uint64{}}, 0, nil
 }
 
-// SetRootQueue replaces a device's root queueing discipline; packets waiting
-// in the former one are lost. Where the kernel's default for the device is
-// what is wanted, the default itself is put back. An error leaves the
-// device with its default.
+// SetRootQueue replaces a device's root queueing discipline; packets waiting in the former one are lost.
+// Where the kernel's default for the device is what is wanted, the default itself is put back. An error
+// leaves the device with its default.
 func SetRootQueue(dev string, want Queue) error {
 	options, err := want.encode()
 	if err != nil {
@@ -63,7 +62,8 @@ func SetRootQueue(dev string, want Queue) error {
 	}
 	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, root, rootParent, want.Kind, options)
 	if errors.Is(err, unix.EEXIST) { // the default, which cannot be deleted, only replaced
-		err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, dev, root, rootParent, want.Kind, options)
+		err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, dev, root, rootParent, want.Kind,
+			options)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		err = fmt.Errorf("%w: it has no queue of that kind", ErrUnsupported)
@@ -78,8 +78,8 @@ func SetRootQueue(dev string, want Queue) error {
 	return nil
 }
 
-// ProbeQueue tries a queue on a virtual link made for the purpose and
-// deleted again, so that nothing in use is touched.
+// ProbeQueue tries a queue on a virtual link made for the purpose and deleted again, so that nothing in use
+// is touched.
 func ProbeQueue(q Queue) error {
 	return onProbeLink("cpq", func(dev string) error { return SetRootQueue(dev, q) })
 }
@@ -124,7 +124,8 @@ func tc(command, flags int, dev string, handle, parent uint32, kind string, opti
 		return err
 	}
 	req := nl.NewNetlinkRequest(command, flags|unix.NLM_F_ACK)
-	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Handle: handle, Parent: parent})
+	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Handle: handle,
+		Parent: parent})
 	if kind != "" {
 		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)))
 	}
@@ -165,7 +166,8 @@ func htbClass(dev string) (map[string]uint64, error) {
 		found = append(found, maps.Clone(v))
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("htb with %d classes: %w: only one with one class could be restored", len(found), ErrUnsupported)
+		return nil, fmt.Errorf("htb with %d classes: %w: only one with one class could be restored",
+			len(found), ErrUnsupported)
 	}
 	return found[0], nil
 }

@@ -65,7 +65,8 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		mac, err := HardwareAddr("b0")
 		must(t, err)
 		must(t, AddNeighbor("a0", addr("198.18.0.2"), mac))
-		must(t, SetRootQueue("a0", Queue{"tbf", map[string]uint64{"rate": 80_000, "burst": 2000, "limit": 2000}}))
+		must(t, SetRootQueue("a0", Queue{"tbf", map[string]uint64{"rate": 80_000, "burst": 2000,
+			"limit": 2000}}))
 		send(t, "198.18.0.2:9", 200)
 		stats, err := QdiscStats("a0")
 		must(t, err)

@@ -27,16 +27,16 @@ func perMillion(probability uint32) uint64 {
 	return uint64(math.Round(float64(probability) / math.MaxUint32 * 1e6))
 }
 
-// encodeNetem writes struct tc_netem_qopt (latency, limit, loss, gap,
-// duplicate, jitter), followed by attributes: 3 REORDER (struct
-// tc_netem_reorder), 6 RATE (struct tc_netem_rate), 10 LATENCY64 and 11
-// JITTER64 in ns, which overrule the ticks of the struct. With a gap of 1
-// every packet may be the one that overtakes.
+// encodeNetem writes struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter), followed by
+// attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), 10 LATENCY64 and 11
+// JITTER64 in ns, which overrule the ticks of the struct. With a gap of 1 every packet may be the one that
+// overtakes.
 func encodeNetem(_ queueKind, v map[string]uint64) []byte {
 	var b []byte
 	gap := uint32(min(v["reorder"], 1))
 	for _, x := range []uint32{
-		narrow(v["delay"] * 1000 / tick), narrow(v["limit"]), probability(v["loss"]), gap, probability(v["duplicate"]),
+		narrow(v["delay"] * 1000 / tick), narrow(v["limit"]), probability(v["loss"]), gap,
+		probability(v["duplicate"]),
 		narrow(v["jitter"] * 1000 / tick),
 	} {
 		b = binary.NativeEndian.AppendUint32(b, x)
@@ -65,7 +65,8 @@ func decodeNetem(_ queueKind, b []byte) (map[string]uint64, error) {
 	word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(b[4*i:])) }
 	v := map[string]uint64{
 		"limit": word(1), "delay": word(0) * tick / 1000, "jitter": word(5) * tick / 1000,
-		"loss": perMillion(uint32(word(2))), "duplicate": perMillion(uint32(word(4))), "reorder": 0, "rate": 0,
+		"loss": perMillion(uint32(word(2))), "duplicate": perMillion(uint32(word(4))), "reorder": 0,
+		"rate": 0,
 	}
 	if gap := word(3); gap > 1 {
 		return nil, errors.New("reorders with a gap, which could not be restored")

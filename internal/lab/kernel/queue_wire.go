@@ -8,8 +8,7 @@ import (
 
 var errShort = errors.New("shorter than the kernel's own structure")
 
-// tick is the unit of buffer sizes that travel as time: 64 ns, PSCHED_SHIFT
-// of net/pkt_sched.h.
+// tick is the unit of buffer sizes that travel as time: 64 ns, PSCHED_SHIFT of net/pkt_sched.h.
 const tick = 64
 
 // ethernet is TC_LINKLAYER_ETHERNET: with it the kernel wants no rate table.
@@ -41,8 +40,7 @@ func attributes(b []byte) (map[uint16][]byte, error) {
 
 func narrow(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) }
 
-// rateSpec is struct tc_ratespec: cell_log, linklayer, overhead, cell_align,
-// mpu, rate in bytes per second.
+// rateSpec is struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
 func rateSpec(b []byte, bytesPerSecond uint64) []byte {
 	b = append(b, 0, ethernet)
 	b = binary.NativeEndian.AppendUint16(b, 0)
@@ -63,8 +61,8 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 	return uint64(math.Ceil(float64(t) * tick * float64(bytesPerSecond) / 1e9))
 }
 
-// encodeTBF writes struct tc_tbf_qopt and the attributes beside it: 1 PARMS,
-// 4 RATE64, 6 BURST in bytes, which spares the way through ticks.
+// encodeTBF writes struct tc_tbf_qopt and the attributes beside it: 1 PARMS, 4 RATE64, 6 BURST in bytes,
+// which spares the way through ticks.
 func encodeTBF(_ queueKind, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := rateSpec(nil, rate)
@@ -105,8 +103,8 @@ func decodeTBF(_ queueKind, b []byte) (map[string]uint64, error) {
 // htbDefault is the one class of our htb.
 const htbDefault = 1
 
-// encodeHTB writes struct tc_htb_glob in attribute 2: version 3, quantum =
-// rate / 10, and the class for what no filter claims.
+// encodeHTB writes struct tc_htb_glob in attribute 2: version 3, quantum = rate / 10, and the class for
+// what no filter claims.
 func encodeHTB(queueKind, map[string]uint64) []byte {
 	var p []byte
 	for _, x := range []uint32{3, 10, htbDefault, 0, 0} {
@@ -115,14 +113,14 @@ func encodeHTB(queueKind, map[string]uint64) []byte {
 	return appendAttribute(nil, 2, p)
 }
 
-// encodeHTBClass writes struct tc_htb_opt in attribute 1, and 6 RATE64 and 7
-// CEIL64. The ceiling is the rate: there is nobody to borrow from.
+// encodeHTBClass writes struct tc_htb_opt in attribute 1, and 6 RATE64 and 7 CEIL64. The ceiling is the
+// rate: there is nobody to borrow from.
 func encodeHTBClass(v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := rateSpec(rateSpec(nil, rate), rate)
 	buffer := ticks(v["burst"], rate)
-	// The quantum only matters between classes; given so that the kernel
-	// does not complain that the rate makes too large a one.
+	// The quantum only matters between classes; given so that the kernel does not complain that the rate
+	// makes too large a one.
 	for _, x := range []uint32{buffer, buffer, 60_000, 0, 0} {
 		p = binary.NativeEndian.AppendUint32(p, x)
 	}
@@ -152,8 +150,8 @@ func decodeHTBClass(b []byte) (map[string]uint64, error) {
 	}, nil
 }
 
-// encodeSFQ writes struct tc_sfq_qopt: quantum, perturbation period in
-// seconds, limit, divisor, flows; zero leaves one to the kernel.
+// encodeSFQ writes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows; zero
+// leaves one to the kernel.
 func encodeSFQ(_ queueKind, v map[string]uint64) []byte {
 	var b []byte
 	for _, x := range []uint64{v["quantum"], v["perturb"], v["limit"], 0, 0} {

@@ -8,13 +8,12 @@ import (
 	"strings"
 )
 
-// Quota is how much of one core each processor of a lab's guests may use, in
-// hundredths of a percent; 0 is without a limit.
+// Quota is how much of one core each processor of a lab's guests may use, in hundredths of a percent; 0 is
+// without a limit.
 type Quota uint32
 
-// Bounds of the kernel's bandwidth control (sched(7)): a quota of less than a
-// millisecond is refused. A period of ten keeps the pauses short that a guest
-// makes when its time is used up.
+// Bounds of the kernel's bandwidth control (sched(7)): a quota of less than a millisecond is refused. A
+// period of ten keeps the pauses short that a guest makes when its time is used up.
 const (
 	quotaLeast  = 1_000  // µs
 	quotaPeriod = 10_000 // µs
@@ -54,9 +53,8 @@ func parseMax(text string) (Quota, error) {
 	return quotaOf(quota, period), nil
 }
 
-// processorOf is the number of the guest's processor whose thread has this
-// name. QEMU calls them "CPU 0/TCG" and "CPU 0/KVM", or "ALL CPUs/TCG" where
-// one thread does the work of all.
+// processorOf is the number of the guest's processor whose thread has this name. QEMU calls them "CPU
+// 0/TCG" and "CPU 0/KVM", or "ALL CPUs/TCG" where one thread does the work of all.
 func processorOf(comm string) (int, bool) {
 	if strings.HasPrefix(comm, "ALL CPUs/") {
 		return 0, true
@@ -67,8 +65,8 @@ func processorOf(comm string) (int, bool) {
 	return int(n), ok && named && err == nil
 }
 
-// runsGuestOf names the guest that a QEMU with this command line (words that
-// end in NUL) runs, if it is one of the lab whose files lie in dir.
+// runsGuestOf names the guest that a QEMU with this command line (words that end in NUL) runs, if it is one
+// of the lab whose files lie in dir.
 func runsGuestOf(line, dir string) (guest string, ok bool) {
 	words := strings.Split(line, "\x00")
 	for i, w := range words {
@@ -81,8 +79,8 @@ func runsGuestOf(line, dir string) (guest string, ok bool) {
 	return guest, ok && guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
 }
 
-// cgroupPath finds in the text of /proc/PID/cgroup where the process is in
-// the hierarchy that has a controller; "" names the unified one.
+// cgroupPath finds in the text of /proc/PID/cgroup where the process is in the hierarchy that has a
+// controller; "" names the unified one.
 func cgroupPath(text, controller string) (string, error) {
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -98,15 +96,14 @@ func cgroupPath(text, controller string) (string, error) {
 	return "", fmt.Errorf("%w: the process is in no cgroup of %q", ErrUnsupported, controller)
 }
 
-// cgroupMount is where a hierarchy is mounted: root is the cgroup that point
-// shows.
+// cgroupMount is where a hierarchy is mounted: root is the cgroup that point shows.
 type cgroupMount struct {
 	unified     bool
 	root, point string
 }
 
-// cpuMount finds in the text of /proc/self/mountinfo the hierarchy that has
-// the controller cpu: one of version 1, or else the unified one.
+// cpuMount finds in the text of /proc/self/mountinfo the hierarchy that has the controller cpu: one of
+// version 1, or else the unified one.
 func cpuMount(mountinfo string) (cgroupMount, error) {
 	var found cgroupMount
 	for line := range strings.Lines(mountinfo) {

@@ -84,9 +84,8 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 	return h.at(path)
 }
 
-// ours reports whether a cgroup's directory is one that SetCPUQuota has made
-// for this lab: version 1 has one for each processor, version 2 one for each
-// guest with one for each processor below it.
+// ours reports whether a cgroup's directory is one that SetCPUQuota has made for this lab: version 1 has
+// one for each processor, version 2 one for each guest with one for each processor below it.
 func (h hierarchy) ours(dir string) bool {
 	if h.unified {
 		dir = filepath.Dir(dir)
@@ -94,9 +93,8 @@ func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(dir), h.lab)
 }
 
-// CPUQuota reads the quota of the processors of a lab's guests; where there
-// are none, or nothing that could limit them, there is none. dir is the
-// directory that has the lab's files.
+// CPUQuota reads the quota of the processors of a lab's guests; where there are none, or nothing that could
+// limit them, there is none. dir is the directory that has the lab's files.
 func CPUQuota(dir string) (Quota, error) {
 	q, err := cpuQuota(dir)
 	if errors.Is(err, ErrUnsupported) {
@@ -158,9 +156,8 @@ func (h hierarchy) quota(p processor) (Quota, error) {
 	return quotaOf(times[0], times[1]), nil
 }
 
-// SetCPUQuota puts each processor of a lab's guests into a cgroup of its own
-// with a quota; 0 puts them back to where QEMU was started, and removes the
-// cgroups, also those of guests that have ended.
+// SetCPUQuota puts each processor of a lab's guests into a cgroup of its own with a quota; 0 puts them back
+// to where QEMU was started, and removes the cgroups, also those of guests that have ended.
 func SetCPUQuota(dir string, q Quota) error {
 	h, err := openHierarchy(dir)
 	if errors.Is(err, ErrUnsupported) && q == 0 {
@@ -213,10 +210,9 @@ func ProbeCPUQuota(dir string) error {
 	return explain(err, "limit processors")
 }
 
-// above is the cgroup below which those of a guest are made. In version 1
-// that is where QEMU was started. In version 2 a cgroup that has processes
-// gives no controller to those below it, so that it is the nearest above
-// which does, or the root, which may always begin to, and here did if began.
+// above is the cgroup below which those of a guest are made. In version 1 that is where QEMU was started.
+// In version 2 a cgroup that has processes gives no controller to those below it, so that it is the nearest
+// above which does, or the root, which may always begin to, and here did if began.
 func (h hierarchy) above(p processor) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
@@ -241,12 +237,12 @@ func (h hierarchy) above(p processor) (dir string, began bool, err error) {
 	return dir, true, nil
 }
 
-// begun ends the name of a cgroup that is the first to be limited below its
-// parent, so that the parent's controller is put back with it.
+// begun ends the name of a cgroup that is the first to be limited below its parent, so that the parent's
+// controller is put back with it.
 const begun = ".first"
 
-// stop takes the controller from what is below a cgroup. The kernel refuses
-// while somebody else limits there.
+// stop takes the controller from what is below a cgroup. The kernel refuses while somebody else limits
+// there.
 func (h hierarchy) stop(dir string) { put(dir, "cgroup.subtree_control", "-cpu") }
 
 func put(dir, file, text string) error {
@@ -303,8 +299,7 @@ func (h hierarchy) limitOne(p processor, guest string, q Quota) error {
 	return put(own, "tasks", strconv.Itoa(p.tid))
 }
 
-// limitThread is for cgroups of version 2: QEMU moves to one of its own, whose
-// children are threaded.
+// limitThread is for cgroups of version 2: QEMU moves to one of its own, whose children are threaded.
 func (h hierarchy) limitThread(p processor, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
 	quota, period := q.times()
@@ -376,8 +371,8 @@ func (h hierarchy) release(dir string) error {
 	return errors.Join(err, left)
 }
 
-// putBack moves a processor, in version 2 with all of its QEMU, to where that
-// was started: where QEMU's parent still is.
+// putBack moves a processor, in version 2 with all of its QEMU, to where that was started: where QEMU's
+// parent still is.
 func (h hierarchy) putBack(p processor, now string) error {
 	if !h.unified {
 		return put(filepath.Dir(now), "tasks", strconv.Itoa(p.tid))

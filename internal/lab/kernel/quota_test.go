@@ -3,7 +3,8 @@ package kernel
 import "testing"
 
 func TestQuotaTimes(t *testing.T) {
-	for q, want := range map[Quota][2]uint64{2500: {2500, 10_000}, 10_000: {10_000, 10_000}, 1000: {1000, 10_000}, 500: {1000, 20_000}, 100: {1000, 100_000}, 700: {1000, 14_286}} {
+	for q, want := range map[Quota][2]uint64{2500: {2500, 10_000}, 10_000: {10_000, 10_000},
+		1000: {1000, 10_000}, 500: {1000, 20_000}, 100: {1000, 100_000}, 700: {1000, 14_286}} {
 		quota, period := q.times()
 		if quota != want[0] || period != want[1] {
 			t.Errorf("%d hundredths: got %d of %d µs, want %v", q, quota, period, want)
@@ -41,11 +42,13 @@ func TestCgroupTexts(t *testing.T) {
 			t.Errorf("path of %q: got %s, %v, want %s", controller, got, err, want)
 		}
 	}
-	guest, ok := runsGuestOf("qemu\x00-name\x00router,debug-threads=on\x00-chardev\x00file,id=c,path=/run/a,,b/router.console\x00", "/run/a,b")
+	guest,
+		ok := runsGuestOf("qemu\x00-name\x00router,debug-threads=on\x00-chardev\x00file,id=c,path=/run/a,,b/router.console\x00", "/run/a,b")
 	if guest != "router" || !ok {
 		t.Errorf("guest: got %q, %v, want router", guest, ok)
 	}
-	for comm, want := range map[string]int{"CPU 0/TCG": 0, "CPU 11/KVM": 11, "ALL CPUs/TCG": 0, "worker": -1, "CPU x/KVM": -1} {
+	for comm, want := range map[string]int{"CPU 0/TCG": 0, "CPU 11/KVM": 11, "ALL CPUs/TCG": 0, "worker": -1,
+		"CPU x/KVM": -1} {
 		if n, ok := processorOf(comm); ok != (want >= 0) || ok && n != want {
 			t.Errorf("processor of %q: got %d, %v, want %d", comm, n, ok, want)
 		}

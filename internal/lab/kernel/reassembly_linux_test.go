@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReassembly: first fragments of packets whose others never come take up the
-// memory for fragments until they time out.
+// TestReassembly: first fragments of packets whose others never come take up the memory for fragments until
+// they time out.
 func TestReassembly(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		must(t, LoopbackUp())

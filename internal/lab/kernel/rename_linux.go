@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// DeviceOf is the name of the device with a hardware address. Devices made
-// on top of another share its address; the one that was made first counts.
+// DeviceOf is the name of the device with a hardware address. Devices made on top of another share its
+// address; the one that was made first counts.
 func DeviceOf(mac net.HardwareAddr) (string, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -28,9 +28,8 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 	return first.Name, nil
 }
 
-// Rename gives a device another name. Most kernels refuse that while it is
-// up, so it goes down for the moment, which drops its IPv6 addresses and its
-// routes.
+// Rename gives a device another name. Most kernels refuse that while it is up, so it goes down for the
+// moment, which drops its IPv6 addresses and its routes.
 func Rename(dev, name string) error {
 	return withLink(dev, "rename to "+name, func(l netlink.Link) error {
 		up := l.Attrs().Flags&net.FlagUp != 0

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddAddress gives a device an address; an IPv6 one is usable at once,
-// without duplicate address detection. An address that is there already is
-// no error.
+// AddAddress gives a device an address; an IPv6 one is usable at once, without duplicate address detection.
+// An address that is there already is no error.
 func AddAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "add address "+p.String()+" to", func(l netlink.Link) error {
 		a := &netlink.Addr{IPNet: ipNet(p)}
@@ -49,9 +48,9 @@ func Addresses(dev string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// AddRoute adds a route to dst by way of via, a neighbour on dev. An invalid
-// via means that dst is on the link itself; an empty dev lets the kernel
-// choose the one that via is on. A route that is there is replaced.
+// AddRoute adds a route to dst by way of via, a neighbour on dev. An invalid via means that dst is on the
+// link itself; an empty dev lets the kernel choose the one that via is on. A route that is there is
+// replaced.
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -60,9 +59,8 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "add route to %s via %s dev %s", dst, word(via), dev)
 }
 
-// AddRouteFrom adds a route to dst, on the link of dev itself, for packets of
-// at most mtu bytes; those of this node come from src unless they are told
-// otherwise. DelRoute deletes it.
+// AddRouteFrom adds a route to dst, on the link of dev itself, for packets of at most mtu bytes; those of
+// this node come from src unless they are told otherwise. DelRoute deletes it.
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	r, err := route(dst, netip.Addr{}, dev)
 	if err == nil {
@@ -75,8 +73,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return explain(err, "add route to %s from %s dev %s", dst, word(src), dev)
 }
 
-// DelRoute deletes what AddRoute added; one that is gone is no error, nor is
-// a device that is gone.
+// DelRoute deletes what AddRoute added; one that is gone is no error, nor is a device that is gone.
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -102,8 +99,8 @@ func RouteDevice(to netip.Addr) (string, error) {
 	return l.Attrs().Name, nil
 }
 
-// NextHop is where packets to an address go first. Its layer-2 address is
-// known only while the kernel remembers it: after packets were exchanged.
+// NextHop is where packets to an address go first. Its layer-2 address is known only while the kernel
+// remembers it: after packets were exchanged.
 func NextHop(to netip.Addr) (Hop, error) {
 	reportDetails()
 	routes, err := netlink.RouteGet(to.AsSlice())
@@ -115,7 +112,8 @@ func NextHop(to netip.Addr) (Hop, error) {
 		return Hop{}, explain(err, "look up route to %s", to)
 	}
 	a := l.Attrs()
-	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: rxQueues(a), Source: a.HardwareAddr, Addr: to}
+	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: rxQueues(a), Source: a.HardwareAddr,
+		Addr: to}
 	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		h.Addr = gw.Unmap()
 	}
@@ -124,7 +122,8 @@ func NextHop(to netip.Addr) (Hop, error) {
 		return Hop{}, explain(err, "list neighbours on %s", a.Name)
 	}
 	for _, n := range list {
-		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == h.Addr && n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0 {
+		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == h.Addr &&
+			n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0 {
 			h.MAC = n.HardwareAddr
 		}
 	}
@@ -138,8 +137,7 @@ func familyOf(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// AddNeighbor fixes the layer-2 address of a neighbour, so that no packet
-// waits for address resolution.
+// AddNeighbor fixes the layer-2 address of a neighbour, so that no packet waits for address resolution.
 func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error {
 	return withLink(dev, "add neighbour "+ip.String()+" on", func(l netlink.Link) error {
 		return netlink.NeighSet(&netlink.Neigh{

@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// RPS reads the masks of the CPUs that receive packet steering gives a
-// device's packets to, one per receive queue, as the kernel writes them:
-// hexadecimal words of 32 bits with commas, "0" for off. It needs the /sys of
-// the namespace.
+// RPS reads the masks of the CPUs that receive packet steering gives a device's packets to, one per receive
+// queue, as the kernel writes them: hexadecimal words of 32 bits with commas, "0" for off. It needs the
+// /sys of the namespace.
 func RPS(dev string) ([]string, error) {
 	files, err := rpsFiles(dev)
 	if err != nil {
@@ -40,7 +39,8 @@ func SetRPS(dev string, masks []string) error {
 		masks = slices.Repeat(masks, len(files))
 	}
 	if len(masks) != len(files) {
-		return fmt.Errorf("set packet steering of %s: %d masks for %d receive queues", dev, len(masks), len(files))
+		return fmt.Errorf("set packet steering of %s: %d masks for %d receive queues", dev, len(masks),
+			len(files))
 	}
 	for i, f := range files {
 		if err := os.WriteFile(f, []byte(masks[i]), 0o600); err != nil {
@@ -80,11 +80,9 @@ func bare(err error) error {
 	return err
 }
 
-// SpreadQueues lets each transmit queue of a virtual link that has several
-// serve processors of its own, in turn, as drivers of network cards do (XPS,
-// Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
-// processors stand in each other's way. It needs the /sys of the namespace;
-// only root may.
+// SpreadQueues lets each transmit queue of a virtual link that has several serve processors of its own, in
+// turn, as drivers of network cards do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow
+// chooses, and processors stand in each other's way. It needs the /sys of the namespace; only root may.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // A shaper is an htb with one class, and fq_codel as the queue of that.
 const leafHandle = 10 << 16
 
-// Shaper reads the rate in bits per second of the shaper that is a device's
-// root queue; 0 if another queue is.
+// Shaper reads the rate in bits per second of the shaper that is a device's root queue; 0 if another queue
+// is.
 func Shaper(dev string) (uint64, error) {
 	rate, err := shaper(dev)
 	return rate, explain(err, "read shaper of %s", dev)
@@ -34,15 +34,15 @@ func shaper(dev string) (uint64, error) {
 	return v["rate"], err
 }
 
-// SetShaper makes a shaper of a device's root queue; packets waiting there are
-// lost. The rate is in bits per second, the burst in bytes. An error leaves
-// the device with its default.
+// SetShaper makes a shaper of a device's root queue; packets waiting there are lost. The rate is in bits
+// per second, the burst in bytes. An error leaves the device with its default.
 func SetShaper(dev string, rate, burst uint64) error {
 	want := Queue{"htb", map[string]uint64{"rate": rate, "burst": burst}}
 	if err := SetRootQueue(dev, want); err != nil {
 		return explain(err, "set shaper of %s", dev)
 	}
-	err := tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, leafHandle, rootHandle|htbDefault, "fq_codel", nil)
+	err := tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, leafHandle, rootHandle|htbDefault,
+		"fq_codel", nil)
 	if errors.Is(err, unix.ENOENT) {
 		err = fmt.Errorf("%w: it has no fq_codel", ErrUnsupported)
 	}

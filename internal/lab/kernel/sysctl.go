@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// SysctlPath is the file of a kernel setting below /proc/sys. A name is
-// written with dots, as sysctl(8) does; where a part of it contains a dot
-// itself, such as the device in net/ipv4/conf/eth0.5/forwarding, with slashes.
+// SysctlPath is the file of a kernel setting below /proc/sys. A name is written with dots, as sysctl(8)
+// does; where a part of it contains a dot itself, such as the device in net/ipv4/conf/eth0.5/forwarding,
+// with slashes.
 func SysctlPath(name string) (string, error) {
 	path := name
 	if !strings.Contains(name, "/") {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// ReadSysctl reads a kernel setting; white space between the values of one
-// setting becomes single spaces.
+// ReadSysctl reads a kernel setting; white space between the values of one setting becomes single spaces.
 func ReadSysctl(name string) (string, error) {
 	path, err := SysctlPath(name)
 	if err != nil {
@@ -36,9 +35,8 @@ func WriteSysctl(name, value string) error {
 	return sysctlError("write", name, errors.Join(err, f.Close()))
 }
 
-// SysctlWritable reports whether a kernel setting exists and may be written
-// by this process: some belong to the whole machine and are read-only in a
-// namespace.
+// SysctlWritable reports whether a kernel setting exists and may be written by this process: some belong to
+// the whole machine and are read-only in a namespace.
 func SysctlWritable(name string) error {
 	path, err := SysctlPath(name)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddTap makes a layer-2 device whose other end is the returned file, for a
-// virtual machine. It lives for as long as the file is open somewhere. The
-// file carries the virtio header (IFF_VNET_HDR) with each packet.
+// AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives for
+// as long as the file is open somewhere. The file carries the virtio header (IFF_VNET_HDR) with each
+// packet.
 func AddTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -29,8 +29,8 @@ func AddTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-// MoveLink puts a device into the network namespace of a process. It keeps
-// its name and loses its addresses.
+// MoveLink puts a device into the network namespace of a process. It keeps its name and loses its
+// addresses.
 func MoveLink(dev string, pid int) error {
 	return withLink(dev, fmt.Sprintf("move to the namespace of %d", pid), func(l netlink.Link) error {
 		return netlink.LinkSetNsPid(l, pid)
@@ -52,7 +52,10 @@ func AddBridge(name string, ports ...string) error {
 		return explain(err, "add bridge %s", name)
 	}
 	for _, port := range ports {
-		err := withLink(port, "join to "+name, func(l netlink.Link) error { return netlink.LinkSetMaster(l, bridge) })
+		err := withLink(port, "join to "+name, func(l netlink.Link) error {
+			return netlink.LinkSetMaster(l,
+				bridge)
+		})
 		if err == nil {
 			err = Up(port)
 		}

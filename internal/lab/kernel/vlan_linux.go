@@ -22,8 +22,8 @@ func VLAN(dev string) (int, error) {
 	return tag.VlanId, nil
 }
 
-// SetVLAN makes a tagged device on a port and moves the port's addresses and
-// routes to it; 0 moves them back and deletes it.
+// SetVLAN makes a tagged device on a port and moves the port's addresses and routes to it; 0 moves them
+// back and deletes it.
 func SetVLAN(dev string, id int) error {
 	what := fmt.Sprintf("set vlan %d on %s", id, dev)
 	tag, err := vlanOn(dev)
@@ -67,7 +67,8 @@ func addVLAN(dev string, id int) error {
 	}
 	at := netlink.NewLinkAttrs()
 	at.Name, at.ParentIndex = VLANDevice(dev, id), parent.Attrs().Index
-	if err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: at, VlanId: id, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: at, VlanId: id,
+		VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}); err != nil {
 		return err
 	}
 	if err = Up(at.Name); err == nil {
@@ -97,8 +98,8 @@ func vlanOn(dev string) (*netlink.Vlan, error) {
 	return nil, nil
 }
 
-// moveAddresses moves addresses and the routes that somebody set; those that
-// the kernel makes of addresses follow by themselves.
+// moveAddresses moves addresses and the routes that somebody set; those that the kernel makes of addresses
+// follow by themselves.
 func moveAddresses(from, to string) error {
 	addresses, err := Addresses(from)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Key is a WireGuard key. It is never printed, not even a public one: the
-// two cannot be told apart by looking.
+// Key is a WireGuard key. It is never printed, not even a public one: the two cannot be told apart by
+// looking.
 type Key [32]byte
 
 // Format prints a placeholder, whatever the verb.
@@ -30,15 +30,15 @@ type WireGuard struct {
 	Allowed   []netip.Prefix // what the peer may send and be sent
 }
 
-// WireGuardStats are the counters of a device's one peer. Handshake is the
-// time of the last one, zero if there was none.
+// WireGuardStats are the counters of a device's one peer. Handshake is the time of the last one, zero if
+// there was none.
 type WireGuardStats struct {
 	Sent, Received uint64
 	Handshake      time.Time
 }
 
-// WireGuardPeer is one peer of one of the kernel's devices. Index is its place
-// in the kernel's list: a peer is named by it, never by its key.
+// WireGuardPeer is one peer of one of the kernel's devices. Index is its place in the kernel's list: a peer
+// is named by it, never by its key.
 type WireGuardPeer struct {
 	Device string
 	Index  int

@@ -8,8 +8,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
-// WireGuardReader reads the kernel's devices of a network namespace again and
-// again.
+// WireGuardReader reads the kernel's devices of a network namespace again and again.
 type WireGuardReader struct{ c *wgctrl.Client }
 
 // OpenWireGuard opens a reader.

@@ -16,8 +16,8 @@ const (
 	ESPChaCha20Poly1305                  // RFC 7634
 )
 
-// KeySize is the length in bytes of one direction's keys: the cipher's own,
-// its salt or nonce (RFC 4106 §8.1, RFC 7634 §2), the integrity key.
+// KeySize is the length in bytes of one direction's keys: the cipher's own, its salt or nonce (RFC 4106
+// §8.1, RFC 7634 §2), the integrity key.
 func (c ESPCipher) KeySize() int {
 	switch c {
 	case ESPAESGCM128:
@@ -37,10 +37,9 @@ func (ESPKey) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[key]")) }
 // MarshalText encodes a placeholder.
 func (ESPKey) MarshalText() ([]byte, error) { return []byte("[key]"), nil }
 
-// ESP is one end of an ESP tunnel (RFC 4303, tunnel mode) that carries both
-// versions of IP: two security associations, and the policies that lead
-// through them what a device made by AddXfrm with the same ID sends and takes,
-// or, without a device, all packets to and from what is Behind the other end.
+// ESP is one end of an ESP tunnel (RFC 4303, tunnel mode) that carries both versions of IP: two security
+// associations, and the policies that lead through them what a device made by AddXfrm with the same ID
+// sends and takes, or, without a device, all packets to and from what is Behind the other end.
 type ESP struct {
 	ID            uint32 // of the tunnel, and of its device; never 0
 	Cipher        ESPCipher
@@ -49,8 +48,7 @@ type ESP struct {
 	Behind        []netip.Prefix // empty: there is a device
 }
 
-// device is the ID by which associations and policies belong to a device; 0
-// is that of no device.
+// device is the ID by which associations and policies belong to a device; 0 is that of no device.
 func (e ESP) device() uint32 {
 	if len(e.Behind) > 0 {
 		return 0
@@ -58,15 +56,13 @@ func (e ESP) device() uint32 {
 	return e.ID
 }
 
-// ESPAssociation is one direction. The receiver finds it by the SPI, which is
-// above 255.
+// ESPAssociation is one direction. The receiver finds it by the SPI, which is above 255.
 type ESPAssociation struct {
 	SPI uint32
 	Key ESPKey
 }
 
-// ESPStats counts what the associations of one end have sealed and opened,
-// and what they refused.
+// ESPStats counts what the associations of one end have sealed and opened, and what they refused.
 type ESPStats struct {
 	Sent, Received           uint64 // packets
 	SentBytes, ReceivedBytes uint64 // of the packets inside, with their headers

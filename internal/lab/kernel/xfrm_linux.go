@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replayWindow is how far in packets a packet may be overtaken (RFC 4303
-// §3.4.3 asks for 32 at least, and takes 64 as default).
+// replayWindow is how far in packets a packet may be overtaken (RFC 4303 §3.4.3 asks for 32 at least, and
+// takes 64 as default).
 const replayWindow = 64
 
-// AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose
-// packets take the policies with the same ID.
+// AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose packets take the policies with
+// the same ID.
 func AddXfrm(dev string, id uint32, mtu int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -26,9 +26,8 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: at, Ifid: id}), "add xfrm interface %s", dev)
 }
 
-// ProbeESP makes two associations and their policies for the outside version
-// of IP, with a device if it is to be routed by one, and deletes all again. No
-// packet takes them.
+// ProbeESP makes two associations and their policies for the outside version of IP, with a device if it is
+// to be routed by one, and deletes all again. No packet takes them.
 func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	// Addresses for documentation: RFC 5737, RFC 3849.
 	local, remote := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -38,7 +37,8 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	id := 1<<30 | uint32(os.Getpid())
 	// AES refuses no key, and HMAC only one that is too short.
 	key := make(ESPKey, c.KeySize())
-	e := ESP{ID: id, Cipher: c, Local: local, Remote: remote, Out: ESPAssociation{id, key}, In: ESPAssociation{id, key}}
+	e := ESP{ID: id, Cipher: c, Local: local, Remote: remote, Out: ESPAssociation{id, key},
+		In: ESPAssociation{id, key}}
 	dev := ""
 	if routed {
 		dev = fmt.Sprintf("cpesp%d", os.Getpid())
@@ -69,9 +69,11 @@ func AddESP(e ESP) error {
 		}
 		return err
 	}
-	err := step(func() error { return e.associate(e.Local, e.Remote, e.Out) }, func() error { return e.dissociate(e.Remote, e.Out) })
+	err := step(func() error { return e.associate(e.Local, e.Remote, e.Out) },
+		func() error { return e.dissociate(e.Remote, e.Out) })
 	if err == nil {
-		err = step(func() error { return e.associate(e.Remote, e.Local, e.In) }, func() error { return e.dissociate(e.Local, e.In) })
+		err = step(func() error { return e.associate(e.Remote, e.Local, e.In) },
+			func() error { return e.dissociate(e.Local, e.In) })
 	}
 	for _, p := range e.policies() {
 		if err != nil {
@@ -109,15 +111,17 @@ func ReadESP(e ESP) (ESPStats, error) {
 		return ESPStats{}, err
 	}
 	return ESPStats{
-		Sent: out.Packets, Received: in.Packets, SentBytes: out.Bytes, ReceivedBytes: in.Bytes, Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed),
+		Sent: out.Packets, Received: in.Packets, SentBytes: out.Bytes, ReceivedBytes: in.Bytes,
+		Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed),
 	}, nil
 }
 
-// associate adds one direction. The library cannot: it has no way to say
-// that an association carries both versions of IP (XFRM_STATE_AF_UNSPEC).
+// associate adds one direction. The library cannot: it has no way to say that an association carries both
+// versions of IP (XFRM_STATE_AF_UNSPEC).
 func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	if len(a.Key) != e.Cipher.KeySize() || e.ID == 0 {
-		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI, len(a.Key), e.ID, e.Cipher.KeySize())
+		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI,
+			len(a.Key), e.ID, e.Cipher.KeySize())
 	}
 	m := &nl.XfrmUsersaInfo{
 		Reqid: e.ID, Family: family(to), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
@@ -127,7 +131,8 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	m.Id.Proto, m.Id.Spi = unix.IPPROTO_ESP, nl.Swap32(a.SPI)
 	m.Saddr.FromIP(from.AsSlice())
 	m.Lft = nl.XfrmLifetimeCfg{
-		SoftByteLimit: nl.XFRM_INF, HardByteLimit: nl.XFRM_INF, SoftPacketLimit: nl.XFRM_INF, HardPacketLimit: nl.XFRM_INF,
+		SoftByteLimit: nl.XFRM_INF, HardByteLimit: nl.XFRM_INF, SoftPacketLimit: nl.XFRM_INF,
+		HardPacketLimit: nl.XFRM_INF,
 	}
 	req := nl.NewNetlinkRequest(nl.XFRM_MSG_NEWSA, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	req.AddData(m)
@@ -154,10 +159,12 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	const icv = 128 // bits
 	if c == ESPAESCBC256SHA256 {
-		crypt, auth := nl.XfrmAlgo{AlgKeyLen: 256, AlgKey: key[:32]}, nl.XfrmAlgoAuth{AlgKeyLen: 256, AlgTruncLen: icv, AlgKey: key[32:]}
+		crypt, auth := nl.XfrmAlgo{AlgKeyLen: 256, AlgKey: key[:32]}, nl.XfrmAlgoAuth{AlgKeyLen: 256,
+			AlgTruncLen: icv, AlgKey: key[32:]}
 		copy(crypt.AlgName[:], "cbc(aes)")
 		copy(auth.AlgName[:], "hmac(sha256)")
-		return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_CRYPT, crypt.Serialize()), nl.NewRtAttr(nl.XFRMA_ALG_AUTH_TRUNC, auth.Serialize())}
+		return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_CRYPT, crypt.Serialize()),
+			nl.NewRtAttr(nl.XFRMA_ALG_AUTH_TRUNC, auth.Serialize())}
 	}
 	aead := nl.XfrmAlgoAEAD{AlgKeyLen: uint32(8 * len(key)), AlgICVLen: icv, AlgKey: key}
 	name := "rfc4106(gcm(aes))"
@@ -168,8 +175,7 @@ func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_AEAD, aead.Serialize())}
 }
 
-// state names an association to the library. Of its values, which hold keys,
-// none is kept or printed.
+// state names an association to the library. Of its values, which hold keys, none is kept or printed.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
 	return &netlink.XfrmState{
 		Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.device()),
@@ -196,10 +202,9 @@ func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, erro
 	return s.Statistics, nil
 }
 
-// policies lead packets of both versions through the associations: what is
-// sent to the other end, what comes from there for this node, and what this
-// node forwards from there. With a device that is all that the device sends
-// and takes.
+// policies lead packets of both versions through the associations: what is sent to the other end, what
+// comes from there for this node, and what this node forwards from there. With a device that is all that
+// the device sends and takes.
 func (e ESP) policies() []*netlink.XfrmPolicy {
 	behind := e.Behind
 	if len(behind) == 0 {

@@ -27,7 +27,8 @@ func TestProbeESPIsConclusiveAndLeavesNothing(t *testing.T) {
 				err := ProbeESP(c, outer6, true)
 				t.Logf("cipher %d, IPv6 outside %v: %v", c, outer6, err)
 				if err != nil && !errors.Is(err, ErrUnsupported) {
-					t.Errorf("cipher %d, IPv6 outside %v: got %v, want no error or ErrUnsupported", c, outer6, err)
+					t.Errorf("cipher %d, IPv6 outside %v: got %v, want no error or ErrUnsupported", c, outer6,
+						err)
 				}
 			}
 		}
@@ -39,8 +40,8 @@ func TestProbeESPIsConclusiveAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestESPIsSetUpWholeOrNotAtAll: a tunnel whose associations another has is
-// refused and takes nothing of the other's away.
+// TestESPIsSetUpWholeOrNotAtAll: a tunnel whose associations another has is refused and takes nothing of
+// the other's away.
 func TestESPIsSetUpWholeOrNotAtAll(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		if err := ProbeESP(ESPAESGCM128, false, true); errors.Is(err, ErrUnsupported) {
@@ -101,7 +102,8 @@ func TestESPAlgorithmsHoldAllOfTheKey(t *testing.T) {
 		for _, a := range c.algorithms(key) {
 			held += strings.Count(string(a.Data), string(key)) * len(key)
 			if c == ESPAESCBC256SHA256 {
-				held += (strings.Count(string(a.Data), string(key[:32])) + strings.Count(string(a.Data), string(key[32:]))) * 32
+				held += (strings.Count(string(a.Data), string(key[:32])) + strings.Count(string(a.Data),
+					string(key[32:]))) * 32
 			}
 		}
 		if held != len(key) {

@@ -11,10 +11,9 @@ import (
 
 const conntrackMax = "net.netfilter.nf_conntrack_max"
 
-// ConntrackMax is how many connections a node's connection tracking holds at
-// most; packets of further ones are dropped. It matters where something asks
-// for tracking, such as nat or a stateful firewall. In most kernels it belongs
-// to the whole machine, so that only a node with a kernel of its own has it.
+// ConntrackMax is how many connections a node's connection tracking holds at most; packets of further ones
+// are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
+// kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob { return conntrack{} }
 
 type conntrack struct{}
@@ -41,7 +40,8 @@ func (conntrack) Apply(_ context.Context, _ Place, s State) error {
 func (conntrack) Check(context.Context, Place, State) check.Answer {
 	a := answer(kernel.SysctlWritable(conntrackMax))
 	if a.State == check.No && a.Hint != "" {
-		a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of its own, such as vm"
+		a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of its own, " +
+			"such as vm"
 	}
 	return a
 }

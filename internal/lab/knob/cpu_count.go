@@ -10,9 +10,8 @@ import (
 
 const maxCPUCount = 64
 
-// CPUCount is how many of its processors a guest works with, the first ones;
-// its kernel takes the others offline. It takes effect at once, without
-// another boot. A guest has as many as the lab was made with.
+// CPUCount is how many of its processors a guest works with, the first ones; its kernel takes the others
+// offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob { return cpuCount{} }
 
 type cpuCount struct{}
@@ -43,11 +42,13 @@ func (cpuCount) Apply(_ context.Context, p Place, s State) error {
 
 func (cpuCount) Check(_ context.Context, p Place, s State) check.Answer {
 	if !p.OwnKernel {
-		return check.Not("%v", notItsOwn("cpu_count", p)).Hinted("take a lab whose router has a kernel of its own, such as vm")
+		return check.Not("%v", notItsOwn("cpu_count", p)).Hinted("take a lab whose router has a kernel of " +
+			"its own, such as vm")
 	}
 	_, has, err := kernel.OnlineCPUs()
 	if n, convErr := strconv.Atoi(string(s)); err == nil && convErr == nil && n > has {
-		return check.Not("%s has %d processors", p.Node, has).Hinted("--cpus %d makes a lab whose routers have as many", n)
+		return check.Not("%s has %d processors", p.Node,
+			has).Hinted("--cpus %d makes a lab whose routers have as many", n)
 	}
 	return answer(err)
 }

@@ -30,8 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// busy has two threads that are named as QEMU names those of a guest's
-// processors, and never rest.
+// busy has two threads that are named as QEMU names those of a guest's processors, and never rest.
 func busy() {
 	ready := make(chan struct{})
 	for i := range 2 {
@@ -53,9 +52,8 @@ func busy() {
 	os.Exit(0)
 }
 
-// TestCPUQuotaHoldsThreads: threads that would take a core each get what the
-// quota says, with the cgroups of this machine, of either version; then all is
-// as before.
+// TestCPUQuotaHoldsThreads: threads that would take a core each get what the quota says, with the cgroups
+// of this machine, of either version; then all is as before.
 func TestCPUQuotaHoldsThreads(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -71,7 +69,8 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hold.Close()
-	p, err := host.Local().Start(t.Context(), host.Command{Path: name, Args: []string{"-name", "router", "path=" + dir + "/router.console"},
+	p, err := host.Local().Start(t.Context(), host.Command{Path: name, Args: []string{"-name", "router",
+		"path=" + dir + "/router.console"},
 		Env: []string{busyRole + "=1", "GOMAXPROCS=4"}, Stdin: end})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +102,8 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 		share := float64(threadTime(t, dir)-used) / float64(time.Since(began))
 		t.Logf("%s: both took %.1f %% of a core", tt.level, 100*share)
 		if share > tt.most || share == 0 {
-			t.Errorf("%s: both took %.1f %% of a core, want more than nothing and at most %.0f %%", tt.level, 100*share, 100*tt.most)
+			t.Errorf("%s: both took %.1f %% of a core, want more than nothing and at most %.0f %%", tt.level,
+				100*share, 100*tt.most)
 		}
 	}
 	if err := k.Apply(t.Context(), at, "off"); err != nil {
@@ -181,7 +181,8 @@ func threadTime(t *testing.T, dir string) time.Duration {
 }
 
 func TestCPUQuotaLevels(t *testing.T) {
-	for text, want := range map[string]State{"25%": "25%", "25": "25%", "7.5 %": "", "7.5%": "7.5%", "0.5%": "", "101%": "", "off": "off", "1e1": "", "": "", "NaN": ""} {
+	for text, want := range map[string]State{"25%": "25%", "25": "25%", "7.5 %": "", "7.5%": "7.5%",
+		"0.5%": "", "101%": "", "off": "off", "1e1": "", "": "", "NaN": ""} {
 		if got, err := CPUQuota().Parse(text); got != want || (err == nil) != (want != "") {
 			t.Errorf("Parse(%q): got %q, %v, want %q", text, got, err, want)
 		}

@@ -13,10 +13,9 @@ import (
 
 const maxCPU = 1023
 
-// CPUs are the processors that a router's packets are worked on after they
-// arrive (receive packet steering): "off" for those they arrive on, or a list
-// such as "0-1,3". Where a device's receive queues differ it is "masks 1 2",
-// one hexadecimal mask per queue.
+// CPUs are the processors that a router's packets are worked on after they arrive (receive packet
+// steering): "off" for those they arrive on, or a list such as "0-1,3". Where a device's receive queues
+// differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
 	return &perPort{
 		name: "cpus", parse: parseCPUs,
@@ -37,8 +36,8 @@ func CPUs() Knob {
 		check: func(dev string, _ State) check.Answer {
 			masks, err := kernel.RPS(dev)
 			if err == nil {
-				// Writing what is there is the only question that the kernel
-				// answers: it refuses on the write, not on the opening.
+				// Writing what is there is the only question that the kernel answers: it refuses on the
+				// write, not on the opening.
 				err = kernel.SetRPS(dev, masks)
 			}
 			return answer(err)
@@ -118,8 +117,8 @@ func spellMasks(masks []string) (State, error) {
 	return spellCPUs(set), err
 }
 
-// parseMask reads the kernel's bitmap: hexadecimal words of 32 bits, the
-// highest first, with commas between.
+// parseMask reads the kernel's bitmap: hexadecimal words of 32 bits, the highest first, with commas
+// between.
 func parseMask(text string) (*big.Int, error) {
 	words := strings.Split(text, ",")
 	set := new(big.Int)

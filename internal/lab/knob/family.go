@@ -1,6 +1,5 @@
-// Package knob changes settings of a node: one file per setting, each read,
-// applied and read back. It does not decide when, nor remember what was: the
-// node half of a session does (package agent), and the journal.
+// Package knob changes settings of a node: one file per setting, each read, applied and read back. It does
+// not decide when, nor remember what was: the node half of a session does (package agent), and the journal.
 package knob
 
 import (
@@ -9,57 +8,53 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Place is where a setting is made: in the namespace or machine of the
-// process that calls. Port is a device's name, empty for node-wide settings;
-// Ports lists the node's devices under test, for settings of all of them.
+// Place is where a setting is made: in the namespace or machine of the process that calls. Port is a
+// device's name, empty for node-wide settings; Ports lists the node's devices under test, for settings of
+// all of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
 	Ports []string `json:"ports,omitempty"`
-	// WAN is the port that faces away from the near side, and Inside and
-	// Outside are the addresses that a port forward joins.
+	// WAN is the port that faces away from the near side, and Inside and Outside are the addresses that a
+	// port forward joins.
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
 	// Collector is an address that reports of the node's traffic may go to.
 	Collector string `json:"collector,omitempty"`
-	// OwnKernel: the node is a machine of its own within the lab, so that a
-	// setting of the whole machine is its own, too.
+	// OwnKernel: the node is a machine of its own within the lab, so that a setting of the whole machine is
+	// its own, too.
 	OwnKernel bool `json:"own_kernel,omitempty"`
-	// Lab is the directory of the lab's files on this machine, for settings of
-	// the machine that carries it.
+	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries it.
 	Lab string `json:"lab,omitempty"`
 }
 
 // State is a setting's value in canonical text. It holds no secret.
 type State string
 
-// Knob is a setting that can be varied. Name is the factor's name; a knob
-// whose name ends in ":" is a family, such as "sysctl:", whose State is
-// "<rest of the name>=<value>".
+// Knob is a setting that can be varied. Name is the factor's name; a knob whose name ends in ":" is a
+// family, such as "sysctl:", whose State is "<rest of the name>=<value>".
 type Knob interface {
 	Name() string
-	// Parse is pure and works on any OS: canonical State or an error that
-	// says what is allowed.
+	// Parse is pure and works on any OS: canonical State or an error that says what is allowed.
 	Parse(text string) (State, error)
-	// Read returns the present state, such that applying it again restores
-	// the place.
+	// Read returns the present state, such that applying it again restores the place.
 	Read(ctx context.Context, p Place) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
 }
 
-// Sameness is implemented by knobs whose read-back may differ in form from
-// what was asked ("auto", rounded rates).
+// Sameness is implemented by knobs whose read-back may differ in form from what was asked ("auto", rounded
+// rates).
 type Sameness interface{ Same(want, got State) bool }
 
-// Like is implemented by families of knobs, whose Read cannot know which
-// member is meant: ReadLike returns the present state of what s would set.
+// Like is implemented by families of knobs, whose Read cannot know which member is meant: ReadLike returns
+// the present state of what s would set.
 type Like interface {
 	ReadLike(ctx context.Context, p Place, s State) (State, error)
 }
 
-// OnTunnels is implemented by knobs whose setting of all of a node's ports is
-// also that of the devices of tunnels which end there.
+// OnTunnels is implemented by knobs whose setting of all of a node's ports is also that of the devices of
+// tunnels which end there.
 type OnTunnels interface{ OnTunnels() bool }
 
 // Checker is implemented by knobs that a kernel may lack.

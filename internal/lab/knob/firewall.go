@@ -13,8 +13,8 @@ const maxRules = 20_000
 
 const firewallWords = "off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log"
 
-// Firewall is a chain of N rules that every forwarded packet runs through and
-// none matches: "off" or "N", and behind the number, in this order,
+// Firewall is a chain of N rules that every forwarded packet runs through and none matches: "off" or "N",
+// and behind the number, in this order,
 //
 //	in a set   one rule looks the packet up in a set of N
 //	in a map   one rule takes its verdict from a map of N

@@ -16,11 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// FlowExport accounts for the traffic of a port, as a router that reports its
-// flows does: "off", or "softflowd", the program of that name. It looks at
-// every packet of the place's port, or else of the port that faces the far
-// side, and sends what it has counted, as NetFlow 9, to the far node's discard
-// port, where nobody listens.
+// FlowExport accounts for the traffic of a port, as a router that reports its flows does: "off", or
+// "softflowd", the program of that name. It looks at every packet of the place's port, or else of the port
+// that faces the far side, and sends what it has counted, as NetFlow 9, to the far node's discard port,
+// where nobody listens.
 func FlowExport() Knob {
 	return flowExport{atPort{&perPort{
 		name: "flow_export", parse: func(text string) (State, error) {
@@ -79,7 +78,8 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	if p.Collector == "" {
 		return check.Not("%s has no node to send flows to", p.Node)
 	}
-	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd, Args: []string{"-h"}}); errors.Is(err, host.ErrUnsupported) {
+	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd,
+		Args: []string{"-h"}}); errors.Is(err, host.ErrUnsupported) {
 		return check.Not("softflowd is not installed on %s", p.Node)
 	}
 	if _, err := os.Stat(exportJail); !p.OwnKernel && err != nil {
@@ -91,8 +91,7 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// startExport starts softflowd, which leaves for the background, and waits
-// until it tells its statistics.
+// startExport starts softflowd, which leaves for the background, and waits until it tells its statistics.
 func startExport(ctx context.Context, p Place) error {
 	if p.OwnKernel { // where nobody else has made it
 		if err := os.MkdirAll(exportJail, 0o755); err != nil {
@@ -104,14 +103,16 @@ func startExport(ctx context.Context, p Place) error {
 		return fmt.Errorf("start softflowd: %w", err)
 	}
 	control := filepath.Join(dir, "control")
-	args := []string{"-i", p.Port, "-n", p.Collector + ":" + discardPort, "-v", "9", "-p", filepath.Join(dir, "pid"), "-c", control}
+	args := []string{"-i", p.Port, "-n", p.Collector + ":" + discardPort, "-v", "9", "-p",
+		filepath.Join(dir, "pid"), "-c", control}
 	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd, Args: args}); err != nil {
 		return errors.Join(fmt.Errorf("start softflowd on %s: %w", p.Port, err), os.RemoveAll(dir))
 	}
 	ctx, cancel := context.WithTimeout(ctx, exportTime)
 	defer cancel()
 	for {
-		_, err := host.Run(ctx, host.Local(), host.Command{Path: "softflowctl", Args: []string{"-c", control, "statistics"}})
+		_, err := host.Run(ctx, host.Local(), host.Command{Path: "softflowctl", Args: []string{"-c", control,
+			"statistics"}})
 		if err == nil {
 			return nil
 		}
@@ -157,8 +158,8 @@ func exporters(dev string) ([]exporter, error) {
 	return out, nil
 }
 
-// exportsFrom reads a command line, words that end in NUL: whether it is ours
-// of a device, and in which folder its control socket is.
+// exportsFrom reads a command line, words that end in NUL: whether it is ours of a device, and in which
+// folder its control socket is.
 func exportsFrom(line, dev string) (dir string, ok bool) {
 	words := strings.Split(line, "\x00")
 	if filepath.Base(words[0]) != softflowd {
@@ -201,8 +202,7 @@ func stopExport(ctx context.Context, dev string) error {
 	return nil
 }
 
-// gone waits a second for a process to end. One that waits to be collected
-// has no command line any more.
+// gone waits a second for a process to end. One that waits to be collected has no command line any more.
 func gone(ctx context.Context, pid int) bool {
 	for range 50 {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

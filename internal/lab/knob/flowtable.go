@@ -10,10 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Flowtable lets the connections that a router forwards skip its forwarding
-// path, and with it the packet filter, once they are known: "on" or "off". It
-// is nftables' flow table in software, between the node's ports, with one rule
-// that adds every TCP and UDP connection to it.
+// Flowtable lets the connections that a router forwards skip its forwarding path, and with it the packet
+// filter, once they are known: "on" or "off". It is nftables' flow table in software, between the node's
+// ports, with one rule that adds every TCP and UDP connection to it.
 func Flowtable() Knob { return flowtable{} }
 
 type flowtable struct{}

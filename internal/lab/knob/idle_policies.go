@@ -10,10 +10,9 @@ import (
 
 const maxPolicies = 10_000
 
-// IdlePolicies are N IPsec policies that the traffic does not match, for each
-// direction (out, in, forward) and each version of IP, as N tunnels between
-// other networks would have. The kernel then looks for a policy for every
-// packet. It needs no ESP.
+// IdlePolicies are N IPsec policies that the traffic does not match, for each direction (out, in, forward)
+// and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
+// policy for every packet. It needs no ESP.
 func IdlePolicies() Knob { return idlePolicies{} }
 
 type idlePolicies struct{}

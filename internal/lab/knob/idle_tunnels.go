@@ -10,8 +10,8 @@ import (
 
 const maxIdleTunnels = 64
 
-// IdleTunnels are N WireGuard tunnels of the kernel that are up, each with a
-// peer and routes that the traffic does not match.
+// IdleTunnels are N WireGuard tunnels of the kernel that are up, each with a peer and routes that the
+// traffic does not match.
 func IdleTunnels() Knob { return idleTunnels{} }
 
 type idleTunnels struct{}

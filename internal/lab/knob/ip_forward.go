@@ -14,8 +14,7 @@ const (
 	forwardIPv6 = "net.ipv6.conf.all.forwarding"
 )
 
-// IPForward is whether a node passes packets on: "on", "off", or for one IP
-// version only "ipv4" or "ipv6".
+// IPForward is whether a node passes packets on: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob { return ipForward{} }
 
 type ipForward struct{}

@@ -9,10 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IRQAffinity are the processors that a device's interrupts may be served on,
-// such as "0" or "0-1". Where they differ between its interrupts it is "each 0
-// 0-1", in the order of their numbers. Virtual links have no interrupts: only
-// the ports of a guest do.
+// IRQAffinity are the processors that a device's interrupts may be served on, such as "0" or "0-1". Where
+// they differ between its interrupts it is "each 0 0-1", in the order of their numbers. Virtual links have
+// no interrupts: only the ports of a guest do.
 func IRQAffinity() Knob {
 	return &perPort{
 		name: "irq_affinity", parse: parseAffinity,

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel takes the IPv6
-// addresses off the device and does not bring them back.
+// The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel takes the IPv6 addresses off the device and
+// does not bring them back.
 const minMTU, maxMTU = 1280, 65535
 
 // LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
@@ -36,10 +36,9 @@ func LinkMTU() Knob {
 	}
 }
 
-// forgetPathMTUs drops what the node was told of narrower links on the way of
-// IPv4 (RFC 1191), which it would go by for ten minutes after they are wide
-// again: behind a tunnel its own devices do not change. A kernel that keeps
-// this setting for itself is left to forget in time.
+// forgetPathMTUs drops what the node was told of narrower links on the way of IPv4 (RFC 1191), which it
+// would go by for ten minutes after they are wide again: behind a tunnel its own devices do not change. A
+// kernel that keeps this setting for itself is left to forget in time.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {

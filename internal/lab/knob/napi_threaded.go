@@ -5,8 +5,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAPIThreaded has a device's packets received by kernel threads, which the
-// scheduler can move, instead of in softirqs: "on" or "off".
+// NAPIThreaded has a device's packets received by kernel threads, which the scheduler can move, instead of
+// in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
 	return &perPort{
 		name:    "napi_threaded",
@@ -23,8 +23,8 @@ func NAPIThreaded() Knob {
 		check: func(dev string, s State) check.Answer {
 			on, err := kernel.NAPIThreaded(dev)
 			if err == nil && on != (s == "on") {
-				// Writing what is there is the only question that the kernel
-				// answers: it refuses on the write, not on the opening.
+				// Writing what is there is the only question that the kernel answers: it refuses on the
+				// write, not on the opening.
 				err = kernel.SetNAPIThreaded(dev, on)
 			}
 			return answer(err)

@@ -10,11 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAT is a router's address translation at its WAN port: "off"; "masquerade",
-// for connections from inside; "forward", for connections from outside to the
-// router's WAN address, ports 20000 to 20999. It is of IPv4: IPv6 passes as it
-// is (NAT66 is off). Where the WAN port has a tag, the
-// place's Port must name the device with the tag (VLANDevice): rules go by it.
+// NAT is a router's address translation at its WAN port: "off"; "masquerade", for connections from inside;
+// "forward", for connections from outside to the router's WAN address, ports 20000 to 20999. It is of IPv4:
+// IPv6 passes as it is (NAT66 is off). Where the WAN port has a tag, the place's Port must name the device
+// with the tag (VLANDevice): rules go by it.
 func NAT() Knob { return nat{} }
 
 type nat struct{}

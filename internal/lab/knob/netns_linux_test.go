@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// inNamespace runs f on a thread of its own in fresh network and mount
-// namespaces with two virtual links; all of it ends with f.
+// inNamespace runs f on a thread of its own in fresh network and mount namespaces with two virtual links;
+// all of it ends with f.
 func inNamespace(t *testing.T, f func(t *testing.T, p Place)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -49,8 +49,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// levels are states of each knob; those marked ours must work on any kernel
-// that runs these tests as root.
+// levels are states of each knob; those marked ours must work on any kernel that runs these tests as root.
 func levels() map[string][]struct {
 	text string
 	ours bool
@@ -64,9 +63,11 @@ func levels() map[string][]struct {
 		"txqueuelen": {{"10", true}, {"5000", true}},
 		"queue": {
 			{"pfifo limit 50", true}, {"bfifo limit 64k", true}, {"pfifo_fast", true}, {"noqueue", true},
-			{"tbf rate 300M burst 128k limit 256k", true}, {"tbf rate 10G", true}, {"htb rate 300M", true}, {"mq", true},
+			{"tbf rate 300M burst 128k limit 256k", true}, {"tbf rate 10G", true}, {"htb rate 300M", true},
+			{"mq", true},
 			{"lan: pfifo limit 5; wan: noqueue", true},
-			{"fq_codel", false}, {"cake bandwidth 300M nat", false}, {"fq", false}, {"codel", false}, {"sfq", false},
+			{"fq_codel", false}, {"cake bandwidth 300M nat", false}, {"fq", false}, {"codel", false},
+			{"sfq", false},
 			{"netem delay 10ms loss 1%", false},
 		},
 		"offload": {{"wire", true}, {"super", true}, {"gro=on tso=off", true}, {"wire", true}},
@@ -92,8 +93,8 @@ func levels() map[string][]struct {
 	}
 }
 
-// TestKnobsApplyWhatTheyReadAndRestore is the conformance of every knob:
-// what is applied is read back, and what was read first restores the place.
+// TestKnobsApplyWhatTheyReadAndRestore is the conformance of every knob: what is applied is read back, and
+// what was read first restores the place.
 func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 	ctx := context.Background()
 	for _, k := range All() {
@@ -103,7 +104,8 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 		}
 		for _, level := range list {
 			t.Run(k.Name()+"/"+level.text, func(t *testing.T) {
-				if m, err := os.ReadFile("/proc/self/uid_map"); k.Name() == "cpus" && err == nil && !strings.Contains(string(m), "4294967295") {
+				if m, err := os.ReadFile("/proc/self/uid_map"); k.Name() == "cpus" && err == nil &&
+					!strings.Contains(string(m), "4294967295") {
 					t.Skip("skip: packet steering cannot be set in a user namespace")
 				}
 				if k.Name() == "cpus" && runtime.NumCPU() < 2 {

@@ -11,10 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Offload is what a device does to many packets at once. "super" lets 64 KiB
-// super-packets cross; with "wire" every packet on the link has the size it
-// would have on a cable. Anything else is a list of the kernel's names and of
-// ethtool's, "tso=on rx-gro=off".
+// Offload is what a device does to many packets at once. "super" lets 64 KiB super-packets cross; with
+// "wire" every packet on the link has the size it would have on a cable. Anything else is a list of the
+// kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
 	return &perPort{
 		name: "offload", parse: parseOffload, read: readOffload, apply: applyOffload,
@@ -22,8 +21,8 @@ func Offload() Knob {
 	}
 }
 
-// superFeatures are the offloads that "super" decides on; "wire" turns all of
-// them off. mangleid belongs to tso but is off by default in most drivers.
+// superFeatures are the offloads that "super" decides on; "wire" turns all of them off. mangleid belongs to
+// tso but is off by default in most drivers.
 func superFeatures() map[string]bool {
 	return map[string]bool{
 		"tx-generic-segmentation":      true,
@@ -106,8 +105,8 @@ func featuresOf(s State, has, fixed map[string]bool) map[string]bool {
 	if s == "super" || s == "wire" {
 		for n, on := range superFeatures() {
 			on = on && s == "super"
-			// What a driver cannot do is left out of "super"; what it cannot
-			// leave off is kept in "wire", to be refused.
+			// What a driver cannot do is left out of "super"; what it cannot leave off is kept in "wire",
+			// to be refused.
 			if _, known := has[n]; known && (!fixed[n] || has[n] && !on) {
 				want[n] = on
 			}
@@ -162,7 +161,8 @@ func applyOffload(dev string, s State) error {
 	if err != nil {
 		return err
 	}
-	if err := kernel.SetFeatures(dev, featuresOf(s, has, fixed)); err != nil || s != "super" || !fixed[kernel.UDPSegmentation] {
+	if err := kernel.SetFeatures(dev, featuresOf(s, has, fixed)); err != nil || s != "super" ||
+		!fixed[kernel.UDPSegmentation] {
 		return err
 	}
 	// Only trying tells whether the other end of a tap takes it.
@@ -173,8 +173,7 @@ func applyOffload(dev string, s State) error {
 	return err
 }
 
-// sameOffload lets a list be part of what is read: features that nobody
-// named are not asked about.
+// sameOffload lets a list be part of what is read: features that nobody named are not asked about.
 func sameOffload(want, got State) bool {
 	if want == "super" || want == "wire" {
 		return false // equal ones do not come here

@@ -29,16 +29,19 @@ func TestParse(t *testing.T) {
 		{Queue(), "tbf rate 0", ""},
 		{Queue(), "tbf rate 1G rate 2G", ""},
 		{Queue(), "htb rate 300M", "htb rate 300M burst 128k"},
-		{Queue(), "fq_codel target 2500us", "fq_codel limit 10240 flows 1024 target 2500us interval 100ms memory_limit 32m"},
+		{Queue(), "fq_codel target 2500us",
+			"fq_codel limit 10240 flows 1024 target 2500us interval 100ms memory_limit 32m"},
 		{Queue(), "cake nat besteffort bandwidth 300M", "cake bandwidth 300M besteffort rtt 100ms nat"},
 		{Queue(), "cake bandwidth unlimited nonat", "cake bandwidth unlimited rtt 100ms nonat"},
 		{Queue(), "netem delay 10ms loss 0.5%", "netem limit 1000 delay 10ms loss 0.5%"},
-		{Queue(), "netem reorder 25% duplicate 1% delay 5ms", "netem limit 1000 delay 5ms duplicate 1% reorder 25%"},
+		{Queue(), "netem reorder 25% duplicate 1% delay 5ms",
+			"netem limit 1000 delay 5ms duplicate 1% reorder 25%"},
 		{Queue(), "cake bandwidth 50M overhead 44 atm", "cake bandwidth 50M rtt 100ms overhead 44 atm"},
 		{Queue(), "codel2", ""},
 		{Queue(), "", ""},
 		{Offload(), "wire", "wire"},
-		{Offload(), "gro=on tso=off", "rx-gro=on tx-tcp-ecn-segmentation=off tx-tcp-segmentation=off tx-tcp6-segmentation=off"},
+		{Offload(), "gro=on tso=off", "rx-gro=on tx-tcp-ecn-segmentation=off tx-tcp-segmentation=off " +
+			"tx-tcp6-segmentation=off"},
 		{Offload(), "gro=maybe", ""},
 		{Offload(), "gro=on rx-gro=off", ""},
 		{NAT(), "forward", "forward"},
@@ -143,8 +146,10 @@ func TestNamesDiffer(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"1500", "a: 1; b: 2", "tbf rate 300M burst 128k", "cake nat besteffort", "netem loss 0.5%", "wire", "gro=on",
-		"masquerade", "10 stateful", "net.ipv4.tcp_ecn=1", "0-1,3", "masks 1 2", "fq_codel target 5ms", "off", "on",
+		"1500", "a: 1; b: 2", "tbf rate 300M burst 128k", "cake nat besteffort", "netem loss 0.5%", "wire",
+		"gro=on",
+		"masquerade", "10 stateful", "net.ipv4.tcp_ecn=1", "0-1,3", "masks 1 2", "fq_codel target 5ms", "off",
+		"on",
 		"2000 in a set stateful log", "over pfifo limit 5",
 	} {
 		for i := range All() {

@@ -5,10 +5,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Policer drops what arrives at the place's port, or else at the router's
-// first port that is not its WAN, above a rate such as "50M"; "off" is
-// without. It is the action police behind a filter that takes everything, on
-// the ingress of the device: nothing is queued.
+// Policer drops what arrives at the place's port, or else at the router's first port that is not its WAN,
+// above a rate such as "50M"; "off" is without. It is the action police behind a filter that takes
+// everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
 	return atPort{&perPort{
 		name:  "policer",

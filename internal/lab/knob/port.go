@@ -11,9 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// perPort is a knob that is set on devices: on Place.Port, or if that is
-// empty on all of Place.Ports. Where they differ its state is a list,
-// "eth0: 1500; eth1: 9000". Its functions deal with one device.
+// perPort is a knob that is set on devices: on Place.Port, or if that is empty on all of Place.Ports. Where
+// they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal with one device.
 type perPort struct {
 	name  string
 	parse func(text string) (State, error)
@@ -52,9 +51,10 @@ func (k *perPort) Parse(text string) (State, error) {
 
 // deviceLike follows the kernel's dev_valid_name.
 func deviceLike(dev string) bool {
-	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev, func(r rune) bool {
-		return r <= ' ' || r > '~' || r == '/' || r == ':' || r == ';'
-	})
+	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev,
+		func(r rune) bool {
+			return r <= ' ' || r > '~' || r == '/' || r == ':' || r == ';'
+		})
 }
 
 func (k *perPort) Read(_ context.Context, p Place) (State, error) {

@@ -72,7 +72,8 @@ func parseScaled(text string, scales []scale) (uint64, bool) {
 		return v * factor, v <= math.MaxInt32
 	}
 	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || factor == 1 || !(v >= 0 && v <= math.MaxInt32) || strings.ContainsAny(text, "xXpPeE_+-") {
+	if err != nil || factor == 1 || !(v >= 0 && v <= math.MaxInt32) || strings.ContainsAny(text,
+		"xXpPeE_+-") {
 		return 0, false
 	}
 	return uint64(math.Round(v * float64(factor))), true

@@ -10,17 +10,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Queue is a device's root queueing discipline in the words of tc(8): KIND,
-// then "key value" or a bare word for each parameter, such as
+// Queue is a device's root queueing discipline in the words of tc(8): KIND, then "key value" or a bare word
+// for each parameter, such as
 //
 //	noqueue
 //	pfifo limit 1000
 //	tbf rate 300M burst 128k limit 256k
 //	cake bandwidth 300M besteffort nat
 //
-// htb has one class that everything goes through. The canonical spelling has
-// a fixed order, and names what has a default that does not depend on the
-// device.
+// htb has one class that everything goes through. The canonical spelling has a fixed order, and names what
+// has a default that does not depend on the device.
 func Queue() Knob {
 	return &perPort{
 		name: "queue", parse: parseQueueState, read: readQueue, apply: applyQueue,
@@ -43,7 +42,8 @@ func parseQueue(text string) (kernel.Queue, error) {
 	}
 	parameters, ok := kernel.QueueParameters(words[0])
 	if !ok {
-		return kernel.Queue{}, refuse("queue", text, "one of these kinds: "+strings.Join(kernel.QueueKinds(), ", "))
+		return kernel.Queue{}, refuse("queue", text, "one of these kinds: "+strings.Join(kernel.QueueKinds(),
+			", "))
 	}
 	q := kernel.Queue{Kind: words[0], Values: map[string]uint64{}}
 	for words = words[1:]; len(words) > 0; {
@@ -55,11 +55,13 @@ func parseQueue(text string) (kernel.Queue, error) {
 	}
 	for _, p := range parameters {
 		if _, given := q.Values[p.Name]; !given && p.Required {
-			return kernel.Queue{}, refuse("queue", text, "a "+p.Name+", such as "+q.Kind+" "+p.Name+" "+example(p))
+			return kernel.Queue{}, refuse("queue", text, "a "+p.Name+", such as "+q.Kind+" "+p.Name+" "+
+				example(p))
 		}
 	}
 	if q.Values["reorder"] > 0 && q.Values["delay"] == 0 {
-		return kernel.Queue{}, refuse("queue", text, "a delay that a packet can overtake others by, such as netem delay 5ms reorder 25%")
+		return kernel.Queue{}, refuse("queue", text,
+			"a delay that a packet can overtake others by, such as netem delay 5ms reorder 25%")
 	}
 	fillDefaults(q, parameters)
 	return q, nil
@@ -72,8 +74,7 @@ func example(p kernel.Parameter) string {
 	return "256k"
 }
 
-// parseParameter reads one parameter from the front of words and says how
-// many words it took.
+// parseParameter reads one parameter from the front of words and says how many words it took.
 func parseParameter(q kernel.Queue, parameters []kernel.Parameter, words []string) (int, error) {
 	set := func(name string, v uint64) error {
 		if _, twice := q.Values[name]; twice {
@@ -119,9 +120,8 @@ func parseParameter(q kernel.Queue, parameters []kernel.Parameter, words []strin
 	return 0, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", "))
 }
 
-// fillDefaults names what was left out. A shaper's bucket holds two
-// milliseconds of its rate, and its queue ten, but enough for a few of the
-// 64 KiB packets that segmentation offload makes.
+// fillDefaults names what was left out. A shaper's bucket holds two milliseconds of its rate, and its queue
+// ten, but enough for a few of the 64 KiB packets that segmentation offload makes.
 func fillDefaults(q kernel.Queue, parameters []kernel.Parameter) {
 	fill := func(name string, v uint64) {
 		if _, given := q.Values[name]; !given {
@@ -187,8 +187,8 @@ func applyQueue(dev string, s State) error {
 	return kernel.SetRootQueue(dev, q)
 }
 
-// sameQueue compares what was asked for: the kernel keeps buffers and times
-// in ticks, and adds defaults of its own.
+// sameQueue compares what was asked for: the kernel keeps buffers and times in ticks, and adds defaults of
+// its own.
 func sameQueue(want, got State) bool {
 	w, err1 := parseQueue(string(want))
 	g, err2 := parseQueue(string(got))
@@ -202,7 +202,8 @@ func sameQueue(want, got State) bool {
 		if !asked || a == b {
 			continue
 		}
-		if p.Quantity != kernel.Bytes && p.Quantity != kernel.Microseconds && p.Quantity != kernel.PartsPerMillion {
+		if p.Quantity != kernel.Bytes && p.Quantity != kernel.Microseconds &&
+			p.Quantity != kernel.PartsPerMillion {
 			return false
 		}
 		slack := max(float64(a)*0.002, 2)

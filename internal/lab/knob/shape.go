@@ -12,10 +12,9 @@ import (
 // over precedes the queue that a port without a shaper has.
 const over = "over "
 
-// Shape is a router's shaper: what leaves by the place's port, or else by its
-// WAN port, is held to a rate such as "50M" by an htb of one class, with
-// fq_codel as its queue; "off" is without. What is read where there is none is
-// "over QUEUE", with the queue in the words of Queue, and puts that back.
+// Shape is a router's shaper: what leaves by the place's port, or else by its WAN port, is held to a rate
+// such as "50M" by an htb of one class, with fq_codel as its queue; "off" is without. What is read where
+// there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
 	return atPort{&perPort{
 		name: "shape", parse: parseShape, read: readShape, apply: applyShape,
@@ -53,13 +52,14 @@ func parseLimit(name, text string) (State, error) {
 }
 
 func limit(s State) (uint64, error) {
-	return parseRate(kernel.Parameter{Name: "rate", Quantity: kernel.BitsPerSecond, Required: true}, string(s))
+	return parseRate(kernel.Parameter{Name: "rate", Quantity: kernel.BitsPerSecond, Required: true},
+		string(s))
 }
 
 func spellLimit(rate uint64) State { return State(spellScaled(rate, rateScales(), "")) }
 
-// burstOf is two milliseconds of a rate, but enough for a few of the 64 KiB
-// packets that segmentation offload makes.
+// burstOf is two milliseconds of a rate, but enough for a few of the 64 KiB packets that segmentation
+// offload makes.
 func burstOf(rate uint64) uint64 { return bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (State, error) {
@@ -97,8 +97,7 @@ type atPort struct {
 	pick func(p Place) string
 }
 
-// Parse refuses a list of devices: only one port is read, so that only one
-// could be put back.
+// Parse refuses a list of devices: only one port is read, so that only one could be put back.
 func (k atPort) Parse(text string) (State, error) {
 	if strings.Contains(text, ":") {
 		return "", refuse(k.name, text, "one value; name the port as in "+k.name+"@router.lan")

@@ -10,8 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Sysctl is the family of kernel settings: its State is "NAME=value", with
-// the name as sysctl(8) writes it.
+// Sysctl is the family of kernel settings: its State is "NAME=value", with the name as sysctl(8) writes it.
 func Sysctl() Knob { return sysctl{} }
 
 type sysctl struct{}
@@ -71,7 +70,8 @@ func (sysctl) Check(_ context.Context, _ Place, s State) check.Answer {
 	}
 	a := answer(kernel.SysctlWritable(name))
 	if a.State == check.No && a.Hint != "" {
-		a.Hint = "settings of the whole machine are read-only in a lab's namespaces; set it on the machine before the run"
+		a.Hint = "settings of the whole machine are read-only in a lab's namespaces; set it on the machine " +
+			"before the run"
 	}
 	return a
 }

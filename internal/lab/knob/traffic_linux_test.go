@@ -18,8 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// node is a thread in a network namespace of its own. Sockets opened in do
-// belong to it.
+// node is a thread in a network namespace of its own. Sockets opened in do belong to it.
 type node struct {
 	tid   int
 	calls chan func()
@@ -91,12 +90,12 @@ func (r route) place() Place {
 		Inside: []string{"198.18.0.2"}, Outside: []string{"198.18.1.1/24"}}
 }
 
-// How long a datagram may take that should arrive on a busy machine, and how
-// long one that should not is waited for.
+// How long a datagram may take that should arrive on a busy machine, and how long one that should not is
+// waited for.
 const arrives, stays = 5 * time.Second, 300 * time.Millisecond
 
-// datagram sends some from one node to another until one arrives or the time
-// is over, and says who it came from; an invalid address if none arrived.
+// datagram sends some from one node to another until one arrives or the time is over, and says who it came
+// from; an invalid address if none arrived.
 func datagram(t *testing.T, from, to node, listen, target string, patience time.Duration) netip.Addr {
 	t.Helper()
 	var in, out net.PacketConn
@@ -105,7 +104,8 @@ func datagram(t *testing.T, from, to node, listen, target string, patience time.
 	defer in.Close()
 	defer out.Close()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if _, err := out.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(target))); err != nil {
+		if _, err := out.WriteTo([]byte("x"),
+			net.UDPAddrFromAddrPort(netip.MustParseAddrPort(target))); err != nil {
 			t.Fatal(err)
 		}
 		if err := in.SetReadDeadline(time.Now().Add(stays)); err != nil {
@@ -120,7 +120,8 @@ func datagram(t *testing.T, from, to node, listen, target string, patience time.
 
 func TestNATTranslates(t *testing.T) {
 	r := newRoute(t)
-	client, wan, server := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")
+	client, wan, server := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("198.18.1.1"),
+		netip.MustParseAddr("198.18.1.2")
 	tests := []struct {
 		mode          State
 		outward, port netip.Addr // who the server sees; who the client sees through the forward
@@ -132,21 +133,23 @@ func TestNATTranslates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r.router.do(t, func() error { return NAT().Apply(context.Background(), r.place(), tt.mode) })
-		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != tt.outward {
+		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000",
+			arrives); got != tt.outward {
 			t.Errorf("nat %s: the server sees %v, want %v", tt.mode, got, tt.outward)
 		}
 		patience := arrives
 		if !tt.port.IsValid() {
 			patience = stays
 		}
-		if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", patience); got != tt.port {
+		if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999",
+			patience); got != tt.port {
 			t.Errorf("nat %s: the client sees %v through the forward, want %v", tt.mode, got, tt.port)
 		}
 	}
 }
 
-// TestLinkMTUForgetsNarrowPaths: a node that was told of a narrow link on the
-// way sends large packets again once the links are set anew.
+// TestLinkMTUForgetsNarrowPaths: a node that was told of a narrow link on the way sends large packets again
+// once the links are set anew.
 func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 	r := newRoute(t)
 	set := func(n node, dev string, s State) {
@@ -158,7 +161,8 @@ func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 		r.client.do(t, func() (err error) {
 			d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 				return c.Control(func(fd uintptr) {
-					must(t, unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO))
+					must(t, unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER,
+						unix.IP_PMTUDISC_DO))
 				})
 			}}
 			out, err = d.Dial("udp4", "198.18.1.2:20000")
@@ -179,7 +183,8 @@ func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 	set(r.router, "wan", "1500")
 	set(r.client, "near", "1500")
 	if refused(stays) {
-		t.Error("packets of 1500 bytes after the links were set to 1500: the client refuses them, want them sent")
+		t.Error("packets of 1500 bytes after the links were set to 1500: the client refuses them, want " +
+			"them sent")
 	}
 }
 
@@ -199,7 +204,11 @@ func TestNATGoesByThePort(t *testing.T) {
 func TestNATTranslatesBehindATag(t *testing.T) {
 	r := newRoute(t)
 	var a check.Answer
-	r.router.do(t, func() error { a = Check(context.Background(), VLAN(), Place{Port: "wan"}, "10"); return nil })
+	r.router.do(t, func() error {
+		a = Check(context.Background(), VLAN(), Place{Port: "wan"},
+			"10")
+		return nil
+	})
 	if a.State == check.No { // TestNATGoesByThePort holds without it
 		t.Logf("%v: %s", a.State, a.Reason)
 		return
@@ -214,27 +223,31 @@ func TestNATTranslatesBehindATag(t *testing.T) {
 		t.Errorf("nat masquerade: the server sees %v, want %v", got, wan)
 	}
 	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "forward") })
-	if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", arrives); got != server {
+	if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999",
+		arrives); got != server {
 		t.Errorf("nat forward: the client sees %v, want %v", got, server)
 	}
 }
 
 func TestFirewallLetsTrafficPass(t *testing.T) {
 	r := newRoute(t)
-	for _, s := range []State{"off", "200", "0 stateful", "200 stateful", "200 in a set", "200 in a map stateful log"} {
+	for _, s := range []State{"off", "200", "0 stateful", "200 stateful", "200 in a set",
+		"200 in a map stateful log"} {
 		r.router.do(t, func() error { return Firewall().Apply(context.Background(), r.place(), s) })
-		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); !got.IsValid() {
+		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000",
+			arrives); !got.IsValid() {
 			t.Errorf("firewall %s: nothing arrives, want the datagram", s)
 		}
 	}
 }
 
-// TestOffloadDecidesPacketSize looks at the mean size of what the router
-// receives while TCP data flows through it.
+// TestOffloadDecidesPacketSize looks at the mean size of what the router receives while TCP data flows
+// through it.
 func TestOffloadDecidesPacketSize(t *testing.T) {
 	r := newRoute(t)
 	for _, s := range []State{"wire", "super"} {
-		for n, devs := range map[node][]string{r.client: {"near"}, r.router: {"lan", "wan"}, r.server: {"far"}} {
+		for n, devs := range map[node][]string{r.client: {"near"}, r.router: {"lan", "wan"},
+			r.server: {"far"}} {
 			n.do(t, func() error { return Offload().Apply(context.Background(), Place{Ports: devs}, s) })
 		}
 		var before, after kernel.LinkCounters
@@ -266,7 +279,11 @@ func transfer(t *testing.T, r route, bytes int64) {
 		received <- n
 	}()
 	var c net.Conn
-	r.client.do(t, func() (err error) { c, err = net.DialTimeout("tcp4", "198.18.1.2:20000", 2*time.Second); return err })
+	r.client.do(t, func() (err error) {
+		c, err = net.DialTimeout("tcp4", "198.18.1.2:20000",
+			2*time.Second)
+		return err
+	})
 	block := make([]byte, 1<<20)
 	for sent := int64(0); sent < bytes; sent += int64(len(block)) {
 		if _, err := c.Write(block); err != nil {

@@ -8,8 +8,7 @@ import (
 
 const maxTxQueueLen = 1_000_000
 
-// TxQueueLen is the length that a device's queueing disciplines take as
-// their default, in packets.
+// TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
 func TxQueueLen() Knob {
 	return &perPort{
 		name: "txqueuelen",

@@ -14,8 +14,10 @@ import (
 // All lists the knobs in the order in which they are shown.
 func All() []Knob {
 	return []Knob{
-		CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(), Sysctl(), CPUs(), IRQAffinity(),
-		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota(),
+		CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(),
+		Sysctl(), CPUs(), IRQAffinity(),
+		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), IdlePolicies(), IdleTunnels(),
+		FlowExport(), CPUQuota(),
 	}
 }
 
@@ -35,8 +37,7 @@ func Same(k Knob, want, got State) bool {
 	return want == got
 }
 
-// Check answers whether the state can be set at the place; a knob that no
-// kernel lacks answers yes.
+// Check answers whether the state can be set at the place; a knob that no kernel lacks answers yes.
 func Check(ctx context.Context, k Knob, p Place, s State) check.Answer {
 	if c, ok := k.(Checker); ok {
 		return c.Check(ctx, p, s)
@@ -57,8 +58,8 @@ func answer(err error) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// impossible is an error that the kernel meant conclusively; it matches
-// host.ErrUnsupported, so that the controller can tell.
+// impossible is an error that the kernel meant conclusively; it matches host.ErrUnsupported, so that the
+// controller can tell.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }
@@ -70,10 +71,10 @@ func conclude(err error) error {
 	return err
 }
 
-// notItsOwn refuses a setting of a whole machine at a node that is only part
-// of one.
+// notItsOwn refuses a setting of a whole machine at a node that is only part of one.
 func notItsOwn(name string, p Place) error {
-	return impossible{fmt.Errorf("set %s: %s is part of this machine, which all of the lab shares", name, p.Node)}
+	return impossible{fmt.Errorf("set %s: %s is part of this machine, which all of the lab shares", name,
+		p.Node)}
 }
 
 // refuse says what a knob's text may be.

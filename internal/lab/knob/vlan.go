@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VLANDevice is the device that has a port's addresses when the knob vlan is
-// in state s there: the port itself, or PORT.ID.
+// VLANDevice is the device that has a port's addresses when the knob vlan is in state s there: the port
+// itself, or PORT.ID.
 func VLANDevice(port string, s State) string {
 	each := parts(s)
 	id, ok := each[port]
@@ -21,8 +21,8 @@ func VLANDevice(port string, s State) string {
 	return port + "." + string(id)
 }
 
-// VLAN puts a tag (IEEE 802.1Q) on a link: "off" or 1 to 4094. It must be set
-// on both ends. The port's addresses and routes move to the device PORT.ID.
+// VLAN puts a tag (IEEE 802.1Q) on a link: "off" or 1 to 4094. It must be set on both ends. The port's
+// addresses and routes move to the device PORT.ID.
 func VLAN() Knob {
 	return &perPort{
 		name: "vlan",

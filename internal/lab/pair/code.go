@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// A code is 130 random bits in Crockford's alphabet, which has no letters that
-// look alike, with ten bits of check: 28 characters in groups of four.
+// A code is 130 random bits in Crockford's alphabet, which has no letters that look alike, with ten bits of
+// check: 28 characters in groups of four.
 const (
 	codeBytes  = 17 // of which the last holds two bits
 	codeLetter = 26 // characters that carry the bits
@@ -37,8 +37,8 @@ func NewCode() host.Secret {
 	return host.SecretFrom(b)
 }
 
-// Text is the code as people read and type it. It is the one place where a
-// code leaves its type: for the screen, or the file, of whoever made it.
+// Text is the code as people read and type it. It is the one place where a code leaves its type: for the
+// screen, or the file, of whoever made it.
 func Text(code host.Secret) string {
 	var text string
 	_ = code.Use(func(b []byte) error { // has no error of its own
@@ -58,9 +58,8 @@ func check(b []byte) string {
 	return letters().EncodeToString(h[:])[:checkSize]
 }
 
-// ParseCode reads what Text wrote, forgiving case, spaces, hyphens, and the
-// letters that Crockford's alphabet lacks because they look like digits. An
-// error never holds any of the text.
+// ParseCode reads what Text wrote, forgiving case, spaces, hyphens, and the letters that Crockford's
+// alphabet lacks because they look like digits. An error never holds any of the text.
 func ParseCode(text string) (host.Secret, error) {
 	plain := strings.Map(func(r rune) rune {
 		switch r {
@@ -75,7 +74,8 @@ func ParseCode(text string) (host.Secret, error) {
 	}, text)
 	plain = strings.ToUpper(plain)
 	if len(plain) != codeLetter+checkSize {
-		return host.Secret{}, fmt.Errorf("%w: it has %d characters, not %d", ErrCode, len(plain), codeLetter+checkSize)
+		return host.Secret{}, fmt.Errorf("%w: it has %d characters, not %d", ErrCode, len(plain), codeLetter+
+			checkSize)
 	}
 	// What the last byte holds beyond its two bits is zero.
 	b, err := letters().DecodeString(plain[:codeLetter] + "00")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// crowd has strangers hold on to all the places that they get, each home's and
-// more, from as many addresses as take all.
+// crowd has strangers hold on to all the places that they get, each home's and more, from as many addresses
+// as take all.
 func crowd(t *testing.T, h *house) {
 	t.Helper()
 	for home := range maxGuests / maxGuestsEach {
@@ -25,9 +25,8 @@ func crowd(t *testing.T, h *house) {
 	}
 }
 
-// TestCrowdKeepsNobodyOut: strangers that hold on to all that they can get are
-// bounded, a controller comes in all the same, of another home or of theirs, and
-// a run inside has no more to do with them.
+// TestCrowdKeepsNobodyOut: strangers that hold on to all that they can get are bounded, a controller comes
+// in all the same, of another home or of theirs, and a run inside has no more to do with them.
 func TestCrowdKeepsNobodyOut(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Door{Code: code})
@@ -54,7 +53,8 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 		each := map[netip.Prefix]int{}
 		for _, g := range h.guests {
 			if each[g.home]++; each[g.home] > maxGuestsEach {
-				t.Errorf("strangers of %v at once: got %d, want %d at most", g.home, each[g.home], maxGuestsEach)
+				t.Errorf("strangers of %v at once: got %d, want %d at most", g.home, each[g.home],
+					maxGuestsEach)
 			}
 		}
 		if n := len(h.guests); n > maxGuests {
@@ -67,8 +67,8 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestFloodKeepsNobodyOut: the same of strangers that come again as fast as they
-// can, holding on or talking garbage.
+// TestFloodKeepsNobodyOut: the same of strangers that come again as fast as they can, holding on or talking
+// garbage.
 func TestFloodKeepsNobodyOut(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Door{Code: code})
@@ -135,15 +135,18 @@ func TestPlaces(t *testing.T) {
 		places []netip.Prefix // taken, in the order of coming
 		inside string
 		comes  string
-		leaves int // the place that is given away; -1 = none is, and there is room; -2 = none, and there is none
+		// the place that is given away; -1 = none is, and there is room; -2 = none, and there is none
+		leaves int
 	}{
 		{"room", several(maxGuests-1, "192.0.2.%d"), "", "203.0.113.1", -1},
 		{"room while a run is inside", several(maxGuests-1, "192.0.2.%d"), "somebody", "203.0.113.1", -1},
 		{"all of different homes", full(), "", "203.0.113.1", 0},
 		{"one home has two", full(twice, twice), "", "203.0.113.1", maxGuests - 2},
 		{"full while a run is inside", full(twice, twice), "somebody", "203.0.113.1", -2},
-		{"its share of IPv6, by other addresses", several(maxGuestsEach, "2001:db8::%d"), "", "2001:db8::ffff:1", 0},
-		{"the same while a run is inside", several(maxGuestsEach, "2001:db8::%d"), "somebody", "2001:db8::ffff:1", -2},
+		{"its share of IPv6, by other addresses", several(maxGuestsEach, "2001:db8::%d"), "",
+			"2001:db8::ffff:1", 0},
+		{"the same while a run is inside", several(maxGuestsEach, "2001:db8::%d"), "somebody",
+			"2001:db8::ffff:1", -2},
 		{"another network of IPv6", several(maxGuestsEach, "2001:db8::%d"), "", "2001:db8:0:1::1", -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,8 +21,7 @@ const meetTime = 10 * time.Second
 type Visit struct {
 	io.ReadWriteCloser
 	Local, Remote netip.AddrPort // as this end sees them
-	// Data is the key of the run's data sockets: both ends have it, and
-	// nobody else.
+	// Data is the key of the run's data sockets: both ends have it, and nobody else.
 	Data host.Secret
 }
 
@@ -85,8 +84,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 	}
 	c := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Nobody has vouched for the peer's certificate: the code does, for
-		// this very connection.
+		// Nobody has vouched for the peer's certificate: the code does, for this very connection.
 		InsecureSkipVerify: true,
 	})
 	stranger := func(err error) error {
@@ -115,7 +113,8 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		return nil, err
 	}
 	if !hmac.Equal(a.proof, theirs) {
-		return nil, &unmet{fmt.Errorf("the machine at %s does not know the code", address), "somebody else may be answering there"}
+		return nil, &unmet{fmt.Errorf("the machine at %s does not know the code", address),
+			"somebody else may be answering there"}
 	}
 	return visit(c, raw, code)
 }
@@ -142,7 +141,8 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	return &Visit{ReadWriteCloser: steady{c, Silence, unread}, Local: addrOf(raw.LocalAddr()), Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
+	return &Visit{ReadWriteCloser: steady{c, Silence, unread}, Local: addrOf(raw.LocalAddr()),
+		Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
 }
 
 func addrOf(a net.Addr) netip.AddrPort {

@@ -18,12 +18,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds of what strangers can take: so many may be proving who they are at
-// once, in all and from one home, and so long. Whoever failed keeps the place
-// for a while, so that one who tries again and again costs no processor that a
-// run has need of. While nobody is inside, who finds no place gets that of
-// another, the longest waiting of his own home if it has its share, else of the
-// home that has most: strangers who hold on to theirs keep no controller out.
+// Bounds of what strangers can take: so many may be proving who they are at once, in all and from one home,
+// and so long. Whoever failed keeps the place for a while, so that one who tries again and again costs no
+// processor that a run has need of. While nobody is inside, who finds no place gets that of another, the
+// longest waiting of his own home if it has its share, else of the home that has most: strangers who hold
+// on to theirs keep no controller out.
 const (
 	maxGuests     = 64
 	maxGuestsEach = 8
@@ -42,8 +41,8 @@ type guest struct {
 	show context.CancelCauseFunc // shows him out
 }
 
-// homeOf is what one machine or site has at least: an address, or 64 bits of
-// IPv6, in which each machine has as many addresses as it likes (RFC 4291 §2.5.4).
+// homeOf is what one machine or site has at least: an address, or 64 bits of IPv6, in which each machine
+// has as many addresses as it likes (RFC 4291 §2.5.4).
 func homeOf(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
@@ -60,8 +59,7 @@ var ErrIdle = errors.New("nobody came")
 type Door struct {
 	Code host.Secret
 	Idle time.Duration // without a visit after which it closes; 0 = never
-	// Tell is told who came, was refused and left, by one goroutine at a
-	// time; nil: nobody is told.
+	// Tell is told who came, was refused and left, by one goroutine at a time; nil: nobody is told.
 	Tell func(from netip.AddrPort, what string)
 
 	prove time.Duration // proveTime, unless a test is in a hurry
@@ -72,15 +70,17 @@ type Door struct {
 	inside string   // who is being served, "" = nobody
 }
 
-// Serve lets controllers in until ctx ends or nobody comes, and returns when
-// all have left; serve lives as long as one's visit. It closes ln.
-func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context, v *Visit) error) error {
+// Serve lets controllers in until ctx ends or nobody comes, and returns when all have left; serve lives as
+// long as one's visit. It closes ln.
+func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
+	v *Visit) error) error {
 	cert, err := certificate()
 	if err != nil {
 		ln.Close()
 		return err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
+		SessionTicketsDisabled: true}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	context.AfterFunc(ctx, func() { ln.Close() })
@@ -135,8 +135,7 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 	}
 }
 
-// refused tells of who did not prove the code, and has his place rest unless
-// another has it.
+// refused tells of who did not prove the code, and has his place rest unless another has it.
 func (d *Door) refused(proving context.Context, g *guest, from netip.AddrPort, why error) {
 	switch ended := context.Cause(proving); {
 	case ended == nil:
@@ -149,7 +148,8 @@ func (d *Door) refused(proving context.Context, g *guest, from netip.AddrPort, w
 }
 
 // host serves the one who is inside.
-func (d *Door) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context, v *Visit) error) {
+func (d *Door) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context,
+	v *Visit) error) {
 	d.tell(from, "a run has begun")
 	err := serve(ctx, v)
 	d.free()
@@ -228,8 +228,7 @@ func (d *Door) free() {
 	d.inside = ""
 }
 
-// admit has a guest prove the code within its time. With an error, nobody is
-// inside who was not before.
+// admit has a guest prove the code within its time. With an error, nobody is inside who was not before.
 func (d *Door) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
 	limit := d.prove
 	if limit == 0 {
@@ -257,7 +256,8 @@ func (d *Door) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Vi
 		return nil, errors.New(reason)
 	}
 	if h.version != version {
-		return refuse(otherVersion, fmt.Sprintf("its version of the pair protocol is %d, ours is %d", h.version, version))
+		return refuse(otherVersion, fmt.Sprintf("its version of the pair protocol is %d, ours is %d",
+			h.version, version))
 	}
 	theirs, err := proof(d.Code, c, controller)
 	if err != nil {

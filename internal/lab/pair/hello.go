@@ -1,8 +1,6 @@
-// Package pair is how two machines meet before their agents speak: a one-time
-// code that a person carries over, an encrypted connection, and the proof of
-// both ends that they know the code. It knows nothing of labs and measures
-// nothing. It is the only home of crypto/tls, which the small agent does not
-// carry.
+// Package pair is how two machines meet before their agents speak: a one-time code that a person carries
+// over, an encrypted connection, and the proof of both ends that they know the code. It knows nothing of
+// labs and measures nothing. It is the only home of crypto/tls, which the small agent does not carry.
 package pair
 
 import (
@@ -20,14 +18,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Inside TLS 1.3, whose certificate is made for the occasion and proves
-// nothing, the controller says hello: 15 bytes of name, one of version, and
-// its proof of the code. The peer answers with a verdict of one byte, and its
-// own proof or, refusing, a text of two bytes length. A proof is
-// HMAC-SHA256 of the role and of what TLS exports for this connection alone
-// (RFC 8446 §7.5, RFC 9266 uses it likewise), by the code. So it is of no use
-// on another connection, and who stands between two connections has none for
-// either.
+// Inside TLS 1.3, whose certificate is made for the occasion and proves nothing, the controller says hello:
+// 15 bytes of name, one of version, and its proof of the code. The peer answers with a verdict of one byte,
+// and its own proof or, refusing, a text of two bytes length. A proof is HMAC-SHA256 of the role and of
+// what TLS exports for this connection alone (RFC 8446 §7.5, RFC 9266 uses it likewise), by the code. So it
+// is of no use on another connection, and who stands between two connections has none for either.
 const (
 	greeting  = "chokepoint-pair"
 	version   = 1

@@ -27,8 +27,8 @@ type house struct {
 	said []string
 }
 
-// open has a door wait at the loopback device; a visit gets back what it sends
-// until it leaves. The end of the test checks that all have left.
+// open has a door wait at the loopback device; a visit gets back what it sends until it leaves. The end of
+// the test checks that all have left.
 func open(t *testing.T, d *Door) *house {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,7 +113,8 @@ func TestBothEndsMeet(t *testing.T) {
 	}
 	says(t, v, "hello")
 	if v.Remote.String() != h.address || len(bytesOf(v.Data)) != proofSize {
-		t.Errorf("visit: got remote %s and a key of %d bytes, want %s and %d", v.Remote, len(bytesOf(v.Data)), h.address, proofSize)
+		t.Errorf("visit: got remote %s and a key of %d bytes, want %s and %d", v.Remote, len(bytesOf(v.Data)),
+			h.address, proofSize)
 	}
 	v.Close()
 	h.told(t, "the run has ended")
@@ -142,11 +143,15 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got %v, want the refusal of a wrong code with a hint", err)
 			}
 		}, "refused: wrong code"},
-		{"port scan", func(t *testing.T) { plain(t, h.address, "") }, "refused: hung up before it proved anything"},
-		{"garbage", func(t *testing.T) { plain(t, h.address, "GET / HTTP/1.0\r\n\r\n") }, "refused: does not speak the pair protocol"},
+		{"port scan", func(t *testing.T) { plain(t, h.address, "") },
+			"refused: hung up before it proved anything"},
+		{"garbage", func(t *testing.T) { plain(t, h.address, "GET / HTTP/1.0\r\n\r\n") },
+			"refused: does not speak the pair protocol"},
 		{"silent", func(t *testing.T) { waitFor(t, h.address) }, "refused: proved nothing within 300ms"},
-		{"truncated hello", func(t *testing.T) { overTLS(t, h.address, []byte(greeting)) }, "refused: hung up before it proved anything"},
-		{"wrong hello", func(t *testing.T) { overTLS(t, h.address, make([]byte, helloSize)) }, "refused: does not speak the pair protocol"},
+		{"truncated hello", func(t *testing.T) { overTLS(t, h.address, []byte(greeting)) },
+			"refused: hung up before it proved anything"},
+		{"wrong hello", func(t *testing.T) { overTLS(t, h.address, make([]byte, helloSize)) },
+			"refused: does not speak the pair protocol"},
 		{"other version", func(t *testing.T) {
 			a := overTLS(t, h.address, hello{9, make([]byte, proofSize)}.bytes())
 			if a.verdict != otherVersion {
@@ -217,8 +222,8 @@ func overTLS(t *testing.T, address string, b []byte) answer {
 	return a
 }
 
-// TestProofIsOfOneConnection replays what a controller said on another
-// connection, as somebody between the two could.
+// TestProofIsOfOneConnection replays what a controller said on another connection, as somebody between the
+// two could.
 func TestProofIsOfOneConnection(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Door{Code: code})
@@ -246,7 +251,8 @@ func TestProofIsOfOneConnection(t *testing.T) {
 		// He does not know the code, so any proof is made up.
 		c.Write(answer{verdict: accepted, proof: make([]byte, proofSize)}.bytes())
 	}()
-	if _, err := dial(t, between.Addr().String(), code); err == nil || !strings.Contains(err.Error(), "does not know the code") {
+	if _, err := dial(t, between.Addr().String(), code); err == nil || !strings.Contains(err.Error(),
+		"does not know the code") {
 		t.Errorf("dial somebody who does not know the code: got %v, want that he does not", err)
 	}
 	if a := overTLS(t, h.address, <-heard); a.verdict != wrongCode {
@@ -322,11 +328,13 @@ func TestNobodyThere(t *testing.T) {
 		}
 	}()
 	var hint interface{ Hint() string }
-	if _, err := dial(t, address, NewCode()); !errors.As(err, &hint) || !strings.Contains(err.Error(), "no chokepoint peer answers at") {
+	if _, err := dial(t, address, NewCode()); !errors.As(err, &hint) || !strings.Contains(err.Error(),
+		"no chokepoint peer answers at") {
 		t.Errorf("another service: got %v, want that no peer answers, with a hint", err)
 	}
 	ln.Close()
-	if _, err := dial(t, address, NewCode()); !errors.As(err, &hint) || !strings.Contains(err.Error(), "reach the peer") {
+	if _, err := dial(t, address, NewCode()); !errors.As(err, &hint) || !strings.Contains(err.Error(),
+		"reach the peer") {
 		t.Errorf("nobody: got %v, want that it cannot be reached, with a hint", err)
 	}
 }
@@ -335,7 +343,8 @@ func TestCode(t *testing.T) {
 	code := NewCode()
 	text := Text(code)
 	if len(text) != 34 || strings.Count(text, "-") != 6 {
-		t.Errorf("text: got %d characters, %d hyphens, want seven groups of four", len(text), strings.Count(text, "-"))
+		t.Errorf("text: got %d characters, %d hyphens, want seven groups of four", len(text),
+			strings.Count(text, "-"))
 	}
 	for _, form := range []string{text, strings.ToLower(text), strings.ReplaceAll(text, "-", " ") + "\r\n",
 		strings.ReplaceAll(strings.ReplaceAll(text, "0", "o"), "1", "l")} {
@@ -352,8 +361,7 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// TestMistypedCode: one changed character is found, and no error shows what
-// was typed.
+// TestMistypedCode: one changed character is found, and no error shows what was typed.
 func TestMistypedCode(t *testing.T) {
 	text := strings.ReplaceAll(Text(NewCode()), "-", "")
 	missed := 0
@@ -374,7 +382,8 @@ func TestMistypedCode(t *testing.T) {
 	if missed > 10 { // 868 changes, each unseen once in 1024
 		t.Errorf("mistyped characters that were not found: got %d, want about 1", missed)
 	}
-	for _, text := range []string{"", "0", strings.Repeat("U", 28), strings.Repeat("0", 29), strings.Repeat("é", 14)} {
+	for _, text := range []string{"", "0", strings.Repeat("U", 28), strings.Repeat("0", 29),
+		strings.Repeat("é", 14)} {
 		if got, err := ParseCode(text); !errors.Is(err, ErrCode) || !got.Empty() {
 			t.Errorf("%q: got %v, want %v and no code", text, err, ErrCode)
 		}
@@ -409,7 +418,8 @@ func FuzzReadAnswer(f *testing.F) {
 			if a.verdict != 0 || a.proof != nil || a.reason != "" {
 				t.Errorf("%x: got %+v with an error, want nothing", b, a)
 			}
-		case len(a.reason) > 3*maxReason || strings.ContainsFunc(a.reason, func(r rune) bool { return r < ' ' }):
+		case len(a.reason) > 3*maxReason || strings.ContainsFunc(a.reason,
+			func(r rune) bool { return r < ' ' }):
 			t.Errorf("%x: got the reason %q, want a short one that steers no terminal", b, a.reason)
 		}
 	})

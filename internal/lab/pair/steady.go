@@ -15,15 +15,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Silence is how long either end may say nothing before the other takes it
-// for dead: whoever has nothing to say speaks all the same, see Alive.
+// Silence is how long either end may say nothing before the other takes it for dead: whoever has nothing to
+// say speaks all the same, see Alive.
 const Silence = 45 * time.Second
 
 // unread is how long what was said may wait to be taken.
 const unread = 30 * time.Second
 
-// steady is a connection that ends when the other end is dead, stopped or
-// does not listen.
+// steady is a connection that ends when the other end is dead, stopped or does not listen.
 type steady struct {
 	net.Conn
 	silence, unread time.Duration
@@ -43,9 +42,8 @@ func (s steady) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// Alive has the agent at the other end answer every now and then, so that
-// neither end falls silent, until ctx ends or the agent is gone. Its errors
-// are those of whoever uses the agent next.
+// Alive has the agent at the other end answer every now and then, so that neither end falls silent, until
+// ctx ends or the agent is gone. Its errors are those of whoever uses the agent next.
 func Alive(ctx context.Context, a host.Agent) {
 	tick := time.NewTicker(Silence / 4)
 	defer tick.Stop()
@@ -64,19 +62,21 @@ func Alive(ctx context.Context, a host.Agent) {
 // watched has the kernel find out that the other machine is gone.
 func watched(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}) // Silence finds it out later
+		// Silence finds it out later
+		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second,
+			Interval: 5 * time.Second, Count: 4})
 	}
 }
 
-// certificate is made for one door and signed by itself. TLS wants one; who is
-// there is proved by the code.
+// certificate is made for one door and signed by itself. TLS wants one; who is there is proved by the code.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key for the connection: %w", err)
 	}
 	// No time is meant: the clocks of two machines need not agree.
-	template := x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	template := x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0),
+		NotAfter: time.Unix(1<<33, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a certificate for the connection: %w", err)

@@ -8,14 +8,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
-// ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with
-// an XFRM interface, sealed with AES-GCM-128. There is no key exchange: the
-// keys of both directions are derived from one secret that both ends are
-// given, and live as long as the tunnel.
+// ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with an XFRM interface, sealed
+// with AES-GCM-128. There is no key exchange: the keys of both directions are derived from one secret that
+// both ends are given, and live as long as the tunnel.
 func ESP() Tunnel { return esp{name: "esp", cipher: kernel.ESPAESGCM128} }
 
-// ESPPolicy is ESP like that, but policy-based: there is no device, and the
-// kernel compares every packet of the node with the policies.
+// ESPPolicy is ESP like that, but policy-based: there is no device, and the kernel compares every packet of
+// the node with the policies.
 func ESPPolicy() Tunnel {
 	return esp{name: "esp-policy", cipher: kernel.ESPAESGCM128, deviceless: true}
 }
@@ -39,8 +38,7 @@ type esp struct {
 
 func (k esp) Name() string { return k.name }
 
-// Burdens: while any policy is loaded, the kernel looks for one for every
-// packet.
+// Burdens: while any policy is loaded, the kernel looks for one for every packet.
 func (k esp) Burdens() bool { return true }
 
 // Check asks both nodes.
@@ -48,8 +46,8 @@ func (k esp) Check(ctx context.Context, near, far End) check.Answer {
 	return checkEnds(ctx, k.name, near, far)
 }
 
-// Up makes a device on each node, gives both one secret, and proves that
-// sealed packets cross in both directions.
+// Up makes a device on each node, gives both one secret, and proves that sealed packets cross in both
+// directions.
 func (k esp) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	if s.MTU == 0 {
 		s.MTU = k.fitMTU(near.Outer.Is6())

@@ -37,13 +37,14 @@ func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 	for i, k := range espKinds() {
 		got := k.(esp)
 		if got.name != tests[i].name || got.fitMTU(false) != tests[i].v4 || got.fitMTU(true) != tests[i].v6 {
-			t.Errorf("%s: got %d over IPv4 and %d over IPv6, want %+v", got.name, got.fitMTU(false), got.fitMTU(true), tests[i])
+			t.Errorf("%s: got %d over IPv4 and %d over IPv6, want %+v", got.name, got.fitMTU(false),
+				got.fitMTU(true), tests[i])
 		}
 	}
 }
 
-// TestESPAssociationsAreTheirOwn: no two of side-by-side tunnels share an SPI,
-// no two directions or ciphers a key, and the SPIs are not reserved ones.
+// TestESPAssociationsAreTheirOwn: no two of side-by-side tunnels share an SPI, no two directions or ciphers
+// a key, and the SPIs are not reserved ones.
 func TestESPAssociationsAreTheirOwn(t *testing.T) {
 	secret := bytes.Repeat([]byte{7}, presharedSize)
 	spis, keys := map[uint32]bool{}, map[string]bool{}
@@ -52,10 +53,12 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 		for _, there := range []bool{true, false} {
 			a, err := k.association(secret, 51821, there)
 			check0(t, err)
-			if again, err := k.association(secret, 51821, there); err != nil || !bytes.Equal(a.Key, again.Key) {
+			if again, err := k.association(secret, 51821, there); err != nil ||
+				!bytes.Equal(a.Key, again.Key) {
 				t.Errorf("%s: the other end derives another key (%v)", k.name, err)
 			}
-			if len(a.Key) != k.cipher.KeySize() || keys[string(a.Key[:16])] || bytes.Contains(a.Key, secret[:4]) {
+			if len(a.Key) != k.cipher.KeySize() || keys[string(a.Key[:16])] ||
+				bytes.Contains(a.Key, secret[:4]) {
 				t.Errorf("%s: a key has %d bytes, or is another's, or the secret", k.name, len(a.Key))
 			}
 			keys[string(a.Key[:16])] = true
@@ -96,7 +99,8 @@ func TestESPTunnelsStandBesideEachOther(t *testing.T) {
 	first, err := ESP().Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
 	check0(t, err)
 	a2, b2 := a, b
-	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")}, []netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
+	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")},
+		[]netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
 	a2.Routes, b2.Routes = nil, nil
 	second, err := espKinds()[2].Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
 	check0(t, err)
@@ -110,8 +114,8 @@ func TestESPTunnelsStandBesideEachOther(t *testing.T) {
 	}
 }
 
-// TestESPSeals: what crosses the link outside is as long as the formulas say,
-// so it is neither clear nor sealed with something else.
+// TestESPSeals: what crosses the link outside is as long as the formulas say, so it is neither clear nor
+// sealed with something else.
 func TestESPSeals(t *testing.T) {
 	near, far, a, b := newESPPair(t)
 	p, err := ESP().Up(context.Background(), a, b, Spec{Device: "wg7"})
@@ -126,9 +130,10 @@ func TestESPSeals(t *testing.T) {
 	check0(t, err)
 	packets := outside2.TxPackets - outside.TxPackets
 	got := float64(outside2.TxBytes-outside.TxBytes) / float64(size)
-	t.Logf("%d packets, %.4f bytes outside and %.4f inside per byte", packets, got, float64(after.Sent-inside.Sent)/size)
-	// 1394 bytes of payload in 1514 of frame without check sequence; a
-	// connection's beginning, end and window updates are some packets more.
+	t.Logf("%d packets, %.4f bytes outside and %.4f inside per byte", packets, got,
+		float64(after.Sent-inside.Sent)/size)
+	// 1394 bytes of payload in 1514 of frame without check sequence; a connection's beginning, end and
+	// window updates are some packets more.
 	if want := 1514.0 / 1394; got < want || got > want*1.02 {
 		t.Errorf("%.4f bytes cross the link per byte of data, want %.4f", got, want)
 	}
@@ -145,7 +150,8 @@ func TestESPTunnelKeepsItsSecret(t *testing.T) {
 	_, err = ESP().Up(context.Background(), a, b, Spec{})
 	log.add(fmt.Sprint(err))
 	check0(t, p.Down(context.Background()))
-	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || !bytes.Equal(log.secrets[0], log.secrets[1]) {
+	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || !bytes.Equal(log.secrets[0],
+		log.secrets[1]) {
 		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
 	}
 	keys := [][]byte{log.secrets[0]}

@@ -13,8 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Serve holds one end: the device, its associations and its policies live as
-// long as the session.
+// Serve holds one end: the device, its associations and its policies live as long as the session.
 func (k esp) Serve(ctx context.Context, s host.Session) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
@@ -51,15 +50,16 @@ func (k esp) probe(outer6 bool) check.Answer {
 		return check.OK()
 	case errors.Is(err, kernel.ErrUnsupported):
 		return check.Not("the kernel has no IPsec like this: %v", err).
-			Hinted("load the modules xfrm_interface, xfrm_user, esp4, esp6 and the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
+			Hinted("load the modules xfrm_interface, xfrm_user, esp4, esp6 and the cipher's, or take --lab " +
+				"vm and topology site-to-site or peer-to-router")
 	case errors.Is(err, fs.ErrPermission):
 		return check.Not("%v", err).Hinted("run as root, or where user namespaces are allowed")
 	}
 	return check.CouldNotTell("%v", err)
 }
 
-// meet hears of the other end and the secret, and sets this end up. The keys
-// are overwritten before it returns; what is given back has none.
+// meet hears of the other end and the secret, and sets this end up. The keys are overwritten before it
+// returns; what is given back has none.
 func (k esp) meet(s host.Session, r request) (kernel.ESP, connect, error) {
 	if err := s.Send(offer{Answer: check.OK()}); err != nil {
 		return kernel.ESP{}, connect{}, err
@@ -97,9 +97,8 @@ func (k esp) meet(s host.Session, r request) (kernel.ESP, connect, error) {
 	return e, c, err
 }
 
-// association is the direction from the near end to the far one, or back. The
-// port, which tunnels laid side by side have each of their own, stands for
-// the tunnel: no other one between the same nodes has its SPIs.
+// association is the direction from the near end to the far one, or back. The port, which tunnels laid side
+// by side have each of their own, stands for the tunnel: no other one between the same nodes has its SPIs.
 func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
 	spi, direction := uint32(port)<<1, "there"
 	if !there {
@@ -112,8 +111,8 @@ func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssocia
 	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
 }
 
-// readESP gives the device's bytes, and the packets that were sealed and
-// opened: what leaves in clear text is not carried by the tunnel.
+// readESP gives the device's bytes, and the packets that were sealed and opened: what leaves in clear text
+// is not carried by the tunnel.
 func readESP(dev string, e kernel.ESP) (status, error) {
 	c, err := kernel.Counters(dev)
 	if err != nil {
@@ -128,7 +127,8 @@ func readESP(dev string, e kernel.ESP) (status, error) {
 		return status{}, err
 	}
 	return status{
-		Sent: c.TxBytes, Received: c.RxBytes, SentPackets: a.Sent, ReceivedPackets: a.Received, Handshake: -1, MTU: mtu,
+		Sent: c.TxBytes, Received: c.RxBytes, SentPackets: a.Sent, ReceivedPackets: a.Received, Handshake: -1,
+		MTU:       mtu,
 		Complaint: complaintOf(a),
 	}, nil
 }
@@ -137,5 +137,6 @@ func complaintOf(a kernel.ESPStats) string {
 	if a.Forged+a.Replayed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d packets missed the integrity check, %d were outside the replay window", a.Forged, a.Replayed)
+	return fmt.Sprintf("%d packets missed the integrity check, %d were outside the replay window", a.Forged,
+		a.Replayed)
 }

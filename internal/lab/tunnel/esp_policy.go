@@ -13,8 +13,8 @@ import (
 // loopback carries the inner addresses of a tunnel that has no device.
 const loopback = "lo"
 
-// serveDeviceless holds one end of a policy-based tunnel. Its routes lead out
-// of the device that the other end is reached by, and have the tunnel's MTU.
+// serveDeviceless holds one end of a policy-based tunnel. Its routes lead out of the device that the other
+// end is reached by, and have the tunnel's MTU.
 func (k esp) serveDeviceless(ctx context.Context, s host.Session, r request) (err error) {
 	e, c, err := k.meet(s, r)
 	if err != nil {
@@ -36,7 +36,8 @@ func (k esp) serveDeviceless(ctx context.Context, s host.Session, r request) (er
 		}
 		return status{
 			Sent: a.SentBytes, Received: a.ReceivedBytes, SentPackets: a.Sent, ReceivedPackets: a.Received,
-			Handshake: -1, MTU: r.MTU, Complaint: complaintOf(a), Device: dev, Counted: fmt.Sprintf("association %#x", e.Out.SPI),
+			Handshake: -1, MTU: r.MTU, Complaint: complaintOf(a), Device: dev,
+			Counted: fmt.Sprintf("association %#x", e.Out.SPI),
 		}, nil
 	}))
 }

@@ -1,6 +1,5 @@
-// Package tunnel lays ways to carry traffic between two nodes: one file per
-// kind. Keys are made on the nodes and never leave them, except public ones;
-// what both must share travels as host.Secret.
+// Package tunnel lays ways to carry traffic between two nodes: one file per kind. Keys are made on the
+// nodes and never leave them, except public ones; what both must share travels as host.Secret.
 package tunnel
 
 import (
@@ -31,23 +30,22 @@ type Spec struct {
 type Tunnel interface {
 	Name() string
 	Check(ctx context.Context, near, far End) check.Answer
-	// Up lays the tunnel and returns once it carries packets. The path is
-	// taken down by Down, or by the end of either agent.
+	// Up lays the tunnel and returns once it carries packets. The path is taken down by Down, or by the end
+	// of either agent.
 	Up(ctx context.Context, near, far End, s Spec) (Path, error)
-	// Serve is the node half: it holds one end of the tunnel until its
-	// session ends.
+	// Serve is the node half: it holds one end of the tunnel until its session ends.
 	Serve(ctx context.Context, s host.Session) error
 }
 
-// Burden is implemented by kinds of tunnel whose presence alone costs packets
-// that do not take them: they are not to be up while others are measured.
+// Burden is implemented by kinds of tunnel whose presence alone costs packets that do not take them: they
+// are not to be up while others are measured.
 type Burden interface{ Burdens() bool }
 
 // Path is a tunnel that is up.
 type Path interface {
 	MTU() int
-	// Devices are the tunnel's devices: near's and far's. Those of a kind
-	// without are the devices by which its packets leave the nodes.
+	// Devices are the tunnel's devices: near's and far's. Those of a kind without are the devices by which
+	// its packets leave the nodes.
 	Devices() []string
 	Counters(ctx context.Context) (Counters, error)
 	// Down is idempotent.

@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// asNode makes the test binary serve as a node, over its standard input and
-// output, instead of running tests.
+// asNode makes the test binary serve as a node, over its standard input and output, instead of running
+// tests.
 const asNode = "CHOKEPOINT_TEST_NODE"
 
 func TestMain(m *testing.M) {
@@ -91,8 +91,7 @@ func testAddress(r addressRequest) (bool, error) {
 	return true, nil
 }
 
-// testDiscard tells its address, takes one TCP connection and says how many
-// bytes came.
+// testDiscard tells its address, takes one TCP connection and says how many bytes came.
 func testDiscard(_ context.Context, s host.Session) error {
 	var at netip.Addr
 	if err := s.Recv(&at); err != nil {
@@ -142,8 +141,7 @@ func testSend(r sendRequest) (bool, error) {
 	return err == nil, err
 }
 
-// testNode is a process in namespaces of its own with an agent's session
-// transport.
+// testNode is a process in namespaces of its own with an agent's session transport.
 type testNode struct {
 	host.Agent
 	name   string
@@ -232,7 +230,8 @@ func ask0[Out any](t *testing.T, n host.Agent, verb string, in any) Out {
 func newPair(t *testing.T) (near, far *testNode) {
 	t.Helper()
 	near, far = newNode(t, "near"), newNode(t, "far")
-	check0(t, kernel.AddVeth(kernel.VethEnd{Name: "wan", PID: near.pid}, kernel.VethEnd{Name: "wan", PID: far.pid}, 1))
+	check0(t, kernel.AddVeth(kernel.VethEnd{Name: "wan", PID: near.pid}, kernel.VethEnd{Name: "wan",
+		PID: far.pid}, 1))
 	for i, n := range []*testNode{near, far} {
 		ask0[bool](t, n, "test/address", addressRequest{"wan", []netip.Prefix{
 			netip.MustParsePrefix(fmt.Sprintf("198.18.0.%d/24", i+1)),
@@ -242,8 +241,7 @@ func newPair(t *testing.T) (near, far *testNode) {
 	return near, far
 }
 
-// ends are the two ends of a tunnel over a pair, with both IP versions inside
-// and a network behind each.
+// ends are the two ends of a tunnel over a pair, with both IP versions inside and a network behind each.
 func ends(near, far *testNode, outer [2]string) (End, End) {
 	prefixes := func(list ...string) (out []netip.Prefix) {
 		for _, p := range list {
@@ -252,9 +250,11 @@ func ends(near, far *testNode, outer [2]string) (End, End) {
 		return out
 	}
 	return End{Node: "near", Agent: near.Agent, Outer: netip.MustParseAddr(outer[0]),
-			Inner: prefixes("198.18.9.1/30", "2001:2:0:9::1/64"), Routes: prefixes("198.18.8.0/24", "2001:2:0:8::/64")},
+			Inner: prefixes("198.18.9.1/30", "2001:2:0:9::1/64"), Routes: prefixes("198.18.8.0/24",
+				"2001:2:0:8::/64")},
 		End{Node: "far", Agent: far.Agent, Outer: netip.MustParseAddr(outer[1]),
-			Inner: prefixes("198.18.9.2/30", "2001:2:0:9::2/64"), Routes: prefixes("198.18.7.0/24", "2001:2:0:7::/64")}
+			Inner: prefixes("198.18.9.2/30", "2001:2:0:9::2/64"), Routes: prefixes("198.18.7.0/24",
+				"2001:2:0:7::/64")}
 }
 
 // transfer sends bytes by TCP from one node to an address of the other.

@@ -17,15 +17,13 @@ const (
 // nameOpenVPN begins the names of the kinds.
 const nameOpenVPN = "openvpn"
 
-// openVPNTime is how long a started end may take to connect: a TLS handshake is
-// done, on an emulated machine too.
+// openVPNTime is how long a started end may take to connect: a TLS handshake is done, on an emulated
+// machine too.
 const openVPNTime = 20 * time.Second
 
-// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program
-// in userspace: its data-channel offload is off. The far end is the server,
-// the near end its client. Nothing is fragmented or clamped by OpenVPN itself
-// (mssfix 0, no fragment): with a large inner MTU the packets outside are IP
-// fragments.
+// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace: its data-channel
+// offload is off. The far end is the server, the near end its client. Nothing is fragmented or clamped by
+// OpenVPN itself (mssfix 0, no fragment): with a large inner MTU the packets outside are IP fragments.
 func OpenVPN() Tunnel { return openVPN{nameOpenVPN, cipherAES256GCM, false} }
 
 // openVPNKinds are OpenVPN over each transport, with each cipher.
@@ -56,9 +54,9 @@ func (k openVPN) Check(ctx context.Context, near, far End) check.Answer {
 	return check.OKBecause("in userspace: data-channel offload is switched off")
 }
 
-// Up starts a server at the far end and a client at the near one. Each makes a
-// key and a certificate, of which the other end is told the fingerprint; the
-// secret that both are given seals the control channel (tls-crypt).
+// Up starts a server at the far end and a client at the near one. Each makes a key and a certificate, of
+// which the other end is told the fingerprint; the secret that both are given seals the control channel
+// (tls-crypt).
 func (k openVPN) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	if s.MTU == 0 {
 		s.MTU = k.fitMTU(near.Outer.Is6())

@@ -14,8 +14,7 @@ import (
 	"strings"
 )
 
-// identity is an end's certificate with its private key, as OpenVPN reads
-// them.
+// identity is an end's certificate with its private key, as OpenVPN reads them.
 type identity struct {
 	fingerprint string // SHA-256 of the certificate: what the other end trusts
 	certificate []byte // PEM
@@ -25,8 +24,8 @@ type identity struct {
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity makes a key and a certificate that it signs itself. Nobody looks
-// at what the certificate says: its fingerprint is all that counts.
+// newIdentity makes a key and a certificate that it signs itself. Nobody looks at what the certificate
+// says: its fingerprint is all that counts.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -35,7 +34,8 @@ func newIdentity() (identity, error) {
 	defer clear(private)
 	certificate := selfSigned(public, private)
 	// OneAsymmetricKey of RFC 8410 §7: version 0, the algorithm, the seed.
-	packed := append([]byte{0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20}, private[:ed25519.SeedSize]...)
+	packed := append([]byte{0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20},
+		private[:ed25519.SeedSize]...)
 	defer clear(packed)
 	sum := sha256.Sum256(certificate)
 	return identity{
@@ -48,8 +48,8 @@ func newIdentity() (identity, error) {
 // ed25519Identifier is the algorithm 1.3.101.112 (RFC 8410 §3).
 var ed25519Identifier = der(0x30, der(6, []byte{0x2b, 0x65, 0x70}))
 
-// selfSigned is a certificate of RFC 5280 §4.1. It is put together here
-// because package crypto/x509 makes the program of small routers a megabyte larger.
+// selfSigned is a certificate of RFC 5280 §4.1. It is put together here because package crypto/x509 makes
+// the program of small routers a megabyte larger.
 func selfSigned(public ed25519.PublicKey, private ed25519.PrivateKey) []byte {
 	commonName := []byte{0x55, 0x04, 0x03}
 	name := der(0x30, der(0x31, der(0x30, der(6, commonName), der(12, []byte("chokepoint")))))
@@ -88,8 +88,7 @@ func spellFingerprint(sum []byte) string {
 	return strings.Join(parts, ":")
 }
 
-// parseFingerprint refuses what is not one: it becomes a line of the other
-// end's configuration.
+// parseFingerprint refuses what is not one: it becomes a line of the other end's configuration.
 func parseFingerprint(text string) (string, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(b) != sha256.Size || spellFingerprint(b) != text {
@@ -98,12 +97,11 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize is what tls-crypt takes: two keys of 64 bytes and two for
-// HMAC, of which it uses the first halves.
+// controlKeySize is what tls-crypt takes: two keys of 64 bytes and two for HMAC, of which it uses the first
+// halves.
 const controlKeySize = 256
 
-// controlKey spells the key that seals the control channel, from what both
-// ends share.
+// controlKey spells the key that seals the control channel, from what both ends share.
 func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	raw, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" control channel", controlKeySize)
 	if err != nil {
@@ -121,8 +119,7 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 // configSize is the room for a configuration: that of the smallest pipe.
 const configSize = 4096
 
-// configuration is what openvpn reads from its standard input. The caller
-// overwrites it.
+// configuration is what openvpn reads from its standard input. The caller overwrites it.
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
 	b := make([]byte, 0, configSize)
 	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }
@@ -186,8 +183,7 @@ func (k openVPN) protocol(r request) string {
 	return fmt.Sprintf("tcp%c-server", version)
 }
 
-// clientRoutes tells a server what lies behind its client, in the lines of a
-// client's configuration.
+// clientRoutes tells a server what lies behind its client, in the lines of a client's configuration.
 func clientRoutes(allowed []netip.Prefix) string {
 	var b strings.Builder
 	for _, p := range allowed {
@@ -200,7 +196,8 @@ func clientRoutes(allowed []netip.Prefix) string {
 		if p.Bits() == 0 {
 			mask = 0
 		}
-		fmt.Fprintf(&b, "iroute %s %d.%d.%d.%d\n", p.Addr(), byte(mask>>24), byte(mask>>16), byte(mask>>8), byte(mask))
+		fmt.Fprintf(&b, "iroute %s %d.%d.%d.%d\n", p.Addr(), byte(mask>>24), byte(mask>>16), byte(mask>>8),
+			byte(mask))
 	}
 	return b.String()
 }

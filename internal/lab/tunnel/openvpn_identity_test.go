@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestIdentity reads the certificate and the key with another's program, over
-// both forms of a length.
+// TestIdentity reads the certificate and the key with another's program, over both forms of a length.
 func TestIdentity(t *testing.T) {
 	me, err := newIdentity()
 	if err != nil {

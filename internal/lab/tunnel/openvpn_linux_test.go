@@ -30,8 +30,8 @@ func newOpenVPNPair(t *testing.T) (near, far *testNode, a, b End) {
 	return near, far, a, b
 }
 
-// TestOpenVPNFragmentsOutside: what crosses the link outside are as many
-// packets, of as many bytes, as the arithmetic says of full packets inside.
+// TestOpenVPNFragmentsOutside: what crosses the link outside are as many packets, of as many bytes, as the
+// arithmetic says of full packets inside.
 func TestOpenVPNFragmentsOutside(t *testing.T) {
 	near, far, a, b := newOpenVPNPair(t)
 	for _, mtu := range []int{1448, 1500, 6000} {
@@ -52,8 +52,8 @@ func TestOpenVPNFragmentsOutside(t *testing.T) {
 			want += float64(n+14) / float64(mtu)
 		}
 		t.Logf("mtu %d: %.4f packets outside per packet, %.4f bytes per byte", mtu, got, bytes)
-		// Some packets are not full: those of the connection's beginning and
-		// end, and the last of what was written at once.
+		// Some packets are not full: those of the connection's beginning and end, and the last of what was
+		// written at once.
 		if full := float64(len(parts)); got > full*1.01 || got < full*0.95 {
 			t.Errorf("mtu %d: %.3f packets outside for each inside, want %.0f", mtu, got, full)
 		}
@@ -80,7 +80,8 @@ func TestOpenVPNDiesWithItsNode(t *testing.T) {
 	}
 	near.kill()
 	far.kill()
-	for deadline := time.Now().Add(5 * time.Second); programsIn(spaces[0])+programsIn(spaces[1]) > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); programsIn(spaces[0])+
+		programsIn(spaces[1]) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("openvpn still runs 5 s after its node was killed")
 		}
@@ -101,8 +102,8 @@ func programsIn(space string) int {
 	return n
 }
 
-// TestOpenVPNKeepsItsSecrets: neither what is said, nor arguments, nor
-// environments have the shared secret or a private key.
+// TestOpenVPNKeepsItsSecrets: neither what is said, nor arguments, nor environments have the shared secret
+// or a private key.
 func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 	near, far, a, b := newOpenVPNPair(t)
 	log := &recording{}
@@ -159,16 +160,23 @@ func TestOpenVPNConfiguration(t *testing.T) {
 		want  []string
 		not   []string
 	}{
-		{"client over UDP", true, "198.18.0.1", 0, []string{"client", "proto udp4", "remote 198.18.0.9 51823", "local 198.18.0.1",
-			"lport 51823", "data-ciphers AES-256-GCM", "tun-mtu 6000", "mssfix 0", "disable-dco"}, []string{"mode server", "nobind"}},
-		{"server over UDP and IPv6", false, "2001:2::1", 1, []string{"mode server", "tls-server", "proto udp6", "local 2001:2::1",
-			"data-ciphers CHACHA20-POLY1305", "management-client-auth"}, []string{"client", "remote 198.18.0.9 51823"}},
-		{"client over TCP", true, "198.18.0.1", 2, []string{"proto tcp4-client", "nobind"}, []string{"lport 51823"}},
-		{"server over TCP and IPv6", false, "2001:2::1", 3, []string{"proto tcp6-server", "lport 51823"}, []string{"nobind"}},
+		{"client over UDP", true, "198.18.0.1", 0, []string{"client", "proto udp4", "remote 198.18.0.9 51823",
+			"local 198.18.0.1",
+			"lport 51823", "data-ciphers AES-256-GCM", "tun-mtu 6000", "mssfix 0", "disable-dco"},
+			[]string{"mode server", "nobind"}},
+		{"server over UDP and IPv6", false, "2001:2::1", 1, []string{"mode server", "tls-server",
+			"proto udp6", "local 2001:2::1",
+			"data-ciphers CHACHA20-POLY1305", "management-client-auth"},
+			[]string{"client", "remote 198.18.0.9 51823"}},
+		{"client over TCP", true, "198.18.0.1", 2, []string{"proto tcp4-client", "nobind"},
+			[]string{"lport 51823"}},
+		{"server over TCP and IPv6", false, "2001:2::1", 3, []string{"proto tcp6-server", "lport 51823"},
+			[]string{"nobind"}},
 	}
 	for _, tt := range tests {
 		k := openVPNKinds()[tt.kind].(openVPN)
-		r := request{Device: "tun3", MTU: 6000, Port: 51823, Outer: netip.MustParseAddr(tt.outer), Near: tt.near}
+		r := request{Device: "tun3", MTU: 6000, Port: 51823, Outer: netip.MustParseAddr(tt.outer),
+			Near: tt.near}
 		c := connect{Public: me.fingerprint, Endpoint: netip.MustParseAddrPort("198.18.0.9:51823")}
 		got := k.configuration(r, c, me, control)
 		lines := strings.Split(string(got), "\n")
@@ -207,9 +215,11 @@ func TestOpenVPNDefaultMTUFillsTheUnderlay(t *testing.T) {
 
 func TestClientRoutes(t *testing.T) {
 	got := clientRoutes([]netip.Prefix{
-		netip.MustParsePrefix("198.18.9.1/32"), netip.MustParsePrefix("198.18.7.5/24"), netip.MustParsePrefix("2001:2:0:7::5/64"),
+		netip.MustParsePrefix("198.18.9.1/32"), netip.MustParsePrefix("198.18.7.5/24"),
+		netip.MustParsePrefix("2001:2:0:7::5/64"),
 	})
-	want := "iroute 198.18.9.1 255.255.255.255\niroute 198.18.7.0 255.255.255.0\niroute-ipv6 2001:2:0:7::/64\n"
+	want := "iroute 198.18.9.1 255.255.255.255\niroute 198.18.7.0 255.255.255.0\niroute-ipv6 " +
+		"2001:2:0:7::/64\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -258,7 +268,9 @@ func TestOpenVPNConversation(t *testing.T) {
 		if got := c.hear(">CLIENT:ESTABLISHED,0", start); got != "status 3\n" {
 			t.Errorf("answered %q, want a question", got)
 		}
-		for line := range strings.Lines("TITLE\tOpenVPN 2.6.14\nCLIENT_LIST\tchokepoint\t198.18.0.1:51823\t\t\t1386\t1389\t2026-11-21 07:55:28\t1795247728\tUNDEF\t0\t0\tCHACHA20-POLY1305\nGLOBAL_STATS\tdco_enabled\t0\nEND\n") {
+		for line := range strings.Lines("TITLE\tOpenVPN " +
+			"2.6.14\nCLIENT_LIST\tchokepoint\t198.18.0.1:51823\t\t\t1386\t1389\t2026-11-21 " +
+			"07:55:28\t1795247728\tUNDEF\t0\t0\tCHACHA20-POLY1305\nGLOBAL_STATS\tdco_enabled\t0\nEND\n") {
 			c.hear(strings.TrimSuffix(line, "\n"), start)
 		}
 		if !c.connected() || c.cipher != "CHACHA20-POLY1305" || c.offloaded {
@@ -291,8 +303,8 @@ func TestJudgeVersion(t *testing.T) {
 	}
 }
 
-// Whatever the interface says: no panic, and only whole lines as answers, of
-// which none is a command of the other side's making.
+// Whatever the interface says: no panic, and only whole lines as answers, of which none is a command of the
+// other side's making.
 func FuzzOpenVPNConversation(f *testing.F) {
 	f.Add(true, ">CLIENT:CONNECT,0,1")
 	f.Add(false, ">STATE:1,CONNECTED")

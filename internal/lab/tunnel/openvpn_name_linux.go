@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openName opens a socket's name, by which it can be connected to after the
-// name is gone (open(2), O_PATH).
+// openName opens a socket's name, by which it can be connected to after the name is gone (open(2), O_PATH).
 func openName(file string) (*os.File, error) {
 	fd, err := unix.Open(file, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Serve holds one end: openvpn, which makes the device, lives as long as the
-// session.
+// Serve holds one end: openvpn, which makes the device, lives as long as the session.
 func (k openVPN) Serve(ctx context.Context, s host.Session) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
@@ -47,9 +46,8 @@ func (k openVPN) Serve(ctx context.Context, s host.Session) (err error) {
 	return ended(report(ctx, s, func() (status, error) { return p.read(r.Device) }))
 }
 
-// meet makes this end's certificate, tells its fingerprint, hears of the other
-// end and the secret, and starts openvpn. Keys are overwritten before it
-// returns; what openvpn keeps lives as long as its process.
+// meet makes this end's certificate, tells its fingerprint, hears of the other end and the secret, and
+// starts openvpn. Keys are overwritten before it returns; what openvpn keeps lives as long as its process.
 func (k openVPN) meet(ctx context.Context, s host.Session, r request) (*openVPNProcess, error) {
 	me, err := newIdentity()
 	if err != nil {
@@ -94,8 +92,7 @@ type openVPNProcess struct {
 	words string // last line of its output: before it speaks to us, it prints
 }
 
-// start runs openvpn with a configuration that it reads from a pipe, and waits
-// until it speaks to us.
+// start runs openvpn with a configuration that it reads from a pipe, and waits until it speaks to us.
 func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*openVPNProcess, error) {
 	program, err := findOpenVPN()
 	if err != nil {
@@ -118,7 +115,8 @@ func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*ope
 	if err != nil {
 		return nil, err
 	}
-	p.said = []<-chan struct{}{host.Lines(p.process.Stdout(), p.print), host.Lines(p.process.Stderr(), p.print)}
+	p.said = []<-chan struct{}{host.Lines(p.process.Stdout(), p.print), host.Lines(p.process.Stderr(),
+		p.print)}
 	if p.management, err = m.accept(p.said[0]); err != nil {
 		err = fmt.Errorf("start openvpn: %w", err)
 		_ = p.end()
@@ -132,8 +130,7 @@ func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*ope
 	return p, nil
 }
 
-// pipeOf is a file that holds a text, and no disk does: the text fits the
-// pipe.
+// pipeOf is a file that holds a text, and no disk does: the text fits the pipe.
 func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
@@ -165,8 +162,8 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say is called by one at a time: first by start, then by what hears. A
-// program that is gone is noticed by its hanging up.
+// say is called by one at a time: first by start, then by what hears. A program that is gone is noticed by
+// its hanging up.
 func (p *openVPNProcess) say(text string) { _, _ = p.management.Write([]byte(text)) }
 
 // now is what is known of the tunnel.
@@ -197,8 +194,7 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 	}
 }
 
-// read gives the device's counters, and that the data channel is what was
-// asked for.
+// read gives the device's counters, and that the data channel is what was asked for.
 func (p *openVPNProcess) read(dev string) (status, error) {
 	t := p.now()
 	select {
@@ -277,13 +273,14 @@ func (k openVPN) probe(ctx context.Context) check.Answer {
 		return check.CouldNotTell("%v", err)
 	}
 	if !strings.Contains(string(out), k.cipher) {
-		return check.Not("this openvpn has no %s", k.cipher).Hinted("its cryptographic library lacks it: take another cipher")
+		return check.Not("this openvpn has no %s",
+			k.cipher).Hinted("its cryptographic library lacks it: take another cipher")
 	}
 	return probeUserspaceDevice()
 }
 
-// judgeVersion wants 2.6, whose certificates can be trusted by fingerprint on
-// both sides and whose offload can be switched off.
+// judgeVersion wants 2.6, whose certificates can be trusted by fingerprint on both sides and whose offload
+// can be switched off.
 func judgeVersion(text string) check.Answer {
 	var major, minor int
 	told := false
@@ -297,24 +294,25 @@ func judgeVersion(text string) check.Answer {
 		return check.CouldNotTell("openvpn does not tell its version")
 	}
 	if major < 2 || major == 2 && minor < 6 {
-		return check.Not("openvpn is of version %d.%d, and 2.6 is needed", major, minor).Hinted("install OpenVPN 2.6 or newer")
+		return check.Not("openvpn is of version %d.%d, and 2.6 is needed", major,
+			minor).Hinted("install OpenVPN 2.6 or newer")
 	}
 	return check.OK()
 }
 
-// acceptTime is how long openvpn may take to speak to us: a busy emulated
-// machine needs seconds to start it.
+// acceptTime is how long openvpn may take to speak to us: a busy emulated machine needs seconds to start
+// it.
 const acceptTime = 15 * time.Second
 
-// management is a socket that openvpn connects to, by a name that only its
-// process has: the file is gone before openvpn starts.
+// management is a socket that openvpn connects to, by a name that only its process has: the file is gone
+// before openvpn starts.
 type management struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath is the name under which openvpn finds the socket: its first
-// descriptor beyond the usual three.
+// managementPath is the name under which openvpn finds the socket: its first descriptor beyond the usual
+// three.
 const managementPath = "/proc/self/fd/3"
 
 func (m *management) close() {

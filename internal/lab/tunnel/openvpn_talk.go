@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// conversation is that on openvpn's management interface: hear takes a line
-// that it says, and gives what to answer, "" = nothing.
+// conversation is that on openvpn's management interface: hear takes a line that it says, and gives what to
+// answer, "" = nothing.
 type conversation struct {
 	server  bool
 	allowed []netip.Prefix // what lies behind the server's client
@@ -79,8 +79,8 @@ func (t *conversation) found(cipher string, now time.Time) {
 	}
 }
 
-// hearClient takes what happens to a server's client. Its certificate has been
-// verified before we are asked.
+// hearClient takes what happens to a server's client. Its certificate has been verified before we are
+// asked.
 func (t *conversation) hearClient(rest string) (answer string) {
 	fields := strings.Split(rest, ",")
 	switch {

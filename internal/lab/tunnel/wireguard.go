@@ -13,11 +13,12 @@ import (
 
 // All lists the kinds of tunnel in the order in which they are shown.
 func All() []Tunnel {
-	return slices.Concat([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds(), openVPNKinds())
+	return slices.Concat([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds(),
+		openVPNKinds())
 }
 
-// Defaults of a WireGuard tunnel: the MTU that wg-quick(8) takes on an
-// Ethernet underlay of 1500 bytes, which fits IPv6 outside, and its port.
+// Defaults of a WireGuard tunnel: the MTU that wg-quick(8) takes on an Ethernet underlay of 1500 bytes,
+// which fits IPv6 outside, and its port.
 const (
 	DefaultMTU    = 1420
 	DefaultPort   = 51820
@@ -31,22 +32,20 @@ const (
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard takes the kernel's implementation on each end that has it, else
-// the userspace one: the two speak one protocol.
+// WireGuard takes the kernel's implementation on each end that has it, else the userspace one: the two
+// speak one protocol.
 func WireGuard() Tunnel { return auto{} }
 
 // WireGuardKernel is the kernel's implementation.
 func WireGuardKernel() Tunnel { return wireguard{nameKernel, openKernelDevice, probeKernelDevice} }
 
-// WireGuardUserspace is golang.zx2c4.com/wireguard with the offloads of its
-// TUN device and its socket. Its Serve wants a process of its own, so that its
-// CPU time can be told apart.
+// WireGuardUserspace is golang.zx2c4.com/wireguard with the offloads of its TUN device and its socket. Its
+// Serve wants a process of its own, so that its CPU time can be told apart.
 func WireGuardUserspace() Tunnel {
 	return wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}
 }
 
-// wireguard is one implementation: how a node opens a device, and how it
-// finds out whether it could.
+// wireguard is one implementation: how a node opens a device, and how it finds out whether it could.
 type wireguard struct {
 	name  string
 	open  func(r request) (device, error)
@@ -84,11 +83,11 @@ func probeEnd(ctx context.Context, name string, e End) check.Answer {
 	return o.Answer
 }
 
-// Up makes a device on each node, lets them exchange public keys through the
-// controller, gives both a preshared key, and proves that packets cross in
-// both directions.
+// Up makes a device on each node, lets them exchange public keys through the controller, gives both a
+// preshared key, and proves that packets cross in both directions.
 func (w wireguard) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	return up(ctx, &path{spec: withDefaults(s), ends: [2]*end{{End: near, kind: w.name}, {End: far, kind: w.name}}})
+	return up(ctx, &path{spec: withDefaults(s), ends: [2]*end{{End: near, kind: w.name},
+		{End: far, kind: w.name}}})
 }
 
 func up(ctx context.Context, p *path) (Path, error) {
@@ -98,7 +97,8 @@ func up(ctx context.Context, p *path) (Path, error) {
 	}
 	if err := p.lay(ctx); err != nil {
 		// What was laid must not outlive the caller's patience.
-		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err),
+		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
+			far.Node, err),
 			p.Down(context.WithoutCancel(ctx)))
 	}
 	return p, nil
@@ -133,7 +133,8 @@ func plausible(near, far End, s Spec) error {
 		}
 		for _, r := range e.Routes {
 			if r.Contains(other.Outer) {
-				return fmt.Errorf("route %s of %s leads to %s's outer address into the tunnel itself", r, e.Node, other.Node)
+				return fmt.Errorf("route %s of %s leads to %s's outer address into the tunnel itself", r,
+					e.Node, other.Node)
 			}
 		}
 		for _, p := range e.Inner {
@@ -179,8 +180,8 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve is for a node that is asked for either: it takes what it has. The
-// controller half does not: it asks for one by name.
+// Serve is for a node that is asked for either: it takes what it has. The controller half does not: it asks
+// for one by name.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	kinds := []wireguard{
 		{nameKernel, openKernelDevice, probeKernelDevice},

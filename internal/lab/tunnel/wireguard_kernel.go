@@ -38,7 +38,8 @@ func probeKernelDevice() check.Answer {
 	case err == nil:
 		return check.OK()
 	case errors.Is(err, kernel.ErrUnsupported):
-		return check.Not("the kernel has no WireGuard").Hinted("load the module wireguard, or take wireguard-userspace")
+		return check.Not("the kernel has no WireGuard").Hinted("load the module wireguard, or take " +
+			"wireguard-userspace")
 	case errors.Is(err, fs.ErrPermission):
 		return check.Not("%v", err).Hinted("run as root, or where user namespaces are allowed")
 	}

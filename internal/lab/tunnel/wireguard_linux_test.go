@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// TestTunnelsComeUpCarryAndGo is the conformance of every kind of tunnel
-// that this kernel has, over both IP versions outside and inside.
+// TestTunnelsComeUpCarryAndGo is the conformance of every kind of tunnel that this kernel has, over both IP
+// versions outside and inside.
 func TestTunnelsComeUpCarryAndGo(t *testing.T) {
 	for _, tun := range All() {
 		for _, outer := range [][2]string{{"198.18.0.1", "198.18.0.2"}, {"2001:2::1", "2001:2::2"}} {
@@ -30,8 +30,10 @@ func TestTunnelsComeUpCarryAndGo(t *testing.T) {
 				if c := tun.Check(ctx, a, b); c.State != check.Yes {
 					_, kernels := tun.(esp)
 					_, program := tun.(openVPN)
-					if lacks := kernels || program || tun.Name() == nameKernel; !lacks || c.State != check.No || c.Reason == "" || c.Hint == "" {
-						t.Errorf("check says %+v, want yes, or no with reason and hint for what is the kernel's or a program's", c)
+					if lacks := kernels || program || tun.Name() == nameKernel; !lacks ||
+						c.State != check.No || c.Reason == "" || c.Hint == "" {
+						t.Errorf("check says %+v, want yes, or no with reason and hint for what is the "+
+							"kernel's or a program's", c)
 					}
 					return
 				}
@@ -53,7 +55,8 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 			t.Errorf("mtu is %d, want 1400 at both ends", p.MTU())
 		}
 		carries(t, p, near, far)
-		if _, err := tun.Up(ctx, a, b, Spec{Device: "wg7", Port: 51001}); err == nil || !strings.Contains(err.Error(), "exists already") {
+		if _, err := tun.Up(ctx, a, b, Spec{Device: "wg7", Port: 51001}); err == nil ||
+			!strings.Contains(err.Error(), "exists already") {
 			t.Errorf("laying it twice gives %v, want that the device exists already", err)
 		}
 		carries(t, p, near, far)
@@ -64,7 +67,8 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 			t.Error("counters of a tunnel that is down are read, want an error")
 		}
 		for _, n := range []*testNode{near, far} {
-			if got := ask0[[]string](t, n, "test/devices", struct{}{}); !slices.Equal(got, []string{"lo", "wan"}) {
+			if got := ask0[[]string](t, n, "test/devices", struct{}{}); !slices.Equal(got,
+				[]string{"lo", "wan"}) {
 				t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
 			}
 		}
@@ -87,7 +91,8 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	transfer(t, far, near, "2001:2:0:9::1", size)
 	after, err := p.Counters(ctx)
 	check0(t, err)
-	for name, moved := range map[string]uint64{"sent": after.Sent - before.Sent, "received": after.Received - before.Received} {
+	for name, moved := range map[string]uint64{"sent": after.Sent - before.Sent,
+		"received": after.Received - before.Received} {
 		if moved < size || moved > 2*size {
 			t.Errorf("%d bytes %s are counted for %d of data", moved, name, size)
 		}
@@ -102,8 +107,7 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	}
 }
 
-// TestTunnelsStandBesideEachOther lays two between the same nodes: takes one
-// down, and uses the other.
+// TestTunnelsStandBesideEachOther lays two between the same nodes: takes one down, and uses the other.
 func TestTunnelsStandBesideEachOther(t *testing.T) {
 	near, far := newPair(t)
 	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
@@ -111,7 +115,8 @@ func TestTunnelsStandBesideEachOther(t *testing.T) {
 	first, err := WireGuardUserspace().Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
 	check0(t, err)
 	a2, b2 := a, b
-	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")}, []netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
+	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")},
+		[]netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
 	a2.Routes, b2.Routes = nil, nil
 	second, err := WireGuardUserspace().Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
 	check0(t, err)
@@ -128,7 +133,8 @@ func TestTunnelsStandBesideEachOther(t *testing.T) {
 func TestImplausibleTunnelsAreRefused(t *testing.T) {
 	end := func(outer, inner, route string) End {
 		return End{Node: "node at " + outer, Outer: netip.MustParseAddr(outer),
-			Inner: []netip.Prefix{netip.MustParsePrefix(inner)}, Routes: []netip.Prefix{netip.MustParsePrefix(route)}}
+			Inner:  []netip.Prefix{netip.MustParsePrefix(inner)},
+			Routes: []netip.Prefix{netip.MustParsePrefix(route)}}
 	}
 	good := end("198.18.0.1", "198.18.9.1/30", "198.18.8.0/24")
 	tests := []struct {
@@ -202,7 +208,8 @@ func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
 		check0(t, e.session.Close()) // as when the controller dies
 	}
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		left := append(ask0[[]string](t, near, "test/devices", struct{}{}), ask0[[]string](t, far, "test/devices", struct{}{})...)
+		left := append(ask0[[]string](t, near, "test/devices", struct{}{}), ask0[[]string](t, far,
+			"test/devices", struct{}{})...)
 		if len(left) == 4 {
 			break
 		}
@@ -251,7 +258,8 @@ func TestKernelTunnelWithoutKernelIsUnsupported(t *testing.T) {
 	if WireGuardKernel().Check(context.Background(), a, b).State == check.Yes {
 		t.Skip("skip: this kernel has WireGuard")
 	}
-	if _, err := WireGuardKernel().Up(context.Background(), a, b, Spec{}); !errors.Is(err, host.ErrUnsupported) {
+	if _, err := WireGuardKernel().Up(context.Background(), a, b, Spec{}); !errors.Is(err,
+		host.ErrUnsupported) {
 		t.Errorf("laying it gives %v, want ErrUnsupported", err)
 	}
 }
@@ -268,7 +276,8 @@ func TestTunnelKeepsItsSecrets(t *testing.T) {
 	_, err = WireGuardUserspace().Up(context.Background(), a, b, Spec{})
 	log.add(fmt.Sprint(err))
 	check0(t, p.Down(context.Background()))
-	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || string(log.secrets[0]) != string(log.secrets[1]) {
+	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize ||
+		string(log.secrets[0]) != string(log.secrets[1]) {
 		t.Fatalf("%d preshared keys were sent, want the same one to both ends", len(log.secrets))
 	}
 	text := log.text.String() + near.stderr.String() + far.stderr.String()
@@ -286,7 +295,8 @@ func TestTunnelKeepsItsSecrets(t *testing.T) {
 func forms(b []byte) []string {
 	return []string{
 		string(b), hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),
-		base64.StdEncoding.EncodeToString(b), base64.URLEncoding.EncodeToString(b), strings.Trim(fmt.Sprint(b), "[]"),
+		base64.StdEncoding.EncodeToString(b), base64.URLEncoding.EncodeToString(b),
+		strings.Trim(fmt.Sprint(b), "[]"),
 	}
 }
 

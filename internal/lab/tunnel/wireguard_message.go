@@ -9,12 +9,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The conversation with a node: request → offer; then the preshared key as a
-// secret and connect → status; then any number of ask → status. No message
-// has a place for a secret.
+// The conversation with a node: request → offer; then the preshared key as a secret and connect → status;
+// then any number of ask → status. No message has a place for a secret.
 
-// request is the first message: make a device with these addresses, or only
-// say whether it could be made.
+// request is the first message: make a device with these addresses, or only say whether it could be made.
 type request struct {
 	Probe  bool           `json:"probe,omitempty"`
 	Device string         `json:"device,omitempty"`
@@ -32,8 +30,7 @@ type offer struct {
 	Answer check.Answer `json:"answer"`
 }
 
-// connect names the peer: its public key, its outer address, and what it may
-// send and be sent.
+// connect names the peer: its public key, its outer address, and what it may send and be sent.
 type connect struct {
 	Public   string         `json:"public"`
 	Endpoint netip.AddrPort `json:"endpoint"`
@@ -45,10 +42,9 @@ type ask struct {
 	Prove []netip.Addr `json:"prove,omitempty"`
 }
 
-// status is of the tunnel's device: bytes and packets of what it carried, the
-// age of the last handshake in ns or -1, and the implementation's last
-// complaint. A tunnel without device says by which one its packets leave, and
-// what counts them.
+// status is of the tunnel's device: bytes and packets of what it carried, the age of the last handshake in
+// ns or -1, and the implementation's last complaint. A tunnel without device says by which one its packets
+// leave, and what counts them.
 type status struct {
 	Sent            uint64 `json:"sent"`
 	Received        uint64 `json:"received"`

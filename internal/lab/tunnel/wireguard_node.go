@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// device is an implementation's device on this node. It exists, with its MTU,
-// from its opening on; configure sets it up.
+// device is an implementation's device on this node. It exists, with its MTU, from its opening on;
+// configure sets it up.
 type device interface {
 	configure(w kernel.WireGuard) error
 	// handshake is the time of the last one, zero if there was none.
@@ -88,9 +88,8 @@ func report(ctx context.Context, s host.Session, read func() (status, error)) er
 	return nil
 }
 
-// introduce makes this node's key, tells the public one, hears of the peer,
-// and sets the device up. The keys are overwritten before it returns; what
-// the implementation keeps lives as long as its device.
+// introduce makes this node's key, tells the public one, hears of the peer, and sets the device up. The
+// keys are overwritten before it returns; what the implementation keeps lives as long as its device.
 func introduce(s host.Session, r request, d device) error {
 	w := kernel.WireGuard{Port: r.Port}
 	defer w.Private.Clear()

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// proof is how long a first packet may take in each direction: WireGuard
-// repeats a lost initiation after 5 s (REKEY_TIMEOUT), so one may be lost.
+// proof is how long a first packet may take in each direction: WireGuard repeats a lost initiation after 5
+// s (REKEY_TIMEOUT), so one may be lost.
 const proof = 8 * time.Second
 
 // look is how often the proof is looked for.
@@ -40,8 +40,7 @@ type end struct {
 type path struct {
 	spec Spec
 	mute bool // its kind knows no handshake
-	// serverFirst: the far end listens, and must do so before the near one
-	// connects.
+	// serverFirst: the far end listens, and must do so before the near one connects.
 	serverFirst bool
 	// connectTime is how long an end may take to connect; 0 = answerTime.
 	connectTime time.Duration
@@ -150,12 +149,14 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", to.Node, err)
 		}
-		if got.ReceivedPackets > before.ReceivedPackets && (p.mute || sent.Handshake >= 0 && got.Handshake >= 0) {
+		if got.ReceivedPackets > before.ReceivedPackets && (p.mute || sent.Handshake >= 0 &&
+			got.Handshake >= 0) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("prove the way from %s to %s: %w: %s; %s", from.Node, to.Node, context.Cause(ctx),
+			return fmt.Errorf("prove the way from %s to %s: %w: %s; %s", from.Node, to.Node,
+				context.Cause(ctx),
 				sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
 		case <-time.After(look):
 		}
@@ -172,7 +173,8 @@ func (s status) words(node string, mute bool) string {
 	case s.Handshake >= 0:
 		handshake = "handshake done, "
 	}
-	text := fmt.Sprintf("%s: %s%d packets sent, %d received", node, handshake, s.SentPackets, s.ReceivedPackets)
+	text := fmt.Sprintf("%s: %s%d packets sent, %d received", node, handshake, s.SentPackets,
+		s.ReceivedPackets)
 	if s.Complaint != "" {
 		text += ", says: " + s.Complaint
 	}
@@ -183,18 +185,19 @@ func (p *path) MTU() int { return p.mtu }
 
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
-// Implementation is the kind that was resolved to: "wireguard-userspace", or
-// in words where the ends differ.
+// Implementation is the kind that was resolved to: "wireguard-userspace", or in words where the ends
+// differ.
 func (p *path) Implementation() string {
 	near, far := p.ends[0], p.ends[1]
 	if near.kind == far.kind {
 		return near.kind
 	}
-	return fmt.Sprintf("%s (%s %s, %s %s)", nameAuto, near.Node, near.implementation(), far.Node, far.implementation())
+	return fmt.Sprintf("%s (%s %s, %s %s)", nameAuto, near.Node, near.implementation(), far.Node,
+		far.implementation())
 }
 
-// implementation is the last word of a WireGuard's name; what has no such
-// word is the kernel's, but for OpenVPN.
+// implementation is the last word of a WireGuard's name; what has no such word is the kernel's, but for
+// OpenVPN.
 func (e *end) implementation() string {
 	if strings.HasPrefix(e.kind, nameOpenVPN) {
 		return "userspace"
@@ -205,8 +208,8 @@ func (e *end) implementation() string {
 	return "kernel"
 }
 
-// Counters reads the near end's. A node that does not answer in time ends
-// the tunnel: nothing else would be heard on its session.
+// Counters reads the near end's. A node that does not answer in time ends the tunnel: nothing else would be
+// heard on its session.
 func (p *path) Counters(ctx context.Context) (Counters, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,8 +230,8 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 	}, nil
 }
 
-// Down ends both sessions and returns when the nodes have undone what they
-// did, or ctx ends: then they do it behind our back.
+// Down ends both sessions and returns when the nodes have undone what they did, or ctx ends: then they do
+// it behind our back.
 func (p *path) Down(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,9 +253,8 @@ func (p *path) Down(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// finish waits for the node's handler to return. A node that is gone has
-// taken its device with it, one that had failed has said so before, and one
-// that was abandoned is undoing by itself.
+// finish waits for the node's handler to return. A node that is gone has taken its device with it, one that
+// had failed has said so before, and one that was abandoned is undoing by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()
@@ -286,9 +288,8 @@ func (e *end) inquire(a ask) (status, error) {
 // receive is Recv within the time that a node has for an answer.
 func (e *end) receive(v any) error { return e.receiveWithin(answerTime, v) }
 
-// receiveWithin does not end with a caller's ctx: a session left in the middle
-// of an exchange would be of no more use, not even to wait for the node's
-// undoing.
+// receiveWithin does not end with a caller's ctx: a session left in the middle of an exchange would be of
+// no more use, not even to wait for the node's undoing.
 func (e *end) receiveWithin(d time.Duration, v any) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("no answer within %v", d))
 	defer cancel()

@@ -20,9 +20,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// userspaceDevice is golang.zx2c4.com/wireguard in this process, with the
-// offloads of its TUN device (virtio headers) and of its socket (UDP GSO and
-// GRO), both of which it takes by itself where the kernel has them.
+// userspaceDevice is golang.zx2c4.com/wireguard in this process, with the offloads of its TUN device
+// (virtio headers) and of its socket (UDP GSO and GRO), both of which it takes by itself where the kernel
+// has them.
 type userspaceDevice struct {
 	name string
 	wg   *wg.Device
@@ -37,14 +37,13 @@ func openUserspaceDevice(r request) (device, error) {
 		return nil, fmt.Errorf("make tunnel device %s: %w", r.Device, err)
 	}
 	d := &userspaceDevice{name: r.Device}
-	// The library's own logger writes to standard output, which carries the
-	// agent's protocol.
+	// The library's own logger writes to standard output, which carries the agent's protocol.
 	d.wg = wg.NewDevice(t, conn.NewDefaultBind(), &wg.Logger{Verbosef: wg.DiscardLogf, Errorf: d.complain})
 	return d, nil
 }
 
-// complain keeps the last error that the library reports. It names peers by
-// the ends of their public keys, and prints no other key.
+// complain keeps the last error that the library reports. It names peers by the ends of their public keys,
+// and prints no other key.
 func (d *userspaceDevice) complain(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,8 +56,8 @@ func (d *userspaceDevice) complaint() string {
 	return d.last
 }
 
-// configure speaks the library's configuration protocol
-// (wireguard.com/xplatform) from a buffer that is overwritten afterwards.
+// configure speaks the library's configuration protocol (wireguard.com/xplatform) from a buffer that is
+// overwritten afterwards.
 func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	b := make([]byte, 0, 4096) // never grown: a copy left behind could not be overwritten
 	key := func(name string, k *kernel.Key) {
@@ -77,7 +76,8 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	}
 	var allowed []byte
 	allowed = append(allowed, "public_key="...)
-	allowed = append(hex.AppendEncode(allowed, w.Peer[:]), "\nupdate_only=true\nreplace_allowed_ips=true\n"...)
+	allowed = append(hex.AppendEncode(allowed, w.Peer[:]),
+		"\nupdate_only=true\nreplace_allowed_ips=true\n"...)
 	for _, p := range w.Allowed {
 		allowed = fmt.Appendf(allowed, "allowed_ip=%s\n", p.Masked())
 	}
@@ -90,8 +90,8 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	return nil
 }
 
-// set hides what the library says of a line it does not like, but for the
-// error's number: it might say the line.
+// set hides what the library says of a line it does not like, but for the error's number: it might say the
+// line.
 func (d *userspaceDevice) set(config []byte) error {
 	err := d.wg.IpcSetOperation(bytes.NewReader(config))
 	var refused *wg.IPCError
@@ -141,7 +141,8 @@ func (d *userspaceDevice) close() error {
 func probeUserspaceDevice() check.Answer {
 	if _, err := os.Stat("/dev/net/tun"); errors.Is(err, fs.ErrNotExist) {
 		return check.Not("there is no /dev/net/tun").
-			Hinted("load the module tun, or make the device: mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
+			Hinted("load the module tun, or make the device: mkdir -p /dev/net && mknod /dev/net/tun " +
+				"c 10 200")
 	}
 	t, err := tun.CreateTUN(fmt.Sprintf("cptun%d", os.Getpid()), DefaultMTU)
 	if errors.Is(err, fs.ErrPermission) {
@@ -151,8 +152,7 @@ func probeUserspaceDevice() check.Answer {
 	if err != nil {
 		return check.CouldNotTell("make a TUN device: %v", err)
 	}
-	// The listener for the device's state may have closed its own pipe first,
-	// at either end.
+	// The listener for the device's state may have closed its own pipe first, at either end.
 	if err := t.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return check.CouldNotTell("close a TUN device: %v", err)
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// apt is a private root of the package manager: lists and packages of one
-// architecture, from the machine's own sources, without touching the machine.
-// Needs no privilege.
+// apt is a private root of the package manager: lists and packages of one architecture, from the machine's
+// own sources, without touching the machine. Needs no privilege.
 type apt struct {
 	dir     string // cache/apt-ARCH
 	etc     string // the machine's configuration
@@ -35,18 +34,19 @@ func (i aptItem) file() string {
 	return fmt.Sprintf("%s_%s_%s.deb", i.Name, strings.ReplaceAll(i.Version, ":", "%3a"), i.Arch)
 }
 
-// present are packages that others ask for only because of their installation
-// scripts, none of which is ever run. Declared as installed, they and what
-// they lead to (half of the download) stay away.
+// present are packages that others ask for only because of their installation scripts, none of which is
+// ever run. Declared as installed, they and what they lead to (half of the download) stay away.
 var present = []string{
 	"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils", "dpkg", "dracut",
-	"init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base", "linux-firmware", "linux-initramfs-tool", "login",
-	"lsb-base", "passwd", "perl", "perl-base", "sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf", "udev", "usrmerge",
+	"init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base", "linux-firmware",
+	"linux-initramfs-tool", "login",
+	"lsb-base", "passwd", "perl", "perl-base", "sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf",
+	"udev", "usrmerge",
 	"util-linux", "wireless-regdb",
 }
 
-// prepare writes the configuration. It is read after the machine's own, whose
-// proxies and pins hold, but whose hooks would clean up the machine's cache.
+// prepare writes the configuration. It is read after the machine's own, whose proxies and pins hold, but
+// whose hooks would clean up the machine's cache.
 func (a apt) prepare() error {
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "sources"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o700); err != nil {
@@ -55,7 +55,9 @@ func (a apt) prepare() error {
 	}
 	var status strings.Builder
 	for _, name := range present {
-		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nMaintainer: none\nArchitecture: %s\nMulti-Arch: foreign\nVersion: 9999:1\nDescription: declared, not installed\n\n", name, a.machine.arch)
+		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nMaintainer: none\nArchitecture: "+
+			"%s\nMulti-Arch: foreign\nVersion: 9999:1\nDescription: declared, not installed\n\n", name,
+			a.machine.arch)
 	}
 	files := map[string]string{"status": status.String(), "apt.conf": a.config()}
 	for name, text := range files {
@@ -104,7 +106,8 @@ func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
 		if errors.Is(err, host.ErrUnsupported) {
-			return &hinted{fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it is not like Debian", host.ErrUnsupported, program), ownKernel}
+			return &hinted{fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it "+
+				"is not like Debian", host.ErrUnsupported, program), ownKernel}
 		}
 		if err != nil {
 			return err
@@ -141,21 +144,21 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 // listsAge is how old the lists may be.
 const listsAge = 24 * time.Hour
 
-// update fetches the lists. A source that does not answer is no error as long
-// as the others have what is wanted, so only the caller can judge the error.
+// update fetches the lists. A source that does not answer is no error as long as the others have what is
+// wanted, so only the caller can judge the error.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
 	if _, err := a.run(ctx, "apt-get", "update"); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		return &hinted{fmt.Errorf("fetch the package lists: %w", err), "check the network and apt's sources, or " + ownKernel}
+		return &hinted{fmt.Errorf("fetch the package lists: %w", err),
+			"check the network and apt's sources, or " + ownKernel}
 	}
 	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
 }
 
-// stamp is the file that tells when the lists were fetched, and of which
-// sources.
+// stamp is the file that tells when the lists were fetched, and of which sources.
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {
@@ -176,8 +179,7 @@ func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) 
 	return parsePolicy(out), nil
 }
 
-// parsePolicy reads `apt-cache policy`: a line "NAME:", and below it, further
-// in, "Candidate: VERSION".
+// parsePolicy reads `apt-cache policy`: a line "NAME:", and below it, further in, "Candidate: VERSION".
 func parsePolicy(out string) []string {
 	var names []string
 	name := ""
@@ -203,8 +205,8 @@ func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	return parseSimulation(out), nil
 }
 
-// parseSimulation reads `apt-get --simulate`: "Inst NAME (VERSION ORIGIN…
-// [ARCH]) …". What cannot be a file's name is not a package's.
+// parseSimulation reads `apt-get --simulate`: "Inst NAME (VERSION ORIGIN… [ARCH]) …". What cannot be a
+// file's name is not a package's.
 func parseSimulation(out string) []aptItem {
 	var items []aptItem
 	for line := range strings.Lines(out) {
@@ -218,7 +220,8 @@ func parseSimulation(out string) []aptItem {
 		}
 		name, _, _ := strings.Cut(f[1], ":")
 		item := aptItem{name, version, origin[open+1 : len(origin)-1]}
-		if item.Name != "" && item.Version != "" && item.Arch != "" && !strings.ContainsAny(item.file(), "/ ") {
+		if item.Name != "" && item.Version != "" && item.Arch != "" && !strings.ContainsAny(item.file(),
+			"/ ") {
 			items = append(items, item)
 		}
 	}
@@ -226,8 +229,7 @@ func parseSimulation(out string) []aptItem {
 	return slices.Compact(items)
 }
 
-// download fetches the packages that are not there yet, checked by apt
-// against the signed lists.
+// download fetches the packages that are not there yet, checked by apt against the signed lists.
 func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	var args, files []string
 	missing := 0
@@ -243,11 +245,13 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 		a.say("downloading %d packages", missing)
 	}
 	// Also if none is missing: apt compares their hashes.
-	if _, err := a.run(ctx, "apt-get", append([]string{"--download-only", "install"}, args...)...); err != nil {
+	if _, err := a.run(ctx, "apt-get", append([]string{"--download-only", "install"},
+		args...)...); err != nil {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		return nil, &hinted{fmt.Errorf("download packages: %w: %w", errOutdated, err), "check the network, or " + ownKernel}
+		return nil, &hinted{fmt.Errorf("download packages: %w: %w", errOutdated, err),
+			"check the network, or " + ownKernel}
 	}
 	return files, nil
 }

@@ -89,23 +89,31 @@ func TestRewriteSources(t *testing.T) {
 		want   string
 	}{
 		"debian as it is": {
-			"Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: main\nSigned-By: /usr/share/keyrings/k.gpg\n", true, "arm64",
-			"Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: main\nSigned-By: /usr/share/keyrings/k.gpg\n",
+			"Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: " +
+				"main\nSigned-By: " +
+				"/usr/share/keyrings/k.gpg\n", true, "arm64",
+			"Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: " +
+				"main\nSigned-By: " +
+				"/usr/share/keyrings/k.gpg\n",
 		},
 		"limit of architectures": {
-			"Types: deb\nArchitectures: amd64\n i386\nURIs: http://x/\n\nTypes: deb\narchitectures: amd64\n", true, "arm64",
+			"Types: deb\nArchitectures: amd64\n i386\nURIs: http://x/\n\nTypes: deb\narchitectures: amd64\n",
+			true, "arm64",
 			"Types: deb\nURIs: http://x/\n\nTypes: deb\n",
 		},
 		"ubuntu to ports": {
-			"URIs: http://de.archive.ubuntu.com/ubuntu/ https://security.ubuntu.com/ubuntu\nURIs: http://deb.debian.org/ubuntu\n", true, "arm64",
-			"URIs: http://ports.ubuntu.com/ubuntu-ports/ https://ports.ubuntu.com/ubuntu-ports\nURIs: http://deb.debian.org/ubuntu\n",
+			"URIs: http://de.archive.ubuntu.com/ubuntu/ https://security.ubuntu.com/ubuntu\nURIs: " +
+				"http://deb.debian.org/ubuntu\n", true, "arm64",
+			"URIs: http://ports.ubuntu.com/ubuntu-ports/ https://ports.ubuntu.com/ubuntu-ports\nURIs: " +
+				"http://deb.debian.org/ubuntu\n",
 		},
 		"ports to ubuntu": {
 			"deb http://ports.ubuntu.com/ubuntu-ports noble main\n", false, "amd64",
 			"deb http://archive.ubuntu.com/ubuntu noble main\n",
 		},
 		"lines": {
-			"# comment\n\ndeb [arch=amd64 signed-by=/k.gpg] http://x/ a b\ndeb [ arch=amd64 ]  http://x/ a b\ndeb-src http://x/ a b\ndeb http://x/ [b] a\n", false, "arm64",
+			"# comment\n\ndeb [arch=amd64 signed-by=/k.gpg] http://x/ a b\ndeb [ arch=amd64 ]  http://x/ a " +
+				"b\ndeb-src http://x/ a b\ndeb http://x/ [b] a\n", false, "arm64",
 			"deb [signed-by=/k.gpg] http://x/ a b\ndeb http://x/ a b\ndeb http://x/ [b] a\n",
 		},
 	} {
@@ -117,8 +125,8 @@ func TestRewriteSources(t *testing.T) {
 	}
 }
 
-// FuzzRewriteSources: rewriting twice is rewriting once, and an option that
-// says whom to trust stays what it is.
+// FuzzRewriteSources: rewriting twice is rewriting once, and an option that says whom to trust stays what
+// it is.
 func FuzzRewriteSources(f *testing.F) {
 	f.Add("Types: deb\nArchitectures: amd64\n i386\nURIs: http://archive.ubuntu.com/ubuntu\n", true)
 	f.Add("deb [arch=amd64 signed-by=/k.gpg] http://x/ a b\n", false)

@@ -19,8 +19,8 @@ import (
 // errOutdated means that what the lists promise cannot be had any more.
 var errOutdated = errors.New("the package lists may be outdated")
 
-// prepareBase makes sure that the base is in the cache. If a package cannot be
-// had, the lists are asked once more: a mirror drops what was superseded.
+// prepareBase makes sure that the base is in the cache. If a package cannot be had, the lists are asked
+// once more: a mirror drops what was superseded.
 func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 	for again := false; ; again = true {
 		in, err := r.findInputs(ctx)
@@ -28,7 +28,8 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 			return inputs{}, err
 		}
 		base := r.baseDir(in)
-		if whole(filepath.Join(base, kernelFile), filepath.Join(base, initrdFile), filepath.Join(base, imageFile)) {
+		if whole(filepath.Join(base, kernelFile), filepath.Join(base, initrdFile),
+			filepath.Join(base, imageFile)) {
 			return in, nil
 		}
 		err = r.buildBase(ctx, in)
@@ -42,8 +43,7 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 	}
 }
 
-// buildBase makes a base's folder: the kernel, and the archive of everything
-// but the guest's own program.
+// buildBase makes a base's folder: the kernel, and the archive of everything but the guest's own program.
 func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	m, err := machineOf(r.Arch)
 	if err != nil {
@@ -148,8 +148,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 	return os.Rename(work, name)
 }
 
-// unpack puts the contents of packages into a folder. None of their scripts
-// is run.
+// unpack puts the contents of packages into a folder. None of their scripts is run.
 func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || len(items) == 0 {
 		return err
@@ -164,7 +163,8 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	}
 	r.say("unpacking %d packages", len(files))
 	for _, f := range files {
-		_, err := host.Run(ctx, host.Local(), host.Command{Path: "dpkg-deb", Args: []string{"--extract", f, dir}})
+		_, err := host.Run(ctx, host.Local(), host.Command{Path: "dpkg-deb", Args: []string{"--extract", f,
+			dir}})
 		if err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(f), err)
 		}
@@ -176,7 +176,8 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 // kernel finds the kernel and its modules in the unpacked packages.
 func (r root) kernel() (kernel, modules string, err error) {
 	// MIPS has vmlinux, an ELF file; the others vmlinuz.
-	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz", "lib/modules/*/vmlinuz"} {
+	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
+		"lib/modules/*/vmlinuz"} {
 		found, err := filepath.Glob(filepath.Join(r.dir, pattern))
 		if err != nil {
 			return "", "", err
@@ -187,7 +188,8 @@ func (r root) kernel() (kernel, modules string, err error) {
 		}
 	}
 	if kernel == "" {
-		return "", "", &hinted{errors.New("find the kernel in its package: it is not in boot, or there are several"), ownKernel}
+		return "", "", &hinted{errors.New("find the kernel in its package: it is not in boot, or there are " +
+			"several"), ownKernel}
 	}
 	_, release, _ := strings.Cut(filepath.Base(kernel), "-")
 	if release == "" {
@@ -199,11 +201,12 @@ func (r root) kernel() (kernel, modules string, err error) {
 			return kernel, dir, nil
 		}
 	}
-	return "", "", &hinted{fmt.Errorf("find the modules of kernel %s in its packages: there are none", release), ownKernel}
+	return "", "", &hinted{fmt.Errorf("find the modules of kernel %s in its packages: there are none",
+		release), ownKernel}
 }
 
-// addModules copies the modules that a router needs, with the lists that
-// modprobe reads, and returns the kernel's release.
+// addModules copies the modules that a router needs, with the lists that modprobe reads, and returns the
+// kernel's release.
 func addModules(ctx context.Context, a archive, dir string, m machine) (string, error) {
 	if dir == "" {
 		return "", nil // everything is part of the kernel
@@ -217,7 +220,8 @@ func addModules(ctx context.Context, a archive, dir string, m machine) (string, 
 		return "", err
 	}
 	if len(chosen) == 0 {
-		return "", &hinted{fmt.Errorf("read the kernel's modules: %s has none", dir), "name the folder …/lib/modules/RELEASE"}
+		return "", &hinted{fmt.Errorf("read the kernel's modules: %s has none", dir),
+			"name the folder …/lib/modules/RELEASE"}
 	}
 	release, err := releaseOf(chosen)
 	if err != nil {
@@ -245,9 +249,8 @@ const keep = 30 * 24 * time.Hour
 // workFolder begins the names of folders that are not whole yet.
 const workFolder = ".work-"
 
-// forgetOld clears the cache of what was not used for long, and of what
-// interrupted builds have left; the caller has the lock. It is no matter if
-// something cannot be removed.
+// forgetOld clears the cache of what was not used for long, and of what interrupted builds have left; the
+// caller has the lock. It is no matter if something cannot be removed.
 func (r Recipe) forgetOld(now time.Time) {
 	entries, err := os.ReadDir(r.Cache)
 	if err != nil {
@@ -259,7 +262,8 @@ func (r Recipe) forgetOld(now time.Time) {
 		if err != nil {
 			continue
 		}
-		if kind+"-" == workFolder || slices.Contains([]string{"base", "image", "agent"}, kind) && now.Sub(info.ModTime()) > keep {
+		if kind+"-" == workFolder || slices.Contains([]string{"base", "image", "agent"}, kind) &&
+			now.Sub(info.ModTime()) > keep {
 			_ = os.RemoveAll(filepath.Join(r.Cache, e.Name()))
 		}
 	}

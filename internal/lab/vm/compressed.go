@@ -18,8 +18,8 @@ import (
 // compressions are what may follow a module's ".ko".
 var compressions = []string{"", ".gz", ".xz", ".zst"}
 
-// readCompressed reads a file, unpacked according to its name. Guests get
-// their modules unpacked, because not every kernel can do it by itself.
+// readCompressed reads a file, unpacked according to its name. Guests get their modules unpacked, because
+// not every kernel can do it by itself.
 func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -57,7 +57,8 @@ func unzstd(b []byte) ([]byte, error) {
 }
 
 func unxz(ctx context.Context, b []byte) ([]byte, error) {
-	out, err := host.Run(ctx, host.Local(), host.Command{Path: "xz", Args: []string{"-dc"}, Stdin: bytes.NewReader(b)})
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: "xz", Args: []string{"-dc"},
+		Stdin: bytes.NewReader(b)})
 	if errors.Is(err, host.ErrUnsupported) {
 		return nil, &hinted{err, "install xz (package xz-utils), or give modules that are not compressed"}
 	}

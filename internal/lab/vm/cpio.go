@@ -29,8 +29,7 @@ type entry struct {
 // archive collects the files of an initramfs by name.
 type archive map[string]entry
 
-// add puts a file into the archive, in place of one of the same name, and the
-// folders above it.
+// add puts a file into the archive, in place of one of the same name, and the folders above it.
 func (a archive) add(name string, mode uint32, data []byte) {
 	a[name] = entry{name, mode, data}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -53,10 +52,9 @@ func (a archive) size() int64 {
 	return n
 }
 
-// pack writes the archive as one gzip member. The same archive makes the same
-// bytes: the names are sorted, and there are no times, no owners and no inode
-// numbers of this machine. Gzip's fastest level, because an emulated guest
-// unpacks all levels equally slowly.
+// pack writes the archive as one gzip member. The same archive makes the same bytes: the names are sorted,
+// and there are no times, no owners and no inode numbers of this machine. Gzip's fastest level, because an
+// emulated guest unpacks all levels equally slowly.
 func (a archive) pack(w io.Writer) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
@@ -69,8 +67,8 @@ func (a archive) pack(w io.Writer) error {
 }
 
 // write writes the archive in the "newc" format, see the kernel's
-// Documentation/driver-api/early-userspace/buffer-format.rst. Sorted names
-// put a folder before what is in it, as the kernel needs it.
+// Documentation/driver-api/early-userspace/buffer-format.rst. Sorted names put a folder before what is in
+// it, as the kernel needs it.
 func (a archive) write(w io.Writer) error {
 	names := make([]string, 0, len(a))
 	for name := range a {
@@ -87,15 +85,16 @@ func (a archive) write(w io.Writer) error {
 
 func (e entry) write(w io.Writer, inode int) error {
 	if uint64(len(e.data)) > math.MaxUint32 || strings.HasPrefix(e.name, "/") {
-		return fmt.Errorf("write %s to the image: %d bytes do not fit, or the name is not relative", e.name, len(e.data))
+		return fmt.Errorf("write %s to the image: %d bytes do not fit, or the name is not relative", e.name,
+			len(e.data))
 	}
 	links := 1
 	if e.mode == modeFolder {
 		links = 2
 	}
 	var b bytes.Buffer
-	// magic; inode, mode, uid, gid, nlink, mtime, size; device of the file
-	// and of the node, major and minor; length of the name; checksum (unused).
+	// magic; inode, mode, uid, gid, nlink, mtime, size; device of the file and of the node, major and
+	// minor; length of the name; checksum (unused).
 	fmt.Fprintf(&b, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		inode, e.mode, 0, 0, links, 0, len(e.data), 0, 0, 0, 0, len(e.name)+1, 0)
 	b.WriteString(e.name)

@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readArchive is a reader of our own, after the kernel's description: it
-// shares nothing with the writer.
+// readArchive is a reader of our own, after the kernel's description: it shares nothing with the writer.
 func readArchive(t *testing.T, b []byte) []entry {
 	t.Helper()
 	var found []entry
@@ -90,7 +89,8 @@ func TestArchiveRoundTrip(t *testing.T) {
 	want := []entry{
 		{"bin", modeFolder, []byte{}}, {"bin/modprobe", modeLink, []byte("../init")},
 		{"empty", modeFile, []byte{}},
-		{"etc", modeFolder, []byte{}}, {"etc/chokepoint", modeFolder, []byte{}}, {"etc/chokepoint/modules", modeFile, []byte("virtio_net\n")},
+		{"etc", modeFolder, []byte{}}, {"etc/chokepoint", modeFolder, []byte{}}, {"etc/chokepoint/modules",
+			modeFile, []byte("virtio_net\n")},
 		{"init", modeProgram, []byte("\x7fELF…")},
 		{"proc", modeFolder, []byte{}}, {"sbin", modeLink, []byte("bin")},
 	}
@@ -99,8 +99,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 	}
 }
 
-// TestArchiveGolden holds the bytes, with "~" for NUL: every other reader
-// depends on them.
+// TestArchiveGolden holds the bytes, with "~" for NUL: every other reader depends on them.
 func TestArchiveGolden(t *testing.T) {
 	var b bytes.Buffer
 	if err := sampleArchive([]int{1, 3}).write(&b); err != nil {

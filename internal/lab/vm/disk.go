@@ -17,9 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Disk is a disk image that the user has brought. A guest boots from it, and
-// what it writes goes to a file without a name that ends with it: the image
-// itself is only read.
+// Disk is a disk image that the user has brought. A guest boots from it, and what it writes goes to a file
+// without a name that ends with it: the image itself is only read.
 type Disk struct {
 	File     string `json:"file"`
 	Format   string `json:"format"`             // qcow2 or raw
@@ -57,7 +56,8 @@ func ParseLogin(text string) (Login, error) {
 	if way != WaySSH && way != WaySerial {
 		return Login{}, fmt.Errorf("login %q: no such way", text)
 	}
-	if user == "" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if user == "" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user,
+		func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return Login{}, fmt.Errorf("login %q: no user's name", text)
 	}
 	return Login{Way: way, User: user}, nil
@@ -66,8 +66,7 @@ func ParseLogin(text string) (Login, error) {
 // String is what ParseLogin reads.
 func (l Login) String() string { return l.Way + ":" + l.User }
 
-// AgentDisk is the serial number of the read-only disk that holds the agent's
-// program.
+// AgentDisk is the serial number of the read-only disk that holds the agent's program.
 const AgentDisk = "chokepoint"
 
 // ssh of the guest, as it is seen from the namespace that QEMU lives in.
@@ -76,30 +75,28 @@ const (
 	SSHPort    = 22
 )
 
-// ManagementAddr is the address of the management NIC of the n-th guest of a
-// lab; no port has it.
+// ManagementAddr is the address of the management NIC of the n-th guest of a lab; no port has it.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
-// diskModel is the oldest processor that all distributions run on; QEMU's
-// usual one is older. Only an emulated guest is given it.
+// diskModel is the oldest processor that all distributions run on; QEMU's usual one is older. Only an
+// emulated guest is given it.
 const diskModel = "Nehalem"
 
-// NewForeignGuest is a guest that boots a disk. It is given the memory that a
-// full distribution wants.
+// NewForeignGuest is a guest that boots a disk. It is given the memory that a full distribution wants.
 func NewForeignGuest(d Disk) Guest {
 	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024}
 }
 
-// args is QEMU's command line for the disk. The management NIC comes first:
-// many images set up only their first one. It leads to nowhere but to the
-// guest's ssh from the namespace of QEMU.
+// args is QEMU's command line for the disk. The management NIC comes first: many images set up only their
+// first one. It leads to nowhere but to the guest's ssh from the namespace of QEMU.
 func (d Disk) args() []string {
 	var a []string
 	if d.Firmware != "" {
 		a = append(a, "-bios", d.Firmware)
 	}
 	return append(a,
-		"-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22", SSHAddress, SSHPort),
+		"-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22", SSHAddress,
+			SSHPort),
 		"-device", fmt.Sprintf("virtio-net-pci,netdev=management,mac=%s,romfile=", d.Management),
 		"-drive", "if=none,id=disk,snapshot=on,format="+d.Format+",file="+comma(d.File),
 		"-device", "virtio-blk-pci,drive=disk,bootindex=1",
@@ -107,8 +104,8 @@ func (d Disk) args() []string {
 		"-device", "virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
 }
 
-// console is the device behind the guest's first serial line. All that is
-// said there is appended to the file.
+// console is the device behind the guest's first serial line. All that is said there is appended to the
+// file.
 func (d *Disk) console(file string) string {
 	if d == nil || d.TerminalFD == 0 {
 		return "file,id=console,append=on,path=" + comma(file)
@@ -123,8 +120,7 @@ func errNoDisk(file, text, hint string) error {
 
 const convert = "qemu-img convert -O qcow2 makes one of its own"
 
-// OpenDisk looks at an image, and refuses what would not boot or would read
-// other files of this machine.
+// OpenDisk looks at an image, and refuses what would not boot or would read other files of this machine.
 func OpenDisk(file string) (Disk, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -154,8 +150,7 @@ func OpenDisk(file string) (Disk, error) {
 	return Disk{File: path, Format: format}, nil
 }
 
-// others are beginnings of files that are meant as disk images and are
-// something else.
+// others are beginnings of files that are meant as disk images and are something else.
 var others = []struct{ magic, what, hint string }{
 	{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
 	{"\xfd7zXZ\x00", "it is compressed by xz", "unpack it by unxz"},
@@ -184,7 +179,8 @@ func judgeHead(head []byte) (format, wrong, hint string) {
 		return "qcow2", wrong, hint
 	}
 	if head[510] != 0x55 || head[511] != 0xaa {
-		return "", "neither qcow2 nor a disk with a boot sector", "name the image of a whole disk, not of a partition or an installer"
+		return "", "neither qcow2 nor a disk with a boot sector",
+			"name the image of a whole disk, not of a partition or an installer"
 	}
 	return "raw", "", ""
 }
@@ -217,8 +213,8 @@ func judgeQCOW2(head []byte) (wrong, hint string) {
 // hashMost is up to which size an image is hashed: some seconds.
 const hashMost = 8 << 30
 
-// Identify notes what identifies the image's content: its hash, or size and
-// time of change of one that is very large.
+// Identify notes what identifies the image's content: its hash, or size and time of change of one that is
+// very large.
 func (d *Disk) Identify() error {
 	info, err := os.Stat(d.File)
 	if err == nil && info.Size() > hashMost {
@@ -237,13 +233,15 @@ func (d *Disk) Identify() error {
 func (d Disk) String() string { return filepath.Base(d.File) + " " + d.Sum }
 
 // firmwares are where distributions put a UEFI firmware that is one file.
-var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd", "/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
+var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd",
+	"/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
 
 // BootByUEFI makes the disk boot by UEFI instead of BIOS.
 func (d *Disk) BootByUEFI() error {
 	i := slices.IndexFunc(firmwares, func(f string) bool { return whole(f) })
 	if i < 0 {
-		return &hinted{fmt.Errorf("boot by UEFI: %w: no firmware is installed", host.ErrUnsupported), "install ovmf (Debian, Ubuntu)"}
+		return &hinted{fmt.Errorf("boot by UEFI: %w: no firmware is installed", host.ErrUnsupported),
+			"install ovmf (Debian, Ubuntu)"}
 	}
 	d.Firmware = firmwares[i]
 	return nil

@@ -38,8 +38,10 @@ func TestOpenDisk(t *testing.T) {
 		{"qcow2", qcow2Head(nil), "qcow2", "", ""},
 		{"qcow2 version 2", qcow2Head(func(h []byte) { h[7] = 2; h[79] = 4 }), "qcow2", "", ""},
 		{"qcow 1", qcow2Head(func(h []byte) { h[7] = 1 }), "", "qcow of version 1", "qemu-img"},
-		{"with a backing file", qcow2Head(func(h []byte) { h[15] = 104 }), "", "difference to another file", "qemu-img"},
-		{"with an external data file", qcow2Head(func(h []byte) { h[79] = 4 }), "", "data are in another file", "qemu-img"},
+		{"with a backing file", qcow2Head(func(h []byte) { h[15] = 104 }), "", "difference to another file",
+			"qemu-img"},
+		{"with an external data file", qcow2Head(func(h []byte) { h[79] = 4 }), "",
+			"data are in another file", "qemu-img"},
 		{"encrypted", qcow2Head(func(h []byte) { h[35] = 2 }), "", "encrypted", "qemu-img"},
 		{"corrupt", qcow2Head(func(h []byte) { h[79] = 2 }), "", "not closed properly", "qemu-img check"},
 		{"no boot sector", make([]byte, 512), "", "neither qcow2 nor a disk", "whole disk"},
@@ -62,7 +64,8 @@ func TestOpenDisk(t *testing.T) {
 				return
 			}
 			var h interface{ Hint() string }
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &h) || !strings.Contains(h.Hint(), tt.hint) {
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &h) ||
+				!strings.Contains(h.Hint(), tt.hint) {
 				t.Errorf("got %v, want %q, and a hint with %q", err, tt.want, tt.hint)
 			}
 			if d.File != "" || d.Format != "" {
@@ -132,14 +135,17 @@ func FuzzJudgeHead(f *testing.F) {
 	})
 }
 
-// TestForeignArgs: the image is opened for reading only, and the guest's ssh
-// is the only thing that its management NIC leads to.
+// TestForeignArgs: the image is opened for reading only, and the guest's ssh is the only thing that its
+// management NIC leads to.
 func TestForeignArgs(t *testing.T) {
-	g := NewForeignGuest(Disk{File: "/a,b/disk.qcow2", Format: "qcow2", Management: ManagementAddr(0), AgentFD: 5, TerminalFD: 6})
+	g := NewForeignGuest(Disk{File: "/a,b/disk.qcow2", Format: "qcow2", Management: ManagementAddr(0),
+		AgentFD: 5, TerminalFD: 6})
 	words := strings.Join(g.Args("router", nil, nil, "/c,d"), " ")
 	for _, want := range []string{
-		"snapshot=on,format=qcow2,file=/a,,b/disk.qcow2", "restrict=on,hostfwd=tcp:127.0.0.1:22-:22", "mac=02:00:00:00:01:ff",
-		"readonly=on,format=raw,file=/proc/self/fd/5", "socket,id=console,fd=6,logappend=on,logfile=/c,,d", "-m 1024", "-cpu Nehalem",
+		"snapshot=on,format=qcow2,file=/a,,b/disk.qcow2", "restrict=on,hostfwd=tcp:127.0.0.1:22-:22",
+		"mac=02:00:00:00:01:ff",
+		"readonly=on,format=raw,file=/proc/self/fd/5", "socket,id=console,fd=6,logappend=on,logfile=/c,,d",
+		"-m 1024", "-cpu Nehalem",
 	} {
 		if !strings.Contains(words, want) {
 			t.Errorf("arguments: got %s, want %q in them", words, want)

@@ -1,5 +1,5 @@
-// Package vm makes virtual machines: the image that a router's guest boots,
-// and the command line that boots it.
+// Package vm makes virtual machines: the image that a router's guest boots, and the command line that boots
+// it.
 package vm
 
 import (
@@ -30,9 +30,8 @@ type Image struct {
 // Recipe says what to build an image from.
 type Recipe struct {
 	Arch string // amd64, arm64 or mipsel, see Arches
-	// Kernel and Modules are the user's own kernel file and its folder of
-	// modules (…/lib/modules/RELEASE, or "" if it needs none). Without a
-	// kernel, the distribution's package is taken.
+	// Kernel and Modules are the user's own kernel file and its folder of modules (…/lib/modules/RELEASE,
+	// or "" if it needs none). Without a kernel, the distribution's package is taken.
 	Kernel, Modules string
 	Program         string // the guest's program, for linux on Arch; see GuestProgram
 	Cache           string // folder; made for this user alone
@@ -47,13 +46,13 @@ func (r Recipe) say(format string, args ...any) {
 	}
 }
 
-// Image builds the image, or finds it in the cache if its inputs are the
-// same as before. Builds at the same time wait for each other; one that is
-// interrupted leaves nothing that a later one would take for an image.
+// Image builds the image, or finds it in the cache if its inputs are the same as before. Builds at the same
+// time wait for each other; one that is interrupted leaves nothing that a later one would take for an
+// image.
 //
-// The image has two parts. The base is the kernel, its modules and the
-// programs for a human; it is made once per set of packages. The other part
-// is the guest's own program, which is packed anew whenever it changes.
+// The image has two parts. The base is the kernel, its modules and the programs for a human; it is made
+// once per set of packages. The other part is the guest's own program, which is packed anew whenever it
+// changes.
 func (r Recipe) Image(ctx context.Context) (Image, error) {
 	if _, err := machineOf(r.Arch); err != nil {
 		return Image{}, err
@@ -66,7 +65,8 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 		return Image{}, fmt.Errorf("read the guest's program: %w", err)
 	}
 	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
-		return Image{}, &hinted{fmt.Errorf("create the image cache: %w", err), "name a folder that can be written to, by XDG_CACHE_HOME"}
+		return Image{}, &hinted{fmt.Errorf("create the image cache: %w", err),
+			"name a folder that can be written to, by XDG_CACHE_HOME"}
 	}
 	if in, ok := r.knownInputs(time.Now()); ok {
 		if img, ok := r.cached(in, program); ok {
@@ -91,7 +91,8 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	r.forgetOld(time.Now())
 	img, ok := r.cached(in, program)
 	if !ok {
-		return Image{}, fmt.Errorf("build the image: it is not in the cache %s, where it was just put", r.Cache)
+		return Image{}, fmt.Errorf("build the image: it is not in the cache %s, where it was just put",
+			r.Cache)
 	}
 	return img, nil
 }
@@ -99,7 +100,8 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 // checkFiles finds mistakes in the recipe before any work is done.
 func (r Recipe) checkFiles() error {
 	if r.Modules != "" && r.Kernel == "" {
-		return &hinted{fmt.Errorf("build an image with the modules of %s: their kernel is missing", r.Modules), "name it by --kernel"}
+		return &hinted{fmt.Errorf("build an image with the modules of %s: their kernel is missing",
+			r.Modules), "name it by --kernel"}
 	}
 	if r.Kernel != "" {
 		if info, err := os.Stat(r.Kernel); err != nil {
@@ -134,7 +136,8 @@ func (in inputs) names() []string {
 
 // key is a hash over the inputs and everything that this program decides.
 func (r Recipe) key(in inputs) string {
-	b, err := json.Marshal([]any{imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders, notRouted, moduleNames, bootModules, etcFiles})
+	b, err := json.Marshal([]any{imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders,
+		notRouted, moduleNames, bootModules, etcFiles})
 	if err != nil {
 		panic("encode the image's inputs: " + err.Error()) // all of it is text
 	}
@@ -162,8 +165,7 @@ const (
 	imageFile  = "image.json"
 )
 
-// cached returns the image if it is whole. Folders get their names last, so
-// what has one is.
+// cached returns the image if it is whole. Folders get their names last, so what has one is.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base, dir := r.baseDir(in), r.imageDir(in, program)
 	var img Image

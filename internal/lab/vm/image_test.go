@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// ownRecipe is that of a user with a kernel, on a machine without packages:
-// nothing is asked of the network.
+// ownRecipe is that of a user with a kernel, on a machine without packages: nothing is asked of the
+// network.
 func ownRecipe(t testing.TB) Recipe {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,8 @@ func ownRecipe(t testing.TB) Recipe {
 	write(t, filepath.Join(dir, "agent"), madeProgram(t, elf.EM_X86_64, "one"))
 	return Recipe{
 		Arch: "amd64", Kernel: filepath.Join(dir, "vmlinuz"), Modules: madeTree(t),
-		Program: filepath.Join(dir, "agent"), Cache: filepath.Join(dir, "cache"), aptDir: filepath.Join(dir, "no-apt"),
+		Program: filepath.Join(dir, "agent"), Cache: filepath.Join(dir, "cache"), aptDir: filepath.Join(dir,
+			"no-apt"),
 	}
 }
 
@@ -61,7 +62,8 @@ func TestOwnKernel(t *testing.T) {
 		"etc/chokepoint/modules":  {"etc/chokepoint/modules", modeFile, []byte("sch_cake\nwireguard\n")},
 		place + "modules.builtin": {place + "modules.builtin", modeFile, []byte("kernel/lib/libcrc32c.ko\n")},
 		// Unpacked, although the tree has it compressed.
-		place + "kernel/net/ipv6/ip6_udp_tunnel.ko": {place + "kernel/net/ipv6/ip6_udp_tunnel.ko", modeFile, madeModule(t, elf.EM_X86_64, "depends=", someVermagic)},
+		place + "kernel/net/ipv6/ip6_udp_tunnel.ko": {place + "kernel/net/ipv6/ip6_udp_tunnel.ko", modeFile,
+			madeModule(t, elf.EM_X86_64, "depends=", someVermagic)},
 	} {
 		if got := files[name]; got.mode != want.mode || !bytes.Equal(got.data, want.data) {
 			t.Errorf("%s: got mode %o, %q; want %o, %q", name, got.mode, got.data, want.mode, want.data)
@@ -85,25 +87,31 @@ func TestSameInputsSameBytes(t *testing.T) {
 	r.Cache = t.TempDir()
 	other, _, second := build(t, r)
 	if img.Key != other.Key || !bytes.Equal(first, second) {
-		t.Errorf("two caches: got keys %s and %s, same bytes %v", img.Key, other.Key, bytes.Equal(first, second))
+		t.Errorf("two caches: got keys %s and %s, same bytes %v", img.Key, other.Key,
+			bytes.Equal(first, second))
 	}
 }
 
 func TestKeyFollowsEachInput(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	for name, change := range map[string]func(t *testing.T, r *Recipe){
-		"program": func(t *testing.T, r *Recipe) { write(t, r.Program, madeProgram(t, elf.EM_X86_64, "two")) },
-		"kernel":  func(t *testing.T, r *Recipe) { write(t, r.Kernel, []byte("another kernel")) },
+		"program": func(t *testing.T, r *Recipe) {
+			write(t, r.Program, madeProgram(t, elf.EM_X86_64,
+				"two"))
+		},
+		"kernel": func(t *testing.T, r *Recipe) { write(t, r.Kernel, []byte("another kernel")) },
 		"kernel's time": func(t *testing.T, r *Recipe) {
 			if err := os.Chtimes(r.Kernel, later, later); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"module's content": func(t *testing.T, r *Recipe) {
-			write(t, filepath.Join(r.Modules, "kernel/net/sched/sch_cake.ko"), madeModule(t, elf.EM_X86_64, "alias=net-sch-cake-two", someVermagic))
+			write(t, filepath.Join(r.Modules, "kernel/net/sched/sch_cake.ko"), madeModule(t, elf.EM_X86_64,
+				"alias=net-sch-cake-two", someVermagic))
 		},
 		"another module": func(t *testing.T, r *Recipe) {
-			write(t, filepath.Join(r.Modules, "kernel/net/sched/sch_fq.ko"), madeModule(t, elf.EM_X86_64, someVermagic))
+			write(t, filepath.Join(r.Modules, "kernel/net/sched/sch_fq.ko"), madeModule(t, elf.EM_X86_64,
+				someVermagic))
 		},
 		"a module less": func(t *testing.T, r *Recipe) {
 			if err := os.Remove(filepath.Join(r.Modules, "kernel/net/sched/sch_cake.ko")); err != nil {
@@ -131,8 +139,9 @@ func TestKeyFollowsPackagesAndArchitecture(t *testing.T) {
 	items := []aptItem{{"dash", "0.5.12-2", "amd64"}, {"iproute2", "6.1.0-3", "amd64"}}
 	base := Recipe{Arch: "amd64"}.key(inputs{Packages: items})
 	keys := map[string]string{
-		"same":         Recipe{Arch: "amd64"}.key(inputs{Packages: slices.Clone(items)}),
-		"version":      Recipe{Arch: "amd64"}.key(inputs{Packages: []aptItem{items[0], {"iproute2", "6.1.0-4", "amd64"}}}),
+		"same": Recipe{Arch: "amd64"}.key(inputs{Packages: slices.Clone(items)}),
+		"version": Recipe{Arch: "amd64"}.key(inputs{Packages: []aptItem{items[0], {"iproute2", "6.1.0-4",
+			"amd64"}}}),
 		"fewer":        Recipe{Arch: "amd64"}.key(inputs{Packages: items[:1]}),
 		"architecture": Recipe{Arch: "arm64"}.key(inputs{Packages: items}),
 		"own kernel":   Recipe{Arch: "amd64"}.key(inputs{Packages: items, tree: "1234"}),
@@ -176,18 +185,27 @@ func checkCache(t *testing.T, r Recipe, prefix string, want int) {
 	}
 }
 
-// TestDamagedCache: what a build that was killed, or a full disk, has left is
-// not taken for an image.
+// TestDamagedCache: what a build that was killed, or a full disk, has left is not taken for an image.
 func TestDamagedCache(t *testing.T) {
 	for name, damage := range map[string]func(r Recipe, img Image) error{
-		"empty initrd":   func(_ Recipe, img Image) error { return os.Truncate(img.Initrd, 0) },
-		"no kernel":      func(_ Recipe, img Image) error { return os.Remove(img.Kernel) },
-		"no description": func(_ Recipe, img Image) error { return os.Remove(filepath.Join(filepath.Dir(img.Initrd), imageFile)) },
-		"half a base": func(_ Recipe, img Image) error {
-			return errors.Join(os.RemoveAll(filepath.Dir(img.Initrd)), os.Remove(filepath.Join(filepath.Dir(img.Kernel), imageFile)))
+		"empty initrd": func(_ Recipe, img Image) error { return os.Truncate(img.Initrd, 0) },
+		"no kernel":    func(_ Recipe, img Image) error { return os.Remove(img.Kernel) },
+		"no description": func(_ Recipe,
+			img Image) error {
+			return os.Remove(filepath.Join(filepath.Dir(img.Initrd), imageFile))
 		},
-		"work left":      func(r Recipe, _ Image) error { return os.Mkdir(filepath.Join(r.Cache, workFolder+"1"), 0o700) },
-		"packages' list": func(r Recipe, _ Image) error { return os.WriteFile(r.resolvedFile(), []byte("{"), 0o600) },
+		"half a base": func(_ Recipe, img Image) error {
+			return errors.Join(os.RemoveAll(filepath.Dir(img.Initrd)),
+				os.Remove(filepath.Join(filepath.Dir(img.Kernel), imageFile)))
+		},
+		"work left": func(r Recipe, _ Image) error {
+			return os.Mkdir(filepath.Join(r.Cache, workFolder+
+				"1"), 0o700)
+		},
+		"packages' list": func(r Recipe, _ Image) error {
+			return os.WriteFile(r.resolvedFile(), []byte("{"),
+				0o600)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ownRecipe(t)
@@ -197,7 +215,8 @@ func TestDamagedCache(t *testing.T) {
 			}
 			again, _, second := build(t, r)
 			if again.Key != img.Key || !bytes.Equal(first, second) {
-				t.Errorf("image after the damage: got key %s, same bytes %v; want %s", again.Key, bytes.Equal(first, second), img.Key)
+				t.Errorf("image after the damage: got key %s, same bytes %v; want %s", again.Key,
+					bytes.Equal(first, second), img.Key)
 			}
 			// A new image clears up what is left.
 			write(t, r.Program, madeProgram(t, elf.EM_X86_64, "two"))
@@ -250,16 +269,18 @@ func TestRefusedRecipes(t *testing.T) {
 		change     func(r *Recipe)
 		text, hint string
 	}{
-		"architecture":  {func(r *Recipe) { r.Arch = "sparc" }, `"sparc"`, "amd64, arm64, mipsel"},
-		"modules only":  {func(r *Recipe) { r.Kernel = "" }, "kernel is missing", "--kernel"},
-		"no kernel":     {func(r *Recipe) { r.Kernel += "x" }, "read the kernel", ""},
-		"folder":        {func(r *Recipe) { r.Kernel = r.Modules }, "is not a file", ""},
-		"no folder":     {func(r *Recipe) { r.Modules = r.Kernel }, "is not a folder", ""},
-		"no modules":    {func(r *Recipe) { r.Modules = filepath.Dir(r.Kernel) }, "has none", "lib/modules/RELEASE"},
+		"architecture": {func(r *Recipe) { r.Arch = "sparc" }, `"sparc"`, "amd64, arm64, mipsel"},
+		"modules only": {func(r *Recipe) { r.Kernel = "" }, "kernel is missing", "--kernel"},
+		"no kernel":    {func(r *Recipe) { r.Kernel += "x" }, "read the kernel", ""},
+		"folder":       {func(r *Recipe) { r.Kernel = r.Modules }, "is not a file", ""},
+		"no folder":    {func(r *Recipe) { r.Modules = r.Kernel }, "is not a folder", ""},
+		"no modules": {func(r *Recipe) { r.Modules = filepath.Dir(r.Kernel) }, "has none",
+			"lib/modules/RELEASE"},
 		"no program":    {func(r *Recipe) { r.Program += "x" }, "read the guest's program", ""},
 		"wrong program": {func(r *Recipe) { r.Arch = "arm64" }, "it is for EM_X86_64, not for arm64", ""},
 		"text":          {func(r *Recipe) { r.Program = r.Kernel }, "read the guest's program", ""},
-		"no packages":   {func(r *Recipe) { r.Kernel, r.Modules = "", "" }, "take packages of the distribution", "--kernel FILE --modules DIR"},
+		"no packages": {func(r *Recipe) { r.Kernel, r.Modules = "", "" },
+			"take packages of the distribution", "--kernel FILE --modules DIR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ownRecipe(t)
@@ -283,17 +304,20 @@ func TestNoNetwork(t *testing.T) {
 	r := ownRecipe(t)
 	r.Kernel, r.Modules = "", ""
 	// Port 9 of this machine, where nothing listens.
-	write(t, filepath.Join(r.aptDir, "sources.list"), []byte("deb [arch=riscv64] http://127.0.0.1:9/debian bookworm main\n"))
+	write(t, filepath.Join(r.aptDir, "sources.list"),
+		[]byte("deb [arch=riscv64] http://127.0.0.1:9/debian bookworm main\n"))
 	_, err := r.Image(t.Context())
 	var h interface{ Hint() string }
-	if err == nil || !strings.Contains(err.Error(), "fetch the package lists") || !errors.As(err, &h) || !strings.Contains(h.Hint(), "network") {
+	if err == nil || !strings.Contains(err.Error(), "fetch the package lists") || !errors.As(err, &h) ||
+		!strings.Contains(h.Hint(), "network") {
 		t.Fatalf("without a network: got %v, want an error that hints at it", err)
 	}
 	if strings.Contains(err.Error(), "\n") || errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("error: got %q, want one line that is not conclusive", err)
 	}
 	// What was found out before serves on.
-	old := resolved{Request: r.requestKey(), Until: time.Now().Add(-time.Hour), Inputs: inputs{Packages: []aptItem{{"dash", "1", "amd64"}}}}
+	old := resolved{Request: r.requestKey(), Until: time.Now().Add(-time.Hour),
+		Inputs: inputs{Packages: []aptItem{{"dash", "1", "amd64"}}}}
 	remember(t, r, old)
 	in, err := r.findInputs(t.Context())
 	if err != nil || len(in.Packages) != 1 {

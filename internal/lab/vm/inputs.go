@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved is what was found out about the distribution's packages, so that
-// they need not be asked for again within a day.
+// resolved is what was found out about the distribution's packages, so that they need not be asked for
+// again within a day.
 type resolved struct {
 	Request string    `json:"request"` // hash over sources and wishes
 	Until   time.Time `json:"until"`
@@ -50,7 +50,8 @@ func (r Recipe) apt() apt {
 // requestKey is a hash over what is asked of the distribution.
 func (r Recipe) requestKey() string {
 	a := r.apt()
-	b, err := json.Marshal([]any{imageFormat, a.sourcesKey(), a.machine.kernels, programs, present, r.Kernel != ""})
+	b, err := json.Marshal([]any{imageFormat, a.sourcesKey(), a.machine.kernels, programs, present,
+		r.Kernel != ""})
 	if err != nil {
 		panic("encode the request: " + err.Error()) // all of it is text
 	}
@@ -78,8 +79,8 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	return in, err == nil
 }
 
-// findInputs asks the distribution. What it said the last time serves for an
-// hour more if it does not answer; a user's own kernel can do without.
+// findInputs asks the distribution. What it said the last time serves for an hour more if it does not
+// answer; a user's own kernel can do without.
 func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	now := time.Now()
 	if in, ok := r.knownInputs(now); ok {
@@ -158,22 +159,28 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	}
 	var want []string
 	if r.Kernel == "" {
-		k := slices.IndexFunc(a.machine.kernels, func(name string) bool { return slices.Contains(have, name) })
+		k := slices.IndexFunc(a.machine.kernels, func(name string) bool {
+			return slices.Contains(have,
+				name)
+		})
 		if k < 0 {
-			return nil, &hinted{fmt.Errorf("find a kernel package: %w: this distribution has none of %s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel}
+			return nil, &hinted{fmt.Errorf("find a kernel package: %w: this distribution has none of "+
+				"%s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel}
 		}
 		want = append(want, a.machine.kernels[k])
 	}
 	for _, p := range programs {
 		i := slices.IndexFunc(p.Packages, func(name string) bool { return slices.Contains(have, name) })
 		if i < 0 {
-			r.say("this distribution has no package %s for %s: the image lacks %s", p.Packages[0], r.Arch, strings.Join(p.Files, ", "))
+			r.say("this distribution has no package %s for %s: the image lacks %s", p.Packages[0], r.Arch,
+				strings.Join(p.Files, ", "))
 			continue
 		}
 		want = append(want, p.Packages[i])
 	}
 	if len(want) == 0 {
-		return nil, fmt.Errorf("find packages: %w: this distribution has none for %s", host.ErrUnsupported, r.Arch)
+		return nil, fmt.Errorf("find packages: %w: this distribution has none for %s", host.ErrUnsupported,
+			r.Arch)
 	}
 	items, err := a.resolve(ctx, want)
 	if err != nil {
@@ -182,9 +189,10 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	return r.withExtraModules(ctx, a, want, items)
 }
 
-// withExtraModules adds Ubuntu's package of the modules that its kernel for
-// virtual machines leaves out, queues among them.
-func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem, error) {
+// withExtraModules adds Ubuntu's package of the modules that its kernel for virtual machines leaves out,
+// queues among them.
+func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem,
+	error) {
 	for _, i := range items {
 		release, ok := strings.CutPrefix(i.Name, "linux-modules-")
 		if !ok || strings.HasPrefix(release, "extra-") {

@@ -8,10 +8,9 @@ import (
 	"os"
 )
 
-// CheckKernel refuses a file that QEMU could not boot as a kernel on arch:
-// amd64 wants the header of Documentation/arch/x86/boot.rst, arm64 that of
-// Documentation/arch/arm64/booting.rst, plain, compressed or as an EFI program,
-// and mipsel an ELF file.
+// CheckKernel refuses a file that QEMU could not boot as a kernel on arch: amd64 wants the header of
+// Documentation/arch/x86/boot.rst, arm64 that of Documentation/arch/arm64/booting.rst, plain, compressed or
+// as an EFI program, and mipsel an ELF file.
 func CheckKernel(file, arch string) error {
 	f, err := os.Open(file)
 	if err != nil {

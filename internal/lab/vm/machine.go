@@ -21,10 +21,12 @@ type machine struct {
 
 // machines are in the order in which they are offered.
 var machines = []machine{
-	// The cloud kernel has no drivers but virtio's and is a quarter of the
-	// size. linux-image-virtual is Ubuntu's.
-	{"amd64", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
-	{"arm64", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-arm64", "linux-image-virtual", "linux-image-generic"}},
+	// The cloud kernel has no drivers but virtio's and is a quarter of the size. linux-image-virtual is
+	// Ubuntu's.
+	{"amd64", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-cloud-amd64",
+		"linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
+	{"arm64", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-arm64",
+		"linux-image-virtual", "linux-image-generic"}},
 	{"mipsel", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{"linux-image-4kc-malta"}},
 }
 
@@ -53,7 +55,8 @@ func machineOf(arch string) (machine, error) {
 			return m, nil
 		}
 	}
-	return machine{}, &hinted{fmt.Errorf("build an image for architecture %q: it is not known", arch), "choose one of " + strings.Join(Arches(), ", ")}
+	return machine{}, &hinted{fmt.Errorf("build an image for architecture %q: it is not known", arch),
+		"choose one of " + strings.Join(Arches(), ", ")}
 }
 
 // runs reports whether an ELF file is for this machine.
@@ -61,8 +64,8 @@ func (m machine) runs(f *elf.File) bool {
 	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order
 }
 
-// checkProgram makes sure that a guest of the architecture can start the
-// program with nothing else in the image: a static Linux executable.
+// checkProgram makes sure that a guest of the architecture can start the program with nothing else in the
+// image: a static Linux executable.
 func checkProgram(path, arch string) error {
 	m, err := machineOf(arch)
 	if err != nil {
@@ -85,7 +88,8 @@ func checkProgram(path, arch string) error {
 	}
 	for _, p := range e.Progs {
 		if p.Type == elf.PT_INTERP {
-			return &hinted{fmt.Errorf("read the guest's program %s: it needs shared libraries", path), "build it with CGO_ENABLED=0"}
+			return &hinted{fmt.Errorf("read the guest's program %s: it needs shared libraries", path),
+				"build it with CGO_ENABLED=0"}
 		}
 	}
 	return nil

@@ -60,8 +60,8 @@ func parseModinfo(section string) modinfo {
 	return m
 }
 
-// moduleNamesIn drops what is not a name: "pre:" and "post:" of a softdep, and
-// the empty field of a module that depends on nothing.
+// moduleNamesIn drops what is not a name: "pre:" and "post:" of a softdep, and the empty field of a module
+// that depends on nothing.
 func moduleNamesIn(fields []string) []string {
 	var names []string
 	for _, f := range fields {
@@ -72,6 +72,5 @@ func moduleNamesIn(fields []string) []string {
 	return names
 }
 
-// normalName is the one form of a module's name: the kernel takes "-" and "_"
-// for the same.
+// normalName is the one form of a module's name: the kernel takes "-" and "_" for the same.
 func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -24,8 +24,8 @@ func (m *module) place() string {
 	return path.Join(path.Dir(m.path), base+".ko")
 }
 
-// moduleTree is the folder /lib/modules/RELEASE of a kernel. Modules are read
-// when they are needed: a distribution has thousands, we take hundreds.
+// moduleTree is the folder /lib/modules/RELEASE of a kernel. Modules are read when they are needed: a
+// distribution has thousands, we take hundreds.
 type moduleTree struct {
 	dir     string
 	machine machine
@@ -49,8 +49,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 			return err
 		}
 		name := normalName(base)
-		// Two of one name: that of updates/ or extra/ is the newer, and
-		// depmod prefers it too; kernel/ sorts between them.
+		// Two of one name: that of updates/ or extra/ is the newer, and depmod prefers it too; kernel/
+		// sorts between them.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
@@ -87,9 +87,10 @@ func (t *moduleTree) get(ctx context.Context, name string) (*module, error) {
 	return m, nil
 }
 
-// choose returns the wanted modules and everything that they depend on, by
-// name. A dependency that has no file is part of the kernel.
-func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module, error) {
+// choose returns the wanted modules and everything that they depend on, by name. A dependency that has no
+// file is part of the kernel.
+func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module,
+	error) {
 	var queue []string
 	for name, p := range t.paths {
 		if wanted(name, p) {
@@ -116,8 +117,8 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	return chosen, nil
 }
 
-// dependencies returns what must be loaded before a module, the deepest last:
-// each comes before all that it depends on itself.
+// dependencies returns what must be loaded before a module, the deepest last: each comes before all that it
+// depends on itself.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -163,9 +164,8 @@ func sortedModules(chosen map[string]*module) []*module {
 	return list
 }
 
-// releaseOf is the release that all modules were built for: the kernel looks
-// for them in a folder of that name. dir's name is not asked; a user may have
-// renamed it.
+// releaseOf is the release that all modules were built for: the kernel looks for them in a folder of that
+// name. dir's name is not asked; a user may have renamed it.
 func releaseOf(chosen map[string]*module) (string, error) {
 	release, from := "", ""
 	for _, m := range sortedModules(chosen) {
@@ -173,7 +173,8 @@ func releaseOf(chosen map[string]*module) (string, error) {
 		case r == "" || strings.ContainsAny(r, "/"):
 			return "", fmt.Errorf("read module %s: it does not say for which kernel it is", m.path)
 		case release != "" && r != release:
-			return "", fmt.Errorf("read the kernel's modules: %s is for %s, %s for %s", from, release, m.path, r)
+			return "", fmt.Errorf("read the kernel's modules: %s is for %s, %s for %s", from, release,
+				m.path, r)
 		default:
 			release, from = r, m.path
 		}

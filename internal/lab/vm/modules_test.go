@@ -21,10 +21,13 @@ func madeTree(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for path, fields := range map[string][]string{
-		"kernel/net/ipv6/ip6_udp_tunnel.ko.zst":         {"depends="},
-		"kernel/net/ipv4/udp_tunnel.ko":                 {"depends=ip6_udp_tunnel"},
-		"kernel/drivers/net/wireguard/wireguard.ko":     {"alias=rtnl-link-wireguard", "alias=net-pf-16-proto-16-family-wireguard", "depends=udp_tunnel,curve25519-x86_64,ip6_udp_tunnel"},
-		"kernel/arch/x86/crypto/curve25519-x86_64.ko":   {"alias=crypto-curve25519", "depends=libcurve25519-generic"},
+		"kernel/net/ipv6/ip6_udp_tunnel.ko.zst": {"depends="},
+		"kernel/net/ipv4/udp_tunnel.ko":         {"depends=ip6_udp_tunnel"},
+		"kernel/drivers/net/wireguard/wireguard.ko": {"alias=rtnl-link-wireguard",
+			"alias=net-pf-16-proto-16-family-wireguard",
+			"depends=udp_tunnel,curve25519-x86_64,ip6_udp_tunnel"},
+		"kernel/arch/x86/crypto/curve25519-x86_64.ko": {"alias=crypto-curve25519",
+			"depends=libcurve25519-generic"},
 		"kernel/lib/crypto/libcurve25519-generic.ko.gz": {"depends="},
 		"kernel/fs/nfs/nfs.ko":                          {"depends=sunrpc"},
 		"kernel/net/sunrpc/sunrpc.ko":                   {"depends="},
@@ -102,11 +105,12 @@ alias net-sch-cake sch_cake
 	}
 }
 
-// TestDependencyOrder: loaded from right to left, each module finds what it
-// needs; a circle, which no kernel has, does not hang.
+// TestDependencyOrder: loaded from right to left, each module finds what it needs; a circle, which no
+// kernel has, does not hang.
 func TestDependencyOrder(t *testing.T) {
 	chosen := map[string]*module{}
-	for name, depends := range map[string][]string{"a": {"b", "c"}, "b": {"d"}, "c": {"b", "e"}, "d": nil, "e": {"d"}, "x": {"y"}, "y": {"x", "builtin"}} {
+	for name, depends := range map[string][]string{"a": {"b", "c"}, "b": {"d"}, "c": {"b", "e"}, "d": nil,
+		"e": {"d"}, "x": {"y"}, "y": {"x", "builtin"}} {
 		chosen[name] = &module{name: name, path: name + ".ko", modinfo: modinfo{depends: depends}}
 	}
 	loaded := map[string]bool{}
@@ -160,8 +164,11 @@ func TestWantedModule(t *testing.T) {
 }
 
 func TestParseModinfo(t *testing.T) {
-	got := parseModinfo("license=GPL\x00alias=crypto-gcm\x00alias=with blank\x00alias=\x00depends=gf128mul,ghash-generic\x00softdep=pre: a-b post: c\x00vermagic=6.1 SMP\x00garbage\x00")
-	want := modinfo{depends: []string{"gf128mul", "ghash_generic"}, soft: []string{"a_b", "c"}, aliases: []string{"crypto-gcm"}, vermagic: "6.1 SMP"}
+	got := parseModinfo("license=GPL\x00alias=crypto-gcm\x00alias=with " +
+		"blank\x00alias=\x00depends=gf128mul,ghash-generic\x00softdep=pre: a-b post: c\x00vermagic=6.1 " +
+		"SMP\x00garbage\x00")
+	want := modinfo{depends: []string{"gf128mul", "ghash_generic"}, soft: []string{"a_b", "c"},
+		aliases: []string{"crypto-gcm"}, vermagic: "6.1 SMP"}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(modinfo{})); diff != "" {
 		t.Errorf("modinfo (-want +got):\n%s", diff)
 	}

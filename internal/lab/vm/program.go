@@ -20,12 +20,10 @@ const (
 	agentName   = "chokepoint-agent"
 )
 
-// GuestProgram finds the program that is the guest's init and agent, or makes
-// it: chokepoint-agent-linux-ARCH or a fitting chokepoint-agent beside this
-// executable, as a release has them; else, in this program's source tree or
-// below it, one that is built from there, and kept in the cache; else, for the
-// machine's own architecture, this executable itself. say is told of what
-// takes time.
+// GuestProgram finds the program that is the guest's init and agent, or makes it:
+// chokepoint-agent-linux-ARCH or a fitting chokepoint-agent beside this executable, as a release has them;
+// else, in this program's source tree or below it, one that is built from there, and kept in the cache;
+// else, for the machine's own architecture, this executable itself. say is told of what takes time.
 func GuestProgram(ctx context.Context, arch, cache string, say func(text string)) (path string, err error) {
 	m, err := machineOf(arch)
 	if err != nil {
@@ -55,8 +53,10 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 		return "/proc/self/exe", nil
 	}
 	return "", &hinted{
-		fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, and no source tree to build it from", arch, agentName, arch, filepath.Dir(self)),
-		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o %s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource),
+		fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, and no source tree to "+
+			"build it from", arch, agentName, arch, filepath.Dir(self)),
+		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o "+
+			"%s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource),
 	}
 }
 
@@ -83,9 +83,9 @@ func sourceTree(dir string) (string, bool) {
 	}
 }
 
-// buildProgram builds the agent from its sources, unless the cache has one of
-// the very same.
-func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string, error) {
+// buildProgram builds the agent from its sources, unless the cache has one of the very same.
+func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
+	error) {
 	key, err := sourcesHash(source)
 	if err != nil {
 		return "", fmt.Errorf("build the guest's program: %w", err)
@@ -107,11 +107,13 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	if err != nil {
 		return "", err
 	}
-	say("building the guest's program for " + m.arch + " from its sources; the first time takes a minute or two")
+	say("building the guest's program for " + m.arch +
+		" from its sources; the first time takes a minute or two")
 	_, err = host.Run(ctx, host.Local(), host.Command{
 		Path: "go",
-		Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "./" + agentSource},
-		Env:  []string{"GOOS=linux", "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
+		Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out,
+			"./" + agentSource},
+		Env: []string{"GOOS=linux", "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
 	})
 	if err != nil {
 		return "", fmt.Errorf("build the guest's program for %s: %w", m.arch, err)
@@ -119,8 +121,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	return built, os.Rename(work.Name(), built)
 }
 
-// sourcesHash is over names, sizes and times of whatever may become part of
-// the agent.
+// sourcesHash is over names, sizes and times of whatever may become part of the agent.
 func sourcesHash(source string) (string, error) {
 	h := sha256.New()
 	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
@@ -138,7 +139,8 @@ func sourcesHash(source string) (string, error) {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(h, "%q %d %d\n", strings.TrimPrefix(p, source), info.Size(), info.ModTime().UnixNano())
+			fmt.Fprintf(h, "%q %d %d\n", strings.TrimPrefix(p, source), info.Size(),
+				info.ModTime().UnixNano())
 			return nil
 		})
 		if err != nil {

@@ -42,8 +42,8 @@ func TestGuestProgramFromSource(t *testing.T) {
 	}
 }
 
-// TestGuestProgramElsewhere: away from the sources, only this executable is
-// left, for its own architecture and if it needs no libraries.
+// TestGuestProgramElsewhere: away from the sources, only this executable is left, for its own architecture
+// and if it needs no libraries.
 func TestGuestProgramElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, arch := range Arches() {
@@ -71,7 +71,8 @@ func TestSourceTree(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "ours/cmd/x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[string]bool{"ours": true, "ours/cmd/x": true, "ours/testdata": false, ".": false} {
+	for at, want := range map[string]bool{"ours": true, "ours/cmd/x": true, "ours/testdata": false,
+		".": false} {
 		got, ok := sourceTree(filepath.Join(dir, at))
 		if ok != want || ok && got != filepath.Join(dir, "ours") {
 			t.Errorf("%s: got %q, %v; want %v", at, got, ok, want)

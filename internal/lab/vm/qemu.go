@@ -11,12 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// PortName is the name of the guest's virtio port that its agent serves; on
-// standard input and output of QEMU at our end.
+// PortName is the name of the guest's virtio port that its agent serves; on standard input and output of
+// QEMU at our end.
 const PortName = "chokepoint.agent"
 
-// Guest is a virtual machine to be run. The zero values of its sizes are
-// those of a usual router.
+// Guest is a virtual machine to be run. The zero values of its sizes are those of a usual router.
 type Guest struct {
 	Image    Image  `json:"image"`
 	Kernel   string `json:"kernel"` // file, as in Image, whose own do not travel
@@ -25,15 +24,15 @@ type Guest struct {
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
 	Model    string `json:"model,omitempty"`     // processor; "" = see board
 	KVM      bool   `json:"kvm,omitempty"`
-	Disk     *Disk  `json:"disk,omitempty"` // a foreign image, booted instead of Image, of which only the architecture counts
+	// a foreign image, booted instead of Image, of which only the architecture counts
+	Disk *Disk `json:"disk,omitempty"`
 }
 
 // NewGuest is a guest of an image.
 func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
 
-// board is how QEMU is told to make a machine of an architecture. Processor
-// models are the ones that are quickest under emulation: vector instructions
-// cost more there than they save.
+// board is how QEMU is told to make a machine of an architecture. Processor models are the ones that are
+// quickest under emulation: vector instructions cost more there than they save.
 type board struct {
 	program string
 	machine []string
@@ -48,23 +47,25 @@ type board struct {
 }
 
 var boards = map[string]board{
-	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 1, console: "ttyS0",
+	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 1,
+		console: "ttyS0",
 		cmdline: []string{"tsc=reliable", "no_timer_check"}},
-	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"}, model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
-	// The board has two interrupt lines for PCI; two devices on one of them
-	// stall under load, so its ports have one each and there is no third.
-	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1, most: 1, console: "ttyS0",
+	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"},
+		model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
+	// The board has two interrupt lines for PCI; two devices on one of them stall under load, so its ports
+	// have one each and there is no third.
+	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1,
+		most: 1, console: "ttyS0",
 		slots: []string{"0x12", "0x14"}, serial: true, single: true},
 }
 
 // Program is the emulator of the guest's architecture.
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
-// SingleCore reports whether the emulator must have one core of the machine for
-// all its threads. QEMU changes the interrupts that wait at a MIPS processor
-// from two threads without a lock (CP0_Cause, in target/mips/sysemu/cp0_timer.c
-// and hw/mips/mips_int.c): on two busy cores one is lost or left over within a
-// minute, and the guest hangs, at times with "irq 23: nobody cared".
+// SingleCore reports whether the emulator must have one core of the machine for all its threads. QEMU
+// changes the interrupts that wait at a MIPS processor from two threads without a lock (CP0_Cause, in
+// target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores one is lost or left over within
+// a minute, and the guest hangs, at times with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
 // MaxPorts is how many ports a guest of an architecture can have, 0 = any.
@@ -73,18 +74,19 @@ func MaxPorts(arch string) int { return len(boards[arch].slots) }
 // MaxCPUs is how many processors a guest of an architecture can have, 0 = any.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
-// HardwareAddr is the address of the i-th port of the n-th guest of a lab,
-// from the locally administered range.
+// HardwareAddr is the address of the i-th port of the n-th guest of a lab, from the locally administered
+// range.
 func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
 
-// Args is QEMU's command line. taps are the descriptors of the ports' taps in
-// QEMU's process, in the order of macs; console is the file that its console
-// is appended to. Standard input and output are the agent's line.
+// Args is QEMU's command line. taps are the descriptors of the ports' taps in QEMU's process, in the order
+// of macs; console is the file that its console is appended to. Standard input and output are the agent's
+// line.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
-	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"}
+	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
+		"-no-reboot"}
 	a = append(a, b.machine...)
 	a = append(a, "-smp", strconv.Itoa(g.Processors()), "-m", strconv.Itoa(g.Memory()))
 	if g.KVM {
@@ -96,15 +98,18 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		}
 		a = append(a, "-accel", accel, "-cpu", g.Processor())
 	}
-	// The address layout is not randomised and the kernel's own test suites
-	// of ciphers do not run: both are time at boot.
-	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off", "nokaslr", "cryptomgr.notests"}, b.cmdline...)
-	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev", "stdio,id=agent,signal=off")
+	// The address layout is not randomised and the kernel's own test suites of ciphers do not run: both are
+	// time at boot.
+	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off",
+		"nokaslr", "cryptomgr.notests"}, b.cmdline...)
+	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",
+		"stdio,id=agent,signal=off")
 	if b.serial {
 		words = append(words, PortName+"=ttyS1")
 		a = append(a, "-serial", "chardev:agent")
 	} else {
-		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+PortName,
+		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+
+			PortName,
 			"-device", "virtio-rng-pci,romfile=")
 	}
 	if g.Disk != nil {
@@ -122,8 +127,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// Processors is how many the guest has: two with KVM, and one where several do
-// not bear emulation.
+// Processors is how many the guest has: two with KVM, and one where several do not bear emulation.
 func (g Guest) Processors() int {
 	b := boards[g.Image.Arch]
 	switch {
@@ -137,13 +141,12 @@ func (g Guest) Processors() int {
 	return b.cpus
 }
 
-// Fragile reports whether the guest may hang or crash for no reason of its own.
-// A kernel patches code that its other processors run (static keys, as sockets'
-// time stamps and nftables' hooks have them, and tracepoints: text_poke_bp in
-// arch/x86/kernel/alternative.c). With a thread for each processor, QEMU 7.2
-// may go on running what was there before: of three guests of two processors on
-// a busy machine none lasted 10,000 switches (docs/quality.md). One thread for
-// two processors has each wait for the other, which a queue's delays show.
+// Fragile reports whether the guest may hang or crash for no reason of its own. A kernel patches code that
+// its other processors run (static keys, as sockets' time stamps and nftables' hooks have them, and
+// tracepoints: text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each processor, QEMU 7.2
+// may go on running what was there before: of three guests of two processors on a busy machine none lasted
+// 10,000 switches (docs/quality.md). One thread for two processors has each wait for the other, which a
+// queue's delays show.
 func (g Guest) Fragile() bool {
 	return !g.KVM && g.Image.Arch == "amd64" && g.Processors() > 1
 }
@@ -183,11 +186,12 @@ func (g Guest) String() string {
 	if g.Disk != nil {
 		what = "QEMU guest from disk image " + filepath.Base(g.Disk.File)
 	}
-	return fmt.Sprintf("%s, %s, %s, processor %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel, g.Processor(), g.Processors(), g.Memory(), g.Image.Release)
+	return fmt.Sprintf("%s, %s, %s, processor %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel,
+		g.Processor(), g.Processors(), g.Memory(), g.Image.Release)
 }
 
-// CheckKVM says whether this machine may try hardware virtualisation for a
-// guest. That it works is only known once a guest has booted with it.
+// CheckKVM says whether this machine may try hardware virtualisation for a guest. That it works is only
+// known once a guest has booted with it.
 func CheckKVM(arch string) check.Answer {
 	if arch != NativeArch() {
 		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())

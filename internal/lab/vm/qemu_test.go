@@ -2,8 +2,7 @@ package vm
 
 import "testing"
 
-// TestProcessors: an emulated x86 guest has one processor unless it is told
-// otherwise, and then may hang.
+// TestProcessors: an emulated x86 guest has one processor unless it is told otherwise, and then may hang.
 func TestProcessors(t *testing.T) {
 	for _, tt := range []struct {
 		arch    string
@@ -22,10 +21,12 @@ func TestProcessors(t *testing.T) {
 	} {
 		g := Guest{Image: Image{Arch: tt.arch}, CPUs: tt.cpus, KVM: tt.kvm}
 		if got := g.Processors(); got != tt.want {
-			t.Errorf("%s, --cpus %d, KVM %v: got %d processors, want %d", tt.arch, tt.cpus, tt.kvm, got, tt.want)
+			t.Errorf("%s, --cpus %d, KVM %v: got %d processors, want %d", tt.arch, tt.cpus, tt.kvm, got,
+				tt.want)
 		}
 		if got := g.Fragile(); got != tt.fragile {
-			t.Errorf("%s, --cpus %d, KVM %v: fragile: got %v, want %v", tt.arch, tt.cpus, tt.kvm, got, tt.fragile)
+			t.Errorf("%s, --cpus %d, KVM %v: fragile: got %v, want %v", tt.arch, tt.cpus, tt.kvm, got,
+				tt.fragile)
 		}
 	}
 }

@@ -15,13 +15,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// TestRealImages builds the image of each architecture from the
-// distribution's packages, which takes a network and half a minute.
+// TestRealImages builds the image of each architecture from the distribution's packages, which takes a
+// network and half a minute.
 func TestRealImages(t *testing.T) {
 	if os.Getenv("CHOKEPOINT_LONG") == "" {
 		t.Skip("skip: downloads packages; CHOKEPOINT_LONG=1 runs it")
 	}
-	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: "apt-get", Args: []string{"--version"}}); errors.Is(err, host.ErrUnsupported) {
+	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: "apt-get",
+		Args: []string{"--version"}}); errors.Is(err, host.ErrUnsupported) {
 		t.Skip("skip: this machine has no apt-get")
 	}
 	for _, arch := range Arches() {
@@ -59,7 +60,8 @@ func checkRealImage(t *testing.T, arch string) {
 	}
 	step("second build")
 	if again.Initrd != first.Initrd || again.Kernel != first.Kernel {
-		t.Errorf("second build: got %s and %s, want %s and %s", again.Kernel, again.Initrd, first.Kernel, first.Initrd)
+		t.Errorf("second build: got %s and %s, want %s and %s", again.Kernel, again.Initrd, first.Kernel,
+			first.Initrd)
 	}
 	data, err := os.ReadFile(first.Initrd)
 	if err != nil {
@@ -70,12 +72,13 @@ func checkRealImage(t *testing.T, arch string) {
 	for _, e := range files {
 		size += len(e.data)
 	}
-	t.Logf("release %s, key %s: initrd %d bytes, unpacked %d, %d files, %d packages", first.Release, first.Key, len(data), size, len(files), len(first.Packages))
+	t.Logf("release %s, key %s: initrd %d bytes, unpacked %d, %d files, %d packages", first.Release,
+		first.Key, len(data), size, len(files), len(first.Packages))
 	checkContents(t, arch, first.Release, files)
 }
 
-// checkContents: every program finds its libraries, every module what it
-// depends on, and what chokepoint needs is there.
+// checkContents: every program finds its libraries, every module what it depends on, and what chokepoint
+// needs is there.
 func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 	m, err := machineOf(arch)
 	if err != nil {
@@ -84,7 +87,9 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 	if !strings.Contains(release, ".") {
 		t.Errorf("kernel's release: got %q", release)
 	}
-	for _, want := range []string{"init", "bin/sh", "bin/modprobe", "sbin", "bin/openvpn", "bin/ip", "bin/tc", "bin/nft", "bin/ethtool", "bin/conntrack", "bin/tcpdump", "bin/wg", "bin/iperf3", "bin/ls", "etc/protocols", "etc/chokepoint/modules", "proc", "sys", "dev"} {
+	for _, want := range []string{"init", "bin/sh", "bin/modprobe", "sbin", "bin/openvpn", "bin/ip", "bin/tc",
+		"bin/nft", "bin/ethtool", "bin/conntrack", "bin/tcpdump", "bin/wg", "bin/iperf3", "bin/ls",
+		"etc/protocols", "etc/chokepoint/modules", "proc", "sys", "dev"} {
 		if _, ok := files[want]; !ok {
 			t.Errorf("image: %s is missing", want)
 		}
@@ -120,21 +125,24 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 			modules = append(modules, normalName(base[strings.LastIndex(base, "/")+1:]))
 		}
 	}
-	t.Logf("%d modules, %d of them at boot", len(modules), strings.Count(string(files["etc/chokepoint/modules"].data), "\n"))
-	for _, want := range []string{"virtio_net", "virtio_pci", "wireguard", "esp4", "esp6", "xfrm_interface", "sch_cake", "sch_fq_codel", "sch_netem", "sch_sfq", "sch_htb", "sch_tbf", "nf_flow_table", "nft_masq", "nft_ct", "tun", "8021q", "act_police", "gcm", "authenc"} {
+	t.Logf("%d modules, %d of them at boot", len(modules),
+		strings.Count(string(files["etc/chokepoint/modules"].data), "\n"))
+	for _, want := range []string{"virtio_net", "virtio_pci", "wireguard", "esp4", "esp6", "xfrm_interface",
+		"sch_cake", "sch_fq_codel", "sch_netem", "sch_sfq", "sch_htb", "sch_tbf", "nf_flow_table", "nft_masq",
+		"nft_ct", "tun", "8021q", "act_police", "gcm", "authenc"} {
 		if !slices.Contains(modules, want) && !strings.Contains(builtin, "/"+want+".ko") {
 			t.Errorf("image: module %s is missing", want)
 		}
 	}
 	for _, name := range bootModules {
-		if name = normalName(name); !slices.Contains(modules, name) && !strings.Contains(builtin, "/"+name+".ko") {
+		if name = normalName(name); !slices.Contains(modules, name) && !strings.Contains(builtin, "/"+name+
+			".ko") {
 			t.Logf("this kernel has no module %s", name)
 		}
 	}
 }
 
-// readInitrd unpacks the archives of an initrd one after the other, as the
-// kernel does.
+// readInitrd unpacks the archives of an initrd one after the other, as the kernel does.
 func readInitrd(t *testing.T, data []byte) map[string]entry {
 	t.Helper()
 	files := map[string]entry{}

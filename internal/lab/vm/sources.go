@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// sourceFiles reads the machine's package sources, by name. One that this
-// user may not read is left out: the others may do.
+// sourceFiles reads the machine's package sources, by name. One that this user may not read is left out:
+// the others may do.
 func (a apt) sourceFiles() map[string]string {
 	found := map[string]string{}
 	names, _ := filepath.Glob(filepath.Join(a.etc, "sources.list.d", "*"))
@@ -48,7 +48,8 @@ func (a apt) copySources() error {
 	}
 	files := a.sourceFiles()
 	if len(files) == 0 {
-		return &hinted{fmt.Errorf("take packages of the distribution: %w: %s names no sources", host.ErrUnsupported, a.etc), ownKernel}
+		return &hinted{fmt.Errorf("take packages of the distribution: %w: %s names no sources",
+			host.ErrUnsupported, a.etc), ownKernel}
 	}
 	for _, f := range old {
 		if _, ok := files[f.Name()]; !ok {
@@ -74,9 +75,9 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// rewriteSources makes a file of sources serve the guest's architecture: an
-// entry's limit to some architectures goes, sources of source code go, and
-// Ubuntu's servers are exchanged, which differ by architecture.
+// rewriteSources makes a file of sources serve the guest's architecture: an entry's limit to some
+// architectures goes, sources of source code go, and Ubuntu's servers are exchanged, which differ by
+// architecture.
 func rewriteSources(text string, deb822 bool, arch string) string {
 	var b strings.Builder
 	dropping := false // the continuation lines of a field that was dropped
@@ -86,7 +87,8 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 		switch {
 		case continues:
 		case deb822:
-			dropping = slices.Contains([]string{"architectures", "architectures-add", "architectures-remove"}, strings.ToLower(field))
+			dropping = slices.Contains([]string{"architectures", "architectures-add", "architectures-remove"},
+				strings.ToLower(field))
 		default:
 			line = rewriteLine(line)
 			dropping = line == ""
@@ -100,8 +102,8 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 	return b.String()
 }
 
-// rewriteLine drops the options "arch" of a line "deb [arch=x signed-by=y]
-// URI SUITE…", and a line "deb-src …".
+// rewriteLine drops the options "arch" of a line "deb [arch=x signed-by=y] URI SUITE…", and a line "deb-src
+// …".
 func rewriteLine(line string) string {
 	kind := strings.Fields(line)
 	if len(kind) == 0 || kind[0] != "deb" {
@@ -114,7 +116,8 @@ func rewriteLine(line string) string {
 	}
 	var kept []string
 	for _, o := range strings.Fields(options) {
-		if !strings.HasPrefix(o, "arch=") && !strings.HasPrefix(o, "arch+=") && !strings.HasPrefix(o, "arch-=") {
+		if !strings.HasPrefix(o, "arch=") && !strings.HasPrefix(o, "arch+=") &&
+			!strings.HasPrefix(o, "arch-=") {
 			kept = append(kept, o)
 		}
 	}
@@ -124,8 +127,7 @@ func rewriteLine(line string) string {
 	return "deb [" + strings.Join(kept, " ") + "]" + after
 }
 
-// ubuntuServers: amd64 lies on archive.ubuntu.com, everything else on
-// ports.ubuntu.com.
+// ubuntuServers: amd64 lies on archive.ubuntu.com, everything else on ports.ubuntu.com.
 func ubuntuServers(line, arch string) string {
 	const ports, main = "ports.ubuntu.com/ubuntu-ports", "archive.ubuntu.com/ubuntu"
 	if arch == "amd64" {
@@ -136,7 +138,8 @@ func ubuntuServers(line, arch string) string {
 		scheme, rest, ok := strings.Cut(w, "://")
 		server, after, below := strings.Cut(rest, "/ubuntu")
 		// Also de.archive.ubuntu.com and security.ubuntu.com.
-		if ok && below && (strings.HasSuffix(server, "archive.ubuntu.com") || server == "security.ubuntu.com") {
+		if ok && below && (strings.HasSuffix(server, "archive.ubuntu.com") ||
+			server == "security.ubuntu.com") {
 			words[i] = scheme + "://ports.ubuntu.com/ubuntu-ports" + after
 		}
 	}

@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// program is what the image has for a human beside the guest's own program,
-// and openvpn and softflowd, which chokepoint itself starts.
+// program is what the image has for a human beside the guest's own program, and openvpn and softflowd,
+// which chokepoint itself starts.
 type program struct {
 	Packages []string // the first that the distribution has
 	Files    []string // programs, by name; a pattern with a slash: other files
 }
 
 var programs = []program{
-	// Debian's busybox shell prefers its own ip over the real one, so the
-	// shell is dash, and busybox stands behind it with a few applets.
+	// Debian's busybox shell prefers its own ip over the real one, so the shell is dash, and busybox stands
+	// behind it with a few applets.
 	{[]string{"dash"}, []string{"dash"}},
 	{[]string{"busybox", "busybox-static"}, []string{"busybox"}},
 	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
@@ -37,15 +37,19 @@ var programs = []program{
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
 
-// applets are links to busybox, where no program of that name is. Not those
-// that start other programs by name and would prefer applets again, nor those
-// that end the machine without telling its init.
+// applets are links to busybox, where no program of that name is. Not those that start other programs by
+// name and would prefer applets again, nor those that end the machine without telling its init.
 var applets = []string{
-	"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff", "dmesg", "du", "echo", "env", "expr",
-	"false", "find", "free", "grep", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "kill", "killall", "less",
-	"ln", "ls", "lsmod", "md5sum", "mkdir", "mknod", "mktemp", "more", "mount", "mv", "nc", "netstat", "nslookup", "od",
-	"ping", "ping6", "printf", "ps", "pwd", "readlink", "rm", "rmdir", "rmmod", "sed", "seq", "sha256sum", "sleep", "sort",
-	"stat", "strings", "stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true",
+	"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff", "dmesg", "du",
+	"echo", "env", "expr",
+	"false", "find", "free", "grep", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "kill", "killall",
+	"less",
+	"ln", "ls", "lsmod", "md5sum", "mkdir", "mknod", "mktemp", "more", "mount", "mv", "nc", "netstat",
+	"nslookup", "od",
+	"ping", "ping6", "printf", "ps", "pwd", "readlink", "rm", "rmdir", "rmmod", "sed", "seq", "sha256sum",
+	"sleep", "sort",
+	"stat", "strings", "stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr",
+	"traceroute", "true",
 	"tty", "umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat",
 }
 
@@ -57,8 +61,8 @@ var etcFiles = [][2]string{
 	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
 }
 
-// opened by name at run time, so that no program's list of libraries has it:
-// glibc unwinds a cancelled thread's stack with it.
+// opened by name at run time, so that no program's list of libraries has it: glibc unwinds a cancelled
+// thread's stack with it.
 const unwinder = "libgcc_s.so.1"
 
 // root is a folder into which packages were unpacked.
@@ -67,9 +71,9 @@ type root struct {
 	machine machine
 }
 
-// follow resolves a path below the root as if it were "/", and returns the
-// file's real place. Both /lib/x and /usr/lib/x are tried, because packages
-// differ in which they ship while a system has one linked to the other.
+// follow resolves a path below the root as if it were "/", and returns the file's real place. Both /lib/x
+// and /usr/lib/x are tried, because packages differ in which they ship while a system has one linked to the
+// other.
 func (r root) follow(p string) (string, bool) {
 	for range 16 { // links to links
 		full, info := "", fs.FileInfo(nil)
@@ -100,8 +104,7 @@ func (r root) follow(p string) (string, bool) {
 	return "", false
 }
 
-// find returns the first of the folders that has the name. A folder may be a
-// pattern.
+// find returns the first of the folders that has the name. A folder may be a pattern.
 func (r root) find(name string, folders []string) (string, bool) {
 	for _, folder := range folders {
 		dirs, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(folder)))
@@ -126,9 +129,9 @@ var (
 	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
 )
 
-// addUserland copies the programs that the unpacked packages have, with the
-// libraries that they need. All programs lie in /bin and all libraries in
-// /lib, the dynamic linker's last resort; the other folders are links.
+// addUserland copies the programs that the unpacked packages have, with the libraries that they need. All
+// programs lie in /bin and all libraries in /lib, the dynamic linker's last resort; the other folders are
+// links.
 func (r root) addUserland(a archive) error {
 	var needed []string
 	for _, p := range programs {
@@ -189,8 +192,8 @@ func (r root) addApplets(a archive) {
 	}
 }
 
-// addBinary copies a program or a library, and returns what it needs: its
-// libraries and, for a program, the dynamic linker.
+// addBinary copies a program or a library, and returns what it needs: its libraries and, for a program, the
+// dynamic linker.
 func (r root) addBinary(a archive, name, full string) ([]string, error) {
 	data, err := os.ReadFile(full)
 	if err != nil {
@@ -201,7 +204,8 @@ func (r root) addBinary(a archive, name, full string) ([]string, error) {
 		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
 	}
 	if !r.machine.runs(f) {
-		return nil, fmt.Errorf("read %s of a package: it is for %v, not for %s", path.Base(name), f.Machine, r.machine.arch)
+		return nil, fmt.Errorf("read %s of a package: it is for %v, not for %s", path.Base(name), f.Machine,
+			r.machine.arch)
 	}
 	a.add(name, modeProgram, data)
 	needed, err := f.ImportedLibraries()
@@ -236,8 +240,7 @@ func interpreter(f *elf.File) (string, error) {
 	return "", nil
 }
 
-// addFiles copies files that match a pattern, to where their package has
-// them.
+// addFiles copies files that match a pattern, to where their package has them.
 func (r root) addFiles(a archive, pattern string) error {
 	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
 		found, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(p)))
@@ -265,10 +268,11 @@ func (r root) addFiles(a archive, pattern string) error {
 	return nil
 }
 
-// addSkeleton makes the folders that the guest mounts on, and lets every
-// usual path of programs and libraries lead to the one folder of each.
+// addSkeleton makes the folders that the guest mounts on, and lets every usual path of programs and
+// libraries lead to the one folder of each.
 func addSkeleton(a archive) {
-	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint", "usr", "var"} {
+	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint",
+		"usr", "var"} {
 		a.folder(dir)
 	}
 	for _, l := range [][2]string{

@@ -29,16 +29,17 @@ func link(t testing.TB, to, name string) {
 	}
 }
 
-// unpackedPackages is a root with a shell and a program, whose libraries lie
-// where packages of different ages put them.
+// unpackedPackages is a root with a shell and a program, whose libraries lie where packages of different
+// ages put them.
 func unpackedPackages(t testing.TB) root {
 	t.Helper()
 	dir := t.TempDir()
 	const linker = "/lib64/ld-linux-x86-64.so.2\x00"
 	binaries := map[string][]byte{
-		"bin/dash":                               madeBinary(t, elf.EM_X86_64, linker, "libc.so.6"),
-		"usr/bin/busybox":                        madeProgram(t, elf.EM_X86_64, ""),
-		"usr/sbin/tc":                            madeBinary(t, elf.EM_X86_64, linker, "libm.so.6", "libmnl.so.0"),
+		"bin/dash":        madeBinary(t, elf.EM_X86_64, linker, "libc.so.6"),
+		"usr/bin/busybox": madeProgram(t, elf.EM_X86_64, ""),
+		"usr/sbin/tc": madeBinary(t, elf.EM_X86_64, linker, "libm.so.6",
+			"libmnl.so.0"),
 		"usr/lib/x86_64-linux-gnu/libc.so.6":     madeBinary(t, elf.EM_X86_64, "", "ld-linux-x86-64.so.2"),
 		"usr/lib/x86_64-linux-gnu/libm.so.6":     madeBinary(t, elf.EM_X86_64, "", "libc.so.6"),
 		"lib/x86_64-linux-gnu/libmnl.so.0.2.0":   madeBinary(t, elf.EM_X86_64, "", "libc.so.6"),
@@ -108,14 +109,17 @@ func TestFollow(t *testing.T) {
 	write(t, filepath.Join(r.dir, "usr/lib/file"), nil)
 	write(t, filepath.Join(r.dir, "lib/other"), nil)
 	for name, to := range map[string]string{
-		"lib/link": "file", "usr/lib/up": "../../lib/other", "lib/absolute": "/usr/lib/file", "lib/out": "../../../../../../../../etc/passwd",
+		"lib/link": "file", "usr/lib/up": "../../lib/other", "lib/absolute": "/usr/lib/file",
+		"lib/out":    "../../../../../../../../etc/passwd",
 		"lib/circle": "circle", "lib/nowhere": "/none", "lib/chain": "link",
 	} {
 		link(t, to, filepath.Join(r.dir, name))
 	}
 	for name, want := range map[string]string{
-		"lib/file": "usr/lib/file", "usr/lib/other": "lib/other", "lib/link": "usr/lib/file", "usr/lib/up": "lib/other",
-		"lib/absolute": "usr/lib/file", "lib/chain": "usr/lib/file", "lib/out": "", "lib/circle": "", "lib/nowhere": "", "lib": "", "none": "",
+		"lib/file": "usr/lib/file", "usr/lib/other": "lib/other", "lib/link": "usr/lib/file",
+		"usr/lib/up":   "lib/other",
+		"lib/absolute": "usr/lib/file", "lib/chain": "usr/lib/file", "lib/out": "", "lib/circle": "",
+		"lib/nowhere": "", "lib": "", "none": "",
 	} {
 		full, ok := r.follow(name)
 		if ok != (want != "") || ok && full != filepath.Join(r.dir, want) {

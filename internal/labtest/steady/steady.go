@@ -1,8 +1,7 @@
-// Package steady is for tests of what takes time. A machine whose hypervisor
-// lends its processors to others stands still for tens of milliseconds, in the
-// middle of whatever is timed, and then a time or a rate says nothing of the
-// code. So what a test finds wrong with one counts only if the machine did not
-// stand still meanwhile; everything else counts at once.
+// Package steady is for tests of what takes time. A machine whose hypervisor lends its processors to others
+// stands still for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate says
+// nothing of the code. So what a test finds wrong with one counts only if the machine did not stand still
+// meanwhile; everything else counts at once.
 package steady
 
 import (
@@ -18,17 +17,15 @@ import (
 
 const (
 	trials = 6
-	// stillness is how long a processor must not have woken a thread that asked
-	// to be woken. The kernel's scheduler does so within a few milliseconds,
-	// however many others want to run.
+	// stillness is how long a processor must not have woken a thread that asked to be woken. The kernel's
+	// scheduler does so within a few milliseconds, however many others want to run.
 	stillness = 15 * time.Millisecond
 	// pause lets what holds the machine up pass.
 	pause = 300 * time.Millisecond
 	nap   = 2 * time.Millisecond
 )
 
-// Trial is one time that a test runs. What its other methods report is wrong
-// whatever the machine did.
+// Trial is one time that a test runs. What its other methods report is wrong whatever the machine did.
 type Trial struct {
 	testing.TB
 
@@ -38,9 +35,8 @@ type Trial struct {
 	cleanups []func()
 }
 
-// Timedf reports that a time or a rate is wrong, or what follows from one. It
-// counts only if no processor was seen to stand still for 15 ms or more during
-// the trial.
+// Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no processor
+// was seen to stand still for 15 ms or more during the trial.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -48,8 +44,8 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// StoodStill reports that the trial itself saw a processor stand still for d,
-// as one that misses the ticks of its clock does, if only for a few at a time.
+// StoodStill reports that the trial itself saw a processor stand still for d, as one that misses the ticks
+// of its clock does, if only for a few at a time.
 func (r *Trial) StoodStill(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,9 +55,8 @@ func (r *Trial) StoodStill(d time.Duration) {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// Run runs body, and does so again if Timedf was called and does not count. It
-// skips the test if that is so six times: nothing that takes time can be tested
-// on such a machine. Body may start no subtests.
+// Run runs body, and does so again if Timedf was called and does not count. It skips the test if that is so
+// six times: nothing that takes time can be tested on such a machine. Body may start no subtests.
 func Run(t testing.TB, body func(t *Trial)) {
 	t.Helper()
 	run(t, watchProcessors, body)
@@ -76,7 +71,8 @@ func run(t testing.TB, watch func() (stop func() time.Duration), body func(t *Tr
 		if len(r.said) == 0 {
 			return
 		}
-		found := fmt.Sprintf("trial %d, a processor stood still for %v at most:\n%s", n, still.Round(time.Millisecond), strings.Join(r.said, "\n"))
+		found := fmt.Sprintf("trial %d, a processor stood still for %v at most:\n%s", n,
+			still.Round(time.Millisecond), strings.Join(r.said, "\n"))
 		if still < stillness || t.Failed() {
 			t.Error(found)
 			return
@@ -103,8 +99,8 @@ func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (still 
 	return 0
 }
 
-// watchProcessors keeps a thread on each processor that asks to be woken all
-// the time, and tells how late that was at most.
+// watchProcessors keeps a thread on each processor that asks to be woken all the time, and tells how late
+// that was at most.
 func watchProcessors() (stop func() time.Duration) {
 	done := make(chan struct{})
 	var threads, ready sync.WaitGroup

@@ -71,8 +71,10 @@ func TestTimesOfAMachineThatStoodStillAreTakenAgain(t *testing.T) {
 					t.Timedf("late")
 				}
 			})
-			if times != tt.times || cleaned != times || len(l.errors) != tt.errors || l.skipped != (times == trials) {
-				t.Errorf("ran %d times and cleaned up %d, %d errors, skipped %v; want %d times, %d errors, and skipped if it is late for ever",
+			if times != tt.times || cleaned != times || len(l.errors) != tt.errors ||
+				l.skipped != (times == trials) {
+				t.Errorf("ran %d times and cleaned up %d, %d errors, skipped %v; want %d times, %d errors, "+
+					"and skipped if it is late for ever",
 					times, cleaned, len(l.errors), l.skipped, tt.times, tt.errors)
 			}
 			if spoilt := min(tt.late, times) - len(l.errors); len(l.logs) != spoilt {
@@ -102,14 +104,15 @@ func TestATrialMaySeeTheStillnessItself(t *testing.T) {
 			}
 		})
 		if len(l.errors) != tt.errors || l.skipped == (tt.errors > 0) {
-			t.Errorf("trials saw %v, the watch %v: %d errors, skipped %v; want %d errors, or skipped without one",
+			t.Errorf("trials saw %v, the watch %v: %d errors, skipped %v; want %d errors, or skipped "+
+				"without one",
 				tt.seen, tt.watch, len(l.errors), l.skipped, tt.errors)
 		}
 	}
 }
 
-// TestOtherFaultsCountAtOnce: however still the machine stood. A trial that
-// ends by Fatal cleans up and leaves nobody watching.
+// TestOtherFaultsCountAtOnce: however still the machine stood. A trial that ends by Fatal cleans up and
+// leaves nobody watching.
 func TestOtherFaultsCountAtOnce(t *testing.T) {
 	for _, fatal := range []bool{false, true} {
 		var l listener
@@ -126,11 +129,14 @@ func TestOtherFaultsCountAtOnce(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			run(&l, func() func() time.Duration { return func() time.Duration { stopped++; return time.Second } }, body)
+			run(&l,
+				func() func() time.Duration { return func() time.Duration { stopped++; return time.Second } },
+				body)
 		}()
 		<-ended
 		if times != 1 || stopped != 1 || cleaned != 1 || len(l.errors) == 0 || l.errors[0] != "wrong" {
-			t.Errorf("fatal %v: ran %d times, %d watches ended, cleaned up %d times, said %q; want once each, and what is wrong",
+			t.Errorf("fatal %v: ran %d times, %d watches ended, cleaned up %d times, said %q; want once "+
+				"each, and what is wrong",
 				fatal, times, stopped, cleaned, l.errors)
 		}
 	}
@@ -140,7 +146,8 @@ func TestOtherFaultsCountAtOnce(t *testing.T) {
 func TestSeesAMachineStandStill(t *testing.T) {
 	const held = 200 * time.Millisecond
 	stop := watchProcessors()
-	if out, err := exec.Command("sh", "-c", "kill -STOP $PPID; sleep .2; kill -CONT $PPID").CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c",
+		"kill -STOP $PPID; sleep .2; kill -CONT $PPID").CombinedOutput(); err != nil {
 		t.Fatalf("hold this process up: %v: %s", err, out)
 	}
 	if still := stop(); still < held-10*time.Millisecond {

@@ -21,8 +21,8 @@ const formatRun = "20261121-153012-4f2a"
 // formatNote is added to the sample's run after its first trial.
 var formatNote = Note{Caveats: []record.Caveat{{Kind: "few-runs", Text: "two runs, no interval"}}}
 
-// TestFormat1 reads the sample of schema version 1, forever: a later version
-// gets a file of its own and this one stays as it is.
+// TestFormat1 reads the sample of schema version 1, forever: a later version gets a file of its own and
+// this one stays as it is.
 func TestFormat1(t *testing.T) {
 	sample := filepath.Join("testdata", "format-1.db")
 	if _, err := os.Stat(sample); *update && errors.Is(err, fs.ErrNotExist) {

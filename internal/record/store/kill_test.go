@@ -18,8 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// killEnv makes the test binary a writer instead of a test: its value is the
-// store's path.
+// killEnv makes the test binary a writer instead of a test: its value is the store's path.
 const killEnv = "CHOKEPOINT_TEST_STORE_WRITER"
 
 func TestMain(m *testing.M) {
@@ -32,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForever continues the run where the last writer was killed and says
-// each trial's index once the store has confirmed it.
+// writeForever continues the run where the last writer was killed and says each trial's index once the
+// store has confirmed it.
 func writeForever(path string) error {
 	ctx := context.Background()
 	s, err := Open(ctx, path)
@@ -54,9 +53,8 @@ func writeForever(path string) error {
 	return fmt.Errorf("nobody killed the writer")
 }
 
-// TestKill9 kills a writer at 20 seeded moments, from before its store is
-// open to the middle of a commit. The store must open each time, hold every
-// confirmed trial whole, and none twice.
+// TestKill9 kills a writer at 20 seeded moments, from before its store is open to the middle of a commit.
+// The store must open each time, hold every confirmed trial whole, and none twice.
 func TestKill9(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.db")
 	s, err := Open(t.Context(), path)
@@ -66,8 +64,8 @@ func TestKill9(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	confirmed, unconfirmed := 0, 0
 	for round := range 20 {
-		// The first rounds die while the store is being opened, the others
-		// within a few trials' time of one of them.
+		// The first rounds die while the store is being opened, the others within a few trials' time of one
+		// of them.
 		after := 0
 		if round >= 4 {
 			after = 1 + r.IntN(3)
@@ -87,11 +85,12 @@ func TestKill9(t *testing.T) {
 	if confirmed < 16 {
 		t.Errorf("only %d trials were ever stored: the kills came too early to prove anything", confirmed)
 	}
-	t.Logf("%d trials survived 20 kills; %d kills fell between a commit and its confirmation", confirmed, unconfirmed)
+	t.Logf("%d trials survived 20 kills; %d kills fell between a commit and its confirmation", confirmed,
+		unconfirmed)
 }
 
-// killWriter lets a writer confirm trials up to the given one, waits the
-// delay and kills it. It returns the last confirmed index.
+// killWriter lets a writer confirm trials up to the given one, waits the delay and kills it. It returns the
+// last confirmed index.
 func killWriter(t *testing.T, path string, upTo int, atOnce bool, delay time.Duration) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -129,7 +128,8 @@ func confirmation(line string) int {
 }
 
 // checkKilled reads the whole store and returns the number of its trials.
-func checkKilled(t *testing.T, path string, open func(context.Context, string) (*Store, error), confirmed int) int {
+func checkKilled(t *testing.T, path string, open func(context.Context, string) (*Store, error),
+	confirmed int) int {
 	t.Helper()
 	s, err := open(t.Context(), path)
 	must(t, err)

@@ -19,8 +19,8 @@ type Head struct {
 	Failed int // of them without a number
 }
 
-// Note is what is learnt about a run after its head was stored. Reading a
-// run adds its notes to the head, in the order in which they were written.
+// Note is what is learnt about a run after its head was stored. Reading a run adds its notes to the head,
+// in the order in which they were written.
 type Note struct {
 	Caveats      []record.Caveat      `json:"caveats,omitempty"`
 	Skipped      []record.Skipped     `json:"skipped,omitempty"`
@@ -65,8 +65,8 @@ func (e *AmbiguousError) Hint() string {
 	return "one of: " + strings.Join(list, ", ") + more
 }
 
-// NewID names a run: its time in UTC, to sort by, and four hex digits of
-// random so that two runs of one second differ.
+// NewID names a run: its time in UTC, to sort by, and four hex digits of random so that two runs of one
+// second differ.
 func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
@@ -104,8 +104,8 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	return s.added(res, err, "note on run "+runID)
 }
 
-// EndRun appends how the run ended. The last end counts: a resumed run may
-// have record.RunRunning and then another end.
+// EndRun appends how the run ended. The last end counts: a resumed run may have record.RunRunning and then
+// another end.
 func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
 	res, err := s.db.ExecContext(ctx,
 		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES (?, ?, ?, ?)`,
@@ -137,8 +137,8 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 	return heads, nil
 }
 
-// Find returns the run with this id, with this unique prefix, or the newest
-// ("latest"). The error is a *NotFoundError or an *AmbiguousError.
+// Find returns the run with this id, with this unique prefix, or the newest ("latest"). The error is a
+// *NotFoundError or an *AmbiguousError.
 func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 	ids, err := s.ids(ctx)
 	if err != nil {
@@ -205,8 +205,8 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	return s.withEnd(ctx, run)
 }
 
-// withEnd sets the state from the last end; without one the run is running,
-// or was killed: only the caller can tell, by asking whether its owner lives.
+// withEnd sets the state from the last end; without one the run is running, or was killed: only the caller
+// can tell, by asking whether its owner lives.
 func (s *Store) withEnd(ctx context.Context, run record.Run) (record.Run, error) {
 	var ended int64
 	err := s.db.QueryRowContext(ctx,

@@ -7,13 +7,12 @@ import (
 	"fmt"
 )
 
-// migrations brings a store from version i to version i+1. They only go
-// forward, and an entry that has been released never changes. The format is
-// described in docs/format.md; testdata has one file of each version.
+// migrations brings a store from version i to version i+1. They only go forward, and an entry that has been
+// released never changes. The format is described in docs/format.md; testdata has one file of each version.
 var migrations = []string{schema1}
 
-// schema1: the head of a run and what was learnt about it later (notes), how
-// it ended, its trials without their series, and the series.
+// schema1: the head of a run and what was learnt about it later (notes), how it ended, its trials without
+// their series, and the series.
 const schema1 = `
 CREATE TABLE runs (
 	id         TEXT PRIMARY KEY,
@@ -86,8 +85,8 @@ func (e *NewerError) Hint() string {
 	return "use the newer chokepoint that wrote it, or choose another data directory with XDG_DATA_HOME"
 }
 
-// version reads the schema's version; 0 is an empty file. The number also
-// stands in the file's user_version, so that other tools can tell.
+// version reads the schema's version; 0 is an empty file. The number also stands in the file's
+// user_version, so that other tools can tell.
 func version(ctx context.Context, q interface {
 	QueryRowContext(context.Context, string, ...any) *sql.Row
 }) (int, error) {
@@ -127,8 +126,8 @@ func migrate(ctx context.Context, db *sql.DB, path string, steps []string) error
 	return nil
 }
 
-// advance applies what is missing. The version is read again, because
-// another process may have been faster to take the lock.
+// advance applies what is missing. The version is read again, because another process may have been faster
+// to take the lock.
 func advance(ctx context.Context, tx *sql.Tx, steps []string) error {
 	const table = `CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)`
 	if _, err := tx.ExecContext(ctx, table); err != nil {
@@ -172,7 +171,8 @@ type olderError struct {
 }
 
 func (e *olderError) Error() string {
-	return fmt.Sprintf("open store %s: it has schema version %d and cannot be brought forward while read only", e.path, e.has)
+	return fmt.Sprintf("open store %s: it has schema version %d and cannot be brought forward while "+
+		"read only", e.path, e.has)
 }
 
 func (e *olderError) Hint() string { return "start any run once, which brings the store forward" }

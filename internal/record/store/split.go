@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// part is a piece of a trial that is kept outside its JSON: a table, or
-// engine output as received.
+// part is a piece of a trial that is kept outside its JSON: a table, or engine output as received.
 type part struct {
 	path string
 	kind string
@@ -23,8 +22,8 @@ const (
 	rawPath   = "traffic/raw"
 )
 
-// split takes the tables and the raw output out of a trial. The trial handed
-// in keeps them: what is emptied is a copy.
+// split takes the tables and the raw output out of a trial. The trial handed in keeps them: what is emptied
+// is a copy.
 func split(t record.Trial) (bare record.Trial, parts []part, err error) {
 	if t.Traffic != nil {
 		tr := *t.Traffic

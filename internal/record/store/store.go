@@ -1,7 +1,6 @@
-// Package store keeps runs and their finished trials in one SQLite file. It
-// answers what was recorded, exactly as it was received, and refuses to
-// change or remove anything: rows are only ever added, and triggers in the
-// file hold everyone else to the same rule. Nothing derived is kept here.
+// Package store keeps runs and their finished trials in one SQLite file. It answers what was recorded,
+// exactly as it was received, and refuses to change or remove anything: rows are only ever added, and
+// triggers in the file hold everyone else to the same rule. Nothing derived is kept here.
 package store
 
 import (
@@ -23,8 +22,8 @@ import (
 // ErrNone says that there is no store yet: nothing has ever been recorded.
 var ErrNone = errors.New("no run has been recorded yet")
 
-// Store is an open store. It is safe for concurrent use; writes of several
-// processes to one file wait for each other.
+// Store is an open store. It is safe for concurrent use; writes of several processes to one file wait for
+// each other.
 type Store struct {
 	path string
 	db   *sql.DB
@@ -32,9 +31,9 @@ type Store struct {
 	dec  *zstd.Decoder
 }
 
-// Open opens the store at path for writing, creates it (and its directories,
-// mode 0700) where it is missing, and brings an older schema forward.
-// A schema from a newer program is a *NewerError, and the file is left alone.
+// Open opens the store at path for writing, creates it (and its directories, mode 0700) where it is
+// missing, and brings an older schema forward. A schema from a newer program is a *NewerError, and the file
+// is left alone.
 func Open(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -43,10 +42,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
 	}
-	// SQLite would create the file readable by everyone; the files that it
-	// puts beside it take the mode of this one. A file that is there is left
-	// to SQLite: closing it here would drop the locks that this process holds
-	// on it (sqlite.org/howtocorrupt.html §2.2).
+	// SQLite would create the file readable by everyone; the files that it puts beside it take the mode of
+	// this one. A file that is there is left to SQLite: closing it here would drop the locks that this
+	// process holds on it (sqlite.org/howtocorrupt.html §2.2).
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -67,8 +65,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
-// OpenReadOnly opens an existing store for reading. A store that does not
-// exist, or that no run was ever written to, is ErrNone.
+// OpenReadOnly opens an existing store for reading. A store that does not exist, or that no run was ever
+// written to, is ErrNone.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -105,8 +103,7 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	if err := ping(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
 	}
-	// Concurrency 1: these hold no goroutine and the same input gives the
-	// same bytes.
+	// Concurrency 1: these hold no goroutine and the same input gives the same bytes.
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
@@ -119,9 +116,8 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	return &Store{path: path, db: db, enc: enc, dec: dec}, nil
 }
 
-// ping connects. SQLite's own patience does not cover the change to WAL: of
-// several that open a new file at once, all but one are told at once that it
-// is busy.
+// ping connects. SQLite's own patience does not cover the change to WAL: of several that open a new file at
+// once, all but one are told at once that it is busy.
 func ping(ctx context.Context, db *sql.DB) error {
 	for end := time.Now().Add(patience); ; {
 		err := db.PingContext(ctx)
@@ -143,8 +139,8 @@ const patience = 5 * time.Second
 // maxBlob bounds what one damaged blob can make us allocate.
 const maxBlob = 1 << 30
 
-// dsn is the one place of the pragmas. WAL with synchronous FULL loses no
-// committed trial even when the power fails; a kill never tears one.
+// dsn is the one place of the pragmas. WAL with synchronous FULL loses no committed trial even when the
+// power fails; a kill never tears one.
 func dsn(path, mode string) string {
 	q := url.Values{}
 	q.Set("mode", mode)

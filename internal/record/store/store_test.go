@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// same compares what was stored with what was read: nil and empty are the
-// same in JSON, and NaN is a value that tables really hold.
+// same compares what was stored with what was read: nil and empty are the same in JSON, and NaN is a value
+// that tables really hold.
 var same = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateNaNs()}
 
 func newStore(t *testing.T) *Store {
@@ -124,7 +124,8 @@ func TestNothingCanBeChanged(t *testing.T) {
 			column = "body"
 		}
 		for _, q := range []string{"DELETE FROM " + table, "UPDATE " + table + " SET " + column + " = 'x'"} {
-			if _, err := s.db.ExecContext(ctx, q); err == nil || !strings.Contains(err.Error(), "append-only") {
+			if _, err := s.db.ExecContext(ctx, q); err == nil || !strings.Contains(err.Error(),
+				"append-only") {
 				t.Errorf("%s: error %v, want append-only", q, err)
 			}
 		}
@@ -159,7 +160,8 @@ func TestRunStateAndNotes(t *testing.T) {
 		Environments: []record.Environment{{Node: "router"}}}))
 	got := find()
 	if got.Status != record.RunDone || len(got.Environments) != 2 || len(got.Skipped) != 1 {
-		t.Errorf("noted run: %s, %d environments, %d skipped", got.Status, len(got.Environments), len(got.Skipped))
+		t.Errorf("noted run: %s, %d environments, %d skipped", got.Status, len(got.Environments),
+			len(got.Skipped))
 	}
 	if d := cmp.Diff(got.Caveats, []record.Caveat{{Kind: "a", Text: "1"}, {Kind: "b", Text: "2"}}); d != "" {
 		t.Errorf("caveats differ (-got +want):\n%s", d)
@@ -193,7 +195,8 @@ func TestFindAndRuns(t *testing.T) {
 		switch {
 		case c.want != "" && (err != nil || got.ID != c.want):
 			t.Errorf("find %q = %q, %v, want %q", c.name, got.ID, err, c.want)
-		case c.candidates != "" && (!errors.As(err, &ambiguous) || strings.Join(ambiguous.Candidates, " ") != c.candidates):
+		case c.candidates != "" && (!errors.As(err, &ambiguous) || strings.Join(ambiguous.Candidates,
+			" ") != c.candidates):
 			t.Errorf("find %q: error %v, want candidates %s", c.name, err, c.candidates)
 		case c.want == "" && c.candidates == "" && !errors.As(err, new(*NotFoundError)):
 			t.Errorf("find %q: error %v, want a NotFoundError", c.name, err)
@@ -205,7 +208,8 @@ func TestFindAndRuns(t *testing.T) {
 	for _, h := range heads {
 		ids = append(ids, h.ID)
 	}
-	if d := cmp.Diff(ids, []string{"20261122-100000-00aa", "20261121-100000-00ab", "20261121-100000-00aa"}); d != "" {
+	if d := cmp.Diff(ids, []string{"20261122-100000-00aa", "20261121-100000-00ab",
+		"20261121-100000-00aa"}); d != "" {
 		t.Errorf("order differs (-got +want):\n%s", d)
 	}
 	if heads[1].Trials != 2 || heads[1].Failed != 1 || heads[0].Trials != 0 {
@@ -329,9 +333,8 @@ func TestConcurrentOpen(t *testing.T) {
 	}
 }
 
-// TestSplitTakesEveryTable fills every *record.Table that the type Trial can
-// hold and demands that none of them stays in the JSON: a new field of that
-// type in record must be given a place in tables.
+// TestSplitTakesEveryTable fills every *record.Table that the type Trial can hold and demands that none of
+// them stays in the JSON: a new field of that type in record must be given a place in tables.
 func TestSplitTakesEveryTable(t *testing.T) {
 	var trial record.Trial
 	n := fill(reflect.ValueOf(&trial).Elem())

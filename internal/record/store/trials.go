@@ -9,10 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// AppendTrial stores a finished trial with everything it left behind, in one
-// transaction: when it returns nil the trial is on disk, and a kill at any
-// moment leaves all of it or nothing. The same row and attempt twice is a
-// *DuplicateError. The trial is not changed.
+// AppendTrial stores a finished trial with everything it left behind, in one transaction: when it returns
+// nil the trial is on disk, and a kill at any moment leaves all of it or nothing. The same row and attempt
+// twice is a *DuplicateError. The trial is not changed.
 func (s *Store) AppendTrial(ctx context.Context, t record.Trial) error {
 	what := "trial " + t.ID + " of run " + t.Run
 	bare, parts, err := split(t)

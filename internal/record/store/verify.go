@@ -6,9 +6,8 @@ import (
 	"fmt"
 )
 
-// Verify reads everything: SQLite's own check of the file's structure and
-// references, then every run and every trial with its series. It is nil only
-// for a store that is whole.
+// Verify reads everything: SQLite's own check of the file's structure and references, then every run and
+// every trial with its series. It is nil only for a store that is whole.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.verifyFile(ctx); err != nil {
 		return fmt.Errorf("verify store %s: %w", s.path, err)

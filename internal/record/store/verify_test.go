@@ -11,9 +11,13 @@ func TestVerifyFindsDamage(t *testing.T) {
 		name, damage, want string // want: part of the error, "" for none
 	}{
 		{"whole", "", ""},
-		{"series without its trial", `PRAGMA foreign_keys=0; INSERT INTO blobs VALUES ('r','nobody','p','raw',x'00')`, "a row of blobs refers to no row of trials"},
-		{"index without its rows", `PRAGMA writable_schema=1; DELETE FROM sqlite_schema WHERE name='run_ends_run'`, "never used"},
-		{"torn body", `DROP TRIGGER trials_fixed; UPDATE trials SET body = substr(body, 1, length(body)/2)`, "read trial"},
+		{"series without its trial",
+			`PRAGMA foreign_keys=0; INSERT INTO blobs VALUES ('r','nobody','p','raw',x'00')`,
+			"a row of blobs refers to no row of trials"},
+		{"index without its rows",
+			`PRAGMA writable_schema=1; DELETE FROM sqlite_schema WHERE name='run_ends_run'`, "never used"},
+		{"torn body", `DROP TRIGGER trials_fixed; UPDATE trials SET body = substr(body, 1, length(body)/2)`,
+			"read trial"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -29,7 +33,8 @@ func TestVerifyFindsDamage(t *testing.T) {
 			must(t, err)
 			defer s.Close()
 			got := s.Verify(t.Context())
-			if tt.want == "" && got != nil || tt.want != "" && (got == nil || !strings.Contains(got.Error(), tt.want)) {
+			if tt.want == "" && got != nil || tt.want != "" && (got == nil || !strings.Contains(got.Error(),
+				tt.want)) {
 				t.Errorf("verify: got %v, want %q in it", got, tt.want)
 			}
 		})

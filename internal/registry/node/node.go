@@ -1,5 +1,4 @@
-// Package node is the part of the registry that an agent carries: the node
-// halves of every family.
+// Package node is the part of the registry that an agent carries: the node halves of every family.
 package node
 
 import (
@@ -16,7 +15,8 @@ func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
 // Engines are the load generators, the default first.
 func Engines() []traffic.Engine {
-	return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}, traffic.Responsive{}, traffic.XDP{}, traffic.Flows{}, traffic.Requests{}}
+	return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}, traffic.Responsive{}, traffic.XDP{},
+		traffic.Flows{}, traffic.Requests{}}
 }
 
 // Probers are the latency probes, the default first.
@@ -31,10 +31,11 @@ func Knobs() []knob.Knob { return knob.All() }
 // Probes are the telemetry sources, in the order shown.
 func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 
-// Parts are what an agent serves. Tunnels and traffic ends get a process of
-// their own; knobs and probes are the agent's own work.
+// Parts are what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes are
+// the agent's own work.
 func Parts() agent.Parts {
-	p := agent.Parts{Knobs: Knobs(), Handlers: probe.Handlers(probe.Root{}), Isolated: map[string]host.Handler{}}
+	p := agent.Parts{Knobs: Knobs(), Handlers: probe.Handlers(probe.Root{}),
+		Isolated: map[string]host.Handler{}}
 	for _, t := range Tunnels() {
 		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
 	}

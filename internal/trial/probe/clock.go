@@ -5,21 +5,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// clock times a fixed piece of work, which tells how fast a processor really
-// is where no frequency is known, as in a virtual machine, and how much of it
-// is taken away unseen, as by a quota on the host.
+// clock times a fixed piece of work, which tells how fast a processor really is where no frequency is
+// known, as in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
 	metrics := []record.Metric{
-		level(record.ScopeHost, "loop_rate_hz", "Hz", "rounds of a fixed loop of dependent integer operations that this core does per second, interruptions included; each core in turn"),
-		level(record.ScopeHost, "loop_rate_best_hz", "Hz", "the same in the best of the short runs: what the clock of the core allows"),
+		level(record.ScopeHost, "loop_rate_hz", "Hz",
+			"rounds of a fixed loop of dependent integer operations that this core does per second, "+
+				"interruptions included; each core in turn"),
+		level(record.ScopeHost, "loop_rate_best_hz", "Hz",
+			"the same in the best of the short runs: what the clock of the core allows"),
 	}
 	open := func() (Sampler, error) { return openClock(root) }
 	return entry{name: "clock", slow: true, metrics: metrics, check: openCheck(open), open: open}
 }
 
-// A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 %
-// of a core. One run would be too short to meet a pause that a host makes
-// every 10 ms, and a longer one would hide the clock behind an interrupt.
+// A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 % of a core. One run would be
+// too short to meet a pause that a host makes every 10 ms, and a longer one would hide the clock behind an
+// interrupt.
 const (
 	clockRuns  = 16
 	clockRunNs = 50e3
@@ -82,8 +84,7 @@ func (s *clockSampler) run() int64 {
 
 func (s *clockSampler) Columns() []string { return s.columns }
 
-// Sample measures one core, the next one in turn; it leaves the thread where
-// it may run.
+// Sample measures one core, the next one in turn; it leaves the thread where it may run.
 func (s *clockSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	i := s.turn % len(s.cores)

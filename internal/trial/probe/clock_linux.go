@@ -28,8 +28,8 @@ func newWaiter() (*waiter, error) {
 // longestSleep keeps the length of a sleep within 32 bits of seconds.
 const longestSleep = 3600e9
 
-// until sleeps until the monotonic clock reads at, or returns early when
-// woken. A signal, such as the runtime's own, does not end the sleep.
+// until sleeps until the monotonic clock reads at, or returns early when woken. A signal, such as the
+// runtime's own, does not end the sleep.
 func (w *waiter) until(at int64) {
 	for {
 		left := at - host.Monotonic()
@@ -46,16 +46,16 @@ func (w *waiter) until(at int64) {
 	}
 }
 
-// shortSleep is up to when a sleep is a raw call. In a longer one Go's monitor
-// may better go to sleep, too: looking after a thread that it thinks is busy
-// costs it a hundred wake-ups per second.
+// shortSleep is up to when a sleep is a raw call. In a longer one Go's monitor may better go to sleep, too:
+// looking after a thread that it thinks is busy costs it a hundred wake-ups per second.
 const shortSleep = 20e6
 
 func (w *waiter) ppoll(t *unix.Timespec, raw bool) (int, error) {
 	if !raw {
 		return unix.Ppoll(w.poll[:], t, nil)
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.poll)), 1, uintptr(unsafe.Pointer(t)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.poll)), 1,
+		uintptr(unsafe.Pointer(t)), 0, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -71,30 +71,29 @@ func (w *waiter) wake() {
 
 func (w *waiter) Close() error { return unix.Close(w.event) }
 
-// pread reads a file of the kernel by a raw call, of which Go's scheduler is
-// told nothing: what it does at each call, and its monitor meanwhile, cost as
-// much as a source.
+// pread reads a file of the kernel by a raw call, of which Go's scheduler is told nothing: what it does at
+// each call, and its monitor meanwhile, cost as much as a source.
 func pread(fd int, b []byte, offset int64) (int, error) {
 	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in an order of its own
 		return unix.Pread(fd, b, offset)
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(offset), 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), uintptr(offset), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	return int(n), nil
 }
 
-// makeRoom gives the sampler a processor of Go's scheduler, since its short
-// sleeps hold on to it.
+// makeRoom gives the sampler a processor of Go's scheduler, since its short sleeps hold on to it.
 func makeRoom() {
 	if n := runtime.NumCPU() + 1; runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
 }
 
-// lockThread keeps the calling goroutine on its own thread until release, so
-// that sleeps are exact and threadTime is the sampler's own.
+// lockThread keeps the calling goroutine on its own thread until release, so that sleeps are exact and
+// threadTime is the sampler's own.
 func lockThread() (release func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread

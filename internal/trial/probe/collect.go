@@ -7,12 +7,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// samplerCost is the entry of record.Cost for what the loop costs beside the
-// reads: waking up, clocks, copying.
+// samplerCost is the entry of record.Cost for what the loop costs beside the reads: waking up, clocks,
+// copying.
 const samplerCost = "sampler"
 
-// collect hands each probe's samples of from…to, and the nearest outside, to
-// send, and returns the rest: cost, log lines, stalls.
+// collect hands each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
+// cost, log lines, stalls.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
 	for _, src := range s.sources {

@@ -7,8 +7,8 @@ import (
 )
 
 // conntrackNames are the columns of /proc/net/stat/nf_conntrack that we keep
-// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), by the
-// kernel's own spelling, with their stems.
+// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), by the kernel's own spelling, with their
+// stems.
 var conntrackNames = map[string]string{
 	"clashres": "clash_resolved", "found": "found", "invalid": "invalid", "insert_failed": "insert_failed",
 	"drop": "drop", "early_drop": "early_drop", "icmp_error": "error", "search_restart": "search_restart",
@@ -18,10 +18,11 @@ var conntrackNames = map[string]string{
 var conntrackStems = [...]string{"entries", "max", "clash_resolved", "found", "invalid",
 	"insert_failed", "drop", "early_drop", "error", "search_restart", "chain_too_long"}
 
-var errConntrack = errors.New("parse /proc/net/stat/nf_conntrack: want a heading and rows of hexadecimal numbers")
+var errConntrack = errors.New("parse /proc/net/stat/nf_conntrack: want a heading and rows of hexadecimal " +
+	"numbers")
 
-// parseConntrack adds up the rows of the cores, setting dst[want[stem]].
-// Kernels name and order the columns differently, so the heading decides.
+// parseConntrack adds up the rows of the cores, setting dst[want[stem]]. Kernels name and order the columns
+// differently, so the heading decides.
 func parseConntrack(b []byte, want map[string]int, dst []float64) error {
 	head, b := line(b)
 	if len(trim(head)) == 0 {

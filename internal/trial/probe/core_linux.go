@@ -25,8 +25,8 @@ func allowedCores() ([]int, error) {
 	return slices.Clip(cores), nil
 }
 
-// onCore does something on one core; a core that has gone offline does
-// nothing. The thread may run where it might before, afterwards.
+// onCore does something on one core; a core that has gone offline does nothing. The thread may run where it
+// might before, afterwards.
 func onCore(core int, do func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -35,7 +35,8 @@ func onCore(core int, do func()) error {
 		return fmt.Errorf("read affinity: %w", err)
 	}
 	only.Set(core)
-	if err := unix.SchedSetaffinity(0, &only); errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrPermission) {
+	if err := unix.SchedSetaffinity(0, &only); errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, fs.ErrPermission) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("go to core %d: %w", core, err)

@@ -54,8 +54,8 @@ func TestFastSourcesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The cost is printed, not judged: a busy machine makes it look larger. What
-// is judged is that the accounting sees it, and that all samples were taken.
+// The cost is printed, not judged: a busy machine makes it look larger. What is judged is that the
+// accounting sees it, and that all samples were taken.
 func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 	const samples = 100
 	release := lockThread()
@@ -71,12 +71,14 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 		}
 		cost := (threadTime() - before) / samples
 		total += cost
-		t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", p.Name(), float64(cost)/1e3, float64(cost)*10/1e9*100)
+		t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", p.Name(), float64(cost)/1e3,
+			float64(cost)*10/1e9*100)
 		if cost <= 0 {
 			t.Errorf("%s: got a cost of %d ns, want more than 0", p.Name(), cost)
 		}
 	}
-	t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", "all", float64(total)/1e3, float64(total)*10/1e9*100)
+	t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", "all", float64(total)/1e3,
+		float64(total)*10/1e9*100)
 }
 
 // The whole loop as an agent runs it: also waking up, clocks and copying.
@@ -105,14 +107,16 @@ func TestCostOfAWholeWatch(t *testing.T) {
 	for _, c := range rest.Cost {
 		share := float64(c.CPUNs) / over * 100
 		total += share
-		t.Logf("%-9s %3d reads, %7.1f µs each, %.3f %% of a core", c.Probe, c.Reads, float64(c.CPUNs)/float64(max(c.Reads, 1))/1e3, share)
+		t.Logf("%-9s %3d reads, %7.1f µs each, %.3f %% of a core", c.Probe, c.Reads,
+			float64(c.CPUNs)/float64(max(c.Reads, 1))/1e3, share)
 		if n, ok := reads[c.Probe]; ok && (c.Reads != n-1 || n > 1 && c.CPUNs <= 0) {
 			t.Errorf("%s: got %+v for %d samples", c.Probe, c, n)
 		}
 	}
 	t.Logf("%-9s %.3f %% of a core; %d stalls", "all", total, len(rest.Stalls))
 	if reads["cpu"] < 3*reads["memory"] {
-		t.Errorf("reads of a fast and a slow source: got %d and %d, want 10 Hz and 1 Hz", reads["cpu"], reads["memory"])
+		t.Errorf("reads of a fast and a slow source: got %d and %d, want 10 Hz and 1 Hz", reads["cpu"],
+			reads["memory"])
 	}
 }
 

@@ -7,13 +7,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nsPerTick: /proc/stat counts in USER_HZ, which is 100 on every architecture
-// that we build for (include/asm-generic/param.h).
+// nsPerTick: /proc/stat counts in USER_HZ, which is 100 on every architecture that we build for
+// (include/asm-generic/param.h).
 const nsPerTick = 1e9 / 100
 
-// cpuStates are the columns of a cpu line in the kernel's order
-// (fs/proc/stat.c, show_stat; proc_stat(5)). Kernels before 2.6.33 lack the
-// last ones.
+// cpuStates are the columns of a cpu line in the kernel's order (fs/proc/stat.c, show_stat; proc_stat(5)).
+// Kernels before 2.6.33 lack the last ones.
 var cpuStates = [...]string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns",
 	"irq_ns", "softirq_ns", "steal_ns", "guest_ns", "guest_nice_ns"}
 
@@ -221,8 +220,8 @@ func (s *cpuSampler) same(cpus []cpuLine) bool {
 	return true
 }
 
-// Cores compares the last sample with the one at the last call. Time that
-// the hypervisor took away (steal) counts as busy: nobody else could use it.
+// Cores compares the last sample with the one at the last call. Time that the hypervisor took away (steal)
+// counts as busy: nobody else could use it.
 func (s *cpuSampler) Cores(dst []float64) []float64 {
 	if len(s.live) == len(s.now) {
 		for i := range s.now {

@@ -19,8 +19,8 @@ type freqTime struct {
 
 var errTimeInState = errors.New("parse time_in_state: want lines of a frequency and a time")
 
-// parseTimeInState reads stats/time_in_state of a cpufreq policy: kHz and
-// time in 10 ms units (drivers/cpufreq/cpufreq_stats.c).
+// parseTimeInState reads stats/time_in_state of a cpufreq policy: kHz and time in 10 ms units
+// (drivers/cpufreq/cpufreq_stats.c).
 func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 	times := reuse[:0]
 	for len(b) > 0 {
@@ -43,18 +43,22 @@ func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 
 func cpufreq(root Root) Probe {
 	metrics := []record.Metric{
-		level(record.ScopeHost, "frequency_hz", "Hz", "the policy's clock now, as the driver knows it (scaling_cur_freq)"),
-		level(record.ScopeHost, "limit_hz", "Hz", "highest clock allowed now; falls when the firmware or the user limits it (scaling_max_freq)"),
-		level(record.ScopeHost, "hardware_limit_hz", "Hz", "highest clock that the hardware has (cpuinfo_max_freq)"),
+		level(record.ScopeHost, "frequency_hz", "Hz",
+			"the policy's clock now, as the driver knows it (scaling_cur_freq)"),
+		level(record.ScopeHost, "limit_hz", "Hz",
+			"highest clock allowed now; falls when the firmware or the user limits it (scaling_max_freq)"),
+		level(record.ScopeHost, "hardware_limit_hz", "Hz",
+			"highest clock that the hardware has (cpuinfo_max_freq)"),
 		counter(record.ScopeHost, "transitions", "count", "changes of the clock (stats/total_trans)"),
-		counter(record.ScopeHost, "time_ns", "ns", "time spent at the clock named in the label, \"policy0@1800000000\" in Hz (stats/time_in_state)"),
+		counter(record.ScopeHost, "time_ns", "ns",
+			"time spent at the clock named in the label, \"policy0@1800000000\" in Hz (stats/time_in_state)"),
 	}
 	open := func() (Sampler, error) { return openCPUFreq(root) }
 	return entry{name: "cpufreq", slow: true, metrics: metrics, check: openCheck(open), open: open}
 }
 
-// openCheck answers by opening, for sources that are many files: it can only
-// speak of the machine that the program runs on.
+// openCheck answers by opening, for sources that are many files: it can only speak of the machine that the
+// program runs on.
 func openCheck(open func() (Sampler, error)) func(context.Context, host.Host) check.Answer {
 	return func(context.Context, host.Host) check.Answer {
 		s, err := open()
@@ -91,7 +95,8 @@ func openCPUFreq(root Root) (Sampler, error) {
 		g.add(policy+"/transitions", filepath.Join(dir, "stats/total_trans"), 1)
 		timeColumns = append(timeColumns, s.addTimes(policy, filepath.Join(dir, "stats/time_in_state"))...)
 	}
-	list, err := g.sampler("no CPU frequency scaling on this machine (no cpufreq policy; usual in virtual machines)")
+	list, err := g.sampler("no CPU frequency scaling on this machine (no cpufreq policy; usual in virtual " +
+		"machines)")
 	if err != nil {
 		return nil, err
 	}

@@ -9,26 +9,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drops counts dropped packets by the kernel's reason. The tracepoint
-// skb:kfree_skb counts into a histogram that the kernel keeps by itself
-// (Documentation/trace/histogram.rst), so a drop costs one look-up and a
-// sample one read. That is a setting of the whole machine: it is made only
-// where the watch says that it may, in a tracing instance of its own, which is
-// removed with the watch.
+// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb counts into a histogram
+// that the kernel keeps by itself (Documentation/trace/histogram.rst), so a drop costs one look-up and a
+// sample one read. That is a setting of the whole machine: it is made only where the watch says that it
+// may, in a tracing instance of its own, which is removed with the watch.
 func drops(root Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeHost, "skb_drops", "count", "packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
+		counter(record.ScopeHost, "skb_drops", "count",
+			"packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, "+
+				"NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
 	}
 	open := func(may bool) func() (Sampler, error) {
 		return func() (Sampler, error) {
 			if !may {
-				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is switched only in a lab's own guest, and not in an emulated one of several processors, which may hang at that; --lab vm --cpus 1 has them")
+				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
+					"switched only in a lab's own guest, and not in an emulated one of several processors, " +
+					"which may hang at that; --lab vm --cpus 1 has them")
 			}
 			return openDrops(root)
 		}
 	}
-	return entry{name: "drops", slow: true, metrics: metrics, open: open(false), check: openCheck(open(false)),
-		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Trace) }}
+	return entry{name: "drops", slow: true, metrics: metrics, open: open(false),
+		check: openCheck(open(false)),
+		with:  func(r WatchRequest) func() (Sampler, error) { return open(r.Trace) }}
 }
 
 // dropReason is a reason's number in the histogram and its name.
@@ -37,7 +40,8 @@ type dropReason struct {
 	name   string
 }
 
-var errDropFormat = errors.New("parse the format of tracepoint kfree_skb: want __print_symbolic of its reason")
+var errDropFormat = errors.New("parse the format of tracepoint kfree_skb: want __print_symbolic of " +
+	"its reason")
 
 // parseDropFormat reads the reasons' names from events/skb/kfree_skb/format:
 // "…__print_symbolic(REC->reason, { 2, "NOT_SPECIFIED" }, …)".
@@ -69,8 +73,8 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 
 var errDropHist = errors.New("parse histogram of drops: want lines of a reason and its hitcount")
 
-// parseDropHist reads a histogram "{ reason: 2 } hitcount: 7" into dst, by the
-// reasons' places, and returns the sum over all reasons.
+// parseDropHist reads a histogram "{ reason: 2 } hitcount: 7" into dst, by the reasons' places, and returns
+// the sum over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
 	for len(b) > 0 {
 		var l []byte
@@ -107,7 +111,8 @@ type dropsSampler struct {
 func openDrops(root Root) (Sampler, error) {
 	const event = "events/skb/kfree_skb/"
 	dir := root.sys("kernel/tracing")
-	format, err := openFile(dir+"/"+event+"format", "the kernel has no tracepoint for drops, or tracefs is not mounted")
+	format, err := openFile(dir+"/"+event+"format",
+		"the kernel has no tracepoint for drops, or tracefs is not mounted")
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +133,8 @@ func openDrops(root Root) (Sampler, error) {
 	if s.trace, err = newInstance(dir); err != nil {
 		return nil, err
 	}
-	s.hist, err = openFile(s.trace.dir+"/"+event+"hist", "the kernel has no histograms of events (CONFIG_HIST_TRIGGERS)")
+	s.hist, err = openFile(s.trace.dir+"/"+event+"hist",
+		"the kernel has no histograms of events (CONFIG_HIST_TRIGGERS)")
 	if err == nil {
 		err = s.trace.write(event+"trigger", "hist:keys=reason:size=512")
 	}
@@ -155,7 +161,8 @@ func (s *dropsSampler) Sample(dst []float64) error {
 func (s *dropsSampler) Close() error {
 	err := s.hist.Close()
 	if s.trace != nil {
-		err = errors.Join(err, s.trace.write("events/skb/kfree_skb/trigger", "!hist:keys=reason:size=512"), s.trace.Close())
+		err = errors.Join(err, s.trace.write("events/skb/kfree_skb/trigger", "!hist:keys=reason:size=512"),
+			s.trace.Close())
 	}
 	return err
 }

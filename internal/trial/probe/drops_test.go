@@ -46,7 +46,8 @@ func TestParseDrops(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(dropReason{})); d != "" || err != nil {
 		t.Errorf("reasons: error %v (-want +got):\n%s", err, d)
 	}
-	for _, bad := range []string{"", `print fmt: "x", REC->skbaddr`, `__print_symbolic(REC->reason, {x, "A"})`, `__print_symbolic(REC->reason)`} {
+	for _, bad := range []string{"", `print fmt: "x", REC->skbaddr`,
+		`__print_symbolic(REC->reason, {x, "A"})`, `__print_symbolic(REC->reason)`} {
 		if got, err := parseDropFormat([]byte(bad)); err == nil {
 			t.Errorf("%q: got %v, want an error", bad, got)
 		}
@@ -61,8 +62,8 @@ func TestParseDrops(t *testing.T) {
 	}
 }
 
-// A tracing instance is a directory; its files appear by themselves on a real
-// machine. Those of processes that have ended are removed.
+// A tracing instance is a directory; its files appear by themselves on a real machine. Those of processes
+// that have ended are removed.
 func TestDropsAreNotReadOnAMachineOfOthers(t *testing.T) {
 	root := tree(t, map[string]string{"sys/kernel/tracing/events/skb/kfree_skb/format": dropFormat})
 	left := root.sys("kernel/tracing/instances/chokepoint.999999999.1")

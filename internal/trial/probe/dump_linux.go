@@ -22,8 +22,8 @@ type dumpSocket struct {
 // answerPatience bounds the wait for the kernel, which answers at once.
 const answerPatience = time.Second
 
-// openDump opens a socket that asks for a dump: kind is the message's type,
-// size that of the family's header after netlink's own.
+// openDump opens a socket that asks for a dump: kind is the message's type, size that of the family's
+// header after netlink's own.
 func openDump(family int, kind uint16, size int, what string) (*dumpSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
 	if err != nil {
@@ -41,8 +41,8 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	return &dumpSocket{fd, what, r, make([]byte, 32<<10)}, nil
 }
 
-// ask begins a dump. Each has a sequence number of its own, so that the late
-// end of one that was given up is not taken for the next one's.
+// ask begins a dump. Each has a sequence number of its own, so that the late end of one that was given up
+// is not taken for the next one's.
 func (s *dumpSocket) ask() error {
 	binary.NativeEndian.PutUint32(s.request[8:], binary.NativeEndian.Uint32(s.request[8:])+1)
 	if _, err := unix.Write(s.fd, s.request); err != nil {
@@ -61,7 +61,8 @@ func (s *dumpSocket) next() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", s.what, err)
 		}
-		if n < nlHeader || binary.NativeEndian.Uint32(s.buf[8:]) == binary.NativeEndian.Uint32(s.request[8:]) {
+		if n < nlHeader ||
+			binary.NativeEndian.Uint32(s.buf[8:]) == binary.NativeEndian.Uint32(s.request[8:]) {
 			return s.buf[:n], nil
 		}
 	}

@@ -19,8 +19,8 @@ func All(root Root) []Probe {
 	}
 }
 
-// ByScope keeps the probes whose metrics have the scope: record.ScopeHost for
-// what one machine has once, record.ScopeNode for what each namespace has.
+// ByScope keeps the probes whose metrics have the scope: record.ScopeHost for what one machine has once,
+// record.ScopeNode for what each namespace has.
 func ByScope(list []Probe, scope string) []Probe {
 	var kept []Probe
 	for _, p := range list {
@@ -66,8 +66,8 @@ func (e entry) Metrics() []record.Metric { return e.metrics }
 
 func (e entry) Check(ctx context.Context, h host.Host) check.Answer { return e.check(ctx, h) }
 
-// Open reads the files of the machine that the program runs on, under the
-// probe's root; a host is needed only to check.
+// Open reads the files of the machine that the program runs on, under the probe's root; a host is needed
+// only to check.
 func (e entry) Open(context.Context, host.Host) (Sampler, error) { return e.open() }
 
 func (e entry) With(r WatchRequest) Probe {

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Environment asks a node for its fingerprint: what a reader must know to
-// compare its numbers with another machine's, and nothing that identifies it.
+// Environment asks a node for its fingerprint: what a reader must know to compare its numbers with another
+// machine's, and nothing that identifies it.
 func Environment(ctx context.Context, agent host.Agent, node string) (record.Environment, error) {
 	var e record.Environment
 	if err := agent.Invoke(ctx, VerbEnvironment, struct{}{}, &e); err != nil {
@@ -30,9 +30,8 @@ func ServeEnvironment(root Root) host.Handler {
 	}
 }
 
-// Fingerprint reads the environment of this process' machine and namespace;
-// Node is left empty. Facts never hold host names, serial numbers, boot
-// identifiers or hardware addresses.
+// Fingerprint reads the environment of this process' machine and namespace; Node is left empty. Facts never
+// hold host names, serial numbers, boot identifiers or hardware addresses.
 func Fingerprint(root Root) record.Environment {
 	f := facts{root: root, known: map[string]string{}, missing: map[string]string{}}
 	f.kernel()

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pauseNames are the drivers' names of the pause frames (IEEE 802.3x) that
-// they received or sent; a driver has those of one line.
+// pauseNames are the drivers' names of the pause frames (IEEE 802.3x) that they received or sent; a driver
+// has those of one line.
 var pauseNames = map[string]string{
 	"rx_flow_control_xon": "rx", "rx_flow_control_xoff": "rx", // igb, ixgbe, e1000e
 	"tx_flow_control_xon": "tx", "tx_flow_control_xoff": "tx",
@@ -25,9 +25,8 @@ var pauseNames = map[string]string{
 	"RxPause": "rx", "TxPause": "tx",
 }
 
-// driverWords choose among a driver's counters, of which there may be
-// thousands: what was lost, refused or late, and how packets are spread over
-// queues.
+// driverWords choose among a driver's counters, of which there may be thousands: what was lost, refused or
+// late, and how packets are spread over queues.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
 
@@ -42,15 +41,17 @@ const (
 
 func ethtool(Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeNode, rxPause, "count", "pause frames received: the neighbour asked this device to wait"),
-		counter(record.ScopeNode, txPause, "count", "pause frames sent: this device asked its neighbour to wait"),
+		counter(record.ScopeNode, rxPause, "count",
+			"pause frames received: the neighbour asked this device to wait"),
+		counter(record.ScopeNode, txPause, "count",
+			"pause frames sent: this device asked its neighbour to wait"),
 	}
 	open := func() (Sampler, error) { return openEthtool(deviceNames, kernel.NICStats) }
 	return entry{name: "ethtool", slow: true, metrics: metrics, check: openCheck(open), open: open}
 }
 
-// ethtoolSampler reads the drivers' own counters. Each is a column
-// "device/driver's name", beside the declared sums.
+// ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", beside the
+// declared sums.
 type ethtoolSampler struct {
 	devices func() ([]string, error)
 	stats   func(device string) (map[string]uint64, error)
@@ -79,7 +80,8 @@ func deviceNames() ([]string, error) {
 	return names, nil
 }
 
-func openEthtool(devices func() ([]string, error), stats func(string) (map[string]uint64, error)) (Sampler, error) {
+func openEthtool(devices func() ([]string, error), stats func(string) (map[string]uint64, error)) (Sampler,
+	error) {
 	s := &ethtoolSampler{devices: devices, stats: stats}
 	list, err := devices()
 	if err != nil {
@@ -87,7 +89,8 @@ func openEthtool(devices func() ([]string, error), stats func(string) (map[strin
 	}
 	for _, dev := range list {
 		all, err := stats(dev)
-		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) || err == nil && len(all) == 0 {
+		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) || err == nil &&
+			len(all) == 0 {
 			continue
 		}
 		if err != nil {
@@ -168,8 +171,7 @@ func sum(all map[string]uint64, names []string) float64 {
 	return total
 }
 
-// Declared adds the drivers' own names, which no list could hold, to the
-// declared metrics.
+// Declared adds the drivers' own names, which no list could hold, to the declared metrics.
 func (s *ethtoolSampler) Declared() []record.Metric {
 	seen := map[string]bool{}
 	var metrics []record.Metric
@@ -177,7 +179,8 @@ func (s *ethtoolSampler) Declared() []record.Metric {
 		for _, name := range d.names {
 			if stem := labelled(name); !seen[stem] {
 				seen[stem] = true
-				metrics = append(metrics, counter(record.ScopeNode, stem, "count", "the driver's own counter, as ethtool -S shows it"))
+				metrics = append(metrics, counter(record.ScopeNode, stem, "count",
+					"the driver's own counter, as ethtool -S shows it"))
 			}
 		}
 	}

@@ -36,9 +36,10 @@ func (f *facts) kernel() {
 	}
 }
 
-// bootChoices are the boot parameters that change how fast packets move; the
-// rest of the command line may identify the machine.
-var bootChoices = []string{"mitigations", "isolcpus", "nohz_full", "nohz", "rcu_nocbs", "preempt", "threadirqs",
+// bootChoices are the boot parameters that change how fast packets move; the rest of the command line may
+// identify the machine.
+var bootChoices = []string{"mitigations", "isolcpus", "nohz_full", "nohz", "rcu_nocbs", "preempt",
+	"threadirqs",
 	"nosmt", "intel_pstate", "amd_pstate", "cpufreq.default_governor", "processor.max_cstate",
 	"intel_idle.max_cstate", "idle", "clocksource", "irqaffinity", "psi", "retbleed", "spectre_v2"}
 
@@ -46,7 +47,8 @@ var bootChoices = []string{"mitigations", "isolcpus", "nohz_full", "nohz", "rcu_
 var configFacts = map[string]string{
 	"CONFIG_HZ": "timer_hz", "CONFIG_IRQ_TIME_ACCOUNTING": "irq_time_accounting",
 	"CONFIG_PREEMPT_DYNAMIC": "preempt_dynamic", "CONFIG_PREEMPT_RT": "preempt_rt",
-	"CONFIG_NO_HZ_FULL": "no_hz_full", "CONFIG_RETPOLINE": "retpoline", "CONFIG_MITIGATION_RETPOLINE": "retpoline",
+	"CONFIG_NO_HZ_FULL": "no_hz_full", "CONFIG_RETPOLINE": "retpoline",
+	"CONFIG_MITIGATION_RETPOLINE": "retpoline",
 }
 
 // maxConfig bounds the reading of a kernel's configuration.
@@ -149,13 +151,14 @@ type cpuInfo struct {
 	virtual          bool
 }
 
-// cpuFlags are the instructions that ciphers and checksums are built on, by
-// the spelling of x86, arm and mips kernels.
-var cpuFlags = []string{"aes", "pclmulqdq", "ssse3", "sse4_2", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "sha_ni", "bmi2", "adx",
+// cpuFlags are the instructions that ciphers and checksums are built on, by the spelling of x86, arm and
+// mips kernels.
+var cpuFlags = []string{"aes", "pclmulqdq", "ssse3", "sse4_2", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq",
+	"sha_ni", "bmi2", "adx",
 	"asimd", "neon", "pmull", "sha1", "sha2", "sha512", "crc32", "atomics", "sve", "vfpv4", "dsp", "mips16"}
 
-// parseCPUInfo reads /proc/cpuinfo, whose keys differ by architecture
-// (arch/*/kernel: show_cpuinfo, c_show).
+// parseCPUInfo reads /proc/cpuinfo, whose keys differ by architecture (arch/*/kernel: show_cpuinfo,
+// c_show).
 func parseCPUInfo(text string) cpuInfo {
 	var c cpuInfo
 	cores := map[string]bool{}

@@ -11,12 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// machine: memory and product, without anything that tells two of a kind
-// apart.
+// machine: memory and product, without anything that tells two of a kind apart.
 func (f *facts) machine() {
 	want := map[string]int{"MemTotal": 0, "SwapTotal": 1}
 	sizes := []float64{nan, nan}
-	if b, err := os.ReadFile(f.root.proc("meminfo")); err != nil || parsePairs(b, want, sizes) != nil || sizes[0] != sizes[0] {
+	if b, err := os.ReadFile(f.root.proc("meminfo")); err != nil || parsePairs(b, want, sizes) != nil ||
+		sizes[0] != sizes[0] {
 		f.missing["memory_bytes"] = notLinux
 	} else {
 		f.known["memory_bytes"] = strconv.FormatFloat(sizes[0]*1024, 'f', 0, 64)
@@ -37,15 +37,20 @@ func (f *facts) machine() {
 
 // settingNames are the sysctls that change how packets move.
 var settingNames = []string{
-	"net.core.rmem_default", "net.core.rmem_max", "net.core.wmem_default", "net.core.wmem_max", "net.core.optmem_max",
-	"net.core.netdev_budget", "net.core.netdev_budget_usecs", "net.core.netdev_max_backlog", "net.core.dev_weight",
+	"net.core.rmem_default", "net.core.rmem_max", "net.core.wmem_default", "net.core.wmem_max",
+	"net.core.optmem_max",
+	"net.core.netdev_budget", "net.core.netdev_budget_usecs", "net.core.netdev_max_backlog",
+	"net.core.dev_weight",
 	"net.core.default_qdisc", "net.core.busy_poll", "net.core.busy_read", "net.core.rps_sock_flow_entries",
-	"net.core.flow_limit_cpu_bitmap", "net.core.gro_normal_batch", "net.core.bpf_jit_enable", "net.core.somaxconn",
-	"net.ipv4.ip_forward", "net.ipv4.conf.all.rp_filter", "net.ipv4.ip_no_pmtu_disc", "net.ipv4.fib_multipath_hash_policy",
+	"net.core.flow_limit_cpu_bitmap", "net.core.gro_normal_batch", "net.core.bpf_jit_enable",
+	"net.core.somaxconn",
+	"net.ipv4.ip_forward", "net.ipv4.conf.all.rp_filter", "net.ipv4.ip_no_pmtu_disc",
+	"net.ipv4.fib_multipath_hash_policy",
 	"net.ipv4.tcp_congestion_control", "net.ipv4.tcp_available_congestion_control",
 	"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "net.ipv4.tcp_mem", "net.ipv4.udp_mem",
 	"net.ipv4.tcp_sack", "net.ipv4.tcp_timestamps", "net.ipv4.tcp_window_scaling", "net.ipv4.tcp_ecn",
-	"net.ipv4.tcp_mtu_probing", "net.ipv4.tcp_limit_output_bytes", "net.ipv4.tcp_notsent_lowat", "net.ipv4.tcp_autocorking",
+	"net.ipv4.tcp_mtu_probing", "net.ipv4.tcp_limit_output_bytes", "net.ipv4.tcp_notsent_lowat",
+	"net.ipv4.tcp_autocorking",
 	"net.ipv4.tcp_no_metrics_save", "net.ipv4.tcp_slow_start_after_idle", "net.ipv4.tcp_min_tso_segs",
 	"net.ipv6.conf.all.forwarding", "net.ipv6.conf.all.disable_ipv6",
 	"net.netfilter.nf_conntrack_max", "net.netfilter.nf_conntrack_buckets",
@@ -53,8 +58,8 @@ var settingNames = []string{
 	"kernel.unprivileged_bpf_disabled", "vm.swappiness",
 }
 
-// settings reads them in the process' own network namespace: a sysctl that
-// is not there is missing with its reason.
+// settings reads them in the process' own network namespace: a sysctl that is not there is missing with its
+// reason.
 func (f *facts) settings() {
 	for _, name := range settingNames {
 		path := f.root.proc("sys/" + strings.ReplaceAll(name, ".", "/"))
@@ -70,8 +75,7 @@ func (f *facts) settings() {
 	}
 }
 
-// devices: what each network device of the namespace is and does. lo is not
-// on any path.
+// devices: what each network device of the namespace is and does. lo is not on any path.
 func (f *facts) devices() {
 	if f.root.Proc != "" {
 		return // not this process' namespace

@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Constants of linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and
-// nf_conntrack_common.h.
+// Constants of linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and nf_conntrack_common.h.
 const (
 	getFlow       = 1<<8 | 1 // subsystem CTNETLINK, IPCTNL_MSG_CT_GET
 	newFlow       = 1 << 8   // IPCTNL_MSG_CT_NEW
@@ -20,8 +19,8 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// mostFlows bounds a read of the table: an entry takes about 300 bytes, and
-// the fast sources wait meanwhile.
+// mostFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources wait
+// meanwhile.
 const mostFlows = 20000
 
 var errFlows = errors.New("parse tracked connections: malformed netlink answer")
@@ -29,8 +28,8 @@ var errFlows = errors.New("parse tracked connections: malformed netlink answer")
 // flowCount counts entries of connection tracking.
 type flowCount struct{ tracked, offloaded, hardware int }
 
-// parseFlows reads one datagram of a dump of connection tracking, adding to
-// n; done tells that the dump has ended.
+// parseFlows reads one datagram of a dump of connection tracking, adding to n; done tells that the dump has
+// ended.
 func parseFlows(b []byte, n flowCount) (more flowCount, done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < nlHeader {
@@ -94,14 +93,17 @@ func flowStatus(b []byte) (uint32, bool) {
 	return 0, true
 }
 
-// flows counts the connections that are marked as offloaded now: a flow table
-// forgets its flows soon after they end, so that only a look during the
-// traffic tells.
+// flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
+// they end, so that only a look during the traffic tells.
 func flows(root Root) Probe {
 	metrics := []record.Metric{
-		level(record.ScopeNode, "flows_tracked", "count", "connections tracked now, as listed; no value where there are more than 20,000, to bound the cost"),
-		level(record.ScopeNode, "flows_offloaded", "count", "of these, connections that a flow table carries past the rules (OFFLOAD)"),
-		level(record.ScopeNode, "flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
+		level(record.ScopeNode, "flows_tracked", "count",
+			"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
+				"the cost"),
+		level(record.ScopeNode, "flows_offloaded", "count",
+			"of these, connections that a flow table carries past the rules (OFFLOAD)"),
+		level(record.ScopeNode, "flows_offloaded_hw", "count",
+			"of these, connections that hardware carries (HW_OFFLOAD)"),
 	}
 	open := func() (Sampler, error) { return openFlows(root) }
 	return entry{name: "flows", slow: true, metrics: metrics, check: openCheck(open), open: open}
@@ -114,7 +116,8 @@ type flowsSampler struct {
 
 func openFlows(root Root) (Sampler, error) {
 	// Asking loads connection tracking, so it is asked only where it is loaded.
-	count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"), "connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
+	count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
+		"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
 	if err != nil {
 		return nil, err
 	}

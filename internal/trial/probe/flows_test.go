@@ -23,12 +23,14 @@ func flowDump(status ...uint32) []byte {
 
 func TestParseFlows(t *testing.T) {
 	const confirmed = 1 << 3
-	got, done, err := parseFlows(flowDump(confirmed, confirmed|statusOffload, confirmed|statusOffload|statusHW), flowCount{tracked: 1})
+	got, done, err := parseFlows(flowDump(confirmed, confirmed|statusOffload,
+		confirmed|statusOffload|statusHW), flowCount{tracked: 1})
 	if want := (flowCount{4, 2, 1}); got != want || !done || err != nil {
 		t.Errorf("got %+v, done %v, error %v, want %+v", got, done, err, want)
 	}
 	whole := flowDump(confirmed)
-	for _, bad := range [][]byte{whole[:10], whole[:30], message(nlmsgError, make([]byte, 4)), message(nlmsgError, nil), message(newFlow, nil)} {
+	for _, bad := range [][]byte{whole[:10], whole[:30], message(nlmsgError, make([]byte, 4)),
+		message(nlmsgError, nil), message(newFlow, nil)} {
 		if got, done, err := parseFlows(bad, flowCount{}); err == nil || done || got != (flowCount{}) {
 			t.Errorf("%x: got %v %v and no error", bad, got, done)
 		}

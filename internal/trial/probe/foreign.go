@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pidStat is what we keep of /proc/<pid>/stat. ticks is the process' own
-// time, childTicks that of the children it has waited for.
+// pidStat is what we keep of /proc/<pid>/stat. ticks is the process' own time, childTicks that of the
+// children it has waited for.
 type pidStat struct {
 	pid, parent int
 	kernel      bool
@@ -25,8 +25,8 @@ const kthreadFlag = 0x00200000
 
 var errPidStat = errors.New("parse process statistics: want the fields of proc_pid_stat(5)")
 
-// parsePidStat reads /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The
-// name in parentheses may hold anything.
+// parsePidStat reads /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The name in parentheses may hold
+// anything.
 func parsePidStat(b []byte) (pidStat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -66,20 +66,22 @@ func parsePidStat(b []byte) (pidStat, error) {
 
 func foreign(root Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeHost, "foreign_cpu_ns", "ns", "CPU time since the watch began of user processes that are not the lab's"),
-		counter(record.ScopeHost, "lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
+		counter(record.ScopeHost, "foreign_cpu_ns", "ns",
+			"CPU time since the watch began of user processes that are not the lab's"),
+		counter(record.ScopeHost, "lab_cpu_ns", "ns",
+			"CPU time since the watch began of the lab's own processes"),
 		level(record.ScopeHost, "foreign_processes", "count", "user processes that are not the lab's"),
 	}
 	open := func(own []int) func() (Sampler, error) {
 		return func() (Sampler, error) { return openForeign(root, own) }
 	}
-	return entry{name: "foreign", slow: true, rare: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
-		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
+	return entry{name: "foreign", slow: true, rare: true, metrics: metrics, open: open(nil),
+		check: openCheck(open(nil)),
+		with:  func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
 }
 
-// foreignSampler walks all processes. A process belongs to the lab if it is
-// one of the roots, this process, or descends from one of them; it stays so
-// when it loses its parent.
+// foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,
+// or descends from one of them; it stays so when it loses its parent.
 type foreignSampler struct {
 	dir     string
 	own     map[int]bool
@@ -90,12 +92,13 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is how often a kernel thread is looked at again, in rounds: its
-// number might have been given to another process.
+// kernelRounds is how often a kernel thread is looked at again, in rounds: its number might have been given
+// to another process.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
-	s := &foreignSampler{dir: root.proc(""), own: map[int]bool{}, known: map[int]*process{}, buf: make([]byte, 4096)}
+	s := &foreignSampler{dir: root.proc(""), own: map[int]bool{}, known: map[int]*process{},
+		buf: make([]byte, 4096)}
 	self, err := os.Readlink(root.proc("self"))
 	if err != nil {
 		return nil, absent("%v: this machine's processes cannot be seen", err)
@@ -109,8 +112,7 @@ func openForeign(root Root, own []int) (Sampler, error) {
 	if _, err := s.stat("1"); err != nil {
 		return nil, absent("other users' processes are hidden here (hidepid): %v", err)
 	}
-	// Process 2 is the parent of all kernel threads, and only the initial
-	// process namespace has it.
+	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
 	if p, err := s.stat("2"); err != nil || !p.kernel {
 		return nil, absent("the machine's processes cannot be seen from inside a process namespace")
 	}

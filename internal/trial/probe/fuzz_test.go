@@ -55,7 +55,8 @@ func FuzzParseNetdev(f *testing.F) {
 }
 
 func FuzzParseQdiscs(f *testing.F) {
-	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: handleRoot, values: [7]uint64{1, 2, 3, 4, 5, 6, 7}}, "tbf"))
+	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: handleRoot, values: [7]uint64{1, 2, 3, 4, 5, 6,
+		7}}, "tbf"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if got, done, err := parseQdiscs(b, nil); err != nil && (got != nil || done) {
@@ -64,15 +65,17 @@ func FuzzParseQdiscs(f *testing.F) {
 	})
 }
 
-// A parser into a map has nothing to show with an error; it must not write
-// outside what is wanted.
+// A parser into a map has nothing to show with an error; it must not write outside what is wanted.
 func FuzzParseNamed(f *testing.F) {
-	for _, path := range []string{"/proc/net/snmp", "/proc/net/netstat", "/proc/net/snmp6", "/proc/meminfo", "/proc/vmstat", "/proc/net/stat/nf_conntrack"} {
+	for _, path := range []string{"/proc/net/snmp", "/proc/net/netstat", "/proc/net/snmp6", "/proc/meminfo",
+		"/proc/vmstat", "/proc/net/stat/nf_conntrack"} {
 		seed(f, path)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		want := map[string]int{"TcpRetransSegs": 0, "MemTotal": 1, "drop": 2, "Ip6InReceives": 3, "entries": 4}
-		for _, parse := range []func([]byte, map[string]int, []float64) error{parseSnmp, parsePairs, parseConntrack, parseOne("entries")} {
+		want := map[string]int{"TcpRetransSegs": 0, "MemTotal": 1, "drop": 2, "Ip6InReceives": 3,
+			"entries": 4}
+		for _, parse := range []func([]byte, map[string]int, []float64) error{parseSnmp, parsePairs,
+			parseConntrack, parseOne("entries")} {
 			dst := []float64{nan, nan, nan, nan, nan, -7}
 			if parse(b, want, dst); dst[5] != -7 {
 				t.Errorf("wrote where nothing is wanted: %v", dst)
@@ -84,7 +87,8 @@ func FuzzParseNamed(f *testing.F) {
 func FuzzParsePressure(f *testing.F) {
 	seed(f, "/proc/pressure/io", "some avg10=0.00 total=1\n")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if some, full, err := parsePressure(b); err != nil && (some != 0 || full != 0) || err == nil && some != some {
+		if some, full, err := parsePressure(b); err != nil && (some != 0 || full != 0) || err == nil &&
+			some != some {
 			t.Errorf("got %v %v with error %v", some, full, err)
 		}
 	})
@@ -150,7 +154,8 @@ func FuzzParseDropHist(f *testing.F) {
 	f.Add([]byte(dropHist))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dst := []float64{0, 0, -7}
-		if got, err := parseDropHist(b, map[uint64]int{2: 1, 9: 12}, dst); err != nil && got != 0 || dst[2] != -7 {
+		if got, err := parseDropHist(b, map[uint64]int{2: 1, 9: 12}, dst); err != nil && got != 0 ||
+			dst[2] != -7 {
 			t.Errorf("got %v, %v with error %v", got, dst, err)
 		}
 	})
@@ -161,7 +166,8 @@ func FuzzParseQueues(f *testing.F) {
 	f.Add(queueDump(newQdisc, "cake", attr(cakeTins, attr(1, attr(2, make([]byte, 4))))))
 	f.Add(queueDump(newClass, "htb", make([]byte, 20)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, shaped, done, err := parseQueues(b, nil, nil); err != nil && (got != nil || shaped != nil || done) {
+		if got, shaped, done, err := parseQueues(b, nil, nil); err != nil && (got != nil || shaped != nil ||
+			done) {
 			t.Errorf("got %v %v %v with error %v", got, shaped, done, err)
 		}
 	})

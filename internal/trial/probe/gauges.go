@@ -88,8 +88,7 @@ func (s *gaugeSampler) Close() error {
 	return errors.Join(errs...)
 }
 
-// matches lists the paths of a pattern in numerical order: "zone2" before
-// "zone10".
+// matches lists the paths of a pattern in numerical order: "zone2" before "zone10".
 func matches(pattern string) []string {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

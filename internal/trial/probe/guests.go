@@ -12,12 +12,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// guests reads the CPU time of the threads of the lab's virtual machines: what
-// a guest cost its host. A guest's own accounting cannot know that under
-// emulation.
+// guests reads the CPU time of the threads of the lab's virtual machines: what a guest cost its host. A
+// guest's own accounting cannot know that under emulation.
 func guests(root Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeHost, "guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the processor vcpuN of a guest"),
+		counter(record.ScopeHost, "guest_cpu_ns", "ns",
+			"CPU time of a thread of QEMU: main, or the processor vcpuN of a guest"),
 	}
 	open := func(own []int) func() (Sampler, error) {
 		return func() (Sampler, error) { return openGuests(root, own) }
@@ -64,9 +64,8 @@ func (s *guestsSampler) Columns() []string {
 
 func (s *guestsSampler) Close() error { return nil }
 
-// Sample reads the threads' times. Threads of a guest that has ended, and of
-// one that was booted in its place, change the columns; while a guest is gone,
-// its successor is looked for.
+// Sample reads the threads' times. Threads of a guest that has ended, and of one that was booted in its
+// place, change the columns; while a guest is gone, its successor is looked for.
 func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns
@@ -111,8 +110,7 @@ func (s *guestsSampler) stat(path string) (pidStat, error) {
 	return parsePidStat(s.buf[:n])
 }
 
-// find lists the threads of the emulators among the lab's processes, ordered
-// by label.
+// find lists the threads of the emulators among the lab's processes, ordered by label.
 func (s *guestsSampler) find() []guestThread {
 	parents := map[int]int{}
 	var emulators []int
@@ -171,8 +169,8 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 	return out
 }
 
-// threadLabel names a virtual processor by its thread's name, "CPU 0/TCG" or
-// "CPU 0/KVM"; "" for QEMU's other threads.
+// threadLabel names a virtual processor by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's
+// other threads.
 func threadLabel(comm string) string {
 	rest, ok := strings.CutPrefix(comm, "CPU ")
 	number, _, found := strings.Cut(rest, "/")
@@ -182,8 +180,7 @@ func threadLabel(comm string) string {
 	return ""
 }
 
-// guestName is the value of -name in a command line of /proc/<pid>/cmdline,
-// without its options.
+// guestName is the value of -name in a command line of /proc/<pid>/cmdline, without its options.
 func guestName(line []byte) string {
 	words := strings.Split(string(line), "\x00")
 	i := slices.Index(words, "-name")

@@ -13,7 +13,8 @@ import (
 // aThread writes what /proc tells of a thread; a process is its own first one.
 func aThread(t *testing.T, proc string, pid, tid, parent, ticks int, comm string) {
 	t.Helper()
-	stat := fmt.Sprintf("%d (%s) S %d 1 1 0 -1 4194304 0 0 0 0 %d 0 0 0 20 0 1 0 77 0 0", tid, comm, parent, ticks)
+	stat := fmt.Sprintf("%d (%s) S %d 1 1 0 -1 4194304 0 0 0 0 %d 0 0 0 20 0 1 0 77 0 0", tid, comm, parent,
+		ticks)
 	dirs := []string{filepath.Join(proc, fmt.Sprint(pid), "task", fmt.Sprint(tid))}
 	if pid == tid {
 		dirs = append(dirs, filepath.Join(proc, fmt.Sprint(pid)))
@@ -22,7 +23,8 @@ func aThread(t *testing.T, proc string, pid, tid, parent, ticks int, comm string
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range map[string]string{"stat": stat, "comm": comm + "\n", "cmdline": "qemu-system-x86_64\x00-name\x00router,debug-threads=on\x00"} {
+		for name, text := range map[string]string{"stat": stat, "comm": comm + "\n",
+			"cmdline": "qemu-system-x86_64\x00-name\x00router,debug-threads=on\x00"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +70,8 @@ func TestGuests(t *testing.T) {
 	}
 	aThread(t, proc, 20, 20, 11, 1, "qemu-system-x86")
 	if err := s.Sample(nil); !errors.Is(err, ErrColumns) || len(s.Columns()) != 1 {
-		t.Errorf("after the fresh guest's start: got %v and %v, want changed columns, its own", err, s.Columns())
+		t.Errorf("after the fresh guest's start: got %v and %v, want changed columns, its own", err,
+			s.Columns())
 	}
 }
 

@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// instance is a tracing instance (Documentation/trace/ftrace.rst): settings
-// that go with its directory, whatever else is traced on the machine.
+// instance is a tracing instance (Documentation/trace/ftrace.rst): settings that go with its directory,
+// whatever else is traced on the machine.
 type instance struct{ dir string }
 
 const instanceName = "chokepoint."
 
-// newInstance makes one that is named after this process, and removes those of
-// processes that were killed.
+// newInstance makes one that is named after this process, and removes those of processes that were killed.
 func newInstance(tracing string) (*instance, error) {
 	all := filepath.Join(tracing, "instances")
 	for _, left := range matches(filepath.Join(all, instanceName+"*")) {

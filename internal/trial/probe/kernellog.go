@@ -18,9 +18,8 @@ type kmsgRecord struct {
 
 var errKmsg = errors.New("parse kernel log record: want \"prefix,sequence,time,flags;text\"")
 
-// parseKmsg reads one record: "priority,sequence,microseconds,flags[,…];text"
-// and continuation lines (Documentation/ABI/testing/dev-kmsg). Control
-// characters come escaped.
+// parseKmsg reads one record: "priority,sequence,microseconds,flags[,…];text" and continuation lines
+// (Documentation/ABI/testing/dev-kmsg). Control characters come escaped.
 func parseKmsg(b []byte) (kmsgRecord, error) {
 	head, text, ok := bytes.Cut(b, []byte(";"))
 	fields := bytes.Split(head, []byte(","))
@@ -34,18 +33,19 @@ func parseKmsg(b []byte) (kmsgRecord, error) {
 		return kmsgRecord{}, errKmsg
 	}
 	text, _ = line(text)
-	return kmsgRecord{int(priority & 7), int(priority >> 3), sequence, int64(micros) * 1000, string(text)}, nil
+	return kmsgRecord{int(priority & 7), int(priority >> 3), sequence, int64(micros) * 1000,
+		string(text)}, nil
 }
 
-// redactLog hides hardware addresses, which identify a machine: a report is
-// made to be published.
+// redactLog hides hardware addresses, which identify a machine: a report is made to be published.
 func redactLog(text string) string {
 	const hidden = "xx:xx:xx:xx:xx:xx"
 	var b strings.Builder
 	kept := 0
 	for i := 0; i+len(hidden) <= len(text); i++ {
 		end := i + len(hidden)
-		if !hardwareAddress(text[i:end]) || i > 0 && wordByte(text[i-1]) || end < len(text) && wordByte(text[end]) {
+		if !hardwareAddress(text[i:end]) || i > 0 && wordByte(text[i-1]) || end < len(text) &&
+			wordByte(text[end]) {
 			continue
 		}
 		b.WriteString(text[kept:i] + hidden)
@@ -54,11 +54,11 @@ func redactLog(text string) string {
 	return b.String() + text[kept:]
 }
 
-// hardwareAddress reports whether text is six bytes in hexadecimal, joined by
-// colons.
+// hardwareAddress reports whether text is six bytes in hexadecimal, joined by colons.
 func hardwareAddress(text string) bool {
 	for i := range len(text) {
-		if i%3 == 2 && text[i] != ':' || i%3 < 2 && !strings.ContainsRune("0123456789abcdefABCDEF", rune(text[i])) {
+		if i%3 == 2 && text[i] != ':' || i%3 < 2 && !strings.ContainsRune("0123456789abcdefABCDEF",
+			rune(text[i])) {
 			return false
 		}
 	}
@@ -69,8 +69,8 @@ func wordByte(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
-// Bounds of what is kept: a kernel in trouble can log thousands of lines per
-// second, and the first ones say what is wrong.
+// Bounds of what is kept: a kernel in trouble can log thousands of lines per second, and the first ones say
+// what is wrong.
 const (
 	logLinesPerSample = 50
 	logLinesKept      = 1000
@@ -81,15 +81,16 @@ func kernellog(root Root) Probe {
 		counter(record.ScopeHost, "lines", "count", "lines that the kernel logged since the watch began"),
 		counter(record.ScopeHost, "warnings", "count", "of these, with severity 4 (warning) or worse"),
 		counter(record.ScopeHost, "errors", "count", "of these, with severity 3 (error) or worse"),
-		counter(record.ScopeHost, "unkept", "count", "lines not kept: too many at once, or overwritten before they were read"),
+		counter(record.ScopeHost, "unkept", "count",
+			"lines not kept: too many at once, or overwritten before they were read"),
 	}
 	open := func() (Sampler, error) { return openKernelLog(root.dev("kmsg")) }
 	return entry{name: "kernellog", slow: true, metrics: metrics, check: openCheck(open), open: open}
 }
 
-// kernelLogSampler reads records as they come. now is the clock that lines
-// are dated by: the kernel dates them by another one, which drifts from
-// CLOCK_MONOTONIC, so a line's time is held between the samples around it.
+// kernelLogSampler reads records as they come. now is the clock that lines are dated by: the kernel dates
+// them by another one, which drifts from CLOCK_MONOTONIC, so a line's time is held between the samples
+// around it.
 type kernelLogSampler struct {
 	log interface {
 		next(buf []byte) (n int, err error) // errNoRecord at the end
@@ -128,8 +129,8 @@ func (s *kernelLogSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// take counts a record and keeps it if there is room. Only the kernel's own
-// lines (facility 0) count: programs can write to /dev/kmsg as well.
+// take counts a record and keeps it if there is room. Only the kernel's own lines (facility 0) count:
+// programs can write to /dev/kmsg as well.
 func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
 	if s.sequence != 0 && r.sequence > s.sequence+1 {
 		s.counts[3] += float64(r.sequence - s.sequence - 1)

@@ -19,7 +19,8 @@ func openKernelLog(path string) (Sampler, error) {
 	case errors.Is(err, unix.ENOENT):
 		return nil, absent("%s does not exist: the kernel has no readable log", path)
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		return nil, absent("open %s: %v: only root may read the kernel log here (kernel.dmesg_restrict)", path, err)
+		return nil, absent("open %s: %v: only root may read the kernel log here (kernel.dmesg_restrict)",
+			path, err)
 	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -27,7 +28,8 @@ func openKernelLog(path string) (Sampler, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("seek to the end of %s: %w", path, err)
 	}
-	return &kernelLogSampler{log: kmsg(fd), now: host.Monotonic, buf: make([]byte, 8192), since: host.Monotonic()}, nil
+	return &kernelLogSampler{log: kmsg(fd), now: host.Monotonic, buf: make([]byte, 8192),
+		since: host.Monotonic()}, nil
 }
 
 func (k kmsg) next(buf []byte) (int, error) {

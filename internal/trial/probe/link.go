@@ -17,17 +17,18 @@ const (
 
 func link(root Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeNode, carrierChanges, "count", "times the link came or went, from /sys/class/net"),
-		level(record.ScopeNode, operUp, "ratio", "1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
+		counter(record.ScopeNode, carrierChanges, "count",
+			"times the link came or went, from /sys/class/net"),
+		level(record.ScopeNode, operUp, "ratio",
+			"1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
 	}
 	path := root.proc("net/dev")
 	return entry{name: "link", slow: true, metrics: metrics, check: fileCheck(path, noDevices),
 		open: func() (Sampler, error) { return openLink(root, path) }}
 }
 
-// linkSampler reads sysfs' files of each device that it shows; one that comes
-// or goes is noticed by /proc/net/dev, one that is made anew under its name by
-// its files, which have no value any more.
+// linkSampler reads sysfs' files of each device that it shows; one that comes or goes is noticed by
+// /proc/net/dev, one that is made anew under its name by its files, which have no value any more.
 type linkSampler struct {
 	*devices
 	root    Root
@@ -135,8 +136,7 @@ func (f *file) number() float64 {
 	return v
 }
 
-// up reads an operstate (RFC 2863): "unknown" means that the driver does not
-// tell.
+// up reads an operstate (RFC 2863): "unknown" means that the driver does not tell.
 func (f *file) up() float64 {
 	b, err := f.read()
 	if err != nil {
@@ -151,9 +151,8 @@ func (f *file) up() float64 {
 	return 0
 }
 
-// device returns the sysfs folder of a device of this process' network
-// namespace, or "". A sysfs mounted by another namespace shows that one's
-// devices, perhaps with the same names: index and address must agree.
+// device returns the sysfs folder of a device of this process' network namespace, or "". A sysfs mounted by
+// another namespace shows that one's devices, perhaps with the same names: index and address must agree.
 func (r Root) device(name string) string {
 	dir := filepath.Join(r.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))
@@ -173,8 +172,7 @@ func (r Root) device(name string) string {
 	return dir
 }
 
-// lowerDevices lists the devices that name is stacked on, such as the parent
-// of a VLAN, in sysfs' order.
+// lowerDevices lists the devices that name is stacked on, such as the parent of a VLAN, in sysfs' order.
 func (r Root) lowerDevices(name string) []string {
 	dir := r.device(name)
 	if dir == "" {

@@ -31,7 +31,8 @@ func TestKernelLogDatesCountsAndRedacts(t *testing.T) {
 		"30,15,6000,-;a daemon speaks",
 		"damaged",
 	}}
-	s := &kernelLogSampler{log: l, now: func() int64 { return 9_000_000 }, since: 4_000_000, buf: make([]byte, 8192)}
+	s := &kernelLogSampler{log: l, now: func() int64 { return 9_000_000 }, since: 4_000_000,
+		buf: make([]byte, 8192)}
 	dst := make([]float64, 4)
 	if err := s.Sample(dst); err != nil {
 		t.Fatal(err)
@@ -59,13 +60,14 @@ func TestKernelLogIsBounded(t *testing.T) {
 	if err := s.Sample(dst); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(s.Lines()); got != logLinesPerSample || dst[0] != 10*logLinesPerSample || dst[3] != 9*logLinesPerSample {
+	if got := len(s.Lines()); got != logLinesPerSample || dst[0] != 10*logLinesPerSample ||
+		dst[3] != 9*logLinesPerSample {
 		t.Errorf("got %d lines kept, counts %v", got, dst)
 	}
 }
 
-// walk lets a foreign sampler see these processes and returns the ticks that
-// it books to others and to the lab.
+// walk lets a foreign sampler see these processes and returns the ticks that it books to others and to the
+// lab.
 func walk(s *foreignSampler, seen ...pidStat) (foreign, lab uint64) {
 	before := [2]uint64{s.foreign.ticks, s.lab.ticks}
 	first := s.round == 0
@@ -92,8 +94,8 @@ func TestForeignBooksEachTickOnce(t *testing.T) {
 		t.Errorf("lab works: got %d and %d, want 0 and 47", f, l)
 	}
 
-	// A compiler is born, works for 30, and ends after 50 more; its shell
-	// then has it all as child time. Only 50 are new then.
+	// A compiler is born, works for 30, and ends after 50 more; its shell then has it all as child time.
+	// Only 50 are new then.
 	compiler := pidStat{pid: 6, parent: 5, start: 10, ticks: 30}
 	if f, _ := walk(s, initial, shell, lab, child, compiler); f != 30 {
 		t.Errorf("compiler: got %d, want 30", f)

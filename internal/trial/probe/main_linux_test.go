@@ -12,13 +12,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// isolatedMark tells the program that it already runs in namespaces of its
-// own.
+// isolatedMark tells the program that it already runs in namespaces of its own.
 const isolatedMark = "CHOKEPOINT_PROBE_TEST_ISOLATED"
 
-// TestMain gives the whole test program network and mount namespaces of its
-// own where it may, so that the counters it moves are nobody else's. It
-// becomes itself again inside: only so /proc/net and /sys are the new ones.
+// TestMain gives the whole test program network and mount namespaces of its own where it may, so that the
+// counters it moves are nobody else's. It becomes itself again inside: only so /proc/net and /sys are the
+// new ones.
 func TestMain(m *testing.M) {
 	if os.Geteuid() == 0 && os.Getenv(isolatedMark) == "" {
 		if err := isolate(); err != nil {

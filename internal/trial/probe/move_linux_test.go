@@ -16,11 +16,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 )
 
-// These tests, and those of the slow sources, are the probes' conformance on a
-// real kernel: each makes counters move by the work they count.
+// These tests, and those of the slow sources, are the probes' conformance on a real kernel: each makes
+// counters move by the work they count.
 
-// moves samples, does the work, and samples again until every column has
-// grown, doing the work again meanwhile.
+// moves samples, does the work, and samples again until every column has grown, doing the work again
+// meanwhile.
 func moves(t *testing.T, s Sampler, work func(), columns ...string) {
 	t.Helper()
 	before := sample(t, s)
@@ -49,8 +49,7 @@ func moves(t *testing.T, s Sampler, work func(), columns ...string) {
 	}
 }
 
-// datagrams sends n datagrams of size bytes over the loopback to a port where
-// somebody listens.
+// datagrams sends n datagrams of size bytes over the loopback to a port where somebody listens.
 func datagrams(t *testing.T, to string, n, size int) func() {
 	t.Helper()
 	in, err := net.ListenPacket("udp", net.JoinHostPort(to, "0"))
@@ -81,19 +80,16 @@ func TestCPUMoves(t *testing.T) {
 		"cpu/user_ns", "cpu/system_ns", "interrupts", "context_switches")
 }
 
-// Nobody can make a shared machine idle, but all time that passes must be in
-// some state: each look has what the kernel books in the eight states that
-// exclude each other, no more and no less, and that is the time that passed. A
-// core that slept through its ticks, or was taken away by a hypervisor, books
-// that time later, so that the whole time since the first look is judged, once
-// there is enough of it. What was taken from a core that sleeps is booked twice,
-// as stolen (steal_account_process_time of kernel/sched/cputime.c) and, by the
-// clock, as idle (get_idle_time of fs/proc/stat.c): all states but the stolen
-// one are never more than the time that passed, all states never less. But the
-// ticks of a core that its hypervisor takes away without a word are booked by
-// nobody (4 % of the time of busy cores, and 14 % of half a second, were seen
-// missing where less than 0.1 % was said to be stolen): what the kernel's own
-// books lack, the probe cannot have.
+// Nobody can make a shared machine idle, but all time that passes must be in some state: each look has what
+// the kernel books in the eight states that exclude each other, no more and no less, and that is the time
+// that passed. A core that slept through its ticks, or was taken away by a hypervisor, books that time
+// later, so that the whole time since the first look is judged, once there is enough of it. What was taken
+// from a core that sleeps is booked twice, as stolen (steal_account_process_time of kernel/sched/cputime.c)
+// and, by the clock, as idle (get_idle_time of fs/proc/stat.c): all states but the stolen one are never
+// more than the time that passed, all states never less. But the ticks of a core that its hypervisor takes
+// away without a word are booked by nobody (4 % of the time of busy cores, and 14 % of half a second, were
+// seen missing where less than 0.1 % was said to be stolen): what the kernel's own books lack, the probe
+// cannot have.
 func TestCPUAccountsForAllTime(t *testing.T) {
 	s := open(t, cpu(Root{}))
 	sample(t, s)
@@ -114,13 +110,13 @@ func TestCPUAccountsForAllTime(t *testing.T) {
 				r.StoodStill(time.Duration(lacking / cores))
 			}
 		}
-		r.Timedf("time in all states: got %.2f of the time that passed, %.2f of it stolen, want 1", share, stolen)
+		r.Timedf("time in all states: got %.2f of the time that passed, %.2f of it stolen, want 1", share,
+			stolen)
 	})
 }
 
-// allStates is the time of a sample in the states that exclude each other, and
-// in the stolen one of them, in ns, summed over the cores, held to what the
-// kernel has before and after it.
+// allStates is the time of a sample in the states that exclude each other, and in the stolen one of them,
+// in ns, summed over the cores, held to what the kernel has before and after it.
 func allStates(t *testing.T, s Sampler) (ns, stolen, cores float64) {
 	t.Helper()
 	least, _ := booked(t)
@@ -135,17 +131,18 @@ func allStates(t *testing.T, s Sampler) (ns, stolen, cores float64) {
 			stolen += now[c]
 		}
 	}
-	// The kernel's sums need not grow: it books idle time by another clock than
-	// the rest, hence a tick for each state of a core.
+	// The kernel's sums need not grow: it books idle time by another clock than the rest, hence a tick for
+	// each state of a core.
 	cores = float64(n)
 	if ns < least-8*cores*1e7 || ns > most+8*cores*1e7 {
-		t.Errorf("time in all states: got %.0f ns, want from %.0f to %.0f as the kernel has it", ns, least, most)
+		t.Errorf("time in all states: got %.0f ns, want from %.0f to %.0f as the kernel has it", ns, least,
+			most)
 	}
 	return ns, stolen, cores
 }
 
-// booked is the time that the kernel has in the states that exclude each other,
-// in ns, summed over its cores, and how many those are.
+// booked is the time that the kernel has in the states that exclude each other, in ns, summed over its
+// cores, and how many those are.
 func booked(t *testing.T) (ns float64, cores int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/stat")
@@ -219,7 +216,8 @@ func TestSoftnetCountsPacketSteering(t *testing.T) {
 
 func TestNetdevMoves(t *testing.T) {
 	s := open(t, netdev(Root{}))
-	moves(t, s, datagrams(t, "127.0.0.1", 10, 100), "lo/rx_bytes", "lo/rx_packets", "lo/tx_bytes", "lo/tx_packets")
+	moves(t, s, datagrams(t, "127.0.0.1", 10, 100), "lo/rx_bytes", "lo/rx_packets", "lo/tx_bytes",
+		"lo/tx_packets")
 }
 
 func TestLinkSeesTheCarrierComeAndGo(t *testing.T) {
@@ -269,8 +267,8 @@ func TestNetdevNoticesANewDevice(t *testing.T) {
 	}
 }
 
-// addresses gives both ends an address, and the far one to a neighbour that
-// needs no answer, so that packets leave a for b.
+// addresses gives both ends an address, and the far one to a neighbour that needs no answer, so that
+// packets leave a for b.
 func addresses(t *testing.T, a, b string) {
 	t.Helper()
 	must(t, kernel.AddAddress(a, netip.MustParsePrefix("198.18.250.1/24")))
@@ -314,8 +312,8 @@ func s2(t *testing.T, s Sampler) Sampler {
 func TestEthtoolMoves(t *testing.T) {
 	a, b := pair(t)
 	addresses(t, a, b)
-	// A veth counts what its NAPI takes: it has one when GRO is on, and uses
-	// it when the other end does not segment (drivers/net/veth.c).
+	// A veth counts what its NAPI takes: it has one when GRO is on, and uses it when the other end does not
+	// segment (drivers/net/veth.c).
 	must(t, kernel.SetFeatures(b, map[string]bool{"rx-gro": true}))
 	must(t, kernel.SetFeatures(a, segmentation(t, a)))
 	s := open(t, ethtool(Root{}))

@@ -32,7 +32,8 @@ func TestSnmpMoves(t *testing.T) {
 			refused.Close()
 			t.Fatal("port 9 answers")
 		}
-	}, "UdpNoPorts", "IcmpOutDestUnreachs", "IcmpInDestUnreachs", "TcpActiveOpens", "TcpAttemptFails", "TcpOutRsts")
+	}, "UdpNoPorts", "IcmpOutDestUnreachs", "IcmpInDestUnreachs", "TcpActiveOpens", "TcpAttemptFails",
+		"TcpOutRsts")
 }
 
 // exchange sends one datagram and takes it in; the kernel counts it then.
@@ -54,7 +55,8 @@ func TestSnmpCountsOverflowsAndFragments(t *testing.T) {
 	moves(t, s, datagrams(t, "127.0.0.1", 500, 8000), "UdpRcvbufErrors", "UdpInErrors")
 	must(t, kernel.SetMTU("lo", 1500))
 	t.Cleanup(func() { must(t, kernel.SetMTU("lo", 65536)) })
-	moves(t, s, datagrams(t, "127.0.0.1", 5, 8000), "IpFragOKs", "IpFragCreates", "IpReasmReqds", "IpReasmOKs")
+	moves(t, s, datagrams(t, "127.0.0.1", 5, 8000), "IpFragOKs", "IpFragCreates", "IpReasmReqds",
+		"IpReasmOKs")
 	moves(t, s, datagrams(t, "::1", 5, 8000), "Ip6FragOKs", "Ip6FragCreates", "Ip6ReasmOKs")
 	moves(t, s, func() { overflow(t) }, "TcpExtListenOverflows", "TcpExtListenDrops")
 }
@@ -95,8 +97,8 @@ func TestConntrackMoves(t *testing.T) {
 
 func TestMemoryMoves(t *testing.T) {
 	s := open(t, memory(Root{}))
-	// Others work on this machine too: half is enough to be sure, and one
-	// that gives back as much at the same moment will not do so each time.
+	// Others work on this machine too: half is enough to be sure, and one that gives back as much at the
+	// same moment will not do so each time.
 	size := int(min(sample(t, s)["available_bytes"]/8, 1<<30))
 	var fell float64
 	for range 5 {
@@ -111,7 +113,8 @@ func TestMemoryMoves(t *testing.T) {
 func fall(t *testing.T, s Sampler, size int) float64 {
 	t.Helper()
 	before := sample(t, s)["available_bytes"]
-	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	must(t, err)
 	defer syscall.Munmap(b)
 	for i := 0; i < size; i += 4096 {
@@ -166,8 +169,8 @@ func TestForeignMoves(t *testing.T) {
 	ours := s.(*foreignSampler)
 	moves(t, ours, func() { spin(20 * time.Millisecond) }, "lab_cpu_ns")
 
-	// Seen by a sampler that does not know this process, all it and its
-	// children do is foreign, also the work of those that live only briefly.
+	// Seen by a sampler that does not know this process, all it and its children do is foreign, also the
+	// work of those that live only briefly.
 	theirs := *ours
 	theirs.own, theirs.known, theirs.round = map[int]bool{}, map[int]*process{}, 0
 	theirs.foreign, theirs.lab = processTime{}, processTime{}
@@ -193,8 +196,7 @@ func run(t *testing.T, script string) {
 	}
 }
 
-// The machines of CI have none of these three; where there is one, it must
-// have values.
+// The machines of CI have none of these three; where there is one, it must have values.
 
 func TestCPUFreqMoves(t *testing.T) {
 	s := hardware(t, cpufreq(Root{}))
@@ -249,8 +251,8 @@ func anyMoves(t *testing.T, s Sampler) {
 	t.Errorf("nothing moved in %v", before)
 }
 
-// The rate of a loop cannot be made to move here; it must be plausible, of
-// every core, and what is taken away must not make it larger.
+// The rate of a loop cannot be made to move here; it must be plausible, of every core, and what is taken
+// away must not make it larger.
 func TestClockMoves(t *testing.T) {
 	s := open(t, clock(Root{})).(*clockSampler)
 	best := map[int]float64{}
@@ -260,7 +262,8 @@ func TestClockMoves(t *testing.T) {
 		for i, core := range s.cores {
 			rate, top := row[2*i], row[2*i+1]
 			if rate == rate && !(rate > 1e6 && rate <= top && top < 1e11) {
-				t.Errorf("core %d: got a rate of %v and a best one of %v, want both plausible and in this order", core, rate, top)
+				t.Errorf("core %d: got a rate of %v and a best one of %v, want both plausible and in "+
+					"this order", core, rate, top)
 			}
 			if top == top {
 				best[core] = max(best[core], top)
@@ -296,7 +299,8 @@ func TestQueuesMove(t *testing.T) {
 	a, b := pair(t)
 	addresses(t, a, b)
 	s := open(t, queues(Root{}))
-	err := kernel.SetRootQueue(a, kernel.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000, "burst": 3000}})
+	err := kernel.SetRootQueue(a, kernel.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000,
+		"burst": 3000}})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		t.Skip("skip: the kernel has no htb")
 	}
@@ -308,7 +312,8 @@ func TestQueuesMove(t *testing.T) {
 			class = l
 		}
 	}
-	moves(t, s, func() { flood(t, a, 50) }, class+"/bytes", class+"/packets", class+"/overlimits", class+"/lends", class+"/qlen_packets")
+	moves(t, s, func() { flood(t, a, 50) }, class+"/bytes", class+"/packets", class+"/overlimits", class+
+		"/lends", class+"/qlen_packets")
 	must(t, kernel.SetRootQueue(a, kernel.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 10}}))
 	if now := sample(t, s); len(now) != 0 {
 		t.Errorf("columns after the queue has gone: got %v, want none", now)

@@ -7,16 +7,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// netdevStems are the columns of /proc/net/dev in the kernel's order
-// (net/core/net-procfs.c, dev_seq_printf_stats), named as in
-// rtnl_link_stats64. rx_dropped includes rx_missed_errors, rx_frame_errors
-// includes length, overrun and CRC errors, tx_carrier_errors includes
-// aborted, window and heartbeat errors.
+// netdevStems are the columns of /proc/net/dev in the kernel's order (net/core/net-procfs.c,
+// dev_seq_printf_stats), named as in rtnl_link_stats64. rx_dropped includes rx_missed_errors,
+// rx_frame_errors includes length, overrun and CRC errors, tx_carrier_errors includes aborted, window and
+// heartbeat errors.
 var netdevStems = [...]struct{ stem, unit string }{
 	{"rx_bytes", "bytes"}, {"rx_packets", "count"}, {"rx_errors", "count"}, {"rx_dropped", "count"},
-	{"rx_fifo_errors", "count"}, {"rx_frame_errors", "count"}, {"rx_compressed", "count"}, {"rx_multicast", "count"},
+	{"rx_fifo_errors", "count"}, {"rx_frame_errors", "count"}, {"rx_compressed", "count"},
+	{"rx_multicast", "count"},
 	{"tx_bytes", "bytes"}, {"tx_packets", "count"}, {"tx_errors", "count"}, {"tx_dropped", "count"},
-	{"tx_fifo_errors", "count"}, {"tx_collisions", "count"}, {"tx_carrier_errors", "count"}, {"tx_compressed", "count"},
+	{"tx_fifo_errors", "count"}, {"tx_collisions", "count"}, {"tx_carrier_errors", "count"},
+	{"tx_compressed", "count"},
 }
 
 // netdevLine is one device of /proc/net/dev; name points into the text.
@@ -27,8 +28,8 @@ type netdevLine struct {
 
 var errNetdev = errors.New("parse /proc/net/dev: want \"name: 16 numbers\" per device")
 
-// parseNetdev reads /proc/net/dev, appending to reuse. Old kernels print no
-// blank between the colon and the first number.
+// parseNetdev reads /proc/net/dev, appending to reuse. Old kernels print no blank between the colon and the
+// first number.
 func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	lines := reuse[:0]
 	for len(b) > 0 {
@@ -67,8 +68,7 @@ func netdev(root Root) Probe {
 
 const noDevices = "the kernel has no network devices in /proc"
 
-// devices is /proc/net/dev kept open, and the names that it held when they
-// were last asked for.
+// devices is /proc/net/dev kept open, and the names that it held when they were last asked for.
 type devices struct {
 	f     *file
 	now   []netdevLine

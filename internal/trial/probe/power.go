@@ -9,17 +9,17 @@ import (
 
 func power(root Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeHost, "energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; subdomains are part of their package) or a sensor's meter"),
+		counter(record.ScopeHost, "energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
+			"subdomains are part of their package) or a sensor's meter"),
 		level(record.ScopeHost, "power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
 	}
 	open := func() (Sampler, error) { return openPower(root) }
 	return entry{name: "power", slow: true, metrics: metrics, check: openCheck(open), open: open}
 }
 
-// openPower takes what there is of Documentation/power/powercap/powercap.rst
-// (microjoules that start again after max_energy_range_uj; readable by root
-// only since 5.10) and Documentation/hwmon/sysfs-interface.rst (microwatts
-// and microjoules).
+// openPower takes what there is of Documentation/power/powercap/powercap.rst (microjoules that start again
+// after max_energy_range_uj; readable by root only since 5.10) and Documentation/hwmon/sysfs-interface.rst
+// (microwatts and microjoules).
 func openPower(root Root) (Sampler, error) {
 	var g gauges
 	for _, dir := range matches(root.sys("class/powercap/*:*")) {
@@ -27,7 +27,8 @@ func openPower(root Root) (Sampler, error) {
 		if !g.add(label+"/energy_j", filepath.Join(dir, "energy_uj"), 1e-6) {
 			continue
 		}
-		if top, err := strconv.ParseFloat(readWord(filepath.Join(dir, "max_energy_range_uj")), 64); err == nil && top > 0 {
+		if top, err := strconv.ParseFloat(readWord(filepath.Join(dir, "max_energy_range_uj")),
+			64); err == nil && top > 0 {
 			g.list[len(g.list)-1].wrap = top
 		}
 	}
@@ -42,5 +43,6 @@ func openPower(root Root) (Sampler, error) {
 			g.add(sensorLabel(path)+"/power_w", path, 1e-6)
 		}
 	}
-	return g.sampler("no energy counter or power sensor on this machine (no RAPL, no hwmon power; usual in virtual machines)")
+	return g.sampler("no energy counter or power sensor on this machine (no RAPL, no hwmon power; usual in " +
+		"virtual machines)")
 }

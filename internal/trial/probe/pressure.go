@@ -9,10 +9,9 @@ import (
 
 var errPressure = errors.New("parse pressure: want \"some avg10=… total=…\"")
 
-// parsePressure reads a file of /proc/pressure (kernel/sched/psi.c,
-// psi_show; Documentation/accounting/psi.rst): the microseconds in which
-// some, and in which all, runnable tasks waited; NaN where a line is missing
-// (cpu has no "full" before 5.13).
+// parsePressure reads a file of /proc/pressure (kernel/sched/psi.c, psi_show;
+// Documentation/accounting/psi.rst): the microseconds in which some, and in which all, runnable tasks
+// waited; NaN where a line is missing (cpu has no "full" before 5.13).
 func parsePressure(b []byte) (some, full float64, err error) {
 	some, full = nan, nan
 	for len(b) > 0 {
@@ -48,7 +47,8 @@ func pressure(root Root) Probe {
 	const why = "the kernel has no pressure stall information (CONFIG_PSI, or psi=1 at boot)"
 	metrics := []record.Metric{
 		counter(record.ScopeHost, "some_ns", "ns", "time in which at least one task waited for the resource"),
-		counter(record.ScopeHost, "full_ns", "ns", "time in which all tasks that were not idle waited for it"),
+		counter(record.ScopeHost, "full_ns", "ns",
+			"time in which all tasks that were not idle waited for it"),
 	}
 	path := root.proc("pressure/cpu")
 	return entry{name: "pressure", slow: true, metrics: metrics, check: fileCheck(path, why),

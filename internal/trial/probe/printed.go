@@ -35,8 +35,8 @@ const (
 	mostValues = 1 << 26 // of all tables, those absent included
 )
 
-// ReadPrinted reads what Print wrote. Columns that some samples lack have no
-// value there. An error is a *LineError, or the reader's.
+// ReadPrinted reads what Print wrote. Columns that some samples lack have no value there. An error is a
+// *LineError, or the reader's.
 func ReadPrinted(r io.Reader) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), mostLine)
@@ -100,7 +100,8 @@ func (p *printing) line(first bool, text []byte) error {
 	p.lines++
 	if first {
 		if l.Format != printFormat {
-			return fmt.Errorf("its format is %q, want %s, which chokepoint-agent probe --json prints", l.Format, printFormat)
+			return fmt.Errorf("its format is %q, want %s, which chokepoint-agent probe --json prints",
+				l.Format, printFormat)
 		}
 		p.out.At, p.out.Realtime = l.At, l.Realtime
 		return nil

@@ -28,8 +28,10 @@ func TestReadPrintedOfThisMachine(t *testing.T) {
 		t.Fatalf("got %+v, want both clocks and two probes", got)
 	}
 	for i, s := range got.Samples {
-		if s.Probe != list[i].Name() || s.Scope != Scope(list[i]) || len(s.Table.T) != 4 || s.Table.T[0] < got.At {
-			t.Errorf("got %s of %s with times %v after %d, want four samples of %s", s.Probe, s.Scope, s.Table.T, got.At, list[i].Name())
+		if s.Probe != list[i].Name() || s.Scope != Scope(list[i]) || len(s.Table.T) != 4 ||
+			s.Table.T[0] < got.At {
+			t.Errorf("got %s of %s with times %v after %d, want four samples of %s", s.Probe, s.Scope,
+				s.Table.T, got.At, list[i].Name())
 		}
 	}
 	if v := got.Samples[0].Table.Column("cpu0/idle_ns"); len(v) != 4 || v[3] < v[0] {
@@ -52,9 +54,12 @@ func TestReadPrinted(t *testing.T) {
 	want := &Printed{At: 5, Realtime: 17e17, Cut: true,
 		Log: []record.LogLine{{At: 9, Severity: 4, Text: "link down"}},
 		Samples: []record.Samples{
-			{Probe: "cpu", Scope: "host", Table: &record.Table{Names: []string{"cpu0/idle_ns", "cpu1/idle_ns"}, T: []int64{10, 20}, V: [][]float64{{1, nan}, {nan, 7}}}},
-			{Probe: "wireguard", Scope: "node", Table: &record.Table{Names: []string{"peers"}, T: []int64{21}, V: [][]float64{{0}}}},
-			{Probe: "kernellog", Scope: "host", Table: &record.Table{Names: []string{"lines"}, T: []int64{12}, V: [][]float64{{1}}}},
+			{Probe: "cpu", Scope: "host", Table: &record.Table{Names: []string{"cpu0/idle_ns",
+				"cpu1/idle_ns"}, T: []int64{10, 20}, V: [][]float64{{1, nan}, {nan, 7}}}},
+			{Probe: "wireguard", Scope: "node", Table: &record.Table{Names: []string{"peers"}, T: []int64{21},
+				V: [][]float64{{0}}}},
+			{Probe: "kernellog", Scope: "host", Table: &record.Table{Names: []string{"lines"}, T: []int64{12},
+				V: [][]float64{{1}}}},
 		}}
 	if d := cmp.Diff(got, want, cmpopts.EquateNaNs()); d != "" || err != nil {
 		t.Errorf("got error %v and (-got +want):\n%s", err, d)
@@ -67,17 +72,18 @@ func TestReadPrintedRefuses(t *testing.T) {
 		text string
 		line int
 	}{
-		"nothing":             {"", 1},
-		"an empty line":       {"\n\n", 1},
-		"something else":      {"PING 1.2.3.4\n", 1},
-		"another format":      {`{"format":"chokepoint-probe/9"}` + "\n", 1},
-		"a cut first line":    {`{"format":"chokepoint-pro`, 1},
-		"no first line":       {sample + sample, 1},
-		"garbage":             {printedHead + sample + "xx\n" + sample, 3},
-		"no probe":            {printedHead + `{"at_ns":1,"scope":"host","values":{}}` + "\n", 2},
-		"neither":             {printedHead + `{"at_ns":1,"probe":"cpu","scope":"host"}` + "\n", 2},
-		"time that goes back": {printedHead + sample + `{"at_ns":9,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n", 3},
-		"a line without end":  {printedHead + strings.Repeat("x", mostLine+1), 2},
+		"nothing":          {"", 1},
+		"an empty line":    {"\n\n", 1},
+		"something else":   {"PING 1.2.3.4\n", 1},
+		"another format":   {`{"format":"chokepoint-probe/9"}` + "\n", 1},
+		"a cut first line": {`{"format":"chokepoint-pro`, 1},
+		"no first line":    {sample + sample, 1},
+		"garbage":          {printedHead + sample + "xx\n" + sample, 3},
+		"no probe":         {printedHead + `{"at_ns":1,"scope":"host","values":{}}` + "\n", 2},
+		"neither":          {printedHead + `{"at_ns":1,"probe":"cpu","scope":"host"}` + "\n", 2},
+		"time that goes back": {printedHead + sample +
+			`{"at_ns":9,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n", 3},
+		"a line without end": {printedHead + strings.Repeat("x", mostLine+1), 2},
 	} {
 		got, err := ReadPrinted(strings.NewReader(test.text))
 		wrong := (*LineError)(nil)
@@ -88,7 +94,8 @@ func TestReadPrintedRefuses(t *testing.T) {
 }
 
 func FuzzReadPrinted(f *testing.F) {
-	f.Add([]byte(printedHead + `{"at_ns":10,"probe":"cpu","scope":"host","values":{"cpu0/idle_ns":1,"x":null},"log":[]}` + "\n"))
+	f.Add([]byte(printedHead +
+		`{"at_ns":10,"probe":"cpu","scope":"host","values":{"cpu0/idle_ns":1,"x":null},"log":[]}` + "\n"))
 	f.Add([]byte(printedHead + `{"at_ns":10,"probe":"cpu","scope":"host","unavailable":"x"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := ReadPrinted(strings.NewReader(string(b)))

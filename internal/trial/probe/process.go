@@ -2,8 +2,7 @@ package probe
 
 import "maps"
 
-// process is one that the walk has seen. The growths are those since the
-// walk before, not yet booked.
+// process is one that the walk has seen. The growths are those since the walk before, not yet booked.
 type process struct {
 	pidStat
 	lab               bool
@@ -19,8 +18,7 @@ type processTime struct {
 
 func (t *processTime) ns() float64 { return float64(t.ticks) * nsPerTick }
 
-// see takes note of a process. One that is new since the walk before has
-// grown from nothing.
+// see takes note of a process. One that is new since the walk before has grown from nothing.
 func (s *foreignSampler) see(now pidStat) {
 	p := s.known[now.pid]
 	if p == nil || p.start != now.start {
@@ -38,8 +36,8 @@ func growth(before, now uint64) uint64 {
 	return now - before
 }
 
-// settle ends a walk: it books the growth of every process to its group. The
-// first walk only notes where everything starts.
+// settle ends a walk: it books the growth of every process to its group. The first walk only notes where
+// everything starts.
 func (s *foreignSampler) settle(first bool) {
 	for pid, p := range s.known {
 		if p.round != s.round && !p.kernel {
@@ -64,10 +62,9 @@ func (s *foreignSampler) settle(first bool) {
 	}
 }
 
-// discount takes what a dead process had been booked for from the growth of
-// the child time of whoever has waited for it: its parent, or an ancestor
-// that it was handed to. What remains there is the time of processes, or of
-// a last moment, that no walk has seen. So short-lived ones count as well.
+// discount takes what a dead process had been booked for from the growth of the child time of whoever has
+// waited for it: its parent, or an ancestor that it was handed to. What remains there is the time of
+// processes, or of a last moment, that no walk has seen. So short-lived ones count as well.
 func (s *foreignSampler) discount(dead *process) {
 	booked := dead.ticks + dead.childTicks
 	p := s.known[dead.parent]
@@ -81,8 +78,8 @@ func (s *foreignSampler) discount(dead *process) {
 	}
 }
 
-// maxDepth bounds the walk up to the first process: numbers are given again,
-// so that a stale parent could make a ring.
+// maxDepth bounds the walk up to the first process: numbers are given again, so that a stale parent could
+// make a ring.
 const maxDepth = 100
 
 func (s *foreignSampler) ofLab(pid, depth int) bool {

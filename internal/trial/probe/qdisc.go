@@ -50,10 +50,9 @@ const (
 
 var errQdisc = errors.New("parse queueing disciplines: malformed netlink answer")
 
-// parseQdiscs reads one datagram of an RTM_GETQDISC dump, appending to list;
-// done tells that the dump has ended. Native byte order, as netlink has.
-// The dump is read here and not through lab/kernel because it is one of the
-// five fast sources: it may not allocate.
+// parseQdiscs reads one datagram of an RTM_GETQDISC dump, appending to list; done tells that the dump has
+// ended. Native byte order, as netlink has. The dump is read here and not through lab/kernel because it is
+// one of the five fast sources: it may not allocate.
 func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < nlHeader {
@@ -117,9 +116,8 @@ func attribute(b []byte) (kind uint16, v, rest []byte, ok bool) {
 	return binary.NativeEndian.Uint16(b[2:]) & attrTypeNum, b[attrHeader:n], b[min((n+3)&^3, len(b)):], true
 }
 
-// addStats reads gnet_stats_basic {u64 bytes, u32 packets}, gnet_stats_queue
-// {u32 qlen, backlog, drops, requeues, overlimits} and the 64-bit packets of
-// kernels from 5.5, which come after the 32-bit ones.
+// addStats reads gnet_stats_basic {u64 bytes, u32 packets}, gnet_stats_queue {u32 qlen, backlog, drops,
+// requeues, overlimits} and the 64-bit packets of kernels from 5.5, which come after the 32-bit ones.
 func (q *qdiscLine) addStats(b []byte) bool {
 	for len(b) >= attrHeader {
 		kind, v, rest, ok := attribute(b)
@@ -142,8 +140,7 @@ func (q *qdiscLine) addStats(b []byte) bool {
 	return true
 }
 
-// label is the device for the root queue, else "device@parent" or
-// "device@handle" in tc's spelling.
+// label is the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
 func (q qdiscLine) label(device string) string {
 	switch q.parent {
 	case handleRoot:
@@ -151,7 +148,8 @@ func (q qdiscLine) label(device string) string {
 	case handleIngr:
 		return device + "@ingress"
 	}
-	return device + "@" + strconv.FormatUint(uint64(q.parent>>16), 16) + ":" + strconv.FormatUint(uint64(q.parent&0xffff), 16)
+	return device + "@" + strconv.FormatUint(uint64(q.parent>>16), 16) + ":" +
+		strconv.FormatUint(uint64(q.parent&0xffff), 16)
 }
 
 func qdisc(Root) Probe {
@@ -167,8 +165,7 @@ func qdisc(Root) Probe {
 		open: openQdisc}
 }
 
-// qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not
-// measurements.
+// qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not measurements.
 type qdiscSampler struct {
 	s       *dumpSocket
 	now     []qdiscLine

@@ -48,14 +48,17 @@ func TestParseQdiscs(t *testing.T) {
 		line  qdiscLine
 		label string
 	}{
-		{"root", "tbf", qdiscLine{index: 3, handle: 0x80010000, parent: handleRoot, values: [7]uint64{1 << 40, 9, 8, 7, 6, 5, 4}}, "wan"},
-		{"64-bit packets", "pfifo", qdiscLine{index: 3, handle: 0x10000, parent: 0x10010, values: [7]uint64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
+		{"root", "tbf", qdiscLine{index: 3, handle: 0x80010000, parent: handleRoot, values: [7]uint64{1 << 40,
+			9, 8, 7, 6, 5, 4}}, "wan"},
+		{"64-bit packets", "pfifo", qdiscLine{index: 3, handle: 0x10000, parent: 0x10010,
+			values: [7]uint64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
 		{"noqueue", "noqueue", qdiscLine{index: 1, parent: handleRoot, noqueue: true}, "wan"},
 		{"ingress", "ingress", qdiscLine{index: 1, handle: 0xffff0000, parent: handleIngr}, "wan@ingress"},
 	}
 	for _, tt := range tests {
 		got, done, err := parseQdiscs(dumpOf(tt.line, tt.kind), nil)
-		if d := cmp.Diff(got, []qdiscLine{tt.line}, cmp.AllowUnexported(qdiscLine{})); d != "" || err != nil || !done {
+		if d := cmp.Diff(got, []qdiscLine{tt.line}, cmp.AllowUnexported(qdiscLine{})); d != "" ||
+			err != nil || !done {
 			t.Errorf("%s: done %v, error %v (-got +want):\n%s", tt.name, done, err, d)
 		}
 		if got := tt.line.label("wan"); got != tt.label {
@@ -63,7 +66,8 @@ func TestParseQdiscs(t *testing.T) {
 		}
 	}
 	whole := dumpOf(tests[0].line, "tbf")
-	for _, bad := range [][]byte{whole[:10], whole[:40], message(nlmsgError, make([]byte, 4)), message(newQdisc, nil)} {
+	for _, bad := range [][]byte{whole[:10], whole[:40], message(nlmsgError, make([]byte, 4)),
+		message(newQdisc, nil)} {
 		if got, done, err := parseQdiscs(bad, nil); err == nil || got != nil || done {
 			t.Errorf("%x: got %v %v and no error", bad, got, done)
 		}

@@ -8,14 +8,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics are what queues tells; those of the same names as the probe
-// qdisc's mean the same, of a class or of a tin.
+// queuesMetrics are what queues tells; those of the same names as the probe qdisc's mean the same, of a
+// class or of a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter(record.ScopeNode, "lends", "count", "times an htb class sent at its own rate"),
 	counter(record.ScopeNode, "borrows", "count", "times an htb class sent at its parent's rate"),
 	counter(record.ScopeNode, "giants", "count", "packets larger than an htb class reckons with"),
-	counter(record.ScopeNode, "overlimit_drops", "count", "times fq_codel dropped because its limit of packets was reached"),
-	counter(record.ScopeNode, "overmemory_drops", "count", "times fq_codel dropped because its memory was full"),
+	counter(record.ScopeNode, "overlimit_drops", "count",
+		"times fq_codel dropped because its limit of packets was reached"),
+	counter(record.ScopeNode, "overmemory_drops", "count",
+		"times fq_codel dropped because its memory was full"),
 	counter(record.ScopeNode, "ecn_marks", "count", "packets marked (ECN) in the place of a drop"),
 	counter(record.ScopeNode, "ce_marks", "count", "packets marked by fq_codel above its ce_threshold"),
 	counter(record.ScopeNode, "new_flows", "count", "times a packet made a new flow of fq_codel"),
@@ -38,10 +40,11 @@ func queuesMetric(name string) int {
 	return -1
 }
 
-// queues reads what only some queues have: the classes of htb, the flows and
-// marks of fq_codel, the tins of CAKE.
+// queues reads what only some queues have: the classes of htb, the flows and marks of fq_codel, the tins of
+// CAKE.
 func queues(Root) Probe {
-	return entry{name: "queues", slow: true, metrics: queuesMetrics, check: openCheck(openQueues), open: openQueues}
+	return entry{name: "queues", slow: true, metrics: queuesMetrics, check: openCheck(openQueues),
+		open: openQueues}
 }
 
 type queuesSampler struct {

@@ -15,8 +15,8 @@ const (
 	cakeTins       = 10
 )
 
-// queueKey names one number of a queueing discipline or class. tin is one of
-// CAKE's, counted from 1, or 0 for the whole.
+// queueKey names one number of a queueing discipline or class. tin is one of CAKE's, counted from 1, or 0
+// for the whole.
 type queueKey struct {
 	index  int32
 	class  bool
@@ -30,8 +30,7 @@ type queueValue struct {
 	value float64
 }
 
-// queueField is where a number stands: as attribute of CAKE, or as byte in
-// the structure of the others.
+// queueField is where a number stands: as attribute of CAKE, or as byte in the structure of the others.
 type queueField struct {
 	at     int
 	metric string
@@ -40,7 +39,8 @@ type queueField struct {
 
 // fqCodelFields are those of struct tc_fq_codel_qd_stats, after its type.
 var fqCodelFields = [...]queueField{
-	{8, "overlimit_drops", 1}, {12, "ecn_marks", 1}, {16, "new_flows", 1}, {20, "flows_new", 1}, {24, "flows_old", 1},
+	{8, "overlimit_drops", 1}, {12, "ecn_marks", 1}, {16, "new_flows", 1}, {20, "flows_new", 1},
+	{24, "flows_old", 1},
 	{28, "ce_marks", 1}, {32, "memory_bytes", 1}, {36, "overmemory_drops", 1},
 }
 
@@ -50,15 +50,17 @@ var htbFields = [...]queueField{{0, "lends", 1}, {4, "borrows", 1}, {8, "giants"
 // cakeTinFields are the attributes TCA_CAKE_TIN_STATS_*.
 var cakeTinFields = [...]queueField{
 	{2, "packets", 1}, {3, "bytes", 1}, {4, "drops", 1}, {6, "ack_drops", 1}, {8, "ecn_marks", 1},
-	{10, "qlen_packets", 1}, {11, "backlog_bytes", 1}, {18, "peak_delay_ns", 1e3}, {19, "average_delay_ns", 1e3},
+	{10, "qlen_packets", 1}, {11, "backlog_bytes", 1}, {18, "peak_delay_ns", 1e3}, {19, "average_delay_ns",
+		1e3},
 	{21, "flows_new", 1}, {22, "flows_old", 1}, {23, "flows_unresponsive", 1},
 }
 
 var errQueues = errors.New("parse details of queues: malformed netlink answer")
 
-// parseQueues reads one datagram of a dump of queueing disciplines or of
-// classes, appending to list, and to shaped the devices that have classes.
-func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue, with []int32, done bool, err error) {
+// parseQueues reads one datagram of a dump of queueing disciplines or of classes, appending to list, and to
+// shaped the devices that have classes.
+func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue, with []int32, done bool,
+	err error) {
 	for len(b) > 0 {
 		if len(b) < nlHeader {
 			return nil, nil, false, errQueues
@@ -92,7 +94,8 @@ func parseQueue(b []byte, class bool, list []queueValue) (more []queueValue, htb
 	if len(b) < tcHeader {
 		return list, false, false
 	}
-	k := queueKey{index: int32(binary.NativeEndian.Uint32(b[4:])), class: class, id: binary.NativeEndian.Uint32(b[12:])}
+	k := queueKey{index: int32(binary.NativeEndian.Uint32(b[4:])), class: class,
+		id: binary.NativeEndian.Uint32(b[12:])}
 	if class {
 		k.id = binary.NativeEndian.Uint32(b[8:])
 	}
@@ -111,7 +114,8 @@ func parseQueue(b []byte, class bool, list []queueValue) (more []queueValue, htb
 	}
 	ok = eachAttribute(stats, func(at uint16, v []byte) bool {
 		switch {
-		case at == statsApp && !class && kind == "fq_codel" && len(v) >= 4 && binary.NativeEndian.Uint32(v) == 0:
+		case at == statsApp && !class && kind == "fq_codel" && len(v) >= 4 &&
+			binary.NativeEndian.Uint32(v) == 0:
 			list = k.fields(list, v, fqCodelFields[:])
 		case at == statsApp && !class && kind == "cake":
 			var fine bool

@@ -7,8 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// queueDump is an answer with one queueing discipline or class of device 3,
-// whose own statistics are given.
+// queueDump is an answer with one queueing discipline or class of device 3, whose own statistics are given.
 func queueDump(message16 uint16, kind string, own []byte) []byte {
 	body := make([]byte, tcHeader)
 	binary.NativeEndian.PutUint32(body[4:], 3)
@@ -37,14 +36,20 @@ func TestParseQueues(t *testing.T) {
 		shaped []int32
 		want   map[string]float64
 	}{
-		{"fq_codel", queueDump(newQdisc, "fq_codel", numbers(0, 1514, 1, 2, 3, 4, 5, 6, 7, 8)), nil, map[string]float64{
-			"overlimit_drops": 1, "ecn_marks": 2, "new_flows": 3, "flows_new": 4, "flows_old": 5, "ce_marks": 6, "memory_bytes": 7, "overmemory_drops": 8}},
+		{"fq_codel", queueDump(newQdisc, "fq_codel", numbers(0, 1514, 1, 2, 3, 4, 5, 6, 7, 8)), nil,
+			map[string]float64{
+				"overlimit_drops": 1, "ecn_marks": 2, "new_flows": 3, "flows_new": 4, "flows_old": 5,
+				"ce_marks": 6, "memory_bytes": 7, "overmemory_drops": 8}},
 		{"its class", queueDump(newClass, "fq_codel", numbers(1, 2, 3)), nil, map[string]float64{}},
-		{"cake", queueDump(newQdisc, "cake", append(attr(cakeMemoryUsed, numbers(9)), attr(cakeTins, append(attr(1, tin(1<<40)), attr(2, tin(5))...))...)), nil,
-			map[string]float64{"memory_bytes": 9, "1 bytes": 1 << 40, "1 peak_delay_ns": 7e3, "2 bytes": 5, "2 peak_delay_ns": 7e3}},
+		{"cake", queueDump(newQdisc, "cake", append(attr(cakeMemoryUsed, numbers(9)),
+			attr(cakeTins, append(attr(1, tin(1<<40)), attr(2, tin(5))...))...)), nil,
+			map[string]float64{"memory_bytes": 9, "1 bytes": 1 << 40, "1 peak_delay_ns": 7e3, "2 bytes": 5,
+				"2 peak_delay_ns": 7e3}},
 		{"htb", queueDump(newQdisc, "htb", numbers(1, 2)), []int32{3}, map[string]float64{}},
-		{"htb class", queueDump(newClass, "htb", numbers(11, 12, 13, 14, 15)), nil, map[string]float64{"lends": 11, "borrows": 12, "giants": 13,
-			"bytes": 0, "packets": 0, "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0, "qlen_packets": 0}},
+		{"htb class", queueDump(newClass, "htb", numbers(11, 12, 13, 14, 15)), nil,
+			map[string]float64{"lends": 11, "borrows": 12, "giants": 13,
+				"bytes": 0, "packets": 0, "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0,
+				"qlen_packets": 0}},
 		{"pfifo", queueDump(newQdisc, "pfifo", numbers(1)), nil, map[string]float64{}},
 	}
 	for _, tt := range tests {
@@ -62,7 +67,8 @@ func TestParseQueues(t *testing.T) {
 		}
 	}
 	whole := tests[0].dump
-	for _, bad := range [][]byte{whole[:10], whole[:40], message(nlmsgError, make([]byte, 4)), message(newQdisc, nil)} {
+	for _, bad := range [][]byte{whole[:10], whole[:40], message(nlmsgError, make([]byte, 4)),
+		message(newQdisc, nil)} {
 		if got, _, done, err := parseQueues(bad, nil, nil); err == nil || got != nil || done {
 			t.Errorf("%x: got %v %v and no error", bad, got, done)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Root says where the kernel's file systems are. Empty fields mean /proc,
-// /sys and /dev; tests put a tree of their own there.
+// Root says where the kernel's file systems are. Empty fields mean /proc, /sys and /dev; tests put a tree
+// of their own there.
 type Root struct{ Proc, Sys, Dev string }
 
 func (r Root) proc(name string) string { return under(r.Proc, "/proc", name) }
@@ -30,8 +30,7 @@ func under(dir, standard, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// absentError says why a source does not exist here. It is conclusive:
-// errors.Is(err, host.ErrUnsupported).
+// absentError says why a source does not exist here. It is conclusive: errors.Is(err, host.ErrUnsupported).
 type absentError struct{ reason string }
 
 func (e *absentError) Error() string        { return e.reason }
@@ -41,16 +40,15 @@ func absent(format string, args ...any) error {
 	return &absentError{fmt.Sprintf(format, args...)}
 }
 
-// file is a kept descriptor that is read from the start each time; keeping it
-// saves 13–22 % of a read. The buffer grows to the file and is reused.
+// file is a kept descriptor that is read from the start each time; keeping it saves 13–22 % of a read. The
+// buffer grows to the file and is reused.
 type file struct {
 	f   *os.File
 	fd  int // its descriptor
 	buf []byte
 }
 
-// openFile opens a kernel file; why is the reason to give when it does not
-// exist.
+// openFile opens a kernel file; why is the reason to give when it does not exist.
 func openFile(path, why string) (*file, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

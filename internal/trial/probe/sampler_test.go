@@ -20,7 +20,8 @@ func tree(t *testing.T, files map[string]string) Root {
 	for name, text := range files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	return Root{Proc: filepath.Join(dir, "proc"), Sys: filepath.Join(dir, "sys"), Dev: filepath.Join(dir, "dev")}
+	return Root{Proc: filepath.Join(dir, "proc"), Sys: filepath.Join(dir, "sys"), Dev: filepath.Join(dir,
+		"dev")}
 }
 
 func write(t *testing.T, path, text string) {
@@ -67,9 +68,11 @@ func sample(t testing.TB, s Sampler) map[string]float64 {
 }
 
 func TestPrintIsLineDelimitedJSON(t *testing.T) {
-	root := tree(t, map[string]string{"proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nctxt 77\n"})
+	root := tree(t, map[string]string{"proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 " +
+		"10\nctxt 77\n"})
 	var out bytes.Buffer
-	if err := Print(context.Background(), &out, []Probe{cpu(root), pressure(root)}, root, time.Millisecond, 2); err != nil {
+	if err := Print(context.Background(), &out, []Probe{cpu(root), pressure(root)}, root, time.Millisecond,
+		2); err != nil {
 		t.Fatal(err)
 	}
 	var kinds []string

@@ -12,8 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// source is one probe of a watch. Its fields but kept belong to the sampling
-// loop.
+// source is one probe of a watch. Its fields but kept belong to the sampling loop.
 type source struct {
 	probe   Probe
 	open    func() (Sampler, error)
@@ -27,8 +26,7 @@ type source struct {
 	reason  string  // under sampling.mu: why there is no sample
 }
 
-// sampling is the resident part of a watch: one loop that reads every source
-// when it is due.
+// sampling is the resident part of a watch: one loop that reads every source when it is due.
 type sampling struct {
 	sources []*source
 	start   int64 // of the grid that the reads keep to
@@ -50,19 +48,19 @@ const (
 	stallNs    = 50e6
 	keptStalls = 1000
 	keptLines  = 5000
-	// slowShare bounds a slow source's cost: one whose read takes longer than
-	// this share of its interval is read less often.
+	// slowShare bounds a slow source's cost: one whose read takes longer than this share of its interval is
+	// read less often.
 	slowShare = 0.002
-	// rareFactor spaces a source that costs much and whose totals between
-	// marks are all that is asked of it.
+	// rareFactor spaces a source that costs much and whose totals between marks are all that is asked of
+	// it.
 	rareFactor = 5
-	// steadyCosts is how many reads tell what a source costs: the cheapest of
-	// them does. The thread is also charged for interrupts that hit a read.
+	// steadyCosts is how many reads tell what a source costs: the cheapest of them does. The thread is also
+	// charged for interrupts that hit a read.
 	steadyCosts = 5
 )
 
-// openSampling opens the named probes. One that cannot be opened is part of
-// the watch with its reason; an unknown name is an error.
+// openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
+// unknown name is an error.
 func openSampling(ctx context.Context, list []Probe, r WatchRequest) (*sampling, error) {
 	s := &sampling{live: func([]float64) {}, step: r.FastNs}
 	for _, name := range r.Probes {
@@ -85,7 +83,10 @@ func (s *sampling) add(ctx context.Context, p Probe, r WatchRequest) {
 	if c, ok := p.(Configured); ok {
 		p = c.With(r)
 	}
-	src := &source{probe: p, every: r.FastNs, open: func() (Sampler, error) { return p.Open(ctx, host.Local()) }}
+	src := &source{probe: p, every: r.FastNs, open: func() (Sampler, error) {
+		return p.Open(ctx,
+			host.Local())
+	}}
 	if isSlow(p) {
 		src.every = r.SlowNs
 	}
@@ -112,9 +113,8 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry opens what was absent before, such as that of a kernel module which
-// has been loaded since, and has it read at once. What that costs is the
-// loop's own.
+// retry opens what was absent before, such as that of a kernel module which has been loaded since, and has
+// it read at once. What that costs is the loop's own.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil {
@@ -195,9 +195,8 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 	return next, false, s.liveEvery, s.stopping
 }
 
-// tick reads what is due, or everything at a mark, and returns the CPU time
-// that the reads took. One reading of the thread's clock serves as the end
-// of one read and the start of the next.
+// tick reads what is due, or everything at a mark, and returns the CPU time that the reads took. One
+// reading of the thread's clock serves as the end of one read and the start of the next.
 func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
 	mark := s.nextMark()
@@ -239,10 +238,9 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next is when the source is due again after a read at the time at, which may
-// have been a mark. All times are on the grid of the fast sources, because
-// waking up costs as much as a read does; what has been missed is skipped. One
-// read alone does not make a source expensive.
+// next is when the source is due again after a read at the time at, which may have been a mark. All times
+// are on the grid of the fast sources, because waking up costs as much as a read does; what has been missed
+// is skipped. One read alone does not make a source expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
@@ -313,8 +311,8 @@ func (s *sampling) trim(now int64) {
 	trimSeries(all, now)
 }
 
-// schedule adds marks. Those that are past when they arrive are taken at
-// once; the sampler is not to blame for that delay.
+// schedule adds marks. Those that are past when they arrive are taken at once; the sampler is not to blame
+// for that delay.
 func (s *sampling) schedule(at []int64) {
 	now := host.Monotonic()
 	s.mu.Lock()

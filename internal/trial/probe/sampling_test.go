@@ -11,13 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A module that is loaded after the watch has begun is seen from the next
-// mark on.
+// A module that is loaded after the watch has begun is seen from the next mark on.
 func TestWatchFindsASourceThatAppears(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	root := tree(t, nil)
-	s, err := openSampling(ctx, []Probe{conntrack(root)}, WatchRequest{Probes: []string{"conntrack"}}.withDefaults())
+	s, err := openSampling(ctx, []Probe{conntrack(root)},
+		WatchRequest{Probes: []string{"conntrack"}}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,10 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 		return got
 	}
 	s.schedule([]int64{host.Monotonic()})
-	collect(func(r record.Samples) bool { return strings.Contains(r.Unavailable, "nf_conntrack is not loaded") })
+	collect(func(r record.Samples) bool {
+		return strings.Contains(r.Unavailable,
+			"nf_conntrack is not loaded")
+	})
 	write(t, root.proc("sys/net/netfilter/nf_conntrack_count"), "12\n")
 	s.schedule([]int64{host.Monotonic()})
 	got := collect(func(r record.Samples) bool { return r.Table != nil })

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds of what a watch keeps: 20 minutes, and so much memory for all
-// probes together that a small router can spare it.
+// Bounds of what a watch keeps: 20 minutes, and so much memory for all probes together that a small router
+// can spare it.
 const (
 	keptNs     = 20 * 60 * 1e9
 	keptValues = 2 << 20 // 16 MiB of float64
@@ -25,12 +25,11 @@ type block struct {
 func (b *block) first() int64 { return b.at[0] }
 func (b *block) last() int64  { return b.at[len(b.at)-1] }
 
-// series is the samples of one probe, oldest first. Adding a row allocates
-// only once per block.
+// series is the samples of one probe, oldest first. Adding a row allocates only once per block.
 type series struct{ blocks []*block }
 
-// add copies a row; columns may be compared by identity, because a sampler
-// makes a new list when they change.
+// add copies a row; columns may be compared by identity, because a sampler makes a new list when they
+// change.
 func (s *series) add(at, cost int64, columns []string, row []float64) {
 	b := s.current(columns)
 	b.at = append(b.at, at)
@@ -104,8 +103,8 @@ func trimSeries(all []*series, now int64) {
 	}
 }
 
-// snapshot is a view of the rows held now. Rows are only ever added behind
-// it, so it can be read while the sampler goes on.
+// snapshot is a view of the rows held now. Rows are only ever added behind it, so it can be read while the
+// sampler goes on.
 func (s *series) snapshot() series {
 	blocks := make([]*block, len(s.blocks))
 	for i, b := range s.blocks {
@@ -115,10 +114,9 @@ func (s *series) snapshot() series {
 	return series{blocks}
 }
 
-// cut copies the rows of from…to and the nearest row outside on either side,
-// so that the edges are covered. A column that a row does not have is NaN
-// there. The cost is that of the rows after the first: n-1 reads belong to
-// the n-1 intervals that the table spans.
+// cut copies the rows of from…to and the nearest row outside on either side, so that the edges are covered.
+// A column that a row does not have is NaN there. The cost is that of the rows after the first: n-1 reads
+// belong to the n-1 intervals that the table spans.
 func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	from, to = s.widen(from, to)
 	var columns []string

@@ -86,6 +86,7 @@ func TestSeriesStayWithinTheirBounds(t *testing.T) {
 	rows(&old, wide, keptNs*3)
 	trimSeries([]*series{&old, &young}, keptNs*3)
 	if len(young.blocks) != 0 || len(old.blocks) != 1 {
-		t.Errorf("after %v ns: got %d and %d blocks, want what is young", int64(keptNs*2), len(young.blocks), len(old.blocks))
+		t.Errorf("after %v ns: got %d and %d blocks, want what is young", int64(keptNs*2), len(young.blocks),
+			len(old.blocks))
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Serve is the node half of a watch. It samples from the first message until
-// the session ends, answering commands meanwhile. Three goroutines share the
-// work and are joined before it returns: the loop, which must never wait for
-// a connection; the sender; and the receiver, which is the caller's own.
+// Serve is the node half of a watch. It samples from the first message until the session ends, answering
+// commands meanwhile. Three goroutines share the work and are joined before it returns: the loop, which
+// must never wait for a connection; the sender; and the receiver, which is the caller's own.
 func Serve(list []Probe, _ Root) host.Handler {
 	return func(ctx context.Context, session host.Session) error {
 		var r WatchRequest
@@ -93,8 +92,8 @@ func (o *outbox) send(a answer) error {
 	return o.session.Send(a)
 }
 
-// offer leaves a live message for the sender, or drops it when the
-// connection is busy: the next one tells more.
+// offer leaves a live message for the sender, or drops it when the connection is busy: the next one tells
+// more.
 func (o *outbox) offer(cores []float64) {
 	if len(cores) == 0 {
 		return

@@ -9,9 +9,8 @@ import (
 
 var errSnmp = errors.New("parse protocol counters: want pairs of a heading and a line of numbers")
 
-// parseSnmp reads the format of /proc/net/snmp and /proc/net/netstat: for
-// each protocol a line "Proto: Name…" and a line "Proto: value…"
-// (net/ipv4/proc.c). It sets dst[want[Proto+Name]], which is nstat(8)'s
+// parseSnmp reads the format of /proc/net/snmp and /proc/net/netstat: for each protocol a line "Proto:
+// Name…" and a line "Proto: value…" (net/ipv4/proc.c). It sets dst[want[Proto+Name]], which is nstat(8)'s
 // name. On an error nothing is to be taken from dst.
 func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	var scratch [64]byte
@@ -49,8 +48,8 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 
 var errPairs = errors.New("parse counters: want lines of a name and a number")
 
-// parsePairs reads lines of "name value …", such as /proc/net/snmp6,
-// /proc/vmstat and /proc/meminfo (whose names end in a colon).
+// parsePairs reads lines of "name value …", such as /proc/net/snmp6, /proc/vmstat and /proc/meminfo (whose
+// names end in a colon).
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
 	for len(b) > 0 {
 		var l []byte
@@ -97,8 +96,7 @@ type namedFile struct {
 	scale float64
 }
 
-// namedSampler reads the wanted names out of some files; a name that no file
-// has is no column.
+// namedSampler reads the wanted names out of some files; a name that no file has is no column.
 type namedSampler struct {
 	files   []*file
 	parts   []namedFile
@@ -107,8 +105,8 @@ type namedSampler struct {
 	raw     []float64
 }
 
-// openNamed finds which of the names there are. stems are the columns'
-// names; they are names themselves where names is left out.
+// openNamed finds which of the names there are. stems are the columns' names; they are names themselves
+// where names is left out.
 func openNamed(parts []namedFile, names []string, stems ...string) (Sampler, error) {
 	s := &namedSampler{want: map[string]int{}}
 	for i, p := range parts {

@@ -6,17 +6,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softirqKinds are the rows that we keep, in the kernel's order
-// (include/linux/interrupt.h, softirq_to_name; fs/proc/softirqs.c), and their
-// stems. Kernels before 4.5 have BLOCK_IOPOLL instead of IRQ_POLL; neither
-// says anything about a network.
+// softirqKinds are the rows that we keep, in the kernel's order (include/linux/interrupt.h,
+// softirq_to_name; fs/proc/softirqs.c), and their stems. Kernels before 4.5 have BLOCK_IOPOLL instead of
+// IRQ_POLL; neither says anything about a network.
 var softirqKinds = [...]struct{ row, stem string }{
 	{"TIMER:", "timer"}, {"NET_TX:", "net_tx"}, {"NET_RX:", "net_rx"}, {"TASKLET:", "tasklet"},
 	{"SCHED:", "sched"}, {"HRTIMER:", "hrtimer"}, {"RCU:", "rcu"},
 }
 
-// softirqText is /proc/softirqs: cpus holds the ids of the header, and
-// counts one value per kind and cpu, -1 where a row is missing.
+// softirqText is /proc/softirqs: cpus holds the ids of the header, and counts one value per kind and cpu,
+// -1 where a row is missing.
 type softirqText struct {
 	cpus   []int
 	counts []float64 // [cpu*len(softirqKinds)+kind]
@@ -96,8 +95,8 @@ func softirq(root Root) Probe {
 		open: func() (Sampler, error) { return openSoftirq(path, why) }}
 }
 
-// softirqSampler skips cores that never ran one: the file lists all possible
-// cores, also those that the machine does not have.
+// softirqSampler skips cores that never ran one: the file lists all possible cores, also those that the
+// machine does not have.
 type softirqSampler struct {
 	f       *file
 	now     softirqText

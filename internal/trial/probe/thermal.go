@@ -9,32 +9,40 @@ import (
 
 func thermal(root Root) Probe {
 	metrics := []record.Metric{
-		level(record.ScopeHost, "temperature_c", "°C", "of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
-		level(record.ScopeHost, "cooling_state", "count", "how hard a cooling device works now, of cooling_limit (\"cooling0.type\"); a processor that cools is throttled"),
+		level(record.ScopeHost, "temperature_c", "°C",
+			"of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
+		level(record.ScopeHost, "cooling_state", "count",
+			"how hard a cooling device works now, of cooling_limit (\"cooling0.type\"); a processor that "+
+				"cools is throttled"),
 		level(record.ScopeHost, "cooling_limit", "count", "hardest that the cooling device can work"),
-		counter(record.ScopeHost, "core_throttles", "count", "times the x86 core was slowed for heat (thermal_throttle/core_throttle_count)"),
-		counter(record.ScopeHost, "package_throttles", "count", "times its package was (thermal_throttle/package_throttle_count)"),
-		counter(record.ScopeHost, "core_throttled_ns", "ns", "time for which the core was (core_throttle_total_time_ms)"),
-		counter(record.ScopeHost, "package_throttled_ns", "ns", "time for which its package was (package_throttle_total_time_ms)"),
+		counter(record.ScopeHost, "core_throttles", "count",
+			"times the x86 core was slowed for heat (thermal_throttle/core_throttle_count)"),
+		counter(record.ScopeHost, "package_throttles", "count",
+			"times its package was (thermal_throttle/package_throttle_count)"),
+		counter(record.ScopeHost, "core_throttled_ns", "ns",
+			"time for which the core was (core_throttle_total_time_ms)"),
+		counter(record.ScopeHost, "package_throttled_ns", "ns",
+			"time for which its package was (package_throttle_total_time_ms)"),
 	}
 	open := func() (Sampler, error) { return openThermal(root) }
 	return entry{name: "thermal", slow: true, metrics: metrics, check: openCheck(open), open: open}
 }
 
-// openThermal takes what there is of Documentation/driver-api/thermal/
-// sysfs-api.rst, Documentation/hwmon/sysfs-interface.rst and
-// arch/x86/kernel/cpu/mce/therm_throt.c.
+// openThermal takes what there is of Documentation/driver-api/thermal/ sysfs-api.rst,
+// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
 func openThermal(root Root) (Sampler, error) {
 	var g gauges
 	for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
-		label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"), readWord(filepath.Join(dir, "type")))
+		label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"),
+			readWord(filepath.Join(dir, "type")))
 		g.add(label+"/temperature_c", filepath.Join(dir, "temp"), 1e-3)
 	}
 	for _, path := range matches(root.sys("class/hwmon/hwmon*/temp*_input")) {
 		g.add(sensorLabel(path)+"/temperature_c", path, 1e-3)
 	}
 	for _, dir := range matches(root.sys("class/thermal/cooling_device*")) {
-		label := labelled(strings.Replace(filepath.Base(dir), "_device", "", 1), readWord(filepath.Join(dir, "type")))
+		label := labelled(strings.Replace(filepath.Base(dir), "_device", "", 1),
+			readWord(filepath.Join(dir, "type")))
 		g.add(label+"/cooling_state", filepath.Join(dir, "cur_state"), 1)
 		g.add(label+"/cooling_limit", filepath.Join(dir, "max_state"), 1)
 	}
@@ -45,7 +53,8 @@ func openThermal(root Root) (Sampler, error) {
 		g.add(label+"/core_throttled_ns", filepath.Join(dir, "core_throttle_total_time_ms"), 1e6)
 		g.add(label+"/package_throttled_ns", filepath.Join(dir, "package_throttle_total_time_ms"), 1e6)
 	}
-	return g.sampler("no thermal zone, temperature sensor or throttle counter on this machine (usual in virtual machines)")
+	return g.sampler("no thermal zone, temperature sensor or throttle counter on this machine (usual in " +
+		"virtual machines)")
 }
 
 // sensorLabel names a hwmon file by chip and input: "hwmon0.coretemp.temp1".

@@ -48,10 +48,12 @@ func TestHardwareSourcesOfATree(t *testing.T) {
 	}{
 		{cpufreq(root), map[string]float64{"policy0/frequency_hz": 1.8e9, "policy0/limit_hz": 2.4e9,
 			"policy0@600000000/time_ns": 12e7, "policy0@1800000000/time_ns": 34e7}},
-		{thermal(root), map[string]float64{"zone0.x86_pkg_temp/temperature_c": 41.5, "hwmon1.nct_6775.temp2/temperature_c": -1.5,
-			"cooling0.Processor/cooling_state": 2, "cooling0.Processor/cooling_limit": 10,
+		{thermal(root), map[string]float64{"zone0.x86_pkg_temp/temperature_c": 41.5,
+			"hwmon1.nct_6775.temp2/temperature_c": -1.5,
+			"cooling0.Processor/cooling_state":    2, "cooling0.Processor/cooling_limit": 10,
 			"cpu0/core_throttles": 3, "cpu10/core_throttles": 4}},
-		{power(root), map[string]float64{"rapl-like:0.package-0/energy_j": 9, "hwmon1.nct_6775.power1/power_w": 12.5,
+		{power(root), map[string]float64{"rapl-like:0.package-0/energy_j": 9,
+			"hwmon1.nct_6775.power1/power_w": 12.5,
 			"hwmon1.nct_6775.power2/power_w": 7}},
 	}
 	for _, tt := range tests {
@@ -131,19 +133,22 @@ func TestColumnsAreDeclared(t *testing.T) {
 func TestByScope(t *testing.T) {
 	list := All(Root{})
 	machine := Names(ByScope(list, record.ScopeHost))
-	want := []string{"cpu", "softirq", "softnet", "memory", "pressure", "cpufreq", "thermal", "power", "kernellog", "foreign", "guests", "clock", "drops"}
+	want := []string{"cpu", "softirq", "softnet", "memory", "pressure", "cpufreq", "thermal", "power",
+		"kernellog", "foreign", "guests", "clock", "drops"}
 	if d := cmp.Diff(machine, want); d != "" {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
 	own := Names(ByScope(list, record.ScopeNode))
-	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm", "wireguard", "flows", "queues"}); d != "" {
+	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm",
+		"wireguard", "flows", "queues"}); d != "" {
 		t.Errorf("node scope (-got +want):\n%s", d)
 	}
 }
 
 func TestLinkReadsTheDevicesFolder(t *testing.T) {
 	root := tree(t, map[string]string{
-		"proc/net/dev":                       "x\ny\n wan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n lan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
+		"proc/net/dev": "x\ny\n wan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n lan: 1 " +
+			"2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
 		"sys/class/net/wan/ifindex":          "3\n",
 		"sys/class/net/wan/carrier_changes":  "7\n",
 		"sys/class/net/wan/operstate":        "lowerlayerdown\n",
@@ -172,8 +177,7 @@ func TestLinkReadsTheDevicesFolder(t *testing.T) {
 	}
 }
 
-// A value that is lost for good costs one new description, not one at every
-// sample.
+// A value that is lost for good costs one new description, not one at every sample.
 func TestLinkGivesUpAFileWithoutValue(t *testing.T) {
 	root := tree(t, map[string]string{
 		"proc/net/dev":                      "x\ny\n wan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
@@ -212,8 +216,9 @@ func TestSoftirqLeavesOutCoresThatNeverRan(t *testing.T) {
 
 func TestFingerprintKeepsIdentityOut(t *testing.T) {
 	root := tree(t, map[string]string{
-		"proc/cpuinfo":                  "processor : 0\nmodel name : ARMv8\nSerial : 0123456789abcdef\n",
-		"proc/cmdline":                  "root=UUID=secret-uuid mitigations=off hostname=secret-host isolcpus=1-3\n",
+		"proc/cpuinfo": "processor : 0\nmodel name : ARMv8\nSerial : 0123456789abcdef\n",
+		"proc/cmdline": "root=UUID=secret-uuid mitigations=off hostname=secret-host " +
+			"isolcpus=1-3\n",
 		"proc/sys/kernel/hostname":      "secret-host\n",
 		"proc/sys/kernel/osrelease":     "6.6.1\n",
 		"proc/meminfo":                  "MemTotal: 1000 kB\n",
@@ -253,7 +258,8 @@ func TestUnreadableIsNotAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Reading a folder fails otherwise than by its absence.
-	if _, err := cpu(Root{Proc: dir}).Open(context.Background(), nil); err == nil || errors.Is(err, host.ErrUnsupported) {
+	if _, err := cpu(Root{Proc: dir}).Open(context.Background(), nil); err == nil ||
+		errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("got %v, want an error that is not conclusive", err)
 	}
 }

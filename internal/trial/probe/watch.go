@@ -16,17 +16,17 @@ const (
 	defaultSlowNs = 1e9
 )
 
-// WatchRequest opens a watch: the node samples from then on until the session
-// ends. Zero intervals mean 10 Hz and 1 Hz.
+// WatchRequest opens a watch: the node samples from then on until the session ends. Zero intervals mean 10
+// Hz and 1 Hz.
 type WatchRequest struct {
 	Probes []string `json:"probes"`
 	FastNs int64    `json:"fast_ns,omitempty"`
 	SlowNs int64    `json:"slow_ns,omitempty"`
-	// Own are processes of the node's machine that, with all that descends
-	// from them, belong to the lab: what "foreign" leaves out.
+	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
+	// what "foreign" leaves out.
 	Own []int `json:"own,omitempty"`
-	// Trace tells that tracepoints of the node's machine may be switched on for
-	// as long as the watch lasts: it is the lab's alone, and bears it.
+	// Trace tells that tracepoints of the node's machine may be switched on for as long as the watch lasts:
+	// it is the lab's alone, and bears it.
 	Trace bool `json:"trace,omitempty"`
 }
 
@@ -56,9 +56,9 @@ const (
 	opCollect  = "collect"
 )
 
-// answer is what the node says in a watch: that it is resident, each core's
-// load, or a part of a collection. A collection is one answer per probe, so
-// that no frame grows large, and a last one with the rest.
+// answer is what the node says in a watch: that it is resident, each core's load, or a part of a
+// collection. A collection is one answer per probe, so that no frame grows large, and a last one with the
+// rest.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Live    []float64        `json:"live,omitempty"`

@@ -33,8 +33,7 @@ func agentOf(t testing.TB, handlers map[string]host.Handler) host.Agent {
 	return a
 }
 
-// countingSampler has as its value the number of samples it has given; at the
-// third it changes its columns.
+// countingSampler has as its value the number of samples it has given; at the third it changes its columns.
 type countingSampler struct {
 	n       float64
 	columns []string
@@ -58,15 +57,18 @@ func countingProbe() Probe {
 }
 
 func absentProbe() Probe {
-	return entry{name: "absent", slow: true, metrics: []record.Metric{counter(record.ScopeHost, "x", "count", "")},
+	return entry{name: "absent", slow: true, metrics: []record.Metric{counter(record.ScopeHost, "x", "count",
+		"")},
 		open: func() (Sampler, error) { return nil, absent("not on this machine") }}
 }
 
 func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), absentProbe(), cpu(Root{})}, Root{})})
-	w, err := Watch(ctx, agent, "n", []string{"counting", "absent", "cpu"}, WatchOptions{Fast: 20 * time.Millisecond, Live: 20 * time.Millisecond})
+	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), absentProbe(),
+		cpu(Root{})}, Root{})})
+	w, err := Watch(ctx, agent, "n", []string{"counting", "absent", "cpu"},
+		WatchOptions{Fast: 20 * time.Millisecond, Live: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,8 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := sampleNames(d); !slices.Equal(got, []string{"counting/node", "absent/host not on this machine", "cpu/host"}) {
+	if got := sampleNames(d); !slices.Equal(got, []string{"counting/node", "absent/host not on this machine",
+		"cpu/host"}) {
 		t.Fatalf("samples: got %q", got)
 	}
 	table := d.Samples[0].Table
@@ -122,8 +125,10 @@ func TestMarksSampleEverythingAtTheirTime(t *testing.T) { steady.Run(t, marksSam
 func marksSampleEverything(t *steady.Trial) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), memory(Root{})}, Root{})})
-	w, err := Watch(ctx, agent, "n", []string{"counting", "memory"}, WatchOptions{Fast: time.Hour, Slow: time.Hour})
+	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), memory(Root{})},
+		Root{})})
+	w, err := Watch(ctx, agent, "n", []string{"counting", "memory"}, WatchOptions{Fast: time.Hour,
+		Slow: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,8 @@ type WatchOptions struct {
 	Trace bool
 }
 
-// Watcher is the controller's half of a watch on one node. Schedule, Live
-// and Collect may be called by several goroutines; times are the
-// controller's CLOCK_MONOTONIC.
+// Watcher is the controller's half of a watch on one node. Schedule, Live and Collect may be called by
+// several goroutines; times are the controller's CLOCK_MONOTONIC.
 type Watcher struct {
 	node    string
 	agent   host.Agent
@@ -49,10 +48,10 @@ type collection struct {
 	err  error
 }
 
-// Watch starts the named probes on the node and returns once they are
-// resident. Without a session, or when the node refuses, it is an error;
-// probes that the node lacks are samples with the reason.
-func Watch(ctx context.Context, agent host.Agent, node string, probes []string, opts WatchOptions) (*Watcher, error) {
+// Watch starts the named probes on the node and returns once they are resident. Without a session, or when
+// the node refuses, it is an error; probes that the node lacks are samples with the reason.
+func Watch(ctx context.Context, agent host.Agent, node string, probes []string, opts WatchOptions) (*Watcher,
+	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
 	if err := w.Sync(ctx); err != nil {
 		return nil, err
@@ -140,8 +139,8 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// Sync relates the clocks anew; Schedule and Collect use the latest relation.
-// Watch and Collect do it by themselves.
+// Sync relates the clocks anew; Schedule and Collect use the latest relation. Watch and Collect do it by
+// themselves.
 func (w *Watcher) Sync(ctx context.Context) error {
 	_, err := w.sync(ctx)
 	return err
@@ -159,8 +158,8 @@ func (w *Watcher) sync(ctx context.Context) (before clockReading, err error) {
 	return before, nil
 }
 
-// Schedule has every probe sampled at exactly these times, in addition to
-// its own pace: the edges of a window.
+// Schedule has every probe sampled at exactly these times, in addition to its own pace: the edges of a
+// window.
 func (w *Watcher) Schedule(at ...int64) error {
 	w.mu.Lock()
 	offset := w.clock.offset
@@ -179,9 +178,9 @@ func (w *Watcher) Live() []float64 {
 	return append([]float64(nil), w.cores...)
 }
 
-// Collect fetches what was sampled from…to, and the nearest sample outside
-// on either side. The node keeps 20 minutes. Clock tells the relation at the
-// last Watch, Sync or Collect, and now; times are moved by their middle.
+// Collect fetches what was sampled from…to, and the nearest sample outside on either side. The node keeps
+// 20 minutes. Clock tells the relation at the last Watch, Sync or Collect, and now; times are moved by
+// their middle.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, err := w.sync(ctx)
 	if err != nil {

@@ -13,13 +13,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wireguard reads the peers of the kernel's devices. A device of a program in
-// userspace tells its counters only to whoever may read its keys.
+// wireguard reads the peers of the kernel's devices. A device of a program in userspace tells its counters
+// only to whoever may read its keys.
 func wireguard(root Root) Probe {
 	metrics := []record.Metric{
-		counter(record.ScopeNode, "rx_bytes", "bytes", "received from the peer, tunnel headers included (\"wg0.peer0\", in the kernel's order)"),
+		counter(record.ScopeNode, "rx_bytes", "bytes",
+			"received from the peer, tunnel headers included (\"wg0.peer0\", in the kernel's order)"),
 		counter(record.ScopeNode, "tx_bytes", "bytes", "sent to the peer, tunnel headers included"),
-		level(record.ScopeNode, "handshake_age_ns", "ns", "time since the last handshake with the peer; no value before the first"),
+		level(record.ScopeNode, "handshake_age_ns", "ns",
+			"time since the last handshake with the peer; no value before the first"),
 	}
 	open := func() (Sampler, error) { return openWireGuard(root) }
 	return entry{name: "wireguard", slow: true, metrics: metrics, check: openCheck(open), open: open}
@@ -53,8 +55,8 @@ func openWireGuard(root Root) (Sampler, error) {
 	return s, nil
 }
 
-// wireguardDevices are the kernel's devices. A dump of all devices would tell
-// them too, at many times the cost.
+// wireguardDevices are the kernel's devices. A dump of all devices would tell them too, at many times the
+// cost.
 func wireguardDevices(root Root) []string {
 	var names []string
 	for _, path := range matches(root.sys("class/net/*/uevent")) {

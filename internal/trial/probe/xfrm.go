@@ -2,14 +2,17 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// xfrmNames are the counters of Documentation/networking/xfrm_proc.rst: each
-// is a reason for which IPsec has dropped a packet.
+// xfrmNames are the counters of Documentation/networking/xfrm_proc.rst: each is a reason for which IPsec
+// has dropped a packet.
 var xfrmNames = [...]string{
 	"XfrmInError", "XfrmInBufferError", "XfrmInHdrError", "XfrmInNoStates", "XfrmInStateProtoError",
-	"XfrmInStateModeError", "XfrmInStateSeqError", "XfrmInStateExpired", "XfrmInStateMismatch", "XfrmInStateInvalid",
+	"XfrmInStateModeError", "XfrmInStateSeqError", "XfrmInStateExpired", "XfrmInStateMismatch",
+	"XfrmInStateInvalid",
 	"XfrmInTmplMismatch", "XfrmInNoPols", "XfrmInPolBlock", "XfrmInPolError", "XfrmInStateDirError",
-	"XfrmOutError", "XfrmOutBundleGenError", "XfrmOutBundleCheckError", "XfrmOutNoStates", "XfrmOutStateProtoError",
-	"XfrmOutStateModeError", "XfrmOutStateSeqError", "XfrmOutStateExpired", "XfrmOutPolBlock", "XfrmOutPolDead",
+	"XfrmOutError", "XfrmOutBundleGenError", "XfrmOutBundleCheckError", "XfrmOutNoStates",
+	"XfrmOutStateProtoError",
+	"XfrmOutStateModeError", "XfrmOutStateSeqError", "XfrmOutStateExpired", "XfrmOutPolBlock",
+	"XfrmOutPolDead",
 	"XfrmOutPolError", "XfrmOutStateInvalid", "XfrmOutStateDirError", "XfrmFwdHdrError", "XfrmAcquireError",
 	"XfrmInIptfsError", "XfrmOutNoQueueSpace",
 }

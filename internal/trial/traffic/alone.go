@@ -10,9 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// runAlone is runConducted where nothing of ours runs at the far end: the near
-// end connects to a stranger at far.Target, at the load's port.
-func runAlone(parent context.Context, verb string, near, far End, load record.Load, c Conductor) (result []json.RawMessage, err error) {
+// runAlone is runConducted where nothing of ours runs at the far end: the near end connects to a stranger
+// at far.Target, at the load's port.
+func runAlone(parent context.Context, verb string, near, far End, load record.Load,
+	c Conductor) (result []json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]glimpse{}}
@@ -55,9 +56,10 @@ func (r *conduct) alone(ctx context.Context, p *party, far End) error {
 	return r.collect(ctx, p, time.Duration(w.Stop-w.Begin)+overtime)
 }
 
-// offerToStranger runs iperf3 against somebody else's server. What that
-// server counted is known by what it tells the client at the end.
-func (e Iperf3) offerToStranger(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+// offerToStranger runs iperf3 against somebody else's server. What that server counted is known by what it
+// tells the client at the end.
+func (e Iperf3) offerToStranger(ctx context.Context, near, far End, load record.Load,
+	c Conductor) (*record.Traffic, error) {
 	raw, err := runAlone(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
 	if err != nil {
 		return nil, err
@@ -70,12 +72,12 @@ func (e Iperf3) offerToStranger(ctx context.Context, near, far End, load record.
 	if err != nil {
 		return nil, err
 	}
-	t.Ends = map[string]record.EndUsage{"near": {Node: near.Node, UserNs: out.Usage.UserNs, SystemNs: out.Usage.SystemNs, CPUs: near.CPUs}}
+	t.Ends = map[string]record.EndUsage{"near": {Node: near.Node, UserNs: out.Usage.UserNs,
+		SystemNs: out.Usage.SystemNs, CPUs: near.CPUs}}
 	return t, nil
 }
 
-// joinStranger reads the client's file alone. The series of the server's side
-// are not in it.
+// joinStranger reads the client's file alone. The series of the server's side are not in it.
 func joinStranger(load record.Load, client []byte, started int64) (*record.Traffic, error) {
 	t, err := joinIperf3(load, client, client, started)
 	if err != nil {
@@ -99,7 +101,8 @@ func joinStranger(load record.Load, client []byte, started int64) (*record.Traff
 		}
 	}
 	t.Caveats = append(t.Caveats, record.Caveat{Kind: "stranger",
-		Text: "the far end is somebody else's iperf3: its counts are what it told, and of its machine nothing is known"})
+		Text: "the far end is somebody else's iperf3: its counts are what it told, and of its machine " +
+			"nothing is known"})
 	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client}); err != nil {
 		return nil, fmt.Errorf("keep iperf3 output: %w", err)
 	}

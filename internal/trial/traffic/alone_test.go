@@ -9,16 +9,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestStrangersCountsAreThoseOfBoth: what the client's file says alone is what
-// both files say together, but for the series of the end that has none.
+// TestStrangersCountsAreThoseOfBoth: what the client's file says alone is what both files say together, but
+// for the series of the end that has none.
 func TestStrangersCountsAreThoseOfBoth(t *testing.T) {
 	for name, load := range map[string]record.Load{
 		"tcp-2":       {Protocol: "tcp", Direction: record.Up, Streams: 2, IP: 4, Opener: "near"},
 		"tcp-reverse": {Protocol: "tcp", Direction: record.Down, Streams: 1, IP: 4, Opener: "near"},
 		"tcp-bidir-2": {Protocol: "tcp", Direction: record.Both, Streams: 2, IP: 4, Opener: "near"},
-		"udp-2":       {Protocol: "udp", Direction: record.Up, Streams: 2, IP: 4, PacketSize: 200, Opener: "near"},
-		"udp-reverse": {Protocol: "udp", Direction: record.Down, Streams: 1, IP: 4, PacketSize: 200, Opener: "near"},
-		"udp-bidir":   {Protocol: "udp", Direction: record.Both, Streams: 1, IP: 4, PacketSize: 200, Opener: "near"},
+		"udp-2": {Protocol: "udp", Direction: record.Up, Streams: 2, IP: 4, PacketSize: 200,
+			Opener: "near"},
+		"udp-reverse": {Protocol: "udp", Direction: record.Down, Streams: 1, IP: 4, PacketSize: 200,
+			Opener: "near"},
+		"udp-bidir": {Protocol: "udp", Direction: record.Both, Streams: 1, IP: 4, PacketSize: 200,
+			Opener: "near"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := os.ReadFile("testdata/iperf3/" + name + ".client.json")
@@ -42,7 +45,8 @@ func TestStrangersCountsAreThoseOfBoth(t *testing.T) {
 			}
 			for i, w := range want.Flows {
 				g := got.Flows[i]
-				if g.Direction != w.Direction || g.SentBytes != w.SentBytes || g.ReceivedBytes != w.ReceivedBytes {
+				if g.Direction != w.Direction || g.SentBytes != w.SentBytes ||
+					g.ReceivedBytes != w.ReceivedBytes {
 					t.Errorf("flow %d: got %s, %d sent, %d received; want %s, %d, %d", i,
 						g.Direction, g.SentBytes, g.ReceivedBytes, w.Direction, w.SentBytes, w.ReceivedBytes)
 				}
@@ -54,7 +58,8 @@ func TestStrangersCountsAreThoseOfBoth(t *testing.T) {
 				}
 				up := g.Direction == record.Up
 				if (g.Received == nil) != up || (g.Sent == nil) == up {
-					t.Errorf("flow %d %s: series of sender %v, of receiver %v; want only that of the near end", i, g.Direction, g.Sent != nil, g.Received != nil)
+					t.Errorf("flow %d %s: series of sender %v, of receiver %v; want only that of the "+
+						"near end", i, g.Direction, g.Sent != nil, g.Received != nil)
 				}
 			}
 		})

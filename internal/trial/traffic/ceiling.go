@@ -15,10 +15,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// Timeline of one window of a ceiling: short, because it precedes every
-// campaign. Of the windows the best counts, since a machine that others slow
-// down in one does in another what it can: of 12 windows of the same kind on
-// two shared cores, one in six had less than three quarters of the most.
+// Timeline of one window of a ceiling: short, because it precedes every campaign. Of the windows the best
+// counts, since a machine that others slow down in one does in another what it can: of 12 windows of the
+// same kind on two shared cores, one in six had less than three quarters of the most.
 const (
 	ceilingWarmup  = 100 * time.Millisecond
 	ceilingWindow  = 200 * time.Millisecond
@@ -27,8 +26,7 @@ const (
 	ceilingWindows = 3
 )
 
-// Link is what decides on the packets of a link: its zero value is for a link
-// that is as it is.
+// Link is what decides on the packets of a link: its zero value is for a link that is as it is.
 type Link struct {
 	Offload string `json:"offload,omitempty"`  // as the knob
 	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
@@ -50,10 +48,9 @@ type Kind struct {
 	ResponseSize int    `json:"response_size,omitempty"`
 }
 
-// KindOf is the kind of traffic that a load of an engine is over a link. Flows
-// that are begun at a rate are as many at once as it takes, so theirs has many
-// streams. Datagrams have a size of their own, whatever the link's MTU, and what
-// makes frames leaves nothing to offload.
+// KindOf is the kind of traffic that a load of an engine is over a link. Flows that are begun at a rate are
+// as many at once as it takes, so theirs has many streams. Datagrams have a size of their own, whatever the
+// link's MTU, and what makes frames leaves nothing to offload.
 func KindOf(engine string, l record.Load, over Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
@@ -89,8 +86,8 @@ func (k Kind) Frames() bool { return k.Engine == XDP{}.Name() }
 // String names the kind.
 func (k Kind) String() string { return k.over("") }
 
-// over names the kind in a result: over what it was measured. Packets as on a
-// wire, each by its number, are not said.
+// over names the kind in a result: over what it was measured. Packets as on a wire, each by its number, are
+// not said.
 func (k Kind) over(way string) string {
 	streams := "1 stream"
 	if k.Streams != 1 {
@@ -105,7 +102,8 @@ func (k Kind) over(way string) string {
 	case k.Protocol != "udp":
 		text = append(text, streams)
 	case k.Frames():
-		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18)) // Ethernet's header and check sequence
+		// Ethernet's header and check sequence
+		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
 	case k.IMIX:
 		text = append(text, "IMIX packets")
 	default:
@@ -126,9 +124,8 @@ func (k Kind) over(way string) string {
 	return strings.Join(text, ", ")
 }
 
-// UsualKinds are those of a machine that is asked what it can do, by itself:
-// one stream and several, the payloads of small, middle and full packets, new
-// connections and the smallest frames.
+// UsualKinds are those of a machine that is asked what it can do, by itself: one stream and several, the
+// payloads of small, middle and full packets, new connections and the smallest frames.
 func UsualKinds() []Kind {
 	of := func(e Engine, l record.Load) Kind { return KindOf(e.Name(), l, Link{Offload: asOnAWire}) }
 	tcp := func(streams int) Kind { return of(Native{}, record.Load{Protocol: "tcp", Streams: streams}) }
@@ -143,8 +140,8 @@ func UsualKinds() []Kind {
 // asOnAWire is the offload with which every packet crosses a link by itself.
 const asOnAWire = "wire"
 
-// mostKinds bounds what a campaign measures of each class of traffic, and
-// mostSockets how many sockets one measurement takes.
+// mostKinds bounds what a campaign measures of each class of traffic, and mostSockets how many sockets one
+// measurement takes.
 const (
 	mostKinds   = 4
 	mostSockets = 64
@@ -152,14 +149,14 @@ const (
 
 // classes of traffic: those of sockets, then frames.
 var classes = [...]Kind{
-	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: Flows{}.Name(), Protocol: "tcp"}, {Engine: Requests{}.Name(), Protocol: "tcp"},
+	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: Flows{}.Name(),
+		Protocol: "tcp"}, {Engine: Requests{}.Name(), Protocol: "tcp"},
 	{Engine: XDP{}.Name(), Protocol: "udp"},
 }
 
-// Few are the kinds that a campaign measures of those that its loads have: of
-// UDP and of frames each packet size, with the most streams that any load of
-// that size has. Of more than four of a class, of one mode and over one link, the
-// extremes and two between are taken.
+// Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet
+// size, with the most streams that any load of that size has. Of more than four of a class, of one mode and
+// over one link, the extremes and two between are taken.
 func Few(all []Kind) []Kind {
 	most := map[Kind]int{} // streams, of the kind without them
 	for _, k := range all {
@@ -194,7 +191,8 @@ func Few(all []Kind) []Kind {
 
 // compare orders the kinds of a class by size, then by streams.
 func (k Kind) compare(o Kind) int {
-	return cmp.Or(cmp.Compare(k.PacketSize, o.PacketSize), cmp.Compare(k.FlowSize, o.FlowSize), cmp.Compare(k.RequestSize, o.RequestSize),
+	return cmp.Or(cmp.Compare(k.PacketSize, o.PacketSize), cmp.Compare(k.FlowSize, o.FlowSize),
+		cmp.Compare(k.RequestSize, o.RequestSize),
 		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
 }
 
@@ -210,16 +208,18 @@ func spread(kinds []Kind) []Kind {
 	return out
 }
 
-// Loopback measures what the tester alone can do, with no router between: over
-// the loopback device of the agent's node, which must be up. Sender and
-// receiver share the machine, as they do in a local lab. The device takes large
-// packets whole, as many network cards do.
+// Loopback measures what the tester alone can do, with no router between: over the loopback device of the
+// agent's node, which must be up. Sender and receiver share the machine, as they do in a local lab. The
+// device takes large packets whole, as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	if most := 2 * (len(classes) - 1) * mostKinds; len(kinds) > most { // somebody else's, who would keep this machine busy
-		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken", len(kinds), most)
+	// somebody else's, who would keep this machine busy
+	if most := 2 * (len(classes) - 1) * mostKinds; len(kinds) > most {
+		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
+			len(kinds), most)
 	}
 	if i := slices.IndexFunc(kinds, Kind.Frames); i >= 0 {
-		return nil, fmt.Errorf("measure the tester's ceiling (%v) over the loopback device: it needs a link", kinds[i])
+		return nil, fmt.Errorf("measure the tester's ceiling (%v) over the loopback device: it needs a link",
+			kinds[i])
 	}
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	end := End{Node: "loopback", Agent: agent, Addr: at, Target: at}
@@ -229,9 +229,9 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
-// Direct measures what the tester alone can do between two ends of one machine
-// that nothing lies between, on links that have the kinds' offload. What it
-// measured of kinds before one that it could not is returned with the error.
+// Direct measures what the tester alone can do between two ends of one machine that nothing lies between,
+// on links that have the kinds' offload. What it measured of kinds before one that it could not is returned
+// with the error.
 func Direct(ctx context.Context, near, far End, kinds []Kind) ([]record.Ceiling, error) {
 	return ceilings(ctx, near, far, "direct", kinds)
 }
@@ -269,10 +269,11 @@ func ceilings(ctx context.Context, near, far End, way string, kinds []Kind) ([]r
 	return found, nil
 }
 
-// look offers a load in several windows and takes the best. A window in which
-// nothing arrived, or that was counted late, says nothing of what the machine
-// can do, and is made up for once. How often that was is noted.
-func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (best record.Ceiling, err error) {
+// look offers a load in several windows and takes the best. A window in which nothing arrived, or that was
+// counted late, says nothing of what the machine can do, and is made up for once. How often that was is
+// noted.
+func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (best record.Ceiling,
+	err error) {
 	var late error
 	said, silent := 0, 0
 	for said < ceilingWindows && silent < ceilingWindows {
@@ -305,7 +306,8 @@ func look(ctx context.Context, e Engine, near, far End, k Kind, l record.Load) (
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{
 		Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
-		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, Offload: k.Offload, LinkMTU: k.MTU, UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX,
+		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, Offload: k.Offload, LinkMTU: k.MTU,
+		UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX,
 		FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
 	}
 	if s := t.ShortFlows; s != nil {

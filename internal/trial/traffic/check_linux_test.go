@@ -57,7 +57,8 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 		{"unsupported", fmt.Errorf("here: %w", host.ErrUnsupported), check.No},
 		{"some failure", fmt.Errorf("out of order"), check.Unknown},
 	} {
-		if a := (Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want || a.Reason == "" {
+		if a := (Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want ||
+			a.Reason == "" {
 			t.Errorf("%s: got %+v, want %v with a reason", tc.name, a, tc.want)
 		}
 	}
@@ -65,7 +66,8 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 
 func TestNodeThatEndsAtOnce(t *testing.T) {
 	near, _ := ends(t, loopback4)
-	_, err := Native{}.Offer(t.Context(), near, answering(t, nil), tcpLoad(1, record.Up, "near"), newStopwatch(time.Second))
+	_, err := Native{}.Offer(t.Context(), near, answering(t, nil), tcpLoad(1, record.Up, "near"),
+		newStopwatch(time.Second))
 	wantError(t, err, "far end (odd)", "without a result")
 }
 

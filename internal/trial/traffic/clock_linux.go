@@ -30,10 +30,9 @@ func readClock(id int32) int64 {
 // glance is how long a sleeping thread may overlook that it should stop.
 const glance = 20 * time.Millisecond
 
-// sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at,
-// or stop is set. Go's own timers are too coarse (a millisecond), and a
-// signal of the runtime must not end the sleep early. The call is raw: see
-// write.
+// sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at, or stop is set. Go's own timers
+// are too coarse (a millisecond), and a signal of the runtime must not end the sleep early. The call is
+// raw: see write.
 func sleepUntil(at int64, stop *atomic.Bool) {
 	for !stop.Load() {
 		now := monotonic()
@@ -41,7 +40,8 @@ func sleepUntil(at int64, stop *atomic.Bool) {
 			return
 		}
 		ts := unix.NsecToTimespec(min(at, now+int64(glance)))
-		unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
+			uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 	}
 }
 
@@ -51,14 +51,14 @@ func nap(d time.Duration) {
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// write is write(2) as a raw call, like all calls of the threads that carry a
-// load. Go's scheduler is told nothing of these: it would take the processor
-// of a thread that has done nothing but calls for 10 ms away at each of them
-// (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by
-// the switches, packets. Such a call must end by itself or by a signal within
-// tens of milliseconds, since a collection of garbage waits for it.
+// write is write(2) as a raw call, like all calls of the threads that carry a load. Go's scheduler is told
+// nothing of these: it would take the processor of a thread that has done nothing but calls for 10 ms away
+// at each of them (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by the switches,
+// packets. Such a call must end by itself or by a signal within tens of milliseconds, since a collection of
+// garbage waits for it.
 func write(fd int, b []byte) (int, error) {
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)))
 	if errno != 0 {
 		return 0, errno
 	}
@@ -80,7 +80,8 @@ func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 
 // epollWait is epoll_wait(2) as a raw call; up to callTimeout.
 func epollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)),
 		uintptr(wait.Milliseconds()), 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -88,16 +89,16 @@ func epollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 	return int(n), nil
 }
 
-// ownThread gives the calling goroutine a thread for itself, which dies with
-// it, with precise timers. It returns the thread's id.
+// ownThread gives the calling goroutine a thread for itself, which dies with it, with precise timers. It
+// returns the thread's id.
 func ownThread() int {
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	return unix.Gettid()
 }
 
-// threadCPU is the CPU time that a thread of this process has used, by the
-// clock that the kernel makes for each thread (see clock_getcpuclockid(3)).
+// threadCPU is the CPU time that a thread of this process has used, by the clock that the kernel makes for
+// each thread (see clock_getcpuclockid(3)).
 func threadCPU(tid int) int64 { return readClock(int32(^tid)<<3 | 6) }
 
 // processCPU is this process' user and system time.
@@ -109,8 +110,7 @@ func processCPU() (user, system int64) {
 	return u.Utime.Nano(), u.Stime.Nano()
 }
 
-// peakMemory is the most that was resident of this process, or 0 where the
-// kernel does not say.
+// peakMemory is the most that was resident of this process, or 0 where the kernel does not say.
 func peakMemory() int64 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -124,8 +124,7 @@ func peakMemory() int64 {
 	return 0
 }
 
-// pinProcess limits all threads of this process, and those they will start,
-// to the given cores.
+// pinProcess limits all threads of this process, and those they will start, to the given cores.
 func pinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -165,9 +164,8 @@ func allowedCPUs() []int {
 	return cpus
 }
 
-// makeRoom gives each of n threads a processor of Go's scheduler, since their
-// raw calls hold on to it; twice as many, because both ends of a load may be
-// in one process.
+// makeRoom gives each of n threads a processor of Go's scheduler, since their raw calls hold on to it;
+// twice as many, because both ends of a load may be in one process.
 func makeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)

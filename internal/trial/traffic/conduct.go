@@ -14,18 +14,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Every wait has an end. Patience is a node's for its peer, and the
-// controller's patience with a node is longer, so that the node can say what
-// it waited for; overtime is what the nodes may need beyond the planned end
-// of the load to hand in their results.
+// Every wait has an end. Patience is a node's for its peer, and the controller's patience with a node is
+// longer, so that the node can say what it waited for; overtime is what the nodes may need beyond the
+// planned end of the load to hand in their results.
 const (
 	patience = 10 * time.Second
 	setUp    = 15 * time.Second
 	overtime = 15 * time.Second
 )
 
-// request is the first message to a node. The opener connects to Peer:Port;
-// the listener binds Addr:Port, where port 0 lets the kernel choose.
+// request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
+// where port 0 lets the kernel choose.
 type request struct {
 	Check  bool            `json:"check,omitempty"` // only say whether it can be done
 	Side   string          `json:"side"`            // "near" or "far"
@@ -75,8 +74,8 @@ type glimpse struct {
 	RTT int64   `json:"rtt_ns,omitempty"`
 }
 
-// party is one end during a conducted load. listening and ready are fed by
-// its reader; result and err are the reader's until done is closed.
+// party is one end during a conducted load. listening and ready are fed by its reader; result and err are
+// the reader's until done is closed.
 type party struct {
 	side      string
 	end       End
@@ -88,10 +87,9 @@ type party struct {
 	err       error
 }
 
-// conduct is the controller half that all engines share: it opens the
-// listening end, then the connecting end, waits until both are ready, hands
-// them the timeline and collects the parts of each one's result: index 0 is
-// near.
+// conduct is the controller half that all engines share: it opens the listening end, then the connecting
+// end, waits until both are ready, hands them the timeline and collects the parts of each one's result:
+// index 0 is near.
 type conduct struct {
 	verb      string
 	load      record.Load
@@ -102,7 +100,8 @@ type conduct struct {
 	last map[string]glimpse
 }
 
-func runConducted(parent context.Context, verb string, near, far End, load record.Load, c Conductor) (results [2][]json.RawMessage, err error) {
+func runConducted(parent context.Context, verb string, near, far End, load record.Load,
+	c Conductor) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]glimpse{}}
@@ -281,7 +280,8 @@ func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, e
 	case <-ctx.Done():
 		return zero, context.Cause(ctx)
 	case <-timer.C:
-		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, setUp)
+		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state,
+			setUp)
 	case <-p.done:
 		if p.err == nil {
 			return zero, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)

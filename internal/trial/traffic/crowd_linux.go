@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// crowd are the connections at a door that have not shown the load's preamble,
-// in the order in which they came.
+// crowd are the connections at a door that have not shown the load's preamble, in the order in which they
+// came.
 type crowd struct {
 	most  int
 	conns []net.Conn
 }
 
-// enter takes one in. Where there is no room, one leaves for it: of those from
-// the address that most come from, who has waited longest. So nobody keeps
-// others out by waiting.
+// enter takes one in. Where there is no room, one leaves for it: of those from the address that most come
+// from, who has waited longest. So nobody keeps others out by waiting.
 func (w *crowd) enter(c net.Conn) {
 	w.conns = append(w.conns, c)
 	if len(w.conns) <= w.most {

@@ -11,12 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// hold opens connections that say nothing, from an address of the loopback
-// device, until the test ends.
+// hold opens connections that say nothing, from an address of the loopback device, until the test ends.
 func hold(t *testing.T, from string, port, n int) {
 	t.Helper()
 	for range n {
-		c, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.ParseIP(from)}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		c, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.ParseIP(from)},
+			&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,8 +24,7 @@ func hold(t *testing.T, from string, port, n int) {
 	}
 }
 
-// TestCrowdKeepsNobodyOut: of too many who wait, those from where most come
-// from leave first.
+// TestCrowdKeepsNobodyOut: of too many who wait, those from where most come from leave first.
 func TestCrowdKeepsNobodyOut(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,7 +32,8 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	}
 	defer ln.Close()
 	w := crowd{most: 3}
-	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.2"} {
+	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3",
+		"127.0.0.2"} {
 		hold(t, from, ln.Addr().(*net.TCPAddr).Port, 1)
 		c, err := ln.Accept()
 		if err != nil {
@@ -55,8 +55,8 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSilentStrangersKeepNobodyOut: connections that say nothing, more than may
-// wait, do not keep a load from being met.
+// TestSilentStrangersKeepNobodyOut: connections that say nothing, more than may wait, do not keep a load
+// from being met.
 func TestSilentStrangersKeepNobodyOut(t *testing.T) {
 	q := request{Addr: loopback4, Load: tcpLoad(1, record.Up, "near")}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -6,17 +6,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A datagram's send time is the low bits of its sender's clock, in ticks of
-// 4 ns, so that delays within ±8.6 s of each other can be told apart. The two
-// ends' clocks need not agree: only the variation is told.
+// A datagram's send time is the low bits of its sender's clock, in ticks of 4 ns, so that delays within
+// ±8.6 s of each other can be told apart. The two ends' clocks need not agree: only the variation is told.
 const tickBits = 2
 
 // sendTick is the send time that a datagram carries.
 func sendTick(realtime int64) uint32 { return uint32(realtime >> tickBits) }
 
-// delays is the distribution of one flow's one-way delays, relative to the
-// first of them. A bucket is 64 ns wide near it, and a sixteenth of its
-// distance further off.
+// delays is the distribution of one flow's one-way delays, relative to the first of them. A bucket is 64 ns
+// wide near it, and a sixteenth of its distance further off.
 type delays struct {
 	first  uint32 // tick difference of the first packet
 	has    bool
@@ -68,8 +66,7 @@ func delayEdge(i int) int64 {
 	return (1<<perOctave | int64(i&(1<<perOctave-1))) << (e - perOctave)
 }
 
-// variation is the distribution above the lowest delay; nil if nothing was
-// seen.
+// variation is the distribution above the lowest delay; nil if nothing was seen.
 func (d *delays) variation(stamps string) *record.DelayVariation {
 	if !d.has {
 		return nil

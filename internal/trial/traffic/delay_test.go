@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDelaysMatchModel: each bucket holds as many as the plain list of delays
-// has in its range, however far the clocks are apart.
+// TestDelaysMatchModel: each bucket holds as many as the plain list of delays has in its range, however far
+// the clocks are apart.
 func TestDelaysMatchModel(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -59,7 +59,8 @@ func TestDelayBucketsMeet(t *testing.T) {
 	for i := range 400 {
 		lo, hi := delayEdge(i), delayEdge(i+1)
 		if delayBucket(lo) != i || delayBucket(hi-1) != i || delayBucket(hi) != i+1 {
-			t.Fatalf("bucket %d: [%d, %d) holds %d, %d, %d", i, lo, hi, delayBucket(lo), delayBucket(hi-1), delayBucket(hi))
+			t.Fatalf("bucket %d: [%d, %d) holds %d, %d, %d", i, lo, hi, delayBucket(lo), delayBucket(hi-1),
+				delayBucket(hi))
 		}
 		if w := hi - lo; w != 64 && w > hi/16 {
 			t.Errorf("bucket %d is %d wide at %d", i, w, lo)
@@ -133,8 +134,7 @@ func gapBucket(n int64) int64 {
 	return n / unit * unit
 }
 
-// TestSequenceLeaps: a leap beyond the memory costs no time and loses no
-// number.
+// TestSequenceLeaps: a leap beyond the memory costs no time and loses no number.
 func TestSequenceLeaps(t *testing.T) {
 	s := newSequence(leastMemory)
 	s.see(0)

@@ -12,23 +12,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Echo measures latency by UDP probes at fixed times, on an idle path or
-// beside a load. The probe is at the end that opens connections, the echo at
-// the other. Its node half needs Linux.
+// Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe is at the
+// end that opens connections, the echo at the other. Its node half needs Linux.
 type Echo struct{}
 
 // Name is "echo".
 func (Echo) Name() string { return "echo" }
 
-// A probe's header is followed by the time that it spent in the echo's
-// process (8 bytes, ns; negative if unknown).
+// A probe's header is followed by the time that it spent in the echo's process (8 bytes, ns; negative if
+// unknown).
 const echoHeader = datagramHeader + 8
 
 // echoPayload is the default payload: 64-byte packets in IPv4.
 const echoPayload = 36
 
-// maxProbes bounds what a trial may ask for: a day at 10 ms. partProbes is
-// how many fit a message.
+// maxProbes bounds what a trial may ask for: a day at 10 ms. partProbes is how many fit a message.
 const (
 	maxProbes  = 10_000_000
 	partProbes = 50_000
@@ -53,18 +51,21 @@ func checkEcho(load record.Load) (record.Load, check.Answer) {
 		return load, check.Not("probe interval %v: want more than 0", load.Interval)
 	}
 	if load.Spacing != "" && load.Spacing != record.Isochronous && load.Spacing != record.Exponential {
-		return load, check.Not("spacing %q: want %s or %s", load.Spacing, record.Isochronous, record.Exponential)
+		return load, check.Not("spacing %q: want %s or %s", load.Spacing, record.Isochronous,
+			record.Exponential)
 	}
 	return load, check.OK()
 }
 
 // Probe runs the probe to the end of the timeline.
-func (e Echo) Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency, error) {
+func (e Echo) Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency,
+	error) {
 	return runProbe(ctx, e.Name(), near, far, load, c)
 }
 
 // runProbe is the controller half of every probe that is sent by one end.
-func runProbe(ctx context.Context, name string, near, far End, load record.Load, c Conductor) (*record.Latency, error) {
+func runProbe(ctx context.Context, name string, near, far End, load record.Load,
+	c Conductor) (*record.Latency, error) {
 	load, a := checkEcho(load)
 	if a.State != check.Yes {
 		return nil, fmt.Errorf("probe latency: %s", a.Reason)
@@ -114,8 +115,7 @@ type echoReport struct {
 	Usage      record.EndUsage `json:"usage"`
 }
 
-// probeReport is what the probe saw: one entry per probe of the window.
-// Unknown times are absent.
+// probeReport is what the probe saw: one entry per probe of the window. Unknown times are absent.
 type probeReport struct {
 	Probes     []probe `json:"probes"`
 	Duplicates int64   `json:"duplicates"`
@@ -128,8 +128,8 @@ type probeReport struct {
 	Usage record.EndUsage `json:"usage"`
 }
 
-// probe is one packet's story. Sent, Late and User are of CLOCK_MONOTONIC;
-// TX and RX are the kernel's stamps of CLOCK_REALTIME.
+// probe is one packet's story. Sent, Late and User are of CLOCK_MONOTONIC; TX and RX are the kernel's
+// stamps of CLOCK_REALTIME.
 type probe struct {
 	Sent      int64 `json:"s"`
 	Late      int64 `json:"l"`
@@ -139,8 +139,7 @@ type probe struct {
 	Residence int64 `json:"e,omitempty"`
 }
 
-// network is the kernel-stamped RTT without the time in the echo's process,
-// if one answered.
+// network is the kernel-stamped RTT without the time in the echo's process, if one answered.
 func (p *probe) network(kernelEcho bool) (int64, bool) {
 	if p.TX == 0 || p.RX == 0 || p.Residence <= 0 && !kernelEcho {
 		return 0, false
@@ -149,14 +148,15 @@ func (p *probe) network(kernelEcho bool) (int64, bool) {
 	return rtt, rtt > 0
 }
 
-// latency turns the report into the record's form. The kernel's stamps are
-// used if every answered probe has them: the two kinds never mix, because
-// they measure different things.
+// latency turns the report into the record's form. The kernel's stamps are used if every answered probe has
+// them: the two kinds never mix, because they measure different things.
 func (r *probeReport) latency(load record.Load) *record.Latency {
 	l := &record.Latency{
-		IntervalNs: int64(load.Interval), Spacing: cmp.Or(load.Spacing, record.Isochronous), Size: load.PacketSize, Stamps: "kernel",
+		IntervalNs: int64(load.Interval), Spacing: cmp.Or(load.Spacing, record.Isochronous),
+		Size: load.PacketSize, Stamps: "kernel",
 		Duplicates: r.Duplicates, SkippedSlots: r.Skipped,
-		Details: map[string]string{"probe.scheduling": r.Scheduling, "strays": strconv.FormatInt(r.Strays, 10)},
+		Details: map[string]string{"probe.scheduling": r.Scheduling, "strays": strconv.FormatInt(r.Strays,
+			10)},
 	}
 	unstamped := 0
 	for i := range r.Probes {
@@ -195,11 +195,15 @@ func (r *probeReport) latency(load record.Load) *record.Latency {
 func includes(stamps string, kernelEcho bool) string {
 	switch {
 	case stamps == "kernel" && kernelEcho:
-		return "from the probe's entry into its sender's queue to the kernel's stamp of the answer, with the time that the far kernel took to answer"
+		return "from the probe's entry into its sender's queue to the kernel's stamp of the answer, with " +
+			"the time that the far kernel took to answer"
 	case stamps == "kernel":
-		return "from the probe's entry into its sender's queue to the kernel's stamp of the answer, less the time between the echo's stamp of the arrival and its answer"
+		return "from the probe's entry into its sender's queue to the kernel's stamp of the answer, less " +
+			"the time between the echo's stamp of the arrival and its answer"
 	case kernelEcho:
 		return "from before the send call to after the receive call: the prober's own wake-up is in it"
 	}
-	return "from before the send call to after the receive call: the wake-ups of the prober and of the echo are in it"
+	return "from before the send call to after the receive call: the wake-ups of the prober and of " +
+		"the echo " +
+		"are in it"
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Serve is the node half of the latency probe: the listener echoes, the
-// opener probes.
+// Serve is the node half of the latency probe: the listener echoes, the opener probes.
 func (Echo) Serve(ctx context.Context, s host.Session) error {
 	var q request
 	if err := s.Recv(&q); err != nil {
@@ -43,7 +42,8 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	if err != nil {
 		return err
 	}
-	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag), tids: make([]atomic.Int64, 1), measured: make(chan struct{})}
+	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: tagHash(q.Load.Tag),
+		tids: make([]atomic.Int64, 1), measured: make(chan struct{})}
 	defer e.close()
 	letGo := sync.OnceFunc(func() { close(e.measured) })
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
@@ -87,7 +87,8 @@ func serveEcho(ctx context.Context, s host.Session, q request) error {
 	}
 	e.stop.Store(true)
 	<-done
-	return sendResult(s, echoReport{Echoed: e.echoed, Scheduling: e.scheduling, Usage: usageBetween(begin, end)})
+	return sendResult(s, echoReport{Echoed: e.echoed, Scheduling: e.scheduling, Usage: usageBetween(begin,
+		end)})
 }
 
 // awaitGuest waits for the first hello.
@@ -112,8 +113,8 @@ type echoer struct {
 	stop    atomic.Bool
 	greeted atomic.Bool
 	tids    []atomic.Int64 // of the one thread
-	// measured is closed when nobody asks for the thread's time any more: the
-	// prober may take leave before the window ends.
+	// measured is closed when nobody asks for the thread's time any more: the prober may take leave before
+	// the window ends.
 	measured chan struct{}
 
 	echoed     int64 // owned by run
@@ -152,8 +153,8 @@ func (e *echoer) run() {
 	<-e.measured
 }
 
-// echo returns the buffer. The residence is the time from the kernel's stamp
-// of the arrival to just before the answer is given to the kernel.
+// echo returns the buffer. The residence is the time from the kernel's stamp of the arrival to just before
+// the answer is given to the kernel.
 func (e *echoer) echo(n int, arrived int64) {
 	e.buffer[6] = byte(phaseEcho)
 	residence := int64(-1)

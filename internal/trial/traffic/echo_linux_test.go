@@ -11,7 +11,8 @@ import (
 )
 
 func echoLoad(opener string, ip int) record.Load {
-	return record.Load{Protocol: "echo", Streams: 1, IP: ip, Opener: opener, Interval: 2 * time.Millisecond, Tag: "echo " + opener}
+	return record.Load{Protocol: "echo", Streams: 1, IP: ip, Opener: opener, Interval: 2 * time.Millisecond,
+		Tag: "echo " + opener}
 }
 
 func TestEchoEveryOpenerAndFamily(t *testing.T) {
@@ -38,7 +39,8 @@ func TestEchoEveryOpenerAndFamily(t *testing.T) {
 
 func checkLatency(t *steady.Trial, l *record.Latency, clock *stopwatch) {
 	t.Helper()
-	if n := len(l.RTT); n+int(l.SkippedSlots) != 150 || len(l.SentAt) != n || len(l.Late) != n || len(l.UserRTT) != n {
+	if n := len(l.RTT); n+int(l.SkippedSlots) != 150 || len(l.SentAt) != n || len(l.Late) != n ||
+		len(l.UserRTT) != n {
 		t.Fatalf("%d round trips, %d skipped slots, want 150 together; columns %d %d %d",
 			n, l.SkippedSlots, len(l.SentAt), len(l.Late), len(l.UserRTT))
 	}
@@ -53,15 +55,18 @@ func checkLatency(t *steady.Trial, l *record.Latency, clock *stopwatch) {
 		if rtt > l.UserRTT[i] {
 			t.Errorf("probe %d: network's share %d is more than the whole %d", i, rtt, l.UserRTT[i])
 		}
-		if at := l.SentAt[i]; at < clock.timeline.Start || at > clock.timeline.End+int64(time.Second) || l.Late[i] < 0 {
+		if at := l.SentAt[i]; at < clock.timeline.Start || at > clock.timeline.End+int64(time.Second) ||
+			l.Late[i] < 0 {
 			t.Timedf("probe %d was sent at %d, %d late, outside the window", i, at, l.Late[i])
 		}
 	}
 	rtt, late := slices.Sorted(slices.Values(l.RTT)), slices.Sorted(slices.Values(l.Late))
 	user := slices.Sorted(slices.Values(l.UserRTT))
 	n := len(rtt)
-	t.Logf("network p50 %v p99 %v, process p50 %v p99 %v, late p50 %v p99 %v, %v", time.Duration(rtt[n/2]), time.Duration(rtt[n*99/100]),
-		time.Duration(user[n/2]), time.Duration(user[n*99/100]), time.Duration(late[n/2]), time.Duration(late[n*99/100]), l.Details)
+	t.Logf("network p50 %v p99 %v, process p50 %v p99 %v, late p50 %v p99 %v, %v", time.Duration(rtt[n/2]),
+		time.Duration(rtt[n*99/100]),
+		time.Duration(user[n/2]), time.Duration(user[n*99/100]), time.Duration(late[n/2]),
+		time.Duration(late[n*99/100]), l.Details)
 }
 
 func TestEchoCountsPlantedFaults(t *testing.T) {
@@ -85,8 +90,10 @@ func TestEchoCountsPlantedFaults(t *testing.T) {
 	relay.mu.Lock()
 	defer relay.mu.Unlock()
 	// One probe may still wait in the relay to be overtaken.
-	if held := lost - relay.lost; relay.lost == 0 || held < 0 || held > 1 || got.Duplicates != relay.duplicated {
-		t.Errorf("lost %d, duplicates %d; the relay lost %d and doubled %d", lost, got.Duplicates, relay.lost, relay.duplicated)
+	if held := lost - relay.lost; relay.lost == 0 || held < 0 || held > 1 ||
+		got.Duplicates != relay.duplicated {
+		t.Errorf("lost %d, duplicates %d; the relay lost %d and doubled %d", lost, got.Duplicates, relay.lost,
+			relay.duplicated)
 	}
 }
 
@@ -98,7 +105,8 @@ func TestUserStampsAreAllOrNothing(t *testing.T) {
 	}}
 	got := r.latency(record.Load{Interval: time.Millisecond})
 	if got.Stamps != "user" || !slices.Equal(got.RTT, []int64{100, 200, -1}) || len(got.Caveats) != 1 {
-		t.Errorf("one unstamped probe: %q %v %v, want user [100 200 -1] and a caveat", got.Stamps, got.RTT, got.Caveats)
+		t.Errorf("one unstamped probe: %q %v %v, want user [100 200 -1] and a caveat", got.Stamps, got.RTT,
+			got.Caveats)
 	}
 	r.Probes[1].TX = 20
 	if got = r.latency(record.Load{}); got.Stamps != "kernel" || !slices.Equal(got.RTT, []int64{50, 40, -1}) {

@@ -1,6 +1,5 @@
-// Package traffic offers load and counts what arrives: load generators and
-// latency probes, one file each. It never computes a rate or a percentile;
-// it hands on counts, times and series as they were seen.
+// Package traffic offers load and counts what arrives: load generators and latency probes, one file each.
+// It never computes a rate or a percentile; it hands on counts, times and series as they were seen.
 package traffic
 
 import (
@@ -24,8 +23,7 @@ type End struct {
 	Next   *Neighbor    // nil = not ours to command
 }
 
-// Neighbor is the device at the other end of an end's link, on a node that
-// has an agent.
+// Neighbor is the device at the other end of an end's link, on a node that has an agent.
 type Neighbor struct {
 	Node   string
 	Agent  host.Agent
@@ -34,12 +32,12 @@ type Neighbor struct {
 
 // Conductor keeps the ends of one trial in step.
 type Conductor interface {
-	// Ready says that both ends are connected and waiting. It returns the
-	// timeline, in the controller's monotonic clock, once all engines of the
-	// trial are ready; Begin lies far enough ahead for messages to arrive.
+	// Ready says that both ends are connected and waiting. It returns the timeline, in the controller's
+	// monotonic clock, once all engines of the trial are ready; Begin lies far enough ahead for messages to
+	// arrive.
 	Ready(ctx context.Context) (record.Window, error)
-	// Progress reports what was received lately, for the live view; it may
-	// be called a few times per second and never blocks.
+	// Progress reports what was received lately, for the live view; it may be called a few times per second
+	// and never blocks.
 	Progress(p Progress)
 }
 
@@ -54,12 +52,11 @@ type Progress struct {
 // Engine is a way to offer load between two ends.
 type Engine interface {
 	Name() string
-	// Check asks whether the engine can offer load between the ends; it may
-	// be called before they have addresses.
+	// Check asks whether the engine can offer load between the ends; it may be called before they have
+	// addresses.
 	Check(ctx context.Context, near, far End, load record.Load) check.Answer
-	// Offer runs the load to its end and joins what both ends saw. It
-	// returns with ctx's error soon after ctx is cancelled, leaving no
-	// process. Times of the result are in the controller's clock.
+	// Offer runs the load to its end and joins what both ends saw. It returns with ctx's error soon after
+	// ctx is cancelled, leaving no process. Times of the result are in the controller's clock.
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
 	// Serve is the node half. It runs in a process of its own.
 	Serve(ctx context.Context, s host.Session) error

@@ -136,8 +136,8 @@ func (a *answerer) admit(door int) {
 	}
 }
 
-// unused is a connection's room. It is used again, because a collection of
-// garbage would stop all threads until those that wait are awake.
+// unused is a connection's room. It is used again, because a collection of garbage would stop all threads
+// until those that wait are awake.
 func (a *answerer) unused() *answerConn {
 	n := len(a.spare)
 	if n == 0 {
@@ -151,8 +151,7 @@ func (a *answerer) unused() *answerConn {
 // sweepEvery is how often strangers are looked at.
 const sweepEvery = int64(50 * time.Millisecond)
 
-// sweep sends away whoever has not introduced itself in time, and the longest
-// waiting of too many.
+// sweep sends away whoever has not introduced itself in time, and the longest waiting of too many.
 func (a *answerer) sweep() {
 	now := monotonic()
 	if now < a.swept+sweepEvery && len(a.strangers) < 2*mostOpenFlows {
@@ -201,8 +200,8 @@ func (a *answerer) forget(c *answerConn) {
 	a.spare = append(a.spare, c)
 }
 
-// serve moves a connection as far as it goes. One that ends is only the other
-// end's failed flow, unless it was to stay.
+// serve moves a connection as far as it goes. One that ends is only the other end's failed flow, unless it
+// was to stay.
 func (a *answerer) serve(p *phases, c *answerConn) error {
 	if c.again || c.fd < 0 {
 		return nil

@@ -22,9 +22,8 @@ func (d *flowArrivals) begin(at int64) {
 	d.advance()
 }
 
-// advance goes to the next arrival. Even ones are computed from their number,
-// so that no error adds up; those of several threads together are evenly
-// spaced, or together a Poisson process.
+// advance goes to the next arrival. Even ones are computed from their number, so that no error adds up;
+// those of several threads together are evenly spaced, or together a Poisson process.
 func (d *flowArrivals) advance() {
 	if d.rng != nil {
 		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))

@@ -30,7 +30,8 @@ func TestArrivalsOfSeveralThreads(t *testing.T) {
 		deviation := math.Sqrt(squares / float64(len(all)))
 		if spacing == record.Isochronous {
 			if float64(len(all)) != want || deviation > 1e-4 || all[0] != begin {
-				t.Errorf("even: %d from %d on, gaps deviate by %v, want %v, evenly", len(all), all[0], deviation, want)
+				t.Errorf("even: %d from %d on, gaps deviate by %v, want %v, evenly", len(all), all[0],
+					deviation, want)
 			}
 			continue
 		}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// failurePause is how long a stream waits after a failed flow, so that one
-// that is refused at once does not become a flood.
+// failurePause is how long a stream waits after a failed flow, so that one that is refused at once does not
+// become a flood.
 const failurePause = int64(10 * time.Millisecond)
 
 // askStream is a stream at the end that opens.
@@ -160,7 +160,8 @@ func (a *asker) launch(p *phases) (next int64) {
 		return never
 	}
 	if a.due != nil {
-		for n := 0; n < mostAdmitted && a.due.next <= now && a.due.next < p.End && a.table.used < a.open; n++ {
+		for n := 0; n < mostAdmitted && a.due.next <= now && a.due.next < p.End &&
+			a.table.used < a.open; n++ {
 			a.begin(a.streams[a.turn%len(a.streams)], a.due.next, now)
 			a.turn++
 			a.due.advance()
@@ -316,8 +317,8 @@ func (a *asker) answered(c *askConn) error {
 	return nil
 }
 
-// farewell waits until the other end has closed, which so is the one that
-// remembers the connection (TIME_WAIT); a port of this end is free at once.
+// farewell waits until the other end has closed, which so is the one that remembers the connection
+// (TIME_WAIT); a port of this end is free at once.
 func (a *asker) farewell(c *askConn) error {
 	if !a.kept {
 		if n, err := receiveFlow(c.fd, a.buffers.nothing[:1], 0); err == unix.EAGAIN || err == unix.EINTR {

@@ -11,8 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The calls of the threads that carry flows are raw ones, see write; none of
-// them waits.
+// The calls of the threads that carry flows are raw ones, see write; none of them waits.
 
 // dialer begins connections from an address, on any port.
 type dialer struct {
@@ -27,13 +26,15 @@ func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control str
 	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
 	}
-	return &dialer{from: newPeer(netip.AddrPortFrom(from, 0)), to: newPeer(to), family: family, load: load, control: control}
+	return &dialer{from: newPeer(netip.AddrPortFrom(from, 0)), to: newPeer(to), family: family, load: load,
+		control: control}
 }
 
-// dial begins a connection. The kernel chooses the port when it knows the
-// destination (IP_BIND_ADDRESS_NO_PORT), so that all ports can be had for each.
+// dial begins a connection. The kernel chooses the port when it knows the destination
+// (IP_BIND_ADDRESS_NO_PORT), so that all ports can be had for each.
 func (d *dialer) dial() (int, error) {
-	r, _, errno := unix.RawSyscall(unix.SYS_SOCKET, uintptr(d.family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	r, _, errno := unix.RawSyscall(unix.SYS_SOCKET, uintptr(d.family),
+		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if errno != 0 {
 		return -1, errno
 	}
@@ -42,7 +43,8 @@ func (d *dialer) dial() (int, error) {
 		closeFlow(fd)
 		return -1, err
 	}
-	_, _, errno = unix.RawSyscall(unix.SYS_CONNECT, r, uintptr(unsafe.Pointer(&d.to.raw)), uintptr(d.to.length))
+	_, _, errno = unix.RawSyscall(unix.SYS_CONNECT, r, uintptr(unsafe.Pointer(&d.to.raw)),
+		uintptr(d.to.length))
 	if errno != 0 && errno != unix.EINPROGRESS {
 		closeFlow(fd)
 		return -1, errno
@@ -52,7 +54,8 @@ func (d *dialer) dial() (int, error) {
 
 func (d *dialer) prepare(fd int) error {
 	setFlag(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) // before Linux 4.2 a port is taken at once
-	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&d.from.raw)), uintptr(d.from.length)); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&d.from.raw)),
+		uintptr(d.from.length)); errno != 0 {
 		return errno
 	}
 	if d.control != "" || d.load.MSS > 0 || d.load.Buffer > 0 || d.load.DSCP > 0 {
@@ -66,7 +69,8 @@ func (d *dialer) prepare(fd int) error {
 
 func setFlag(fd, level, option int) {
 	one := int32(1)
-	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
+	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
 }
 
 // pendingError is what has become of a connection that was begun.
@@ -85,7 +89,8 @@ func pendingError(fd int) error {
 }
 
 func acceptFlow(door int) (int, error) {
-	r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(door), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(door), 0, 0,
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, errno
 	}
@@ -93,7 +98,8 @@ func acceptFlow(door int) (int, error) {
 }
 
 func sendFlow(fd int, b []byte, flags int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)),
 		uintptr(flags|unix.MSG_NOSIGNAL), 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -102,7 +108,8 @@ func sendFlow(fd int, b []byte, flags int) (int, error) {
 }
 
 func receiveFlow(fd int, b []byte, flags int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), uintptr(flags), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -119,8 +126,7 @@ func abortFlow(fd int) {
 	closeFlow(fd)
 }
 
-// alarm wakes an epoll at a time of CLOCK_MONOTONIC; epoll's own time-outs are
-// as coarse as a millisecond.
+// alarm wakes an epoll at a time of CLOCK_MONOTONIC; epoll's own time-outs are as coarse as a millisecond.
 type alarm struct {
 	fd  int
 	due int64

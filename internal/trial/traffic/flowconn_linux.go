@@ -13,8 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// flowLane is one end of one stream in one direction: the count of what its
-// flows carried.
+// flowLane is one end of one stream in one direction: the count of what its flows carried.
 type flowLane struct {
 	key      flowKey
 	sends    bool
@@ -61,7 +60,8 @@ func (l *flowLane) close() {}
 
 func (l *flowLane) report() flowReport {
 	return flowReport{
-		Sends: l.sends, Addr: l.addr, Table: l.table, Bytes: l.end.bytes - l.start.bytes, Ns: l.end.at - l.start.at,
+		Sends: l.sends, Addr: l.addr, Table: l.table, Bytes: l.end.bytes - l.start.bytes,
+		Ns:       l.end.at - l.start.at,
 		Verified: l.verified.Load(), Corrupt: l.corrupt.Load(),
 	}
 }
@@ -74,8 +74,7 @@ type flowBuffers struct {
 	verified []byte
 }
 
-// flowGreeting is by which both ends of a connection know each other, made
-// once for all of a load.
+// flowGreeting is by which both ends of a connection know each other, made once for all of a load.
 type flowGreeting struct {
 	hello   [preambleSize - 4]byte
 	welcome [welcomeSize]byte
@@ -114,8 +113,8 @@ func newFlowBuffers(q request) *flowBuffers {
 	return b
 }
 
-// flowConn is one end of a connection: what is still to be sent and to be
-// received of the message under way.
+// flowConn is one end of a connection: what is still to be sent and to be received of the message under
+// way.
 type flowConn struct {
 	fd    int
 	fresh bool // has not introduced itself
@@ -144,8 +143,7 @@ func (c *flowConn) put(n int) []byte {
 // expect waits for a head of n bytes.
 func (c *flowConn) expect(n int) { c.in, c.got = c.heads[1][:n], 0 }
 
-// push sends what the kernel takes, up to a turn; more says that the turn
-// ended it.
+// push sends what the kernel takes, up to a turn; more says that the turn ended it.
 func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	for moved := int64(0); len(c.out) > 0 || c.give > c.gave; {
 		if moved >= flowTurn {
@@ -239,8 +237,8 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 // noSlot is the number of what is no connection, in an event.
 const noSlot = -1
 
-// flowTable is the connections of one thread by the number that their events
-// carry, and an epoll that tells of them.
+// flowTable is the connections of one thread by the number that their events carry, and an epoll that tells
+// of them.
 type flowTable[C any] struct {
 	poll   int
 	events []unix.EpollEvent
@@ -272,7 +270,8 @@ func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	}
 	s := &t.slots[slot]
 	s.conn = c
-	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: slot, Pad: s.turn}
+	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff,
+		Fd: slot, Pad: s.turn}
 	t.used++
 	if err := unix.EpollCtl(t.poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
 		t.remove(slot)

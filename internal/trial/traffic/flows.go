@@ -10,32 +10,30 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Flows makes a TCP connection for each flow, whose size is drawn from a
-// distribution: either each stream begins the next one when one has ended, or
-// they are begun at a rate, however slow the answers are. Its node half needs
-// Linux.
+// Flows makes a TCP connection for each flow, whose size is drawn from a distribution: either each stream
+// begins the next one when one has ended, or they are begun at a rate, however slow the answers are. Its
+// node half needs Linux.
 type Flows struct{}
 
 // Name is "flows".
 func (Flows) Name() string { return "flows" }
 
-// Requests sends requests over connections that stay open, one at a time on
-// each, and waits for the response. Its node half needs Linux.
+// Requests sends requests over connections that stay open, one at a time on each, and waits for the
+// response. Its node half needs Linux.
 type Requests struct{}
 
 // Name is "requests".
 func (Requests) Name() string { return "requests" }
 
-// Loads that do not say it have flows of 10 kB, and requests of 100 bytes with
-// responses of 1000.
+// Loads that do not say it have flows of 10 kB, and requests of 100 bytes with responses of 1000.
 const (
 	defaultFlowSize = "10000"
 	defaultRequest  = 100
 	defaultResponse = 1000
 )
 
-// mostOpenFlows is how many connections an opener has at once when they are
-// begun at a rate. Later ones wait, and their times run.
+// mostOpenFlows is how many connections an opener has at once when they are begun at a rate. Later ones
+// wait, and their times run.
 const mostOpenFlows = 4096
 
 // mostConnectionRate is far above what sockets can do.
@@ -51,7 +49,8 @@ func (e Requests) Check(ctx context.Context, near, far End, load record.Load) ch
 	return checkFlowLoad(ctx, e.Name(), near, far, load, e.checkLoad(load))
 }
 
-func checkFlowLoad(ctx context.Context, name string, near, far End, load record.Load, a check.Answer) check.Answer {
+func checkFlowLoad(ctx context.Context, name string, near, far End, load record.Load,
+	a check.Answer) check.Answer {
 	if a.State != check.Yes {
 		return a
 	}
@@ -63,14 +62,16 @@ func (Flows) checkLoad(load record.Load) check.Answer {
 		return check.Not("flow size %v", err)
 	}
 	if !(load.ConnectionRate >= 0 && load.ConnectionRate <= mostConnectionRate) {
-		return check.Not("%g connections a second: want up to %g", load.ConnectionRate, float64(mostConnectionRate))
+		return check.Not("%g connections a second: want up to %g", load.ConnectionRate,
+			float64(mostConnectionRate))
 	}
 	return checkUnpacedTCP(load)
 }
 
 func (Requests) checkLoad(load record.Load) check.Answer {
 	if load.Direction != record.Both {
-		return check.Not("direction %s: requests go one way and responses the other, so want both", load.Direction)
+		return check.Not("direction %s: requests go one way and responses the other, so want both",
+			load.Direction)
 	}
 	for _, size := range []int{load.RequestSize, load.ResponseSize} {
 		if size < 0 || size > mostMessage {
@@ -113,16 +114,19 @@ func messageSizes(load record.Load) (request, response int64) {
 }
 
 // Offer runs the load and joins what both ends saw.
-func (e Flows) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+func (e Flows) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic,
+	error) {
 	return offerFlows(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
 }
 
 // Offer runs the load and joins what both ends saw.
-func (e Requests) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+func (e Requests) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic,
+	error) {
 	return offerFlows(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
 }
 
-func offerFlows(ctx context.Context, name string, near, far End, load record.Load, c Conductor, a check.Answer) (*record.Traffic, error) {
+func offerFlows(ctx context.Context, name string, near, far End, load record.Load, c Conductor,
+	a check.Answer) (*record.Traffic, error) {
 	if a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", name, a.Reason)
 	}
@@ -159,17 +163,19 @@ func checkShortFlows(s *record.ShortFlows) error {
 	case s == nil:
 		return fmt.Errorf("join flows: no end reported any")
 	case s.Started != s.Completed+s.Failed+s.Unfinished:
-		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, %d unfinished",
+		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, %d "+
+			"unfinished",
 			s.Started, s.Completed, s.Failed, s.Unfinished)
 	case s.Asked != s.Confirmed:
-		return fmt.Errorf("accounts of flows do not add up: %d bytes asked for, %d confirmed", s.Asked, s.Confirmed)
+		return fmt.Errorf("accounts of flows do not add up: %d bytes asked for, %d confirmed", s.Asked,
+			s.Confirmed)
 	}
 	return nil
 }
 
-// An ask is what an opener sends before its payload: the flow's number, the
-// bytes that follow, and those that it wants back. The answer begins with how
-// many of them arrived, and how many were not those that were sent.
+// An ask is what an opener sends before its payload: the flow's number, the bytes that follow, and those
+// that it wants back. The answer begins with how many of them arrived, and how many were not those that
+// were sent.
 const (
 	askSize    = 24
 	answerSize = 16
@@ -194,8 +200,7 @@ func readAsk(b []byte) (a ask, ok bool) {
 	return a, true
 }
 
-// flowPosition is where in the pattern a flow's payload begins: each has a
-// stretch of its own.
+// flowPosition is where in the pattern a flow's payload begins: each has a stretch of its own.
 func flowPosition(number uint64) uint64 { return number << 32 }
 
 func putAnswer(b []byte, arrived, wrong uint64) {

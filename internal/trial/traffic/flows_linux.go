@@ -112,9 +112,8 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 	return joinTallies(tallies, e.request.Load, e.kept)
 }
 
-// connect makes the connections of requests. For flows it makes one on each
-// way of the path, to find out before the load whether they lead there, and
-// leaves the listener's doors open.
+// connect makes the connections of requests. For flows it makes one on each way of the path, to find out
+// before the load whether they lead there, and leaves the listener's doors open.
 func (e *flowEnd) connect(ctx context.Context, listening func(port int) error) (*lanes, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -122,7 +121,8 @@ func (e *flowEnd) connect(ctx context.Context, listening func(port int) error) (
 	keys := flowsOf(q.Load)
 	l := &lanes{request: q, keys: keys, details: map[string]string{}}
 	for i, k := range keys {
-		lane := &flowLane{key: k, sends: k.sends(q.Side), addr: q.wayOf(k).addr.String(), pattern: newPattern(q.Load.Tag, i),
+		lane := &flowLane{key: k, sends: k.sends(q.Side), addr: q.wayOf(k).addr.String(),
+			pattern: newPattern(q.Load.Tag, i),
 			control: congestionOf(q.Load, k), over: &e.over, table: record.NewTable("bytes")}
 		e.lanes, l.flows = append(e.lanes, lane), append(l.flows, lane)
 	}
@@ -156,7 +156,8 @@ func (e *flowEnd) String() string {
 	case e.kept:
 		return "tcp: one request at a time on connections that stay open"
 	case e.request.Load.ConnectionRate > 0:
-		return fmt.Sprintf("tcp: connections begun at a rate, up to %d at once; the listener closes first", mostOpenFlows)
+		return fmt.Sprintf("tcp: connections begun at a rate, up to %d at once; the listener closes first",
+			mostOpenFlows)
 	}
 	return "tcp: the next connection when one has ended; the listener closes first"
 }
@@ -241,7 +242,8 @@ func (e *flowEnd) answer(l *lanes, fds []int) {
 	several := len(congestions(e.request.Load)) > 1
 	if !e.kept {
 		for range allowedCPUs() {
-			l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, doors: fds, several: several,
+			l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, doors: fds,
+				several: several,
 				buffers: newFlowBuffers(e.request), greet: newFlowGreeting(e.request.Load.Tag)})
 		}
 		return
@@ -252,7 +254,8 @@ func (e *flowEnd) answer(l *lanes, fds []int) {
 		all = append(all, keptConn{fd, gives, takes})
 	}
 	for _, hand := range deal(all, len(allowedCPUs())) {
-		l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, kept: hand, buffers: newFlowBuffers(e.request), greet: newFlowGreeting(e.request.Load.Tag)})
+		l.crews = append(l.crews, &answerer{request: e.request, lanes: e.lanes, kept: hand,
+			buffers: newFlowBuffers(e.request), greet: newFlowGreeting(e.request.Load.Tag)})
 	}
 }
 
@@ -299,8 +302,10 @@ func (e *flowEnd) ask(l *lanes, fds []int) error {
 	}
 	hands := deal(streams, len(allowedCPUs()))
 	for i, hand := range hands {
-		a := &asker{request: q, streams: hand, sizes: sizes, kept: e.kept, open: max(mostOpenFlows/len(hands), 1),
-			buffers: newFlowBuffers(q), greet: newFlowGreeting(q.Load.Tag), rng: rand.New(rand.NewPCG(uint64(tagHash(q.Load.Tag)), uint64(i)<<32))}
+		a := &asker{request: q, streams: hand, sizes: sizes, kept: e.kept,
+			open:    max(mostOpenFlows/len(hands), 1),
+			buffers: newFlowBuffers(q), greet: newFlowGreeting(q.Load.Tag),
+			rng: rand.New(rand.NewPCG(uint64(tagHash(q.Load.Tag)), uint64(i)<<32))}
 		if !e.kept {
 			a.due = newArrivals(q.Load, i, len(hands))
 		}

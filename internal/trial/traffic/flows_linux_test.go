@@ -23,7 +23,10 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 				func(l *record.Load) { l.FlowSize = "1" },
 				func(l *record.Load) { l.FlowSize, l.Verify = "exponential 30000", true },
 				func(l *record.Load) { l.FlowSize, l.ConnectionRate = "websearch", 200 },
-				func(l *record.Load) { l.FlowSize, l.ConnectionRate, l.Spacing = "3000", 300, record.Isochronous },
+				func(l *record.Load) {
+					l.FlowSize, l.ConnectionRate, l.Spacing = "3000", 300,
+						record.Isochronous
+				},
 			}
 			if opener == "far" {
 				changes = changes[1:3]
@@ -37,7 +40,9 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 						near, far := ends(t, loopback4)
 						window := 200 * time.Millisecond
 						if load.ConnectionRate > 0 {
-							window = time.Second // enough flows of a rate that cores which are busy with other things tell nothing
+							// enough flows of a rate that cores which are busy with other things tell
+							// nothing
+							window = time.Second
 						}
 						got, err := Flows{}.Offer(t.Context(), near, far, load, newStopwatch(window))
 						if err != nil {
@@ -74,7 +79,8 @@ func checkFlowAccounts(t *steady.Trial, got *record.Traffic, load record.Load, s
 		connected += n.Flows
 	}
 	if begun != s.Started || took != s.Completed || s.Asked != s.Confirmed || s.Asked < s.Completed {
-		t.Errorf("classes: %d begun and %d completed of %d and %d; %d bytes asked for, %d confirmed", begun, took, s.Started, s.Completed, s.Asked, s.Confirmed)
+		t.Errorf("classes: %d begun and %d completed of %d and %d; %d bytes asked for, %d confirmed", begun,
+			took, s.Started, s.Completed, s.Asked, s.Confirmed)
 	}
 	if !s.Kept && (connected < s.Completed || connected > s.Started) {
 		t.Errorf("%d handshakes, want at least %d and at most %d", connected, s.Completed, s.Started)
@@ -122,8 +128,7 @@ func TestFlowsBegunAtARateAreThatMany(t *testing.T) {
 	}
 }
 
-// A path that stalls slows no arrivals, and the flows that wait are as late as
-// they are.
+// A path that stalls slows no arrivals, and the flows that wait are as late as they are.
 func TestFlowsKeepArrivingWhileThePathStalls(t *testing.T) {
 	steady.Run(t, flowsKeepArriving)
 }
@@ -178,7 +183,8 @@ func TestFlowsThatAreCutOffFail(t *testing.T) {
 	for _, n := range s.Failures {
 		failures += n
 	}
-	if s.Started != s.Completed+s.Failed+s.Unfinished || s.Failed < 3 || failures != s.Failed || s.Failed > r.cut.Load() || s.Completed < 2*s.Failed {
+	if s.Started != s.Completed+s.Failed+s.Unfinished || s.Failed < 3 || failures != s.Failed ||
+		s.Failed > r.cut.Load() || s.Completed < 2*s.Failed {
 		t.Errorf("%d connections were cut: got %+v, want a quarter of the flows to fail", r.cut.Load(), s)
 	}
 }
@@ -201,7 +207,8 @@ func newStallingRelay(t testing.TB, port int, rule func(n int) (time.Duration, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &stallingRelay{front: front, back: net.JoinHostPort(loopback4.String(), strconv.Itoa(port)), rule: rule}
+	r := &stallingRelay{front: front, back: net.JoinHostPort(loopback4.String(), strconv.Itoa(port)),
+		rule: rule}
 	r.wait.Go(func() {
 		for n := 0; ; n++ {
 			c, err := front.Accept()
@@ -275,7 +282,8 @@ func requestsOpenedBy(t *steady.Trial, opener string, verify bool) {
 	checkFlowAccounts(t, got, load, .3)
 	s := got.ShortFlows
 	if !s.Kept || s.Asked != 3200*s.Completed || s.Unfinished > 3 {
-		t.Errorf("%d bytes in %d requests, %d unfinished, want 3200 in each and at most 3", s.Asked, s.Completed, s.Unfinished)
+		t.Errorf("%d bytes in %d requests, %d unfinished, want 3200 in each and at most 3", s.Asked,
+			s.Completed, s.Unfinished)
 	}
 	asked, answered := record.Up, record.Down
 	if opener == "far" {
@@ -286,7 +294,8 @@ func requestsOpenedBy(t *steady.Trial, opener string, verify bool) {
 		bytes[f.Direction] += f.ReceivedBytes
 	}
 	if ratio := float64(bytes[answered]) / float64(bytes[asked]); ratio < 14 || ratio > 16 {
-		t.Timedf("%d bytes %s and %d %s, want 15 times as many", bytes[asked], asked, bytes[answered], answered)
+		t.Timedf("%d bytes %s and %d %s, want 15 times as many", bytes[asked], asked, bytes[answered],
+			answered)
 	}
 }
 
@@ -335,7 +344,8 @@ func flowsSendStrangersAway(t *steady.Trial) {
 			if err != nil {
 				continue
 			}
-			says := [][]byte{append(preamble("another", 0), make([]byte, askSize)...), make([]byte, 1000), {}}[i%3]
+			says := [][]byte{append(preamble("another", 0), make([]byte, askSize)...), make([]byte, 1000),
+				{}}[i%3]
 			c.Write(says)
 			c.SetDeadline(time.Now().Add(100 * time.Millisecond))
 			n, _ := c.Read(make([]byte, 100))

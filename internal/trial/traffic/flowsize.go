@@ -20,26 +20,28 @@ type FlowSizes struct {
 	points []sizePoint // of a published one
 }
 
-// sizePoint says which share of all flows has at most so many packets. Between
-// two points the size is uniform; the first has its whole share.
+// sizePoint says which share of all flows has at most so many packets. Between two points the size is
+// uniform; the first has its whole share.
 type sizePoint struct {
 	packets int64
 	share   float64
 }
 
-// Published distributions, as the simulations of pFabric (Alizadeh et al.,
-// SIGCOMM 2013) tabulated them: web search from DCTCP (Alizadeh et al., SIGCOMM
-// 2010), data mining from VL2 (Greenberg et al., SIGCOMM 2009).
+// Published distributions, as the simulations of pFabric (Alizadeh et al., SIGCOMM 2013) tabulated them:
+// web search from DCTCP (Alizadeh et al., SIGCOMM 2010), data mining from VL2 (Greenberg et al., SIGCOMM
+// 2009).
 var (
 	webSearch = [...]sizePoint{{6, .15}, {13, .2}, {19, .3}, {33, .4}, {53, .53}, {133, .6}, {667, .7},
 		{1333, .8}, {3333, .9}, {6667, .97}, {20000, 1}}
-	dataMining = [...]sizePoint{{1, .5}, {2, .6}, {3, .7}, {7, .8}, {267, .9}, {2107, .95}, {66667, .99}, {666667, 1}}
+	dataMining = [...]sizePoint{{1, .5}, {2, .6}, {3, .7}, {7, .8}, {267, .9}, {2107, .95}, {66667, .99},
+		{666667, 1}}
 )
 
-const flowSizeForms = "bytes such as 10000, exponential and its mean such as exponential 10000, websearch or datamining"
+const flowSizeForms = "bytes such as 10000, exponential and its mean such as exponential 10000, websearch " +
+	"or datamining"
 
-// ParseFlowSizes reads a distribution: a number of bytes, "exponential" and a
-// mean, "websearch" or "datamining".
+// ParseFlowSizes reads a distribution: a number of bytes, "exponential" and a mean, "websearch" or
+// "datamining".
 func ParseFlowSizes(text string) (FlowSizes, error) {
 	number, exponential := strings.CutPrefix(text, "exponential ")
 	switch text {
@@ -90,8 +92,8 @@ func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	return s.points[len(s.points)-1].packets * flowPacket
 }
 
-// flowClasses are the least sizes of the classes that completion times are told
-// for, as in pFabric: below 100 kB, from there to 10 MB, above.
+// flowClasses are the least sizes of the classes that completion times are told for, as in pFabric: below
+// 100 kB, from there to 10 MB, above.
 var flowClasses = [...]int64{0, 100e3, 10e6}
 
 func flowClass(size int64) int {

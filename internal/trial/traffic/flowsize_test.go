@@ -41,7 +41,8 @@ func TestFlowSizesFollowTheirDistribution(t *testing.T) {
 			}
 		}
 		if got := float64(below) / n; math.Abs(got-test.share) > .01 {
-			t.Errorf("%s: %.3f of the flows are below %d bytes, want %.3f", test.text, got, test.below, test.share)
+			t.Errorf("%s: %.3f of the flows are below %d bytes, want %.3f", test.text, got, test.below,
+				test.share)
 		}
 		if got := sum / n; test.mean > 0 && math.Abs(got/test.mean-1) > .02 {
 			t.Errorf("%s: mean %.0f, want %.0f", test.text, got, test.mean)
@@ -50,12 +51,14 @@ func TestFlowSizesFollowTheirDistribution(t *testing.T) {
 }
 
 func FuzzParseFlowSizes(f *testing.F) {
-	for _, text := range []string{"10000", "0", "exponential 5000", "exponential", "websearch", "datamining", "1e3", "-1", "99999999999"} {
+	for _, text := range []string{"10000", "0", "exponential 5000", "exponential", "websearch", "datamining",
+		"1e3", "-1", "99999999999"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := ParseFlowSizes(text)
-		if level, levelErr := FlowSizeLevel(text); (levelErr == nil) != (err == nil) || err == nil && level != text {
+		if level, levelErr := FlowSizeLevel(text); (levelErr == nil) != (err == nil) || err == nil &&
+			level != text {
 			t.Errorf("%q: level %q, %v", text, level, levelErr)
 		}
 		if err != nil {
@@ -108,7 +111,8 @@ func TestTallyCountsEachFlowOnce(t *testing.T) {
 	for _, f := range []struct {
 		intended, end int64
 		fails         bool
-	}{{50, 90, false}, {50, 150, false}, {90, 150, true}, {100, 150, false}, {120, 190, true}, {150, 201, false}, {160, 202, true}, {199, -1, false}, {200, 210, false}} {
+	}{{50, 90, false}, {50, 150, false}, {90, 150, true}, {100, 150, false}, {120, 190, true},
+		{150, 201, false}, {160, 202, true}, {199, -1, false}, {200, 210, false}} {
 		tally.begin(f.intended, 10)
 		switch {
 		case f.end < 0:
@@ -120,7 +124,8 @@ func TestTallyCountsEachFlowOnce(t *testing.T) {
 		}
 	}
 	s := joinTallies([]*flowTally{tally, newFlowTally(w)}, record.Load{}, false)
-	if s.Started != 5 || s.Completed != 1 || s.Failed != 1 || s.Unfinished != 3 || s.Carried != 1 || s.Asked != 10 || s.Failures["x"] != 1 {
+	if s.Started != 5 || s.Completed != 1 || s.Failed != 1 || s.Unfinished != 3 || s.Carried != 1 ||
+		s.Asked != 10 || s.Failures["x"] != 1 {
 		t.Errorf("got %+v, want 5 started, 1 completed, 1 failed, 3 unfinished, 1 carried", s)
 	}
 	if err := checkShortFlows(s); err != nil {
@@ -141,7 +146,8 @@ func TestTallyCountsEachFlowOnce(t *testing.T) {
 func TestTallyKnowsTardyConnections(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	tally := newFlowTally(record.Window{Start: 0, End: 1000 * ms, Stop: 1100 * ms})
-	for _, c := range []struct{ intended, at int64 }{{0, 100}, {100, 300}, {100, 301}, {700, 1001}, {900, 1090}, {-50, 500}, {1000, 1300}} {
+	for _, c := range []struct{ intended, at int64 }{{0, 100}, {100, 300}, {100, 301}, {700, 1001},
+		{900, 1090}, {-50, 500}, {1000, 1300}} {
 		tally.connected(c.intended*ms, c.at*ms, (c.at-c.intended)*ms)
 	}
 	for _, intended := range []int64{500, 800, 801, -1} {

@@ -43,8 +43,8 @@ func (t *flowTally) launch(intended, at int64) {
 	}
 }
 
-// connectionDue is how long after its intended start a connection may be made
-// before it is tardy: Linux sends a lost first packet again after a second.
+// connectionDue is how long after its intended start a connection may be made before it is tardy: Linux
+// sends a lost first packet again after a second.
 const connectionDue = 200 * time.Millisecond
 
 // connected notes a handshake that ended at a time.
@@ -92,8 +92,7 @@ func (t *flowTally) fail(intended, at int64, why string) {
 	}
 }
 
-// abandon counts a flow that was under way, or still to be begun, when the
-// load ended.
+// abandon counts a flow that was under way, or still to be begun, when the load ended.
 func (t *flowTally) abandon(intended int64) {
 	if t.within(intended) {
 		t.unfinished++
@@ -104,8 +103,10 @@ func (t *flowTally) abandon(intended int64) {
 func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.ShortFlows {
 	sum := newFlowTally(record.Window{})
 	for _, t := range tallies {
-		sum.started, sum.completed, sum.failed = sum.started+t.started, sum.completed+t.completed, sum.failed+t.failed
-		sum.unfinished, sum.carried, sum.tardy = sum.unfinished+t.unfinished, sum.carried+t.carried, sum.tardy+t.tardy
+		sum.started, sum.completed, sum.failed = sum.started+t.started, sum.completed+t.completed, sum.failed+
+			t.failed
+		sum.unfinished, sum.carried, sum.tardy = sum.unfinished+t.unfinished, sum.carried+t.carried,
+			sum.tardy+t.tardy
 		sum.asked, sum.confirmed = sum.asked+t.asked, sum.confirmed+t.confirmed
 		for why, n := range t.failures {
 			sum.failures[why] += n
@@ -119,12 +120,15 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 	}
 	s := &record.ShortFlows{
 		Kept: kept, RateHz: load.ConnectionRate,
-		Started: sum.started, Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished, Carried: sum.carried,
-		Tardy: sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked, Confirmed: sum.confirmed,
-		Connect: sum.connect.list(), Late: sum.late.list(),
+		Started: sum.started, Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished,
+		Carried: sum.carried,
+		Tardy:   sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked,
+		Confirmed: sum.confirmed,
+		Connect:   sum.connect.list(), Late: sum.late.list(),
 	}
 	for i, from := range flowClasses {
-		s.Classes = append(s.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i], Times: sum.took[i].list()})
+		s.Classes = append(s.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i],
+			Times: sum.took[i].list()})
 	}
 	return s
 }

@@ -41,8 +41,7 @@ func sockets() int {
 	return n
 }
 
-// remains are the stacks of goroutines that run this project's code, but for
-// the one that asks.
+// remains are the stacks of goroutines that run this project's code, but for the one that asks.
 func remains() string {
 	b := make([]byte, 1<<20)
 	stacks := strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")
@@ -130,8 +129,8 @@ func (s *stopwatch) Progress(p Progress) {
 	s.progress = append(s.progress, p)
 }
 
-// offered offers a load until its ends had time for it, as a campaign does: the
-// machine is busy with other tests.
+// offered offers a load until its ends had time for it, as a campaign does: the machine is busy with other
+// tests.
 func offered(t testing.TB, near, far End, load record.Load, clock *stopwatch) *record.Traffic {
 	t.Helper()
 	load.Duration = clock.window
@@ -169,9 +168,8 @@ func wantError(t *testing.T, err error, words ...string) {
 	}
 }
 
-// congestion is the control that the tests ask for: root may take any, others
-// only what net.ipv4.tcp_allowed_congestion_control names, which always has
-// reno.
+// congestion is the control that the tests ask for: root may take any, others only what
+// net.ipv4.tcp_allowed_congestion_control names, which always has reno.
 func congestion() string {
 	if os.Geteuid() == 0 {
 		return "cubic"

@@ -6,16 +6,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ICMP measures latency by ICMP echo requests, which the far kernel answers:
-// nothing of this program runs in the way of a probe there. Its node half
-// needs Linux.
+// ICMP measures latency by ICMP echo requests, which the far kernel answers: nothing of this program runs
+// in the way of a probe there. Its node half needs Linux.
 type ICMP struct{}
 
 // Name is "icmp".
 func (ICMP) Name() string { return "icmp" }
 
 // Probe runs the probe to the end of the timeline.
-func (i ICMP) Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency, error) {
+func (i ICMP) Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency,
+	error) {
 	return runProbe(ctx, i.Name(), near, far, load, c)
 }
 
@@ -43,8 +43,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// icmpPayload is what an echo reply to us carries. Of a raw IPv4 socket the
-// message stands behind its IP header.
+// icmpPayload is what an echo reply to us carries. Of a raw IPv4 socket the message stands behind its IP
+// header.
 func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	if raw && ip == 4 {
 		if len(b) < ipv4Header {

@@ -14,8 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Serve is the node half: the opener probes; the listener has nothing to do,
-// because its kernel answers.
+// Serve is the node half: the opener probes; the listener has nothing to do, because its kernel answers.
 func (ICMP) Serve(ctx context.Context, s host.Session) error {
 	var q request
 	if err := s.Recv(&q); err != nil {
@@ -34,8 +33,8 @@ func (ICMP) Serve(ctx context.Context, s host.Session) error {
 	return serveICMP(ctx, s, q)
 }
 
-// attendICMP keeps the listener's side of the protocol. ICMP has no port; any
-// number says that this end is there.
+// attendICMP keeps the listener's side of the protocol. ICMP has no port; any number says that this end is
+// there.
 func attendICMP(s host.Session) error {
 	if err := s.Send(message{Listening: 1}); err != nil {
 		return err
@@ -71,8 +70,8 @@ func serveICMP(ctx context.Context, s host.Session, q request) error {
 	return p.serve(ctx, s, q)
 }
 
-// openICMP opens a ping socket, which any user may have whose group is in
-// net.ipv4.ping_group_range, or else a raw one, which takes CAP_NET_RAW.
+// openICMP opens a ping socket, which any user may have whose group is in net.ipv4.ping_group_range, or
+// else a raw one, which takes CAP_NET_RAW.
 func openICMP(q request) (fd int, raw bool, err error) {
 	domain, sa := sockaddr(netip.AddrPortFrom(q.Addr, 0))
 	protocol := unix.IPPROTO_ICMP
@@ -104,11 +103,12 @@ func (e *icmpRefused) Error() string {
 
 // Hint says who may open one.
 func (e *icmpRefused) Hint() string {
-	return "an ordinary user needs a group in net.ipv4.ping_group_range; or take the plan's measure.probe: echo"
+	return "an ordinary user needs a group in net.ipv4.ping_group_range; or take the plan's " +
+		"measure.probe: echo"
 }
 
-// icmpFraming puts probes into echo requests. A ping socket fills in the
-// identifier and the checksum; for ICMPv6 the kernel always makes the latter.
+// icmpFraming puts probes into echo requests. A ping socket fills in the identifier and the checksum; for
+// ICMPv6 the kernel always makes the latter.
 func icmpFraming(ip int, raw bool, tag uint32) framing {
 	f := framing{head: icmpHeader}
 	if raw {

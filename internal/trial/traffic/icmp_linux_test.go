@@ -44,8 +44,10 @@ func TestICMPEveryFamily(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkLatency(t, got, clock)
-				if got.Probe != "icmp" || got.EchoNs[0] != 0 || len(got.Ends) != 1 || got.Ends["near"].UserNs+got.Ends["near"].SystemNs <= 0 {
-					t.Errorf("got probe %q, residence %d, cost of the ends %+v; want icmp, none, and that of near", got.Probe, got.EchoNs[0], got.Ends)
+				if got.Probe != "icmp" || got.EchoNs[0] != 0 || len(got.Ends) != 1 || got.Ends["near"].UserNs+
+					got.Ends["near"].SystemNs <= 0 {
+					t.Errorf("got probe %q, residence %d, cost of the ends %+v; want icmp, none, and that "+
+						"of near", got.Probe, got.EchoNs[0], got.Ends)
 				}
 			})
 		})
@@ -72,7 +74,8 @@ func TestEchoExponential(t *testing.T) {
 	}
 	due := newSchedule(clock.timeline, int64(load.Interval), load.Spacing, uint64(tagHash(load.Tag)))
 	if n := len(got.RTT) + int(got.SkippedSlots); n != due.n-due.first || got.Spacing != record.Exponential {
-		t.Errorf("%d probes and skipped slots, spacing %q, want %d, exponential", n, got.Spacing, due.n-due.first)
+		t.Errorf("%d probes and skipped slots, spacing %q, want %d, exponential", n, got.Spacing,
+			due.n-due.first)
 	}
 	for i, at := range got.SentAt {
 		if planned := at - got.Late[i]; !slices.Contains(due.times, planned) {
@@ -80,7 +83,8 @@ func TestEchoExponential(t *testing.T) {
 		}
 	}
 	for side, u := range got.Ends {
-		if u.Node == "" || u.UserNs+u.SystemNs <= 0 || len(u.ThreadsNs) != 1 || len(u.ThreadCPUs) != 1 || u.ThreadCPUs[0] < 0 {
+		if u.Node == "" || u.UserNs+u.SystemNs <= 0 || len(u.ThreadsNs) != 1 || len(u.ThreadCPUs) != 1 ||
+			u.ThreadCPUs[0] < 0 {
 			t.Errorf("cost of the %s end: %+v, want its node, CPU time, thread and core", side, u)
 		}
 	}
@@ -90,12 +94,14 @@ func TestEchoExponential(t *testing.T) {
 }
 
 func TestProcessorOf(t *testing.T) {
-	const line = "42 (a name) with) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 17 6 7"
+	const line = "42 (a name) with) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 " +
+		"27 28 29 30 31 32 33 34 17 6 7"
 	// Field 39 is the 36th behind the state.
 	if got := processorOf(line); got != 6 {
 		t.Errorf("got core %d, want 6", got)
 	}
-	for _, bad := range []string{"", "1 (x) S 2", ") S" + " x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x"} {
+	for _, bad := range []string{"", "1 (x) S 2", ") S" +
+		" x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x"} {
 		if got := processorOf(bad); got != -1 {
 			t.Errorf("%q: got core %d, want -1", bad, got)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Iperf3 offers load by an installed iperf3, so that results can be compared
-// with those of everybody else. Its measured window is what iperf3 reports
-// after its own warm-up, and begins when its connections are made.
+// Iperf3 offers load by an installed iperf3, so that results can be compared with those of everybody else.
+// Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are
+// made.
 type Iperf3 struct{}
 
 // Name is "iperf3".
@@ -25,8 +25,7 @@ func (Iperf3) Name() string { return "iperf3" }
 // smallestBlock is iperf3's limit for a datagram's payload.
 const smallestBlock = 16
 
-// Check asks both nodes for an installed iperf3, or the near one if the far end
-// is a stranger's.
+// Check asks both nodes for an installed iperf3, or the near one if the far end is a stranger's.
 func (e Iperf3) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
 	if a := checkIperf3(load); a.State != check.Yes {
 		return a
@@ -72,10 +71,10 @@ type iperf3Output struct {
 	Started int64      `json:"started_ns"` // of the process, node's clock
 }
 
-// Offer runs iperf3 as a server at the listening end and as a client at the
-// other. Without an agent at the far end, a stranger's server is listening
-// there.
-func (e Iperf3) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+// Offer runs iperf3 as a server at the listening end and as a client at the other. Without an agent at the
+// far end, a stranger's server is listening there.
+func (e Iperf3) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic,
+	error) {
 	if a := checkIperf3(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load by iperf3: %s", load.Protocol, a.Reason)
 	}
@@ -103,7 +102,8 @@ func (e Iperf3) Offer(ctx context.Context, near, far End, load record.Load, c Co
 	t.Ends = map[string]record.EndUsage{}
 	for i, end := range []End{near, far} {
 		side := []string{"near", "far"}[i]
-		t.Ends[side] = record.EndUsage{Node: end.Node, UserNs: out[i].Usage.UserNs, SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
+		t.Ends[side] = record.EndUsage{Node: end.Node, UserNs: out[i].Usage.UserNs,
+			SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
 	}
 	return t, nil
 }
@@ -136,7 +136,9 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 			"client.rcvbuf_bytes": strconv.FormatInt(cr.Start.Rcvbuf, 10),
 		},
 		Caveats: []record.Caveat{
-			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its connections' start, warm-up omitted by itself"},
+			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its " +
+				"connections' " +
+				"start, warm-up omitted by itself"},
 			{Kind: "engine-usage", Text: "the CPU time of iperf3 is that of its whole run"},
 		},
 	}
@@ -159,7 +161,8 @@ func wholeSeconds(d time.Duration) int {
 func iperf3Arguments(q request) []string {
 	port := strconv.Itoa(q.Port)
 	if q.Listen {
-		return []string{"-s", "-1", "-J", "-B", q.Addr.String(), "-p", port, "-i", iperf3Seconds(q.Load.Interval)}
+		return []string{"-s", "-1", "-J", "-B", q.Addr.String(), "-p", port, "-i",
+			iperf3Seconds(q.Load.Interval)}
 	}
 	l := q.Load
 	args := []string{"-c", q.Peer.String(), "-B", q.Addr.String(), "-p", port, "-J",
@@ -180,7 +183,8 @@ func iperf3Arguments(q request) []string {
 	}
 	if l.Protocol == "udp" {
 		rate := l.RateBps / float64(max(len(flowsOf(l)), 1))
-		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-packetOverhead(l.IP)), "-b", strconv.FormatFloat(rate, 'f', 0, 64))
+		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-packetOverhead(l.IP)), "-b",
+			strconv.FormatFloat(rate, 'f', 0, 64))
 	}
 	if l.Congestion != "" {
 		args = append(args, "-C", l.Congestion)
@@ -189,7 +193,8 @@ func iperf3Arguments(q request) []string {
 		args = append(args, "-M", strconv.Itoa(l.MSS))
 	}
 	if l.RateBps > 0 {
-		args = append(args, "--fq-rate", strconv.FormatFloat(l.RateBps/float64(max(len(flowsOf(l)), 1)), 'f', 0, 64))
+		args = append(args, "--fq-rate", strconv.FormatFloat(l.RateBps/float64(max(len(flowsOf(l)), 1)), 'f',
+			0, 64))
 	}
 	if l.Buffer > 0 {
 		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it

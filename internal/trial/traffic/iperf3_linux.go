@@ -95,8 +95,7 @@ func (c *child) stop() {
 	<-c.done
 }
 
-// result is what was printed, or why there is nothing. iperf3 explains its
-// failures in the JSON.
+// result is what was printed, or why there is nothing. iperf3 explains its failures in the JSON.
 func (c *child) result(ctx context.Context, limit time.Duration) (iperf3Output, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -121,8 +120,8 @@ func (c *child) outcome() (iperf3Output, error) {
 	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
 }
 
-// slack is what an iperf3 may need beyond the window: its own connections,
-// exchange of results and rounding to seconds.
+// slack is what an iperf3 may need beyond the window: its own connections, exchange of results and rounding
+// to seconds.
 const slack = 8 * time.Second
 
 func serveIperf3(ctx context.Context, s host.Session, q request) error {
@@ -197,8 +196,7 @@ func anyPort(at netip.Addr) (int, error) {
 	return ln.Addr().(*net.TCPAddr).Port, nil
 }
 
-// awaitListening waits for the server's socket. Asking it by a connection
-// would use up its one test.
+// awaitListening waits for the server's socket. Asking it by a connection would use up its one test.
 func (c *child) awaitListening(ctx context.Context, port int) error {
 	limit := monotonic() + int64(patience)
 	for monotonic() < limit {

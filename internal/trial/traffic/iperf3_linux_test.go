@@ -20,7 +20,8 @@ func needIperf3(t *testing.T, near, far End, load record.Load) {
 
 func TestIperf3EveryOpenerAndDirection(t *testing.T) {
 	for _, tc := range []struct{ protocol, opener, direction string }{
-		{"tcp", "near", record.Up}, {"tcp", "far", record.Up}, {"tcp", "near", record.Both}, {"udp", "near", record.Down},
+		{"tcp", "near", record.Up}, {"tcp", "far", record.Up}, {"tcp", "near", record.Both},
+		{"udp", "near", record.Down},
 	} {
 		t.Run(tc.protocol+" "+tc.opener+" opens, data "+tc.direction, func(t *testing.T) {
 			t.Parallel() // each sleeps most of its time in iperf3's own set-up
@@ -39,10 +40,12 @@ func TestIperf3EveryOpenerAndDirection(t *testing.T) {
 				t.Fatalf("got %d flows, want %d", len(got.Flows), want)
 			}
 			for _, f := range got.Flows {
-				if f.ReceivedBytes <= 0 || f.ReceiverNs < 5e8 || tc.direction != record.Both && f.Direction != tc.direction {
+				if f.ReceivedBytes <= 0 || f.ReceiverNs < 5e8 || tc.direction != record.Both &&
+					f.Direction != tc.direction {
 					t.Errorf("flow %+v", f)
 				}
-				if f.Packets != nil && (f.Packets.Sent == 0 || f.Packets.Sent != f.Packets.Received+f.Packets.Lost) {
+				if f.Packets != nil && (f.Packets.Sent == 0 || f.Packets.Sent != f.Packets.Received+
+					f.Packets.Lost) {
 					t.Errorf("accounts %+v", f.Packets)
 				}
 			}

@@ -9,10 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// iperf3Report is what iperf3 -J prints, as far as it is used; versions add
-// and drop keys. Its "sender" does not say which of two lines is the
-// sender's: it says whether the program that wrote the file sends in that
-// stream.
+// iperf3Report is what iperf3 -J prints, as far as it is used; versions add and drop keys. Its "sender"
+// does not say which of two lines is the sender's: it says whether the program that wrote the file sends in
+// that stream.
 type iperf3Report struct {
 	Start struct {
 		Connected []iperf3Socket `json:"connected"`
@@ -75,9 +74,8 @@ type iperf3Total struct {
 	Sender      *bool   `json:"sender"` // the writer sends; absent before 3.7
 }
 
-// length is how long one side measured, by its own intervals. The totals
-// mix the two sides' durations up in some directions (3.12: --bidir), so that
-// they serve only where there is no interval.
+// length is how long one side measured, by its own intervals. The totals mix the two sides' durations up in
+// some directions (3.12: --bidir), so that they serve only where there is no interval.
 func (r *iperf3Report) length(socket int, t *iperf3Total) int64 {
 	last := t.End - t.Start
 	for _, i := range r.Intervals {
@@ -92,8 +90,8 @@ func (r *iperf3Report) length(socket int, t *iperf3Total) int64 {
 
 func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
 
-// wholeNumber keeps nonsense in a file from becoming nonsense of another
-// kind: what is no plausible count is 0.
+// wholeNumber keeps nonsense in a file from becoming nonsense of another kind: what is no plausible count
+// is 0.
 func wholeNumber(v float64) int64 {
 	if math.IsNaN(v) || v < 0 || v > 1<<62 {
 		return 0
@@ -101,8 +99,7 @@ func wholeNumber(v float64) int64 {
 	return int64(math.Round(v))
 }
 
-// readIperf3 decodes one side's output. An error that iperf3 reported is an
-// error here.
+// readIperf3 decodes one side's output. An error that iperf3 reported is an error here.
 func readIperf3(b []byte) (*iperf3Report, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -117,9 +114,8 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	return &r, nil
 }
 
-// iperf3Flows pairs the client's streams with the server's. The near end is
-// the client unless clientFar. base is the time at which the measured
-// stretch began, for the series.
+// iperf3Flows pairs the client's streams with the server's. The near end is the client unless clientFar.
+// base is the time at which the measured stretch began, for the series.
 func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base int64) ([]record.Flow, error) {
 	if len(server.End.Streams) != len(client.End.Streams) {
 		return nil, fmt.Errorf("join iperf3 output: the client has %d streams, the server %d",
@@ -168,8 +164,8 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 	return flows, nil
 }
 
-// tcpTotals: the client's file has both sides' counts, because the server
-// tells it; in the server's file the other side's are zero.
+// tcpTotals: the client's file has both sides' counts, because the server tells it; in the server's file
+// the other side's are zero.
 func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
 	f.SentBytes, f.ReceivedBytes = wholeNumber(sent.Bytes), wholeNumber(received.Bytes)
 	f.SenderNs, f.ReceiverNs = p.send.length(p.sendSocket, sent), p.receive.length(p.receiveSocket, received)
@@ -185,17 +181,17 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
 	}
 }
 
-// udpTotals: the sending side's packets are those it sent; losses are the
-// receiver's, which the client's file has in every direction. The receiving
-// side's own count of packets differs by those under way at the edges, and
-// is not used.
+// udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's
+// file has in every direction. The receiving side's own count of packets differs by those under way at the
+// edges, and is not used.
 func udpTotals(f *record.Flow, client, server *iperf3Total, clientSends bool, size int, pair iperf3Pair) {
 	f.TCP = nil
 	sender, receiver := client, server
 	if !clientSends {
 		sender, receiver = server, client
 	}
-	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender), pair.receive.length(pair.receiveSocket, receiver)
+	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender),
+		pair.receive.length(pair.receiveSocket, receiver)
 	p := &record.Packets{Sent: wholeNumber(sender.Packets), Size: size}
 	p.Lost = min(wholeNumber(client.Lost), p.Sent)
 	late := wholeNumber(client.OutOfOrder)
@@ -234,8 +230,8 @@ func (r *iperf3Report) socketName(socket int) string {
 	return ""
 }
 
-// series makes the intervals of one socket cumulative; tcp, if given, gets
-// the sender's TCP_INFO. The omitted warm-up is left out; base is its end.
+// series makes the intervals of one socket cumulative; tcp, if given, gets the sender's TCP_INFO. The
+// omitted warm-up is left out; base is its end.
 func (r *iperf3Report) series(socket int, base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	t.Append(base, 0, 0)

@@ -28,8 +28,8 @@ func iperf3Files(t testing.TB, name string) (client, server []byte) {
 	return client, server
 }
 
-// The expected lines were read out of the files by hand: direction, stream,
-// bytes sent and received, packets, retransmits, who sends to whom.
+// The expected lines were read out of the files by hand: direction, stream, bytes sent and received,
+// packets, retransmits, who sends to whom.
 func TestIperf3Goldens(t *testing.T) {
 	for _, tc := range []struct {
 		name, protocol, direction, opener string
@@ -44,7 +44,8 @@ func TestIperf3Goldens(t *testing.T) {
 		{"udp-bidir", "udp", record.Both, "far", 1},
 	} {
 		t.Run(tc.name+" "+tc.opener, func(t *testing.T) {
-			load := record.Load{Protocol: tc.protocol, Direction: tc.direction, Opener: tc.opener, Streams: tc.streams, IP: 4}
+			load := record.Load{Protocol: tc.protocol, Direction: tc.direction, Opener: tc.opener,
+				Streams: tc.streams, IP: 4}
 			if tc.protocol == "udp" {
 				load.PacketSize = 200
 			}
@@ -55,10 +56,12 @@ func TestIperf3Goldens(t *testing.T) {
 			}
 			var b strings.Builder
 			for _, f := range got.Flows {
-				fmt.Fprintf(&b, "%s %d %s>%s sent %d in %d received %d in %d", f.Direction, f.Stream, f.Local, f.Remote,
+				fmt.Fprintf(&b, "%s %d %s>%s sent %d in %d received %d in %d", f.Direction, f.Stream, f.Local,
+					f.Remote,
 					f.SentBytes, f.SenderNs, f.ReceivedBytes, f.ReceiverNs)
 				if f.TCP != nil {
-					fmt.Fprintf(&b, " %s retransmits %d min_rtt %d mss %d info %d", f.TCP.Congestion, f.TCP.Retransmits, f.TCP.MinRTTNs, f.TCP.MSS, len(f.TCP.Series.T))
+					fmt.Fprintf(&b, " %s retransmits %d min_rtt %d mss %d info %d", f.TCP.Congestion,
+						f.TCP.Retransmits, f.TCP.MinRTTNs, f.TCP.MSS, len(f.TCP.Series.T))
 				}
 				if f.Packets != nil {
 					p := f.Packets
@@ -112,24 +115,29 @@ func TestIperf3Failures(t *testing.T) {
 }
 
 func TestIperf3Arguments(t *testing.T) {
-	q := request{Side: "near", Addr: netip.MustParseAddr("127.0.0.1"), Peer: netip.MustParseAddr("127.0.0.1"), Port: 5201, Load: record.Load{
-		Protocol: "udp", Direction: record.Both, Streams: 2, IP: 4, PacketSize: 200, RateBps: 4e6, Opener: "near",
-		Warmup: 1500e6, Duration: 2100e6, Interval: 100e6,
-	}}
+	q := request{Side: "near", Addr: netip.MustParseAddr("127.0.0.1"), Peer: netip.MustParseAddr("127.0.0.1"),
+		Port: 5201, Load: record.Load{
+			Protocol: "udp", Direction: record.Both, Streams: 2, IP: 4, PacketSize: 200, RateBps: 4e6,
+			Opener: "near",
+			Warmup: 1500e6, Duration: 2100e6, Interval: 100e6,
+		}}
 	got := strings.Join(iperf3Arguments(q), " ")
 	want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -O 2 --bidir -u -l 172 -b 1000000"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	q.Load.Protocol, q.Load.Direction, q.Load.Congestion, q.Load.MSS, q.Load.Warmup = "tcp", record.Down, "reno", 1200, 0
+	q.Load.Protocol, q.Load.Direction, q.Load.Congestion, q.Load.MSS, q.Load.Warmup = "tcp", record.Down,
+		"reno", 1200, 0
 	got = strings.Join(iperf3Arguments(q), " ")
-	if want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -R -C reno -M 1200 --fq-rate 2000000"; got != want {
+	if want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -R -C reno -M 1200 --fq-rate " +
+		"2000000"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 func TestIperf3MarksAndSizesWhatItSends(t *testing.T) {
-	q := request{Side: "near", Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, DSCP: 46, Buffer: 1 << 20}}
+	q := request{Side: "near", Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4,
+		DSCP: 46, Buffer: 1 << 20}}
 	got := strings.Join(iperf3Arguments(q), " ")
 	for _, want := range []string{"--dscp 46", "-w 524288"} {
 		if !strings.Contains(got, want) {

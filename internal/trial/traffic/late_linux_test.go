@@ -10,8 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// slowRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, each way a
-// delay later.
+// slowRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, each way a delay later.
 func slowRelay(t *testing.T, port int, delay time.Duration) {
 	t.Helper()
 	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: relayed.AsSlice(), Port: port})
@@ -38,11 +37,17 @@ func slowRelay(t *testing.T, port int, delay time.Duration) {
 		defer mu.Unlock()
 		way := ways[source]
 		if way == nil {
-			if way, err = net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}); err != nil {
+			if way, err = net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1),
+				Port: port}); err != nil {
 				return
 			}
 			ways[source], open = way, append(open, way)
-			running.Go(func() { pass(way, func(_ netip.AddrPort, b []byte) { front.WriteToUDPAddrPort(b, source) }) })
+			running.Go(func() {
+				pass(way, func(_ netip.AddrPort, b []byte) {
+					front.WriteToUDPAddrPort(b,
+						source)
+				})
+			})
 		}
 		way.Write(data)
 	}
@@ -58,8 +63,8 @@ func slowRelay(t *testing.T, port int, delay time.Duration) {
 	})
 }
 
-// What is on the way at the window's end is waited for: a path that only
-// delays has lost nothing, and its rate is the sender's.
+// What is on the way at the window's end is waited for: a path that only delays has lost nothing, and its
+// rate is the sender's.
 func TestDelayIsNoLoss(t *testing.T) {
 	const delay = 80 * time.Millisecond
 	near, far := ends(t, loopback4)

@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// workers are the stacks of goroutines that run an engine's code, but for the
-// test's own.
+// workers are the stacks of goroutines that run an engine's code, but for the test's own.
 func workers() string {
 	b := make([]byte, 1<<20)
 	var ours []string
 	for _, s := range strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")[1:] {
-		if strings.Contains(s, "internal/trial/traffic.") && !strings.Contains(s, "traffic.node.func") && !strings.Contains(s, "testing.(*T).Run(") {
+		if strings.Contains(s, "internal/trial/traffic.") && !strings.Contains(s, "traffic.node.func") &&
+			!strings.Contains(s, "testing.(*T).Run(") {
 			ours = append(ours, s)
 		}
 	}
@@ -41,8 +41,8 @@ func descriptors(t *testing.T) map[string]int {
 	return kinds
 }
 
-// TestNothingOutlivesALoad: after each load, ended or abandoned, no goroutine
-// of the engine runs and nothing that it opened is open.
+// TestNothingOutlivesALoad: after each load, ended or abandoned, no goroutine of the engine runs and
+// nothing that it opened is open.
 func TestNothingOutlivesALoad(t *testing.T) {
 	udp := func(mode string, streams int) record.Load {
 		l := udpLoad(streams, record.Both, "near", 200, 0)
@@ -52,8 +52,10 @@ func TestNothingOutlivesALoad(t *testing.T) {
 	verified := tcpLoad(2, record.Both, "near")
 	verified.Verify = true
 	for name, load := range map[string]record.Load{
-		"tcp": tcpLoad(2, record.Both, "near"), "tcp, verified": verified, "tcp, many": tcpLoad(ownThreads, record.Both, "far"),
-		"udp": udp("", 2), "udp, many": udp("", 60), "udp counted": udp(record.UDPCount, 2), "udp counted, many": udp(record.UDPCount, 60),
+		"tcp": tcpLoad(2, record.Both, "near"), "tcp, verified": verified, "tcp, many": tcpLoad(ownThreads,
+			record.Both, "far"),
+		"udp": udp("", 2), "udp, many": udp("", 60), "udp counted": udp(record.UDPCount, 2),
+		"udp counted, many": udp(record.UDPCount, 60),
 	} {
 		for _, abandoned := range []bool{false, true} {
 			t.Run(name+map[bool]string{false: "", true: ", abandoned"}[abandoned], func(t *testing.T) {
@@ -76,7 +78,8 @@ func TestNothingOutlivesALoad(t *testing.T) {
 				var left string
 				var open map[string]int
 				for range 60 {
-					if left, open = workers(), descriptors(t); left == "" && open["socket"] <= before["socket"] &&
+					if left, open = workers(), descriptors(t); left == "" &&
+						open["socket"] <= before["socket"] &&
 						open["pipe"] <= before["pipe"] && open["anon_inode"] <= before["anon_inode"] {
 						return
 					}

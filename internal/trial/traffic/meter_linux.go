@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meter reads the flows' counters on a thread of its own: at every tick from
-// the load's begin to its stop, and at both edges of the window.
+// meter reads the flows' counters on a thread of its own: at every tick from the load's begin to its stop,
+// and at both edges of the window.
 type meter struct {
 	flows    []flow
 	interval int64
@@ -37,12 +37,12 @@ func newMeter(flows []flow, interval time.Duration) *meter {
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
 
-// flowsAtOnce is how many flows are read at each tick of the series. More of
-// them are read less often: the series of all have a bounded size.
+// flowsAtOnce is how many flows are read at each tick of the series. More of them are read less often: the
+// series of all have a bounded size.
 const flowsAtOnce = 512
 
-// run ticks until the planned stop. Ticks are counted from the window's start,
-// so that an edge of the window is a tick.
+// run ticks until the planned stop. Ticks are counted from the window's start, so that an edge of the
+// window is a tick.
 func (m *meter) run(p *phases, tids []atomic.Int64) {
 	ownThread()
 	m.scheduling = raise() // it sleeps, and its readings are the window's edges
@@ -58,8 +58,8 @@ func (m *meter) run(p *phases, tids []atomic.Int64) {
 	}
 }
 
-// next is the tick after due. The window's end is one, even between two
-// others; ticks that are already past are left out, edges never.
+// next is the tick after due. The window's end is one, even between two others; ticks that are already past
+// are left out, edges never.
 func (m *meter) next(p *phases, due int64) int64 {
 	n := due + m.interval
 	if due == p.End {
@@ -76,8 +76,7 @@ func (m *meter) next(p *phases, due int64) int64 {
 	return n
 }
 
-// last reads what moved until the flows ended, so that a series ends with the
-// whole load.
+// last reads what moved until the flows ended, so that a series ends with the whole load.
 func (m *meter) last() {
 	for _, f := range m.flows {
 		f.sample(monotonic(), noEdge)
@@ -113,8 +112,8 @@ func takeMark(at, late int64, tids []atomic.Int64) mark {
 	return k
 }
 
-// place adds on which cores the threads are. Reading that takes long, so it
-// is done when what was to be timed is over.
+// place adds on which cores the threads are. Reading that takes long, so it is done when what was to be
+// timed is over.
 func (k *mark) place(tids []atomic.Int64) {
 	for i := range tids {
 		if tid := tids[i].Load(); tid != 0 {
@@ -128,8 +127,9 @@ func (m *meter) usage() record.EndUsage { return usageBetween(m.start, m.end) }
 // usageBetween is what the process used from one mark to another.
 func usageBetween(start, end mark) record.EndUsage {
 	u := record.EndUsage{
-		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: allowedCPUs(), MemoryBytes: peakMemory(),
-		EdgeLateNs: max(start.late, end.late),
+		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: allowedCPUs(),
+		MemoryBytes: peakMemory(),
+		EdgeLateNs:  max(start.late, end.late),
 	}
 	u.NUMANodes = numaNodes(u.CPUs)
 	for i := range end.threads {
@@ -139,8 +139,8 @@ func usageBetween(start, end mark) record.EndUsage {
 	return u
 }
 
-// sendResult sends a part of a node's last word. A result is sent in parts
-// where it grows with the length of the load, because a message is bounded.
+// sendResult sends a part of a node's last word. A result is sent in parts where it grows with the length
+// of the load, because a message is bounded.
 func sendResult(s host.Session, part any) error {
 	b, err := json.Marshal(part)
 	if err != nil {

@@ -12,8 +12,8 @@ type mmsghdr struct {
 	length uint32
 }
 
-// batch is a set of datagrams for one system call; each has a fixed room of
-// its own in one buffer, and one for control messages in another.
+// batch is a set of datagrams for one system call; each has a fixed room of its own in one buffer, and one
+// for control messages in another.
 type batch struct {
 	buffer   []byte
 	room     int
@@ -50,8 +50,8 @@ func (b *batch) size(i, length int) []byte {
 	return b.at(i)[:length]
 }
 
-// address makes the i-th datagram go somewhere, and with a control message;
-// nil is where the socket is connected to, and none.
+// address makes the i-th datagram go somewhere, and with a control message; nil is where the socket is
+// connected to, and none.
 func (b *batch) address(i int, to *peer, control []byte) {
 	h := &b.messages[i].header
 	h.Name, h.Namelen = nil, 0
@@ -65,8 +65,7 @@ func (b *batch) address(i int, to *peer, control []byte) {
 	h.SetControllen(len(control))
 }
 
-// send gives the datagrams from i to j to the kernel and returns how many it
-// took.
+// send gives the datagrams from i to j to the kernel and returns how many it took.
 func (b *batch) send(fd, i, j int) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0)
@@ -76,8 +75,7 @@ func (b *batch) send(fd, i, j int) (int, error) {
 	return int(n), nil
 }
 
-// sendTrain gives the datagrams from i to j to the kernel as one write, which
-// it cuts.
+// sendTrain gives the datagrams from i to j to the kernel as one write, which it cuts.
 func (b *batch) sendTrain(fd, i, j int) error {
 	h := &b.messages[i].header
 	b.vectors[i].SetLen((j - i) * b.room)
@@ -89,9 +87,8 @@ func (b *batch) sendTrain(fd, i, j int) error {
 	return nil
 }
 
-// receive takes what is there without waiting. With MSG_TRUNC a datagram's
-// length is its real one even where its room is smaller, so that only the
-// header need be copied.
+// receive takes what is there without waiting. With MSG_TRUNC a datagram's length is its real one even
+// where its room is smaller, so that only the header need be copied.
 func (b *batch) receive(fd int) (int, error) {
 	if b.each > 0 { // the kernel wrote how much of it it used
 		for i := range b.used {
@@ -100,7 +97,8 @@ func (b *batch) receive(fd int) (int, error) {
 	}
 	b.used = 0
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
-		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
+		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC,
+		0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -111,8 +109,7 @@ func (b *batch) receive(fd int) (int, error) {
 // length is the full length of the i-th received datagram.
 func (b *batch) length(i int) int { return int(b.messages[i].length) }
 
-// stamp is when the kernel received the i-th datagram, by its realtime clock;
-// 0 if it did not say.
+// stamp is when the kernel received the i-th datagram, by its realtime clock; 0 if it did not say.
 func (b *batch) stamp(i int) int64 {
 	have := int(b.messages[i].header.Controllen)
 	if b.each == 0 || have < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {

@@ -14,8 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Native is the built-in load generator: TCP and UDP with exact accounting.
-// Its node half needs Linux.
+// Native is the built-in load generator: TCP and UDP with exact accounting. Its node half needs Linux.
 type Native struct{}
 
 // Name is "native".
@@ -28,8 +27,7 @@ const (
 	defaultInterval = 100 * time.Millisecond // of the series
 )
 
-// congestions are the controls that a load names, in the order in which its
-// streams take them.
+// congestions are the controls that a load names, in the order in which its streams take them.
 func congestions(load record.Load) []string {
 	if load.Congestion == "" {
 		return nil
@@ -46,8 +44,7 @@ func congestionOf(load record.Load, k flowKey) string {
 	return all[(k.Stream-1)%len(all)]
 }
 
-// Check asks both nodes; a load that is impossible anywhere is answered
-// without them.
+// Check asks both nodes; a load that is impossible anywhere is answered without them.
 func (n Native) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
 	if a := checkLoad(load); a.State != check.Yes {
 		return a
@@ -83,7 +80,8 @@ func checkPacketSize(load record.Load) check.Answer {
 	smallest := packetOverhead(load.IP) + datagramHeader
 	sizes := load.PacketSizes()
 	if least := slices.Min(sizes); least < smallest {
-		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the smallest are %d bytes",
+		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the "+
+			"smallest are %d bytes",
 			least, load.IP, datagramHeader, smallest)
 	}
 	if load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount {
@@ -124,7 +122,8 @@ func checkNodes(ctx context.Context, verb string, near, far End, load record.Loa
 }
 
 // Offer runs the load and joins what both ends counted.
-func (n Native) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+func (n Native) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic,
+	error) {
 	if a := checkLoad(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
 	}
@@ -165,10 +164,11 @@ type endReport struct {
 	Details map[string]string `json:"details"`
 
 	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // of the engine of that name
-	ShortFlows     *record.ShortFlows     `json:"short_flows,omitempty"`    // of the engines flows and requests
+	// of the engines flows and requests
+	ShortFlows *record.ShortFlows `json:"short_flows,omitempty"`
 
-	// XDP: how long sampled packets took, if this end's clock told both times,
-	// and which boot of which machine the clock is of.
+	// XDP: how long sampled packets took, if this end's clock told both times, and which boot of which
+	// machine the clock is of.
 	Delays []record.DelayCounts `json:"delays,omitempty"`
 	Boot   string               `json:"boot,omitempty"`
 }
@@ -216,7 +216,8 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 	}
 	for i, side := range []string{"near", "far"} {
 		if len(reports[i].Flows) != len(keys) {
-			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side, len(reports[i].Flows), len(keys))
+			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side,
+				len(reports[i].Flows), len(keys))
 		}
 		for k, v := range reports[i].Details {
 			t.Details[side+"."+k] = v
@@ -248,41 +249,41 @@ func joinNative(load record.Load, reports [2]endReport) (*record.Traffic, error)
 	return t, nil
 }
 
-// socketDropCaveats: what a receiver's own socket buffer had no room for was
-// carried by the path, and is the tester's loss.
+// socketDropCaveats: what a receiver's own socket buffer had no room for was carried by the path, and is
+// the tester's loss.
 func socketDropCaveats(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
 		if n := details[side+".socket_drops"]; n != "" && n != "0" {
 			caveats = append(caveats, record.Caveat{Kind: "receiver-drops",
-				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, not the path", n, side)})
+				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, "+
+					"not the path", n, side)})
 		}
 	}
 	return caveats
 }
 
-// sendersMargin is how much longer than the window the senders go on, so that
-// a receiver that is late to read its count at the window's end has not seen
-// silence in between.
+// sendersMargin is how much longer than the window the senders go on, so that a receiver that is late to
+// read its count at the window's end has not seen silence in between.
 const sendersMargin = 20 * time.Millisecond
 
-// lateEdgeCaveats: datagrams are counted by those that send and receive them,
-// at whatever time the processor time of an end is read.
+// lateEdgeCaveats: datagrams are counted by those that send and receive them, at whatever time the
+// processor time of an end is read.
 func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
 		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" && late > sendersMargin {
 			caveats = append(caveats, record.Caveat{Kind: "late-edge",
-				Text: fmt.Sprintf("the %s end read its processor time %v late at an edge of the window", side, late.Round(time.Millisecond))})
+				Text: fmt.Sprintf("the %s end read its processor time %v late at an edge of the window", side,
+					late.Round(time.Millisecond))})
 		}
 	}
 	return caveats
 }
 
-// Measured says why a load is no measurement although it ended well: an end of
-// TCP read half a window late or more what it had carried, so that most of what
-// it counted was not in the window, or most of the window not in it; or a sender
-// of datagrams had its first turn that late, and offered next to nothing.
+// Measured says why a load is no measurement although it ended well: an end of TCP read half a window late
+// or more what it had carried, so that most of what it counted was not in the window, or most of the window
+// not in it; or a sender of datagrams had its first turn that late, and offered next to nothing.
 func Measured(t *record.Traffic) error {
 	for _, side := range []string{"near", "far"} {
 		late := time.Duration(t.Ends[side].EdgeLateNs)
@@ -292,13 +293,15 @@ func Measured(t *record.Traffic) error {
 	}
 	for i := range t.Flows {
 		f := &t.Flows[i]
-		if late := t.Load.Duration - time.Duration(f.SenderNs); f.Packets != nil && late > 0 && 2*late >= t.Load.Duration {
+		if late := t.Load.Duration - time.Duration(f.SenderNs); f.Packets != nil && late > 0 &&
+			2*late >= t.Load.Duration {
 			side := "near"
 			if f.Direction == record.Down {
 				side = "far"
 			}
 			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns") // known of live frames
-			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration, waited}
+			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration,
+				waited}
 		}
 	}
 	return nil
@@ -315,7 +318,8 @@ func (e *lateEdge) Error() string {
 	if e.waited > 0 {
 		why = fmt.Sprintf("it waited %v for its processor", e.waited.Round(time.Millisecond))
 	}
-	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: %s", e.side, e.did, e.late.Round(time.Millisecond), e.window, why)
+	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: %s", e.side, e.did,
+		e.late.Round(time.Millisecond), e.window, why)
 }
 
 // Hint is the next step.
@@ -323,10 +327,9 @@ func (e *lateEdge) Hint() string {
 	return "keep other work off that machine, or measure for longer (--set method.duration=5s)"
 }
 
-// joinPackets closes the accounts of a UDP flow: the receiver counted
-// arrivals and gaps, the sender what it sent. If no packet of the cool-down
-// arrived, the receiver could not see the missing tail, and the sender's
-// count gives it.
+// joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender what it
+// sent. If no packet of the cool-down arrived, the receiver could not see the missing tail, and the
+// sender's count gives it.
 //
 // In count mode nothing but their number is known of the packets.
 func joinPackets(f *record.Flow, s, r *flowReport, load record.Load) error {
@@ -339,9 +342,8 @@ func joinPackets(f *record.Flow, s, r *flowReport, load record.Load) error {
 		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
 			f.Stream, f.Direction, s.Sent, r.Received, lost)
 	}
-	// The packets of the window may arrive spread over more time than they
-	// were sent in (a queue that drains), never over less: silence at an
-	// edge is loss and not a shorter window.
+	// The packets of the window may arrive spread over more time than they were sent in (a queue that
+	// drains), never over less: silence at an edge is loss and not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
 	f.Packets = &record.Packets{
 		Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost, Size: load.PacketSize,
@@ -377,8 +379,7 @@ func udpMode(load record.Load) string {
 // counts says whether datagrams are counted by their length only.
 func counts(load record.Load) bool { return udpMode(load) == record.UDPCount }
 
-// rateError is by how much what was offered differs from what was asked for;
-// nil flat out.
+// rateError is by how much what was offered differs from what was asked for; nil flat out.
 func rateError(load record.Load, flows []record.Flow) *float64 {
 	if load.RateBps <= 0 {
 		return nil
@@ -393,8 +394,7 @@ func rateError(load record.Load, flows []record.Flow) *float64 {
 	return &e
 }
 
-// trainCaveats: what crosses a virtual network as one large packet is no
-// packet of a wire.
+// trainCaveats: what crosses a virtual network as one large packet is no packet of a wire.
 func trainCaveats(load record.Load, details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	if load.Protocol == "udp" && counts(load) {
@@ -404,7 +404,8 @@ func trainCaveats(load record.Load, details map[string]string) []record.Caveat {
 	for _, side := range []string{"near", "far"} {
 		if details[side+".uncut_trains"] == "true" {
 			caveats = append(caveats, record.Caveat{Kind: "super-packets", Text: fmt.Sprintf(
-				"the %s end's device took trains of datagrams uncut: across virtual links they are large packets, not those of a wire", side)})
+				"the %s end's device took trains of datagrams uncut: across virtual links they are large "+
+					"packets, not those of a wire", side)})
 		}
 	}
 	return caveats

@@ -79,8 +79,7 @@ func checkNative(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// checkDescriptors: each flow has a socket, and while connections are made
-// each of these is open twice.
+// checkDescriptors: each flow has a socket, and while connections are made each of these is open twice.
 func checkDescriptors(load record.Load) check.Answer {
 	need, limit := uint64(len(flowsOf(load))+64), unix.Rlimit{}
 	if load.Protocol == "tcp" {
@@ -90,7 +89,8 @@ func checkDescriptors(load record.Load) check.Answer {
 		return check.CouldNotTell("read the limit of open files: %v", err)
 	}
 	if limit.Cur < need {
-		return check.Not("%d flows need %d open files, and %d are allowed", len(flowsOf(load)), need, limit.Cur).
+		return check.Not("%d flows need %d open files, and %d are allowed", len(flowsOf(load)), need,
+			limit.Cur).
 			Hinted("raise the limit, see ulimit -n")
 	}
 	return check.OK()
@@ -118,20 +118,18 @@ func checkCongestion(cc string) check.Answer {
 
 // crew is what one thread does: it carries one flow, or several in turn.
 type crew interface {
-	// run moves data until the phases say that it is over; it returns soon
-	// after unblock.
+	// run moves data until the phases say that it is over; it returns soon after unblock.
 	run(p *phases) error
 	name() string // in errors
 }
 
-// elsewhere is a crew whose work is done by a thread of its own, and not by
-// that which run is called on.
+// elsewhere is a crew whose work is done by a thread of its own, and not by that which run is called on.
 type elsewhere interface{ thread() int }
 
 // flow is one end of one stream in one direction.
 type flow interface {
-	// unblock ends the blocking calls of run: at first softly, so that what
-	// is under way arrives, then at once.
+	// unblock ends the blocking calls of run: at first softly, so that what is under way arrives, then at
+	// once.
 	unblock(how urgency)
 	// sample is called by the meter at each tick; edge tells the window's.
 	sample(at int64, edge edge)
@@ -165,12 +163,10 @@ type phases struct {
 	stop    atomic.Bool // abandon everything
 }
 
-// A window without a warm-up that is no longer than a sender may wait for its
-// processor is a burst. That has a length and a rate, but no time of the day:
-// it begins when the sender has its turn, or not at all. Beside an emulator a
-// sender waited for 50 to 80 ms on its run queue: where the kernel shares a core
-// among sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a
-// wait, where it does not, 2 and 1.
+// A window without a warm-up that is no longer than a sender may wait for its processor is a burst. That
+// has a length and a rate, but no time of the day: it begins when the sender has its turn, or not at all.
+// Beside an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
+// sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
 const (
 	longestBurst  = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
@@ -276,9 +272,8 @@ func (l *lanes) run(ctx context.Context, w record.Window, say func(glimpse) erro
 	return l.report(m), nil
 }
 
-// drain is how long the flows may take to end by themselves. A stream's bytes
-// that are on their way at the window's end do not count, so that it need not
-// wait for them; datagrams do.
+// drain is how long the flows may take to end by themselves. A stream's bytes that are on their way at the
+// window's end do not count, so that it need not wait for them; datagrams do.
 func (l *lanes) drain(p *phases) time.Duration {
 	at := p.Stop
 	if l.request.Load.Protocol == "tcp" && !l.request.Load.Verify {

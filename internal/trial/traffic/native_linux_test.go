@@ -43,12 +43,12 @@ func TestTCPEveryOpenerAndDirection(t *testing.T) {
 	}
 }
 
-// edgeTolerance is how late a reading may be on a machine that is busy with
-// other tests; the length that is recorded is the true one in any case.
+// edgeTolerance is how late a reading may be on a machine that is busy with other tests; the length that is
+// recorded is the true one in any case.
 const edgeTolerance = 250 * time.Millisecond
 
-// sentBy is what a sender's series says last until at: a receiver that is at
-// the end of its stream is read no more, a sender is.
+// sentBy is what a sender's series says last until at: a receiver that is at the end of its stream is read
+// no more, a sender is.
 func sentBy(sent *record.Table, at int64) float64 {
 	i := sort.Search(len(sent.T), func(i int) bool { return sent.T[i] > at })
 	if i == 0 {
@@ -64,10 +64,12 @@ func checkTCPFlow(t *testing.T, f record.Flow, w record.Window) {
 			t.Errorf("%s's window is %v off the plan", name, time.Duration(d))
 		}
 	}
-	if f.TCP == nil || f.TCP.Congestion != congestion() || f.TCP.MSS <= 0 || f.SentBytes > 0 && f.TCP.BusyNs <= 0 {
+	if f.TCP == nil || f.TCP.Congestion != congestion() || f.TCP.MSS <= 0 || f.SentBytes > 0 &&
+		f.TCP.BusyNs <= 0 {
 		t.Errorf("TCP = %+v, want %s with a segment size and busy time", f.TCP, congestion())
 	}
-	for name, table := range map[string]*record.Table{"sent": f.Sent, "received": f.Received, "tcp_info": f.TCP.Series} {
+	for name, table := range map[string]*record.Table{"sent": f.Sent, "received": f.Received,
+		"tcp_info": f.TCP.Series} {
 		if table == nil || len(table.T) < 3 {
 			t.Fatalf("%s series is too short: %v", name, table)
 		}
@@ -84,7 +86,8 @@ func checkTCPFlow(t *testing.T, f record.Flow, w record.Window) {
 	last := len(f.Received.T) - 1
 	total := f.Received.V[0][last]
 	if sent := sentBy(f.Sent, f.Received.T[last]); sent > total+64<<20 || f.ReceivedBytes > int64(total) {
-		t.Errorf("sent %v, received %v in all, window %v: does not fit together", sent, total, f.ReceivedBytes)
+		t.Errorf("sent %v, received %v in all, window %v: does not fit together", sent, total,
+			f.ReceivedBytes)
 	}
 }
 
@@ -98,7 +101,8 @@ func TestTCPVerifiesEveryByte(t *testing.T) {
 	}
 	for _, f := range got.Flows {
 		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes || f.Verified == 0 {
-			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified, f.Corrupt, f.ReceivedBytes)
+			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified,
+				f.Corrupt, f.ReceivedBytes)
 		}
 	}
 }
@@ -106,7 +110,8 @@ func TestTCPVerifiesEveryByte(t *testing.T) {
 func TestProgressIsReported(t *testing.T) {
 	near, far := ends(t, loopback4)
 	clock := newStopwatch(600 * time.Millisecond)
-	if _, err := (Native{}).Offer(t.Context(), near, far, tcpLoad(1, record.Down, "near"), clock); err != nil {
+	if _, err := (Native{}).Offer(t.Context(), near, far, tcpLoad(1, record.Down, "near"),
+		clock); err != nil {
 		t.Fatal(err)
 	}
 	if len(clock.progress) == 0 || clock.progress[len(clock.progress)-1].ReceivedBps <= 0 {
@@ -141,7 +146,8 @@ func TestTCPRefused(t *testing.T) {
 func TestUDPRefused(t *testing.T) {
 	near, far := ends(t, loopback4)
 	far.Target = relayed
-	_, err := Native{}.Offer(t.Context(), near, far, udpLoad(1, record.Up, "near", 100, 0), newStopwatch(time.Second))
+	_, err := Native{}.Offer(t.Context(), near, far, udpLoad(1, record.Up, "near", 100, 0),
+		newStopwatch(time.Second))
 	wantError(t, err, "near end", "greet 127.0.0.2:", "refused")
 }
 
@@ -196,10 +202,12 @@ func TestOnlyABurstMayBeginLate(t *testing.T) {
 		{"no burst, too long", 0, 101 * ms, 600 * ms, 20 * ms, 0},
 	}
 	for _, tt := range tests {
-		w := record.Window{Begin: 5, Start: 5 + tt.warmup, End: 5 + tt.warmup + tt.lasts, Stop: 5 + tt.warmup + tt.lasts + tt.drain}
+		w := record.Window{Begin: 5, Start: 5 + tt.warmup, End: 5 + tt.warmup + tt.lasts, Stop: 5 +
+			tt.warmup + tt.lasts + tt.drain}
 		p := newPhases(w)
 		if got := p.senders - p.End; got != tt.senders {
-			t.Errorf("%s: senders stop %v after the end, want %v", tt.name, time.Duration(got), time.Duration(tt.senders))
+			t.Errorf("%s: senders stop %v after the end, want %v", tt.name, time.Duration(got),
+				time.Duration(tt.senders))
 		}
 		if p.slack != tt.slack {
 			t.Errorf("%s: slack %v, want %v", tt.name, time.Duration(p.slack), time.Duration(tt.slack))

@@ -2,9 +2,8 @@ package traffic
 
 import "time"
 
-// pace says when how many packets are due. Deadlines are absolute, so that a
-// late wake-up is made good, in short trains, up to maxDebt; what is older is
-// given up and counted as unsent.
+// pace says when how many packets are due. Deadlines are absolute, so that a late wake-up is made good, in
+// short trains, up to maxDebt; what is older is given up and counted as unsent.
 type pace struct {
 	perNs   float64 // packets per nanosecond; 0 = flat out
 	train   int64   // packets per deadline
@@ -14,15 +13,14 @@ type pace struct {
 }
 
 const (
-	// trainTime is the shortest time worth sleeping for; faster rates send
-	// trains of up to maxTrain packets, and spin if that is not enough.
+	// trainTime is the shortest time worth sleeping for; faster rates send trains of up to maxTrain
+	// packets, and spin if that is not enough.
 	trainTime = 100 * time.Microsecond
 	maxTrain  = 8
 	maxDebt   = 10 * time.Millisecond
 )
 
-// newPace is for bits per second of packets with so many bytes of payload in
-// the mean; 0 is flat out.
+// newPace is for bits per second of packets with so many bytes of payload in the mean; 0 is flat out.
 func newPace(bps, payload float64) pace {
 	if bps <= 0 {
 		return pace{forever: true}

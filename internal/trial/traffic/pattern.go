@@ -5,10 +5,9 @@ import (
 	"math/bits"
 )
 
-// pattern is the content of a verified flow: an endless sequence of bytes in
-// which each byte depends on the flow's seed and on its position, so that
-// lost, repeated, moved and changed bytes all show. It is SplitMix64 with the
-// word's index as its counter (Steele, Lea, Flood, OOPSLA 2014).
+// pattern is the content of a verified flow: an endless sequence of bytes in which each byte depends on the
+// flow's seed and on its position, so that lost, repeated, moved and changed bytes all show. It is
+// SplitMix64 with the word's index as its counter (Steele, Lea, Flood, OOPSLA 2014).
 type pattern struct{ seed uint64 }
 
 func newPattern(tag string, flow int) pattern {
@@ -68,6 +67,6 @@ func zeroBytes(d uint64) int {
 	return 8 - bits.OnesCount64(d&0x0101010101010101)
 }
 
-// datagramPosition is where in the pattern a datagram's payload begins: each
-// has a stretch of its own, longer than any datagram.
+// datagramPosition is where in the pattern a datagram's payload begins: each has a stretch of its own,
+// longer than any datagram.
 func datagramPosition(ph phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

@@ -28,8 +28,7 @@ func numaNodes(cpus []int) []int {
 	return nodes
 }
 
-// lastCPU is the core on which a thread of this process was last seen, -1 if
-// the kernel does not say.
+// lastCPU is the core on which a thread of this process was last seen, -1 if the kernel does not say.
 func lastCPU(tid int) int {
 	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/stat")
 	if err != nil {
@@ -38,8 +37,8 @@ func lastCPU(tid int) int {
 	return processorOf(string(b))
 }
 
-// processorOf reads field 39 of a line of proc_pid_stat(5). The second field,
-// in brackets, may hold anything.
+// processorOf reads field 39 of a line of proc_pid_stat(5). The second field, in brackets, may hold
+// anything.
 func processorOf(stat string) int {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 37 {

@@ -37,8 +37,7 @@ func serveProbe(ctx context.Context, s host.Session, q request) error {
 	return p.serve(ctx, s, q)
 }
 
-// serve is the rest of the prober's work, once its socket has found the other
-// end.
+// serve is the rest of the prober's work, once its socket has found the other end.
 func (p *prober) serve(ctx context.Context, s host.Session, q request) error {
 	// From here on the kernel numbers what is sent.
 	unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
@@ -51,7 +50,8 @@ func (p *prober) serve(ctx context.Context, s host.Session, q request) error {
 	}
 	interval := int64(q.Load.Interval)
 	if n := (w.End - w.Begin) / interval; n > maxProbes {
-		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", q.Load.Interval, time.Duration(w.End-w.Begin), n, maxProbes)
+		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", q.Load.Interval,
+			time.Duration(w.End-w.Begin), n, maxProbes)
 	}
 	p.window, p.due = w, newSchedule(w, interval, q.Load.Spacing, uint64(p.tag))
 	return p.follow(ctx, s)
@@ -63,8 +63,8 @@ func greetWithin(ctx context.Context, fd int, tag uint32) error {
 	return greet(ctx, fd, tag, 0)
 }
 
-// framing is what stands around a probe's payload in what the socket sends
-// and receives; the zero value is nothing.
+// framing is what stands around a probe's payload in what the socket sends and receives; the zero value is
+// nothing.
 type framing struct {
 	head int                                      // bytes before the payload
 	room int                                      // further bytes that an answer may have
@@ -72,8 +72,8 @@ type framing struct {
 	open func(b []byte) (payload []byte, ok bool) // of an answer
 }
 
-// prober sends on one thread and receives on another. A probe's sequence
-// number is its index in the schedule.
+// prober sends on one thread and receives on another. A probe's sequence number is its index in the
+// schedule.
 type prober struct {
 	*stampedSocket
 	framing
@@ -157,8 +157,8 @@ func (p *prober) follow(ctx context.Context, s host.Session) error {
 	}
 }
 
-// takeLeave tells the echoing end that it may go. It does not matter if that
-// is lost: then it stays until the end of the timeline.
+// takeLeave tells the echoing end that it may go. It does not matter if that is lost: then it stays until
+// the end of the timeline.
 func (p *prober) takeLeave() {
 	if p.kernel {
 		return
@@ -186,8 +186,8 @@ func (p *prober) send() {
 		if p.stop.Load() {
 			break
 		}
-		// A probe that is late by a whole interval is left out: sent in a
-		// burst they would measure each other.
+		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
+		// other.
 		for i+1 < len(p.sent) && monotonic()-p.due.at(i) >= p.due.interval {
 			if i >= p.due.first {
 				p.skipped++
@@ -233,8 +233,7 @@ func (p *prober) receive() {
 	}
 }
 
-// complete says that every probe has been sent and answered, so that there is
-// nothing to wait for.
+// complete says that every probe has been sent and answered, so that there is nothing to wait for.
 func (p *prober) complete() bool {
 	return p.allSent.Load() && p.answered >= p.emitted.Load()
 }
@@ -286,8 +285,7 @@ func (p *prober) glimpses(done <-chan struct{}, s host.Session) {
 // report joins the probes of the window with their answers and stamps.
 func (p *prober) report() probeReport {
 	tx := make([]int64, len(p.sent))
-	// A refused send may or may not have used up a number, so that the
-	// numbers behind it mean nothing.
+	// A refused send may or may not have used up a number, so that the numbers behind it mean nothing.
 	if p.failed == 0 {
 		for _, s := range p.queued {
 			if int(s.id) < len(p.ids) && tx[p.ids[s.id]] == 0 {

@@ -26,8 +26,8 @@ func freePort(t testing.TB) int {
 	return c.LocalAddr().(*net.UDPAddr).Port
 }
 
-// udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, and harms
-// those of the measured window, and probes, on their way there.
+// udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, and harms those of the measured window,
+// and probes, on their way there.
 type udpRelay struct {
 	front *net.UDPConn
 	back  *net.UDPAddr
@@ -85,8 +85,8 @@ func (r *udpRelay) serve() {
 	}
 }
 
-// harm loses each 10th datagram of the window, doubles each 15th and lets
-// each 21st be overtaken by the next.
+// harm loses each 10th datagram of the window, doubles each 15th and lets each 21st be overtaken by the
+// next.
 func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	d, _ := readDatagram(b)
 	if d.phase != phaseWindow && d.phase != phaseProbe {
@@ -120,11 +120,10 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	return nil
 }
 
-// wrong is how a difference between what the relay did and what was counted is
-// to be reported: packets that its socket, or the receiver's, had no room for
-// do not count against the code, if the machine stood still meanwhile. What was
-// sent and never seen must be in the socket's own count, whatever the machine
-// did, and nothing may be neither received nor lost.
+// wrong is how a difference between what the relay did and what was counted is to be reported: packets that
+// its socket, or the receiver's, had no room for do not count against the code, if the machine stood still
+// meanwhile. What was sent and never seen must be in the socket's own count, whatever the machine did, and
+// nothing may be neither received nor lost.
 func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format string, args ...any) {
 	t.Helper()
 	raw, err := r.front.SyscallConn()
@@ -143,7 +142,8 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 		unseen += f.Packets.Sent
 	}
 	if unseen < 0 || unseen > int64(here) {
-		t.Errorf("%d packets were sent and not seen by the relay, whose socket had no room for %d", unseen, here)
+		t.Errorf("%d packets were sent and not seen by the relay, whose socket had no room for %d", unseen,
+			here)
 	}
 	far := got.Details["far.socket_drops"]
 	if here == 0 && far == "0" {
@@ -151,7 +151,8 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 	}
 	return func(format string, args ...any) {
 		t.Helper()
-		t.Timedf("the relay had no room for %d packets, the receiver for %s: %s", here, far, fmt.Sprintf(format, args...))
+		t.Timedf("the relay had no room for %d packets, the receiver for %s: %s", here, far,
+			fmt.Sprintf(format, args...))
 	}
 }
 
@@ -166,8 +167,8 @@ func (r *udpRelay) backwards(way *net.UDPConn, to netip.AddrPort) {
 	}
 }
 
-// newTCPRelay passes connections and changes one byte of each, at position
-// harmAt of what the opener sends. Position 0 is a preamble's.
+// newTCPRelay passes connections and changes one byte of each, at position harmAt of what the opener sends.
+// Position 0 is a preamble's.
 func newTCPRelay(t testing.TB, port, harmAt int) {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: relayed.AsSlice(), Port: port})

@@ -18,9 +18,8 @@ import (
 // mostForeign bounds how many foreign connections are under way at once.
 const mostForeign = 64
 
-// requester makes the requests of a window: until a second, or a quarter of
-// the window, before its end, so that each has time to be answered while the
-// load goes on.
+// requester makes the requests of a window: until a second, or a quarter of the window, before its end, so
+// that each has time to be answered while the load goes on.
 type requester struct {
 	request request
 	flows   []*requestFlow
@@ -41,7 +40,8 @@ func newRequester(q request, flows []flow, w record.Window) *requester {
 		request: q, start: w.Start, until: w.End - min(int64(time.Second), (w.End-w.Start)/4),
 		foreign: make(chan struct{}, mostForeign), pending: map[*requestFlow]bool{},
 		seen: record.Responsiveness{
-			ForeignAt: []int64{}, Connect: []int64{}, Exchange: []int64{}, LoadedAt: []int64{}, Loaded: []int64{},
+			ForeignAt: []int64{}, Connect: []int64{}, Exchange: []int64{}, LoadedAt: []int64{},
+			Loaded: []int64{},
 		},
 	}
 	r.cancel = func() {}
@@ -102,14 +102,15 @@ func (r *requester) note(at, connect, exchange int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.seen
-	s.ForeignAt, s.Connect, s.Exchange = append(s.ForeignAt, at), append(s.Connect, connect), append(s.Exchange, exchange)
+	s.ForeignAt, s.Connect, s.Exchange = append(s.ForeignAt, at), append(s.Connect, connect),
+		append(s.Exchange, exchange)
 }
 
-// visit makes one foreign connection. It is closed by a reset, so that no end
-// has to keep it in mind.
+// visit makes one foreign connection. It is closed by a reset, so that no end has to keep it in mind.
 func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int64) {
 	q := r.request
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(q.Addr, 0)), Control: tune(q.Load, congestionOf(q.Load, flowKey{Stream: 1})), KeepAlive: -1}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(q.Addr, 0)),
+		Control: tune(q.Load, congestionOf(q.Load, flowKey{Stream: 1})), KeepAlive: -1}
 	d.SetMultipathTCP(false)
 	c, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(q.Peer, uint16(q.Port)).String())
 	if err != nil {
@@ -162,8 +163,8 @@ func (r *requester) answer(f *requestFlow, id uint64) {
 	}
 }
 
-// porch is where the listener answers foreign connections while the load
-// runs. Whoever does not show the load's preamble is sent away.
+// porch is where the listener answers foreign connections while the load runs. Whoever does not show the
+// load's preamble is sent away.
 type porch struct {
 	door   net.Listener
 	tag    string
@@ -185,7 +186,8 @@ func openPorch(ctx context.Context, q request, port, number int) (*porch, error)
 	if err != nil {
 		return nil, fmt.Errorf("listen for requests on %v: %w", at, cause(err))
 	}
-	p := &porch{door: door, tag: q.Load.Tag, number: number, conns: map[net.Conn]bool{}, waiting: crowd{most: 2 * mostForeign}}
+	p := &porch{door: door, tag: q.Load.Tag, number: number, conns: map[net.Conn]bool{},
+		waiting: crowd{most: 2 * mostForeign}}
 	p.guests.Go(p.receive)
 	return p, nil
 }

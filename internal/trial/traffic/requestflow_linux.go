@@ -16,20 +16,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A connection of the responsiveness engine carries frames: a header of a
-// kind, a length and a number, and as many bytes as the length says. A request
-// has to wait for the bulk frames that were given to the kernel before it, as
-// it has on a connection of HTTP/2; what the kernel holds unsent is bounded,
-// so that it is the path's queue which is measured, and not the sender's.
+// A connection of the responsiveness engine carries frames: a header of a kind, a length and a number, and
+// as many bytes as the length says. A request has to wait for the bulk frames that were given to the kernel
+// before it, as it has on a connection of HTTP/2; what the kernel holds unsent is bounded, so that it is
+// the path's queue which is measured, and not the sender's.
 const (
 	frameHeader = 16
 	bulkSize    = 16 << 10 // of the longest frame
 	outboxRoom  = 4        // one request is under way on a connection, or one response
 )
 
-// What the kernel may hold unsent follows the connection's rate: two
-// milliseconds of data, within bounds. A fixed number would be too little for a
-// fast path, and half a second of a slow one.
+// What the kernel may hold unsent follows the connection's rate: two milliseconds of data, within bounds. A
+// fixed number would be too little for a fast path, and half a second of a slow one.
 const (
 	unsentTime  = 2 * time.Millisecond
 	unsentLeast = 4 << 10
@@ -38,8 +36,8 @@ const (
 	adaptEvery  = 100 * time.Millisecond
 )
 
-// unsentFor is what a connection may hold unsent that has carried so many
-// bytes in a time, and the length of its bulk frames: at most half of that.
+// unsentFor is what a connection may hold unsent that has carried so many bytes in a time, and the length
+// of its bulk frames: at most half of that.
 func unsentFor(bytes, ns int64) (unsent, length int) {
 	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
 	unsent = int(min(max(perTime, unsentLeast), unsentMost))
@@ -73,15 +71,16 @@ func readFrame(b []byte) (frame, bool) {
 		return frame{}, false
 	}
 	f := frame{frameKind(b[0]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}
-	ok := f.kind == frameBulk && f.length <= bulkSize || (f.kind == frameRequest || f.kind == frameResponse) && f.length == 0
+	ok := f.kind == frameBulk && f.length <= bulkSize || (f.kind == frameRequest ||
+		f.kind == frameResponse) && f.length == 0
 	if !ok {
 		return frame{}, false
 	}
 	return f, true
 }
 
-// requestFlow is one end of a connection that carries bulk data one way, and
-// requests and responses both ways.
+// requestFlow is one end of a connection that carries bulk data one way, and requests and responses both
+// ways.
 type requestFlow struct {
 	socket
 	key        flowKey
@@ -250,7 +249,8 @@ func (f *requestFlow) discard(n int) error {
 
 func (f *requestFlow) recv(b []byte, flags int) (int, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd), uintptr(unsafe.Pointer(&b[0])),
+			uintptr(len(b)), uintptr(flags), 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0:

@@ -10,20 +10,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Responsive loads a path with TCP and asks meanwhile how long a request
-// takes, on connections of their own and on those that carry the load, as
-// draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor HTTP:
-// the request is a few bytes of its own protocol, and the number of
-// load-carrying connections is the load's, not raised until the path is full.
-// Its node half needs Linux.
+// Responsive loads a path with TCP and asks meanwhile how long a request takes, on connections of their own
+// and on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
+// HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
+// load's, not raised until the path is full. Its node half needs Linux.
 type Responsive struct{}
 
 // Name is "responsiveness".
 func (Responsive) Name() string { return "responsiveness" }
 
-// requestInterval is the time between two foreign requests, and between two
-// loaded ones: together 80 per second, of the 100 that the draft allows. What
-// they carry is below 5 % of a link of 4 Mbit/s.
+// requestInterval is the time between two foreign requests, and between two loaded ones: together 80 per
+// second, of the 100 that the draft allows. What they carry is below 5 % of a link of 4 Mbit/s.
 const requestInterval = 25 * time.Millisecond
 
 // mostRequestFlows bounds the threads of one end.
@@ -44,7 +41,8 @@ func (Responsive) checkLoad(load record.Load) check.Answer {
 	case load.Verify:
 		return check.Not("its content is not verified; the engine native does that")
 	case len(flowsOf(load)) > mostRequestFlows:
-		return check.Not("%d flows: want at most %d, each of which has two threads", len(flowsOf(load)), mostRequestFlows)
+		return check.Not("%d flows: want at most %d, each of which has two threads", len(flowsOf(load)),
+			mostRequestFlows)
 	case load.RateBps > 0:
 		return check.Not("it loads the path as far as that goes, and knows no rate")
 	}
@@ -52,7 +50,8 @@ func (Responsive) checkLoad(load record.Load) check.Answer {
 }
 
 // Offer runs the load and the requests, and joins what both ends saw.
-func (e Responsive) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error) {
+func (e Responsive) Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic,
+	error) {
 	if a := e.checkLoad(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
 	}

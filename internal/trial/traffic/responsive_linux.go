@@ -16,8 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Serve is the node half: both ends carry the load; the opener also asks, the
-// listener answers.
+// Serve is the node half: both ends carry the load; the opener also asks, the listener answers.
 func (Responsive) Serve(ctx context.Context, s host.Session) error {
 	var q request
 	if err := s.Recv(&q); err != nil {
@@ -31,7 +30,8 @@ func (Responsive) Serve(ctx context.Context, s host.Session) error {
 	}
 	keys := flowsOf(q.Load)
 	makeRoom(2*len(keys) + 4) // each flow has a thread for either direction
-	l, port, err := connectRequestFlows(ctx, q, keys, func(port int) error { return s.Send(message{Listening: port}) })
+	l, port, err := connectRequestFlows(ctx, q, keys,
+		func(port int) error { return s.Send(message{Listening: port}) })
 	if err != nil {
 		return err
 	}
@@ -75,9 +75,10 @@ func (Responsive) Serve(ctx context.Context, s host.Session) error {
 	return nil
 }
 
-// connectRequestFlows makes one connection per flow, whoever sends in it, and
-// says on which port the listener was.
-func connectRequestFlows(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, int, error) {
+// connectRequestFlows makes one connection per flow, whoever sends in it, and says on which port the
+// listener was.
+func connectRequestFlows(ctx context.Context, q request, keys []flowKey,
+	listening func(port int) error) (*lanes, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	port := q.Port
@@ -116,7 +117,8 @@ func connectRequestFlows(ctx context.Context, q request, keys []flowKey, listeni
 	}
 	l.details["congestion"] = strings.Join(controls, "+")
 	l.mode = func() string {
-		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in the kernel", bulkSize>>10, unsentTime)
+		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+
+			"the kernel", bulkSize>>10, unsentTime)
 	}
 	return l, port, nil
 }
@@ -147,7 +149,8 @@ func newRequestFlow(c *net.TCPConn, q request, k flowKey) (*requestFlow, error) 
 	if want != "" {
 		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, want) // read back here
 	}
-	if f.congestion, err = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || want != "" && f.congestion != want {
+	if f.congestion, err = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil ||
+		want != "" && f.congestion != want {
 		f.close()
 		return nil, fmt.Errorf("congestion control is %q after setting %q: %v", f.congestion, want, err)
 	}

@@ -29,11 +29,13 @@ func TestResponsivenessEveryOpenerAndDirection(t *testing.T) {
 						want = 4
 					}
 					if len(got.Flows) != want || got.Engine != "responsiveness" {
-						t.Errorf("%d flows of engine %q, want %d of responsiveness", len(got.Flows), got.Engine, want)
+						t.Errorf("%d flows of engine %q, want %d of responsiveness", len(got.Flows),
+							got.Engine, want)
 					}
 					for _, f := range got.Flows {
 						if f.ReceivedBytes < 1<<20 || f.SentBytes < 1<<20 || f.ReceiverNs <= 0 {
-							t.Timedf("flow %d %s: sent %d, received %d", f.Stream, f.Direction, f.SentBytes, f.ReceivedBytes)
+							t.Timedf("flow %d %s: sent %d, received %d", f.Stream, f.Direction, f.SentBytes,
+								f.ReceivedBytes)
 						}
 					}
 					checkResponsiveness(t, got.Responsiveness, clock.timeline)
@@ -49,19 +51,23 @@ func checkResponsiveness(t *steady.Trial, r *record.Responsiveness, w record.Win
 		t.Fatal("no request was made")
 	}
 	// Three quarters of 400 ms, at every 25 ms.
-	if len(r.ForeignAt) != 12 || len(r.Connect) != 12 || len(r.Exchange) != 12 || len(r.LoadedAt) != len(r.Loaded) || len(r.Loaded)+int(r.Skipped) < 11 {
-		t.Timedf("%d foreign connections, %d handshakes, %d exchanges, %d and %d loaded requests, %d skipped; want 12 of each",
+	if len(r.ForeignAt) != 12 || len(r.Connect) != 12 || len(r.Exchange) != 12 ||
+		len(r.LoadedAt) != len(r.Loaded) || len(r.Loaded)+int(r.Skipped) < 11 {
+		t.Timedf("%d foreign connections, %d handshakes, %d exchanges, %d and %d loaded requests, %d "+
+			"skipped; want 12 of each",
 			len(r.ForeignAt), len(r.Connect), len(r.Exchange), len(r.LoadedAt), len(r.Loaded), r.Skipped)
 		return
 	}
 	for i, ns := range r.Loaded {
 		if ns <= 0 || r.LoadedAt[i] < w.Start || r.LoadedAt[i] > w.End {
-			t.Timedf("loaded request %d took %d ns from %d on, want it answered, in %+v", i, ns, r.LoadedAt[i], w)
+			t.Timedf("loaded request %d took %d ns from %d on, want it answered, in %+v", i, ns,
+				r.LoadedAt[i], w)
 		}
 	}
 	for i := range r.Connect {
 		if r.Connect[i] <= 0 || r.Exchange[i] <= 0 {
-			t.Timedf("foreign connection %d: handshake %d ns, exchange %d ns, want both", i, r.Connect[i], r.Exchange[i])
+			t.Timedf("foreign connection %d: handshake %d ns, exchange %d ns, want both", i, r.Connect[i],
+				r.Exchange[i])
 		}
 	}
 }
@@ -122,9 +128,11 @@ func TestUnsentFollowsTheRate(t *testing.T) {
 	for _, test := range []struct {
 		bps            int64
 		unsent, length int
-	}{{0, 4096, 2048}, {1e6, 4096, 2048}, {100e6, 25000, 12500}, {500e6, 125000, 16384}, {10e9, 262144, 16384}} {
+	}{{0, 4096, 2048}, {1e6, 4096, 2048}, {100e6, 25000, 12500}, {500e6, 125000, 16384},
+		{10e9, 262144, 16384}} {
 		if unsent, length := unsentFor(test.bps/8/10, 1e8); unsent != test.unsent || length != test.length {
-			t.Errorf("%d bit/s: %d bytes unsent in frames of %d, want %d and %d", test.bps, unsent, length, test.unsent, test.length)
+			t.Errorf("%d bit/s: %d bytes unsent in frames of %d, want %d and %d", test.bps, unsent, length,
+				test.unsent, test.length)
 		}
 	}
 }

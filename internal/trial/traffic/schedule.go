@@ -6,9 +6,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// schedule is when each probe is due: from the begin of the load to the end
-// of its window. Both kinds are fixed before the first probe is sent, so that
-// what the path does changes nothing about when it is looked at.
+// schedule is when each probe is due: from the begin of the load to the end of its window. Both kinds are
+// fixed before the first probe is sent, so that what the path does changes nothing about when it is looked
+// at.
 type schedule struct {
 	start, interval int64
 	first           int // index of the first probe whose time is in the window
@@ -16,8 +16,8 @@ type schedule struct {
 	times           []int64 // of exponential spacing
 }
 
-// newSchedule makes the schedule of a window. Of isochronous probes one is due
-// at the window's start; the others' gaps are drawn from the seed.
+// newSchedule makes the schedule of a window. Of isochronous probes one is due at the window's start; the
+// others' gaps are drawn from the seed.
 func newSchedule(w record.Window, interval int64, spacing string, seed uint64) schedule {
 	s := schedule{start: w.Start, interval: interval}
 	if spacing != record.Exponential {

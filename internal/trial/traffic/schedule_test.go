@@ -19,8 +19,8 @@ func TestIsochronousSchedule(t *testing.T) {
 	}
 }
 
-// The gaps of the exponential schedule have their mean as standard deviation,
-// and no value that they cluster at.
+// The gaps of the exponential schedule have their mean as standard deviation, and no value that they
+// cluster at.
 func TestExponentialSchedule(t *testing.T) {
 	const interval = 1_000_000
 	w := record.Window{Begin: 5e9, Start: 6e9, End: 26e9}
@@ -39,7 +39,8 @@ func TestExponentialSchedule(t *testing.T) {
 	}
 	n := float64(s.n - 1)
 	mean /= n
-	if deviation := math.Sqrt(squares/n - mean*mean); math.Abs(mean/interval-1) > .03 || math.Abs(deviation/interval-1) > .05 {
+	if deviation := math.Sqrt(squares/n - mean*mean); math.Abs(mean/interval-1) > .03 ||
+		math.Abs(deviation/interval-1) > .05 {
 		t.Errorf("gaps have mean %.0f and deviation %.0f, want %d of both", mean, deviation, interval)
 	}
 	// 1 - e^-½ of an exponential distribution lies below half of its mean.
@@ -47,9 +48,11 @@ func TestExponentialSchedule(t *testing.T) {
 		t.Errorf("%.3f of the gaps are below half of their mean, want 0.393", share)
 	}
 	if s.at(0) < w.Begin || s.at(s.n-1) >= w.End || s.at(s.first) < w.Start || s.at(s.first-1) >= w.Start {
-		t.Errorf("schedule from %d to %d with %d before the window, want it in %+v", s.at(0), s.at(s.n-1), s.first, w)
+		t.Errorf("schedule from %d to %d with %d before the window, want it in %+v", s.at(0), s.at(s.n-1),
+			s.first, w)
 	}
-	again, other := newSchedule(w, interval, record.Exponential, 7), newSchedule(w, interval, record.Exponential, 8)
+	again, other := newSchedule(w, interval, record.Exponential, 7), newSchedule(w, interval,
+		record.Exponential, 8)
 	if !slices.Equal(s.times, again.times) || slices.Equal(s.times, other.times) {
 		t.Error("want the same times from the same seed, and others from another")
 	}

@@ -2,16 +2,14 @@ package traffic
 
 import "math/bits"
 
-// sequence follows the sequence numbers 0, 1, 2, … of one flow's measured
-// window as they arrive. Lost is counted from gaps and taken back when a
-// number arrives late, independently of the count of arrivals, so that
-// received + lost = numbers used is a check and not a definition. A number is
-// reordered if it arrives after a higher one (RFC 4737, section 3.3).
+// sequence follows the sequence numbers 0, 1, 2, … of one flow's measured window as they arrive. Lost is
+// counted from gaps and taken back when a number arrives late, independently of the count of arrivals, so
+// that received + lost = numbers used is a check and not a definition. A number is reordered if it arrives
+// after a higher one (RFC 4737, section 3.3).
 //
-// Which numbers were seen is remembered for the last of them; a number older
-// than that can be told neither from a duplicate nor from a late one, stays
-// lost and is counted as ancient. A number that leaves the memory unseen is
-// lost for good, and a run of such numbers is a gap.
+// Which numbers were seen is remembered for the last of them; a number older than that can be told neither
+// from a duplicate nor from a late one, stays lost and is counted as ancient. A number that leaves the
+// memory unseen is lost for good, and a run of such numbers is a gap.
 type sequence struct {
 	next       uint64 // highest seen + 1
 	received   int64
@@ -74,8 +72,7 @@ func (s *sequence) see32(n uint32) {
 	s.see(uint64(whole))
 }
 
-// reach brings the words up to the given one into the memory; those whose
-// place they take are done with.
+// reach brings the words up to the given one into the memory; those whose place they take are done with.
 func (s *sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
@@ -114,9 +111,8 @@ func (s *sequence) endGap() {
 	}
 }
 
-// finish adds the tail that never arrived, once total, the count of numbers
-// used, is known, and closes the gaps. It is false if higher numbers were
-// seen.
+// finish adds the tail that never arrived, once total, the count of numbers used, is known, and closes the
+// gaps. It is false if higher numbers were seen.
 func (s *sequence) finish(total uint64) bool {
 	if s.next > total {
 		return false

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// arrivals makes numbers 0…n-1 arrive with loss, duplicates and local
-// disorder.
+// arrivals makes numbers 0…n-1 arrive with loss, duplicates and local disorder.
 func arrivals(r *rand.Rand, n int) []uint64 {
 	var out []uint64
 	for i := range n {
@@ -59,7 +58,8 @@ func TestSequenceMatchesModel(t *testing.T) {
 			t.Fatalf("seed %d: numbers beyond %d", seed, total)
 		}
 		received, lost, duplicates, reordered := model(in, total)
-		if s.received != received || s.lost != lost || s.duplicates != duplicates || s.reordered != reordered {
+		if s.received != received || s.lost != lost || s.duplicates != duplicates ||
+			s.reordered != reordered {
 			t.Fatalf("seed %d: got received %d lost %d duplicates %d reordered %d, want %d %d %d %d", seed,
 				s.received, s.lost, s.duplicates, s.reordered, received, lost, duplicates, reordered)
 		}
@@ -77,9 +77,11 @@ func TestSequenceEdges(t *testing.T) {
 		{name: "nothing arrives", total: 7, lost: 7},
 		{name: "tail is missing", in: []uint64{0, 1}, total: 5, received: 2, lost: 3},
 		{name: "head is missing", in: []uint64{3}, total: 4, received: 1, lost: 3},
-		{name: "a gap larger than the memory", in: []uint64{0, sequenceMemory + 5, 1, 5, 70, 0}, total: sequenceMemory + 6,
+		{name: "a gap larger than the memory", in: []uint64{0, sequenceMemory + 5, 1, 5, 70, 0},
+			total:    sequenceMemory + 6,
 			received: 3, lost: sequenceMemory + 3, late: 1, old: 3},
-		{name: "around the ring", in: []uint64{sequenceMemory - 1, sequenceMemory, sequenceMemory - 1}, total: sequenceMemory + 1,
+		{name: "around the ring", in: []uint64{sequenceMemory - 1, sequenceMemory, sequenceMemory - 1},
+			total:    sequenceMemory + 1,
 			received: 2, lost: sequenceMemory - 1, dup: 1},
 		{name: "a damaged number", in: []uint64{0, 1 << 50, 1}, total: 2, received: 2, nonsense: 1},
 		{name: "more than were sent", in: []uint64{9}, total: 4, received: 1, lost: 9, contradicts: true},
@@ -94,7 +96,8 @@ func TestSequenceEdges(t *testing.T) {
 			}
 			got := [...]int64{s.received, s.lost, s.duplicates, s.reordered, s.ancient, s.strange}
 			if want := [...]int64{tc.received, tc.lost, tc.dup, tc.late, tc.old, tc.nonsense}; got != want {
-				t.Errorf("received, lost, duplicates, reordered, ancient, strange: got %v, want %v", got, want)
+				t.Errorf("received, lost, duplicates, reordered, ancient, strange: got %v, want %v", got,
+					want)
 			}
 			if !tc.contradicts && s.received+s.lost != int64(tc.total) {
 				t.Errorf("received %d + lost %d is not %d", s.received, s.lost, tc.total)
@@ -147,11 +150,13 @@ func TestShortNumbersGoOnBeyond32Bits(t *testing.T) {
 		s.see32(n)
 	}
 	if s.next != 1<<32+2 || s.received != 7 || s.reordered != 1 || s.lost != 1<<32+2-7 || s.strange != 0 {
-		t.Errorf("got next %d, received %d, reordered %d, lost %d, strange %d", s.next, s.received, s.reordered, s.lost, s.strange)
+		t.Errorf("got next %d, received %d, reordered %d, lost %d, strange %d", s.next, s.received,
+			s.reordered, s.lost, s.strange)
 	}
 	first := newSequence(sequenceMemory)
 	first.see32(1<<32 - 1) // before the first
 	if first.strange != 1 || first.received != 0 {
-		t.Errorf("a number before the first: got %d strange, %d received, want 1 and 0", first.strange, first.received)
+		t.Errorf("a number before the first: got %d strange, %d received, want 1 and 0", first.strange,
+			first.received)
 	}
 }

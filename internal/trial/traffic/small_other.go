@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Serve answers that the engine's node half needs Linux. The program for MIPS,
-// a router's and not a tester's, is kept small without it.
+// Serve answers that the engine's node half needs Linux. The program for MIPS, a router's and not a
+// tester's, is kept small without it.
 func (Responsive) Serve(context.Context, host.Session) error {
 	return fmt.Errorf("responsiveness engine on %s/%s: %w", runtime.GOOS, runtime.GOARCH, host.ErrUnsupported)
 }

@@ -29,8 +29,7 @@ func (s *socket) shutdown(how int) {
 	}
 }
 
-// close drops what is still queued, so that nothing of this load is under way
-// during the next one.
+// close drops what is still queued, so that nothing of this load is under way during the next one.
 func (s *socket) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,10 +89,9 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// bindUDP opens a UDP socket on an address; several may share a port that is
-// asked for, and the kernel prefers the one that is connected to a packet's
-// sender. Where the kernel chooses the port it must be nobody else's: leave to
-// share it comes after.
+// bindUDP opens a UDP socket on an address; several may share a port that is asked for, and the kernel
+// prefers the one that is connected to a packet's sender. Where the kernel chooses the port it must be
+// nobody else's: leave to share it comes after.
 func bindUDP(at netip.AddrPort) (int, error) {
 	domain, sa := sockaddr(at)
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -111,8 +109,8 @@ func bindUDP(at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// dontFragment makes a packet that does not fit an error instead of
-// fragments: the packet size is what is being measured.
+// dontFragment makes a packet that does not fit an error instead of fragments: the packet size is what is
+// being measured.
 func dontFragment(fd int, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
@@ -120,8 +118,8 @@ func dontFragment(fd int, ip int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 }
 
-// bigBuffer asks for a socket buffer beyond the system's limit, which an
-// ordinary user does not get; it returns what was granted.
+// bigBuffer asks for a socket buffer beyond the system's limit, which an ordinary user does not get; it
+// returns what was granted.
 func bigBuffer(s *socket, forced, plain, bytes int) int {
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, forced, bytes) != nil {
 		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, plain, bytes)
@@ -144,8 +142,7 @@ func markDSCP(fd int, load record.Load) error {
 	return nil
 }
 
-// setPacing limits a socket to a rate. Kernels before 4.20, and those of 32
-// bits, take 32 bits of it.
+// setPacing limits a socket to a rate. Kernels before 4.20, and those of 32 bits, take 32 bits of it.
 func setPacing(fd int, bytesPerSecond uint64) error {
 	const word = unsafe.Sizeof(uintptr(0))
 	b := binary.NativeEndian.AppendUint64(nil, bytesPerSecond)

@@ -40,14 +40,15 @@ func newStampedSocket(fd, room int) *stampedSocket {
 	return s
 }
 
-// receive returns one datagram and its control messages; flags may ask for
-// the error queue. It waits for at most receiveTimeout.
+// receive returns one datagram and its control messages; flags may ask for the error queue. It waits for at
+// most receiveTimeout.
 func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.Control = &s.control[0]
 	s.header.SetControllen(len(s.control))
 	s.header.Name = (*byte)(unsafe.Pointer(&s.from))
 	s.header.Namelen = uint32(unsafe.Sizeof(s.from))
-	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.header)), uintptr(flags))
+	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.header)),
+		uintptr(flags))
 	if errno != 0 {
 		return 0, nil, errno
 	}
@@ -56,7 +57,8 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 
 // reply sends to whom the last datagram came from.
 func (s *stampedSocket) reply(b []byte) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), 0,
 		uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
 	if errno != 0 {
 		return errno
@@ -64,10 +66,11 @@ func (s *stampedSocket) reply(b []byte) error {
 	return nil
 }
 
-// settleOn has the kernel drop what others send from now on than whom the last
-// datagram came from. Where it does not, the tag tells.
+// settleOn has the kernel drop what others send from now on than whom the last datagram came from. Where it
+// does not, the tag tells.
 func (s *stampedSocket) settleOn() {
-	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
+	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&s.from)),
+		uintptr(s.header.Namelen))
 }
 
 // stamps is what control messages tell.
@@ -102,8 +105,8 @@ func readStamps(control []byte) (s stamps) {
 	return s
 }
 
-// raise asks for the lowest realtime priority for the calling thread, which
-// must spend its time sleeping. It says which scheduling class it got.
+// raise asks for the lowest realtime priority for the calling thread, which must spend its time sleeping.
+// It says which scheduling class it got.
 func raise() string {
 	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: lowestRealtime}
 	if err := unix.SchedSetAttr(0, &a, 0); err != nil {

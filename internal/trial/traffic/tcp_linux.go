@@ -19,12 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// introduction is how long a stranger may hold a connection open without a
-// valid preamble.
+// introduction is how long a stranger may hold a connection open without a valid preamble.
 const introduction = 3 * time.Second
 
 // connectTCP makes one connection per flow, whoever sends in it.
-func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, error) {
+func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{}}
@@ -64,8 +64,7 @@ func connectTCP(ctx context.Context, q request, keys []flowKey, listening func(p
 	return l, nil
 }
 
-// tcpCrews gives each flow a thread, or deals them to one thread per core and
-// way.
+// tcpCrews gives each flow a thread, or deals them to one thread per core and way.
 func tcpCrews(flows []flow, pool bool) []crew {
 	var crews []crew
 	var ways [2][]*tcpFlow // receivers, senders
@@ -88,8 +87,7 @@ func tcpCrews(flows []flow, pool bool) []crew {
 	return crews
 }
 
-// tcpCongestion names the controls in use, each once, in the order in which
-// streams take them.
+// tcpCongestion names the controls in use, each once, in the order in which streams take them.
 func tcpCongestion(flows []flow) string {
 	var names []string
 	for _, f := range flows {
@@ -181,9 +179,10 @@ func introduce(ctx context.Context, c net.Conn, tag string, flow int) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// acceptFlows listens until each flow has introduced itself. Strangers are
-// dropped and never hold up the others.
-func acceptFlows(ctx context.Context, q request, n int, listening func(port int) error) ([]*net.TCPConn, error) {
+// acceptFlows listens until each flow has introduced itself. Strangers are dropped and never hold up the
+// others.
+func acceptFlows(ctx context.Context, q request, n int, listening func(port int) error) ([]*net.TCPConn,
+	error) {
 	doors, port, err := openDoors(ctx, q)
 	if err == nil {
 		err = listening(port)
@@ -192,7 +191,8 @@ func acceptFlows(ctx context.Context, q request, n int, listening func(port int)
 		closeDoors(doors)
 		return nil, err
 	}
-	h := hall{tag: q.Load.Tag, waiting: crowd{most: n + maxStrangers}, conns: make([]*net.TCPConn, n), missing: n, full: make(chan struct{})}
+	h := hall{tag: q.Load.Tag, waiting: crowd{most: n + maxStrangers}, conns: make([]*net.TCPConn, n),
+		missing: n, full: make(chan struct{})}
 	var guests sync.WaitGroup
 	for _, ln := range doors {
 		guests.Go(func() { h.receive(ln, &guests) })
@@ -307,8 +307,8 @@ func (h *hall) end() {
 	}
 }
 
-// newTCPFlow takes the descriptor out of Go's poller: a thread that blocks in
-// the kernel is what the measurement wants.
+// newTCPFlow takes the descriptor out of Go's poller: a thread that blocks in the kernel is what the
+// measurement wants.
 func newTCPFlow(c *net.TCPConn, q request, i int, k flowKey, way tcpWay) (*tcpFlow, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Sizes of one system call. A large write saves sleeps and wake-ups; a
-// receive that only truncates copies nothing, so its size is no memory.
+// Sizes of one system call. A large write saves sleeps and wake-ups; a receive that only truncates copies
+// nothing, so its size is no memory.
 const (
 	writeSize    = 1 << 20
 	truncateSize = 4 << 20
@@ -53,13 +53,13 @@ type tcpMark struct {
 	info      unix.TCPInfo
 }
 
-// tcpBuffers are shared by the streams of one end: what a sender sends without
-// verification is the same all the time, and what a receiver truncates is not
-// stored.
+// tcpBuffers are shared by the streams of one end: what a sender sends without verification is the same all
+// the time, and what a receiver truncates is not stored.
 type tcpBuffers struct{ send, trunc []byte }
 
 func newTCPBuffers(q request) *tcpBuffers {
-	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)} // never touched, so never backed
+	// never touched, so never backed
+	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)}
 	newPattern(q.Load.Tag, 0).fill(b.send, 0)
 	return b
 }
@@ -77,7 +77,8 @@ func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	}
 	if f.sends {
 		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
-			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes", "min_rtt_ns")
+			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes",
+			"min_rtt_ns")
 	}
 }
 
@@ -127,12 +128,11 @@ func (f *tcpFlow) send(p *phases, give func([]byte) (int, error)) error {
 	return nil
 }
 
-// over says whether the end of a call is due to the plan: the time has come,
-// or the load was abandoned.
+// over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.
 func (p *phases) over(at int64) bool { return p.stop.Load() || monotonic() >= at }
 
-// receive looks by a timer where that pays, and sleeps until something comes
-// once there was nothing for a while.
+// receive looks by a timer where that pays, and sleeps until something comes once there was nothing for a
+// while.
 func (f *tcpFlow) receive(p *phases) error {
 	patient := 0 // looks that found nothing
 	for !p.stop.Load() {
@@ -215,12 +215,13 @@ func (f *tcpFlow) sample(at int64, e edge) {
 		f.start = m
 	case endEdge:
 		f.end = m
-		f.sndbuf, f.rcvbuf = f.option(unix.SOL_SOCKET, unix.SO_SNDBUF), f.option(unix.SOL_SOCKET, unix.SO_RCVBUF)
+		f.sndbuf, f.rcvbuf = f.option(unix.SOL_SOCKET, unix.SO_SNDBUF), f.option(unix.SOL_SOCKET,
+			unix.SO_RCVBUF)
 	}
 }
 
-// sentBytes is the payload that left at least once. A kernel before 4.19
-// does not count it; there the bytes given to the kernel must do.
+// sentBytes is the payload that left at least once. A kernel before 4.19 does not count it; there the bytes
+// given to the kernel must do.
 func sentBytes(info *unix.TCPInfo, written int64) int64 {
 	if info.Bytes_sent == 0 {
 		return written
@@ -235,13 +236,14 @@ func (f *tcpFlow) appendSeries(m *tcpMark) {
 	if !appLimited(i) {
 		rate = 8 * float64(i.Delivery_rate)
 	}
-	f.series.Append(m.at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd), float64(i.Total_retrans),
+	f.series.Append(m.at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd),
+		float64(i.Total_retrans),
 		us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
 
-// appLimited reads a bit field that package unix leaves out: it follows the
-// options and the window scales. The rate says nothing about the path then.
+// appLimited reads a bit field that package unix leaves out: it follows the options and the window scales.
+// The rate says nothing about the path then.
 func appLimited(i *unix.TCPInfo) bool {
 	const offset = unsafe.Offsetof(i.Options) + 2
 	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
@@ -291,7 +293,8 @@ func (f *tcpFlow) report() flowReport {
 		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
 		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
-		ECN:           e.Options&tcpOptionECN != 0, DeliveredCE: int64(e.Delivered_ce) - int64(s.Delivered_ce),
+		ECN:           e.Options&tcpOptionECN != 0,
+		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce),
 	}
 	return r
 }

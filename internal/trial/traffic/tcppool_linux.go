@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownThreads is up to how many flows have a thread each. More of them share
-// one thread per core and way, so that thousands cost no thousands of stacks
-// and no switching between them.
+// ownThreads is up to how many flows have a thread each. More of them share one thread per core and way, so
+// that thousands cost no thousands of stacks and no switching between them.
 const ownThreads = 32
 
 // poolWrite is what one stream is given at a time, before the next one's turn.

@@ -11,29 +11,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// tcpWay is how one end moves the bytes of its streams. Which way pays was
-// measured: see docs/performance.md.
+// tcpWay is how one end moves the bytes of its streams. Which way pays was measured: see
+// docs/performance.md.
 type tcpWay struct {
 	verify bool
 	pool   bool // several streams share a thread
-	// gift gives the kernel the payload's pages instead of a copy of them. It
-	// pays where the kernel cuts segments by itself, and costs where a device
-	// takes them whole.
+	// gift gives the kernel the payload's pages instead of a copy of them. It pays where the kernel cuts
+	// segments by itself, and costs where a device takes them whole.
 	gift bool
-	// polled looks by a timer instead of being woken. It pays where every
-	// packet would wake the receiver, because the device does not join them, and
-	// where the receiver has a core to itself: waking it costs the sender's core,
-	// which carries the path as well, a sixth of its time.
+	// polled looks by a timer instead of being woken. It pays where every packet would wake the receiver,
+	// because the device does not join them, and where the receiver has a core to itself: waking it costs
+	// the sender's core, which carries the path as well, a sixth of its time.
 	polled bool
 }
 
-// threadsPerStream are its two ends', which share the cores of a local lab.
-// Only where each has a core do a timer and a pipe cost less than they save:
-// else threads that come and go by their own clocks are in each other's way.
+// threadsPerStream are its two ends', which share the cores of a local lab. Only where each has a core do a
+// timer and a pipe cost less than they save: else threads that come and go by their own clocks are in each
+// other's way.
 const threadsPerStream = 2
 
-// wayTo chooses by what the device to the other end leaves to the kernel.
-// What is unknown is taken for a device that helps.
+// wayTo chooses by what the device to the other end leaves to the kernel. What is unknown is taken for a
+// device that helps.
 func wayTo(to netip.Addr, verify bool, flows, cores int) tcpWay {
 	w := tcpWay{verify: verify, pool: flows > ownThreads}
 	dev, err := kernel.RouteDevice(to)
@@ -80,8 +78,8 @@ func (w tcpWay) String() string {
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
-// giver hands pages to a socket through a pipe. The pages are never written
-// to, so that what is still under way stays as it was sent.
+// giver hands pages to a socket through a pipe. The pages are never written to, so that what is still under
+// way stays as it was sent.
 type giver struct{ in, out int }
 
 func newGiver() (*giver, error) {
@@ -99,18 +97,20 @@ func (g *giver) close() {
 	unix.Close(g.out)
 }
 
-// give sends b and returns how much of it the socket took. What is in the
-// pipe must leave it first: a full one would take the next pages never.
+// give sends b and returns how much of it the socket took. What is in the pipe must leave it first: a full
+// one would take the next pages never.
 func (g *giver) give(p *phases, fd int, b []byte) (int, error) {
 	iov := unix.Iovec{Base: &b[0]}
 	iov.SetLen(len(b))
-	piped, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(g.in), uintptr(unsafe.Pointer(&iov)), 1, 0, 0, 0)
+	piped, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(g.in), uintptr(unsafe.Pointer(&iov)), 1, 0,
+		0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	sent := 0
 	for sent < int(piped) {
-		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(g.out), 0, uintptr(fd), 0, piped-uintptr(sent), unix.SPLICE_F_MOVE)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(g.out), 0, uintptr(fd), 0,
+			piped-uintptr(sent), unix.SPLICE_F_MOVE)
 		if again(errno) && !p.over(p.senders) {
 			continue
 		}

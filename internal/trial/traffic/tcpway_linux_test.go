@@ -23,14 +23,22 @@ func TestTCPWayFollowsTheDevice(t *testing.T) {
 		crowded  bool
 		want     tcpWay
 	}{
-		{"a device that cuts and joins", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", false, tcpWay{polled: true}},
-		{"the same with many streams", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1", true, tcpWay{}},
-		{"the same with so many that they share threads", tcpWay{pool: true}, map[string]bool{whole: true, joins: true}, "198.18.0.1", true, tcpWay{pool: true}},
-		{"as on a wire", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false, tcpWay{gift: true, polled: true}},
-		{"as on a wire with many streams", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{}},
-		{"as on a wire, IPv6 only", tcpWay{}, map[string]bool{whole: true, whole6: false, joins: true}, "2001:2::1", false, tcpWay{gift: true, polled: true}},
-		{"verified content changes", tcpWay{verify: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false, tcpWay{verify: true, polled: true}},
-		{"a pool writes", tcpWay{pool: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true, tcpWay{pool: true, polled: true}},
+		{"a device that cuts and joins", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1",
+			false, tcpWay{polled: true}},
+		{"the same with many streams", tcpWay{}, map[string]bool{whole: true, joins: true}, "198.18.0.1",
+			true, tcpWay{}},
+		{"the same with so many that they share threads", tcpWay{pool: true}, map[string]bool{whole: true,
+			joins: true}, "198.18.0.1", true, tcpWay{pool: true}},
+		{"as on a wire", tcpWay{}, map[string]bool{whole: false, joins: false}, "198.18.0.1", false,
+			tcpWay{gift: true, polled: true}},
+		{"as on a wire with many streams", tcpWay{}, map[string]bool{whole: false, joins: false},
+			"198.18.0.1", true, tcpWay{}},
+		{"as on a wire, IPv6 only", tcpWay{}, map[string]bool{whole: true, whole6: false, joins: true},
+			"2001:2::1", false, tcpWay{gift: true, polled: true}},
+		{"verified content changes", tcpWay{verify: true}, map[string]bool{whole: false, joins: false},
+			"198.18.0.1", false, tcpWay{verify: true, polled: true}},
+		{"a pool writes", tcpWay{pool: true}, map[string]bool{whole: false, joins: false}, "198.18.0.1", true,
+			tcpWay{pool: true, polled: true}},
 		{"unknown", tcpWay{}, nil, "198.18.0.1", false, tcpWay{}},
 	}
 	for _, tt := range tests {
@@ -40,8 +48,7 @@ func TestTCPWayFollowsTheDevice(t *testing.T) {
 	}
 }
 
-// TestTCPWaysMoveEveryByte: whichever way is taken, what one end sent the
-// other received, and only that.
+// TestTCPWaysMoveEveryByte: whichever way is taken, what one end sent the other received, and only that.
 func TestTCPWaysMoveEveryByte(t *testing.T) {
 	for _, way := range []tcpWay{{}, {gift: true}, {polled: true}, {gift: true, polled: true}} {
 		t.Run(way.String(), func(t *testing.T) {
@@ -59,7 +66,8 @@ func TestTCPWaysMoveEveryByte(t *testing.T) {
 				receiver.prepare(buffers)
 				receiver.pattern = newPattern("ways", 0)
 				now := monotonic()
-				p := &phases{Window: record.Window{Begin: now, Start: now, End: now + int64(50*time.Millisecond), Stop: now + int64(time.Second)}}
+				p := &phases{Window: record.Window{Begin: now, Start: now, End: now +
+					int64(50*time.Millisecond), Stop: now + int64(time.Second)}}
 				p.senders = p.End
 				sent := make(chan error, 1)
 				go func() {
@@ -124,8 +132,7 @@ func TestDealGivesEachOnce(t *testing.T) {
 	}
 }
 
-// TestTCPManyStreamsShareThreads: more streams than threads, verified, both
-// ways at once.
+// TestTCPManyStreamsShareThreads: more streams than threads, verified, both ways at once.
 func TestTCPManyStreamsShareThreads(t *testing.T) { steady.Run(t, manyStreamsShareThreads) }
 
 func manyStreamsShareThreads(t *steady.Trial) {
@@ -142,7 +149,8 @@ func manyStreamsShareThreads(t *steady.Trial) {
 	moved, served := int64(0), 0
 	for _, f := range got.Flows {
 		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes {
-			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified, f.Corrupt, f.ReceivedBytes)
+			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified,
+				f.Corrupt, f.ReceivedBytes)
 		}
 		moved += f.ReceivedBytes
 		if f.Received.V[0][len(f.Received.T)-1] > 0 {
@@ -154,7 +162,8 @@ func manyStreamsShareThreads(t *steady.Trial) {
 	}
 	for _, side := range []string{"near", "far"} {
 		if u := got.Ends[side]; len(u.ThreadsNs) > 2*len(allowedCPUs()) || u.MemoryBytes <= 0 {
-			t.Errorf("%s end: %d threads for %d streams, %d bytes of memory", side, len(u.ThreadsNs), len(got.Flows), u.MemoryBytes)
+			t.Errorf("%s end: %d threads for %d streams, %d bytes of memory", side, len(u.ThreadsNs),
+				len(got.Flows), u.MemoryBytes)
 		}
 		if mode := got.Details[side+".mode"]; !strings.Contains(mode, "shared by streams") {
 			t.Errorf("%s mode %q does not say that threads are shared", side, mode)
@@ -162,8 +171,7 @@ func manyStreamsShareThreads(t *steady.Trial) {
 	}
 }
 
-// TestTCPIsPaced: the kernel holds each stream to its share, which a load
-// flat out exceeds by far.
+// TestTCPIsPaced: the kernel holds each stream to its share, which a load flat out exceeds by far.
 func TestTCPIsPaced(t *testing.T) { steady.Run(t, tcpIsPaced) }
 
 func tcpIsPaced(t *steady.Trial) {
@@ -198,7 +206,8 @@ func TestTCPStreamsTakeControlsInTurn(t *testing.T) {
 			t.Errorf("stream %d %s has %s, want %s", f.Stream, f.Direction, f.TCP.Congestion, want)
 		}
 	}
-	if want := strings.Join(slices.Compact([]string{"reno", congestion()}), "+"); got.Details["near.congestion"] != want {
+	if want := strings.Join(slices.Compact([]string{"reno", congestion()}),
+		"+"); got.Details["near.congestion"] != want {
 		t.Errorf("details say %q, want %q", got.Details["near.congestion"], want)
 	}
 }

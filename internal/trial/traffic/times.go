@@ -6,8 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// times is a distribution of durations: buckets of 64 ns, and from 4096 ns on
-// sixty-four to each doubling.
+// times is a distribution of durations: buckets of 64 ns, and from 4096 ns on sixty-four to each doubling.
 type times struct{ counts []int64 }
 
 const (

@@ -21,13 +21,12 @@ const (
 	maxRefusals = 20 // then nobody is listening there
 )
 
-// connectUDP makes the flows. The opener's hello shows the listener where a
-// flow comes from, behind any NAT, and opens the way back. All flows share the
-// listener's one port, so that a single port forward carries them. There each
-// has a connected socket, or, where there are many, all share that of the
-// port: kernels before 6.13 search through all sockets of a port for each
-// packet.
-func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes, error) {
+// connectUDP makes the flows. The opener's hello shows the listener where a flow comes from, behind any
+// NAT, and opens the way back. All flows share the listener's one port, so that a single port forward
+// carries them. There each has a connected socket, or, where there are many, all share that of the port:
+// kernels before 6.13 search through all sockets of a port for each packet.
+func connectUDP(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*lanes,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	l := &lanes{request: q, keys: keys, flows: make([]flow, len(keys)), details: map[string]string{}}
@@ -58,8 +57,8 @@ type udpEnd struct {
 	rcvbuf, sndbuf int
 }
 
-// newFlow makes a flow of a socket that is bound, and connects it; or, where
-// the flows share a door, of that.
+// newFlow makes a flow of a socket that is bound, and connects it; or, where the flows share a door, of
+// that.
 func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, through *door) (*udpFlow, error) {
 	q := u.request
 	if through == nil {
@@ -104,8 +103,8 @@ func prepareUDP(fd int, load record.Load, peer netip.AddrPort) error {
 	return markDSCP(fd, load)
 }
 
-// crews gives each flow a thread, or deals them: those with sockets of their
-// own to one thread per core and way, those that come through a door to one.
+// crews gives each flow a thread, or deals them: those with sockets of their own to one thread per core and
+// way, those that come through a door to one.
 func (u *udpEnd) crews() []crew {
 	own := len(u.keys) <= ownThreads
 	var senders []*udpFlow
@@ -155,7 +154,8 @@ func (u *udpEnd) mode() string {
 		case f.train.most > 1 && f.train.uncut:
 			send = fmt.Sprintf("send trains of up to %d, which the first device takes uncut", f.train.most)
 		case f.train.most > 1:
-			send = fmt.Sprintf("send trains of up to %d, which the kernel cuts before the first device", f.train.most)
+			send = fmt.Sprintf("send trains of up to %d, which the kernel cuts before the first device",
+				f.train.most)
 		case send == "":
 			send = "send by sendmmsg"
 		}
@@ -179,8 +179,7 @@ func (u *udpEnd) uncut() bool {
 	return false
 }
 
-// sayHello is the opener's half: it greets for each flow until it is
-// answered.
+// sayHello is the opener's half: it greets for each flow until it is answered.
 func (u *udpEnd) sayHello(ctx context.Context) error {
 	q := u.request
 	for i, k := range u.keys {
@@ -239,8 +238,7 @@ func readable(fd int, d time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// bell ends the waiting of a thread that answers, so that the run need not wait
-// for it.
+// bell ends the waiting of a thread that answers, so that the run need not wait for it.
 type bell int
 
 const noBell bell = -1
@@ -272,8 +270,8 @@ func (b bell) readable(fd int, d time.Duration) bool {
 	return err == nil && p[0].Revents != 0
 }
 
-// answerFlows is the listener's half. It goes on answering repeated hellos
-// until the run begins, because a welcome may be lost.
+// answerFlows is the listener's half. It goes on answering repeated hellos until the run begins, because a
+// welcome may be lost.
 func (u *udpEnd) answerFlows(ctx context.Context, listening func(port int) error) error {
 	l := u.lanes
 	doors, err := openUDPDoors(l.request)
@@ -424,8 +422,7 @@ func (p *porter) answerAll(fd int, through *door) error {
 	return nil
 }
 
-// answer welcomes what one socket has: a new flow at a door, or a flow that
-// did not hear its welcome.
+// answer welcomes what one socket has: a new flow at a door, or a flow that did not hear its welcome.
 func (p *porter) answer(fd int, through *door) (more bool, err error) {
 	b := make([]byte, 64)
 	n, from, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)

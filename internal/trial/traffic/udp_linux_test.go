@@ -98,7 +98,8 @@ func udpPlantedFaultsAreCounted(t *steady.Trial) {
 	if n := packetsIn(p.Delay); n != p.Received+*p.Duplicates {
 		t.Errorf("delays of %d packets, want those of all %d that came", n, p.Received+*p.Duplicates)
 	}
-	if diff := cmp.Diff(want, p); diff != "" || relay.lost == 0 || relay.duplicated == 0 || relay.reversed == 0 {
+	if diff := cmp.Diff(want, p); diff != "" || relay.lost == 0 || relay.duplicated == 0 ||
+		relay.reversed == 0 {
 		relay.wrong(t, got)("accounts differ from what the relay did (-want +got):\n%s", diff)
 	}
 }
@@ -147,7 +148,8 @@ func TestUDPStraysDoNotCount(t *testing.T) {
 }
 
 func TestTooBigPacketIsAnError(t *testing.T) {
-	if a := (Native{}).Check(t.Context(), End{}, End{}, udpLoad(1, record.Up, "near", 43, 0)); a.State.String() != "no" {
+	if a := (Native{}).Check(t.Context(), End{}, End{}, udpLoad(1, record.Up, "near", 43,
+		0)); a.State.String() != "no" {
 		t.Errorf("43-byte packets: %+v, want no", a)
 	}
 }

@@ -6,7 +6,8 @@ import (
 )
 
 func TestTrainsNeedCheckSumsOfTheDevice(t *testing.T) {
-	const whole, generic, four, six = "tx-udp-segmentation", "tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"
+	const whole, generic, four, six = "tx-udp-segmentation", "tx-checksum-ip-generic", "tx-checksum-ipv4",
+		"tx-checksum-ipv6"
 	wire := map[string]bool{whole: false, generic: true}
 	super := map[string]bool{whole: true, generic: true}
 	tests := []struct {
@@ -23,9 +24,12 @@ func TestTrainsNeedCheckSumsOfTheDevice(t *testing.T) {
 		{"a virtual link that takes trains", super, "198.18.0.1", 36, false, train{}},
 		{"the same, counted", super, "198.18.0.1", 36, true, train{most: longestTrain, uncut: true}},
 		{"as on a wire, counted", wire, "198.18.0.1", 36, true, train{most: longestTrain}},
-		{"the device of OpenVPN", map[string]bool{whole: false, generic: false, four: false, six: false}, "198.18.0.1", 36, true, train{}},
-		{"check sums of IPv4 only", map[string]bool{whole: false, four: true}, "198.18.0.1", 36, false, train{most: longestTrain}},
-		{"check sums of IPv4 only, and IPv6", map[string]bool{whole: false, four: true}, "2001:2::1", 36, true, train{}},
+		{"the device of OpenVPN", map[string]bool{whole: false, generic: false, four: false, six: false},
+			"198.18.0.1", 36, true, train{}},
+		{"check sums of IPv4 only", map[string]bool{whole: false, four: true}, "198.18.0.1", 36, false,
+			train{most: longestTrain}},
+		{"check sums of IPv4 only, and IPv6", map[string]bool{whole: false, four: true}, "2001:2::1", 36,
+			true, train{}},
 		{"unknown", nil, "198.18.0.1", 36, true, train{}},
 	}
 	for _, tt := range tests {

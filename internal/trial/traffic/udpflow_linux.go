@@ -12,20 +12,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Batch sizes and waits of ENGINE.md, section 2: a receiver that polls by a
-// timer instead of being woken for every packet costs the sender no wake-ups.
+// Batch sizes and waits of ENGINE.md, section 2: a receiver that polls by a timer instead of being woken
+// for every packet costs the sender no wake-ups.
 const (
 	receiveBatch = 512
 	receivePoll  = 300 * time.Microsecond
-	amplePoll    = time.Millisecond // of a receiver with ample room; saves a tenth of all cost of two flows flat out
-	ampleRoom    = 16 << 20
-	edgeTime     = 10 * time.Millisecond
-	receiveRoom  = 64 << 20 // bytes of socket buffer asked for
-	leastRoom    = 256 << 10
-	sendRoom     = 4 << 20
-	sendTimeout  = 50 * time.Millisecond // until a full buffer lets go to look at the time
-	afterlife    = 10 * time.Millisecond // in which a packet may arrive that the farewell has overtaken
-	backlogTime  = time.Second           // for reading what has arrived by the end, at most
+	// of a receiver with ample room; saves a tenth of all cost of two flows flat out
+	amplePoll   = time.Millisecond
+	ampleRoom   = 16 << 20
+	edgeTime    = 10 * time.Millisecond
+	receiveRoom = 64 << 20 // bytes of socket buffer asked for
+	leastRoom   = 256 << 10
+	sendRoom    = 4 << 20
+	sendTimeout = 50 * time.Millisecond // until a full buffer lets go to look at the time
+	afterlife   = 10 * time.Millisecond // in which a packet may arrive that the farewell has overtaken
+	backlogTime = time.Second           // for reading what has arrived by the end, at most
 )
 
 // udpFlow is one end of a stream of datagrams.
@@ -98,7 +99,8 @@ func newUDPFlow(fd int, q request, i int, k flowKey, flows int) *udpFlow {
 
 // udpRoom asks for large buffers; many flows share what one has.
 func udpRoom(s *socket, flows int) (rcvbuf, sndbuf int) {
-	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/ownThreads, 1), leastRoom))
+	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/ownThreads, 1),
+		leastRoom))
 	sndbuf = bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendRoom)
 	tv := unix.NsecToTimeval(int64(sendTimeout))
 	unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
@@ -123,8 +125,7 @@ func (f *udpFlow) sample(at int64, e edge) {
 	}
 }
 
-// socketDrops is what a socket threw away because its buffer was full
-// (SK_MEMINFO_DROPS, kernel 4.12).
+// socketDrops is what a socket threw away because its buffer was full (SK_MEMINFO_DROPS, kernel 4.12).
 func (s *socket) socketDrops() uint32 {
 	const memInfo, drops = 9, 8
 	var v [memInfo]uint32

@@ -18,8 +18,7 @@ func mixLoad(streams int, direction, opener string, ip int, pps float64) record.
 	return l
 }
 
-// checkMix: all packets came, and the bytes are those of the flow's first
-// datagrams.
+// checkMix: all packets came, and the bytes are those of the flow's first datagrams.
 func checkMix(t *steady.Trial, f record.Flow, flow int) {
 	t.Helper()
 	p, s := f.Packets, sizesOf(record.Load{IP: 4, Sizes: mixOf(4)}, flow)
@@ -27,7 +26,8 @@ func checkMix(t *steady.Trial, f record.Flow, flow int) {
 		s = sizesOf(record.Load{IP: 6, Sizes: mixOf(6)}, flow)
 	}
 	if p == nil || p.Sent != p.Received+p.Lost || p.Size != 0 {
-		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost, of no one size", f.Stream, f.Direction, p)
+		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost, of no one size", f.Stream,
+			f.Direction, p)
 	}
 	if p.Sent == 0 || p.Lost != 0 { // what a sender that was held up sent when the receiver had gone
 		t.Timedf("stream %d %s: accounts %+v, want all sent received", f.Stream, f.Direction, p)
@@ -50,7 +50,8 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 				steady.Run(t, func(t *steady.Trial) {
 					near, far := ends(t, at)
 					load := mixLoad(2, direction, opener, ip, 5000)
-					got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+					got, err := Native{}.Offer(t.Context(), near, far, load,
+						newStopwatch(200*time.Millisecond))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -67,8 +68,7 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 	}
 }
 
-// TestUDPMixManyFlows: through the listener's one port, at a rate of bits that
-// is of the mix.
+// TestUDPMixManyFlows: through the listener's one port, at a rate of bits that is of the mix.
 func TestUDPMixManyFlows(t *testing.T) { steady.Run(t, udpMixManyFlows) }
 
 func udpMixManyFlows(t *steady.Trial) {
@@ -109,13 +109,14 @@ func udpMixIsVerified(t *steady.Trial) {
 	for i, f := range got.Flows {
 		checkMix(t, f, i)
 		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes-f.Packets.Received*datagramHeader {
-			t.Errorf("stream %d %s: %d bytes verified and %d corrupt of %d", f.Stream, f.Direction, f.Verified, f.Corrupt, f.ReceivedBytes)
+			t.Errorf("stream %d %s: %d bytes verified and %d corrupt of %d", f.Stream, f.Direction,
+				f.Verified, f.Corrupt, f.ReceivedBytes)
 		}
 	}
 }
 
-// TestUDPMixCountsRealBytes: with loss, duplicates and late packets planted,
-// bytes are those that arrived, once each.
+// TestUDPMixCountsRealBytes: with loss, duplicates and late packets planted, bytes are those that arrived,
+// once each.
 func TestUDPMixCountsRealBytes(t *testing.T) { steady.Run(t, udpMixCountsRealBytes) }
 
 func udpMixCountsRealBytes(t *steady.Trial) {
@@ -132,10 +133,14 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 	relay.mu.Lock()
 	defer relay.mu.Unlock()
 	p := f.Packets
-	if p.Sent != relay.seen || p.Lost != relay.lost || *p.Duplicates != relay.duplicated || *p.Reordered != relay.reversed || p.Sent != p.Received+p.Lost {
-		relay.wrong(t, got)("accounts %+v; the relay saw %d, lost %d, doubled %d and held back %d", p, relay.seen, relay.lost, relay.duplicated, relay.reversed)
+	if p.Sent != relay.seen || p.Lost != relay.lost || *p.Duplicates != relay.duplicated ||
+		*p.Reordered != relay.reversed || p.Sent != p.Received+p.Lost {
+		relay.wrong(t, got)("accounts %+v; the relay saw %d, lost %d, doubled %d and held back %d", p,
+			relay.seen, relay.lost, relay.duplicated, relay.reversed)
 	}
-	if f.SentBytes != relay.seenBytes || f.ReceivedBytes != relay.seenBytes-relay.lostBytes || relay.lostBytes == 0 || relay.duplicated == 0 {
-		relay.wrong(t, got)("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes, f.ReceivedBytes, relay.seenBytes, relay.lostBytes)
+	if f.SentBytes != relay.seenBytes || f.ReceivedBytes != relay.seenBytes-relay.lostBytes ||
+		relay.lostBytes == 0 || relay.duplicated == 0 {
+		relay.wrong(t, got)("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes,
+			f.ReceivedBytes, relay.seenBytes, relay.lostBytes)
 	}
 }

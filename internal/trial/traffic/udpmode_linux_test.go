@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestUDPCountModeClaimsNoOrder: the counts are exact, and what a count
-// cannot see is absent.
+// TestUDPCountModeClaimsNoOrder: the counts are exact, and what a count cannot see is absent.
 func TestUDPCountModeClaimsNoOrder(t *testing.T) {
 	for _, trains := range []string{"", record.TrainsOff} {
 		for _, at := range []int{4, 6} {
@@ -66,13 +65,14 @@ func TestUDPVerifiedIsExact(t *testing.T) {
 	load.UDPMode, load.Verify = record.UDPCount, true
 	got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
 	f := got.Flows[0]
-	if f.Packets.Reordered == nil || f.Verified == 0 || f.Corrupt != 0 || got.Details["udp_mode"] != record.UDPExact {
+	if f.Packets.Reordered == nil || f.Verified == 0 || f.Corrupt != 0 ||
+		got.Details["udp_mode"] != record.UDPExact {
 		t.Errorf("flow %+v in mode %q", f, got.Details["udp_mode"])
 	}
 }
 
-// TestUDPCountModeAgreesWithExact: at a rate without loss both find every
-// packet, across the edges of the window too.
+// TestUDPCountModeAgreesWithExact: at a rate without loss both find every packet, across the edges of the
+// window too.
 func TestUDPCountModeAgreesWithExact(t *testing.T) {
 	for _, mode := range []string{record.UDPExact, record.UDPCount} {
 		steady.Run(t, func(t *steady.Trial) {
@@ -102,8 +102,7 @@ func TestUDPCountModeAgreesWithExact(t *testing.T) {
 	}
 }
 
-// TestUDPCountModeFindsEveryLoss: what a path loses is found by count, to the
-// packet.
+// TestUDPCountModeFindsEveryLoss: what a path loses is found by count, to the packet.
 func TestUDPCountModeFindsEveryLoss(t *testing.T) { steady.Run(t, udpCountModeFindsEveryLoss) }
 
 func udpCountModeFindsEveryLoss(t *steady.Trial) {
@@ -130,12 +129,12 @@ func udpCountModeFindsEveryLoss(t *steady.Trial) {
 	relay.mu.Lock()
 	defer relay.mu.Unlock()
 	if sent != relay.seen || lost != relay.lost || lost == 0 {
-		relay.wrong(t, got)("sent %d, lost %d; the relay saw %d and lost %d", sent, lost, relay.seen, relay.lost)
+		relay.wrong(t, got)("sent %d, lost %d; the relay saw %d and lost %d", sent, lost, relay.seen,
+			relay.lost)
 	}
 }
 
-// TestUDPManyFlows: more flows than threads, in both modes, both ways, from
-// either side.
+// TestUDPManyFlows: more flows than threads, in both modes, both ways, from either side.
 func TestUDPManyFlows(t *testing.T) {
 	for _, mode := range []string{record.UDPExact, record.UDPCount} {
 		for _, opener := range []string{"near", "far"} {
@@ -163,7 +162,8 @@ func TestUDPManyFlows(t *testing.T) {
 				}
 				// Flat out, a busy machine need not get round to all in so short a time.
 				if rate > 0 && (silent > 0 || all.Lost > 0) || late > 0 || silent == len(got.Flows) {
-					t.Errorf("%s, %s opens, %v pps: %d of %d flows silent, %d of %d packets lost, %d reordered; %v",
+					t.Errorf("%s, %s opens, %v pps: %d of %d flows silent, %d of %d packets lost, %d "+
+						"reordered; %v",
 						mode, opener, rate, silent, len(got.Flows), all.Lost, all.Sent, late, got.Details)
 				}
 				for _, side := range []string{"near", "far"} {

@@ -11,8 +11,8 @@ import (
 
 const (
 	sendBatch = 128
-	// farewells are sent at this interval after the window: they tell the
-	// receiver how many packets there were.
+	// farewells are sent at this interval after the window: they tell the receiver how many packets there
+	// were.
 	farewell       = 2 * time.Millisecond
 	leastFarewells = 5
 )
@@ -38,8 +38,7 @@ func newUDPSource(flows []*udpFlow, q request, all int) *udpSource {
 
 func (s *udpSource) name() string { return crewName(s.flows) }
 
-// run offers load from Begin to End, then bids farewell until the senders'
-// stop.
+// run offers load from Begin to End, then bids farewell until the senders' stop.
 func (s *udpSource) run(p *phases) error {
 	one := s.flows[0]
 	s.phases, s.batch = p, newBatch(sendBatch, one.payload, 0)
@@ -92,8 +91,7 @@ func (s *udpSource) nextPhase() int64 {
 	return s.phases.End
 }
 
-// account deals what the rate called for and was not sent to the flows that
-// sent least.
+// account deals what the rate called for and was not sent to the flows that sent least.
 func (s *udpSource) account() {
 	total := int64(0)
 	for _, f := range s.flows {
@@ -108,8 +106,8 @@ func (s *udpSource) account() {
 	s.flows[0].unsent += missing
 }
 
-// Times to live of the phases in count mode, so that no receiver joins
-// datagrams of two phases: a kernel joins only what has the same.
+// Times to live of the phases in count mode, so that no receiver joins datagrams of two phases: a kernel
+// joins only what has the same.
 const (
 	ttlWarmup   = 63
 	ttlWindow   = 64
@@ -141,8 +139,8 @@ func (s *udpSource) mark() {
 	binary.NativeEndian.PutUint32(s.ttl[unix.CmsgLen(0):], uint32(ttl))
 }
 
-// emit sends n datagrams of the present phase. Flat out they are one flow's;
-// at a rate each is the next one's, so that every flow is spaced evenly.
+// emit sends n datagrams of the present phase. Flat out they are one flow's; at a rate each is the next
+// one's, so that every flow is spaced evenly.
 func (s *udpSource) emit(n int) error {
 	if s.pace.forever || len(s.flows) == 1 {
 		return s.emitOf(s.next(), n)
@@ -163,8 +161,7 @@ func (s *udpSource) next() *udpFlow {
 	return f
 }
 
-// fill makes n datagrams of a flow. Those that are given to the kernel
-// together have one send time.
+// fill makes n datagrams of a flow. Those that are given to the kernel together have one send time.
 func (s *udpSource) fill(f *udpFlow, n int, seq uint64) {
 	tick := sendTick(time.Now().UnixNano())
 	for i := range n {
@@ -179,8 +176,7 @@ func (s *udpSource) fill(f *udpFlow, n int, seq uint64) {
 	}
 }
 
-// emitOf sends n datagrams of a flow; those that the kernel did not take are
-// not counted.
+// emitOf sends n datagrams of a flow; those that the kernel did not take are not counted.
 func (s *udpSource) emitOf(f *udpFlow, n int) error {
 	s.fill(f, n, f.seq)
 	for i := 0; i < n && !s.phases.stop.Load(); {
@@ -193,8 +189,7 @@ func (s *udpSource) emitOf(f *udpFlow, n int) error {
 		switch err {
 		case nil, unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS:
-			// The buffer or the queue is full: the rest waits for the next
-			// look at the clock.
+			// The buffer or the queue is full: the rest waits for the next look at the clock.
 			if err == unix.ENOBUFS {
 				nap(50 * time.Microsecond)
 			}
@@ -209,8 +204,8 @@ func (s *udpSource) emitOf(f *udpFlow, n int) error {
 	return nil
 }
 
-// give hands the datagrams from i to n to the kernel, as a train where that
-// works, and returns how many it took.
+// give hands the datagrams from i to n to the kernel, as a train where that works, and returns how many it
+// took.
 func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
 	if f.train.most < 2 {
 		return s.batch.send(f.through(), i, n)
@@ -225,8 +220,7 @@ func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
 			f.train.most = usualTrain
 			return 0, nil
 		}
-		// This route cannot (no checksum offload, a policy, too small an
-		// MTU): one by one then.
+		// This route cannot (no checksum offload, a policy, too small an MTU): one by one then.
 		f.train = train{}
 		unix.SetsockoptInt(f.through(), unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpSink receives flows on one thread: one flow of a socket of its own, many
-// with a socket each, or many that share a door.
+// udpSink receives flows on one thread: one flow of a socket of its own, many with a socket each, or many
+// that share a door.
 type udpSink struct {
 	flows  []*udpFlow
 	byFlow []*udpFlow // the same, by index; nil is another's
@@ -41,8 +41,8 @@ func crewName(flows []*udpFlow) string {
 	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
 }
 
-// prepare chooses what the sockets hand up. A datagram's time is the
-// kernel's; trains that were joined have none for each.
+// prepare chooses what the sockets hand up. A datagram's time is the kernel's; trains that were joined have
+// none for each.
 func (k *udpSink) prepare() error {
 	room, control := datagramHeader, 0
 	one := k.flows[0]
@@ -68,8 +68,8 @@ func (k *udpSink) run(p *phases) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
-	// The first pass throws away greetings that came too late. What has
-	// arrived is read to its end: the path did not lose it.
+	// The first pass throws away greetings that came too late. What has arrived is read to its end: the
+	// path did not lose it.
 	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
 	if len(k.fds) > 1 {
 		poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -110,9 +110,8 @@ func (k *udpSink) run(p *phases) error {
 	return nil
 }
 
-// pause is how long nobody looks: longer where the socket has room for what
-// arrives meanwhile, but not at the window's edges, which are as precise as
-// this.
+// pause is how long nobody looks: longer where the socket has room for what arrives meanwhile, but not at
+// the window's edges, which are as precise as this.
 func (k *udpSink) pause(p *phases) time.Duration {
 	now := monotonic()
 	if k.flows[0].rcvbuf >= ampleRoom && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {
@@ -146,8 +145,7 @@ func (k *udpSink) drain(fd int) (more bool, err error) {
 	return false, err
 }
 
-// complete says that nothing more is to come: the senders have taken leave,
-// or it is too late.
+// complete says that nothing more is to come: the senders have taken leave, or it is too late.
 func (k *udpSink) complete(p *phases) bool {
 	now := monotonic()
 	if now >= p.Stop {
@@ -161,8 +159,8 @@ func (k *udpSink) complete(p *phases) bool {
 	return true
 }
 
-// enter counts a batch of arrivals. The window's edges are precise to the
-// poll's interval; a datagram's own time is the kernel's.
+// enter counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's own
+// time is the kernel's.
 func (k *udpSink) enter(n int) {
 	if n == 0 {
 		return
@@ -170,7 +168,8 @@ func (k *udpSink) enter(n int) {
 	now := monotonic()
 	for i := range n {
 		d, ok := readDatagram(k.batch.at(i))
-		if !ok || k.batch.length(i) < datagramHeader || d.tag != k.flows[0].tag || int(d.flow) >= len(k.byFlow) ||
+		if !ok || k.batch.length(i) < datagramHeader || d.tag != k.flows[0].tag ||
+			int(d.flow) >= len(k.byFlow) ||
 			k.byFlow[d.flow] == nil || d.phase < phaseWarmup || d.phase > phaseCooldown {
 			if d.phase != phaseHello {
 				k.flows[0].wrong++ // a stray; whose it was meant to be is not known

@@ -2,15 +2,15 @@ package traffic
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// sizes are the payloads of a flow's datagrams: the n-th has that of its
-// number, in all phases, so that both ends know how long each is.
+// sizes are the payloads of a flow's datagrams: the n-th has that of its number, in all phases, so that
+// both ends know how long each is.
 type sizes struct {
 	cycle []int
 	ahead []int64 // bytes of all before it in the cycle; the last is of the whole
 }
 
-// sizesOf are those of one flow of a load. Flows begin at different places, so
-// that those which send in turn do not all send their large ones together.
+// sizesOf are those of one flow of a load. Flows begin at different places, so that those which send in
+// turn do not all send their large ones together.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
 	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}

@@ -16,15 +16,16 @@ func mixOf(ip int) []int {
 	return record.IMIXSizes(strconv.Itoa(ip))
 }
 
-// TestSizesAddUp: the bytes of the first n datagrams are the sum of their
-// sizes, of every flow.
+// TestSizesAddUp: the bytes of the first n datagrams are the sum of their sizes, of every flow.
 func TestSizesAddUp(t *testing.T) {
-	for _, load := range []record.Load{{IP: 4, PacketSize: 500}, {IP: 6, Sizes: mixOf(6)}, {IP: 4, Sizes: []int{100, 1500, 60, 60, 60}}} {
+	for _, load := range []record.Load{{IP: 4, PacketSize: 500}, {IP: 6, Sizes: mixOf(6)},
+		{IP: 4, Sizes: []int{100, 1500, 60, 60, 60}}} {
 		for flow := range 20 {
 			s, sum := sizesOf(load, flow), int64(0)
 			for n := range uint64(40) {
 				if got := s.bytes(n); got != sum {
-					t.Fatalf("sizes %v of flow %d: %d bytes before datagram %d, want %d", load.PacketSizes(), flow, got, n, sum)
+					t.Fatalf("sizes %v of flow %d: %d bytes before datagram %d, want %d", load.PacketSizes(),
+						flow, got, n, sum)
 				}
 				sum += int64(s.of(n))
 			}
@@ -32,8 +33,7 @@ func TestSizesAddUp(t *testing.T) {
 	}
 }
 
-// TestFlowsBeginAtDifferentSizes: n flows that send in turn send the load's
-// mix in each of their rounds.
+// TestFlowsBeginAtDifferentSizes: n flows that send in turn send the load's mix in each of their rounds.
 func TestFlowsBeginAtDifferentSizes(t *testing.T) {
 	load := record.Load{IP: 4, Sizes: []int{100, 1500, 60}}
 	var got []int

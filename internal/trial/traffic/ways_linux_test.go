@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestStreamsTakeTheWaysInTurn: each stream, in both directions, runs between
-// the addresses of its way, whoever opens.
+// TestStreamsTakeTheWaysInTurn: each stream, in both directions, runs between the addresses of its way,
+// whoever opens.
 func TestStreamsTakeTheWaysInTurn(t *testing.T) {
 	at := func(host string) netip.Addr { return netip.MustParseAddr("127.0." + host) }
 	nears, fars := []string{"1.1", "2.1", "3.1"}, []string{"1.2", "2.2", "3.2"}
@@ -19,7 +19,8 @@ func TestStreamsTakeTheWaysInTurn(t *testing.T) {
 				near, far := ends(t, at(nears[0]))
 				far.Addr, far.Target = at(fars[0]), at(fars[0])
 				for i := range 2 {
-					near.Beside, far.Beside = append(near.Beside, at(nears[i+1])), append(far.Beside, at(fars[i+1]))
+					near.Beside, far.Beside = append(near.Beside, at(nears[i+1])),
+						append(far.Beside, at(fars[i+1]))
 				}
 				load := tcpLoad(4, record.Both, opener)
 				if protocol == "udp" {
@@ -41,7 +42,8 @@ func TestStreamsTakeTheWaysInTurn(t *testing.T) {
 					}
 					local, remote := netip.MustParseAddrPort(f.Local), netip.MustParseAddrPort(f.Remote)
 					if local.Addr() != from || remote.Addr() != to {
-						t.Errorf("stream %d %s runs from %v to %v, want from %v to %v", f.Stream, f.Direction, local, remote, from, to)
+						t.Errorf("stream %d %s runs from %v to %v, want from %v to %v", f.Stream, f.Direction,
+							local, remote, from, to)
 					}
 				}
 			})

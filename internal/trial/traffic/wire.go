@@ -28,8 +28,7 @@ type flowKey struct {
 	Direction string
 }
 
-// flowsOf lists the flows of a load. Both ends compute the same list and
-// name a flow by its index.
+// flowsOf lists the flows of a load. Both ends compute the same list and name a flow by its index.
 func flowsOf(load record.Load) []flowKey {
 	var keys []flowKey
 	for _, d := range []string{record.Up, record.Down} {
@@ -46,13 +45,11 @@ func flowsOf(load record.Load) []flowKey {
 // sends says whether the end on side is the flow's sender.
 func (k flowKey) sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
 
-// The payload of every datagram begins with the tag's hash (4 bytes), the
-// flow's index (2), the phase (1), the sequence number (5) and the send time
-// in ticks of the sender's clock (4), big endian. A sequence number counts
-// within its phase; in the cool-down it is the number of packets that were
-// sent in the window, so that the receiver learns of a missing tail. The
-// header fits the 18 bytes that a 64-byte Ethernet frame leaves to UDP in
-// IPv4.
+// The payload of every datagram begins with the tag's hash (4 bytes), the flow's index (2), the phase (1),
+// the sequence number (5) and the send time in ticks of the sender's clock (4), big endian. A sequence
+// number counts within its phase; in the cool-down it is the number of packets that were sent in the
+// window, so that the receiver learns of a missing tail. The header fits the 18 bytes that a 64-byte
+// Ethernet frame leaves to UDP in IPv4.
 const datagramHeader = 16
 
 type phase byte
@@ -104,15 +101,15 @@ func putSequence(b []byte, ph phase, seq uint64, tick uint32) {
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// tagHash tells this trial's packets from strays. It is no protection
-// against an attacker, which a testbed does not have.
+// tagHash tells this trial's packets from strays. It is no protection against an attacker, which a testbed
+// does not have.
 func tagHash(tag string) uint32 {
 	h := sha256.Sum256([]byte("datagram " + tag))
 	return binary.BigEndian.Uint32(h[:])
 }
 
-// A TCP connection begins with the opener's preamble: the tag's long hash and
-// the flow's index; the listener answers with another hash.
+// A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the
+// listener answers with another hash.
 const (
 	preambleSize = 20
 	welcomeSize  = 16

@@ -14,23 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// XDP is the load generator for small packets: the sender's kernel makes
-// frames in its driver's receive path and sends them, and the receiver's
-// driver counts them before they become packets of its network stack. Its
-// node half needs Linux and the right to load BPF programs. Where a device
-// cannot take frames so, the load is offered by sendmmsg, and the result says
-// so.
+// XDP is the load generator for small packets: the sender's kernel makes frames in its driver's receive
+// path and sends them, and the receiver's driver counts them before they become packets of its network
+// stack. Its node half needs Linux and the right to load BPF programs. Where a device cannot take frames
+// so, the load is offered by sendmmsg, and the result says so.
 type XDP struct{}
 
 // Name is "xdp".
 func (XDP) Name() string { return "xdp" }
 
-// maxFramePacket is the largest packet that one frame of live frames is made
-// for: 1518 bytes with Ethernet's header and check sequence.
+// maxFramePacket is the largest packet that one frame of live frames is made for: 1518 bytes with
+// Ethernet's header and check sequence.
 const maxFramePacket = 1500
 
-// Check asks both nodes; a load that is impossible anywhere is answered
-// without them.
+// Check asks both nodes; a load that is impossible anywhere is answered without them.
 func (x XDP) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
 	if a := checkFrames(load); a.State != check.Yes {
 		return a
@@ -44,8 +41,8 @@ func (x XDP) Check(ctx context.Context, near, far End, load record.Load) check.A
 	return checkNodes(ctx, x.verb(), near, far, load)
 }
 
-// refusal is why an end has nothing to do with frames, whatever the load: the
-// peer of lab pair, or an agent of another system; else "".
+// refusal is why an end has nothing to do with frames, whatever the load: the peer of lab pair, or an agent
+// of another system; else "".
 func (x XDP) refusal(ctx context.Context, near, far End, load record.Load) string {
 	for _, end := range []End{near, far} {
 		var a check.Answer
@@ -73,8 +70,10 @@ func checkFrames(load record.Load) check.Answer {
 	if len(load.Sizes) > 0 {
 		return check.Not("packets of several sizes: its frames have one")
 	}
-	if least := packetOverhead(load.IP) + bpf.Header; load.PacketSize < least || load.PacketSize > maxFramePacket {
-		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP, least, maxFramePacket)
+	if least := packetOverhead(load.IP) + bpf.Header; load.PacketSize < least ||
+		load.PacketSize > maxFramePacket {
+		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP,
+			least, maxFramePacket)
 	}
 	if load.DSCP < 0 || load.DSCP > maxDSCP {
 		return check.Not("DSCP %d: want 0 to %d", load.DSCP, maxDSCP)
@@ -91,7 +90,8 @@ func checkFrames(load record.Load) check.Answer {
 }
 
 // Offer runs the load and joins what both ends counted.
-func (x XDP) Offer(ctx context.Context, near, far End, load record.Load, conductor Conductor) (*record.Traffic, error) {
+func (x XDP) Offer(ctx context.Context, near, far End, load record.Load,
+	conductor Conductor) (*record.Traffic, error) {
 	if a := checkFrames(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
 	}
@@ -146,7 +146,8 @@ func (x XDP) survey(ctx context.Context, end, other End, load record.Load) (w fr
 }
 
 // fallBack offers the load as the native engine does: by sendmmsg.
-func (x XDP) fallBack(ctx context.Context, near, far End, load record.Load, c Conductor, why string) (*record.Traffic, error) {
+func (x XDP) fallBack(ctx context.Context, near, far End, load record.Load, c Conductor,
+	why string) (*record.Traffic, error) {
 	t, err := Native{}.Offer(ctx, near, far, load, c)
 	if err != nil {
 		return nil, err
@@ -165,10 +166,10 @@ func offers(load record.Load, side string) bool {
 	return load.Direction == record.Both || (load.Direction == record.Up) == (side == "near")
 }
 
-// prepareNeighbors makes the devices that senders' frames enter take them,
-// until release is called: a virtual link drops them silently where its other
-// end has neither a program nor GRO.
-func (x XDP) prepareNeighbors(ctx context.Context, near, far End, live []string) (release func(), details map[string]string, err error) {
+// prepareNeighbors makes the devices that senders' frames enter take them, until release is called: a
+// virtual link drops them silently where its other end has neither a program nor GRO.
+func (x XDP) prepareNeighbors(ctx context.Context, near, far End, live []string) (release func(),
+	details map[string]string, err error) {
 	details = map[string]string{}
 	var held []host.Session
 	release = func() {
@@ -186,7 +187,8 @@ func (x XDP) prepareNeighbors(ctx context.Context, near, far End, live []string)
 			return release, details, fmt.Errorf("prepare %s of %s to take frames: %w", n.Device, n.Node, err)
 		}
 		held = append(held, s)
-		details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets everything pass, gone with the load", n.Node, n.Device)
+		details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets "+
+			"everything pass, gone with the load", n.Node, n.Device)
 	}
 	return release, details, nil
 }
@@ -234,7 +236,8 @@ func (x XDP) join(raw [2][]json.RawMessage, near, far End, load record.Load) (*r
 	}
 	t.Engine = x.Name()
 	for i, f := range t.Flows {
-		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+".counted_by"] == record.SinkDriver {
+		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
+			".counted_by"] == record.SinkDriver {
 			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
 		}
 	}
@@ -247,8 +250,8 @@ func (x XDP) join(raw [2][]json.RawMessage, near, far End, load record.Load) (*r
 	return t, nil
 }
 
-// ratePPS is the load's rate in one direction, all flows together; 0 is flat
-// out. A rate is of the UDP payload of all streams, both directions together.
+// ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP
+// payload of all streams, both directions together.
 func ratePPS(load record.Load) float64 {
 	bits := 8 * float64(load.PacketSize-packetOverhead(load.IP))
 	if load.Direction == record.Both {
@@ -257,7 +260,6 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain is how long after the senders' end, and after the last frame that
-// arrived, another one may: frames take no leave, and a queue on the way gives
-// out what it holds for as long as the timeline allows.
+// xdpDrain is how long after the senders' end, and after the last frame that arrived, another one may:
+// frames take no leave, and a queue on the way gives out what it holds for as long as the timeline allows.
 const xdpDrain = 30 * time.Millisecond

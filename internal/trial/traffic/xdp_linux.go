@@ -16,8 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// Serve is the node half of the xdp engine: that of an end, or of the device
-// that an end's frames enter.
+// Serve is the node half of the xdp engine: that of an end, or of the device that an end's frames enter.
 func (XDP) Serve(ctx context.Context, s host.Session) error {
 	var q request
 	if err := s.Recv(&q); err != nil {
@@ -78,8 +77,8 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	return nil
 }
 
-// keepReady lets a device of this node take frames from the other end of its
-// link until the session ends. Only virtual links need that.
+// keepReady lets a device of this node take frames from the other end of its link until the session ends.
+// Only virtual links need that.
 func keepReady(s host.Session, device string) error {
 	index, kind, err := kernel.Identity(device)
 	if err != nil {
@@ -106,8 +105,8 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// pinThread keeps the calling thread on one core: frames of one flow that
-// were sent on two could overtake each other.
+// pinThread keeps the calling thread on one core: frames of one flow that were sent on two could overtake
+// each other.
 func pinThread(core int) error {
 	if core < 0 {
 		return nil // not known

@@ -55,8 +55,7 @@ type xdpFlow struct {
 	table   *record.Table
 	fd      int // of the socket that greeted
 
-	// Of frames that go or come by a socket; owned by its thread but for the
-	// first.
+	// Of frames that go or come by a socket; owned by its thread but for the first.
 	moved      atomic.Int64 // in all phases
 	total      int64        // the same
 	window     int64        // sent in the window
@@ -66,8 +65,8 @@ type xdpFlow struct {
 	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
 }
 
-// newXDPPort makes ready to send and to count a load whose flows have greeted
-// each other, and makes the lanes' flows.
+// newXDPPort makes ready to send and to count a load whose flows have greeted each other, and makes the
+// lanes' flows.
 func newXDPPort(l *lanes, g *greeting) (*xdpPort, error) {
 	q := l.request
 	p := &xdpPort{request: q}
@@ -76,8 +75,10 @@ func newXDPPort(l *lanes, g *greeting) (*xdpPort, error) {
 	var receiving []*xdpFlow
 	for i, k := range l.keys {
 		local, remote := g.local[i], g.remote[i]
-		f := &xdpFlow{port: p, key: k, sends: k.sends(q.Side), first: i == 0, addr: local.String(), fd: g.socket(i),
-			payload: q.Load.PacketSize - packetOverhead(q.Load.IP), table: record.NewTable("bytes", "packets")}
+		f := &xdpFlow{port: p, key: k, sends: k.sends(q.Side), first: i == 0, addr: local.String(),
+			fd:      g.socket(i),
+			payload: q.Load.PacketSize - packetOverhead(q.Load.IP), table: record.NewTable("bytes",
+				"packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {
 			f.index, f.leads = len(p.sending), len(p.sending) == 0
@@ -120,7 +121,8 @@ func (p *xdpPort) choose() error {
 			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead())
 		}
 		if len(p.hop.MAC) != 6 {
-			return fmt.Errorf("send frames by %s: the layer-2 address of %v is not known", p.hop.Device, p.hop.Addr)
+			return fmt.Errorf("send frames by %s: the layer-2 address of %v is not known", p.hop.Device,
+				p.hop.Addr)
 		}
 	}
 	if p.receives {
@@ -215,7 +217,8 @@ func (p *xdpPort) describe(l *lanes) {
 	if p.sends {
 		l.details["sent_by"] = p.sender.way
 		if p.line != nil {
-			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with its time",
+			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with "+
+				"its time",
 				wayNames[p.sender.way], lineBurst, bpf.StampEvery(p.load.PPS)))
 		} else {
 			what, cores := describeSenders(p.senders)
@@ -227,7 +230,8 @@ func (p *xdpPort) describe(l *lanes) {
 		l.details["counted_by"] = p.sink.way
 		what := wayNames[p.sink.way]
 		if p.sink.way == record.SinkSockets {
-			what += ", polled each " + receivePoll.String() + ": what the receiver's stack had no time for is lost too, and no delay is known"
+			what += ", polled each " + receivePoll.String() +
+				": what the receiver's stack had no time for is lost too, and no delay is known"
 		}
 		say(p.sink, what)
 	}
@@ -294,15 +298,14 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// A course is when a sender saw each phase begin, 0 = never, and was through.
-// A line's is known when the run has ended.
+// A course is when a sender saw each phase begin, 0 = never, and was through. A line's is known when the
+// run has ended.
 type course struct {
 	turned [bpf.Cooldown + 2]int64
 	ended  int64
 }
 
-// window is how long the sender saw the window last, 0 if it had no time at one
-// of its edges.
+// window is how long the sender saw the window last, 0 if it had no time at one of its edges.
 func (c course) window() int64 {
 	end := c.ended // it was behind with frames of the window until then
 	for _, t := range c.turned[bpf.Cooldown:] {
@@ -420,8 +423,8 @@ func (f *xdpFlow) report() flowReport {
 // unsent is what a rate asked for in a time and did not get.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue is the time that the frames of a window took. A paced window that
-// began late has made good what was due: its rate is not higher for that.
+// atLeastDue is the time that the frames of a window took. A paced window that began late has made good
+// what was due: its rate is not higher for that.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))
@@ -441,7 +444,8 @@ func (f *xdpFlow) notes() map[string]int64 {
 			notes["waited_ns"] = max(notes["waited_ns"], s.waited)
 			if f.perNs > 0 {
 				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
-				began := cmp.Or(s.last.Turned[bpf.Warmup], s.last.Turned[bpf.Window]) // a burst has no warm-up
+				// a burst has no warm-up
+				began := cmp.Or(s.last.Turned[bpf.Warmup], s.last.Turned[bpf.Window])
 				notes["began_late_ns"] = max(notes["began_late_ns"], began-s.begin)
 			}
 		}
@@ -530,8 +534,7 @@ func (p *xdpPort) finish(r *endReport) error {
 	return nil
 }
 
-// checkTaken: live frames that the other end of a link does not take vanish
-// without a word.
+// checkTaken: live frames that the other end of a link does not take vanish without a word.
 func (p *xdpPort) checkTaken() error {
 	var sent, taken int64
 	for _, s := range p.sent {
@@ -541,7 +544,8 @@ func (p *xdpPort) checkTaken() error {
 		taken = max(taken, s.taken) // each saw what all did
 	}
 	if sent > 1000 && taken < sent/100 {
-		return fmt.Errorf("send frames by %s: of %d sent it let out %d: whatever it leads to takes no frames (it needs an XDP program or GRO)",
+		return fmt.Errorf("send frames by %s: of %d sent it let out %d: whatever it leads to takes no "+
+			"frames (it needs an XDP program or GRO)",
 			p.hop.Device, sent, taken)
 	}
 	return nil

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// greeting is what both ends of a load do before frames flow: by ordinary
-// sockets, which keep the flows' ports for as long as the load lasts, each
-// flow is shown to the listener as it arrives there, behind any translation
-// of addresses, and every device on the way learns its neighbours.
+// greeting is what both ends of a load do before frames flow: by ordinary sockets, which keep the flows'
+// ports for as long as the load lasts, each flow is shown to the listener as it arrives there, behind any
+// translation of addresses, and every device on the way learns its neighbours.
 type greeting struct {
 	local  []netip.AddrPort // of each flow, as this end sees it
 	remote []netip.AddrPort
@@ -49,10 +48,12 @@ func readHello(b []byte, tag string, flows int, kind byte) (int, bool) {
 	return int(i), i < uint32(flows)
 }
 
-func greetFlows(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*greeting, error) {
+func greetFlows(ctx context.Context, q request, keys []flowKey, listening func(port int) error) (*greeting,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	g := &greeting{local: make([]netip.AddrPort, len(keys)), remote: make([]netip.AddrPort, len(keys)), bell: noBell}
+	g := &greeting{local: make([]netip.AddrPort, len(keys)), remote: make([]netip.AddrPort, len(keys)),
+		bell: noBell}
 	var err error
 	if q.Listen {
 		err = g.listen(ctx, q, listening)
@@ -121,7 +122,8 @@ func (g *greeting) sayHello(ctx context.Context, q request) error {
 	if refused > 0 {
 		return fmt.Errorf("greet %v: %w", to, unix.ECONNREFUSED)
 	}
-	return fmt.Errorf("greet %v: %d of %d flows were not answered within %v", to, missing, len(known), patience)
+	return fmt.Errorf("greet %v: %d of %d flows were not answered within %v", to, missing, len(known),
+		patience)
 }
 
 // welcome reads what a flow's socket has until it is its welcome.
@@ -138,8 +140,8 @@ func (g *greeting) welcome(fd, flow int, tag string) bool {
 	}
 }
 
-// listen learns where each flow comes from. It goes on answering until quiet,
-// because a welcome may be lost.
+// listen learns where each flow comes from. It goes on answering until quiet, because a welcome may be
+// lost.
 func (g *greeting) listen(ctx context.Context, q request, listening func(port int) error) error {
 	fd, at, err := g.bind(netip.AddrPortFrom(q.Addr, uint16(q.Port)))
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// A line takes frames for a device, by a socket. Frames are made in its slots
-// and queued there; what is queued has left once the line gives the slot back.
-// One thread uses it.
+// A line takes frames for a device, by a socket. Frames are made in its slots and queued there; what is
+// queued has left once the line gives the slot back. One thread uses it.
 type line interface {
 	// slot is one to fill, or nil while all are taken.
 	slot() []byte
@@ -20,8 +19,8 @@ type line interface {
 	queue()
 	// push gives the kernel what it takes now of what is queued.
 	push() error
-	// left is how many frames are queued, and how many of these and of those
-	// that the kernel has are not yet out.
+	// left is how many frames are queued, and how many of these and of those that the kernel has are not
+	// yet out.
 	left() (queued, out int)
 	close() error
 }
@@ -29,16 +28,15 @@ type line interface {
 const (
 	lineSlots = 1024 // a power of two
 	lineBurst = 64   // frames between two looks at the clock
-	// lineRoom is how much may be under way (the kernel doubles it): some 300
-	// small frames, which a core's backlog of 1000 has room for.
+	// lineRoom is how much may be under way (the kernel doubles it): some 300 small frames, which a core's
+	// backlog of 1000 has room for.
 	lineRoom = 128 << 10
 
 	ethernetHeader = 14
 	ethernetLeast  = 60 // without the check sequence
 )
 
-// openLine opens a line of a kind. The slots hold frames as the writer begins
-// them.
+// openLine opens a line of a kind. The slots hold frames as the writer begins them.
 func openLine(way string, device int, w *bpf.Writer) (line, error) {
 	if way == record.FramesAFXDP {
 		r, err := openRing(device, w.Size())
@@ -78,7 +76,8 @@ type lineSender struct {
 
 func newLineSender(p *xdpPort, flows []*xdpFlow) *lineSender {
 	payload := float64(flows[0].payload)
-	return &lineSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows, seq: make([]uint32, len(flows)),
+	return &lineSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows,
+		seq:  make([]uint32, len(flows)),
 		pace: newPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
 }
 
@@ -194,7 +193,8 @@ func (s *lineSender) settle(ph *phases) error {
 			return nil
 		}
 		if ph.stop.Load() || ph.over(ph.senders+int64(lineSettle)) {
-			return fmt.Errorf("send frames by %s: %d of them did not leave within %v of the end", s.hop.Device, out, lineSettle)
+			return fmt.Errorf("send frames by %s: %d of them did not leave within %v of the end",
+				s.hop.Device, out, lineSettle)
 		}
 		if queued > 0 {
 			if err := s.line.push(); err != nil {

@@ -21,16 +21,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// lineLoad is both ends of a load on the loopback device, whose frames go by
-// a line and are counted by a socket.
+// lineLoad is both ends of a load on the loopback device, whose frames go by a line and are counted by a
+// socket.
 type lineLoad struct {
 	sender    *lineSender
 	reader    *frameReader
 	sent, got []*xdpFlow
 }
 
-// newLineLoad opens one in IPv6, which the loopback device lets in from
-// outside the stack.
+// newLineLoad opens one in IPv6, which the loopback device lets in from outside the stack.
 func newLineLoad(t *testing.T, way string, flows, size int, pps float64) *lineLoad {
 	t.Helper()
 	fd, at, err := (&greeting{}).bind(netip.AddrPortFrom(loopback6, 0))
@@ -43,12 +42,15 @@ func newLineLoad(t *testing.T, way string, flows, size int, pps float64) *lineLo
 		t.Fatal(err)
 	}
 	p := &xdpPort{hop: kernel.Hop{Device: "lo"}, sends: true, receives: true,
-		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, PPS: pps, Source: make([]byte, 6), Next: make([]byte, 6)}}
+		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, PPS: pps, Source: make([]byte, 6),
+			Next: make([]byte, 6)}}
 	q := &xdpPort{hop: p.hop, sink: choice{way: record.SinkSockets}, receives: true}
 	l := &lineLoad{}
 	for i := range flows {
-		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(loopback6, uint16(30000+i)), To: at})
-		f := &xdpFlow{port: p, sends: true, index: i, payload: size - packetOverhead(6), perNs: pps / float64(flows) / 1e9}
+		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(loopback6, uint16(30000+i)),
+			To: at})
+		f := &xdpFlow{port: p, sends: true, index: i, payload: size - packetOverhead(6),
+			perNs: pps / float64(flows) / 1e9}
 		g := &xdpFlow{port: q, index: i, payload: f.payload, fd: fd}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
@@ -77,8 +79,7 @@ func timeline(window time.Duration) *phases {
 	return ph
 }
 
-// run gives the receiver more time than the sender, which may be late on a
-// machine that does other things.
+// run gives the receiver more time than the sender, which may be late on a machine that does other things.
 func (l *lineLoad) run(ph *phases) (send, receive error) {
 	var work sync.WaitGroup
 	later := &phases{Window: ph.Window, senders: ph.senders + 2*int64(lineSettle)}
@@ -92,52 +93,55 @@ func (l *lineLoad) run(ph *phases) (send, receive error) {
 	return send, receive
 }
 
-// TestLinesCarryEveryFrame: what a line says it sent, the socket at the other
-// end has received, or had no room for; paced, all of it, in order.
+// TestLinesCarryEveryFrame: what a line says it sent, the socket at the other end has received, or had no
+// room for; paced, all of it, in order.
 func TestLinesCarryEveryFrame(t *testing.T) {
 	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
 		for _, tt := range []struct {
 			flows, size int
 			pps         float64
 		}{{1, 66, 5000}, {7, 66, 20_000}, {3, 1500, 2000}, {1, 66, 0}, {5, 1500, 0}} {
-			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", way, tt.flows, tt.size, tt.pps), func(t *testing.T) {
-				l := newLineLoad(t, way, tt.flows, tt.size, tt.pps)
-				defer l.sender.line.close()
-				send, receive := l.run(timeline(80 * time.Millisecond))
-				if send != nil || receive != nil {
-					t.Fatalf("run: %v, %v", send, receive)
-				}
-				drops, lost := l.got[0].socketDrops(), int64(0)
-				for i, f := range l.sent {
-					s, r := f.report(), l.got[i].report()
-					lost += s.Sent - r.Received
-					if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
-						t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent, r.Received, r.Lost, r.Highest, r.Duplicates)
+			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", way, tt.flows, tt.size, tt.pps),
+				func(t *testing.T) {
+					l := newLineLoad(t, way, tt.flows, tt.size, tt.pps)
+					defer l.sender.line.close()
+					send, receive := l.run(timeline(80 * time.Millisecond))
+					if send != nil || receive != nil {
+						t.Fatalf("run: %v, %v", send, receive)
 					}
-					all := f.packets() - l.got[i].packets()
-					if tt.pps == 0 {
-						continue
+					drops, lost := l.got[0].socketDrops(), int64(0)
+					for i, f := range l.sent {
+						s, r := f.report(), l.got[i].report()
+						lost += s.Sent - r.Received
+						if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
+							t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
+								r.Received, r.Lost, r.Highest, r.Duplicates)
+						}
+						all := f.packets() - l.got[i].packets()
+						if tt.pps == 0 {
+							continue
+						}
+						pps := tt.pps / float64(tt.flows)
+						want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*maxDebt.Seconds())
+						if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
+							s.Sent > want+debt+maxTrain {
+							t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, "+
+								"want %d sent and received",
+								i, s.Sent, s.Unsent, r.Received, all, want)
+						}
 					}
-					pps := tt.pps / float64(tt.flows)
-					want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*maxDebt.Seconds())
-					if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 || s.Sent > want+debt+maxTrain {
-						t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, want %d sent and received",
-							i, s.Sent, s.Unsent, r.Received, all, want)
+					if lost > drops {
+						t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
 					}
-				}
-				if lost > drops {
-					t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
-				}
-				if n := l.got[0].wrong; n != 0 {
-					t.Errorf("got %d datagrams of strangers, want none", n)
-				}
-			})
+					if n := l.got[0].wrong; n != 0 {
+						t.Errorf("got %d datagrams of strangers, want none", n)
+					}
+				})
 		}
 	}
 }
 
-// TestALineCountsNoStrangers: what has another tag, length or flow is no frame
-// of the load.
+// TestALineCountsNoStrangers: what has another tag, length or flow is no frame of the load.
 func TestALineCountsNoStrangers(t *testing.T) {
 	l := newLineLoad(t, record.FramesPacket, 1, 66, 1000)
 	defer l.sender.line.close()
@@ -154,7 +158,8 @@ func TestALineCountsNoStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, b := range [][]byte{good, strange, other, good[:17], append(good[:18:18], 0), helloOf("x", 0, hello), nil} {
+	for _, b := range [][]byte{good, strange, other, good[:17], append(good[:18:18], 0),
+		helloOf("x", 0, hello), nil} {
 		if _, err := c.Write(b); err != nil {
 			t.Fatal(err)
 		}
@@ -165,12 +170,13 @@ func TestALineCountsNoStrangers(t *testing.T) {
 	}
 	f := l.got[0]
 	if r := f.report(); f.packets() != 1 || r.Received != 1 || r.Lost != 0 || f.wrong != 5 {
-		t.Errorf("counted %d, received %d, lost %d, strangers %d; want 1, 1, 0, 5", f.packets(), r.Received, r.Lost, f.wrong)
+		t.Errorf("counted %d, received %d, lost %d, strangers %d; want 1, 1, 0, 5", f.packets(), r.Received,
+			r.Lost, f.wrong)
 	}
 }
 
-// TestALineLeavesNothing: stopped in the middle, it ends at once, and neither
-// its socket nor the memory it shared remains.
+// TestALineLeavesNothing: stopped in the middle, it ends at once, and neither its socket nor the memory it
+// shared remains.
 func TestALineLeavesNothing(t *testing.T) {
 	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
 		t.Run(way, func(t *testing.T) {
@@ -210,8 +216,7 @@ func TestALineTellsThatItsDeviceIsGone(t *testing.T) {
 	}
 }
 
-// TestWindowAsTheSenderSawIt: of a window of which the sender had no time at an
-// edge nothing is known.
+// TestWindowAsTheSenderSawIt: of a window of which the sender had no time at an edge nothing is known.
 func TestWindowAsTheSenderSawIt(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetLine is a line of AF_PACKET: whole frames, many by one call, past the
-// queueing discipline (packet(7)). A frame that the device refuses stays
-// queued, so that it is not counted as sent before it is.
+// packetLine is a line of AF_PACKET: whole frames, many by one call, past the queueing discipline
+// (packet(7)). A frame that the device refuses stays queued, so that it is not counted as sent before it
+// is.
 type packetLine struct {
 	socket
 	batch      *batch

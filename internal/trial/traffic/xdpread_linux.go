@@ -10,8 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 )
 
-// frameReader counts the frames of all flows of an end by the sockets that
-// greeted for them, on one thread.
+// frameReader counts the frames of all flows of an end by the sockets that greeted for them, on one thread.
 type frameReader struct {
 	flows []*xdpFlow // by index
 	fds   []int

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring is a line of AF_XDP (Documentation/networking/af_xdp.rst): frames lie
-// in memory that the kernel shares (umem), their places go to it by one ring
-// and come back by another once they are out. In copy mode any Ethernet device
-// takes them, without a program of its own.
+// ring is a line of AF_XDP (Documentation/networking/af_xdp.rst): frames lie in memory that the kernel
+// shares (umem), their places go to it by one ring and come back by another once they are out. In copy mode
+// any Ethernet device takes them, without a program of its own.
 type ring struct {
 	fd         int
 	umem       []byte
@@ -27,8 +26,8 @@ type ring struct {
 	collected  uint32 // places that came back
 }
 
-// half is one ring: whoever produces writes its entries and then the number
-// of them, whoever consumes writes how many it has taken.
+// half is one ring: whoever produces writes its entries and then the number of them, whoever consumes
+// writes how many it has taken.
 type half struct {
 	memory             []byte
 	producer, consumer *atomic.Uint32
@@ -58,15 +57,18 @@ func openRing(device, size int) (*ring, error) {
 
 func (r *ring) open(device int) error {
 	var err error
-	if r.umem, err = unix.Mmap(-1, 0, lineSlots*slotSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE); err != nil {
+	if r.umem, err = unix.Mmap(-1, 0, lineSlots*slotSize, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE); err != nil {
 		return fmt.Errorf("map memory for frames: %w", err)
 	}
-	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&r.umem[0]))), Len: uint64(len(r.umem)), Size: slotSize}
+	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&r.umem[0]))), Len: uint64(len(r.umem)),
+		Size: slotSize}
 	if err := setOption(r.fd, unix.XDP_UMEM_REG, &reg); err != nil {
 		return fmt.Errorf("share memory with AF_XDP: %w", err)
 	}
 	// A socket that only sends needs a fill ring all the same; it stays empty.
-	for option, entries := range map[int]int32{unix.XDP_UMEM_FILL_RING: 2, unix.XDP_UMEM_COMPLETION_RING: lineSlots, unix.XDP_TX_RING: lineSlots} {
+	for option, entries := range map[int]int32{unix.XDP_UMEM_FILL_RING: 2,
+		unix.XDP_UMEM_COMPLETION_RING: lineSlots, unix.XDP_TX_RING: lineSlots} {
 		if err := setOption(r.fd, option, &entries); err != nil {
 			return fmt.Errorf("make the rings of AF_XDP: %w", err)
 		}
@@ -83,8 +85,8 @@ func (r *ring) open(device int) error {
 	return r.bind(device)
 }
 
-// bind takes a device's first queue. The kernel gives one back some time after
-// the socket that had it was closed.
+// bind takes a device's first queue. The kernel gives one back some time after the socket that had it was
+// closed.
 func (r *ring) bind(device int) error {
 	address := &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(device)}
 	err := unix.Bind(r.fd, address)
@@ -121,7 +123,8 @@ func (r *ring) mapRings() error {
 		return fmt.Errorf("map the rings of AF_XDP: %w (before Linux 5.4)", unix.EOPNOTSUPP)
 	}
 	var err error
-	if r.transmit, err = mapHalf(r.fd, unix.XDP_PGOFF_TX_RING, at.Tx, unsafe.Sizeof(unix.XDPDesc{})); err == nil {
+	if r.transmit, err = mapHalf(r.fd, unix.XDP_PGOFF_TX_RING, at.Tx,
+		unsafe.Sizeof(unix.XDPDesc{})); err == nil {
 		r.completion, err = mapHalf(r.fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, at.Cr, 8)
 	}
 	if err != nil {
@@ -131,7 +134,8 @@ func (r *ring) mapRings() error {
 }
 
 func mapHalf(fd int, offset int64, at unix.XDPRingOffset, entry uintptr) (half, error) {
-	b, err := unix.Mmap(fd, offset, int(at.Desc)+lineSlots*int(entry), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	b, err := unix.Mmap(fd, offset, int(at.Desc)+lineSlots*int(entry), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return half{}, err
 	}
@@ -159,14 +163,15 @@ func (r *ring) slot() []byte {
 // queue writes the descriptor; the kernel sees it by the next push.
 func (r *ring) queue() {
 	last := len(r.free) - 1
-	d := (*unix.XDPDesc)(unsafe.Add(r.transmit.entries, uintptr(r.submitted&slotMask)*unsafe.Sizeof(unix.XDPDesc{})))
+	d := (*unix.XDPDesc)(unsafe.Add(r.transmit.entries,
+		uintptr(r.submitted&slotMask)*unsafe.Sizeof(unix.XDPDesc{})))
 	*d = unix.XDPDesc{Addr: r.free[last], Len: r.size}
 	r.free = r.free[:last]
 	r.submitted++
 }
 
-// push shows the kernel the descriptors and calls it: in copy mode it sends
-// within the call, some of them. What it has no room for stays queued.
+// push shows the kernel the descriptors and calls it: in copy mode it sends within the call, some of them.
+// What it has no room for stays queued.
 func (r *ring) push() error {
 	r.transmit.producer.Store(r.submitted)
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(r.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)

@@ -39,11 +39,10 @@ type xdpSender struct {
 	last bpf.Sent // owned by the meter until the run has ended
 }
 
-// shares divides what an end sends among its threads of live frames, of which
-// each has a core. A virtual link puts what a core sends in the receive queue
-// of that core's number: two cores that shared one would stand in each other's
-// way, so that there are no more threads than queues. Flows stay on their
-// thread, because frames that were sent on two could overtake each other.
+// shares divides what an end sends among its threads of live frames, of which each has a core. A virtual
+// link puts what a core sends in the receive queue of that core's number: two cores that shared one would
+// stand in each other's way, so that there are no more threads than queues. Flows stay on their thread,
+// because frames that were sent on two could overtake each other.
 func (p *xdpPort) shares() []*xdpSender {
 	cpus := allowedCPUs()
 	if p.request.Load.Direction == record.Both { // the other end may send from the same cores
@@ -79,15 +78,16 @@ func (p *xdpPort) shares() []*xdpSender {
 
 func (*xdpSender) name() string { return "a sender of frames" }
 
-// enter starts the thread, which is in the kernel from then on; frames are due
-// when run has set the timeline. So the time that the kernel takes to begin, the
-// longer the more others send, is none of the load's.
+// enter starts the thread, which is in the kernel from then on; frames are due when run has set the
+// timeline. So the time that the kernel takes to begin, the longer the more others send, is none of the
+// load's.
 func (s *xdpSender) enter() {
 	s.done = make(chan error, 1)
 	started := make(chan int)
 	go func() {
 		tid := ownThread()
-		s.polite = unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, 0) == nil &&
+		s.polite = unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil &&
+			unix.Setpriority(unix.PRIO_PROCESS, 0, 0) == nil &&
 			unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil
 		started <- tid
 		if err := pinThread(s.core); err != nil {
@@ -136,7 +136,8 @@ func (s *xdpSender) run(ph *phases) error {
 	}
 	s.begin = ph.Begin + s.wait
 	waited := runDelay(s.tid)
-	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.senders, Slack: ph.slack}); err != nil {
+	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.senders,
+		Slack: ph.slack}); err != nil {
 		return err
 	}
 	if s.polite {
@@ -152,9 +153,8 @@ func (s *xdpSender) run(ph *phases) error {
 	return errors.Join(err, failed)
 }
 
-// runDelay is how long a thread of this process has waited for a processor
-// since it began, in ns (Documentation/scheduler/sched-stats.rst); 0 where the
-// kernel does not say.
+// runDelay is how long a thread of this process has waited for a processor since it began, in ns
+// (Documentation/scheduler/sched-stats.rst); 0 where the kernel does not say.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
 	f := strings.Fields(string(b))
@@ -195,5 +195,6 @@ func describeSenders(list []*xdpSender) (what, cores string) {
 	for _, s := range list {
 		on = append(on, fmt.Sprint(s.core))
 	}
-	return fmt.Sprintf("live frames from %s, bursts of %d, one frame in %d with its time", threads, burst, stamped), strings.Join(on, " ")
+	return fmt.Sprintf("live frames from %s, bursts of %d, one frame in %d with its time", threads, burst,
+		stamped), strings.Join(on, " ")
 }

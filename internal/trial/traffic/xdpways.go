@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// frameWays is what a node says of the device that leads to the other end:
-// why frames cannot be sent or counted in a way. What is missing works.
+// frameWays is what a node says of the device that leads to the other end: why frames cannot be sent or
+// counted in a way. What is missing works.
 type frameWays struct {
 	Refused map[string]string `json:"refused,omitempty"`
 }
@@ -91,7 +91,8 @@ func fellBack(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
 		if why := details[side+".fell_back"]; why != "" {
-			caveats = append(caveats, record.Caveat{Kind: engineFellBack, Text: fmt.Sprintf("the %s end: %s", side, why)})
+			caveats = append(caveats, record.Caveat{Kind: engineFellBack, Text: fmt.Sprintf("the %s end: %s",
+				side, why)})
 		}
 	}
 	return caveats

@@ -41,8 +41,7 @@ func checkXDP(q request) check.Answer {
 
 const mayNotLoad = "it may not load BPF programs"
 
-// surveyRights finds out what this user may do on this kernel, whatever the
-// device.
+// surveyRights finds out what this user may do on this kernel, whatever the device.
 func surveyRights() (frameWays, error) {
 	w := frameWays{Refused: map[string]string{}}
 	live, err := bpf.Probe()
@@ -57,7 +56,8 @@ func surveyRights() (frameWays, error) {
 	case live != nil:
 		w.Refused[record.FramesLive] = live.Error()
 	}
-	for way, family := range map[string]int{record.FramesAFXDP: unix.AF_XDP, record.FramesPacket: unix.AF_PACKET} {
+	for way, family := range map[string]int{record.FramesAFXDP: unix.AF_XDP,
+		record.FramesPacket: unix.AF_PACKET} {
 		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			w.Refused[way] = fmt.Sprintf("open a socket: %v", err)
@@ -68,8 +68,7 @@ func surveyRights() (frameWays, error) {
 	return w, nil
 }
 
-// surveyDevice is surveyRights with what the device of a hop can do, as far as
-// a load needs it.
+// surveyDevice is surveyRights with what the device of a hop can do, as far as a load needs it.
 func surveyDevice(hop kernel.Hop, load record.Load) (frameWays, error) {
 	w, err := surveyRights()
 	if err != nil {
@@ -83,18 +82,21 @@ func surveyDevice(hop kernel.Hop, load record.Load) (frameWays, error) {
 		}
 	}
 	if len(hop.Source) != 6 {
-		refuse(fmt.Sprintf("device %s, of kind %q, carries no Ethernet frames", hop.Device, hop.Kind), append(slices.Clone(sendWays), record.SinkDriver)...)
+		refuse(fmt.Sprintf("device %s, of kind %q, carries no Ethernet frames", hop.Device, hop.Kind),
+			append(slices.Clone(sendWays), record.SinkDriver)...)
 		return w, nil
 	}
-	// Many cards lose their link for seconds when a program is attached, and
-	// with it whatever else goes that way, such as the control connection.
+	// Many cards lose their link for seconds when a program is attached, and with it whatever else goes
+	// that way, such as the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
-		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind), record.FramesLive, record.SinkDriver)
+		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
+			record.FramesLive, record.SinkDriver)
 	}
 	if w.Refused[record.SinkDriver] == "" {
 		f, err := bpf.Pass(hop.Index)
 		if err != nil {
-			refuse(fmt.Sprintf("device %s, of kind %q, takes no program: %v", hop.Device, hop.Kind, err), record.FramesLive, record.SinkDriver)
+			refuse(fmt.Sprintf("device %s, of kind %q, takes no program: %v", hop.Device, hop.Kind, err),
+				record.FramesLive, record.SinkDriver)
 		} else {
 			f.Close()
 		}

@@ -30,9 +30,12 @@ func TestTheBestWayIsChosen(t *testing.T) {
 		{"the sink does not matter", refused("driver"), "", choice{way: "live"}},
 		{"no live frames", refused("live"), "", choice{"af_xdp", []string{notLive}}},
 		{"only the last", refused("live", "af_xdp"), "", choice{"af_packet", []string{notLive, notXDP}}},
-		{"none", refused("live", "af_xdp", "af_packet"), "", choice{"", []string{notLive, notXDP, notPacket}}},
-		{"none, for one reason", frameWays{map[string]string{"live": "no", "af_xdp": "no", "af_packet": "none"}}, "",
-			choice{"", []string{"not live frames, AF_XDP in copy mode: no", "not AF_PACKET past the queueing discipline: none"}}},
+		{"none", refused("live", "af_xdp", "af_packet"), "",
+			choice{"", []string{notLive, notXDP, notPacket}}},
+		{"none, for one reason", frameWays{map[string]string{"live": "no", "af_xdp": "no",
+			"af_packet": "none"}}, "",
+			choice{"", []string{"not live frames, AF_XDP in copy mode: no",
+				"not AF_PACKET past the queueing discipline: none"}}},
 		{"one is wanted", refused("live"), "af_packet", choice{way: "af_packet"}},
 		{"and does not work", refused("af_xdp"), "af_xdp", choice{"", []string{notXDP}}},
 	}
@@ -42,7 +45,8 @@ func TestTheBestWayIsChosen(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	if got := refused("driver").sink(record.Load{}); got.way != record.SinkSockets || got.instead() != "not counted in the driver: no driver" {
+	if got := refused("driver").sink(record.Load{}); got.way != record.SinkSockets ||
+		got.instead() != "not counted in the driver: no driver" {
 		t.Errorf("no sink in the driver: got %+v, want sockets with the reason", got)
 	}
 }
@@ -64,10 +68,10 @@ func TestUnknownWaysAreRefused(t *testing.T) {
 	}
 }
 
-// TestCaveatsTellTheLesserWay: for each end that could not do what the engine
-// is for.
+// TestCaveatsTellTheLesserWay: for each end that could not do what the engine is for.
 func TestCaveatsTellTheLesserWay(t *testing.T) {
-	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not live frames: why)", "far.mode": "xdp: counted in the driver"})
+	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not live frames: why)",
+		"far.mode": "xdp: counted in the driver"})
 	want := []record.Caveat{{Kind: "engine-fell-back", Text: "the near end: AF_XDP (not live frames: why)"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

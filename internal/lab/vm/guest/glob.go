@@ -1,7 +1,7 @@
 package guest
 
-// normal makes a module's name or an alias comparable: "-" and "_" are the
-// same, except in a pattern's brackets, where "-" is a range (as kmod does).
+// normal makes a module's name or an alias comparable: "-" and "_" are the same, except in a pattern's
+// brackets, where "-" is a range (as kmod does).
 func normal(text string) string {
 	b := []byte(text)
 	inside := false
@@ -18,9 +18,8 @@ func normal(text string) string {
 	return string(b)
 }
 
-// matches reports whether a shell pattern (fnmatch(3) without flags: "*", "?",
-// "[…]", "\") covers the whole of a text. A bracket that is not closed stands
-// for itself. Time is bounded by the product of the lengths.
+// matches reports whether a shell pattern (fnmatch(3) without flags: "*", "?", "[…]", "\") covers the whole
+// of a text. A bracket that is not closed stands for itself. Time is bounded by the product of the lengths.
 func matches(pattern, text string) bool {
 	p, t := 0, 0
 	star, from := -1, 0 // the last "*", and the text that it does not cover yet
@@ -47,8 +46,7 @@ func matches(pattern, text string) bool {
 	return p == len(pattern)
 }
 
-// one returns the length of the pattern's first element if that matches c,
-// otherwise 0.
+// one returns the length of the pattern's first element if that matches c, otherwise 0.
 func one(pattern string, c byte) int {
 	if pattern == "" {
 		return 0
@@ -77,8 +75,8 @@ func one(pattern string, c byte) int {
 	return 0
 }
 
-// bracket judges c by a bracket expression and tells its length, which is 0
-// if it is not closed. A "]" that comes first stands for itself.
+// bracket judges c by a bracket expression and tells its length, which is 0 if it is not closed. A "]" that
+// comes first stands for itself.
 func bracket(pattern string, c byte) (length int, in bool) {
 	i, not := 1, false
 	if i < len(pattern) && (pattern[i] == '!' || pattern[i] == '^') {

@@ -48,8 +48,9 @@ func TestMatches(t *testing.T) {
 
 func TestNormal(t *testing.T) {
 	for text, want := range map[string]string{
-		"nf-conntrack": "nf_conntrack", "crypto-rfc7539(chacha20,poly1305)": "crypto_rfc7539(chacha20,poly1305)",
-		"a-[0-9]-b": "a_[0-9]_b", "": "",
+		"nf-conntrack":                      "nf_conntrack",
+		"crypto-rfc7539(chacha20,poly1305)": "crypto_rfc7539(chacha20,poly1305)",
+		"a-[0-9]-b":                         "a_[0-9]_b", "": "",
 	} {
 		if got := normal(text); got != want {
 			t.Errorf("normal form of %q: got %q, want %q", text, got, want)
@@ -57,8 +58,8 @@ func TestNormal(t *testing.T) {
 	}
 }
 
-// FuzzMatches: the standard library's matcher is the oracle where the two
-// mean the same; beyond it there must be no panic and no endless search.
+// FuzzMatches: the standard library's matcher is the oracle where the two mean the same; beyond it there
+// must be no panic and no endless search.
 func FuzzMatches(f *testing.F) {
 	f.Add("a*b?c", "axxbyc")
 	f.Add("[a-z]*", "q")
@@ -66,11 +67,13 @@ func FuzzMatches(f *testing.F) {
 	f.Add(strings.Repeat("*a", 30), strings.Repeat("a", 60)+"b")
 	f.Fuzz(func(t *testing.T, pattern, text string) {
 		got := matches(pattern, text)
-		if mayMatch(pattern+"\n", text) == false && got && text == normal(text) && pattern == normal(pattern) {
+		if mayMatch(pattern+"\n", text) == false && got && text == normal(text) &&
+			pattern == normal(pattern) {
 			t.Fatalf("%q covers %q, but the quick look ruled it out", pattern, text)
 		}
 		for _, s := range []string{pattern, text} {
-			if strings.ContainsAny(s, "/[]\\^!") || strings.ContainsFunc(s, func(r rune) bool { return r > '~' }) {
+			if strings.ContainsAny(s, "/[]\\^!") || strings.ContainsFunc(s,
+				func(r rune) bool { return r > '~' }) {
 				return
 			}
 		}

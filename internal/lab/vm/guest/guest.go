@@ -1,7 +1,6 @@
-// Package guest is what the first processes of a virtual machine do when the
-// program itself is its userland: it is the init that the kernel starts, the
-// modprobe that the kernel calls, and what starts the agent on the machine's
-// port. It knows nothing of QEMU, of images, or of what the agent does.
+// Package guest is what the first processes of a virtual machine do when the program itself is its
+// userland: it is the init that the kernel starts, the modprobe that the kernel calls, and what starts the
+// agent on the machine's port. It knows nothing of QEMU, of images, or of what the agent does.
 package guest
 
 import (
@@ -20,9 +19,8 @@ const (
 	ModprobeRole
 )
 
-// RoleOf tells the role by the name that the program was started with. The
-// name alone makes no init: in a container the first process has number 1 as
-// well, and a user may start /init a second time.
+// RoleOf tells the role by the name that the program was started with. The name alone makes no init: in a
+// container the first process has number 1 as well, and a user may start /init a second time.
 func RoleOf(name string, pid int) Role {
 	switch base := filepath.Base(name); {
 	case base == "init" && pid == 1:

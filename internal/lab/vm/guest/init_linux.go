@@ -18,13 +18,11 @@ const (
 	pause    = 200 * time.Millisecond // before an agent that ended is started again
 )
 
-// Init is the life of a guest's first process. It makes the machine usable,
-// loads the modules of the image's list, and keeps an agent running, which is
-// this program with agentArgs, on the machine's port: the virtio port named
-// chokepoint.agent or the serial line that the kernel's parameter
-// chokepoint.agent names. It reaps whoever ends. On a signal to terminate, or
-// on an error, it powers the machine off; it returns only if that fails.
-// signals delivers Signals, and has room for several.
+// Init is the life of a guest's first process. It makes the machine usable, loads the modules of the
+// image's list, and keeps an agent running, which is this program with agentArgs, on the machine's port:
+// the virtio port named chokepoint.agent or the serial line that the kernel's parameter chokepoint.agent
+// names. It reaps whoever ends. On a signal to terminate, or on an error, it powers the machine off; it
+// returns only if that fails. signals delivers Signals, and has room for several.
 func Init(signals <-chan os.Signal, agentArgs []string) error {
 	g := &guest{signals: signals, agentArgs: agentArgs, console: os.Stderr}
 	err := g.boot()
@@ -78,8 +76,8 @@ func (g *guest) boot() error {
 	return g.findPort()
 }
 
-// loadModules loads the list. A module that does not load is told of, and no
-// more: it may be for another processor.
+// loadModules loads the list. A module that does not load is told of, and no more: it may be for another
+// processor.
 func (g *guest) loadModules() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +121,8 @@ func (g *guest) findPort() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("find the agent's port: no virtio port is named %s, and no kernel parameter names a serial line", portName)
+			return fmt.Errorf("find the agent's port: no virtio port is named %s, and no kernel parameter "+
+				"names a serial line", portName)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -160,8 +159,7 @@ func (g *guest) live() error {
 	}
 }
 
-// startAgent gives the port to a new agent; we must not keep it open, for it
-// opens once only.
+// startAgent gives the port to a new agent; we must not keep it open, for it opens once only.
 func (g *guest) startAgent() error {
 	port, err := g.open()
 	if err != nil {
@@ -179,8 +177,7 @@ func (g *guest) startAgent() error {
 	return nil
 }
 
-// connected reports an error while nobody is at the port's other end: an
-// agent would end at once.
+// connected reports an error while nobody is at the port's other end: an agent would end at once.
 func connected(port *os.File) error {
 	fds := []unix.PollFd{{Fd: int32(port.Fd()), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLHUP != 0 {
@@ -218,8 +215,7 @@ func ending(s unix.WaitStatus) string {
 	return fmt.Sprintf("exit status %d", s.ExitStatus())
 }
 
-// powerOff ends the machine. What was last written to the console and to the
-// port gets out first.
+// powerOff ends the machine. What was last written to the console and to the port gets out first.
 func (g *guest) powerOff() error {
 	g.say("power off")
 	unix.Sync()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentRole makes the test program an agent that says hello on its port, waits
-// for one byte, and ends with that as its status.
+// agentRole makes the test program an agent that says hello on its port, waits for one byte, and ends with
+// that as its status.
 const agentRole = "test-agent"
 
 func TestMain(m *testing.M) {
@@ -31,8 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pty is a pair of terminals: what is a serial line to one end, and a plain
-// file to the other.
+// pty is a pair of terminals: what is a serial line to one end, and a plain file to the other.
 func pty(t *testing.T) (far *os.File, device string) {
 	t.Helper()
 	far, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -50,8 +49,7 @@ func pty(t *testing.T) (far *os.File, device string) {
 	return far, fmt.Sprintf("/dev/pts/%d", n)
 }
 
-// TestSerialLineIsBinaryClean: every byte passes in both directions as it is,
-// and nothing is echoed.
+// TestSerialLineIsBinaryClean: every byte passes in both directions as it is, and nothing is echoed.
 func TestSerialLineIsBinaryClean(t *testing.T) {
 	far, device := pty(t)
 	near, err := openSerial(device)
@@ -76,7 +74,8 @@ func TestSerialLineIsBinaryClean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if term.Cflag&unix.CBAUD != unix.B115200 || term.Cflag&unix.CSIZE != unix.CS8 || term.Cflag&unix.CLOCAL == 0 {
+	if term.Cflag&unix.CBAUD != unix.B115200 || term.Cflag&unix.CSIZE != unix.CS8 ||
+		term.Cflag&unix.CLOCAL == 0 {
 		t.Errorf("line: got flags %#x, want 115200 bit/s, 8 bits, no modem", term.Cflag)
 	}
 }
@@ -90,9 +89,8 @@ func TestSerialLineMissing(t *testing.T) {
 	}
 }
 
-// TestAgentIsKeptRunning: an agent that ends is started again on the same
-// port, however it ended, until the order to end comes. It reaps every child
-// of this process, so no test beside it may have any.
+// TestAgentIsKeptRunning: an agent that ends is started again on the same port, however it ended, until the
+// order to end comes. It reaps every child of this process, so no test beside it may have any.
 func TestAgentIsKeptRunning(t *testing.T) {
 	far, device := pty(t)
 	held, err := openSerial(device) // a terminal that nobody has open hangs up
@@ -178,7 +176,8 @@ func TestPortIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(said), "start the agent: permission denied"); n != 1 || strings.Contains(string(said), "ready") {
+	if n := strings.Count(string(said), "start the agent: permission denied"); n != 1 ||
+		strings.Contains(string(said), "ready") {
 		t.Errorf("console: got %q, want the reason once", said)
 	}
 }

@@ -12,8 +12,7 @@ type request struct {
 	Names []string
 }
 
-// parseRequest reads the arguments of modprobe that load something. Module
-// parameters are not among them.
+// parseRequest reads the arguments of modprobe that load something. Module parameters are not among them.
 func parseRequest(args []string) (request, error) {
 	var r request
 	flags := true

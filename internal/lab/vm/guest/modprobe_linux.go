@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modprobe loads the modules that args name, for the kernel, to which nobody
-// listens, or for a user, and reports whether all of them are there. Only
-// what went wrong is talked about; if that is to be quiet, a module that
-// exists and does not load is noted in the kernel's log instead.
+// Modprobe loads the modules that args name, for the kernel, to which nobody listens, or for a user, and
+// reports whether all of them are there. Only what went wrong is talked about; if that is to be quiet, a
+// module that exists and does not load is noted in the kernel's log instead.
 func Modprobe(args []string, talk io.Writer) bool {
 	r, err := parseRequest(args)
 	if err == nil {
@@ -52,8 +51,8 @@ func modulesRoot() (string, error) {
 	return filepath.Join("/lib/modules", unix.ByteSliceToString(u.Release[:])), nil
 }
 
-// insert hands a module's file to the kernel, without parameters. The kernel
-// would read all of a file before it says that the module is there.
+// insert hands a module's file to the kernel, without parameters. The kernel would read all of a file
+// before it says that the module is there.
 func insert(file string) error {
 	state, err := os.ReadFile("/sys/module/" + moduleName(file) + "/initstate")
 	if err == nil && strings.TrimSpace(string(state)) == "live" {

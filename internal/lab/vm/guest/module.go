@@ -15,9 +15,8 @@ import (
 // errUnknown means that no module has the name or the alias.
 var errUnknown = errors.New("no such module")
 
-// modules loads kernel modules with what they depend on. Root is the folder
-// where the lists of depmod(8) and the modules are; load hands one file to
-// the kernel.
+// modules loads kernel modules with what they depend on. Root is the folder where the lists of depmod(8)
+// and the modules are; load hands one file to the kernel.
 type modules struct {
 	root   string // /lib/modules/RELEASE
 	load   func(file string) error
@@ -44,9 +43,8 @@ func readList(file string) (string, error) {
 	return string(b), nil
 }
 
-// parseDependencies reads modules.dep, by name the files of its lines
-// "file: dependency …", which are below the list's folder. What is not such a
-// line, or leads out of the folder, is skipped.
+// parseDependencies reads modules.dep, by name the files of its lines "file: dependency …", which are below
+// the list's folder. What is not such a line, or leads out of the folder, is skipped.
 func parseDependencies(text string) map[string][]string {
 	all := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -73,13 +71,12 @@ func moduleName(file string) string {
 	return normal(name)
 }
 
-// parseAliases finds the modules that modules.alias ("alias PATTERN MODULE")
-// names for a normal name, in order, each once.
+// parseAliases finds the modules that modules.alias ("alias PATTERN MODULE") names for a normal name, in
+// order, each once.
 func parseAliases(text, name string) []string {
 	var found []string
 	for line := range strings.Lines(text) {
-		// The list is long and the kernel waits: no allocation for a line
-		// that begins otherwise.
+		// The list is long and the kernel waits: no allocation for a line that begins otherwise.
 		rest, ok := strings.CutPrefix(line, "alias ")
 		if !ok || !mayMatch(rest, name) {
 			continue
@@ -92,8 +89,7 @@ func parseAliases(text, name string) []string {
 	return found
 }
 
-// mayMatch compares the first bytes of a pattern, up to the first that may
-// stand for another.
+// mayMatch compares the first bytes of a pattern, up to the first that may stand for another.
 func mayMatch(pattern, name string) bool {
 	for i := range len(name) {
 		if i == len(pattern) {
@@ -115,8 +111,7 @@ func mayMatch(pattern, name string) bool {
 	return true
 }
 
-// builtIn reports whether modules.builtin lists a module of that name: one
-// that is part of the kernel.
+// builtIn reports whether modules.builtin lists a module of that name: one that is part of the kernel.
 func builtIn(text, name string) bool {
 	for line := range strings.Lines(text) {
 		if moduleName(strings.TrimSpace(line)) == name {
@@ -126,10 +121,9 @@ func builtIn(text, name string) bool {
 	return false
 }
 
-// want loads what a name stands for: the module itself, or else all modules
-// that have it as an alias, of which one must load. Several drivers offer one
-// algorithm, and the first may be for another processor. What is part of the
-// kernel is there already.
+// want loads what a name stands for: the module itself, or else all modules that have it as an alias, of
+// which one must load. Several drivers offer one algorithm, and the first may be for another processor.
+// What is part of the kernel is there already.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
 	if files, ok := m.files[name]; ok {
@@ -167,8 +161,7 @@ func (m *modules) want(asked string) error {
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
-// one loads a module after what it depends on, which stands behind it, the
-// deepest last.
+// one loads a module after what it depends on, which stands behind it, the deepest last.
 func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {

@@ -36,12 +36,13 @@ kernel/crypto/crypto_null.ko
 `
 )
 
-// someModules is a folder of lists, and the log of what the kernel was given.
-// refuse says what the kernel answers, by the module's name.
+// someModules is a folder of lists, and the log of what the kernel was given. refuse says what the kernel
+// answers, by the module's name.
 func someModules(t *testing.T, refuse map[string]error) (*modules, *[]string) {
 	t.Helper()
 	root := t.TempDir()
-	for name, text := range map[string]string{"modules.dep": dependencies, "modules.alias": aliases, "modules.builtin": builtin} {
+	for name, text := range map[string]string{"modules.dep": dependencies, "modules.alias": aliases,
+		"modules.builtin": builtin} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -68,15 +69,21 @@ func TestModprobe(t *testing.T) {
 		loaded []string
 		err    error
 	}{
-		{"by name", "-q -- wireguard", nil, []string{"curve25519", "ip6_udp_tunnel", "udp_tunnel", "wireguard"}, nil},
+		{"by name", "-q -- wireguard", nil, []string{"curve25519", "ip6_udp_tunnel", "udp_tunnel",
+			"wireguard"}, nil},
 		{"by name with dashes", "-q -- sch-cake", nil, []string{"sch_cake"}, nil},
-		{"by alias", "-q -- rtnl-link-wireguard", nil, []string{"curve25519", "ip6_udp_tunnel", "udp_tunnel", "wireguard"}, nil},
-		{"all of an alias", "-q -- crypto-ghash", nil, []string{"cryptd", "ghash_clmulni_intel", "gf128mul", "ghash_generic"}, nil},
-		{"one of an alias is enough", "-q -- crypto-ghash", map[string]error{"ghash_clmulni_intel": syscall.ENODEV},
+		{"by alias", "-q -- rtnl-link-wireguard", nil, []string{"curve25519", "ip6_udp_tunnel", "udp_tunnel",
+			"wireguard"}, nil},
+		{"all of an alias", "-q -- crypto-ghash", nil, []string{"cryptd", "ghash_clmulni_intel", "gf128mul",
+			"ghash_generic"}, nil},
+		{"one of an alias is enough", "-q -- crypto-ghash",
+			map[string]error{"ghash_clmulni_intel": syscall.ENODEV},
 			[]string{"cryptd", "ghash_clmulni_intel", "gf128mul", "ghash_generic"}, nil},
-		{"none of an alias", "-q -- crypto-ghash", map[string]error{"ghash_clmulni_intel": syscall.ENODEV, "gf128mul": syscall.ENOMEM},
+		{"none of an alias", "-q -- crypto-ghash", map[string]error{"ghash_clmulni_intel": syscall.ENODEV,
+			"gf128mul": syscall.ENOMEM},
 			[]string{"cryptd", "ghash_clmulni_intel", "gf128mul"}, syscall.ENODEV},
-		{"there already", "-q -- wireguard", map[string]error{"wireguard": syscall.EEXIST, "udp_tunnel": syscall.EEXIST},
+		{"there already", "-q -- wireguard", map[string]error{"wireguard": syscall.EEXIST,
+			"udp_tunnel": syscall.EEXIST},
 			[]string{"curve25519", "ip6_udp_tunnel", "udp_tunnel", "wireguard"}, nil},
 		{"missing dependency", "wireguard", map[string]error{"ip6_udp_tunnel": os.ErrNotExist},
 			[]string{"curve25519", "ip6_udp_tunnel"}, os.ErrNotExist},
@@ -84,7 +91,8 @@ func TestModprobe(t *testing.T) {
 		{"unknown", "-q -- net-pf-38", nil, nil, errUnknown},
 		{"alias of a module that the image lacks", "-q -- net-sch-cake", nil, nil, errUnknown},
 		{"each once", "-a wireguard rtnl-link-wireguard crypto-ghash ghash_generic", nil,
-			[]string{"curve25519", "ip6_udp_tunnel", "udp_tunnel", "wireguard", "cryptd", "ghash_clmulni_intel", "gf128mul", "ghash_generic"}, nil},
+			[]string{"curve25519", "ip6_udp_tunnel", "udp_tunnel", "wireguard", "cryptd",
+				"ghash_clmulni_intel", "gf128mul", "ghash_generic"}, nil},
 		{"others after one that fails", "none sch_cake", nil, []string{"sch_cake"}, errUnknown},
 	}
 	for _, tt := range tests {
@@ -161,7 +169,8 @@ func FuzzParseAliases(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, name string) {
 		seen := map[string]bool{}
 		for _, module := range parseAliases(text, normal(name)) {
-			if seen[module] || module == "" || module != normal(module) || !strings.Contains(normal(text), module) {
+			if seen[module] || module == "" || module != normal(module) || !strings.Contains(normal(text),
+				module) {
 				t.Fatalf("alias %q: got module %q, want one of the list, once", name, module)
 			}
 			seen[module] = true

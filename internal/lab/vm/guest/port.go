@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// parameter finds NAME=VALUE on the kernel's command line; the last one
-// counts, as in the kernel.
+// parameter finds NAME=VALUE on the kernel's command line; the last one counts, as in the kernel.
 func parameter(cmdline, name string) (value string, ok bool) {
 	for word := range strings.FieldsSeq(cmdline) {
 		if v, has := strings.CutPrefix(word, name+"="); has {
@@ -18,8 +17,8 @@ func parameter(cmdline, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// serialDevice is the device file of a serial line named on the kernel's
-// command line, which is ttyS1 or the like and no path.
+// serialDevice is the device file of a serial line named on the kernel's command line, which is ttyS1 or
+// the like and no path.
 func serialDevice(name string) (string, error) {
 	if !strings.HasPrefix(name, "tty") || strings.ContainsAny(name, "/.") {
 		return "", fmt.Errorf("kernel parameter %s=%s: want a serial line such as ttyS1", portName, name)
@@ -27,8 +26,8 @@ func serialDevice(name string) (string, error) {
 	return "/dev/" + name, nil
 }
 
-// virtioPort finds the device file of the virtio port with a name, below
-// /sys/class/virtio-ports; it is "" if there is none yet.
+// virtioPort finds the device file of the virtio port with a name, below /sys/class/virtio-ports; it is ""
+// if there is none yet.
 func virtioPort(class, name string) string {
 	ports, _ := filepath.Glob(filepath.Join(class, "*", "name")) // the pattern is well formed
 	for _, file := range ports {
@@ -40,8 +39,7 @@ func virtioPort(class, name string) string {
 	return ""
 }
 
-// moduleList reads which modules are loaded at boot: one name per line; "#"
-// begins a comment.
+// moduleList reads which modules are loaded at boot: one name per line; "#" begins a comment.
 func moduleList(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openSerial opens a serial line for frames: nothing is changed, echoed or
-// held back, at 115200 bit/s, 8 bits, no parity. The modem's lines are not
-// looked at, and what came before is dropped.
+// openSerial opens a serial line for frames: nothing is changed, echoed or held back, at 115200 bit/s, 8
+// bits, no parity. The modem's lines are not looked at, and what came before is dropped.
 func openSerial(device string) (*os.File, error) {
 	// Without O_NONBLOCK opening would wait for a carrier.
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -1,10 +1,8 @@
-// Package bpf holds the kernel-side programs of the small-packet engine and
-// loads them: frames that the kernel's test run sends ("live frames", Linux
-// 5.18) and that are counted in the driver where they arrive. Whatever it
-// makes hangs on descriptors of this process and ends with it.
+// Package bpf holds the kernel-side programs of the small-packet engine and loads them: frames that the
+// kernel's test run sends ("live frames", Linux 5.18) and that are counted in the driver where they arrive.
+// Whatever it makes hangs on descriptors of this process and ends with it.
 //
-// It speaks bpf(2) itself. The usual library would add 1.9 MB to an agent
-// that must stay under 8.
+// It speaks bpf(2) itself. The usual library would add 1.9 MB to an agent that must stay under 8.
 package bpf
 
 import (
@@ -16,8 +14,7 @@ import (
 
 //go:generate sh generate.sh
 
-// ErrUnsupported means conclusively impossible on this kernel, or with this
-// device.
+// ErrUnsupported means conclusively impossible on this kernel, or with this device.
 var ErrUnsupported = errors.New("not supported by this kernel")
 
 // Bounds of a load.
@@ -52,10 +49,9 @@ type Load struct {
 	Shared     bool             // the device has several receive queues
 }
 
-// Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent
-// from Begin, of the window from Start to End, of the cool-down until Stop. With
-// a Slack, a sender that has its turn only after Begin moves all by that, but by
-// no more than Slack, and there is no cool-down.
+// Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent from Begin, of the window from
+// Start to End, of the cool-down until Stop. With a Slack, a sender that has its turn only after Begin
+// moves all by that, but by no more than Slack, and there is no cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
 // Sent is what was handed to the device so far.
@@ -65,8 +61,7 @@ type Sent struct {
 	Late   int64 // ns, the most that a burst of the window was, of a paced load
 }
 
-// Arrived is what was counted of a flow so far. The counts from Received to
-// Strange are of the window.
+// Arrived is what was counted of a flow so far. The counts from Received to Strange are of the window.
 type Arrived struct {
 	Next                                  uint64 // highest number seen + 1
 	Received, Lost, Duplicates, Reordered int64
@@ -78,9 +73,8 @@ type Arrived struct {
 	Contended                             int64 // not counted, because two queues brought one flow
 }
 
-// A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the
-// time it was sent or zero (8), the phase (2 bits) and the flow (14 bits);
-// then a pattern. All in the order of the wire.
+// A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the time it was sent or zero (8), the
+// phase (2 bits) and the flow (14 bits); then a pattern. All in the order of the wire.
 const (
 	ethernet = 14
 	udp      = 8
@@ -124,8 +118,8 @@ func (l Load) frame(t Tuple) []byte {
 	return b
 }
 
-// constant is the part of a frame's UDP check sum that does not change, in
-// the machine's byte order, which does not matter to the sum (RFC 1071).
+// constant is the part of a frame's UDP check sum that does not change, in the machine's byte order, which
+// does not matter to the sum (RFC 1071).
 func (l Load) constant(frame []byte) uint32 {
 	addresses := frame[ethernet+12 : ethernet+20]
 	if l.IP == 6 {
@@ -155,8 +149,7 @@ func fold(s uint64) uint16 {
 	return uint16(s)
 }
 
-// Delays are counted in buckets of 1/32 of an octave; the first 64 are of one
-// nanosecond.
+// Delays are counted in buckets of 1/32 of an octave; the first 64 are of one nanosecond.
 const delayBuckets = 1184
 
 // DelayBucket is the least delay, in ns, of the i-th bucket.

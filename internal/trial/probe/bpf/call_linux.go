@@ -38,8 +38,8 @@ func call[T any](cmd uintptr, attr *T) (int, error) {
 	return int(fd), nil
 }
 
-// pins keeps memory where it is while the kernel uses it: an address in an
-// attribute is a number to Go, which moves stacks.
+// pins keeps memory where it is while the kernel uses it: an address in an attribute is a number to Go,
+// which moves stacks.
 type pins struct{ runtime.Pinner }
 
 func (p *pins) at(b []byte) uint64 {
@@ -49,7 +49,8 @@ func (p *pins) at(b []byte) uint64 {
 }
 
 func createMap(name string, m mapSpec) (int, error) {
-	attr := struct{ kind, key, value, entries, flags, inner, numa uint32 }{m.Type, m.Key, m.Value, m.Entries, m.Flags, 0, 0}
+	attr := struct{ kind, key, value, entries, flags, inner, numa uint32 }{m.Type, m.Key, m.Value, m.Entries,
+		m.Flags, 0, 0}
 	fd, err := call(cmdMapCreate, &attr)
 	if err != nil {
 		return -1, fmt.Errorf("create BPF map %s: %w", name, reason(err))
@@ -76,7 +77,8 @@ func lookup(fd int, key uint32, value []byte) error {
 func element(cmd uintptr, fd int, key uint32, value []byte) (int, error) {
 	var p pins
 	defer p.Unpin()
-	attr := exchange{fd: uint32(fd), key: p.at(binary.NativeEndian.AppendUint32(nil, key)), value: p.at(value)}
+	attr := exchange{fd: uint32(fd), key: p.at(binary.NativeEndian.AppendUint32(nil, key)),
+		value: p.at(value)}
 	return call(cmd, &attr)
 }
 
@@ -110,8 +112,7 @@ func (c code) link(maps map[string]int) []byte {
 	return out
 }
 
-// loadTries is how often a program that could not be verified undisturbed is
-// tried again.
+// loadTries is how often a program that could not be verified undisturbed is tried again.
 const loadTries = 20
 
 func loadProgram(name string, instructions []byte) (int, error) {
@@ -126,11 +127,12 @@ func loadProgram(name string, instructions []byte) (int, error) {
 		version, flags         uint32
 		name                   [16]byte
 		device, expectedAttach uint32
-	}{kind: progXDP, number: uint32(len(instructions) / instruction), instructions: p.at(instructions), license: p.at(license)}
+	}{kind: progXDP, number: uint32(len(instructions) / instruction), instructions: p.at(instructions),
+		license: p.at(license)}
 	copy(attr.name[:15], name)
 	fd, err := call(cmdProgLoad, &attr)
-	// The verifier gives up when a signal is pending (kernel/bpf/verifier.c,
-	// do_check), such as those by which Go's scheduler stirs its threads.
+	// The verifier gives up when a signal is pending (kernel/bpf/verifier.c, do_check), such as those by
+	// which Go's scheduler stirs its threads.
 	for tries := 0; err == unix.EAGAIN && tries < loadTries; tries++ {
 		fd, err = call(cmdProgLoad, &attr)
 	}
@@ -157,10 +159,10 @@ func lastLines(log []byte) string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
-// attach gives a device a program in its driver, for as long as the returned
-// descriptor is open.
+// attach gives a device a program in its driver, for as long as the returned descriptor is open.
 func attach(program, device int) (int, error) {
-	attr := struct{ program, device, kind, flags uint32 }{uint32(program), uint32(device), attachXDP, driverMode}
+	attr := struct{ program, device, kind, flags uint32 }{uint32(program), uint32(device), attachXDP,
+		driverMode}
 	fd, err := call(cmdLinkCreate, &attr)
 	if err != nil {
 		return -1, fmt.Errorf("attach a BPF program to device %d: %w", device, reason(err))
@@ -168,8 +170,8 @@ func attach(program, device int) (int, error) {
 	return fd, nil
 }
 
-// testRun has the kernel send what a program makes of a frame, and make it
-// again: it ends after so many times, or with EINTR by a signal.
+// testRun has the kernel send what a program makes of a frame, and make it again: it ends after so many
+// times, or with EINTR by a signal.
 func testRun(program int, frame []byte, times, batch uint32) error {
 	var p pins
 	defer p.Unpin()
@@ -179,7 +181,8 @@ func testRun(program int, frame []byte, times, batch uint32) error {
 		repeat, duration, ctxIn, ctxOut  uint32
 		ctxInAt, ctxOutAt                uint64
 		flags, cpu, batch, _             uint32
-	}{program: uint32(program), sizeIn: uint32(len(frame)), in: p.at(frame), repeat: times, flags: liveFrames, batch: batch}
+	}{program: uint32(program), sizeIn: uint32(len(frame)), in: p.at(frame), repeat: times, flags: liveFrames,
+		batch: batch}
 	_, err := call(cmdTestRun, &attr)
 	return err
 }

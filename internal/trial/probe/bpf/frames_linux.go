@@ -70,11 +70,12 @@ type Frames struct {
 	thread atomic.Int64 // that sends; 0 = none
 }
 
-// Open loads the programs for a load. Frames leave by the device of that
-// index in the caller's network namespace.
+// Open loads the programs for a load. Frames leave by the device of that index in the caller's network
+// namespace.
 func Open(l Load, device int) (*Frames, error) {
 	if l.Base+len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
-		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send), len(l.Receive), MaxFlows)
+		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send),
+			len(l.Receive), MaxFlows)
 	}
 	o, err := parseObject(compiled)
 	if err != nil {
@@ -124,7 +125,8 @@ func (f *Frames) build(o *object, device int) error {
 		}
 	}
 	if device != 0 && len(f.load.Send) > 0 {
-		if err := update(f.maps["port"], 0, binary.NativeEndian.AppendUint32(nil, uint32(device))); err != nil {
+		if err := update(f.maps["port"], 0, binary.NativeEndian.AppendUint32(nil,
+			uint32(device))); err != nil {
 			return fmt.Errorf("enter device %d in BPF map port: %w", device, reason(err))
 		}
 	}
@@ -181,15 +183,13 @@ func (f *Frames) bytes() []byte {
 	return b
 }
 
-// Attach lets the device's driver run the program: frames that arrive are
-// counted there, all else passes.
+// Attach lets the device's driver run the program: frames that arrive are counted there, all else passes.
 func (f *Frames) Attach(device int) (err error) {
 	f.link, err = attach(f.program, device)
 	return err
 }
 
-// Schedule sets the timeline, by which Send makes frames. It must be set before
-// Begin, and once.
+// Schedule sets the timeline, by which Send makes frames. It must be set before Begin, and once.
 func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
@@ -200,15 +200,13 @@ func (f *Frames) Schedule(t Timeline) error {
 	return nil
 }
 
-// Send makes frames until Stop is called: none until the timeline is set, which
-// may be later, and none after it. It keeps its thread busy throughout, which
-// must be the caller's own.
+// Send makes frames until Stop is called: none until the timeline is set, which may be later, and none
+// after it. It keeps its thread busy throughout, which must be the caller's own.
 //
-// It takes the kernel a while to begin, because a test run of live frames has
-// the XDP dispatcher changed, which waits for all cores to have left what they
-// do (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c, synchronize_rcu):
-// 7 to 24 ms on an idle machine, and 8 to 159 beside a thread that sends
-// already. See Runs.
+// It takes the kernel a while to begin, because a test run of live frames has the XDP dispatcher changed,
+// which waits for all cores to have left what they do (bpf_dispatcher_change_prog of
+// kernel/bpf/dispatcher.c, synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 beside a thread
+// that sends already. See Runs.
 func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)
@@ -220,15 +218,14 @@ func (f *Frames) Send() error {
 	return nil
 }
 
-// Runs says whether Send has begun, and would make frames if any were due. It
-// may be asked until Begin.
+// Runs says whether Send has begun, and would make frames if any were due. It may be asked until Begin.
 func (f *Frames) Runs() (bool, error) {
 	s, err := f.read()
 	return err == nil && s.Runs > 0, err
 }
 
-// Stop ends Send. Its thread is in the kernel, which only a signal ends; one
-// that Go uses for itself does no harm.
+// Stop ends Send. Its thread is in the kernel, which only a signal ends; one that Go uses for itself does
+// no harm.
 func (f *Frames) Stop() {
 	f.stop.Store(true)
 	for {
@@ -282,9 +279,8 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads how long the frames that have a time were on their way, by
-// bucket (see DelayBucket), and how many came before they were sent: with two
-// clocks that is possible.
+// Delays reads how long the frames that have a time were on their way, by bucket (see DelayBucket), and how
+// many came before they were sent: with two clocks that is possible.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	b := make([]byte, delaysSize)
 	if err := lookup(f.maps["delays"], 0, b); err != nil {
@@ -297,8 +293,7 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst is how many frames follow each other without a look at the clock, and
-// every how many have a time.
+// Burst is how many frames follow each other without a look at the clock, and every how many have a time.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
 // Close takes the program from its device and gives everything back.
@@ -318,9 +313,8 @@ func (f *Frames) Close() error {
 	return errors.Join(errs...)
 }
 
-// Pass gives a device a program that lets everything pass: the other end of a
-// virtual link then takes frames (veth has its receive queues only where a
-// program or GRO wants them). Close takes it away.
+// Pass gives a device a program that lets everything pass: the other end of a virtual link then takes
+// frames (veth has its receive queues only where a program or GRO wants them). Close takes it away.
 func Pass(device int) (*Frames, error) {
 	o, err := parseObject(compiled)
 	if err != nil {
@@ -337,8 +331,8 @@ func Pass(device int) (*Frames, error) {
 	return f, nil
 }
 
-// Probe tries whether programs can be loaded (err) and whether this kernel
-// sends frames of a test run (live).
+// Probe tries whether programs can be loaded (err) and whether this kernel sends frames of a test run
+// (live).
 func Probe() (live, err error) {
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	f, err := Open(Load{IP: 4, PacketSize: 46, Send: []Tuple{{at, at}}}, 0)

@@ -41,7 +41,8 @@ func run(t *testing.T, f *Frames, frame []byte) (verdict uint32, out []byte) {
 		repeat, duration, ctxIn, ctxOut  uint32
 		ctxInAt, ctxOutAt                uint64
 		flags, cpu, batch, _             uint32
-	}{program: uint32(f.program), sizeIn: uint32(len(frame)), in: p.at(frame), sizeOut: uint32(len(out)), out: p.at(out), repeat: 1}
+	}{program: uint32(f.program), sizeIn: uint32(len(frame)), in: p.at(frame), sizeOut: uint32(len(out)),
+		out: p.at(out), repeat: 1}
 	if _, err := call(cmdTestRun, &attr); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +58,8 @@ func numbered(l Load, t Tuple, flow, phase int, seq uint32) []byte {
 	return b
 }
 
-// TestArrivalsAreCountedExactly gives the receiving program known sequences:
-// what it counts must be what was done to them.
+// TestArrivalsAreCountedExactly gives the receiving program known sequences: what it counts must be what
+// was done to them.
 func TestArrivalsAreCountedExactly(t *testing.T) {
 	span := func(from, to uint32) (out []uint32) {
 		for i := from; i != to; i++ {
@@ -81,11 +82,15 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 		{"in order", span(0, 100), Arrived{Next: 100, Received: 100}},
 		{"lost", join(span(0, 10), span(13, 20)), Arrived{Next: 20, Received: 17, Lost: 3}},
 		{"lost at the beginning", span(5, 10), Arrived{Next: 10, Received: 5, Lost: 5}},
-		{"late", join(span(0, 10), span(12, 20), []uint32{10, 11}), Arrived{Next: 20, Received: 20, Reordered: 2}},
+		{"late", join(span(0, 10), span(12, 20), []uint32{10, 11}), Arrived{Next: 20, Received: 20,
+			Reordered: 2}},
 		{"twice", join(span(0, 10), []uint32{3, 9, 9}), Arrived{Next: 10, Received: 10, Duplicates: 3}},
-		{"late twice", join(span(0, 10), []uint32{12, 10, 10}), Arrived{Next: 13, Received: 12, Lost: 1, Reordered: 1, Duplicates: 1}},
-		{"a long gap", join(span(0, 40), []uint32{3 * memory, 3*memory - 1, 7}), Arrived{Next: 3*memory + 1, Received: 42, Lost: 3*memory - 41, Reordered: 1, Ancient: 1}},
-		{"as old as can be told", []uint32{memory - 1, 0, 0}, Arrived{Next: memory, Received: 2, Lost: memory - 2, Reordered: 1, Duplicates: 1}},
+		{"late twice", join(span(0, 10), []uint32{12, 10, 10}), Arrived{Next: 13, Received: 12, Lost: 1,
+			Reordered: 1, Duplicates: 1}},
+		{"a long gap", join(span(0, 40), []uint32{3 * memory, 3*memory - 1, 7}), Arrived{Next: 3*memory + 1,
+			Received: 42, Lost: 3*memory - 41, Reordered: 1, Ancient: 1}},
+		{"as old as can be told", []uint32{memory - 1, 0, 0}, Arrived{Next: memory, Received: 2,
+			Lost: memory - 2, Reordered: 1, Duplicates: 1}},
 		{"older", []uint32{memory, 0}, Arrived{Next: memory + 1, Received: 1, Lost: memory, Ancient: 1}},
 		{"damaged", []uint32{0, 1 << 31, 1}, Arrived{Next: 2, Received: 2, Strange: 1}},
 	}
@@ -160,7 +165,8 @@ func TestStrangersPass(t *testing.T) {
 				t.Errorf("IPv%d, %s: verdict %d, want pass (2)", ip, name, verdict)
 			}
 		}
-		if verdict, _ := run(t, f, append(spoil(ethernet+map[int]int{4: 3, 6: 5}[ip], 200), make([]byte, 200)...)); verdict != 1 {
+		if verdict, _ := run(t, f, append(spoil(ethernet+map[int]int{4: 3, 6: 5}[ip], 200),
+			make([]byte, 200)...)); verdict != 1 {
 			t.Errorf("IPv%d, another length: verdict %d, want drop (1)", ip, verdict)
 		}
 		run(t, f, numbered(l, tuple, 0, Warmup, 0))
@@ -175,9 +181,8 @@ func TestStrangersPass(t *testing.T) {
 	}
 }
 
-// TestFramesAreWrittenWhole gives the sending program a page full of garbage:
-// what it makes of it is a whole frame, with right check sums and the next
-// number of its flow, and the receiving program counts it.
+// TestFramesAreWrittenWhole gives the sending program a page full of garbage: what it makes of it is a
+// whole frame, with right check sums and the next number of its flow, and the receiving program counts it.
 func TestFramesAreWrittenWhole(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		for _, pps := range []float64{0, 1e9} {
@@ -224,7 +229,8 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 				}
 				writer.Put(written, i%2, Window, uint32(i/2), int64(binary.BigEndian.Uint64(b[at+8:])))
 				if diff := cmp.Diff(b, written); diff != "" {
-					t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s", ip, i, diff)
+					t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s",
+						ip, i, diff)
 				}
 			}
 			if want := (frames + stampEvery - 1) / stampEvery; stamped != want {
@@ -268,7 +274,8 @@ func TestNoFrameIsDueUntilScheduled(t *testing.T) {
 	verdict, _ := run(t, f, frame)
 	runs, err := f.Runs()
 	if verdict != drop || !runs || err != nil {
-		t.Errorf("before the timeline: verdict %d, runs %v, %v; want the frame dropped, and to be told", verdict, runs, err)
+		t.Errorf("before the timeline: verdict %d, runs %v, %v; want the frame dropped, and to be told",
+			verdict, runs, err)
 	}
 	now := clock(t)
 	if err := f.Schedule(Timeline{Begin: now, Start: now, End: 1 << 62, Stop: 1 << 62}); err != nil {
@@ -281,9 +288,8 @@ func TestNoFrameIsDueUntilScheduled(t *testing.T) {
 	}
 }
 
-// TestLateFramesBelongToTheirPhase: a frame is of the phase in which it was due,
-// unless the window has been over for a millisecond; and what is older than the
-// debt is not made good.
+// TestLateFramesBelongToTheirPhase: a frame is of the phase in which it was due, unless the window has been
+// over for a millisecond; and what is older than the debt is not made good.
 func TestLateFramesBelongToTheirPhase(t *testing.T) {
 	const far, none = int64(1) << 61, -1
 	ms := func(n int64) int64 { return n * 1e6 }
@@ -309,7 +315,8 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			f := open(t, l)
 			now := clock(t) + ms(20*(1+try)) // by when all is entered
 			s := &f.state
-			s.Begin, s.Start, s.End, s.Stop = uint64(now-ms(3000)), uint64(now+tt.start), uint64(now+tt.end), uint64(now+far)
+			s.Begin, s.Start, s.End, s.Stop = uint64(now-ms(3000)), uint64(now+tt.start), uint64(now+tt.end),
+				uint64(now+far)
 			s.Next, s.Slack = uint64(now+tt.next), uint64(tt.slack)
 			if tt.slack > 0 {
 				s.Begin = s.Next
@@ -332,7 +339,8 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			want[tt.phase] = 1
 		}
 		if sent.Flows[0] != want || sent.Late < tt.least || sent.Late > tt.most {
-			t.Errorf("%s: sent %v, late by %d ns, want %v, late by %d to %d", name, sent.Flows[0], sent.Late, want, tt.least, tt.most)
+			t.Errorf("%s: sent %v, late by %d ns, want %v, late by %d to %d", name, sent.Flows[0], sent.Late,
+				want, tt.least, tt.most)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// object is a compiled file: programs by their section, and the maps that
-// they use, by name. Sections of data are maps with one entry.
+// object is a compiled file: programs by their section, and the maps that they use, by name. Sections of
+// data are maps with one entry.
 type object struct {
 	programs map[string]code
 	maps     map[string]mapSpec
@@ -85,8 +85,7 @@ type elfFile struct {
 	strings  []byte
 }
 
-// parseObject reads a file that clang made. An object of the other byte
-// order is read as well.
+// parseObject reads a file that clang made. An object of the other byte order is read as well.
 func parseObject(b []byte) (*object, error) {
 	f, err := openELF(b)
 	if err != nil {
@@ -216,7 +215,8 @@ func (f *elfFile) readMaps(section int, data []byte, maps map[string]mapSpec) er
 		for i := range v {
 			v[i] = f.order.Uint32(d[4*i:])
 		}
-		maps[text(f.strings, s.Name)] = mapSpec{Type: v[0], Key: v[1], Value: v[2], Entries: v[3], Flags: v[4]}
+		maps[text(f.strings, s.Name)] = mapSpec{Type: v[0], Key: v[1], Value: v[2], Entries: v[3],
+			Flags: v[4]}
 	}
 	return nil
 }
@@ -256,8 +256,10 @@ func (o *object) check() error {
 			if _, ok := o.maps[u.name]; !ok {
 				return fmt.Errorf("program %s uses %q, which is no map", name, u.name)
 			}
-			if u.at < 0 || u.at%instruction != 0 || u.at > len(c.instructions)-2*instruction || c.instructions[u.at] != loadAddress {
-				return fmt.Errorf("program %s uses %s at %d, which is no such instruction", name, u.name, u.at)
+			if u.at < 0 || u.at%instruction != 0 || u.at > len(c.instructions)-2*instruction ||
+				c.instructions[u.at] != loadAddress {
+				return fmt.Errorf("program %s uses %s at %d, which is no such instruction", name, u.name,
+					u.at)
 			}
 		}
 	}

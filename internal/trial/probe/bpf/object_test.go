@@ -12,8 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestObjectsOfBothByteOrders reads what is committed for machines of either
-// order.
+// TestObjectsOfBothByteOrders reads what is committed for machines of either order.
 func TestObjectsOfBothByteOrders(t *testing.T) {
 	for _, name := range []string{"frames_bpfel.o", "frames_bpfeb.o"} {
 		b, err := os.ReadFile(name)
@@ -29,11 +28,13 @@ func TestObjectsOfBothByteOrders(t *testing.T) {
 			got[name] = m.Value
 		}
 		// The sizes of the structures that frames_linux.go mirrors.
-		want := map[string]uint32{".rodata": 80, ".bss": 168 + 32*MaxFlows, "port": 4, "arrived": 104, "seen": 8 * 4096, "delays": 8 * (delayBuckets + 1)}
+		want := map[string]uint32{".rodata": 80, ".bss": 168 + 32*MaxFlows, "port": 4, "arrived": 104,
+			"seen": 8 * 4096, "delays": 8 * (delayBuckets + 1)}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: sizes of maps (-want +got):\n%s", name, diff)
 		}
-		if got := slices.Sorted(maps.Keys(o.programs)); !slices.Equal(got, []string{"xdp/frames", "xdp/pass"}) {
+		if got := slices.Sorted(maps.Keys(o.programs)); !slices.Equal(got, []string{"xdp/frames",
+			"xdp/pass"}) {
 			t.Errorf("%s: got programs %v", name, got)
 		}
 		if n := len(o.programs["xdp/frames"].uses); n < 10 {
@@ -154,7 +155,8 @@ func TestPace(t *testing.T) {
 }
 
 func TestDelayBuckets(t *testing.T) {
-	for i, want := range map[int]int64{0: 0, 63: 63, 64: 64, 65: 66, 95: 126, 96: 128, 128: 256, 1183: 1<<41 - 1<<35} {
+	for i, want := range map[int]int64{0: 0, 63: 63, 64: 64, 65: 66, 95: 126, 96: 128, 128: 256,
+		1183: 1<<41 - 1<<35} {
 		if got := DelayBucket(i); got != want {
 			t.Errorf("bucket %d: from %d ns, want %d", i, got, want)
 		}

@@ -36,8 +36,8 @@ func paceOf(pps float64) pace {
 	return p
 }
 
-// BurstOf is how many frames of a load of that rate, of one thread, follow each
-// other without a look at the clock, and every how many have a time.
+// BurstOf is how many frames of a load of that rate, of one thread, follow each other without a look at the
+// clock, and every how many have a time.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

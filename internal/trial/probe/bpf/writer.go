@@ -2,12 +2,12 @@ package bpf
 
 import "encoding/binary"
 
-// StampEvery is every how many frames carry the time, of a load that sends so
-// many per second (0 = flat out).
+// StampEvery is every how many frames carry the time, of a load that sends so many per second (0 = flat
+// out).
 func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
 
-// Writer makes a load's frames for those who send them by a socket: the same
-// that the kernel's program makes.
+// Writer makes a load's frames for those who send them by a socket: the same that the kernel's program
+// makes.
 type Writer struct {
 	whole []byte // the first frame of the first flow
 	udp   int    // where the header of UDP begins
@@ -35,8 +35,8 @@ func (w *Writer) Size() int { return len(w.whole) }
 // Begin writes what is the same in all frames.
 func (w *Writer) Begin(b []byte) { copy(b, w.whole) }
 
-// Put makes of a frame that was begun, or put before, one of a flow: with its
-// number in a phase, and the time, ns of CLOCK_MONOTONIC, or zero.
+// Put makes of a frame that was begun, or put before, one of a flow: with its number in a phase, and the
+// time, ns of CLOCK_MONOTONIC, or zero.
 func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) {
 	header := b[w.udp:]
 	copy(header, w.ports[flow][:])
@@ -71,6 +71,7 @@ func ReadDatagram(payload []byte, tag uint32) (d Datagram, ok bool) {
 		return Datagram{}, false
 	}
 	mark := binary.BigEndian.Uint16(payload[16:])
-	return Datagram{Flow: int(mark & 0x3fff), Phase: int(mark >> 14), Seq: binary.BigEndian.Uint32(payload[4:]),
+	return Datagram{Flow: int(mark & 0x3fff), Phase: int(mark >> 14),
+		Seq:   binary.BigEndian.Uint32(payload[4:]),
 		Stamp: int64(binary.BigEndian.Uint64(payload[8:]))}, true
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWriterWritesWholeFrames reads what it writes as a router and a receiver
-// would, with sums of its own; each slot is used again for another flow.
+// TestWriterWritesWholeFrames reads what it writes as a router and a receiver would, with sums of its own;
+// each slot is used again for another flow.
 func TestWriterWritesWholeFrames(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		for _, more := range []int{0, 1, 700} {
@@ -32,7 +32,8 @@ func TestWriterWritesWholeFrames(t *testing.T) {
 				}
 				got, ok := ReadDatagram(b[at:], l.Tag)
 				if diff := cmp.Diff(want, got); !ok || diff != "" {
-					t.Errorf("IPv%d, %d bytes more, frame %d: read %v (-want +got):\n%s", ip, more, i, ok, diff)
+					t.Errorf("IPv%d, %d bytes more, frame %d: read %v (-want +got):\n%s", ip, more, i, ok,
+						diff)
 				}
 				whole := numberedFrame(l, l.Send[want.Flow], want)
 				copy(whole[at-2:], b[at-2:at])
