@@ -16,7 +16,7 @@ var layers = [][]string{
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
 	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel",
 		"lab/vm/guest", "trial/probe", "trial/traffic"},
-	4: {"analysis/diagnosis", "lab/router", "lab/vm", "lab/agent"},
+	4: {"analysis/diagnosis", "trial/watch", "lab/router", "lab/vm", "lab/agent"},
 	5: {"lab", "registry/node"},
 	6: {"trial", "report"},
 	7: {"labtest"},
@@ -134,7 +134,8 @@ var homes = []home{
 	{"testing", []string{"labtest", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"net/http", nil},                    // nothing here speaks to a network service
-	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/traffic"}},
+	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",
+		"trial/traffic"}},
 	{"C", nil}, // CGO_ENABLED=0
 }
 

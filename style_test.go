@@ -14,7 +14,7 @@ import (
 )
 
 // mayStartGoroutines: whoever starts one waits for it, so few packages may.
-var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/probe", "lab", "lab/host", "lab/agent",
+var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/watch", "lab", "lab/host", "lab/agent",
 	"lab/pair", "progress", "labtest", "labtest/steady"}
 
 func isProgram(pkg string) bool {

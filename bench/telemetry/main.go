@@ -34,7 +34,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) == 3 && os.Args[1] == watchRole {
-		if err := watch(ctx, os.Args[2], os.Stdin, os.Stdout); err != nil {
+		if err := sample(ctx, os.Args[2], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "telemetry watch:", err)
 			os.Exit(1)
 		}

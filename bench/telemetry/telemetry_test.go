@@ -34,7 +34,7 @@ func TestWatchReadsAllSources(t *testing.T) {
 	in, feed := io.Pipe()
 	time.AfterFunc(300*time.Millisecond, func() { feed.Close() })
 	var out strings.Builder
-	if err := watch(context.Background(), "20", in, &out); err != nil {
+	if err := sample(context.Background(), "20", in, &out); err != nil {
 		t.Fatal(err)
 	}
 	if err := enough(out.String(), 10, 300*time.Millisecond); err != nil {
@@ -45,7 +45,7 @@ func TestWatchReadsAllSources(t *testing.T) {
 		t.Errorf("CPU time of this process: %d, %v", before, err)
 	}
 	for _, bad := range []string{"0", "1001", "x", ""} {
-		if watch(context.Background(), bad, strings.NewReader(""), io.Discard) == nil {
+		if sample(context.Background(), bad, strings.NewReader(""), io.Discard) == nil {
 			t.Errorf("rate %q was taken", bad)
 		}
 	}

@@ -91,7 +91,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	case "version", "--version":
 		return say(conn, version()+"\n")
 	case "probe":
-		return watch(ctx, args[1:], conn)
+		return observe(ctx, args[1:], conn)
 	case "environment":
 		return environment(args[1:], conn)
 	case agent.Role, agent.ChildRole, agent.LineRole:

@@ -12,10 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// watch lists the telemetry sources, or samples them.
-func watch(ctx context.Context, args []string, out io.Writer) error {
+// observe lists the telemetry sources, or samples them.
+func observe(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	asJSON := flags.Bool("json", false, "")
@@ -33,7 +34,7 @@ func watch(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *asJSON {
-		return probe.Print(ctx, out, list, probe.Root{}, *every, *count)
+		return watch.Print(ctx, out, list, *every, *count)
 	}
 	return sources(ctx, out, list)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 type importOptions struct{ file, into string }
@@ -127,8 +127,8 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 		return store.Note{Environments: []record.Environment{e}},
 			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(e.Facts), router, run), nil
 	}
-	printed, err := probe.ReadPrinted(bytes.NewReader(text))
-	if line := (*probe.LineError)(nil); errors.As(err, &line) {
+	printed, err := watch.ReadPrinted(bytes.NewReader(text))
+	if line := (*watch.LineError)(nil); errors.As(err, &line) {
 		return store.Note{}, "", &usageError{fmt.Sprintf("import %s: %v", name, err),
 			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed"}
 	}
@@ -171,7 +171,7 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}}, said, nil
 }
 
-func tableOf(p *probe.Printed, name string) *record.Table {
+func tableOf(p *watch.Printed, name string) *record.Table {
 	for _, s := range p.Samples {
 		if s.Probe == name {
 			return s.Table
@@ -182,7 +182,7 @@ func tableOf(p *probe.Printed, name string) *record.Table {
 
 // wallOffset is what the wall clocks of both machines tell about the offset of their monotonic ones; 0 =
 // nothing.
-func wallOffset(p *probe.Printed, trials []record.Trial) int64 {
+func wallOffset(p *watch.Printed, trials []record.Trial) int64 {
 	if p.Realtime == 0 || len(trials) == 0 {
 		return 0
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func printer() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer release()
-	if err := probe.Print(ctx, os.Stdout, node.Probes(), probe.Root{}, 100*time.Millisecond, 0); err != nil {
+	if err := watch.Print(ctx, os.Stdout, node.Probes(), 100*time.Millisecond, 0); err != nil {
 		os.Exit(codeError)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // TestProbesOfAGuest moves, on one guest, the counters of the sources that only a machine of its own or its
@@ -125,8 +126,9 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := probe.Watch(ctx, n.Agent, node, []string{source},
-		probe.WatchOptions{Own: []int{os.Getpid(), l.Holder}, Trace: l.MayTrace(node)})
+	w, err := watch.Start(ctx, n.Agent, node, []string{source},
+		watch.Options{Options: probe.Options{Own: []int{os.Getpid(), l.Holder},
+			Trace: l.MayTrace(node)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // Serve runs an agent in this process and returns the controller's end. The agent ends, having undone
@@ -60,7 +61,7 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	if list == nil {
 		list = Probes()
 	}
-	h[probe.VerbWatch] = probe.Serve(list, probe.Root{})
+	h[watch.Verb] = watch.Serve(list)
 	h[probe.VerbEnvironment] = probe.ServeEnvironment(probe.Root{})
 	return h
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // ProbeSuite is what every telemetry source must do on a real lab: open and sample on its node, or say why
@@ -25,8 +26,8 @@ func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := probe.Watch(ctx, n.Agent, node, []string{p.Name()},
-		probe.WatchOptions{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
+	w, err := watch.Start(ctx, n.Agent, node, []string{p.Name()},
+		watch.Options{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // peerSessions is how many things a peer does for its controller at once.
@@ -66,7 +67,7 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 		icmp:                  host.Vetted(all[icmp], g.traffic),
 		agent.VerbEcho:        host.Vetted(all[agent.VerbEcho], g.echo),
 		agent.VerbReach:       host.Vetted(all[agent.VerbReach], g.reach),
-		probe.VerbWatch:       host.Vetted(all[probe.VerbWatch], g.watch),
+		watch.Verb:            host.Vetted(all[watch.Verb], g.watch),
 		probe.VerbEnvironment: all[probe.VerbEnvironment],
 		lab.VerbAbout:         func(_ context.Context, s host.Session) error { return s.Send(about) },
 		lab.VerbCeilings:      ceilings,
@@ -184,7 +185,7 @@ func (g guard) reach(first json.RawMessage) (any, error) {
 
 // watch lets its own processes be the lab's, and no tracepoint be switched.
 func (g guard) watch(first json.RawMessage) (any, error) {
-	var r probe.WatchRequest
+	var r watch.Request
 	if err := json.Unmarshal(first, &r); err != nil {
 		return nil, fmt.Errorf("read the request: %w", err)
 	}

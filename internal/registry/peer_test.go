@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // meetPeer has a peer wait at the loopback device, and meets it.
@@ -75,7 +76,8 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 	if _, bound, err := a.Clock(ctx); err != nil || bound > int64(time.Second) {
 		t.Errorf("clock: got a bound of %d ns, %v, want less than a second", bound, err)
 	}
-	w, err := probe.Watch(ctx, a, "server", []string{"cpu"}, probe.WatchOptions{Trace: true, Own: []int{1}})
+	w, err := watch.Start(ctx, a, "server", []string{"cpu"}, watch.Options{Options: probe.Options{Trace: true,
+		Own: []int{1}}})
 	if err != nil {
 		t.Fatalf("watch: %v", err)
 	}
@@ -169,7 +171,7 @@ func TestPeerServesFewThingsAtOnce(t *testing.T) {
 	ctx := labtest.Context(t)
 	refused := 0
 	for range 40 {
-		s, err := a.Open(ctx, probe.VerbWatch, probe.WatchRequest{Probes: []string{"cpu"}})
+		s, err := a.Open(ctx, watch.Verb, watch.Request{Probes: []string{"cpu"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ type Campaign struct {
 // bench is a lab with its watch.
 type bench struct {
 	lab   *lab.Lab
-	watch *watch
+	watch *watches
 }
 
 // Kinds are those of the traffic that the cells offer which Prepare did not skip.
@@ -108,7 +108,7 @@ func (c *Campaign) tell(e record.Event) {
 }
 
 // bench brings up the lab of a topology with its watch, once.
-func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watch, error) {
+func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watches, error) {
 	if b := c.benches[topology]; b != nil {
 		err := c.attend(ctx, b)
 		return b.lab, b.watch, err
@@ -374,7 +374,7 @@ func (c *Campaign) narrow(cell string) bool {
 
 // report forwards progress to the live view. latency says what a round-trip time is one of: "idle" or
 // "loaded".
-func (c *Campaign) report(w *watch, row, latency string) func(traffic.Progress) {
+func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
 		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
 		if p.RTT > 0 {

@@ -39,7 +39,7 @@ type attempt struct {
 	d     demand
 	t     *record.Trial
 	lab   *lab.Lab
-	watch *watch
+	watch *watches
 	way   way
 	moves []record.CounterMove // before the load
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // Tunnels are the ways to carry traffic, in the order shown.
@@ -34,7 +35,7 @@ func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 // Parts are what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes are
 // the agent's own work.
 func Parts() agent.Parts {
-	p := agent.Parts{Knobs: Knobs(), Handlers: probe.Handlers(probe.Root{}),
+	p := agent.Parts{Knobs: Knobs(), Handlers: watch.Handlers(probe.Root{}),
 		Isolated: map[string]host.Handler{}}
 	for _, t := range Tunnels() {
 		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve

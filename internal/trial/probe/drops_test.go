@@ -73,7 +73,7 @@ func TestDropsAreNotReadOnAMachineOfOthers(t *testing.T) {
 	if _, err := drops(root).Open(t.Context(), nil); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("on a machine that is not the lab's: got %v, want that it is not supported", err)
 	}
-	traced := drops(root).(Configured).With(WatchRequest{Trace: true})
+	traced := drops(root).(Configured).With(Options{Trace: true})
 	if _, err := traced.Open(t.Context(), nil); err == nil || strings.Contains(err.Error(), "switched") {
 		t.Errorf("where an instance has no files: got %v, want an error about them", err)
 	}

@@ -43,11 +43,6 @@ func Names(list []Probe) []string {
 	return names
 }
 
-func isSlow(p Probe) bool {
-	s, ok := p.(Paced)
-	return ok && s.Slow()
-}
-
 // entry is a probe made of its parts.
 type entry struct {
 	name    string
@@ -56,7 +51,7 @@ type entry struct {
 	metrics []record.Metric
 	check   func(ctx context.Context, h host.Host) check.Answer
 	open    func() (Sampler, error)
-	with    func(r WatchRequest) func() (Sampler, error) // nil: takes nothing
+	with    func(o Options) func() (Sampler, error) // nil: takes nothing
 }
 
 func (e entry) Name() string             { return e.name }
@@ -70,9 +65,9 @@ func (e entry) Check(ctx context.Context, h host.Host) check.Answer { return e.c
 // only to check.
 func (e entry) Open(context.Context, host.Host) (Sampler, error) { return e.open() }
 
-func (e entry) With(r WatchRequest) Probe {
+func (e entry) With(o Options) Probe {
 	if e.with != nil {
-		e.open = e.with(r)
+		e.open = e.with(o)
 	}
 	return e
 }

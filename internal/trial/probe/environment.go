@@ -8,6 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// VerbEnvironment reads a node's environment.
+var VerbEnvironment = host.Verb(host.FamilyProbe, "environment")
+
 // Environment asks a node for its fingerprint: what a reader must know to compare its numbers with another
 // machine's, and nothing that identifies it.
 func Environment(ctx context.Context, agent host.Agent, node string) (record.Environment, error) {

@@ -38,9 +38,22 @@ type Paced interface{ Slow() bool }
 // went offline). The sampler has already taken note: Columns is new, and the next Sample fills it.
 var ErrColumns = errors.New("columns changed")
 
-// Configured is implemented by probes that take something from the watch request; With returns the probe to
-// open.
-type Configured interface{ With(r WatchRequest) Probe }
+// Rare is implemented by slow probes whose totals between the edges of a window are all that is asked of
+// them.
+type Rare interface{ Rare() bool }
+
+// Options are what a watch tells the probes about the machine that they read.
+type Options struct {
+	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
+	// what "foreign" leaves out.
+	Own []int `json:"own,omitempty"`
+	// Trace tells that tracepoints of the node's machine may be switched on for as long as the watch lasts:
+	// it is the lab's alone, and bears it.
+	Trace bool `json:"trace,omitempty"`
+}
+
+// Configured is implemented by probes that take some of the options; With returns the probe to open.
+type Configured interface{ With(o Options) Probe }
 
 // Liner is implemented by samplers that also gather log lines; Lines hands over those since the last call.
 // Times are the node's CLOCK_MONOTONIC.

@@ -77,7 +77,7 @@ func foreign(root Root) Probe {
 	}
 	return entry{name: "foreign", slow: true, rare: true, metrics: metrics, open: open(nil),
 		check: openCheck(open(nil)),
-		with:  func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
+		with:  func(o Options) func() (Sampler, error) { return open(o.Own) }}
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,

@@ -23,7 +23,7 @@ func guests(root Root) Probe {
 		return func() (Sampler, error) { return openGuests(root, own) }
 	}
 	return entry{name: "guests", slow: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
-		with: func(r WatchRequest) func() (Sampler, error) { return open(r.Own) }}
+		with: func(o Options) func() (Sampler, error) { return open(o.Own) }}
 }
 
 // guestThread is one column.

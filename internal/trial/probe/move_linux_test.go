@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,7 +168,7 @@ func TestCPUCountsNiceTimeApart(t *testing.T) {
 	var done sync.WaitGroup
 	moves(t, s, func() {
 		done.Go(func() {
-			lockThread() // never released: the nice thread ends with the goroutine
+			runtime.LockOSThread() // never released: the nice thread ends with the goroutine
 			must(t, unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 5))
 			spin(30 * time.Millisecond)
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -131,7 +132,7 @@ func TestPressureMoves(t *testing.T) {
 	moves(t, open(t, p), func() {
 		var busy sync.WaitGroup
 		for range 16 {
-			busy.Go(func() { defer lockThread()(); spin(20 * time.Millisecond) })
+			busy.Go(func() { runtime.LockOSThread(); spin(20 * time.Millisecond) })
 		}
 		busy.Wait()
 	}, "cpu/some_ns")

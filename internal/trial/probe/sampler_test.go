@@ -1,16 +1,11 @@
 package probe
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // tree makes a root of files by name: "proc/stat", "sys/class/…".
@@ -65,41 +60,4 @@ func sample(t testing.TB, s Sampler) map[string]float64 {
 	}
 	t.Fatal("columns change at every sample")
 	return nil
-}
-
-func TestPrintIsLineDelimitedJSON(t *testing.T) {
-	root := tree(t, map[string]string{"proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 " +
-		"10\nctxt 77\n"})
-	var out bytes.Buffer
-	if err := Print(context.Background(), &out, []Probe{cpu(root), pressure(root)}, root, time.Millisecond,
-		2); err != nil {
-		t.Fatal(err)
-	}
-	var kinds []string
-	for _, l := range bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n")) {
-		var v struct {
-			Format, Probe, Scope, Unavailable string
-			Values                            map[string]*float64
-		}
-		if err := json.Unmarshal(l, &v); err != nil {
-			t.Fatalf("line %s: %v", l, err)
-		}
-		kinds = append(kinds, v.Format+v.Probe+"/"+v.Scope)
-		if v.Probe == "pressure" && v.Unavailable == "" {
-			t.Errorf("pressure: got no reason in %s", l)
-		}
-		if v.Probe != "cpu" {
-			continue
-		}
-		if got := v.Values["cpu0/user_ns"]; got == nil || *got != 1e7 {
-			t.Errorf("cpu0/user_ns: got %v, want 1e7 in %s", got, l)
-		}
-		if got, ok := v.Values["procs_running"]; got != nil || !ok {
-			t.Errorf("procs_running: got %v, want null", got)
-		}
-	}
-	want := []string{"chokepoint-probe/1/", "pressure/host", "cpu/host", "cpu/host"}
-	if d := cmp.Diff(kinds, want); d != "" {
-		t.Errorf("lines (-got +want):\n%s", d)
-	}
 }

@@ -1,15 +1,19 @@
-package probe
+package watch
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func rows(s *series, columns []string, at ...int64) {
 	row := make([]float64, len(columns))
 	for _, t := range at {
-		fill(row, float64(t))
+		for i := range row {
+			row[i] = float64(t)
+		}
 		s.add(t, 10, columns, row)
 	}
 }
@@ -42,7 +46,9 @@ func TestCutTakesTheEdgesAndBothSetsOfColumns(t *testing.T) {
 	if d := cmp.Diff(table.Names, []string{"a", "b"}); d != "" {
 		t.Errorf("columns (-got +want):\n%s", d)
 	}
-	if d := cmp.Diff(table.V, [][]float64{{20, 30, 40, 50}, {nan, nan, 40, 50}}, sameNaN); d != "" {
+	nan := math.NaN()
+	if d := cmp.Diff(table.V, [][]float64{{20, 30, 40, 50}, {nan, nan, 40, 50}},
+		cmpopts.EquateNaNs()); d != "" {
 		t.Errorf("values (-got +want):\n%s", d)
 	}
 }

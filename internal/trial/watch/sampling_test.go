@@ -1,7 +1,9 @@
-package probe
+package watch
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -9,15 +11,37 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
+
+// tree makes a root of files by name: "proc/stat", "sys/class/…".
+func tree(t *testing.T, files map[string]string) probe.Root {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		write(t, filepath.Join(dir, name), text)
+	}
+	return probe.Root{Proc: filepath.Join(dir, "proc"), Sys: filepath.Join(dir, "sys"),
+		Dev: filepath.Join(dir, "dev")}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // A module that is loaded after the watch has begun is seen from the next mark on.
 func TestWatchFindsASourceThatAppears(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	root := tree(t, nil)
-	s, err := openSampling(ctx, []Probe{conntrack(root)},
-		WatchRequest{Probes: []string{"conntrack"}}.withDefaults())
+	s, err := openSampling(ctx, []probe.Probe{named(root, "conntrack")},
+		Request{Probes: []string{"conntrack"}}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +68,7 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 		return strings.Contains(r.Unavailable,
 			"nf_conntrack is not loaded")
 	})
-	write(t, root.proc("sys/net/netfilter/nf_conntrack_count"), "12\n")
+	write(t, filepath.Join(root.Proc, "sys/net/netfilter/nf_conntrack_count"), "12\n")
 	s.schedule([]int64{host.Monotonic()})
 	got := collect(func(r record.Samples) bool { return r.Table != nil })
 	if v := got.Table.Column("entries"); len(v) == 0 || v[0] != 12 || got.Unavailable != "" {
@@ -71,7 +95,7 @@ func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &sampling{step: 1e9}
-			src := &source{probe: entry{name: "x", slow: tt.slow}, every: 1e9}
+			src := &source{probe: fake{name: "x", slow: tt.slow}, every: 1e9}
 			var got int64
 			for _, cost := range tt.costs {
 				got = s.next(src, 50e9, cost)

@@ -1,10 +1,11 @@
-package probe
+package watch
 
 import (
 	"errors"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // samplerCost is the entry of record.Cost for what the loop costs beside the reads: waking up, clocks,
@@ -47,11 +48,11 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 	s.mu.Lock()
 	view, reason, sampler := src.kept.snapshot(), src.reason, src.sampler
 	var metrics []record.Metric
-	if d, ok := sampler.(Declarer); ok {
+	if d, ok := sampler.(probe.Declarer); ok {
 		metrics = d.Declared()
 	}
 	s.mu.Unlock()
-	out := record.Samples{Probe: src.probe.Name(), Scope: Scope(src.probe)}
+	out := record.Samples{Probe: src.probe.Name(), Scope: probe.Scope(src.probe)}
 	table, cost := view.cut(from, to)
 	cost.Probe = out.Probe
 	switch {
@@ -60,7 +61,7 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 		out.Metrics = slices.Concat(src.probe.Metrics(), metrics)
 	case len(table.T) > 0:
 		out.Unavailable = "nothing to sample"
-		if e, ok := sampler.(Emptier); ok {
+		if e, ok := sampler.(probe.Emptier); ok {
 			out.Unavailable = e.Empty()
 		}
 	case reason != "":

@@ -1,36 +1,33 @@
-package probe
+// Package watch keeps a node's probes running while traffic flows: one resident loop on the node reads every
+// source when it is due and holds what it saw; the controller names the window's edges and fetches the rest
+// afterwards. It draws no conclusion.
+package watch
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// Verbs of the family, and the interval of each pace unless asked otherwise.
-var (
-	VerbWatch       = host.Verb(host.FamilyProbe, "watch")
-	VerbEnvironment = host.Verb(host.FamilyProbe, "environment")
-)
+// Verb opens a watch.
+var Verb = host.Verb(host.FamilyProbe, "watch")
 
+// The interval of each pace unless asked otherwise.
 const (
 	defaultFastNs = 100e6
 	defaultSlowNs = 1e9
 )
 
-// WatchRequest opens a watch: the node samples from then on until the session ends. Zero intervals mean 10
+// Request opens a watch: the node samples from then on until the session ends. Zero intervals mean 10
 // Hz and 1 Hz.
-type WatchRequest struct {
+type Request struct {
 	Probes []string `json:"probes"`
 	FastNs int64    `json:"fast_ns,omitempty"`
 	SlowNs int64    `json:"slow_ns,omitempty"`
-	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
-	// what "foreign" leaves out.
-	Own []int `json:"own,omitempty"`
-	// Trace tells that tracepoints of the node's machine may be switched on for as long as the watch lasts:
-	// it is the lab's alone, and bears it.
-	Trace bool `json:"trace,omitempty"`
+	probe.Options
 }
 
-func (r WatchRequest) withDefaults() WatchRequest {
+func (r Request) withDefaults() Request {
 	if r.FastNs <= 0 {
 		r.FastNs = defaultFastNs
 	}
@@ -68,9 +65,9 @@ type answer struct {
 }
 
 // Handlers are the node halves of the family, by verb.
-func Handlers(root Root) map[string]host.Handler {
+func Handlers(root probe.Root) map[string]host.Handler {
 	return map[string]host.Handler{
-		VerbWatch:       Serve(All(root), root),
-		VerbEnvironment: ServeEnvironment(root),
+		Verb:                  Serve(probe.All(root)),
+		probe.VerbEnvironment: probe.ServeEnvironment(root),
 	}
 }

@@ -1,11 +1,9 @@
 //go:build !linux
 
-package probe
+package watch
 
 import (
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
@@ -32,8 +30,6 @@ func (w *waiter) wake() {
 }
 
 func (w *waiter) Close() error { return nil }
-
-func pread(fd int, b []byte, offset int64) (int, error) { return unix.Pread(fd, b, offset) }
 
 func makeRoom() {}
 

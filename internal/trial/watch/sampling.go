@@ -1,4 +1,4 @@
-package probe
+package watch
 
 import (
 	"context"
@@ -10,13 +10,14 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // source is one probe of a watch. Its fields but kept belong to the sampling loop.
 type source struct {
-	probe   Probe
-	open    func() (Sampler, error)
-	sampler Sampler // nil: unavailable; set under sampling.mu
+	probe   probe.Probe
+	open    func() (probe.Sampler, error)
+	sampler probe.Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
 	every   int64
@@ -31,7 +32,7 @@ type sampling struct {
 	sources []*source
 	start   int64 // of the grid that the reads keep to
 	step    int64
-	cores   Cored // or nil
+	cores   probe.Cored // or nil
 	wait    *waiter
 	live    func(cores []float64) // must not block
 
@@ -61,10 +62,10 @@ const (
 
 // openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
 // unknown name is an error.
-func openSampling(ctx context.Context, list []Probe, r WatchRequest) (*sampling, error) {
+func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling, error) {
 	s := &sampling{live: func([]float64) {}, step: r.FastNs}
 	for _, name := range r.Probes {
-		i := slices.IndexFunc(list, func(p Probe) bool { return p.Name() == name })
+		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })
 		if i < 0 {
 			s.close()
 			return nil, fmt.Errorf("watch %q: no such probe", name)
@@ -79,18 +80,16 @@ func openSampling(ctx context.Context, list []Probe, r WatchRequest) (*sampling,
 	return s, nil
 }
 
-func (s *sampling) add(ctx context.Context, p Probe, r WatchRequest) {
-	if c, ok := p.(Configured); ok {
-		p = c.With(r)
+func (s *sampling) add(ctx context.Context, p probe.Probe, r Request) {
+	if c, ok := p.(probe.Configured); ok {
+		p = c.With(r.Options)
 	}
-	src := &source{probe: p, every: r.FastNs, open: func() (Sampler, error) {
-		return p.Open(ctx,
-			host.Local())
-	}}
+	open := func() (probe.Sampler, error) { return p.Open(ctx, host.Local()) }
+	src := &source{probe: p, every: r.FastNs, open: open}
 	if isSlow(p) {
 		src.every = r.SlowNs
 	}
-	if spaced, ok := p.(interface{ Rare() bool }); ok && spaced.Rare() {
+	if spaced, ok := p.(probe.Rare); ok && spaced.Rare() {
 		src.every = rareFactor * r.SlowNs
 	}
 	s.sources = append(s.sources, src)
@@ -108,7 +107,7 @@ func (s *sampling) try(src *source) {
 	}
 	src.sampler, src.reason = sampler, ""
 	src.describe()
-	if c, ok := sampler.(Cored); ok {
+	if c, ok := sampler.(probe.Cored); ok {
 		s.cores = c
 	}
 }
@@ -257,7 +256,7 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 func (s *sampling) read(src *source) bool {
 	var err error
 	for range 3 { // a set of devices that changes all the time is given up for now
-		if err = src.sampler.Sample(src.row); !errors.Is(err, ErrColumns) {
+		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
 			break
 		}
 		src.describe()
@@ -275,7 +274,7 @@ func (s *sampling) keep(src *source, at, cost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	src.kept.add(at, cost, src.columns, src.row)
-	if l, ok := src.sampler.(Liner); ok {
+	if l, ok := src.sampler.(probe.Liner); ok {
 		s.log = append(s.log, l.Lines()...)
 		if extra := len(s.log) - keptLines; extra > 0 {
 			s.log = slices.Delete(s.log, 0, extra)
@@ -335,4 +334,9 @@ func (s *sampling) stop() {
 	s.stopping = true
 	s.mu.Unlock()
 	s.wait.wake()
+}
+
+func isSlow(p probe.Probe) bool {
+	s, ok := p.(probe.Paced)
+	return ok && s.Slow()
 }

@@ -1,4 +1,4 @@
-package probe
+package watch
 
 import (
 	"context"
@@ -10,16 +10,15 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// WatchOptions are the choices of a watch; zero values are the defaults.
-type WatchOptions struct {
+// Options are the choices of a watch; zero values are the defaults.
+type Options struct {
 	Fast time.Duration // 100 ms
 	Slow time.Duration // 1 s
 	Live time.Duration // between live messages; 0 = none
-	Own  []int         // see WatchRequest.Own
-	// Trace: see WatchRequest.Trace.
-	Trace bool
+	probe.Options
 }
 
 // Watcher is the controller's half of a watch on one node. Schedule, Live and Collect may be called by
@@ -50,14 +49,14 @@ type collection struct {
 
 // Watch starts the named probes on the node and returns once they are resident. Without a session, or when
 // the node refuses, it is an error; probes that the node lacks are samples with the reason.
-func Watch(ctx context.Context, agent host.Agent, node string, probes []string, opts WatchOptions) (*Watcher,
+func Start(ctx context.Context, agent host.Agent, node string, probes []string, opts Options) (*Watcher,
 	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
 	if err := w.Sync(ctx); err != nil {
 		return nil, err
 	}
-	session, err := agent.Open(ctx, VerbWatch, WatchRequest{
-		Probes: probes, FastNs: int64(opts.Fast), SlowNs: int64(opts.Slow), Own: opts.Own, Trace: opts.Trace})
+	session, err := agent.Open(ctx, Verb, Request{
+		Probes: probes, FastNs: int64(opts.Fast), SlowNs: int64(opts.Slow), Options: opts.Options})
 	if err != nil {
 		return nil, fmt.Errorf("watch node %s: %w", node, err)
 	}

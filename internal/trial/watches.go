@@ -11,23 +11,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // liveEvery is how often the host's cores are reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watch is the probes of one lab: machine-wide sources once, on the host; each namespace's own on its node.
+// watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its node.
 // Agentless nodes have none.
-type watch struct {
-	watchers map[string]*probe.Watcher
+type watches struct {
+	watchers map[string]*watch.Watcher
 	shown    string            // node whose cores are shown live
 	missing  map[string]string // node → why it is not watched
 }
 
 // openWatch starts the probes on every node and returns when all are resident, so that none starts under
 // load.
-func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, error) {
-	w := &watch{watchers: map[string]*probe.Watcher{}, shown: lab.HostNode, missing: map[string]string{}}
+func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches, error) {
+	w := &watches{watchers: map[string]*watch.Watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err != nil {
@@ -41,7 +42,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 			}
 			continue
 		}
-		options := probe.WatchOptions{Own: []int{os.Getpid()}}
+		options := watch.Options{Options: probe.Options{Own: []int{os.Getpid()}}}
 		if l.Holder > 0 {
 			options.Own = append(options.Own, l.Holder)
 		}
@@ -57,7 +58,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 				options.Live, w.shown = liveEvery, name
 			}
 		}
-		p, err := probe.Watch(ctx, n.Agent, name, probe.Names(watched), options)
+		p, err := watch.Start(ctx, n.Agent, name, probe.Names(watched), options)
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -67,7 +68,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watch, e
 }
 
 // schedule has every node sampled at both edges of the window.
-func (w *watch) schedule(win record.Window) error {
+func (w *watches) schedule(win record.Window) error {
 	if w == nil {
 		return nil
 	}
@@ -79,7 +80,7 @@ func (w *watch) schedule(win record.Window) error {
 	return nil
 }
 
-func (w *watch) cores() []float64 {
+func (w *watches) cores() []float64 {
 	if w == nil || w.watchers[w.shown] == nil {
 		return nil
 	}
@@ -87,7 +88,7 @@ func (w *watch) cores() []float64 {
 }
 
 // collect fetches what all nodes saw between two times.
-func (w *watch) collect(ctx context.Context, from, to int64) (map[string]record.NodeData, error) {
+func (w *watches) collect(ctx context.Context, from, to int64) (map[string]record.NodeData, error) {
 	if w == nil {
 		return nil, nil
 	}
@@ -115,7 +116,7 @@ func (w *watch) collect(ctx context.Context, from, to int64) (map[string]record.
 	return out, failed
 }
 
-func (w *watch) Close() error {
+func (w *watches) Close() error {
 	if w == nil {
 		return nil
 	}

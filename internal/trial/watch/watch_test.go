@@ -1,4 +1,4 @@
-package probe
+package watch
 
 import (
 	"context"
@@ -13,9 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // agentOf serves handlers in this process and returns the controller's end.
@@ -45,30 +47,50 @@ func (s *countingSampler) Sample(dst []float64) error {
 	s.n++
 	if s.n == 3 {
 		s.columns = []string{"n", "more"}
-		return ErrColumns
+		return probe.ErrColumns
 	}
 	dst[0] = s.n
 	return nil
 }
 
-func countingProbe() Probe {
-	return entry{name: "counting", metrics: []record.Metric{counter(record.ScopeNode, "n", "count", "")},
-		open: func() (Sampler, error) { return &countingSampler{columns: []string{"n"}}, nil }}
+// fake is a probe of these tests.
+type fake struct {
+	name, scope string
+	slow        bool
+	open        func() (probe.Sampler, error)
 }
 
-func absentProbe() Probe {
-	return entry{name: "absent", slow: true, metrics: []record.Metric{counter(record.ScopeHost, "x", "count",
-		"")},
-		open: func() (Sampler, error) { return nil, absent("not on this machine") }}
+func (f fake) Name() string { return f.name }
+func (f fake) Slow() bool   { return f.slow }
+func (f fake) Metrics() []record.Metric {
+	return []record.Metric{{Name: "n", Unit: "count", Scope: f.scope, Counter: true}}
+}
+func (f fake) Check(context.Context, host.Host) check.Answer          { return check.OK() }
+func (f fake) Open(context.Context, host.Host) (probe.Sampler, error) { return f.open() }
+
+func countingProbe() probe.Probe {
+	return fake{name: "counting", scope: record.ScopeNode,
+		open: func() (probe.Sampler, error) { return &countingSampler{columns: []string{"n"}}, nil }}
+}
+
+func absentProbe() probe.Probe {
+	return fake{name: "absent", scope: record.ScopeHost, slow: true,
+		open: func() (probe.Sampler, error) { return nil, errors.New("not on this machine") }}
+}
+
+// named is one of the machine's own probes.
+func named(root probe.Root, name string) probe.Probe {
+	list := probe.All(root)
+	return list[slices.Index(probe.Names(list), name)]
 }
 
 func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), absentProbe(),
-		cpu(Root{})}, Root{})})
-	w, err := Watch(ctx, agent, "n", []string{"counting", "absent", "cpu"},
-		WatchOptions{Fast: 20 * time.Millisecond, Live: 20 * time.Millisecond})
+	agent := agentOf(t, map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe(), absentProbe(),
+		named(probe.Root{}, "cpu")})})
+	w, err := Start(ctx, agent, "n", []string{"counting", "absent", "cpu"},
+		Options{Fast: 20 * time.Millisecond, Live: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +147,9 @@ func TestMarksSampleEverythingAtTheirTime(t *testing.T) { steady.Run(t, marksSam
 func marksSampleEverything(t *steady.Trial) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe(), memory(Root{})},
-		Root{})})
-	w, err := Watch(ctx, agent, "n", []string{"counting", "memory"}, WatchOptions{Fast: time.Hour,
+	agent := agentOf(t, map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe(),
+		named(probe.Root{}, "memory")})})
+	w, err := Start(ctx, agent, "n", []string{"counting", "memory"}, Options{Fast: time.Hour,
 		Slow: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -160,9 +182,9 @@ func marksSampleEverything(t *steady.Trial) {
 }
 
 // hanging is a probe that takes long to read.
-func hanging() Probe {
-	return entry{name: "hanging", metrics: []record.Metric{counter(record.ScopeNode, "n", "count", "")},
-		open: func() (Sampler, error) { return hangingSampler{}, nil }}
+func hanging() probe.Probe {
+	return fake{name: "hanging", scope: record.ScopeNode,
+		open: func() (probe.Sampler, error) { return hangingSampler{}, nil }}
 }
 
 type hangingSampler struct{}
@@ -176,8 +198,8 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) { steady.Run(t, lateSampler
 func lateSamplerIsAStall(t *steady.Trial) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{hanging()}, Root{})})
-	w, err := Watch(ctx, agent, "n", []string{"hanging"}, WatchOptions{Fast: time.Hour})
+	agent := agentOf(t, map[string]host.Handler{Verb: Serve([]probe.Probe{hanging()})})
+	w, err := Start(ctx, agent, "n", []string{"hanging"}, Options{Fast: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,16 +220,16 @@ func lateSamplerIsAStall(t *steady.Trial) {
 }
 
 func TestWatchRefusesAnUnknownProbe(t *testing.T) {
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve(nil, Root{})})
-	_, err := Watch(context.Background(), agent, "router", []string{"nonesuch"}, WatchOptions{})
+	agent := agentOf(t, map[string]host.Handler{Verb: Serve(nil)})
+	_, err := Start(context.Background(), agent, "router", []string{"nonesuch"}, Options{})
 	if err == nil || !strings.Contains(err.Error(), "nonesuch") || !strings.Contains(err.Error(), "router") {
 		t.Errorf("got %v, want an error that names the probe and the node", err)
 	}
 }
 
 func TestCollectEndsWithTheAgent(t *testing.T) {
-	agent := agentOf(t, map[string]host.Handler{VerbWatch: Serve([]Probe{countingProbe()}, Root{})})
-	w, err := Watch(context.Background(), agent, "n", []string{"counting"}, WatchOptions{})
+	agent := agentOf(t, map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe()})})
+	w, err := Start(context.Background(), agent, "n", []string{"counting"}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,8 +244,8 @@ func TestCollectEndsWithTheAgent(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	agent := agentOf(t, Handlers(Root{}))
-	e, err := Environment(context.Background(), agent, "router")
+	agent := agentOf(t, Handlers(probe.Root{}))
+	e, err := probe.Environment(context.Background(), agent, "router")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package probe
+package watch
 
 import (
 	"context"
@@ -9,14 +9,15 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // Serve is the node half of a watch. It samples from the first message until the session ends, answering
 // commands meanwhile. Three goroutines share the work and are joined before it returns: the loop, which
 // must never wait for a connection; the sender; and the receiver, which is the caller's own.
-func Serve(list []Probe, _ Root) host.Handler {
+func Serve(list []probe.Probe) host.Handler {
 	return func(ctx context.Context, session host.Session) error {
-		var r WatchRequest
+		var r Request
 		if err := session.Recv(&r); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package probe
+package watch
 
 import (
 	"context"
@@ -9,22 +9,27 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // fast are the sources that are sampled at 10 Hz.
-func fast() []Probe { return All(Root{})[:5] }
+func fast() []probe.Probe { return probe.All(probe.Root{})[:5] }
 
 // settled opens a probe and follows its columns until they stay.
-func settled(t testing.TB, p Probe) (Sampler, []float64) {
+func settled(t testing.TB, p probe.Probe) (probe.Sampler, []float64) {
 	t.Helper()
-	s := open(t, p)
+	s, err := p.Open(context.Background(), nil)
+	if err != nil {
+		t.Fatalf("open %s: %v", p.Name(), err)
+	}
+	t.Cleanup(func() { s.Close() })
 	for range 10 {
 		row := make([]float64, len(s.Columns()))
 		err := s.Sample(row)
 		if err == nil {
 			return s, row
 		}
-		if !errors.Is(err, ErrColumns) {
+		if !errors.Is(err, probe.ErrColumns) {
 			t.Fatalf("sample %s: %v", p.Name(), err)
 		}
 	}
@@ -34,7 +39,7 @@ func settled(t testing.TB, p Probe) (Sampler, []float64) {
 
 func TestFastSourcesAreTheFive(t *testing.T) {
 	for i, name := range []string{"cpu", "softirq", "softnet", "netdev", "qdisc"} {
-		if p := All(Root{})[i]; p.Name() != name || isSlow(p) {
+		if p := probe.All(probe.Root{})[i]; p.Name() != name || isSlow(p) {
 			t.Errorf("probe %d: got %s (slow %v), want %s, fast", i, p.Name(), isSlow(p), name)
 		}
 	}
@@ -44,7 +49,7 @@ func TestFastSourcesDoNotAllocate(t *testing.T) {
 	for _, p := range fast() {
 		s, row := settled(t, p)
 		got := testing.AllocsPerRun(200, func() {
-			if err := s.Sample(row); err != nil && !errors.Is(err, ErrColumns) {
+			if err := s.Sample(row); err != nil && !errors.Is(err, probe.ErrColumns) {
 				t.Fatal(err)
 			}
 		})
@@ -65,7 +70,7 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 		s, row := settled(t, p)
 		before := threadTime()
 		for range samples {
-			if err := s.Sample(row); err != nil && !errors.Is(err, ErrColumns) {
+			if err := s.Sample(row); err != nil && !errors.Is(err, probe.ErrColumns) {
 				t.Fatal(err)
 			}
 		}
@@ -84,9 +89,11 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 // The whole loop as an agent runs it: also waking up, clocks and copying.
 func TestCostOfAWholeWatch(t *testing.T) {
 	const length = 2 * time.Second
-	list := All(Root{})
-	s, err := openSampling(context.Background(), list, WatchRequest{Probes: Names(list)}.withDefaults())
-	must(t, err)
+	list := probe.All(probe.Root{})
+	s, err := openSampling(context.Background(), list, Request{Probes: probe.Names(list)}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer s.close()
 	var loop sync.WaitGroup
 	start := host.Monotonic()
@@ -102,7 +109,9 @@ func TestCostOfAWholeWatch(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	total := 0.0
 	for _, c := range rest.Cost {
 		share := float64(c.CPUNs) / over * 100
@@ -126,7 +135,7 @@ func BenchmarkSample(b *testing.B) {
 			s, row := settled(b, p)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.Sample(row); err != nil && !errors.Is(err, ErrColumns) {
+				if err := s.Sample(row); err != nil && !errors.Is(err, probe.ErrColumns) {
 					b.Fatal(err)
 				}
 			}

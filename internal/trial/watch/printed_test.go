@@ -1,6 +1,9 @@
-package probe
+package watch
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -11,13 +14,51 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // What Print writes of this machine is read back as it was sampled.
+func TestPrintIsLineDelimitedJSON(t *testing.T) {
+	root := tree(t, map[string]string{"proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 " +
+		"10\nctxt 77\n"})
+	var out bytes.Buffer
+	if err := Print(context.Background(), &out, []probe.Probe{named(root, "cpu"), named(root, "pressure")},
+		time.Millisecond, 2); err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, l := range bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n")) {
+		var v struct {
+			Format, Probe, Scope, Unavailable string
+			Values                            map[string]*float64
+		}
+		if err := json.Unmarshal(l, &v); err != nil {
+			t.Fatalf("line %s: %v", l, err)
+		}
+		kinds = append(kinds, v.Format+v.Probe+"/"+v.Scope)
+		if v.Probe == "pressure" && v.Unavailable == "" {
+			t.Errorf("pressure: got no reason in %s", l)
+		}
+		if v.Probe != "cpu" {
+			continue
+		}
+		if got := v.Values["cpu0/user_ns"]; got == nil || *got != 1e7 {
+			t.Errorf("cpu0/user_ns: got %v, want 1e7 in %s", got, l)
+		}
+		if got, ok := v.Values["procs_running"]; got != nil || !ok {
+			t.Errorf("procs_running: got %v, want null", got)
+		}
+	}
+	want := []string{"chokepoint-probe/1/", "pressure/host", "cpu/host", "cpu/host"}
+	if d := cmp.Diff(kinds, want); d != "" {
+		t.Errorf("lines (-got +want):\n%s", d)
+	}
+}
+
 func TestReadPrintedOfThisMachine(t *testing.T) {
 	var b strings.Builder
-	list := []Probe{cpu(Root{}), netdev(Root{})}
-	if err := Print(t.Context(), &b, list, Root{}, 20*time.Millisecond, 4); err != nil {
+	list := []probe.Probe{named(probe.Root{}, "cpu"), named(probe.Root{}, "netdev")}
+	if err := Print(t.Context(), &b, list, 20*time.Millisecond, 4); err != nil {
 		t.Fatal(err)
 	}
 	got, err := ReadPrinted(strings.NewReader(b.String()))
@@ -28,7 +69,7 @@ func TestReadPrintedOfThisMachine(t *testing.T) {
 		t.Fatalf("got %+v, want both clocks and two probes", got)
 	}
 	for i, s := range got.Samples {
-		if s.Probe != list[i].Name() || s.Scope != Scope(list[i]) || len(s.Table.T) != 4 ||
+		if s.Probe != list[i].Name() || s.Scope != probe.Scope(list[i]) || len(s.Table.T) != 4 ||
 			s.Table.T[0] < got.At {
 			t.Errorf("got %s of %s with times %v after %d, want four samples of %s", s.Probe, s.Scope,
 				s.Table.T, got.At, list[i].Name())

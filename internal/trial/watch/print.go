@@ -1,4 +1,4 @@
-package probe
+package watch
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // printFormat is the version of Print's lines.
@@ -20,7 +21,7 @@ const printFormat = "chokepoint-probe/1"
 // wall clock; each further one is a sample {"at_ns", "probe", "scope", "values"}, with null for a value
 // that is not there now, or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine
 // lacks.
-func Print(ctx context.Context, w io.Writer, list []Probe, _ Root, every time.Duration, count int) error {
+func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Duration, count int) error {
 	if every <= 0 {
 		return fmt.Errorf("print samples: interval %v is not above 0", every)
 	}
@@ -69,7 +70,7 @@ func (src *source) appendSample(b []byte) []byte {
 	at := host.Monotonic()
 	err := src.sampler.Sample(src.row)
 	for range 2 {
-		if !errors.Is(err, ErrColumns) {
+		if !errors.Is(err, probe.ErrColumns) {
 			break
 		}
 		src.describe()
@@ -92,7 +93,7 @@ func (src *source) appendSample(b []byte) []byte {
 		}
 	}
 	b = append(b, '}')
-	if l, ok := src.sampler.(Liner); ok {
+	if l, ok := src.sampler.(probe.Liner); ok {
 		b = append(b, `,"log":[`...)
 		for i, line := range l.Lines() {
 			if i > 0 {
@@ -107,13 +108,13 @@ func (src *source) appendSample(b []byte) []byte {
 	return append(b, "}\n"...)
 }
 
-func appendHead(b []byte, at int64, p Probe) []byte {
+func appendHead(b []byte, at int64, p probe.Probe) []byte {
 	b = strconv.AppendInt(append(b, `{"at_ns":`...), at, 10)
 	b = appendText(append(b, `,"probe":`...), p.Name())
-	return appendText(append(b, `,"scope":`...), Scope(p))
+	return appendText(append(b, `,"scope":`...), probe.Scope(p))
 }
 
-func appendUnavailable(b []byte, at int64, p Probe, reason string) []byte {
+func appendUnavailable(b []byte, at int64, p probe.Probe, reason string) []byte {
 	b = appendText(append(appendHead(b, at, p), `,"unavailable":`...), reason)
 	return append(b, "}\n"...)
 }

@@ -1,6 +1,7 @@
-package probe
+package watch
 
 import (
+	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -140,7 +141,9 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 			if at < from || at > to {
 				continue
 			}
-			fill(row, nan)
+			for i := range row {
+				row[i] = math.NaN()
+			}
 			for j, c := range b.columns {
 				row[index[c]] = b.values[r*len(b.columns)+j]
 			}
