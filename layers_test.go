@@ -110,6 +110,7 @@ type home struct {
 var homes = []home{
 	{"github.com/vishvananda/netlink", []string{"lab/kernel"}},
 	{"github.com/vishvananda/netns", []string{"lab/kernel"}},
+	{"github.com/cilium/ebpf", []string{"trial/probe/bpf"}},
 	{"github.com/mdlayher", []string{"lab/kernel"}},
 	{"github.com/safchain/ethtool", []string{"lab/kernel"}},
 	{"github.com/google/nftables", []string{"lab/kernel"}},

@@ -1,8 +1,6 @@
 // Package bpf holds the kernel-side programs of the small-packet engine and loads them: frames that the
-// kernel's test run sends ("live frames", Linux 5.18) and that are counted in the driver where they arrive.
-// Whatever it makes hangs on descriptors of this process and ends with it.
-//
-// It speaks bpf(2) itself. The usual library would add 1.9 MB to an agent that must stay under 8.
+// kernel's test run sends (BPF_PROG_TEST_RUN, Linux 5.18) and that are counted in the driver where they
+// arrive. Whatever it makes hangs on descriptors of this process and ends with it.
 package bpf
 
 import (

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Frames of the small-packet engine: made by the kernel's test run of this
-// program ("live frames", Linux 5.18) and counted in the driver where they
+// program (BPF_PROG_TEST_RUN, Linux 5.18) and counted in the driver where they
 // arrive. It includes nothing, so that the object depends on the compiler
 // alone; what the numbers below mean stands in include/uapi/linux/bpf.h.
 
@@ -38,7 +38,7 @@ static long (*const redirect_map)(const void *map, u64 key, u64 flags) = (void *
 #define NET64(x) ((u64)(x))
 #endif
 
-// What frames.go mirrors, byte for byte. "net" marks what is in the order of
+// What frames_linux.go mirrors, byte for byte. "net" marks what is in the order of
 // the wire.
 #define FLOWS 1024    // a power of two
 #define SLOTS 4096    // of 32 sequence numbers each
@@ -53,7 +53,7 @@ struct config {
 	u64 gap;      // ns per burst; 0 = flat out
 	u64 debt;     // ns that may be made good
 	u32 gap_part; // 2^-32 ns
-	u32 burst;    // frames per look at the clock
+	u32 burst;    // frames per reading of the clock
 	u32 stamp;    // every how many frames have a time
 	u32 out, in;  // flows sent and received
 	u32 tag;      // net

@@ -1,14 +1,20 @@
 package bpf
 
 import (
+	"bytes"
+	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,25 +55,45 @@ type arrivals struct {
 	Contended                             int64
 }
 
-const (
-	arrivalsSize = 104
-	seenSize     = 8 * 4096
-	delaysSize   = 8 * (delayBuckets + 1)
-	once         = 1 << 30 // times of one test run: until a signal comes
-)
+// once is how often one test run makes a frame: until a signal comes.
+const once = 1 << 30
 
 // Frames is a loaded load.
 type Frames struct {
-	load    Load
-	pace    pace
-	maps    map[string]int
-	program int
-	link    int // -1 = not attached
-	state   sending
-	first   []byte // frame
+	load   Load
+	pace   pace
+	state  sending
+	first  []byte // frame
+	loaded objects
+	link   link.Link
 
 	stop   atomic.Bool
 	thread atomic.Int64 // that sends; 0 = none
+}
+
+// objects are what a load needs of frames.c.
+type objects struct {
+	Program *ebpf.Program `ebpf:"frames"`
+	State   *ebpf.Map     `ebpf:".bss"`
+	Arrived *ebpf.Map     `ebpf:"arrived"`
+	Delays  *ebpf.Map     `ebpf:"delays"`
+}
+
+// compiled is frames.c for machines of both byte orders.
+//
+//go:embed frames_bpfel.o frames_bpfeb.o
+var compiled embed.FS
+
+func specification() (*ebpf.CollectionSpec, error) {
+	name := "frames_bpfel.o"
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		name = "frames_bpfeb.o"
+	}
+	b, err := compiled.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return ebpf.LoadCollectionSpecFromReader(bytes.NewReader(b))
 }
 
 // Open loads the programs for a load. Frames leave by the device of that index in the caller's network
@@ -77,65 +103,33 @@ func Open(l Load, device int) (*Frames, error) {
 		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send),
 			len(l.Receive), MaxFlows)
 	}
-	o, err := parseObject(compiled)
+	spec, err := specification()
 	if err != nil {
 		return nil, err
 	}
-	f := &Frames{load: l, pace: paceOf(l.PPS), maps: map[string]int{}, program: -1, link: -1}
-	if err := f.build(o, device); err != nil {
-		f.Close()
-		return nil, err
+	f := &Frames{load: l, pace: paceOf(l.PPS)}
+	f.start()
+	if err := errors.Join(spec.Variables["config"].Set(f.config()),
+		spec.Variables["sending"].Set(&f.state)); err != nil {
+		return nil, fmt.Errorf("fill the variables of a BPF program: %w", err)
+	}
+	arrived := spec.Maps["arrived"]
+	arrived.MaxEntries = uint32(max(len(l.Receive), 1))
+	spec.Maps["seen"].MaxEntries = arrived.MaxEntries
+	for i, t := range l.Receive {
+		arrived.Contents = append(arrived.Contents, ebpf.MapKV{Key: uint32(i),
+			Value: &arrivals{Ports: ports(t)}})
+	}
+	if device != 0 && len(l.Send) > 0 {
+		spec.Maps["port"].Contents = []ebpf.MapKV{{Key: uint32(0), Value: uint32(device)}}
+	}
+	if err := spec.LoadAndAssign(&f.loaded, nil); err != nil {
+		return nil, fmt.Errorf("load BPF program frames: %w", reason(err))
 	}
 	return f, nil
 }
 
-func (f *Frames) build(o *object, device int) error {
-	in := uint32(max(len(f.load.Receive), 1))
-	for name, m := range o.maps {
-		switch name {
-		case "arrived", "seen":
-			m.Entries = in
-		case ".rodata":
-			m.data = f.config()
-		case ".bss":
-			m.data = f.start()
-		}
-		if m.data != nil && len(m.data) != int(m.Value) {
-			return fmt.Errorf("fill BPF map %s: %d bytes for %d", name, len(m.data), m.Value)
-		}
-		fd, err := createMap(name, m)
-		if err != nil {
-			return err
-		}
-		f.maps[name] = fd
-		if m.data != nil {
-			if err := update(fd, 0, m.data); err != nil {
-				return fmt.Errorf("fill BPF map %s: %w", name, err)
-			}
-		}
-	}
-	if err := freeze(f.maps[".rodata"]); err != nil {
-		return fmt.Errorf("freeze BPF map .rodata: %w", reason(err))
-	}
-	for i, t := range f.load.Receive {
-		a := arrivals{Ports: ports(t)}
-		b, _ := binary.Append(nil, binary.NativeEndian, a)
-		if err := update(f.maps["arrived"], uint32(i), b); err != nil {
-			return fmt.Errorf("enter a flow in BPF map arrived: %w", err)
-		}
-	}
-	if device != 0 && len(f.load.Send) > 0 {
-		if err := update(f.maps["port"], 0, binary.NativeEndian.AppendUint32(nil,
-			uint32(device))); err != nil {
-			return fmt.Errorf("enter device %d in BPF map port: %w", device, reason(err))
-		}
-	}
-	var err error
-	f.program, err = loadProgram("frames", o.programs["xdp/frames"].link(f.maps))
-	return err
-}
-
-func (f *Frames) config() []byte {
+func (f *Frames) config() config {
 	l, p := f.load, f.pace
 	c := config{Gap: p.gap, Debt: p.debt, Part: p.part, Burst: p.burst, Stamp: p.stamp,
 		Out: uint32(len(l.Send)), In: uint32(len(l.Receive)), IP: uint8(l.IP), Base: uint16(l.Base)}
@@ -153,12 +147,11 @@ func (f *Frames) config() []byte {
 		copy(c.From[:], l.Receive[0].From.Addr().AsSlice())
 		copy(c.To[:], l.Receive[0].To.Addr().AsSlice())
 	}
-	b, _ := binary.Append(nil, binary.NativeEndian, c)
-	return b
+	return c
 }
 
 // start is the state before the first frame: none is due, ever.
-func (f *Frames) start() []byte {
+func (f *Frames) start() {
 	s := &f.state
 	s.Begin = 1<<63 - 1
 	for i, t := range f.load.Send {
@@ -175,18 +168,21 @@ func (f *Frames) start() []byte {
 		copy(s.Flows[i].Word[:], b[at:])
 		s.Flows[i].Sum = f.load.constant(b)
 	}
-	return f.bytes()
-}
-
-func (f *Frames) bytes() []byte {
-	b, _ := binary.Append(nil, binary.NativeEndian, &f.state)
-	return b
 }
 
 // Attach lets the device's driver run the program: frames that arrive are counted there, all else passes.
 func (f *Frames) Attach(device int) (err error) {
-	f.link, err = attach(f.program, device)
+	f.link, err = attach(f.loaded.Program, device)
 	return err
+}
+
+// attach gives a device a program in its driver, for as long as the returned link is open.
+func attach(p *ebpf.Program, device int) (link.Link, error) {
+	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: device, Flags: link.XDPDriverMode})
+	if err != nil {
+		return nil, fmt.Errorf("attach a BPF program to device %d: %w", device, reason(err))
+	}
+	return l, nil
 }
 
 // Schedule sets the timeline, by which Send makes frames. It must be set before Begin, and once.
@@ -194,11 +190,13 @@ func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
 	s.Next, s.Slack = s.Begin, uint64(t.Slack)
-	if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
+	if err := f.enter(); err != nil {
 		return fmt.Errorf("enter the timeline in a BPF map: %w", err)
 	}
 	return nil
 }
+
+func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) }
 
 // Send makes frames until Stop is called: none until the timeline is set, which may be later, and none
 // after it. It keeps its thread busy throughout, which must be the caller's own.
@@ -211,8 +209,8 @@ func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)
 	for !f.stop.Load() {
-		if err := testRun(f.program, f.first, once, f.pace.batch); err != nil && err != unix.EINTR {
-			return fmt.Errorf("send live frames: %w", reason(err))
+		if err := testRun(f.loaded.Program, f.first, once, f.pace.batch); err != nil && err != unix.EINTR {
+			return fmt.Errorf("send BPF test-run frames: %w", reason(err))
 		}
 	}
 	return nil
@@ -238,13 +236,36 @@ func (f *Frames) Stop() {
 	}
 }
 
-func (f *Frames) read() (s sending, err error) {
-	b := make([]byte, binary.Size(&f.state))
-	if err := lookup(f.maps[".bss"], 0, b); err != nil {
-		return s, fmt.Errorf("read what was sent from a BPF map: %w", err)
+func (f *Frames) read() (*sending, error) {
+	s := new(sending)
+	if err := f.loaded.State.Lookup(uint32(0), s); err != nil {
+		return nil, fmt.Errorf("read what was sent from a BPF map: %w", err)
 	}
-	_, err = binary.Decode(b, binary.NativeEndian, &s)
-	return s, err
+	return s, nil
+}
+
+// testRun has the kernel send what a program makes of a frame, and make it again: it ends after so many
+// times, or with EINTR by a signal. That is why it is not the library's Program.Run, which would go on.
+func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
+	var pins runtime.Pinner // an address in an attribute is a number to Go, which moves stacks
+	defer pins.Unpin()
+	data := unsafe.SliceData(frame)
+	pins.Pin(data)
+	attr := struct { // of BPF_PROG_TEST_RUN, include/uapi/linux/bpf.h
+		program, result, sizeIn, sizeOut uint32
+		in, out                          uint64
+		repeat, duration, ctxIn, ctxOut  uint32
+		ctxInAt, ctxOutAt                uint64
+		flags, cpu, batch, _             uint32
+	}{program: uint32(p.FD()), sizeIn: uint32(len(frame)), in: uint64(uintptr(unsafe.Pointer(data))),
+		repeat: times, flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, batch: batch}
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&attr)),
+		unsafe.Sizeof(attr))
+	runtime.KeepAlive(p)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // Sent reads what was sent so far.
@@ -263,14 +284,10 @@ func (f *Frames) Sent() (Sent, error) {
 // Arrived reads what was counted so far of each flow received.
 func (f *Frames) Arrived() ([]Arrived, error) {
 	var out []Arrived
-	b := make([]byte, arrivalsSize)
 	for i := range f.load.Receive {
-		if err := lookup(f.maps["arrived"], uint32(i), b); err != nil {
-			return nil, fmt.Errorf("read what arrived from a BPF map: %w", err)
-		}
 		var a arrivals
-		if _, err := binary.Decode(b, binary.NativeEndian, &a); err != nil {
-			return nil, err
+		if err := f.loaded.Arrived.Lookup(uint32(i), &a); err != nil {
+			return nil, fmt.Errorf("read what arrived from a BPF map: %w", err)
 		}
 		out = append(out, Arrived{Next: a.Next, Received: a.Received, Lost: a.Lost, Duplicates: a.Duplicates,
 			Reordered: a.Reordered, Ancient: a.Ancient, Strange: a.Strange, Wrong: a.Wrong, All: a.All,
@@ -282,13 +299,9 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 // Delays reads how long the frames that have a time were on their way, by bucket (see DelayBucket), and how
 // many came before they were sent: with two clocks that is possible.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
-	b := make([]byte, delaysSize)
-	if err := lookup(f.maps["delays"], 0, b); err != nil {
-		return nil, 0, fmt.Errorf("read delays from a BPF map: %w", err)
-	}
 	buckets = make([]int64, delayBuckets+1)
-	if _, err := binary.Decode(b, binary.NativeEndian, buckets); err != nil {
-		return nil, 0, err
+	if err := f.loaded.Delays.Lookup(uint32(0), buckets); err != nil {
+		return nil, 0, fmt.Errorf("read delays from a BPF map: %w", err)
 	}
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
@@ -299,40 +312,31 @@ func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f
 // Close takes the program from its device and gives everything back.
 func (f *Frames) Close() error {
 	var errs []error
-	fds := []*int{&f.link, &f.program}
-	for _, fd := range fds {
-		if *fd >= 0 {
-			errs = append(errs, unix.Close(*fd))
-			*fd = -1
-		}
+	if f.link != nil {
+		errs = append(errs, f.link.Close())
+		f.link = nil
 	}
-	for name, fd := range f.maps {
-		errs = append(errs, unix.Close(fd))
-		delete(f.maps, name)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, f.loaded.Program.Close(), f.loaded.State.Close(),
+		f.loaded.Arrived.Close(), f.loaded.Delays.Close())...)
 }
 
-// Pass gives a device a program that lets everything pass: the other end of a virtual link then takes
-// frames (veth has its receive queues only where a program or GRO wants them). Close takes it away.
-func Pass(device int) (*Frames, error) {
-	o, err := parseObject(compiled)
+// Pass gives a device a program that lets everything pass, for as long as the returned link is open: the
+// other end of a virtual link then takes frames (veth has its receive queues only where a program or GRO
+// wants them).
+func Pass(device int) (link.Link, error) {
+	spec, err := specification()
 	if err != nil {
 		return nil, err
 	}
-	f := &Frames{program: -1, link: -1}
-	if f.program, err = loadProgram("pass", o.programs["xdp/pass"].link(nil)); err == nil {
-		err = f.Attach(device)
-	}
+	p, err := ebpf.NewProgram(spec.Programs["pass"])
 	if err != nil {
-		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("load BPF program pass: %w", reason(err))
 	}
-	return f, nil
+	defer p.Close()
+	return attach(p, device)
 }
 
-// Probe tries whether programs can be loaded (err) and whether this kernel sends frames of a test run
-// (live).
+// Probe tries whether programs can be loaded (err) and whether this kernel sends a test run's frames (live).
 func Probe() (live, err error) {
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	f, err := Open(Load{IP: 4, PacketSize: 46, Send: []Tuple{{at, at}}}, 0)
@@ -341,8 +345,18 @@ func Probe() (live, err error) {
 	}
 	defer f.Close()
 	// None is due yet, so that the frame is dropped.
-	if live := testRun(f.program, f.first, 1, 1); live != nil {
-		return reason(fmt.Errorf("send live frames: %w", live)), nil
+	if live := testRun(f.loaded.Program, f.first, 1, 1); live != nil {
+		return reason(fmt.Errorf("send BPF test-run frames: %w", live)), nil
 	}
 	return nil, nil
+}
+
+// reason tells what no attempt can change from what one might.
+func reason(err error) error {
+	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
+		if errors.Is(err, never) {
+			return fmt.Errorf("%w (%w)", ErrUnsupported, err)
+		}
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -32,21 +33,12 @@ func open(t *testing.T, l Load) *Frames {
 // run lets a program judge one frame, as if a device had received it.
 func run(t *testing.T, f *Frames, frame []byte) (verdict uint32, out []byte) {
 	t.Helper()
-	out = make([]byte, 2000)
-	var p pins
-	defer p.Unpin()
-	attr := struct {
-		program, result, sizeIn, sizeOut uint32
-		in, out                          uint64
-		repeat, duration, ctxIn, ctxOut  uint32
-		ctxInAt, ctxOutAt                uint64
-		flags, cpu, batch, _             uint32
-	}{program: uint32(f.program), sizeIn: uint32(len(frame)), in: p.at(frame), sizeOut: uint32(len(out)),
-		out: p.at(out), repeat: 1}
-	if _, err := call(cmdTestRun, &attr); err != nil {
+	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 2000), Repeat: 1}
+	verdict, err := f.loaded.Program.Run(&options)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return attr.result, out[:attr.sizeOut]
+	return verdict, options.DataOut
 }
 
 // numbered is a frame of the window with a number.
@@ -139,8 +131,8 @@ func TestNumbersGoOnBeyond32Bits(t *testing.T) {
 	}
 }
 
-// TestStrangersPass: what is not of this load goes on to the network stack.
-func TestStrangersPass(t *testing.T) {
+// TestThirdPartyFramesPass: what is not of this load goes on to the network stack.
+func TestThirdPartyFramesPass(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		l, tuple := testLoad(ip)
 		l.Receive, l.Send = l.Send, nil
@@ -197,7 +189,7 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 			now := clock(t)
 			s := &f.state
 			s.Begin, s.Start, s.End, s.Stop, s.Next = uint64(now), uint64(now), 1<<62, 1<<62, uint64(now)
-			if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
+			if err := f.enter(); err != nil {
 				t.Fatal(err)
 			}
 			const frames = 130
@@ -321,7 +313,7 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			if tt.slack > 0 {
 				s.Begin = s.Next
 			}
-			if err := update(f.maps[".bss"], 0, f.bytes()); err != nil {
+			if err := f.enter(); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Duration(now - clock(t)))
