@@ -39,6 +39,7 @@ type Run struct {
 	Kernel       string        `json:"kernel"`               // of the machine that carries the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
+	Nodes        []NodeFacts   `json:"nodes,omitempty"` // what each can, see Run.Node
 	Environments []Environment `json:"environments"`
 	Ceilings     []Ceiling     `json:"ceilings"` // the tester's own
 	Metrics      []Metric      `json:"metrics"`

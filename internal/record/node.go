@@ -1,0 +1,120 @@
+package record
+
+import (
+	"slices"
+	"strings"
+)
+
+// HostNode is the node that stands for the machine which carries a lab.
+const HostNode = "host"
+
+// Kinds of lab, as Run.Lab has them; that of virtual routers of another architecture is "vm:ARCH". Nobody
+// but this file asks for them: what matters of a node are its facts.
+const (
+	LabLocal = "local"
+	LabVM    = "vm"
+	LabPair  = "pair"
+)
+
+// GuestArch is the architecture of a lab's virtual routers by its kind, "" for the machine's own; ok is
+// false for a kind without guests.
+func GuestArch(lab string) (arch string, ok bool) {
+	kind, arch, _ := strings.Cut(lab, ":")
+	return arch, kind == LabVM
+}
+
+// Whose a node's CPUs are. Only what is counted on shared ones is not the node's alone.
+const (
+	CPUsShared   = "shared"   // of the machine that carries the lab, beside all else there
+	CPUsVirtual  = "virtual"  // of a guest: that machine's, lent by its hypervisor
+	CPUsEmulated = "emulated" // of a guest: computed by that machine
+	CPUsOwn      = "own"      // of a machine of its own
+)
+
+// How a node's CLOCK_MONOTONIC relates to the controller's.
+const (
+	ClockSame    = "same"
+	ClockRelated = "related" // by asking before and after each trial
+)
+
+// DrivenByAgent is what NodeFacts.Driven says of a node with an agent.
+const DrivenByAgent = "agent"
+
+// NodeFacts are what a node of a run's labs is and can, so that nobody who reads the run need know of what
+// kind its lab was.
+type NodeFacts struct {
+	Name string `json:"name"`
+	// Driven is by what the node is set and watched: DrivenByAgent, the name of a driver, or "" for
+	// nothing, for the reason Unreachable.
+	Driven      string `json:"driven,omitempty"`
+	Unreachable string `json:"unreachable,omitempty"`
+	Fixed       string `json:"fixed,omitempty"` // why nothing is changed there; "" = settings are made
+	OwnKernel   bool   `json:"own_kernel,omitempty"`
+	CPUs        string `json:"cpus,omitempty"`  // "" = not known
+	Clock       string `json:"clock,omitempty"` // "" = it cannot be read
+}
+
+// Guest reports whether the node is a virtual machine of the one that carries the lab.
+func (n NodeFacts) Guest() bool { return n.CPUs == CPUsVirtual || n.CPUs == CPUsEmulated }
+
+// OwnCPUs reports whether what the node's CPUs count is the node's alone.
+func (n NodeFacts) OwnCPUs() bool { return n.CPUs != CPUsShared }
+
+// OwnMachine reports whether the node is a machine of its own, on which other things may run too.
+func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
+
+// Node returns the facts of a node, of a run from before they were stored those of its kind of lab.
+func (r *Run) Node(name string) NodeFacts {
+	for _, n := range r.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	if len(r.Nodes) > 0 {
+		return NodeFacts{Name: name}
+	}
+	router := len(r.Topologies) == 0 && name == "router" // as every plan calls it
+	for _, t := range r.Topologies {
+		router = router || slices.Contains(t.Routers, name)
+	}
+	n := NodeFacts{Name: name, Driven: DrivenByAgent}
+	_, guests := GuestArch(r.Lab)
+	switch {
+	case guests && router:
+		n.OwnKernel, n.CPUs, n.Clock = true, CPUsEmulated, ClockRelated
+		for _, e := range r.Environments {
+			if e.Facts["guest_accel"] == "kvm" {
+				n.CPUs = CPUsVirtual
+			}
+		}
+	case guests || r.Lab == LabLocal:
+		n.CPUs, n.Clock = CPUsShared, ClockSame
+	case r.Lab == LabPair && router:
+		n = NodeFacts{Name: name, OwnKernel: true, CPUs: CPUsOwn, Unreachable: "nothing of chokepoint runs on it"}
+	case r.Lab == LabPair:
+		n.OwnKernel, n.CPUs, n.Clock = true, CPUsOwn, ClockRelated
+	}
+	return n
+}
+
+// Tested returns the facts of the device under test: the first router, or the near end where the run's
+// topologies have none.
+func (r *Run) Tested() NodeFacts {
+	for _, t := range r.Topologies {
+		if len(t.Routers) > 0 {
+			return r.Node(t.Routers[0])
+		}
+	}
+	for _, t := range r.Topologies {
+		return r.Node(t.Near)
+	}
+	return r.Node("router")
+}
+
+// Near returns the facts of the near end, where the controller runs.
+func (r *Run) Near() NodeFacts {
+	for _, t := range r.Topologies {
+		return r.Node(t.Near)
+	}
+	return r.Node("client")
+}
