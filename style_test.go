@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // mayStartGoroutines: whoever starts one waits for it, so few packages may.
@@ -284,30 +285,43 @@ func wideInterfaces(t *tree) []string {
 }
 
 const (
-	maxFileLines     = 600
-	maxFunctionLines = 60
+	maxFileLines = 600
+	maxColumns   = 110
+	tabColumns   = 4
 )
-
-// oversizeAllowed is a list that may only shrink: "package.function" or a file's path, with the reason.
-var oversizeAllowed = map[string]string{}
 
 func oversize(t *tree) []string {
 	var found []string
 	for _, f := range t.production() {
-		lines := bytes.Count(t.files[f.path], []byte("\n"))
-		if lines > maxFileLines && oversizeAllowed[f.path] == "" {
+		if lines := bytes.Count(t.files[f.path], []byte("\n")); lines > maxFileLines {
 			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", f.path, lines,
 				maxFileLines))
 		}
-		for _, d := range f.ast.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Body == nil {
-				continue
+	}
+	return found
+}
+
+// tooWide finds the lines that do not fit beside another window. Excepted is what no line break may change:
+// raw strings; and in tests the rows of a table, which begin with a brace or a string.
+func tooWide(t *tree) []string {
+	var found []string
+	for _, f := range t.sources {
+		raw := map[int]bool{}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, "`") {
+				for line := t.fset.Position(lit.Pos()).Line; line <= t.fset.Position(lit.End()).Line; line++ {
+					raw[line] = true
+				}
 			}
-			n := t.fset.Position(fn.Body.Rbrace).Line - t.fset.Position(fn.Pos()).Line + 1
-			if n > maxFunctionLines && oversizeAllowed[f.pkg+"."+fn.Name.Name] == "" {
-				found = append(found, fmt.Sprintf("%s: function %s has %d lines, at most %d are allowed",
-					t.at(fn), fn.Name.Name, n, maxFunctionLines))
+			return true
+		})
+		for i, line := range strings.Split(string(t.files[f.path]), "\n") {
+			text := strings.TrimLeft(line, "\t")
+			columns := utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
+			row := f.test && (strings.HasPrefix(text, "{") || strings.HasPrefix(text, `"`))
+			if columns > maxColumns && !raw[i+1] && !row {
+				found = append(found, fmt.Sprintf("%s:%d: %d columns, at most %d are allowed", f.path, i+1,
+					columns, maxColumns))
 			}
 		}
 	}

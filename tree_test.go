@@ -59,6 +59,7 @@ var rules = []rule{
 	{"context", misplacedContext},
 	{"interface", wideInterfaces},
 	{"size", oversize},
+	{"width", tooWide},
 	{"errors", errorTexts},
 	{"skips", untypedSkips},
 	{"disabled-tests", disabledTests},

@@ -48,7 +48,8 @@ func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (Al
 	width := max(interval, long/coarseMost, 1)
 	roughly, rough := newIntervals(thinned(seen, width)), thinned(carried, width/4)
 	var all []Aligned
-	for d := seen.t[0] - carried.t[len(carried.t)-1]; d <= seen.t[len(seen.t)-1]-carried.t[0]; d += max(width/2, 1) {
+	first, last := seen.t[0]-carried.t[len(carried.t)-1], seen.t[len(seen.t)-1]-carried.t[0]
+	for d := first; d <= last; d += max(width/2, 1) {
 		all = append(all, Aligned{Offset: d, Match: roughly.agree(rough, d)})
 	}
 	tops := peaks(all)

@@ -79,7 +79,8 @@ func TestGateFires(t *testing.T) {
 		{"unsent", udp, 1e8, ReasonTesterLimited,
 			func(t *record.Trial) { p := t.Traffic.Flows[0].Packets; p.Unsent = p.Sent / 20 }, ""},
 		{"receiver's own drops", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) {
-			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(t.Traffic.Flows[0].Packets.Sent / 20)}
+			lost := t.Traffic.Flows[0].Packets.Sent / 20
+			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(lost)}
 		}, ""},
 		{"busy thread", tcp, 1e9, ReasonTesterLimited,
 			func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},

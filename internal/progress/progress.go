@@ -7,7 +7,7 @@
 //	run-started    Run, Text (plan), Total (rows), Left, Data (the design, for its cells)
 //	lab            Text (what is being set up, checked or undone)
 //	step           a human is asked for something, by whoever sends this
-//	trial-started  Row, Index, Total, Cell, Text (kind of the row), PPS or Rate (that a search has chosen), Left
+//	trial-started  Row, Index, Total, Cell, Text (kind of the row), PPS or Rate (of a search), Left
 //	phase          Phase
 //	rate           Rate and PPS, Cores
 //	latency        RTT, Text ("idle" or "loaded")

@@ -272,8 +272,8 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 						t.Errorf("IPv%d, %s, %s, flow %d: sent %d, received %d, lost %d; want %d lost", ip,
 							way, sink, f.Stream, p.Sent, p.Received, p.Lost, want)
 					}
-					if runs := slices.ContainsFunc(p.Gaps,
-						func(g record.Gap) bool { return g.Length == 1 }); runs != (sink == record.SinkSockets) {
+					runs := slices.ContainsFunc(p.Gaps, func(g record.Gap) bool { return g.Length == 1 })
+					if runs != (sink == record.SinkSockets) {
 						t.Errorf("IPv%d, %s, %s, flow %d: runs of lost packets %v, want them of sockets only",
 							ip, way, sink, f.Stream, p.Gaps)
 					}

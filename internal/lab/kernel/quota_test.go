@@ -42,8 +42,9 @@ func TestCgroupTexts(t *testing.T) {
 			t.Errorf("path of %q: got %s, %v, want %s", controller, got, err, want)
 		}
 	}
-	guest,
-		ok := runsGuestOf("qemu\x00-name\x00router,debug-threads=on\x00-chardev\x00file,id=c,path=/run/a,,b/router.console\x00", "/run/a,b")
+	cmdline := "qemu\x00-name\x00router,debug-threads=on\x00-chardev\x00" +
+		"file,id=c,path=/run/a,,b/router.console\x00"
+	guest, ok := runsGuestOf(cmdline, "/run/a,b")
 	if guest != "router" || !ok {
 		t.Errorf("guest: got %q, %v, want router", guest, ok)
 	}

@@ -169,7 +169,8 @@ func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 			return err
 		})
 		defer out.Close()
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		deadline := time.Now().Add(patience)
+		for ; time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			if _, err := out.Write(make([]byte, 1472)); errors.Is(err, unix.EMSGSIZE) {
 				return true
 			}

@@ -67,7 +67,8 @@ func open(t *testing.T, d *Door) *house {
 // told waits until the door has said something.
 func (h *house) told(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	deadline := time.Now().Add(5 * time.Second)
+	for ; time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		h.mu.Lock()
 		said := strings.Join(h.said, "\n")
 		h.mu.Unlock()
