@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
@@ -53,7 +54,7 @@ const (
 )
 
 func main() {
-	if code, isGuest := serveGuest(os.Args); isGuest {
+	if code, isGuest := guest.Serve(os.Args, agent.LineRole); isGuest {
 		os.Exit(code)
 	}
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -66,18 +67,19 @@ type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
-func run(ctx context.Context, args []string, conn io.ReadWriteCloser, talk io.Writer) int {
+func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages io.Writer) int {
 	err := command(ctx, args, conn)
 	var wrong *usageError
 	switch {
 	case err == nil:
 		return codeOK
 	case errors.As(err, &wrong):
-		fmt.Fprintf(talk, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it is used\n",
+		fmt.Fprintf(messages, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it "+
+			"is used\n",
 			err)
 		return codeUsage
 	}
-	fmt.Fprintf(talk, "chokepoint-agent: error: %v\n", err)
+	fmt.Fprintf(messages, "chokepoint-agent: error: %v\n", err)
 	return codeError
 }
 

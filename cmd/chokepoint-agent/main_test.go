@@ -25,9 +25,9 @@ func (*console) Close() error             { return nil }
 
 func TestCommands(t *testing.T) {
 	tests := []struct {
-		args      string
-		code      int
-		out, talk string
+		args          string
+		code          int
+		out, messages string
 	}{
 		{"", 2, "", "no command"},
 		{"frob", 2, "", `unknown command "frob"`},
@@ -46,32 +46,32 @@ func TestCommands(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			var out console
-			var talk strings.Builder
-			code := run(t.Context(), strings.Fields(tt.args), &out, &talk)
+			var messages strings.Builder
+			code := run(t.Context(), strings.Fields(tt.args), &out, &messages)
 			if code != tt.code {
-				t.Errorf("exit code: got %d, want %d (%s)", code, tt.code, talk.String())
+				t.Errorf("exit code: got %d, want %d (%s)", code, tt.code, messages.String())
 			}
 			if !strings.Contains(out.String(), tt.out) || tt.out == "" && out.Len() > 0 {
 				t.Errorf("output: got %q, want %q in it", out.String(), tt.out)
 			}
-			if !strings.Contains(talk.String(), tt.talk) || tt.talk == "" && talk.Len() > 0 {
-				t.Errorf("talk: got %q, want %q in it", talk.String(), tt.talk)
+			if !strings.Contains(messages.String(), tt.messages) || tt.messages == "" && messages.Len() > 0 {
+				t.Errorf("messages: got %q, want %q in it", messages.String(), tt.messages)
 			}
-			if code == codeUsage && !strings.Contains(talk.String(), "\nhint: ") {
-				t.Errorf("talk: got %q, want a hint", talk.String())
+			if code == codeUsage && !strings.Contains(messages.String(), "\nhint: ") {
+				t.Errorf("messages: got %q, want a hint", messages.String())
 			}
 		})
 	}
 }
 
-// TestProbeJSON samples the clock of this machine's cores, which never stands still, and checks what
+// TestProbeJSON samples the clock of this machine's cores, which never stops, and checks what
 // docs/format.md says of the lines.
 func TestProbeJSON(t *testing.T) {
 	var out console
-	var talk strings.Builder
+	var messages strings.Builder
 	args := []string{"probe", "--json", "--interval", "50ms", "--count", "3", "cpu", "netdev"}
-	if code := run(t.Context(), args, &out, &talk); code != 0 {
-		t.Fatalf("exit code: got %d, want 0: %s", code, talk.String())
+	if code := run(t.Context(), args, &out, &messages); code != 0 {
+		t.Fatalf("exit code: got %d, want 0: %s", code, messages.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if want := `{"format":"chokepoint-probe/1","at_ns":`; !strings.HasPrefix(lines[0], want) ||
@@ -105,10 +105,10 @@ func TestProbeStopsWhenInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	var out console
-	var talk strings.Builder
+	var messages strings.Builder
 	began := time.Now()
-	if code := run(ctx, []string{"probe", "--json", "cpu"}, &out, &talk); code != codeOK {
-		t.Errorf("exit code: got %d, want 0: %s", code, talk.String())
+	if code := run(ctx, []string{"probe", "--json", "cpu"}, &out, &messages); code != codeOK {
+		t.Errorf("exit code: got %d, want 0: %s", code, messages.String())
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it took %s to stop, want no more than the signal needs", took)
@@ -120,8 +120,8 @@ func TestProbeStopsWhenInterrupted(t *testing.T) {
 func TestAgentServesItsFamilies(t *testing.T) {
 	near, far := net.Pipe()
 	ended := make(chan int, 1)
-	var talk strings.Builder
-	go func() { ended <- run(t.Context(), []string{agent.Role}, far, &talk) }()
+	var messages strings.Builder
+	go func() { ended <- run(t.Context(), []string{agent.Role}, far, &messages) }()
 	a := host.Connect(near)
 	var e record.Environment
 	if err := a.Invoke(t.Context(), probe.VerbEnvironment, struct{}{}, &e); err != nil ||
@@ -136,7 +136,7 @@ func TestAgentServesItsFamilies(t *testing.T) {
 		t.Errorf("close: got %v, want nil", err)
 	}
 	if code := <-ended; code != codeOK {
-		t.Errorf("agent: got exit code %d, want 0: %s", code, talk.String())
+		t.Errorf("agent: got exit code %d, want 0: %s", code, messages.String())
 	}
 }
 

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,14 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-type compareOptions struct {
-	a, b             string
-	json             bool
-	failOnRegression bool
-}
-
 func newCompareCommand(p *program) *cobra.Command {
-	var o compareOptions
+	var failOnRegression bool
 	cmd := &cobra.Command{
 		Use:   "compare RUN RUN [--json] [--fail-on-regression]",
 		Short: "Compare two stored runs, made at different times",
@@ -33,39 +27,39 @@ func newCompareCommand(p *program) *cobra.Command {
 		Args:              exactArgs("RUN", "RUN"),
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.a, o.b = args[0], args[1]
-			return runCompare(cmd.Context(), o, p.dirs, p.streams)
+			a, err := loadDocument(cmd.Context(), p.dirs, args[0])
+			if err != nil {
+				return err
+			}
+			b, err := loadDocument(cmd.Context(), p.dirs, args[1])
+			if err != nil {
+				return err
+			}
+			if a.Run.ID == b.Run.ID {
+				return &usageError{fmt.Sprintf("%s and %s are the same run, %s", args[0], args[1], a.Run.ID),
+					"chokepoint list shows the runs"}
+			}
+			c, labels := analysis.CompareRuns(a, b), labelsOf(a, b)
+			if p.json {
+				err = printJSON(p.Out, c)
+			} else {
+				err = write(p.Out, comparisonText(c, labels))
+			}
+			if err != nil || !failOnRegression {
+				return err
+			}
+			var errs []error
+			for _, r := range c.Regressions {
+				errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s",
+					labels[r.Factors.Key()], r.Text)})
+			}
+			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON document")
-	cmd.Flags().BoolVar(&o.failOnRegression, "fail-on-regression", false,
+	addJSON(cmd, "print one JSON document")
+	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there")
 	return cmd
-}
-
-func runCompare(ctx context.Context, o compareOptions, d dirs, s streams) error {
-	a, err := loadDocument(ctx, d, o.a)
-	if err != nil {
-		return err
-	}
-	b, err := loadDocument(ctx, d, o.b)
-	if err != nil {
-		return err
-	}
-	if a.Run.ID == b.Run.ID {
-		return &usageError{fmt.Sprintf("%s and %s are the same run, %s", o.a, o.b, a.Run.ID),
-			"chokepoint list shows the runs"}
-	}
-	c := analysis.CompareRuns(a, b)
-	if o.json {
-		err = printJSON(s.Out, c)
-	} else {
-		err = printComparison(s, c, labelsOf(a, b))
-	}
-	if err != nil || !o.failOnRegression {
-		return err
-	}
-	return regressions(c, labelsOf(a, b))
 }
 
 // labelsOf names the cells of documents for people.
@@ -82,7 +76,7 @@ func labelsOf(docs ...*analysis.Document) map[string]string {
 // headline are the metrics whose ratio is shown of every cell; others only where there is a difference.
 var headline = []string{"goodput_bps", "packet_rate_pps"}
 
-func printComparison(s streams, c *analysis.RunComparison, labels map[string]string) error {
+func comparisonText(c *analysis.RunComparison, labels map[string]string) string {
 	var b strings.Builder
 	for _, r := range []struct {
 		name string
@@ -92,8 +86,8 @@ func printComparison(s streams, c *analysis.RunComparison, labels map[string]str
 			r.run.Started.Local().Format("2006-01-02 15:04"))
 	}
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
-	if err := comparisonTable(&b, c, labels); err != nil {
-		return err
+	if rows := comparisonRows(c, labels); len(rows) > 1 {
+		b.WriteString("\n" + table(rows, 0))
 	}
 	if len(c.Regressions) > 0 {
 		b.WriteString("\n")
@@ -109,7 +103,8 @@ func printComparison(s streams, c *analysis.RunComparison, labels map[string]str
 		if ch.Cause {
 			mark = "*" // can explain a difference of results
 		}
-		fmt.Fprintf(&b, "%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, orNone(ch.A), orNone(ch.B))
+		fmt.Fprintf(&b, "%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, cmp.Or(ch.A, "none"),
+			cmp.Or(ch.B, "none"))
 	}
 	for _, only := range []struct {
 		name  string
@@ -119,13 +114,14 @@ func printComparison(s streams, c *analysis.RunComparison, labels map[string]str
 			fmt.Fprintf(&b, "only in %s: %s\n", only.name, labels[f.Key()])
 		}
 	}
-	return write(s.Out, b.String())
+	return b.String()
 }
 
-func comparisonTable(b *strings.Builder, c *analysis.RunComparison, labels map[string]string) error {
-	var lines []string
+// comparisonRows are the headline's comparisons, and those that found a difference, whatever its cause.
+func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]string {
+	rows := [][]string{{"CELL", "METRIC", "B ÷ A", "INTERVAL", "RUNS", "VERDICT"}}
 	for _, x := range c.Comparisons {
-		if !slices.Contains(headline, x.Metric) && !differs(x) {
+		if !slices.Contains(headline, x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
 		}
 		metric := x.Metric
@@ -136,42 +132,8 @@ func comparisonTable(b *strings.Builder, c *analysis.RunComparison, labels map[s
 		if x.Interval == analysis.IntervalSingle {
 			interval = "-"
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", labels[x.Factors.Key()], metric,
-			unit.Significant(x.Ratio, 3), interval, x.N, x.Verdict))
+		rows = append(rows, []string{labels[x.Factors.Key()], metric, unit.Significant(x.Ratio, 3), interval,
+			strconv.Itoa(x.N), x.Verdict})
 	}
-	if len(lines) == 0 {
-		return nil
-	}
-	b.WriteString("\n")
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CELL\tMETRIC\tB ÷ A\tINTERVAL\tRUNS\tVERDICT")
-	for _, l := range lines {
-		fmt.Fprintln(w, l)
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("lay out the comparison: %v", err)
-	}
-	return nil
-}
-
-// differs says that a comparison found a difference, whatever its cause.
-func differs(c analysis.Comparison) bool {
-	return c.Verdict == "different" || c.Verdict == "confounded"
-}
-
-// regressions are the cells that are worse in the second run.
-func regressions(c *analysis.RunComparison, labels map[string]string) error {
-	var errs []error
-	for _, r := range c.Regressions {
-		errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s",
-			labels[r.Factors.Key()], r.Text)})
-	}
-	return errors.Join(errs...)
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
+	return rows
 }

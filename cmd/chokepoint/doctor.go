@@ -23,7 +23,6 @@ import (
 )
 
 func newDoctorCommand(p *program) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [--json]",
 		Short: "Say what this machine can do, and how fast the tester itself is",
@@ -31,9 +30,9 @@ func newDoctorCommand(p *program) *cobra.Command {
 			"fast the tester itself is without a router, and how well its timer keeps time.\n" +
 			"It makes a lab for some ten seconds and changes nothing else.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), asJSON, p) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as a JSON object")
+	addJSON(cmd, "print the findings as a JSON object")
 	return cmd
 }
 
@@ -48,30 +47,17 @@ type findings struct {
 	Timer        *trial.Timer       `json:"timer,omitempty"`
 }
 
-func runDoctor(ctx context.Context, asJSON bool, p *program) error {
-	for _, dir := range []string{p.dirs.Runtime, p.dirs.State} {
-		if err := prepare(dir); err != nil {
-			return err
-		}
-	}
-	defer clearRuntime(p.dirs)
+func runDoctor(ctx context.Context, p *program) error {
 	id := "doctor-" + store.NewID(time.Now(), randomWord())
-	j, err := journal.Create(journalDir(p.dirs), id)
-	if err != nil {
-		return err
-	}
 	f := findings{Version: readVersion().String(), Kernel: kernelRelease()}
-	err = f.examine(ctx, id, j, p)
-	err = errors.Join(err, j.Close())
-	if ctx.Err() != nil {
+	err := p.withJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
+	switch {
+	case ctx.Err() != nil:
 		return errors.Join(context.Cause(ctx), dirty(err))
+	case p.json:
+		return errors.Join(printLine(p.Out, f), dirty(err))
 	}
-	out := f.text()
-	if asJSON {
-		line, jsonErr := jsonLine(f)
-		out, err = string(line), errors.Join(err, jsonErr)
-	}
-	return errors.Join(write(p.Out, out), dirty(err))
+	return errors.Join(write(p.Out, f.text()), dirty(err))
 }
 
 // examine brings up a lab and asks it. That no lab can be made is a finding, not an error.

@@ -21,49 +21,46 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-type importOptions struct{ file, into string }
-
 func newImportCommand(p *program) *cobra.Command {
-	var o importOptions
+	var into string
 	cmd := &cobra.Command{
 		Use:   "import FILE [--into RUN]",
-		Short: "Add to a stored run what a router saw by itself",
-		Long: "Add to a stored run what chokepoint-agent saw on the router between two machines,\n" +
-			"which nothing of the run reached. FILE is what one of these printed there, or - for\n" +
-			"standard input, to paste it:\n\n" +
+		Short: "Add to a stored run what an agent recorded on the router",
+		Long: "Add to a stored run what chokepoint-agent recorded on the router between two\n" +
+			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
+			"commands, or - for standard input, to paste it:\n\n" +
 			"  chokepoint-agent probe --json    while the run went on\n" +
 			"  chokepoint-agent environment     at any time\n\n" +
 			"The router's clock need not be right: the traffic of the run tells when it was.",
 		Args: exactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.file = args[0]
-			return runImport(cmd.Context(), o, p.dirs, p.streams)
+			return importFile(cmd.Context(), args[0], into, p)
 		},
 	}
-	cmd.Flags().StringVar(&o.into, "into", "latest", "the `RUN` that it belongs to")
+	cmd.Flags().StringVar(&into, "into", "latest", "the `RUN` that it belongs to")
 	return cmd
 }
 
 // maxImportBytes bounds a file to import: a day of samples of a second.
 const maxImportBytes = 1 << 30
 
-func runImport(ctx context.Context, o importOptions, d dirs, s streams) (err error) {
-	run, trials, err := loadRun(ctx, d, o.into)
+func importFile(ctx context.Context, file, into string, p *program) (err error) {
+	run, trials, err := loadRun(ctx, p.dirs, into)
 	if err != nil {
 		return err
 	}
-	router, err := unwatched(d, &run, trials)
+	router, err := unwatched(p.dirs, &run, trials)
 	if err != nil {
 		return err
 	}
-	from, name := s.In, "standard input"
-	if o.file != "-" {
-		f, err := os.Open(o.file)
+	from, name := p.In, "standard input"
+	if file != standard {
+		f, err := os.Open(file)
 		if err != nil {
 			return &usageError{fmt.Sprintf("import: %v", err), ""}
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		from, name = f, filepath.Base(o.file)
+		from, name = f, filepath.Base(file)
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxImportBytes+1))
 	switch {
@@ -77,14 +74,14 @@ func runImport(ctx context.Context, o importOptions, d dirs, s streams) (err err
 	if err != nil {
 		return err
 	}
-	st, err := store.Open(ctx, d.storeFile())
+	st, err := store.Open(ctx, p.dirs.storeFile())
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(st.AddNote(ctx, run.ID, note), st.Close()); err != nil {
 		return err
 	}
-	return write(s.Out, said+"\n")
+	return write(p.Out, said+"\n")
 }
 
 // unwatched is the router of a run that nothing watched.

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,31 +31,21 @@ func newLabCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-type labUpOptions struct {
-	topology string
-	lab      labOptions
-	json     bool
-}
-
 func newLabUpCommand(p *program) *cobra.Command {
-	var o labUpOptions
+	var o labOptions
 	cmd := &cobra.Command{
 		Use:   "up [TOPOLOGY] [--lab KIND] [--json]",
 		Short: "Make a lab that stays up until lab down",
 		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
-			"TOPOLOGY is forward (the default), to-router, site-to-site or direct.",
+			"TOPOLOGY is one of: " + strings.Join(topologyNames(), ", ") + ".\nThe first is the default.",
 		Args:      optionalArg,
 		ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.topology = lab.Topologies()[0].Name
-			if len(args) == 1 {
-				o.topology = args[0]
-			}
-			return runLabUp(cmd.Context(), o, p)
+			return labUp(cmd.Context(), append(args, lab.Topologies()[0].Name)[0], o, p)
 		},
 	}
-	o.lab.addFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&o.json, "json", false, "print the lab as a JSON object")
+	o.addFlags(cmd.Flags())
+	addJSON(cmd, "print the lab as a JSON object")
 	return cmd
 }
 
@@ -78,16 +67,16 @@ type shownLab struct {
 	Addresses map[string][]netip.Addr `json:"addresses,omitempty"` // node → its addresses on the plain path
 }
 
-func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
-	t, err := lab.TopologyNamed(o.topology)
+func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
+	t, err := lab.TopologyNamed(topology)
 	if err != nil {
-		return &usageError{fmt.Sprintf("topology %q is not known", o.topology), "topologies: " +
+		return &usageError{fmt.Sprintf("topology %q is not known", topology), "topologies: " +
 			strings.Join(topologyNames(), ", ")}
 	}
-	if err := o.lab.check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
-	guest, err := o.lab.guest(ctx, p)
+	guest, err := o.guest(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -96,44 +85,29 @@ func runLabUp(ctx context.Context, o labUpOptions, p *program) error {
 	}
 	id := strings.ToLower(store.NewID(time.Now(), randomWord()))
 	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest,
-		Queues: o.lab.queues, Parts: registry.LabParts()}.Up(ctx)
+		Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close(context.WithoutCancel(ctx)) // only hangs up: the lab stays
 	shown := shownLab{ID: id, Topology: t.Name, Started: time.Now().UTC(), Detached: true, Alive: true,
 		Addresses: l.Addresses()}
-	if o.json {
-		line, err := jsonLine(shown)
-		if err != nil {
-			return err
-		}
-		return write(p.Out, string(line))
+	if p.json {
+		return printLine(p.Out, shown)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "lab %s is up: %s\n", id, t.Name)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var rows [][]string
 	for _, n := range t.Nodes {
-		fmt.Fprintf(w, "  %s\t%s\n", n.Name, addressWords(shown.Addresses[n.Name]))
+		addresses := strings.Trim(strings.ReplaceAll(fmt.Sprint(shown.Addresses[n.Name]), " ", "  "), "[]")
+		rows = append(rows, []string{"  " + n.Name, addresses})
 	}
-	w.Flush()
-	fmt.Fprintf(&b, "chokepoint run --attach %s measures on it; chokepoint lab down %s ends it\n", id, id)
 	if l.Note != "" {
-		p.streams.note("%s", l.Note)
+		p.note("%s", l.Note)
 	}
-	return write(p.Out, b.String())
-}
-
-func addressWords(list []netip.Addr) string {
-	var words []string
-	for _, a := range list {
-		words = append(words, a.String())
-	}
-	return strings.Join(words, "  ")
+	return write(p.Out, fmt.Sprintf("lab %s is up: %s\n%schokepoint run --attach %s measures on it; "+
+		"chokepoint lab down %s ends it\n", id, t.Name, table(rows, 0), id, id))
 }
 
 func newLabListCommand(p *program) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list [--json]",
 		Short: "List the labs of this machine",
@@ -143,38 +117,27 @@ func newLabListCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var b strings.Builder
-			w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+			var list []shownLab
 			for _, i := range labs {
-				s := shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started, Detached: i.Detached,
-					Alive: i.Alive()}
-				if asJSON {
-					line, err := jsonLine(s)
-					if err != nil {
-						return err
-					}
-					b.Write(line)
-					continue
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.ID, s.Topology, labState(s),
-					s.Started.Format(time.DateTime))
+				list = append(list, shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started,
+					Detached: i.Detached, Alive: i.Alive()})
 			}
-			w.Flush()
-			return write(p.Out, b.String())
+			return printList(p, list, nil, shownLab.row)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per lab")
+	addJSON(cmd, "print one JSON object per lab")
 	return cmd
 }
 
-func labState(s shownLab) string {
+func (s shownLab) row() []string {
+	state := "of a run"
 	switch {
 	case !s.Alive:
-		return "dead (lab restore removes it)"
+		state = "dead (lab restore removes it)"
 	case s.Detached:
-		return "up"
+		state = "up"
 	}
-	return "of a run"
+	return []string{s.ID, s.Topology, state, s.Started.Format(time.DateTime)}
 }
 
 // findLab finds a detached lab that is up; without a name, the only one.
@@ -205,13 +168,8 @@ func findLab(d dirs, name string) (lab.Info, error) {
 	return lab.Info{}, &usageError{"more than one lab is up", "name one: " + strings.Join(ids, ", ")}
 }
 
-type labExecOptions struct {
-	lab, node string
-	command   []string
-}
-
 func newLabExecCommand(p *program) *cobra.Command {
-	var o labExecOptions
+	var name string
 	cmd := &cobra.Command{
 		Use:   "exec NODE [--lab LAB] -- COMMAND…",
 		Short: "Run a command on a node of a lab",
@@ -222,16 +180,15 @@ func newLabExecCommand(p *program) *cobra.Command {
 				return &usageError{cmd.CommandPath() + ": want NODE, then --, then the command",
 					"chokepoint lab exec router -- ip route"}
 			}
-			o.node, o.command = args[0], args[1:]
-			return runLabExec(cmd.Context(), o, p)
+			return labExec(cmd.Context(), name, args[0], args[1:], p)
 		},
 	}
-	cmd.Flags().StringVar(&o.lab, "lab", "", "the `LAB`, if more than one is up")
+	cmd.Flags().StringVar(&name, "lab", "", "the `LAB`, if more than one is up")
 	return cmd
 }
 
-func runLabExec(ctx context.Context, o labExecOptions, p *program) error {
-	i, err := findLab(p.dirs, o.lab)
+func labExec(ctx context.Context, name, node string, command []string, p *program) error {
+	i, err := findLab(p.dirs, name)
 	if err != nil {
 		return err
 	}
@@ -239,8 +196,8 @@ func runLabExec(ctx context.Context, o labExecOptions, p *program) error {
 	for _, n := range i.Topology.Nodes {
 		names = append(names, n.Name)
 	}
-	if !strings.Contains(" "+strings.Join(names, " ")+" ", " "+o.node+" ") {
-		return &usageError{fmt.Sprintf("lab %s has no node %q", i.ID, o.node), "nodes: " +
+	if !slices.Contains(names, node) {
+		return &usageError{fmt.Sprintf("lab %s has no node %q", i.ID, node), "nodes: " +
 			strings.Join(names, ", ")}
 	}
 	l, err := lab.Attach(labsDir(p.dirs), i.ID, registry.LabParts(), nil)
@@ -248,11 +205,11 @@ func runLabExec(ctx context.Context, o labExecOptions, p *program) error {
 		return err
 	}
 	defer l.Close(context.WithoutCancel(ctx))
-	n, err := l.Node(ctx, o.node)
+	n, err := l.Node(ctx, node)
 	if err != nil {
 		return err
 	}
-	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: o.command})
+	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: command})
 	if err != nil {
 		return err
 	}
@@ -268,14 +225,9 @@ func runLabExec(ctx context.Context, o labExecOptions, p *program) error {
 			}
 		}
 	}()
-	return follow(ctx, s.Recv, p)
-}
-
-// follow prints what the command says until it ends.
-func follow(ctx context.Context, recv func(any) error, p *program) error {
-	for {
+	for { // print the command's output until it ends
 		var m agent.ExecOutput
-		err := recv(&m)
+		err := s.Recv(&m)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -300,11 +252,7 @@ func newLabDownCommand(p *program) *cobra.Command {
 		Short: "End a lab that lab up has made",
 		Args:  optionalArg,
 		RunE: func(_ *cobra.Command, args []string) error {
-			name := ""
-			if len(args) == 1 {
-				name = args[0]
-			}
-			i, err := findLab(p.dirs, name)
+			i, err := findLab(p.dirs, append(args, "")[0])
 			if err != nil {
 				return err
 			}
@@ -318,7 +266,6 @@ func newLabDownCommand(p *program) *cobra.Command {
 }
 
 func newLabRestoreCommand(p *program) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "restore [--json]",
 		Short: "Undo what killed runs have left",
@@ -328,9 +275,8 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer clearRuntime(p.dirs)
 			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), labsDir(p.dirs))
-			if asJSON {
-				line, jsonErr := jsonLine(r)
-				return errors.Join(dirty(err), jsonErr, write(p.Out, string(line)))
+			if p.json {
+				return errors.Join(dirty(err), printLine(p.Out, r))
 			}
 			var b strings.Builder
 			for _, u := range r.Undone {
@@ -349,21 +295,7 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			return errors.Join(dirty(err), write(p.Out, b.String()))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the outcome as a JSON object")
-	return cmd
-}
-
-func newLabCheckCommand(p *program) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "check [--json]",
-		Short: "Bring every topology up and down, and say whether it works here",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runLabCheck(cmd.Context(), asJSON, p)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per topology")
+	addJSON(cmd, "print the outcome as a JSON object")
 	return cmd
 }
 
@@ -375,47 +307,60 @@ type checkedLab struct {
 	Error    string        `json:"error,omitempty"`
 }
 
-func runLabCheck(ctx context.Context, asJSON bool, p *program) error {
+func newLabCheckCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [--json]",
+		Short: "Bring every topology up and down, and say whether it works here",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withJournal("check-"+store.NewID(time.Now(), randomWord()),
+				func(j *journal.Journal) error { return labCheck(cmd.Context(), j, p) })
+		},
+	}
+	addJSON(cmd, "print one JSON object per topology")
+	return cmd
+}
+
+func labCheck(ctx context.Context, j *journal.Journal, p *program) error {
+	var failed []error
+	for _, t := range lab.Topologies() {
+		c := checkedLab{Topology: t.Name}
+		start := time.Now()
+		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", randomWord(), t.Name), Topology: t,
+			Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}.Up(ctx)
+		c.UpTime = time.Since(start)
+		if err == nil {
+			err = l.Close(context.WithoutCancel(ctx))
+		}
+		line := fmt.Sprintf("%s: up in %s and gone again\n", t.Name, c.UpTime.Round(time.Millisecond))
+		if c.OK = err == nil; !c.OK {
+			c.Error = err.Error()
+			failed = append(failed, dirty(err))
+			line = fmt.Sprintf("%s: %s\n", t.Name, c.Error)
+		}
+		if p.json {
+			err = printLine(p.Out, c)
+		} else {
+			err = write(p.Out, line)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// withJournal lets f make labs of its own, with a journal of what it changes.
+func (p *program) withJournal(owner string, f func(*journal.Journal) error) error {
 	for _, dir := range []string{p.dirs.Runtime, p.dirs.State} {
 		if err := prepare(dir); err != nil {
 			return err
 		}
 	}
 	defer clearRuntime(p.dirs)
-	j, err := journal.Create(journalDir(p.dirs), "check-"+store.NewID(time.Now(), randomWord()))
+	j, err := journal.Create(journalDir(p.dirs), owner)
 	if err != nil {
 		return err
 	}
-	var failed []error
-	for _, t := range lab.Topologies() {
-		c := checkedLab{Topology: t.Name}
-		start := time.Now()
-		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", randomWord(), t.Name), Topology: t,
-			Dir:     labsDir(p.dirs),
-			Journal: j, Parts: registry.LabParts()}.Up(ctx)
-		c.UpTime = time.Since(start)
-		if err == nil {
-			err = l.Close(context.WithoutCancel(ctx))
-		}
-		c.OK = err == nil
-		if err != nil {
-			c.Error = err.Error()
-			failed = append(failed, dirty(err))
-		}
-		line := fmt.Sprintf("%s: up in %s and gone again\n", t.Name, c.UpTime.Round(time.Millisecond))
-		if !c.OK {
-			line = fmt.Sprintf("%s: %s\n", t.Name, c.Error)
-		}
-		if asJSON {
-			b, err := json.Marshal(c)
-			if err != nil {
-				return err
-			}
-			line = string(b) + "\n"
-		}
-		if err := write(p.Out, line); err != nil {
-			return err
-		}
-	}
-	return errors.Join(append(failed, j.Close())...)
+	return errors.Join(f(j), j.Close())
 }

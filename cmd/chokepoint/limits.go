@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -42,7 +41,6 @@ type limitsOptions struct {
 	pppoe   bool
 	ip      int
 	outerIP int
-	json    bool
 }
 
 func newLimitsCommand(p *program) *cobra.Command {
@@ -58,7 +56,14 @@ func newLimitsCommand(p *program) *cobra.Command {
 			if err := o.validate(cmd.Flags().Changed("mtu")); err != nil {
 				return err
 			}
-			return runLimits(cmd.Context(), o, p.streams)
+			l, err := computeLimits(o)
+			switch {
+			case err != nil:
+				return err
+			case p.json:
+				return printJSON(p.Out, l)
+			}
+			return write(p.Out, l.text())
 		},
 	}
 	f := cmd.Flags()
@@ -72,7 +77,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session; its usual MTU is 1492")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
-	f.BoolVar(&o.json, "json", false, "print one JSON document")
+	addJSON(cmd, "print one JSON document")
 	return cmd
 }
 
@@ -202,30 +207,15 @@ func limitOfMix(path overhead.Path, rate float64, sizes []int) *packetLimit {
 	return &p
 }
 
-func runLimits(_ context.Context, o limitsOptions, s streams) error {
-	l, err := computeLimits(o)
-	if err != nil {
-		return err
-	}
-	if o.json {
-		return printJSON(s.Out, l)
-	}
-	text, err := l.text()
-	if err != nil {
-		return err
-	}
-	return write(s.Out, text)
-}
-
-func (l limits) text() (string, error) {
+func (l limits) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tunnel %s, packets of up to %d bytes, on a line of %s with an MTU of %d\n\n",
 		l.Tunnel, l.MTU, unit.Bitrate(l.LinkRate), l.LinkMTU)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\tpacket\tpayload\ton the wire\tpackets\tgoodput\tof the line\t")
+	rows := [][]string{{"", "packet", "payload", "on the wire", "packets", "goodput", "of the line", ""}}
 	row := func(name string, p packetLimit) {
-		fmt.Fprintf(w, "%s\t%d B\t%d B\t%d B\t%s\t%s\t%s\t\n", name, p.Packet, p.Payload, p.Wire,
-			unit.PacketRate(p.Rate), unit.Bitrate(p.Goodput), unit.Percent(p.Ratio))
+		rows = append(rows, []string{name, fmt.Sprint(p.Packet, " B"), fmt.Sprint(p.Payload, " B"),
+			fmt.Sprint(p.Wire, " B"), unit.PacketRate(p.Rate).String(), unit.Bitrate(p.Goodput).String(),
+			unit.Percent(p.Ratio), ""})
 	}
 	row("TCP", l.TCP)
 	for _, p := range l.UDP {
@@ -234,9 +224,7 @@ func (l limits) text() (string, error) {
 	if l.IMIX != nil {
 		row("UDP, IMIX", *l.IMIX)
 	}
-	if err := w.Flush(); err != nil {
-		return "", fmt.Errorf("lay out the limits: %v", err)
-	}
+	b.WriteString(table(rows, tabwriter.AlignRight))
 	switch {
 	case l.Fragments > 1:
 		fmt.Fprintf(&b, "\nFull packets are sent as %d fragments; the largest that fits whole has %d "+
@@ -244,5 +232,5 @@ func (l limits) text() (string, error) {
 	case l.FittingMTU > l.MTU:
 		fmt.Fprintf(&b, "\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
 	}
-	return b.String(), nil
+	return b.String()
 }

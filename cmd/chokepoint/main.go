@@ -5,11 +5,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 func main() {
-	if code, isGuest := serveGuest(os.Args); isGuest {
+	if code, isGuest := guest.Serve(os.Args, agent.LineRole); isGuest {
 		os.Exit(code)
 	}
 	if code, isRole := serveRole(os.Args[1:]); isRole {
@@ -21,3 +28,21 @@ func main() {
 	release()
 	os.Exit(code)
 }
+
+// serveRole runs one of the program's other roles, in which it starts itself again for a lab.
+func serveRole(args []string) (code int, isRole bool) {
+	isRole, err := registry.Serve(args)
+	switch {
+	case err == nil:
+		return codeOK, isRole
+	case errors.Is(err, registry.ErrRole):
+		code = codeUsage
+	default:
+		code = codeError
+	}
+	fmt.Fprintf(os.Stderr, "chokepoint %s: %v\n", args[0], err)
+	return code, isRole
+}
+
+// vocabulary is what plans may speak of.
+func vocabulary() plan.Vocabulary { return registry.Vocabulary() }

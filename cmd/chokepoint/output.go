@@ -5,11 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"syscall"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
 // write writes a result. The error of the write is the command's error: a full disk must not look like
-// success. A reader that has left needs no words.
+// success. If the reader has closed the pipe, nothing more is said.
 func write(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	if errors.Is(err, syscall.EPIPE) {
@@ -30,11 +39,95 @@ func printJSON(w io.Writer, v any) error {
 	return write(w, string(b)+"\n")
 }
 
-// jsonLine is a document on one line.
-func jsonLine(v any) ([]byte, error) {
+// printLine writes a document on one line.
+func printLine(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("encode result: %v", err)
+		return fmt.Errorf("encode result: %v", err)
 	}
-	return append(b, '\n'), nil
+	return write(w, string(b)+"\n")
+}
+
+// printList writes one JSON object per item with --json, else a table of their rows below a head.
+func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
+	if !p.json {
+		var rows [][]string
+		if len(items) > 0 && head != nil {
+			rows = append(rows, head)
+		}
+		for _, item := range items {
+			rows = append(rows, row(item))
+		}
+		return write(p.Out, table(rows, 0))
+	}
+	for _, item := range items {
+		if err := printLine(p.Out, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table lays rows out in columns, with the flags of text/tabwriter.
+func table(rows [][]string, flags uint) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', flags)
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	w.Flush() // to memory: it cannot fail
+	return b.String()
+}
+
+// sink is where a run's events are shown: as JSON lines with the result, as a live view on a terminal, else
+// as plain lines. Only one is ever in use, so that one writer owns the terminal.
+func (s streams) sink(asJSON bool) progress.Sink {
+	if asJSON {
+		return progress.JSON(s.Out)
+	}
+	if f, ok := s.Err.(*os.File); ok && s.ErrTTY {
+		return progress.Live(f)
+	}
+	return progress.Plain(s.Err)
+}
+
+// note prints something that is worth knowing and is no error, on its own line.
+func (s streams) note(format string, args ...any) {
+	// a lost note changes no result
+	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: "+format+"\n", args...)
+}
+
+// fileWidth is how wide text is laid out where there is no terminal.
+const fileWidth = 100
+
+// render lays a document out in one of the formats, for a file.
+func render(d *analysis.Document, format string) ([]byte, error) {
+	switch format {
+	case formatHTML:
+		return report.HTML(d)
+	case formatMD:
+		return report.Markdown(d)
+	case formatCSV:
+		return report.CSV(d)
+	case formatJSON:
+		return report.JSON(d)
+	case formatText:
+		return []byte(report.Text(d, fileWidth, false)), nil
+	}
+	return nil, fmt.Errorf("render run %s: unknown format %q", d.Run.ID, format)
+}
+
+// resultText is a document as text for where the result goes: in the width and, unless NO_COLOR is set, the
+// colours of a terminal.
+func (s streams) resultText(d *analysis.Document) string {
+	f, ok := s.Out.(*os.File)
+	if !ok || !s.OutTTY {
+		return report.Text(d, fileWidth, false)
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 {
+		width = 80
+	}
+	name := os.Getenv("TERM")
+	return report.Text(d, width, os.Getenv("NO_COLOR") == "" && name != "" && name != "dumb")
 }

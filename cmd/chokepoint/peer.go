@@ -20,7 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// The ports of a peer, unless others are chosen: one to meet at, and three for data, so that a firewall
+// The ports of a peer, unless others are chosen: one for control, and three for data, so that a firewall
 // needs one rule.
 const (
 	peerPort     = 20100
@@ -39,22 +39,22 @@ func newPeerCommand(p *program) *cobra.Command {
 	var o peerOptions
 	cmd := &cobra.Command{
 		Use:   "peer [--port N] [--data-ports A-B] [--for D] [--code-file FILE]",
-		Short: "Be the other machine of a run, with any router between",
-		Long: "Wait for a run on another machine, and be its other end: chokepoint run --peer\n" +
-			"measures what lies between the two. It prints this machine's addresses and a\n" +
-			"code that whoever runs must know; it is a new one each time. Runs are served one\n" +
-			"at a time, and can ask for traffic and for what this machine is and how busy:\n" +
-			"nothing is executed, written or changed here. Ctrl-C ends it.\n\n" +
+		Short: "Serve as the far end of a run on another machine",
+		Long: "Serve as the far end of a run on another machine: chokepoint run --peer measures\n" +
+			"what lies between the two. It prints this machine's addresses and a code, which is\n" +
+			"new each time and which run asks for. Runs are served one at a time; they may ask\n" +
+			"for traffic, and for what this machine is and how busy it is. Nothing is executed,\n" +
+			"written or changed here. Ctrl-C ends it.\n\n" +
 			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.port, "port", peerPort, "wait at this TCP port `N`")
-	f.StringVar(&o.data, "data-ports", peerData, "take data at these ports `A-B`, TCP and UDP; three or more")
-	f.DurationVar(&o.patience, "for", peerPatience, "end when nobody came for this time `D`")
+	f.IntVar(&o.port, "port", peerPort, "listen on this TCP port `N`")
+	f.StringVar(&o.data, "data-ports", peerData, "use these ports `A-B` for data, TCP and UDP; three or more")
+	f.DurationVar(&o.patience, "for", peerPatience, "end when no run has connected for this time `D`")
 	f.StringVar(&o.codeFile, "code-file", "",
-		"write the code to this new `FILE`, which only you can read, instead of showing it")
+		"write the code to this new `FILE`, readable only by you, instead of printing it")
 	return cmd
 }
 
@@ -66,25 +66,25 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(o.port))
 	if err != nil {
-		return &hinted{fmt.Errorf("wait at port %d: %v", o.port, underlying(err)),
-			"another peer may be waiting there; --port chooses another one"}
+		return &hinted{fmt.Errorf("listen on port %d: %v", o.port, underlying(err)),
+			"another peer may be listening there; --port chooses another one"}
 	}
 	code := pair.NewCode()
 	if err := o.show(ctx, code, p); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	served := registry.Peer{Ports: ports, Version: ownVersion()}
-	talk := refusals{say: p.streams.note}
-	door := pair.Door{Code: code, Idle: o.patience, Tell: talk.tell}
+	told := refusals{say: p.note}
+	door := pair.Door{Code: code, Idle: o.patience, Tell: told.tell}
 	err = door.Serve(ctx, ln, served.Serve)
 	if errors.Is(err, pair.ErrIdle) {
-		p.streams.note("nobody came for %s", o.patience)
+		p.note("no run has connected for %s", o.patience)
 		return nil
 	}
 	return err
 }
 
-// check refuses ports that cannot be meant.
+// check refuses ports that cannot be used.
 func (o peerOptions) check() (ports [2]int, err error) {
 	first, last, _ := strings.Cut(o.data, "-")
 	a, errA := strconv.Atoi(first)
@@ -105,15 +105,15 @@ func (o peerOptions) check() (ports [2]int, err error) {
 	return [2]int{a, b}, nil
 }
 
-// show tells how to come here.
+// show prints how to reach this machine.
 func (o peerOptions) show(ctx context.Context, code host.Secret, p *program) error {
 	own, err := lab.OwnAddresses(ctx)
 	if err != nil {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "waiting for a run at TCP port %d; data at ports %s, TCP and UDP\n\naddresses of this "+
-		"machine\n", o.port, o.data)
+	fmt.Fprintf(&b, "listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of "+
+		"this machine\n", o.port, o.data)
 	for _, a := range own {
 		fmt.Fprintf(&b, "  %s\n", a)
 	}
@@ -141,7 +141,7 @@ func (o peerOptions) target(own []netip.Addr) string {
 	return net.JoinHostPort(at, strconv.Itoa(o.port))
 }
 
-// writeCode never overwrites: what is there may be somebody's, or readable.
+// writeCode never overwrites: an existing file may be another user's, or readable.
 func writeCode(file string, code host.Secret) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
@@ -154,8 +154,8 @@ func writeCode(file string, code host.Secret) error {
 	return nil
 }
 
-// refusals tells who came, and of those who were refused no more than a line each ten seconds for an
-// address, and one a second in all.
+// refusals prints who connected, and of the refused no more than a line each ten seconds for an address,
+// and one a second in all.
 type refusals struct {
 	say func(format string, args ...any)
 

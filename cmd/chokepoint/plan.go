@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -26,22 +25,6 @@ func newPlanCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-type planListOptions struct{ json bool }
-
-func newPlanListCommand(p *program) *cobra.Command {
-	var o planListOptions
-	cmd := &cobra.Command{
-		Use:   "list [--json]",
-		Short: "List the built-in plans; the first is the default",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runPlanList(cmd.Context(), o, p.streams)
-		},
-	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per plan")
-	return cmd
-}
-
 // listedPlan is a built-in plan as plan list --json prints it.
 type listedPlan struct {
 	Name        string `json:"name"`
@@ -51,31 +34,29 @@ type listedPlan struct {
 	Estimate    int64  `json:"estimated_ns"`
 }
 
-func runPlanList(_ context.Context, o planListOptions, s streams) error {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, name := range plan.BuiltIns() {
-		p, err := plan.ReadBuiltIn(name, vocabulary(), nil)
-		if err != nil {
-			return err
-		}
-		d := p.Design
-		if o.json {
-			line, err := jsonLine(listedPlan{name, d.Description, len(p.Cells()), d.Method.Runs,
-				int64(p.Estimate(rowOverhead))})
-			if err != nil {
-				return err
+func newPlanListCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list [--json]",
+		Short: "List the built-in plans; the first is the default",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var list []listedPlan
+			for _, name := range plan.BuiltIns() {
+				pl, err := plan.ReadBuiltIn(name, vocabulary(), nil)
+				if err != nil {
+					return err
+				}
+				list = append(list, listedPlan{name, pl.Design.Description, len(pl.Cells()),
+					pl.Design.Method.Runs, int64(pl.Estimate(rowOverhead))})
 			}
-			b.Write(line)
-			continue
-		}
-		first, _, _ := strings.Cut(d.Description, "\n")
-		fmt.Fprintf(w, "%s\t%s\n", name, first)
+			return printList(p, list, nil, func(l listedPlan) []string {
+				first, _, _ := strings.Cut(l.Description, "\n")
+				return []string{l.Name, first}
+			})
+		},
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("lay out the list: %v", err)
-	}
-	return write(s.Out, b.String())
+	addJSON(cmd, "print one JSON object per plan")
+	return cmd
 }
 
 func newPlanShowCommand(p *program) *cobra.Command {
@@ -84,44 +65,36 @@ func newPlanShowCommand(p *program) *cobra.Command {
 		Short:     "Print a built-in plan, to be copied and changed",
 		Args:      exactArgs("NAME"),
 		ValidArgs: plan.BuiltIns(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runPlanShow(cmd.Context(), args[0], p.streams)
+		RunE: func(_ *cobra.Command, args []string) error {
+			data, ok := plan.BuiltIn(args[0])
+			if !ok {
+				return &usageError{"there is no built-in plan " + args[0], "built-in plans: " +
+					strings.Join(plan.BuiltIns(), ", ")}
+			}
+			return write(p.Out, string(data))
 		},
 	}
 }
 
-func runPlanShow(_ context.Context, name string, s streams) error {
-	data, ok := plan.BuiltIn(name)
-	if !ok {
-		return &usageError{"there is no built-in plan " + name, "built-in plans: " +
-			strings.Join(plan.BuiltIns(), ", ")}
-	}
-	return write(s.Out, string(data))
-}
-
-// planViewOptions are those of check and expand.
-type planViewOptions struct {
-	planOptions
-	json bool
-}
-
 // newPlanViewCommand makes a command that reads a plan and shows it.
-func newPlanViewCommand(p *program, cmd *cobra.Command, run func(context.Context, planViewOptions,
-	streams) error) *cobra.Command {
-	var o planViewOptions
+func newPlanViewCommand(p *program, cmd *cobra.Command, show func(*plan.Plan) error) *cobra.Command {
+	var o planOptions
+	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]"
 	cmd.Args = optionalArg
 	cmd.ValidArgsFunction = completePlans
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			o.name = args[0]
-		}
+		o.name = append(args, "")[0]
 		if err := o.validate(cmd.Flags()); err != nil {
 			return err
 		}
-		return run(cmd.Context(), o, p.streams)
+		pl, err := o.read(vocabulary())
+		if err != nil {
+			return err
+		}
+		return show(pl)
 	}
 	o.addFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON document")
+	addJSON(cmd, "print one JSON document")
 	return cmd
 }
 
@@ -135,18 +108,30 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 
 func newPlanCheckCommand(p *program) *cobra.Command {
 	return newPlanViewCommand(p, &cobra.Command{
-		Use:   "check [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]",
+		Use:   "check",
 		Short: "Read a plan and say what it amounts to, or what is wrong with it",
-	}, runPlanCheck)
+	}, func(pl *plan.Plan) error {
+		if !p.json {
+			return write(p.Out, planHead(pl))
+		}
+		doc := expandPlan(pl)
+		doc.Rows = nil
+		return printJSON(p.Out, doc)
+	})
 }
 
 func newPlanExpandCommand(p *program) *cobra.Command {
 	return newPlanViewCommand(p, &cobra.Command{
-		Use:   "expand [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]",
+		Use:   "expand",
 		Short: "Print the exact trials of a plan in their order, and the estimated time",
 		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +
 			"the same seed, run executes the same trials in the same order.",
-	}, runPlanExpand)
+	}, func(pl *plan.Plan) error {
+		if p.json {
+			return printJSON(p.Out, expandPlan(pl))
+		}
+		return write(p.Out, planHead(pl)+"\n"+rowTable(pl))
+	})
 }
 
 // expanded is the document of plan check --json and plan expand --json.
@@ -168,34 +153,6 @@ func expandPlan(p *plan.Plan) expanded {
 		Trials: len(rows), Estimate: int64(p.Estimate(rowOverhead)),
 		Cells: p.Cells(), Skipped: append([]record.Skipped{}, p.Skipped()...), Rows: rows,
 	}
-}
-
-func runPlanCheck(_ context.Context, o planViewOptions, s streams) error {
-	p, err := o.read(vocabulary())
-	if err != nil {
-		return err
-	}
-	if o.json {
-		doc := expandPlan(p)
-		doc.Rows = nil
-		return printJSON(s.Out, doc)
-	}
-	return write(s.Out, planHead(p))
-}
-
-func runPlanExpand(_ context.Context, o planViewOptions, s streams) error {
-	p, err := o.read(vocabulary())
-	if err != nil {
-		return err
-	}
-	if o.json {
-		return printJSON(s.Out, expandPlan(p))
-	}
-	rows, err := rowTable(p)
-	if err != nil {
-		return err
-	}
-	return write(s.Out, planHead(p)+"\n"+rows)
 }
 
 // planHead is what a plan amounts to: its size, what all cells share, and what is left out, with the
@@ -241,29 +198,17 @@ func planHead(p *plan.Plan) string {
 
 // rowTable shows the rows in their order, with a column for each factor that varies; a dash is a factor
 // that means nothing there.
-func rowTable(p *plan.Plan) (string, error) {
+func rowTable(p *plan.Plan) string {
 	varying := inOrder(varyingFactors(p.Cells()), vocabulary().Names())
-	table := [][]string{append([]string{"trial", "row", "kind"}, varying...)}
+	rows := [][]string{append([]string{"trial", "row", "kind"}, varying...)}
 	for _, row := range p.Rows() {
 		line := []string{fmt.Sprint(row.Index), row.ID, row.Kind}
 		for _, name := range varying {
-			level := row.Factors[name]
-			if level == "" {
-				level = "-"
-			}
-			line = append(line, level)
+			line = append(line, cmp.Or(row.Factors[name], "-"))
 		}
-		table = append(table, line)
+		rows = append(rows, line)
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, line := range table {
-		fmt.Fprintln(w, strings.Join(line, "\t"))
-	}
-	if err := w.Flush(); err != nil {
-		return "", fmt.Errorf("lay out the trials: %v", err)
-	}
-	return b.String(), nil
+	return table(rows, 0)
 }
 
 // inOrder sorts names as they stand in order; those that do not, such as placed ones, come behind.
@@ -280,24 +225,19 @@ func inOrder(names, order []string) []string {
 
 // varyingFactors are the names of the factors that differ between cells, sorted.
 func varyingFactors(cells []record.Factors) []string {
-	var names []string
-	for i, c := range cells {
-		for name := range c {
-			first, inFirst := cells[0][name]
-			if !slices.Contains(names, name) && (!inFirst || first != c[name]) {
-				names = append(names, name)
-			}
-		}
-		if i > 0 {
-			for name := range cells[0] {
-				if _, here := c[name]; !here && !slices.Contains(names, name) {
-					names = append(names, name)
+	varying := map[string]bool{}
+	for _, c := range cells {
+		for _, f := range []record.Factors{c, cells[0]} {
+			for name := range f {
+				level, has := c[name]
+				first, inFirst := cells[0][name]
+				if has != inFirst || level != first {
+					varying[name] = true
 				}
 			}
 		}
 	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(varying))
 }
 
 // factorText is a cell by the factors that vary, or by all of them where none does.

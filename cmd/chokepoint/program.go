@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 )
 
-// streams are where a command's output goes: Out takes the result, Err the talk. Nothing may move or be
-// coloured where there is no terminal.
+// streams are where a command's output goes: Out takes the result, Err messages and progress. Nothing may
+// move or be coloured where there is no terminal.
 type streams struct {
 	In             io.Reader
 	Out, Err       io.Writer
@@ -29,7 +29,7 @@ type program struct {
 	dirs dirs
 	hard <-chan struct{} // closed by the second Ctrl-C
 	ran  bool            // a command's own code was reached; before that every error is usage
-	json bool            // the command has --json and it is set
+	json bool            // the command has --json (see addJSON) and it is set
 	lost error           // of --help, which cobra prints without a way to say so
 }
 
@@ -144,6 +144,9 @@ var commands = []func(*program) *cobra.Command{
 	newVersionCommand,
 }
 
+// addJSON gives a command the flag --json, whose value is in program.json when the command runs.
+func addJSON(cmd *cobra.Command, usage string) { cmd.Flags().Bool("json", false, usage) }
+
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
 // command's own code is noted.
 func finish(p *program, cmd *cobra.Command) {
@@ -156,9 +159,7 @@ func finish(p *program, cmd *cobra.Command) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.ran = true
-		if f := cmd.Flags().Lookup("json"); f != nil && f.Value.Type() == "bool" {
-			p.json = f.Value.String() == "true"
-		}
+		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
 		return run(cmd, args)
 	}
 	for _, sub := range cmd.Commands() {

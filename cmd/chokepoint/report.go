@@ -25,14 +25,10 @@ const (
 // formats are all of them, the default first.
 var formats = []string{formatHTML, formatMD, formatCSV, formatJSON, formatText}
 
-// toStdout is the name of a file that means standard output.
-const toStdout = "-"
+// standard is the name of a file that means standard output, or input.
+const standard = "-"
 
-type reportOptions struct {
-	run    string
-	format string
-	file   string
-}
+type reportOptions struct{ format, file string }
 
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
@@ -46,11 +42,10 @@ func newReportCommand(p *program) *cobra.Command {
 		Args:              exactArgs("RUN"),
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.run = args[0]
 			if err := o.validate(cmd.Flags().Changed("format"), cmd.Flags().Changed("report")); err != nil {
 				return err
 			}
-			return runReport(cmd.Context(), o, p.dirs, p.streams)
+			return writeReport(cmd.Context(), args[0], o, p)
 		},
 	}
 	cmd.Flags().StringVar(&o.format, "format", formatHTML, "`FORMAT`: "+strings.Join(formats, ", ")+
@@ -78,27 +73,24 @@ func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
 	return nil
 }
 
-func runReport(ctx context.Context, o reportOptions, d dirs, s streams) (err error) {
-	run, trials, err := loadRun(ctx, d, o.run)
+func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
+	run, trials, err := loadRun(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}
 	file := o.file
-	if file == "" {
-		file = toStdout
-		if o.format == formatHTML {
-			file = d.reportFile(run.ID)
-			if err := prepare(filepath.Dir(file)); err != nil {
-				return err
-			}
+	if file == "" && o.format == formatHTML {
+		file = p.dirs.reportFile(run.ID)
+		if err := prepare(filepath.Dir(file)); err != nil {
+			return err
 		}
 	}
-	if file == toStdout {
+	if file == "" || file == standard {
 		content, err := render(analysis.Derive(run, trials), o.format)
 		if err != nil {
 			return err
 		}
-		return write(s.Out, string(content))
+		return write(p.Out, string(content))
 	}
 	out, err := createOutFile(file)
 	if err != nil {
@@ -112,5 +104,5 @@ func runReport(ctx context.Context, o reportOptions, d dirs, s streams) (err err
 	if err := out.commit(content); err != nil {
 		return err
 	}
-	return write(s.Out, file+"\n")
+	return write(p.Out, file+"\n")
 }

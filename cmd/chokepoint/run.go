@@ -42,7 +42,6 @@ type runOptions struct {
 	other  otherEnd
 	attach string
 	report string
-	json   bool
 }
 
 func newRunCommand(p *program) *cobra.Command {
@@ -55,14 +54,12 @@ func newRunCommand(p *program) *cobra.Command {
 			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
 			"trial is stored before the next begins. The first Ctrl-C stops the load, puts\n" +
 			"everything back and keeps what is finished; the second stops waiting.\n\n" +
-			"With --peer the lab is this machine, another one on which chokepoint peer waits,\n" +
-			"and whatever lies between: it is measured as it is, and nothing is changed.",
+			"With --peer the lab is this machine, another one that runs chokepoint peer, and\n" +
+			"whatever lies between: it is measured as it is, and nothing is changed.",
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				o.plan.name = args[0]
-			}
+			o.plan.name = append(args, "")[0]
 			if err := o.plan.validate(cmd.Flags()); err != nil {
 				return err
 			}
@@ -73,10 +70,7 @@ func newRunCommand(p *program) *cobra.Command {
 	o.lab.addFlags(cmd.Flags())
 	o.other.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
-	cmd.Flags().StringVar(&o.report, "report", "",
-		"write the HTML report to this `FILE` instead of the run's directory")
-	cmd.Flags().BoolVar(&o.json, "json", false,
-		"print one JSON object per event, and the document of show --json last")
+	addRunOutput(cmd, &o.report)
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
@@ -87,6 +81,13 @@ func newRunCommand(p *program) *cobra.Command {
 	return cmd
 }
 
+// addRunOutput gives a command the flags that say where the results of a run go.
+func addRunOutput(cmd *cobra.Command, report *string) {
+	cmd.Flags().StringVar(report, "report", "",
+		"write the HTML report to this `FILE` instead of the run's directory")
+	addJSON(cmd, "print one JSON object per event, and the document of show --json last")
+}
+
 func runRun(ctx context.Context, o runOptions, p *program) error {
 	pl, err := o.plan.read(o.other.vocabulary())
 	if err != nil {
@@ -95,7 +96,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err := o.lab.check(); err != nil {
 		return err
 	}
-	if err := o.lab.wholePaths(); err != nil {
+	if err := o.lab.absolute(); err != nil {
 		return err
 	}
 	if err := o.other.check(); err != nil {
@@ -117,14 +118,14 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if o.lab.queues > 1 {
 		run.Queues = o.lab.queues
 	}
-	x := &execution{p: p, plan: pl, run: run, attach: o.attach, json: o.json, reportPath: o.report}
+	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if o.other.peer != "" {
 		x.run.Lab = lab.KindPair
-		if x.peer, err = o.other.meet(ctx, run.ID, p); err != nil {
+		if x.peer, err = o.other.lab(ctx, run.ID, p); err != nil {
 			return err
 		}
 		if note := o.other.limits(&x.run.Design); note != "" {
-			x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "stranger", Text: note})
+			x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
 			x.plan = plan.New(x.run.Design)
 		}
 	}
@@ -137,9 +138,8 @@ type execution struct {
 	plan   *plan.Plan
 	run    record.Run
 	attach string
-	// meets the other machine; nil = the lab is made here
+	// connects to the other machine; nil = the lab is made here
 	peer       func(ctx context.Context) (*lab.Lab, error)
-	json       bool
 	reportPath string
 	resumed    bool
 
@@ -161,7 +161,7 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	if err != nil {
 		return err
 	}
-	x.sink = x.p.sink(x.json)
+	x.sink = x.p.sink(x.p.json)
 	runErr := x.campaignOver(ctx, labs, done)
 	// From here on nothing may be cut short by the first signal: undo, store, report.
 	undoErr := x.undo(ctx)
@@ -174,7 +174,8 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		status, reason = record.RunFailed, runErr.Error()
 	}
 	after := context.WithoutCancel(ctx)
-	stored := x.stored(after)
+	_, findErr := x.store.Find(after, x.run.ID) // did the run's head reach the store?
+	stored := findErr == nil
 	if stored {
 		if err := x.store.EndRun(after, x.run.ID, status, reason, time.Now().UTC()); err != nil {
 			undoErr = errors.Join(undoErr, err)
@@ -196,8 +197,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: x.peer}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-		Parts: registry.LabParts(),
-		Keep:  filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+		Parts: registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	var err error
 	if x.attach != "" {
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
@@ -222,7 +222,7 @@ func dirty(err error) error {
 func (x *execution) open(ctx context.Context) (err error) {
 	d := x.p.dirs
 	if d.Note != "" {
-		x.p.streams.note("%s", d.Note)
+		x.p.note("%s", d.Note)
 	}
 	if err := x.refuseLeftovers(); err != nil {
 		return err
@@ -235,8 +235,10 @@ func (x *execution) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := prepareFor(x.reportPath, d.Data); err != nil {
-		return err
+	if dir := filepath.Dir(x.reportPath); strings.HasPrefix(dir, d.Data) { // one of our own
+		if err := prepare(dir); err != nil {
+			return err
+		}
 	}
 	if x.report, err = createOutFile(x.reportPath); err != nil {
 		return err
@@ -246,14 +248,6 @@ func (x *execution) open(ctx context.Context) (err error) {
 	}
 	x.journal, err = journal.Create(journalDir(d), x.run.ID)
 	return err
-}
-
-// prepareFor makes the directory of a report that lies in our own data.
-func prepareFor(file, data string) error {
-	if dir := filepath.Dir(file); strings.HasPrefix(dir, data) {
-		return prepare(dir)
-	}
-	return nil
 }
 
 // refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
@@ -271,7 +265,7 @@ func (x *execution) refuseLeftovers() error {
 				x.attach, s.Owner),
 				"chokepoint lab restore puts them back"}
 		}
-		x.p.streams.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
+		x.p.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
 			count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
@@ -319,10 +313,8 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 		if err := x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC()); err != nil {
 			return err
 		}
-	} else {
-		if err := x.begin(ctx, labs); err != nil {
-			return err
-		}
+	} else if err := x.begin(ctx, labs); err != nil {
+		return err
 	}
 	_, err = c.Execute(ctx)
 	return err
@@ -352,7 +344,9 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 					x.run.Version)})
 		}
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
-		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, x.ownLab(), c.Kinds()); err != nil {
+		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
+			Parts: registry.LabParts()} // whose topology is still to be said
+		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -360,12 +354,6 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 		}
 	}
 	return x.store.CreateRun(ctx, c.Run)
-}
-
-// ownLab is a lab of namespaces for this run, whose shape is still to be said.
-func (x *execution) ownLab() lab.Local {
-	return lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-		Parts: registry.LabParts()}
 }
 
 // ask prompts a human and waits for Enter.
@@ -412,12 +400,6 @@ func (x *execution) undo(ctx context.Context) error {
 	}
 }
 
-// stored says whether the run's head reached the store.
-func (x *execution) stored(ctx context.Context) bool {
-	_, err := x.store.Find(ctx, x.run.ID)
-	return err == nil
-}
-
 // present derives the document, writes the report and prints the result.
 func (x *execution) present(ctx context.Context) error {
 	run, err := x.store.Find(ctx, x.run.ID)
@@ -430,20 +412,16 @@ func (x *execution) present(ctx context.Context) error {
 	}
 	doc := analysis.Derive(run, trials)
 	html, err := render(doc, formatHTML)
-	if err == nil {
-		err = x.report.commit(html)
-	}
 	if err != nil {
 		return err
 	}
-	if x.json {
-		line, err := jsonLine(doc)
-		if err != nil {
-			return err
-		}
-		return errors.Join(write(x.p.Out, string(line)), outcome(doc))
+	if err := x.report.commit(html); err != nil {
+		return err
 	}
-	if err := write(x.p.Out, x.p.streams.resultText(doc)+"\nReport: "+x.reportPath+"\n"); err != nil {
+	if x.p.json {
+		return errors.Join(printLine(x.p.Out, doc), outcome(doc))
+	}
+	if err := write(x.p.Out, x.p.resultText(doc)+"\nReport: "+x.reportPath+"\n"); err != nil {
 		return err
 	}
 	return outcome(doc)

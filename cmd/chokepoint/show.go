@@ -1,18 +1,8 @@
 package main
 
-import (
-	"context"
-
-	"github.com/spf13/cobra"
-)
-
-type showOptions struct {
-	run  string
-	json bool
-}
+import "github.com/spf13/cobra"
 
 func newShowCommand(p *program) *cobra.Command {
-	var o showOptions
 	cmd := &cobra.Command{
 		Use:   "show RUN [--json]",
 		Short: "Show the results of a stored run",
@@ -23,25 +13,20 @@ func newShowCommand(p *program) *cobra.Command {
 		Args:              exactArgs("RUN"),
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.run = args[0]
-			return runShow(cmd.Context(), o, p.dirs, p.streams)
+			doc, err := loadDocument(cmd.Context(), p.dirs, args[0])
+			if err != nil {
+				return err
+			}
+			if !p.json {
+				return write(p.Out, p.resultText(doc))
+			}
+			content, err := render(doc, formatJSON)
+			if err != nil {
+				return err
+			}
+			return write(p.Out, string(content))
 		},
 	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON document")
+	addJSON(cmd, "print one JSON document")
 	return cmd
-}
-
-func runShow(ctx context.Context, o showOptions, d dirs, s streams) error {
-	doc, err := loadDocument(ctx, d, o.run)
-	if err != nil {
-		return err
-	}
-	if !o.json {
-		return write(s.Out, s.resultText(doc))
-	}
-	content, err := render(doc, formatJSON)
-	if err != nil {
-		return err
-	}
-	return write(s.Out, string(content))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -57,25 +56,18 @@ func (v version) String() string {
 	return text + " " + v.Go + " " + v.Platform
 }
 
-type versionOptions struct{ json bool }
-
 func newVersionCommand(p *program) *cobra.Command {
-	var o versionOptions
 	cmd := &cobra.Command{
 		Use:   "version [--json]",
 		Short: "Print which chokepoint this is",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runVersion(cmd.Context(), o, p.streams)
+		RunE: func(*cobra.Command, []string) error {
+			if p.json {
+				return printJSON(p.Out, readVersion())
+			}
+			return write(p.Out, readVersion().String()+"\n")
 		},
 	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object")
+	addJSON(cmd, "print one JSON object")
 	return cmd
-}
-
-func runVersion(_ context.Context, o versionOptions, s streams) error {
-	if o.json {
-		return printJSON(s.Out, readVersion())
-	}
-	return write(s.Out, readVersion().String()+"\n")
 }

@@ -71,7 +71,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	}
 	f.files = append(f.files, program)
 	d.Management, d.AgentFD = vm.ManagementAddr(number), next
-	if d.Login.Way != vm.WaySerial {
+	if d.Login.Method != vm.LoginSerial {
 		return f, nil
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -62,8 +62,8 @@ func TestForeignImage(t *testing.T) {
 		name, file string
 		login      vm.Login
 	}{
-		{"ssh", at("disk.qcow2"), vm.Login{Way: vm.WaySSH, User: "root", Key: at("key")}},
-		{"serial", at("disk.img"), vm.Login{Way: vm.WaySerial, User: "root", Password: at("password")}},
+		{"ssh", at("disk.qcow2"), vm.Login{Method: vm.LoginSSH, User: "root", Key: at("key")}},
+		{"serial", at("disk.img"), vm.Login{Method: vm.LoginSerial, User: "root", Password: at("password")}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestForeignImage(t *testing.T) {
 // not booted a second time.
 func TestForeignImageRefusesUs(t *testing.T) {
 	dir := aDisk(t)
-	l, _, err := foreignLab(t, filepath.Join(dir, "disk.img"), vm.Login{Way: vm.WaySSH, User: "root"})
+	l, _, err := foreignLab(t, filepath.Join(dir, "disk.img"), vm.Login{Method: vm.LoginSSH, User: "root"})
 	if err == nil {
 		l.Close(context.Background())
 		t.Fatal("lab up without a key: got a lab, want an error")

@@ -35,36 +35,36 @@ type Disk struct {
 
 // Login says how the agent gets into a foreign guest.
 type Login struct {
-	Way      string `json:"way"` // WaySSH or WaySerial
+	Method   string `json:"method"` // LoginSSH or LoginSerial
 	User     string `json:"user"`
 	Key      string `json:"key,omitempty"`      // file of a private key
 	Password string `json:"password,omitempty"` // file that holds it
 }
 
-// Ways to log in.
+// Methods to log in.
 const (
-	WaySSH    = "ssh"
-	WaySerial = "serial"
+	LoginSSH    = "ssh"
+	LoginSerial = "serial"
 )
 
-// ParseLogin reads WAY or WAY:USER; the user is root if there is none.
+// ParseLogin reads METHOD or METHOD:USER; the user is root if there is none.
 func ParseLogin(text string) (Login, error) {
-	way, user, named := strings.Cut(text, ":")
+	method, user, named := strings.Cut(text, ":")
 	if !named {
 		user = "root"
 	}
-	if way != WaySSH && way != WaySerial {
-		return Login{}, fmt.Errorf("login %q: no such way", text)
+	if method != LoginSSH && method != LoginSerial {
+		return Login{}, fmt.Errorf("login %q: no such method", text)
 	}
 	if user == "" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user,
 		func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return Login{}, fmt.Errorf("login %q: no user's name", text)
 	}
-	return Login{Way: way, User: user}, nil
+	return Login{Method: method, User: user}, nil
 }
 
 // String is what ParseLogin reads.
-func (l Login) String() string { return l.Way + ":" + l.User }
+func (l Login) String() string { return l.Method + ":" + l.User }
 
 // AgentDisk is the serial number of the read-only disk that holds the agent's program.
 const AgentDisk = "chokepoint"

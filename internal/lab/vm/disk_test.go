@@ -88,10 +88,10 @@ func TestParseLogin(t *testing.T) {
 		text string
 		want Login // zero = an error
 	}{
-		{"ssh", Login{Way: WaySSH, User: "root"}},
-		{"ssh:debian", Login{Way: WaySSH, User: "debian"}},
-		{"serial", Login{Way: WaySerial, User: "root"}},
-		{"serial:admin+ct80w", Login{Way: WaySerial, User: "admin+ct80w"}},
+		{"ssh", Login{Method: LoginSSH, User: "root"}},
+		{"ssh:debian", Login{Method: LoginSSH, User: "debian"}},
+		{"serial", Login{Method: LoginSerial, User: "root"}},
+		{"serial:admin+ct80w", Login{Method: LoginSerial, User: "admin+ct80w"}},
 		{"", Login{}},
 		{"telnet", Login{}},
 		{"ssh:", Login{}},

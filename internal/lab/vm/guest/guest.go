@@ -4,36 +4,43 @@
 package guest
 
 import (
+	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 )
 
-// Role is what the kernel, or a guest's user, started the program as.
-type Role int
-
-// Roles.
-const (
-	None Role = iota
-	InitRole
-	ModprobeRole
-)
-
-// RoleOf tells the role by the name that the program was started with. The name alone makes no init: in a
-// container the first process has number 1 as well, and a user may start /init a second time.
-func RoleOf(name string, pid int) Role {
-	switch base := filepath.Base(name); {
-	case base == "init" && pid == 1:
-		return InitRole
-	case base == "modprobe":
-		return ModprobeRole
+// Serve is the life of a program that a guest's kernel, or its user, starts by name: as the first process
+// or as modprobe. It reports whether this is one, and then the exit code. agentRole is the argument with
+// which the program is an agent.
+func Serve(argv []string, agentRole string) (code int, isGuest bool) {
+	switch role(argv[0], os.Getpid()) {
+	case "init":
+		signals := make(chan os.Signal, 64)
+		signal.Notify(signals, initSignals...)
+		fmt.Fprintf(os.Stderr, "chokepoint: error: %v\n", Init(signals, []string{agentRole}))
+		return 1, true
+	case "modprobe":
+		if !Modprobe(argv[1:], os.Stderr) {
+			return 1, true
+		}
+		return 0, true
 	}
-	return None
+	return 0, false
 }
 
-// Signals are those that Init must be told of.
-func Signals() []os.Signal {
-	return []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
+// initSignals are those that Init must be told of.
+var initSignals = []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
+
+// role is "init", "modprobe" or "", by the name that the program was started with. The name alone makes no
+// init: in a container the first process has number 1 as well, and a user may start /init a second time.
+func role(name string, pid int) string {
+	base := filepath.Base(name)
+	if base == "init" && pid == 1 || base == "modprobe" {
+		return base
+	}
+	return ""
 }
 
 // Files of the image, below its root.

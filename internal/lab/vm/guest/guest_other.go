@@ -17,7 +17,7 @@ func Init(<-chan os.Signal, []string) error {
 }
 
 // Modprobe says that this system has none.
-func Modprobe(_ []string, talk io.Writer) bool {
-	fmt.Fprintf(talk, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
+func Modprobe(_ []string, messages io.Writer) bool {
+	fmt.Fprintf(messages, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
 	return false
 }

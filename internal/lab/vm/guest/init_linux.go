@@ -22,7 +22,7 @@ const (
 // image's list, and keeps an agent running, which is this program with agentArgs, on the machine's port:
 // the virtio port named chokepoint.agent or the serial line that the kernel's parameter chokepoint.agent
 // names. It reaps whoever ends. On a signal to terminate, or on an error, it powers the machine off; it
-// returns only if that fails. signals delivers Signals, and has room for several.
+// returns only if that fails. signals delivers initSignals, and has room for several.
 func Init(signals <-chan os.Signal, agentArgs []string) error {
 	g := &guest{signals: signals, agentArgs: agentArgs, console: os.Stderr}
 	err := g.boot()

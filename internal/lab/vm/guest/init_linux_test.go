@@ -104,7 +104,7 @@ func TestAgentIsKeptRunning(t *testing.T) {
 	}
 	defer console.Close()
 	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, Signals()...)
+	signal.Notify(signals, initSignals...)
 	defer signal.Stop(signals)
 	g := &guest{signals: signals, agentArgs: []string{agentRole}, console: console,
 		open: func() (*os.File, error) { return openSerial(device) }}

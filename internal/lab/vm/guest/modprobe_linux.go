@@ -14,7 +14,7 @@ import (
 // Modprobe loads the modules that args name, for the kernel, to which nobody listens, or for a user, and
 // reports whether all of them are there. Only what went wrong is talked about; if that is to be quiet, a
 // module that exists and does not load is noted in the kernel's log instead.
-func Modprobe(args []string, talk io.Writer) bool {
+func Modprobe(args []string, messages io.Writer) bool {
 	r, err := parseRequest(args)
 	if err == nil {
 		err = probe(r)
@@ -23,7 +23,7 @@ func Modprobe(args []string, talk io.Writer) bool {
 	case err == nil:
 		return true
 	case !r.Quiet:
-		fmt.Fprintf(talk, "modprobe: error: %s\n", oneLine(err))
+		fmt.Fprintf(messages, "modprobe: error: %s\n", oneLine(err))
 	case !errors.Is(err, errUnknown):
 		note(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// codeVariable is the environment's way to give a peer's code.
+// codeVariable is the environment variable that may hold a peer's code.
 const codeVariable = "CHOKEPOINT_PEER_CODE"
 
 // otherEnd says with which machine a run is made.
@@ -33,9 +33,9 @@ type otherEnd struct {
 }
 
 func (o *otherEnd) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, where chokepoint "+
-		"peer waits: a name or address, with :PORT if it is another;\nor iperf3://HOST, where somebody "+
-		"else's iperf3 -s waits")
+	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, which runs "+
+		"chokepoint peer: a name or an address, with :PORT unless it is the usual one;\nor "+
+		"iperf3://HOST, a third-party iperf3 server")
 	f.StringVar(&o.codeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; "+
 		"else it is taken from\nthe environment's "+codeVariable+", or asked for")
 }
@@ -48,33 +48,32 @@ func (o otherEnd) check() error {
 		}
 		return nil
 	}
-	if o.codeFile != "" && o.isStranger() {
+	if o.codeFile != "" && o.thirdParty() {
 		return &usageError{"--peer-code-file with a peer that is an iperf3 server", "iperf3 has no code"}
 	}
 	_, err := o.address()
 	return err
 }
 
-// strangerScheme marks a peer that is somebody else's iperf3 -s, which waits at iperf3Port unless another
-// is given.
+// iperf3Scheme marks a third-party peer: an iperf3 -s, which listens on iperf3Port unless another is given.
 const (
-	strangerScheme = "iperf3://"
-	iperf3Port     = 5201
+	iperf3Scheme = "iperf3://"
+	iperf3Port   = 5201
 )
 
-func (o otherEnd) isStranger() bool { return strings.HasPrefix(o.peer, strangerScheme) }
+func (o otherEnd) thirdParty() bool { return strings.HasPrefix(o.peer, iperf3Scheme) }
 
-// vocabulary is what a plan may speak of. With a stranger the engine that he has is the default.
+// vocabulary is what a plan may speak of. With a third-party iperf3 server, iperf3 is the default engine.
 func (o otherEnd) vocabulary() plan.Vocabulary {
-	if o.isStranger() {
+	if o.thirdParty() {
 		return registry.StrangerVocabulary()
 	}
 	return vocabulary()
 }
 
-// limits takes out of a design what a stranger cannot serve, and says so.
+// limits takes out of a design what a third-party server cannot serve, and says so.
 func (o otherEnd) limits(d *record.Design) (note string) {
-	if !o.isStranger() {
+	if !o.thirdParty() {
 		return ""
 	}
 	d.Measure.LatencyIdle, d.Measure.LatencyLoaded, d.Measure.Verify = "off", false, false
@@ -84,8 +83,8 @@ func (o otherEnd) limits(d *record.Design) (note string) {
 // address is the peer's, with its port.
 func (o otherEnd) address() (string, error) {
 	text, usual := o.peer, strconv.Itoa(peerPort)
-	if o.isStranger() {
-		text, usual = strings.TrimPrefix(text, strangerScheme), strconv.Itoa(iperf3Port)
+	if o.thirdParty() {
+		text, usual = strings.TrimPrefix(text, iperf3Scheme), strconv.Itoa(iperf3Port)
 	}
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return net.JoinHostPort(a.String(), usual), nil
@@ -102,14 +101,14 @@ func (o otherEnd) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// meet is how the lab with the other machine is made.
-func (o otherEnd) meet(ctx context.Context, run string, p *program) (func(context.Context) (*lab.Lab, error),
+// lab is how the lab with the other machine is made.
+func (o otherEnd) lab(ctx context.Context, run string, p *program) (func(context.Context) (*lab.Lab, error),
 	error) {
 	address, err := o.address()
 	if err != nil {
 		return nil, err
 	}
-	if o.isStranger() {
+	if o.thirdParty() {
 		return lab.Stranger{ID: run, Address: address, Parts: registry.LabParts()}.Up, nil
 	}
 	code, err := o.code(ctx, address, p)

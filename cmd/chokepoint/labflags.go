@@ -1,0 +1,272 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Bounds of what can be asked for. A guest with less memory does not boot the image.
+const (
+	minMemoryMB = 128
+	maxMemoryMB = 64 << 10
+	maxCPUs     = 64
+	maxQueues   = 256
+)
+
+// labOptions say what the routers of a lab are, and its links.
+type labOptions struct {
+	kind   string
+	size   record.GuestSize
+	image  record.DiskImage
+	kernel record.OwnKernel
+	queues int
+}
+
+func (o *labOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.kind, "lab", "local",
+		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
+	f.IntVar(&o.size.CPUs, "cpus", 0, "with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM "+
+		"and for arm64, else 1)")
+	f.IntVar(&o.size.MemoryMB, "memory", 0,
+		"with --lab vm: `MB` of memory for each virtual router (default 320)")
+	f.StringVar(&o.size.Model, "cpu-model", "",
+		"with --lab vm: `MODEL` of the vCPUs, as QEMU names it (default the fastest to emulate)")
+	f.StringVar(&o.image.File, "image", "",
+		"with --lab vm: boot this disk image `FILE` (qcow2 or raw) as the router; it is not changed")
+	f.StringVar(&o.image.Login, "image-login", "",
+		"log in to the image by `METHOD`: ssh, ssh:USER, serial or serial:USER (default ssh:root)")
+	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh")
+	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
+	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
+	addKernelFlags(f, &o.kernel)
+	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
+		"link, as a NIC has one for each core")
+}
+
+func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
+	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")
+	f.StringVar(&k.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
+}
+
+// arch is the architecture of the lab's guests, "" if it has none.
+func (o labOptions) arch() (string, error) {
+	kind, arch, _ := strings.Cut(o.kind, ":")
+	switch {
+	case o.kind == "local":
+		return "", nil
+	case o.kind == "vm" && vm.NativeArch() != "":
+		return vm.NativeArch(), nil
+	case kind == "vm" && slices.Contains(vm.Arches(), arch):
+		return arch, nil
+	}
+	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" +
+		strings.Join(vm.Arches(), ", vm:")}
+}
+
+// labOptionsOf are those that a run was made with.
+func labOptionsOf(run record.Run) labOptions {
+	o := labOptions{kind: run.Lab, queues: max(run.Queues, 1)}
+	if run.GuestSize != nil {
+		o.size = *run.GuestSize
+	}
+	if run.Image != nil {
+		o.image = *run.Image
+	}
+	if run.OwnKernel != nil {
+		o.kernel = *run.OwnKernel
+	}
+	return o
+}
+
+// check refuses a lab that cannot be built, before anything is made.
+func (o labOptions) check() error {
+	arch, err := o.arch()
+	most := vm.MaxCPUs(arch)
+	size := o.size
+	switch {
+	case err != nil:
+		return err
+	case size != record.GuestSize{} && arch == "":
+		return &usageError{"--cpus, --memory or --cpu-model with lab local, whose routers are namespaces",
+			"--lab vm boots virtual routers"}
+	case size.CPUs < 0 || size.CPUs > maxCPUs:
+		return &usageError{fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d", maxCPUs)}
+	case most > 0 && size.CPUs > most:
+		return &usageError{fmt.Sprintf("--cpus %d with a guest of %s", size.CPUs, arch),
+			fmt.Sprintf("its board has %d", most)}
+	case size.MemoryMB != 0 && (size.MemoryMB < minMemoryMB || size.MemoryMB > maxMemoryMB):
+		return &usageError{fmt.Sprintf("--memory %d", size.MemoryMB), fmt.Sprintf("megabytes, from %d to %d",
+			minMemoryMB, maxMemoryMB)}
+	case strings.ContainsFunc(size.Model, func(r rune) bool { return r <= ' ' || r > '~' }) ||
+		strings.HasPrefix(size.Model, "-"):
+		return &usageError{fmt.Sprintf("--cpu-model %q", size.Model),
+			"one of those that qemu-system-x86_64 -cpu help lists, for amd64"}
+	case o.queues < 1 || o.queues > maxQueues:
+		return &usageError{fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d",
+			maxQueues)}
+	case o.queues > 1 && arch != "":
+		return &usageError{"--queues with --lab vm, whose links have one",
+			"--lab local has virtual links of several"}
+	case o.kernel.File != "" && arch == "":
+		return &usageError{"--kernel with lab local, whose routers are namespaces",
+			"--lab vm boots the kernel"}
+	case o.kernel.File != "" && o.image.File != "":
+		return &usageError{"--kernel with --image, which has a kernel of its own", "leave out one of them"}
+	}
+	if err := checkKernel(arch, o.kernel); err != nil {
+		return err
+	}
+	switch {
+	case o.image == record.DiskImage{}:
+		return nil
+	case o.image.File == "":
+		return &usageError{"--image-login, --image-key, --image-password or --image-uefi without --image",
+			"name the disk image: --image FILE"}
+	case arch == "":
+		return &usageError{"--image with lab local, whose routers are namespaces", "--lab vm boots the image"}
+	case arch != "amd64":
+		return &usageError{fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only",
+			arch), "--lab vm:amd64"}
+	}
+	_, err = openDisk(o.image)
+	return err
+}
+
+// checkKernel refuses a kernel that cannot boot, before anything is made.
+func checkKernel(arch string, k record.OwnKernel) error {
+	if k.Modules != "" && k.File == "" {
+		return &usageError{"--modules without --kernel", "name the kernel that the modules belong to"}
+	}
+	for _, path := range []string{k.File, k.Modules} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			return &usageError{fmt.Sprintf("read the kernel: %v", err),
+				"give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
+		}
+	}
+	if k.File == "" {
+		return nil
+	}
+	if err := vm.CheckKernel(k.File, arch); err != nil {
+		return &usageError{err.Error(),
+			"QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel"}
+	}
+	return nil
+}
+
+// openDisk checks the user's disk image and the files of its login.
+func openDisk(i record.DiskImage) (vm.Disk, error) {
+	d, err := vm.OpenDisk(i.File)
+	if err != nil {
+		u := &usageError{text: err.Error()}
+		if h := (interface{ Hint() string })(nil); errors.As(err, &h) {
+			u.hint = h.Hint()
+		}
+		return d, u
+	}
+	if i.UEFI {
+		if err := d.BootByUEFI(); err != nil {
+			return d, err
+		}
+	}
+	if d.Login, err = vm.ParseLogin(cmp.Or(i.Login, vm.LoginSSH)); err != nil {
+		return d, &usageError{err.Error(), "--image-login is ssh, ssh:USER, serial or serial:USER"}
+	}
+	if i.Key != "" && d.Login.Method != vm.LoginSSH {
+		return d, &usageError{"--image-key with a login on the serial console",
+			"--image-password FILE names a file that holds a password"}
+	}
+	readable := func(flag, file string) (string, error) {
+		if file == "" {
+			return "", nil
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return "", &usageError{fmt.Sprintf("%s: %v", flag, err), "name a file that you can read"}
+		}
+		f.Close()
+		return filepath.Abs(file)
+	}
+	if d.Login.Key, err = readable("--image-key", i.Key); err == nil {
+		d.Login.Password, err = readable("--image-password", i.Password)
+	}
+	return d, err
+}
+
+// absolute makes the paths absolute, because a run may be resumed from another folder.
+func (o *labOptions) absolute() error {
+	for _, path := range []*string{&o.image.File, &o.image.Key, &o.image.Password, &o.kernel.File,
+		&o.kernel.Modules} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", *path, err)
+		}
+		*path = absolute
+	}
+	return nil
+}
+
+// guest builds the image that the lab needs, or finds it built, and returns what its routers are; nil if
+// they are namespaces.
+func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
+	arch, err := o.arch()
+	if err != nil || arch == "" {
+		return nil, err
+	}
+	var g vm.Guest
+	if o.image.File == "" {
+		img, err := buildImage(ctx, p, arch, o.kernel)
+		if err != nil {
+			return nil, err
+		}
+		g = vm.NewGuest(img)
+	} else {
+		d, err := openDisk(o.image)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.Identify(); err != nil {
+			return nil, err
+		}
+		cache := p.dirs.vmCache()
+		if err := prepare(cache); err != nil {
+			return nil, err
+		}
+		say := func(text string) { p.note("%s", text) }
+		if d.Agent, err = vm.GuestProgram(ctx, "amd64", cache, say); err != nil {
+			return nil, err
+		}
+		g = vm.NewForeignGuest(d)
+	}
+	g.CPUs, g.MemoryMB, g.Model = o.size.CPUs, cmp.Or(o.size.MemoryMB, g.MemoryMB), o.size.Model
+	return &g, nil
+}
+
+func buildImage(ctx context.Context, p *program, arch string, k record.OwnKernel) (vm.Image, error) {
+	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules, Cache: p.dirs.vmCache(),
+		Say: func(text string) { p.note("%s", text) }}
+	if err := prepare(r.Cache); err != nil {
+		return vm.Image{}, err
+	}
+	var err error
+	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache, r.Say); err != nil {
+		return vm.Image{}, err
+	}
+	return r.Image(ctx)
+}
