@@ -134,7 +134,8 @@ var homes = []home{
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
-	{"net/http", nil},                    // nothing here speaks to a network service
+	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
+	{"net/http", nil}, // nothing here speaks to a network service
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",
 		"trial/traffic"}},
 	{"C", nil}, // CGO_ENABLED=0

@@ -2,10 +2,15 @@ package tunnel
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
 // ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with an XFRM interface, sealed
@@ -50,19 +55,159 @@ func (k esp) Check(ctx context.Context, near, far End) check.Answer {
 // directions.
 func (k esp) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	if s.MTU == 0 {
-		s.MTU = k.fitMTU(near.Outer.Is6())
+		s.MTU = fitMTU(k.name, near.Outer.Is6())
 	}
 	return up(ctx, &path{
-		spec: withDefaults(s), mute: true,
+		spec: s, mute: true,
 		ends: [2]*end{{End: near, kind: k.name}, {End: far, kind: k.name}},
 	})
 }
 
-// fitMTU is what an Ethernet underlay of 1500 bytes has room for.
-func (k esp) fitMTU(outer6 bool) int {
-	t, _ := overhead.Named(k.name)
-	if t.OuterIP = overhead.V4; outer6 {
-		t.OuterIP = overhead.V6
+// Serve holds one end.
+func (k esp) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, k) }
+
+func (k esp) probe(_ context.Context, r request) check.Answer {
+	return kernelAnswer(kernel.ProbeESP(k.cipher, r.Outer.Is6(), !k.deviceless),
+		"the kernel has no IPsec like this",
+		"load the modules xfrm_interface, xfrm_user, esp4, esp6 and the cipher's, or take --lab vm and "+
+			"topology site-to-site or peer-to-router")
+}
+
+// espSide is one end: the device, its associations and its policies; of a policy-based tunnel the
+// associations, and routes out of the device that the other end is reached by, with the tunnel's MTU.
+type espSide struct {
+	kind    esp
+	request request
+	connect connect
+	set     kernel.ESP // without keys; ID 0 = not set up
+	device  string     // of its own, or the one that its packets leave by
+}
+
+func (k esp) open(r request) (side, error) {
+	e := &espSide{kind: k, request: r}
+	if k.deviceless {
+		return e, nil
 	}
-	return t.FitMTU(1500)
+	if err := unused(r.Device); err != nil {
+		return nil, err
+	}
+	e.device = r.Device
+	return e, kernel.AddXfrm(r.Device, uint32(r.Port), r.MTU)
+}
+
+func (*espSide) public() string { return "" }
+
+func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
+	there, err := e.kind.association(secret, e.request.Port, true)
+	if err != nil {
+		return err
+	}
+	defer clear(there.Key)
+	back, err := e.kind.association(secret, e.request.Port, false)
+	if err != nil {
+		return err
+	}
+	defer clear(back.Key)
+	set := kernel.ESP{ID: uint32(e.request.Port), Cipher: e.kind.cipher, Local: e.request.Outer,
+		Remote: c.Endpoint.Addr(), Out: there, In: back}
+	if !e.request.Near {
+		set.Out, set.In = back, there
+	}
+	if e.kind.deviceless {
+		set.Behind = c.Allowed
+	}
+	if err := kernel.AddESP(set); err != nil {
+		return err
+	}
+	set.Out.Key, set.In.Key = nil, nil
+	e.set, e.connect = set, c
+	if !e.kind.deviceless {
+		return address(e.request)
+	}
+	dev, err := kernel.RouteDevice(set.Remote)
+	if err != nil {
+		return err
+	}
+	e.device = dev
+	for _, p := range e.request.Inner {
+		if err := kernel.AddAddress(loopback, alone(p)); err != nil {
+			return err
+		}
+	}
+	for _, to := range c.Allowed {
+		if err := kernel.AddRouteFrom(to, dev, innerLike(to, e.request.Inner), e.request.MTU); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// association is the direction from the near end to the far one, or back. The port, which tunnels laid side
+// by side have each of their own, stands for the tunnel: no other one between the same nodes has its SPIs.
+func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
+	spi, direction := uint32(port)<<1, "there"
+	if !there {
+		spi, direction = spi|1, "back"
+	}
+	key, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" "+direction, k.cipher.KeySize())
+	if err != nil {
+		return kernel.ESPAssociation{}, fmt.Errorf("derive keys of %s: %w", k.name, err)
+	}
+	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
+}
+
+// read gives the device's bytes, and the packets that were sealed and opened: what leaves in clear text is
+// not carried by the tunnel.
+func (e *espSide) read() (status, error) {
+	a, err := kernel.ReadESP(e.set)
+	if err != nil {
+		return status{}, err
+	}
+	now := status{Sent: a.SentBytes, Received: a.ReceivedBytes, Handshake: -1, MTU: e.request.MTU,
+		Device: e.device, Counted: fmt.Sprintf("association %#x", e.set.Out.SPI)}
+	if !e.kind.deviceless {
+		if now, err = deviceStatus(e.device); err != nil {
+			return status{}, err
+		}
+	}
+	now.SentPackets, now.ReceivedPackets = a.Sent, a.Received
+	if a.Forged+a.Replayed > 0 {
+		now.Complaint = fmt.Sprintf("%d packets missed the integrity check, %d were outside the replay "+
+			"window", a.Forged, a.Replayed)
+	}
+	return now, nil
+}
+
+func (e *espSide) close() error {
+	var errs []error
+	if e.kind.deviceless && e.device != "" {
+		for _, to := range e.connect.Allowed {
+			errs = append(errs, kernel.DelRoute(to, netip.Addr{}, e.device))
+		}
+		for _, p := range e.request.Inner {
+			errs = append(errs, kernel.DelAddress(loopback, alone(p)))
+		}
+	}
+	if e.set.ID != 0 {
+		errs = append(errs, kernel.RemoveESP(e.set))
+	}
+	if !e.kind.deviceless {
+		errs = append(errs, kernel.DeleteLink(e.device), gone(e.device))
+	}
+	return errors.Join(errs...)
+}
+
+// loopback carries the inner addresses of a tunnel that has no device.
+const loopback = "lo"
+
+func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
+
+// innerLike is the inner address of a destination's version of IP.
+func innerLike(to netip.Prefix, inner []netip.Prefix) netip.Addr {
+	for _, p := range inner {
+		if p.Addr().Is4() == to.Addr().Is4() {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
 }

@@ -36,9 +36,10 @@ func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 	}
 	for i, k := range espKinds() {
 		got := k.(esp)
-		if got.name != tests[i].name || got.fitMTU(false) != tests[i].v4 || got.fitMTU(true) != tests[i].v6 {
-			t.Errorf("%s: got %d over IPv4 and %d over IPv6, want %+v", got.name, got.fitMTU(false),
-				got.fitMTU(true), tests[i])
+		if got.name != tests[i].name || fitMTU(got.name, false) != tests[i].v4 ||
+			fitMTU(got.name, true) != tests[i].v6 {
+			t.Errorf("%s: got %d over IPv4 and %d over IPv6, want %+v", got.name, fitMTU(got.name, false),
+				fitMTU(got.name, true), tests[i])
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package tunnel lays ways to carry traffic between two nodes: one file per kind. Keys are made on the
+// Package tunnel lays paths that carry traffic between two nodes: one file per kind. Keys are made on the
 // nodes and never leave them, except public ones; what both must share travels as host.Secret.
 package tunnel
 

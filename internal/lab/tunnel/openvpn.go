@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
 // Ciphers of OpenVPN's data channel, by its own names.
@@ -46,10 +45,8 @@ func (k openVPN) Name() string { return k.name }
 
 // Check asks both nodes for an installed openvpn that can do it.
 func (k openVPN) Check(ctx context.Context, near, far End) check.Answer {
-	for _, e := range []End{near, far} {
-		if a := probeEnd(ctx, k.name, e); a.State != check.Yes {
-			return a
-		}
+	if a := checkEnds(ctx, k.name, near, far); a.State != check.Yes {
+		return a
 	}
 	return check.OKBecause("in userspace: data-channel offload is switched off")
 }
@@ -59,19 +56,10 @@ func (k openVPN) Check(ctx context.Context, near, far End) check.Answer {
 // (tls-crypt).
 func (k openVPN) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	if s.MTU == 0 {
-		s.MTU = k.fitMTU(near.Outer.Is6())
+		s.MTU = fitMTU(k.name, near.Outer.Is6())
 	}
 	return up(ctx, &path{
-		spec: withDefaults(s), serverFirst: true, connectTime: acceptTime + openVPNTime + answerTime,
+		spec: s, serverFirst: true, connectTime: acceptTime + openVPNTime + answerTime,
 		ends: [2]*end{{End: near, kind: k.name}, {End: far, kind: k.name}},
 	})
-}
-
-// fitMTU is what an Ethernet underlay of 1500 bytes has room for.
-func (k openVPN) fitMTU(outer6 bool) int {
-	t, _ := overhead.Named(k.name)
-	if t.OuterIP = overhead.V4; outer6 {
-		t.OuterIP = overhead.V6
-	}
-	return t.FitMTU(1500)
 }

@@ -1,17 +1,21 @@
 package tunnel
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // identity is an end's certificate with its private key, as OpenVPN reads them.
@@ -24,18 +28,25 @@ type identity struct {
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity makes a key and a certificate that it signs itself. Nobody looks at what the certificate
-// says: its fingerprint is all that counts.
+// newIdentity makes a key and a certificate that it signs itself. Nobody reads what the certificate says: its
+// fingerprint is all that counts.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return identity{}, fmt.Errorf("make private key: %w", err)
 	}
 	defer clear(private)
-	certificate := selfSigned(public, private)
-	// OneAsymmetricKey of RFC 8410 §7: version 0, the algorithm, the seed.
-	packed := append([]byte{0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20},
-		private[:ed25519.SeedSize]...)
+	template := x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "chokepoint"},
+		NotBefore: time.Unix(0, 0), // a node's clock may be anywhere
+		NotAfter:  time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
+	if err != nil {
+		return identity{}, fmt.Errorf("make certificate: %w", err)
+	}
+	packed, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return identity{}, fmt.Errorf("encode private key: %w", err)
+	}
 	defer clear(packed)
 	sum := sha256.Sum256(certificate)
 	return identity{
@@ -45,47 +56,8 @@ func newIdentity() (identity, error) {
 	}, nil
 }
 
-// ed25519Identifier is the algorithm 1.3.101.112 (RFC 8410 §3).
-var ed25519Identifier = der(0x30, der(6, []byte{0x2b, 0x65, 0x70}))
-
-// selfSigned is a certificate of RFC 5280 §4.1. It is put together here because package crypto/x509 makes
-// the program of small routers a megabyte larger.
-func selfSigned(public ed25519.PublicKey, private ed25519.PrivateKey) []byte {
-	commonName := []byte{0x55, 0x04, 0x03}
-	name := der(0x30, der(0x31, der(0x30, der(6, commonName), der(12, []byte("chokepoint")))))
-	// A node's clock may be anywhere.
-	validity := der(0x30, der(0x17, []byte("700101000000Z")), der(0x18, []byte("99991231235959Z")))
-	content := der(0x30,
-		der(0xa0, der(2, []byte{2})), // version 3
-		der(2, []byte{1}),            // serial number
-		ed25519Identifier, name, validity, name,
-		der(0x30, ed25519Identifier, bits(public)))
-	return der(0x30, content, ed25519Identifier, bits(ed25519.Sign(private, content)))
-}
-
-// bits is a BIT STRING of whole bytes.
-func bits(b []byte) []byte { return der(3, []byte{0}, b) }
-
-// der encodes a value of up to 64 KiB (X.690 §8.1).
-func der(tag byte, parts ...[]byte) []byte {
-	value := bytes.Join(parts, nil)
-	n := len(value)
-	head := []byte{tag, byte(n)}
-	switch {
-	case n > 0xff:
-		head = []byte{tag, 0x82, byte(n >> 8), byte(n)}
-	case n > 0x7f:
-		head = []byte{tag, 0x81, byte(n)}
-	}
-	return append(head, value...)
-}
-
 func spellFingerprint(sum []byte) string {
-	var parts []string
-	for _, b := range sum {
-		parts = append(parts, fmt.Sprintf("%02X", b))
-	}
-	return strings.Join(parts, ":")
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
 // parseFingerprint refuses what is not one: it becomes a line of the other end's configuration.
@@ -192,12 +164,7 @@ func clientRoutes(allowed []netip.Prefix) string {
 			fmt.Fprintf(&b, "iroute-ipv6 %s\n", p)
 			continue
 		}
-		mask := uint32(0xffffffff) << (32 - p.Bits())
-		if p.Bits() == 0 {
-			mask = 0
-		}
-		fmt.Fprintf(&b, "iroute %s %d.%d.%d.%d\n", p.Addr(), byte(mask>>24), byte(mask>>16), byte(mask>>8),
-			byte(mask))
+		fmt.Fprintf(&b, "iroute %s %s\n", p.Addr(), net.IP(net.CIDRMask(p.Bits(), 32)))
 	}
 	return b.String()
 }

@@ -207,7 +207,7 @@ func TestOpenVPNConfiguration(t *testing.T) {
 func TestOpenVPNDefaultMTUFillsTheUnderlay(t *testing.T) {
 	for i, want := range [][2]int{{1448, 1428}, {1448, 1428}, {1422, 1402}, {1422, 1402}} {
 		k := openVPNKinds()[i].(openVPN)
-		if got := [2]int{k.fitMTU(false), k.fitMTU(true)}; got != want {
+		if got := [2]int{fitMTU(k.name, false), fitMTU(k.name, true)}; got != want {
 			t.Errorf("%s: got %v over IPv4 and IPv6, want %v", k.name, got, want)
 		}
 	}
@@ -229,7 +229,7 @@ func TestClientRoutes(t *testing.T) {
 func TestOpenVPNConversation(t *testing.T) {
 	start := time.Unix(1795247728, 0)
 	t.Run("client", func(t *testing.T) {
-		c := conversation{}
+		c := management{}
 		for _, line := range []string{
 			">INFO:OpenVPN Management Interface Version 5 -- type 'help' for more info",
 			">STATE:1795247728,WAIT,,,,,,", ">STATE:1795247728,AUTH,,,,,,",
@@ -253,7 +253,7 @@ func TestOpenVPNConversation(t *testing.T) {
 		}
 	})
 	t.Run("server", func(t *testing.T) {
-		c := conversation{server: true, allowed: []netip.Prefix{netip.MustParsePrefix("198.18.9.1/32")}}
+		c := management{server: true, allowed: []netip.Prefix{netip.MustParsePrefix("198.18.9.1/32")}}
 		c.hear(">STATE:1795247727,CONNECTED,SUCCESS,,,,198.18.0.2,51823", start)
 		if !c.ready || c.connected() {
 			t.Errorf("got %+v, want it listening and not connected", c)
@@ -310,7 +310,7 @@ func FuzzOpenVPNConversation(f *testing.F) {
 	f.Add(false, ">STATE:1,CONNECTED")
 	f.Add(true, "CLIENT_LIST\t")
 	f.Fuzz(func(t *testing.T, server bool, line string) {
-		c := conversation{server: server}
+		c := management{server: server}
 		line, _, _ = strings.Cut(line, "\n") // lines have none
 		answer := c.hear(line, time.Unix(0, 0))
 		if answer != "" && !strings.HasSuffix(answer, "\n") {

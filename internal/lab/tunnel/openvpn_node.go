@@ -17,83 +17,79 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Serve holds one end: openvpn, which makes the device, lives as long as the session.
-func (k openVPN) Serve(ctx context.Context, s host.Session) (err error) {
-	var r request
-	if err := s.Recv(&r); err != nil {
-		return ended(err)
-	}
-	if r.Probe {
-		return s.Send(offer{Answer: k.probe(ctx)})
-	}
-	if err := unused(r.Device); err != nil {
-		return conclude(err)
-	}
-	p, err := k.meet(ctx, s, r)
-	if err != nil {
-		return ended(err)
-	}
-	defer func() { err = errors.Join(err, p.end(), gone(r.Device)) }()
-	if err := p.wait(ctx); err != nil {
-		return conclude(err)
-	}
-	if err := kernel.SetMTU(r.Device, r.MTU); err != nil {
-		return conclude(err)
-	}
-	if err := address(r); err != nil {
-		return conclude(err)
-	}
-	return ended(report(ctx, s, func() (status, error) { return p.read(r.Device) }))
+// Serve holds one end.
+func (k openVPN) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, k) }
+
+// openVPNSide is one end: openvpn, which makes the device, lives as long as the session.
+type openVPNSide struct {
+	kind    openVPN
+	request request
+	me      identity
+	process *openVPNProcess // nil = not started
 }
 
-// meet makes this end's certificate, tells its fingerprint, hears of the other end and the secret, and
-// starts openvpn. Keys are overwritten before it returns; what openvpn keeps lives as long as its process.
-func (k openVPN) meet(ctx context.Context, s host.Session, r request) (*openVPNProcess, error) {
+func (k openVPN) open(r request) (side, error) {
+	if err := unused(r.Device); err != nil {
+		return nil, err
+	}
 	me, err := newIdentity()
-	if err != nil {
-		return nil, err
-	}
-	defer me.clear()
-	if err := s.Send(offer{Public: me.fingerprint, Answer: check.OK()}); err != nil {
-		return nil, err
-	}
-	var secret [presharedSize]byte
-	defer clear(secret[:])
-	if err := receivePreshared(s, secret[:]); err != nil {
-		return nil, err
-	}
-	var c connect
-	if err := s.Recv(&c); err != nil {
-		return nil, err
-	}
+	return &openVPNSide{kind: k, request: r, me: me}, err
+}
+
+func (e *openVPNSide) public() string { return e.me.fingerprint }
+
+// configure starts openvpn and returns once its tunnel is there. Keys are overwritten before it returns;
+// what openvpn keeps lives as long as its process.
+func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (err error) {
+	defer e.me.clear()
 	if c.Public, err = parseFingerprint(c.Public); err != nil {
-		return nil, err
+		return err
 	}
-	control, err := k.controlKey(secret[:])
+	control, err := e.kind.controlKey(secret)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer clear(control)
-	config := k.configuration(r, c, me, control)
+	config := e.kind.configuration(e.request, c, e.me, control)
 	defer clear(config)
-	return k.start(ctx, config, conversation{server: !r.Near, allowed: c.Allowed})
+	e.process, err = e.kind.start(ctx, config, management{server: !e.request.Near, allowed: c.Allowed})
+	if err != nil {
+		return err
+	}
+	if err := e.process.wait(ctx); err != nil {
+		return err
+	}
+	if err := kernel.SetMTU(e.request.Device, e.request.MTU); err != nil {
+		return err
+	}
+	return address(e.request)
+}
+
+func (e *openVPNSide) read() (status, error) { return e.process.read(e.request.Device) }
+
+func (e *openVPNSide) close() error {
+	e.me.clear()
+	if e.process == nil {
+		return nil
+	}
+	return errors.Join(e.process.end(), gone(e.request.Device))
 }
 
 // openVPNProcess is a running openvpn and what it says.
 type openVPNProcess struct {
-	kind       openVPN
-	process    host.Process
-	management *net.UnixConn
-	over       <-chan struct{} // the management interface has hung up
-	said       []<-chan struct{}
+	kind    openVPN
+	process host.Process
+	control *net.UnixConn   // its management interface
+	over    <-chan struct{} // the management interface has hung up
+	said    []<-chan struct{}
 
 	mu    sync.Mutex
-	talk  conversation
+	state management
 	words string // last line of its output: before it speaks to us, it prints
 }
 
 // start runs openvpn with a configuration that it reads from a pipe, and waits until it speaks to us.
-func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*openVPNProcess, error) {
+func (k openVPN) start(ctx context.Context, config []byte, t management) (*openVPNProcess, error) {
 	program, err := findOpenVPN()
 	if err != nil {
 		return nil, err
@@ -103,12 +99,12 @@ func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*ope
 		return nil, fmt.Errorf("configure openvpn: %w", err)
 	}
 	defer in.Close()
-	m, err := listenManagement()
+	m, err := listenControl()
 	if err != nil {
 		return nil, fmt.Errorf("listen to openvpn: %w", err)
 	}
 	defer m.close()
-	p := &openVPNProcess{kind: k, talk: t}
+	p := &openVPNProcess{kind: k, state: t}
 	p.process, err = host.Local().Start(ctx, host.Command{
 		Path: program, Args: []string{"--config", "stdin"}, Stdin: in, Files: []*os.File{m.name},
 	})
@@ -117,7 +113,7 @@ func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*ope
 	}
 	p.said = []<-chan struct{}{host.Lines(p.process.Stdout(), p.print), host.Lines(p.process.Stderr(),
 		p.print)}
-	if p.management, err = m.accept(p.said[0]); err != nil {
+	if p.control, err = m.accept(p.said[0]); err != nil {
 		err = fmt.Errorf("start openvpn: %w", err)
 		_ = p.end()
 		if p.words != "" {
@@ -126,7 +122,7 @@ func (k openVPN) start(ctx context.Context, config []byte, t conversation) (*ope
 		return nil, err
 	}
 	p.say(opening)
-	p.over = host.Lines(p.management, p.hear)
+	p.over = host.Lines(p.control, p.hear)
 	return p, nil
 }
 
@@ -155,7 +151,7 @@ func (p *openVPNProcess) print(line string) {
 
 func (p *openVPNProcess) hear(line string) {
 	p.mu.Lock()
-	answer := p.talk.hear(line, time.Now())
+	answer := p.state.hear(line, time.Now())
 	p.mu.Unlock()
 	if answer != "" {
 		p.say(answer)
@@ -164,13 +160,13 @@ func (p *openVPNProcess) hear(line string) {
 
 // say is called by one at a time: first by start, then by what hears. A program that is gone is noticed by
 // its hanging up.
-func (p *openVPNProcess) say(text string) { _, _ = p.management.Write([]byte(text)) }
+func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
 // now is what is known of the tunnel.
-func (p *openVPNProcess) now() conversation {
+func (p *openVPNProcess) now() management {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.talk
+	return p.state
 }
 
 // wait returns when the server listens, or the client has a data channel.
@@ -189,7 +185,7 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 		case <-p.over:
 			t = p.now()
 			return fmt.Errorf("connect openvpn: it ended%s", t.words())
-		case <-time.After(look):
+		case <-time.After(pollEvery):
 		}
 	}
 }
@@ -202,18 +198,11 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 		return status{}, fmt.Errorf("openvpn ended%s", t.words())
 	default:
 	}
-	c, err := kernel.Counters(dev)
+	now, err := deviceStatus(dev)
 	if err != nil {
 		return status{}, err
 	}
-	mtu, err := kernel.MTU(dev)
-	if err != nil {
-		return status{}, err
-	}
-	now := status{
-		Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets, ReceivedPackets: c.RxPackets,
-		Handshake: -1, MTU: mtu, Complaint: t.complaint,
-	}
+	now.Complaint = t.complaint
 	switch {
 	case !t.connected():
 		return now, nil
@@ -228,8 +217,8 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 
 // end kills openvpn, whose device goes with it: it has nothing to undo.
 func (p *openVPNProcess) end() error {
-	if p.management != nil {
-		p.management.Close()
+	if p.control != nil {
+		p.control.Close()
 		<-p.over
 	}
 	err := p.process.Kill()
@@ -255,7 +244,7 @@ func findOpenVPN() (string, error) {
 }
 
 // probe looks for a version that can do it, the cipher, and TUN devices.
-func (k openVPN) probe(ctx context.Context) check.Answer {
+func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	program, err := findOpenVPN()
 	if err != nil {
 		return check.Not("openvpn is not installed").Hinted("install the package openvpn, 2.6 or newer")
@@ -304,9 +293,9 @@ func judgeVersion(text string) check.Answer {
 // it.
 const acceptTime = 15 * time.Second
 
-// management is a socket that openvpn connects to, by a name that only its process has: the file is gone
+// controlSocket is a socket that openvpn connects to, by a name that only its process has: the file is gone
 // before openvpn starts.
-type management struct {
+type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
@@ -315,13 +304,13 @@ type management struct {
 // three.
 const managementPath = "/proc/self/fd/3"
 
-func (m *management) close() {
+func (m *controlSocket) close() {
 	m.listener.Close()
 	m.name.Close()
 }
 
 // accept waits for openvpn; one that has closed its output will not come.
-func (m *management) accept(silent <-chan struct{}) (*net.UnixConn, error) {
+func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	for deadline := time.Now().Add(acceptTime); time.Now().Before(deadline); {
 		if err := m.listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			return nil, err
@@ -339,8 +328,8 @@ func (m *management) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	return nil, fmt.Errorf("it said nothing within %v", acceptTime)
 }
 
-// listenManagement makes the socket.
-func listenManagement() (*management, error) {
+// listenControl makes the socket.
+func listenControl() (*controlSocket, error) {
 	dir, err := os.MkdirTemp("", "chokepoint-openvpn-")
 	if err != nil {
 		return nil, err
@@ -352,16 +341,12 @@ func listenManagement() (*management, error) {
 		return nil, err
 	}
 	name, err := openName(file)
-	if err := errors.Join(err, removeName(file)); err != nil {
+	if gone := os.Remove(file); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}
-	return &management{l, name}, nil
-}
-
-func removeName(file string) error {
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return &controlSocket{l, name}, nil
 }

@@ -2,13 +2,17 @@ package tunnel
 
 import (
 	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // All lists the kinds of tunnel in the order in which they are shown.
@@ -47,9 +51,9 @@ func WireGuardUserspace() Tunnel {
 
 // wireguard is one implementation: how a node opens a device, and how it finds out whether it could.
 type wireguard struct {
-	name  string
-	open  func(r request) (device, error)
-	probe func() check.Answer
+	name     string
+	device   func(r request) (device, error)
+	possible func() check.Answer
 }
 
 func (w wireguard) Name() string { return w.name }
@@ -59,91 +63,139 @@ func (w wireguard) Check(ctx context.Context, near, far End) check.Answer {
 	return checkEnds(ctx, w.name, near, far)
 }
 
-func checkEnds(ctx context.Context, name string, near, far End) check.Answer {
-	for _, e := range []End{near, far} {
-		if a := probeEnd(ctx, name, e); a.State != check.Yes {
-			return a
-		}
-	}
-	return check.OK()
-}
-
-func probeEnd(ctx context.Context, name string, e End) check.Answer {
-	var o offer
-	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, name), request{Probe: true, Outer: e.Outer}, &o)
-	switch {
-	case errors.Is(err, host.ErrUnknownVerb), errors.Is(err, host.ErrUnsupported):
-		return check.Not("%s: %v", e.Node, err)
-	case err != nil:
-		return check.CouldNotTell("%s: %v", e.Node, err)
-	}
-	if o.Answer.State != check.Yes && o.Answer.Reason != "" {
-		o.Answer.Reason = e.Node + ": " + o.Answer.Reason
-	}
-	return o.Answer
-}
-
 // Up makes a device on each node, lets them exchange public keys through the controller, gives both a
 // preshared key, and proves that packets cross in both directions.
 func (w wireguard) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	return up(ctx, &path{spec: withDefaults(s), ends: [2]*end{{End: near, kind: w.name},
-		{End: far, kind: w.name}}})
+	return up(ctx, &path{spec: s, ends: [2]*end{{End: near, kind: w.name}, {End: far, kind: w.name}}})
 }
 
-func up(ctx context.Context, p *path) (Path, error) {
-	near, far := p.ends[0], p.ends[1]
-	if err := plausible(near.End, far.End, p.spec); err != nil {
-		return nil, fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err)
-	}
-	if err := p.lay(ctx); err != nil {
-		// What was laid must not outlive the caller's patience.
-		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
-			far.Node, err),
-			p.Down(context.WithoutCancel(ctx)))
-	}
-	return p, nil
+// Serve holds one end.
+func (w wireguard) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, w) }
+
+func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
+
+// device is an implementation's device on this node. It exists, with its MTU, from its opening on;
+// configure sets it up.
+type device interface {
+	configure(w kernel.WireGuard) error
+	// handshake is the time of the last one, zero if there was none.
+	handshake() (time.Time, error)
+	complaint() string
+	close() error
 }
 
-func withDefaults(s Spec) Spec {
-	if s.MTU == 0 {
-		s.MTU = DefaultMTU
-	}
-	if s.Port == 0 {
-		s.Port = DefaultPort
-	}
-	if s.Device == "" {
-		s.Device = DefaultDevice
-	}
-	return s
+// wireguardSide is a device with this node's private key, which is overwritten once the device has it; what
+// the implementation keeps lives as long as its device.
+type wireguardSide struct {
+	device
+	request request
+	private kernel.Key
+	own     kernel.Key // public
 }
 
-// plausible refuses what would fail late or in silence.
-func plausible(near, far End, s Spec) error {
-	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
-		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
+func (w wireguard) open(r request) (side, error) {
+	if err := unused(r.Device); err != nil {
+		return nil, err
 	}
-	if s.MTU < 576 || s.MTU > 65535-80 {
-		return fmt.Errorf("mtu %d, want 576 to %d", s.MTU, 65535-80)
+	e := &wireguardSide{request: r}
+	var err error
+	if e.own, err = newKey(&e.private); err != nil {
+		return nil, err
 	}
-	ends := []End{near, far}
-	for i, e := range ends {
-		other := ends[1-i]
-		if len(e.Inner) == 0 {
-			return fmt.Errorf("%s has no inner address", e.Node)
-		}
-		for _, r := range e.Routes {
-			if r.Contains(other.Outer) {
-				return fmt.Errorf("route %s of %s leads to %s's outer address into the tunnel itself", r,
-					e.Node, other.Node)
-			}
-		}
-		for _, p := range e.Inner {
-			if p.Addr().Is6() && s.MTU < 1280 {
-				return fmt.Errorf("mtu %d with IPv6 inside, which needs 1280 (RFC 8200)", s.MTU)
-			}
-		}
+	if e.device, err = w.device(r); err != nil {
+		e.private.Clear()
+		return nil, err
 	}
-	return nil
+	return e, nil
+}
+
+func (e *wireguardSide) public() string { return spellPublic(e.own) }
+
+func (e *wireguardSide) configure(_ context.Context, secret []byte, c connect) (err error) {
+	defer e.private.Clear()
+	w := kernel.WireGuard{Private: e.private, Port: e.request.Port, Preshared: kernel.Key(secret),
+		Endpoint: c.Endpoint, Allowed: c.Allowed}
+	defer w.Private.Clear()
+	defer w.Preshared.Clear()
+	if w.Peer, err = parsePublic(c.Public); err != nil {
+		return err
+	}
+	if err := e.device.configure(w); err != nil {
+		return err
+	}
+	return address(e.request)
+}
+
+func (e *wireguardSide) read() (status, error) {
+	now, err := deviceStatus(e.request.Device)
+	if err != nil {
+		return status{}, err
+	}
+	last, err := e.handshake()
+	if err != nil {
+		return status{}, err
+	}
+	if !last.IsZero() {
+		now.Handshake = max(0, int64(time.Since(last)))
+	}
+	now.Complaint = e.complaint()
+	return now, nil
+}
+
+func (e *wireguardSide) close() error {
+	e.private.Clear()
+	return errors.Join(e.device.close(), gone(e.request.Device))
+}
+
+// newKey makes a private key in place and returns the public one.
+func newKey(private *kernel.Key) (kernel.Key, error) {
+	rand.Read(private[:]) // never fails since Go 1.24
+	// Clamping, RFC 7748 §5; WireGuard's tools store keys in this form.
+	private[0] &= 248
+	private[31] = private[31]&127 | 64
+	k, err := ecdh.X25519().NewPrivateKey(private[:])
+	if err != nil {
+		return kernel.Key{}, errors.New("make private key: no X25519 here")
+	}
+	return kernel.Key(k.PublicKey().Bytes()), nil
+}
+
+func spellPublic(k kernel.Key) string { return base64.StdEncoding.EncodeToString(k[:]) }
+
+func parsePublic(text string) (kernel.Key, error) {
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(b) != len(kernel.Key{}) {
+		return kernel.Key{}, errors.New("parse public key: want 32 bytes in base64")
+	}
+	return kernel.Key(b), nil
+}
+
+// kernelDevice is the kernel's implementation.
+type kernelDevice struct{ name string }
+
+func openKernelDevice(r request) (device, error) {
+	if err := kernel.AddWireGuard(r.Device, r.MTU); err != nil {
+		return nil, err
+	}
+	return kernelDevice{r.Device}, nil
+}
+
+func (d kernelDevice) configure(w kernel.WireGuard) error {
+	return kernel.ConfigureWireGuard(d.name, w)
+}
+
+func (d kernelDevice) handshake() (time.Time, error) {
+	s, err := kernel.ReadWireGuard(d.name)
+	return s.Handshake, err
+}
+
+func (kernelDevice) complaint() string { return "" }
+
+func (d kernelDevice) close() error { return kernel.DeleteLink(d.name) }
+
+func probeKernelDevice() check.Answer {
+	return kernelAnswer(kernel.ProbeWireGuard(), "the kernel has no WireGuard",
+		"load the module wireguard, or take wireguard-userspace")
 }
 
 // auto chooses between the implementations.
@@ -170,7 +222,7 @@ func (auto) Check(ctx context.Context, near, far End) check.Answer {
 }
 
 func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	p := &path{spec: withDefaults(s)}
+	p := &path{spec: s}
 	for i, e := range []End{near, far} {
 		p.ends[i] = &end{End: e, kind: nameUserspace}
 		if probeEnd(ctx, nameKernel, e).State == check.Yes {
@@ -183,10 +235,8 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 // Serve is for a node that is asked for either: it takes what it has. The controller half does not: it asks
 // for one by name.
 func (auto) Serve(ctx context.Context, s host.Session) error {
-	kinds := []wireguard{
-		{nameKernel, openKernelDevice, probeKernelDevice},
-		{nameUserspace, openUserspaceDevice, probeUserspaceDevice},
+	if probeKernelDevice().State == check.Yes {
+		return WireGuardKernel().Serve(ctx, s)
 	}
-	i := max(0, slices.IndexFunc(kinds, func(w wireguard) bool { return w.probe().State == check.Yes }))
-	return kinds[i].Serve(ctx, s)
+	return WireGuardUserspace().Serve(ctx, s)
 }

@@ -291,7 +291,7 @@ func TestTunnelKeepsItsSecrets(t *testing.T) {
 	}
 }
 
-// forms are the ways in which bytes could be written.
+// forms are how bytes could be written.
 func forms(b []byte) []string {
 	return []string{
 		string(b), hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),
@@ -330,12 +330,18 @@ func TestNodeKeepsItsPrivateKey(t *testing.T) {
 	public, err := newKey(&peer)
 	check0(t, err)
 	k, log := &keeper{}, &recording{}
-	err = introduce(script{log: log, connect: connect{Public: spellPublic(public)}}, request{}, k)
+	e := &wireguardSide{device: k}
+	e.own, err = newKey(&e.private)
+	check0(t, err)
+	err = meet(t.Context(), script{log: log, connect: connect{Public: spellPublic(public)}}, e)
 	if err == nil || err.Error() != "configured" {
-		t.Fatalf("introducing gives %v, want what the device said", err)
+		t.Fatalf("meeting gives %v, want what the device said", err)
 	}
 	if k.w.Private == (kernel.Key{}) || k.w.Peer != public || k.w.Preshared == (kernel.Key{}) {
 		t.Error("the device was not given all keys")
+	}
+	if e.private != (kernel.Key{}) {
+		t.Error("the private key was not overwritten")
 	}
 	log.add(k.w)
 	log.add(fmt.Sprintf("%v %+v %#v %s %x %d", k.w, k.w, k.w, k.w.Private, k.w.Private, k.w.Private))

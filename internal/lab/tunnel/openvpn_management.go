@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// conversation is that on openvpn's management interface: hear takes a line that it says, and gives what to
+// management is what openvpn has said on its management interface: hear takes a line, and gives what to
 // answer, "" = nothing.
-type conversation struct {
+type management struct {
 	server  bool
 	allowed []netip.Prefix // what lies behind the server's client
 
@@ -23,17 +23,17 @@ type conversation struct {
 const opening = "state on\nlog on\nhold release\n"
 
 // connected reports whether the data channel stands.
-func (t *conversation) connected() bool { return t.ready && t.cipher != "" }
+func (t *management) connected() bool { return t.ready && t.cipher != "" }
 
 // words are what openvpn said last that may explain a failure.
-func (t *conversation) words() string {
+func (t *management) words() string {
 	if t.complaint == "" {
 		return ""
 	}
 	return ": it says: " + t.complaint
 }
 
-func (t *conversation) hear(line string, now time.Time) (answer string) {
+func (t *management) hear(line string, now time.Time) (answer string) {
 	kind, rest, _ := strings.Cut(line, ":")
 	switch {
 	case kind == ">STATE":
@@ -60,7 +60,7 @@ func (t *conversation) hear(line string, now time.Time) (answer string) {
 }
 
 // hearLog takes "time,flags,text".
-func (t *conversation) hearLog(rest string, now time.Time) {
+func (t *management) hearLog(rest string, now time.Time) {
 	_, rest, _ = strings.Cut(rest, ",")
 	flags, text, _ := strings.Cut(rest, ",")
 	if _, after, ok := strings.Cut(text, "Data Channel: cipher '"); ok && !t.server {
@@ -73,7 +73,7 @@ func (t *conversation) hearLog(rest string, now time.Time) {
 }
 
 // found notes the data channel's cipher.
-func (t *conversation) found(cipher string, now time.Time) {
+func (t *management) found(cipher string, now time.Time) {
 	if t.cipher != cipher {
 		t.cipher, t.since = cipher, now
 	}
@@ -81,7 +81,7 @@ func (t *conversation) found(cipher string, now time.Time) {
 
 // hearClient takes what happens to a server's client. Its certificate has been verified before we are
 // asked.
-func (t *conversation) hearClient(rest string) (answer string) {
+func (t *management) hearClient(rest string) (answer string) {
 	fields := strings.Split(rest, ",")
 	switch {
 	case fields[0] == "CONNECT" && len(fields) == 3:

@@ -1,15 +1,12 @@
 package tunnel
 
 import (
-	"encoding/base64"
-	"errors"
 	"net/netip"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The conversation with a node: request → offer; then the preshared key as a secret and connect → status;
+// The exchange with a node: request → offer; then the preshared key as a secret and connect → status;
 // then any number of ask → status. No message has a place for a secret.
 
 // request is the first message: make a device with these addresses, or only say whether it could be made.
@@ -55,14 +52,4 @@ type status struct {
 	Complaint       string `json:"complaint,omitempty"`
 	Device          string `json:"device,omitempty"`
 	Counted         string `json:"counted,omitempty"`
-}
-
-func spellPublic(k kernel.Key) string { return base64.StdEncoding.EncodeToString(k[:]) }
-
-func parsePublic(text string) (kernel.Key, error) {
-	b, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(b) != len(kernel.Key{}) {
-		return kernel.Key{}, errors.New("parse public key: want 32 bytes in base64")
-	}
-	return kernel.Key(b), nil
 }

@@ -2,11 +2,10 @@ package tunnel
 
 import (
 	"context"
-	"crypto/ecdh"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"time"
@@ -16,37 +15,57 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// device is an implementation's device on this node. It exists, with its MTU, from its opening on;
-// configure sets it up.
-type device interface {
-	configure(w kernel.WireGuard) error
-	// handshake is the time of the last one, zero if there was none.
-	handshake() (time.Time, error)
-	complaint() string
+// nodeHalf is what a kind of tunnel does on a node: it says whether it could, and makes one end.
+type nodeHalf interface {
+	probe(ctx context.Context, r request) check.Answer
+	open(r request) (side, error)
+}
+
+// side is one end on its node. configure sets it up, and neither it nor read keeps a secret; close undoes
+// everything, however far it came.
+type side interface {
+	public() string // what the other end is told: a key, a fingerprint, or nothing
+	configure(ctx context.Context, secret []byte, c connect) error
+	read() (status, error)
 	close() error
 }
 
-// Serve holds one end: the device lives as long as the session.
-func (w wireguard) Serve(ctx context.Context, s host.Session) (err error) {
+// serve holds one end: it lives as long as the session.
+func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
 		return ended(err)
 	}
 	if r.Probe {
-		return s.Send(offer{Answer: w.probe()})
+		return s.Send(offer{Answer: k.probe(ctx, r)})
 	}
-	if err := unused(r.Device); err != nil {
-		return conclude(err)
-	}
-	d, err := w.open(r)
+	e, err := k.open(r)
 	if err != nil {
 		return conclude(err)
 	}
-	defer func() { err = errors.Join(err, d.close(), gone(r.Device)) }()
-	if err := serveDevice(ctx, s, r, d); err != nil {
+	defer func() { err = errors.Join(err, e.close()) }()
+	if err := meet(ctx, s, e); err != nil {
 		return ended(err)
 	}
-	return nil
+	return ended(report(ctx, s, e.read))
+}
+
+// meet tells the other end what is public, hears of it and the secret, and sets this end up. The secret is
+// overwritten before it returns; what an implementation keeps lives as long as its device.
+func meet(ctx context.Context, s host.Session, e side) error {
+	if err := s.Send(offer{Public: e.public(), Answer: check.OK()}); err != nil {
+		return err
+	}
+	var secret [presharedSize]byte
+	defer clear(secret[:])
+	if err := receivePreshared(s, secret[:]); err != nil {
+		return err
+	}
+	var c connect
+	if err := s.Recv(&c); err != nil {
+		return err
+	}
+	return e.configure(ctx, secret[:], c)
 }
 
 func unused(dev string) error {
@@ -55,14 +74,6 @@ func unused(dev string) error {
 		err = fmt.Errorf("make tunnel device %s: it exists already", dev)
 	}
 	return err
-}
-
-// serveDevice is the conversation from the key on.
-func serveDevice(ctx context.Context, s host.Session, r request, d device) error {
-	if err := introduce(s, r, d); err != nil {
-		return err
-	}
-	return report(ctx, s, func() (status, error) { return read(r.Device, d) })
 }
 
 // report tells the state, and again after each question.
@@ -80,42 +91,12 @@ func report(ctx context.Context, s host.Session, read func() (status, error)) er
 			return err
 		}
 		for _, to := range a.Prove {
-			if err := knock(to); err != nil {
+			if err := sendDatagram(to); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// introduce makes this node's key, tells the public one, hears of the peer, and sets the device up. The
-// keys are overwritten before it returns; what the implementation keeps lives as long as its device.
-func introduce(s host.Session, r request, d device) error {
-	w := kernel.WireGuard{Port: r.Port}
-	defer w.Private.Clear()
-	defer w.Preshared.Clear()
-	public, err := newKey(&w.Private)
-	if err != nil {
-		return err
-	}
-	if err := s.Send(offer{Public: spellPublic(public), Answer: check.OK()}); err != nil {
-		return err
-	}
-	if err := receivePreshared(s, w.Preshared[:]); err != nil {
-		return err
-	}
-	var c connect
-	if err := s.Recv(&c); err != nil {
-		return err
-	}
-	if w.Peer, err = parsePublic(c.Public); err != nil {
-		return err
-	}
-	w.Endpoint, w.Allowed = c.Endpoint, c.Allowed
-	if err := d.configure(w); err != nil {
-		return err
-	}
-	return address(r)
 }
 
 func address(r request) error {
@@ -133,19 +114,6 @@ func address(r request) error {
 		}
 	}
 	return nil
-}
-
-// newKey makes a private key in place and returns the public one.
-func newKey(private *kernel.Key) (kernel.Key, error) {
-	rand.Read(private[:]) // never fails since Go 1.24
-	// Clamping, RFC 7748 §5; WireGuard's tools store keys in this form.
-	private[0] &= 248
-	private[31] = private[31]&127 | 64
-	k, err := ecdh.X25519().NewPrivateKey(private[:])
-	if err != nil {
-		return kernel.Key{}, errors.New("make private key: no X25519 here")
-	}
-	return kernel.Key(k.PublicKey().Bytes()), nil
 }
 
 func receivePreshared(s host.Session, into []byte) error {
@@ -167,31 +135,32 @@ func receivePreshared(s host.Session, into []byte) error {
 	})
 }
 
-func read(dev string, d device) (status, error) {
+// deviceStatus is what the kernel counts of a tunnel's device, without a handshake.
+func deviceStatus(dev string) (status, error) {
 	c, err := kernel.Counters(dev)
 	if err != nil {
 		return status{}, err
 	}
 	mtu, err := kernel.MTU(dev)
-	if err != nil {
-		return status{}, err
-	}
-	last, err := d.handshake()
-	if err != nil {
-		return status{}, err
-	}
-	age := int64(-1)
-	if !last.IsZero() {
-		age = max(0, int64(time.Since(last)))
-	}
-	return status{
-		Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets, ReceivedPackets: c.RxPackets,
-		Handshake: age, MTU: mtu, Complaint: d.complaint(),
-	}, nil
+	return status{Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets,
+		ReceivedPackets: c.RxPackets, Handshake: -1, MTU: mtu}, err
 }
 
-// knock sends a datagram to the discard port (RFC 863) of the other end.
-func knock(to netip.Addr) error {
+// kernelAnswer is that to a probe of what a kernel may lack.
+func kernelAnswer(err error, lacks, hint string) check.Answer {
+	switch {
+	case err == nil:
+		return check.OK()
+	case errors.Is(err, kernel.ErrUnsupported):
+		return check.Not("%s: %v", lacks, err).Hinted("%s", hint)
+	case errors.Is(err, fs.ErrPermission):
+		return check.Not("%v", err).Hinted("run as root, or where user namespaces are allowed")
+	}
+	return check.CouldNotTell("%v", err)
+}
+
+// sendDatagram sends one to the discard port (RFC 863) of the other end.
+func sendDatagram(to netip.Addr) error {
 	const discard = 9
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
 	if err != nil {
@@ -208,7 +177,7 @@ const goneTime = 2 * time.Second
 
 // gone waits until a device has disappeared, and deletes it if it does not.
 func gone(dev string) error {
-	for deadline := time.Now().Add(goneTime); time.Now().Before(deadline); time.Sleep(look) {
+	for deadline := time.Now().Add(goneTime); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if there, err := kernel.Exists(dev); err != nil || !there {
 			return err
 		}

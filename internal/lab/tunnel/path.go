@@ -10,15 +10,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
 // proof is how long a first packet may take in each direction: WireGuard repeats a lost initiation after 5
 // s (REKEY_TIMEOUT), so one may be lost.
 const proof = 8 * time.Second
 
-// look is how often the proof is looked for.
-const look = 5 * time.Millisecond
+// pollEvery is how often the proof is asked for.
+const pollEvery = 5 * time.Millisecond
 
 // answerTime is how long a node may take for an answer, and to undo.
 const answerTime = 5 * time.Second
@@ -49,6 +51,85 @@ type path struct {
 	ends [2]*end
 	down bool
 	mtu  int
+}
+
+func checkEnds(ctx context.Context, name string, near, far End) check.Answer {
+	for _, e := range []End{near, far} {
+		if a := probeEnd(ctx, name, e); a.State != check.Yes {
+			return a
+		}
+	}
+	return check.OK()
+}
+
+func probeEnd(ctx context.Context, name string, e End) check.Answer {
+	var o offer
+	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, name), request{Probe: true, Outer: e.Outer}, &o)
+	switch {
+	case errors.Is(err, host.ErrUnknownVerb), errors.Is(err, host.ErrUnsupported):
+		return check.Not("%s: %v", e.Node, err)
+	case err != nil:
+		return check.CouldNotTell("%s: %v", e.Node, err)
+	}
+	if o.Answer.State != check.Yes && o.Answer.Reason != "" {
+		o.Answer.Reason = e.Node + ": " + o.Answer.Reason
+	}
+	return o.Answer
+}
+
+func up(ctx context.Context, p *path) (Path, error) {
+	near, far := p.ends[0], p.ends[1]
+	p.spec.MTU = cmp.Or(p.spec.MTU, DefaultMTU)
+	p.spec.Port = cmp.Or(p.spec.Port, DefaultPort)
+	p.spec.Device = cmp.Or(p.spec.Device, DefaultDevice)
+	if err := plausible(near.End, far.End, p.spec); err != nil {
+		return nil, fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err)
+	}
+	if err := p.lay(ctx); err != nil {
+		// What was laid must not outlive the caller's patience.
+		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
+			far.Node, err),
+			p.Down(context.WithoutCancel(ctx)))
+	}
+	return p, nil
+}
+
+// fitMTU is what a kind of tunnel has room for on an Ethernet underlay of 1500 bytes.
+func fitMTU(kind string, outer6 bool) int {
+	t, _ := overhead.Named(kind)
+	if t.OuterIP = overhead.V4; outer6 {
+		t.OuterIP = overhead.V6
+	}
+	return t.FitMTU(1500)
+}
+
+// plausible refuses what would fail late or in silence.
+func plausible(near, far End, s Spec) error {
+	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
+		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
+	}
+	if s.MTU < 576 || s.MTU > 65535-80 {
+		return fmt.Errorf("mtu %d, want 576 to %d", s.MTU, 65535-80)
+	}
+	ends := []End{near, far}
+	for i, e := range ends {
+		other := ends[1-i]
+		if len(e.Inner) == 0 {
+			return fmt.Errorf("%s has no inner address", e.Node)
+		}
+		for _, r := range e.Routes {
+			if r.Contains(other.Outer) {
+				return fmt.Errorf("route %s of %s leads to %s's outer address into the tunnel itself", r,
+					e.Node, other.Node)
+			}
+		}
+		for _, p := range e.Inner {
+			if p.Addr().Is6() && s.MTU < 1280 {
+				return fmt.Errorf("mtu %d with IPv6 inside, which needs 1280 (RFC 8200)", s.MTU)
+			}
+		}
+	}
+	return nil
 }
 
 func (p *path) lay(ctx context.Context) error {
@@ -155,10 +236,10 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("prove the way from %s to %s: %w: %s; %s", from.Node, to.Node,
+			return fmt.Errorf("prove the path from %s to %s: %w: %s; %s", from.Node, to.Node,
 				context.Cause(ctx),
 				sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
-		case <-time.After(look):
+		case <-time.After(pollEvery):
 		}
 	}
 }
