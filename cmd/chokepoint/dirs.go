@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // dirs are the program's directories, after the XDG base directory specification 0.8. None is created by
@@ -107,8 +109,8 @@ func canWrite(dir string) bool {
 // prepare makes a directory for this user alone.
 func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &hinted{fmt.Errorf("create directory %s: %v", dir, underlying(err)),
-			"set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to"}
+		return check.WithHint(fmt.Errorf("create directory %s: %v", dir, underlying(err)),
+			"set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to")
 	}
 	return trusted(dir)
 }
@@ -138,8 +140,8 @@ func trusted(dir string) error {
 		owner, ok := info.Sys().(*syscall.Stat_t)
 		roots := ok && (owner.Uid == 0 || owner.Uid == ownerOf("/") && d != guessed)
 		if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() && !roots || info.Mode().Perm()&0o022 != 0 {
-			return &hinted{fmt.Errorf("use directory %s: it is not this user's alone", d),
-				"remove it, or set XDG_DATA_HOME and XDG_STATE_HOME"}
+			return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone", d),
+				"remove it, or set XDG_DATA_HOME and XDG_STATE_HOME")
 		}
 	}
 	return nil

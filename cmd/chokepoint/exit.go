@@ -60,16 +60,6 @@ type usageError struct{ text, hint string }
 func (e *usageError) Error() string { return e.text }
 func (e *usageError) Hint() string  { return e.hint }
 
-// hinted adds a next step to an error.
-type hinted struct {
-	err  error
-	hint string
-}
-
-func (e *hinted) Error() string { return e.err.Error() }
-func (e *hinted) Unwrap() error { return e.err }
-func (e *hinted) Hint() string  { return e.hint }
-
 // interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
 // canceled" says nothing.
 func interruptedBy(err error) error {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 func TestExitCode(t *testing.T) {
@@ -58,9 +60,9 @@ func TestPrecedenceHoldsEveryCode(t *testing.T) {
 
 func TestPrintError(t *testing.T) {
 	twice := errors.Join(
-		&hinted{errors.New("first"), "do this"},
-		fmt.Errorf("second: %w", &hinted{errors.New("inner"), "do that"}),
-		&hinted{errors.New("third"), "do this"},
+		check.WithHint(errors.New("first"), "do this"),
+		fmt.Errorf("second: %w", check.WithHint(errors.New("inner"), "do that")),
+		check.WithHint(errors.New("third"), "do this"),
 		&exitError{code: codeFailed},
 	)
 	tests := []struct {

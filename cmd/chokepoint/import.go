@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -91,8 +92,8 @@ func unwatched(d dirs, run *record.Run, trials []record.Trial) (string, error) {
 		return "", err
 	}
 	if slices.Contains(alive, run.ID) {
-		return "", &hinted{fmt.Errorf("import into run %s: it is still going on", run.ID),
-			"import when it has ended"}
+		return "", check.WithHint(fmt.Errorf("import into run %s: it is still going on", run.ID),
+			"import when it has ended")
 	}
 	var found []string
 	for _, t := range run.Topologies {

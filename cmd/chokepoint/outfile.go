@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // outFile is a result on its way into a file. It is written beside the file and takes its place when it is
@@ -26,7 +28,7 @@ func createOutFile(path string) (*outFile, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return nil, &hinted{fmt.Errorf("write %s: it is a directory", path), "name a file in it"}
+		return nil, check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it")
 	case err == nil && !info.Mode().IsRegular():
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
@@ -66,8 +67,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(o.port))
 	if err != nil {
-		return &hinted{fmt.Errorf("listen on port %d: %v", o.port, underlying(err)),
-			"another peer may be listening there; --port chooses another one"}
+		return check.WithHint(fmt.Errorf("listen on port %d: %v", o.port, underlying(err)),
+			"another peer may be listening there; --port chooses another one")
 	}
 	code := pair.NewCode()
 	if err := o.show(ctx, code, p); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -126,10 +127,8 @@ func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error)
 func planBytes(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, &hinted{
-			fmt.Errorf("read plan %s: no such file, and no built-in plan has this name", name),
-			"built-in plans: " + strings.Join(plan.BuiltIns(), ", "),
-		}
+		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has this name", name),
+			"built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))

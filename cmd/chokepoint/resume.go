@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -43,8 +44,8 @@ func resume(ctx context.Context, name, report string, force bool, p *program) er
 		return err
 	}
 	if run.Lab == lab.KindPair {
-		return &hinted{fmt.Errorf("resume run %s: it was made with a peer, whose code is gone", run.ID),
-			"run the plan again with --peer; compare sets the two runs side by side"}
+		return check.WithHint(fmt.Errorf("resume run %s: it was made with a peer, whose code is gone", run.ID),
+			"run the plan again with --peer; compare sets the two runs side by side")
 	}
 	stale, living, err := journal.FindStale(journalDir(p.dirs))
 	mine := false // what the killed run has left: its journal would be in the way of the new one
@@ -56,16 +57,16 @@ func resume(ctx context.Context, name, report string, force bool, p *program) er
 	case err != nil:
 		return err
 	case slices.Contains(living, run.ID):
-		return &hinted{fmt.Errorf("resume run %s: it is still running", run.ID),
-			"wait for it, or stop it with Ctrl-C"}
+		return check.WithHint(fmt.Errorf("resume run %s: it is still running", run.ID),
+			"wait for it, or stop it with Ctrl-C")
 	case mine:
-		return &hinted{fmt.Errorf("resume run %s: what it changed was not undone", run.ID),
-			"chokepoint lab restore, then resume again"}
+		return check.WithHint(fmt.Errorf("resume run %s: what it changed was not undone", run.ID),
+			"chokepoint lab restore, then resume again")
 	}
 	if changes := strings.Join(changed(run), " and "); changes != "" {
 		if !force {
-			return &hinted{fmt.Errorf("resume run %s: %s", run.ID, changes),
-				"its numbers would not compare with the earlier ones; --force goes on and marks the run"}
+			return check.WithHint(fmt.Errorf("resume run %s: %s", run.ID, changes),
+				"its numbers would not compare with the earlier ones; --force goes on and marks the run")
 		}
 		st, err := store.Open(ctx, p.dirs.storeFile())
 		if err != nil {

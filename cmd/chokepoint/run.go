@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -213,7 +214,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 // dirty gives what could not be put back its exit code.
 func dirty(err error) error {
 	if errors.Is(err, lab.ErrDirty) {
-		return &exitError{codeDirty, &hinted{err, "chokepoint lab restore tries again"}}
+		return &exitError{codeDirty, check.WithHint(err, "chokepoint lab restore tries again")}
 	}
 	return err
 }
@@ -261,9 +262,9 @@ func (x *execution) refuseLeftovers() error {
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = &hinted{fmt.Errorf("attach to lab %s: run %s was killed and has left changes there",
+			refused = check.WithHint(fmt.Errorf("attach to lab %s: run %s was killed and has left changes there",
 				x.attach, s.Owner),
-				"chokepoint lab restore puts them back"}
+				"chokepoint lab restore puts them back")
 		}
 		x.p.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
 			count(len(s.Entries), "change"))
@@ -375,8 +376,8 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 		return context.Cause(ctx)
 	case err := <-answered:
 		if errors.Is(err, io.EOF) {
-			return &hinted{fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
-				"run it from a terminal, or take the steps out of the plan"}
+			return check.WithHint(fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
+				"run it from a terminal, or take the steps out of the plan")
 		}
 		return err
 	}

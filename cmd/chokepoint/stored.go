@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -34,7 +35,7 @@ func living(d dirs) ([]string, error) {
 func openStore(ctx context.Context, d dirs) (*store.Store, error) {
 	st, err := readStore(ctx, d)
 	if errors.Is(err, store.ErrNone) {
-		return nil, &hinted{err, "chokepoint run makes one; runs are looked for in " + d.Data}
+		return nil, check.WithHint(err, "chokepoint run makes one; runs are looked for in "+d.Data)
 	}
 	return st, err
 }
@@ -88,10 +89,8 @@ func outcome(d *analysis.Document) error {
 		}
 	}
 	if failed > 0 {
-		errs = append(errs, &exitError{codeFailed, &hinted{
-			fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"), len(last)),
-			"chokepoint show " + d.Run.ID + " gives the reasons; " + again(d.Run),
-		}})
+		errs = append(errs, &exitError{codeFailed, check.WithHint(fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"), len(last)),
+			"chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
 	}
 	for _, t := range d.Thresholds {
 		if !t.Met {

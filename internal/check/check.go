@@ -73,3 +73,16 @@ func (a Answer) Hinted(format string, args ...any) Answer {
 	a.Hint = fmt.Sprintf(format, args...)
 	return a
 }
+
+// hinted is an error with the next step.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+func (e *hinted) Hint() string  { return e.hint }
+
+// WithHint adds the next step for the user to an error: an inner error's stays. Whoever prints the error finds
+// it by the method Hint.
+func WithHint(err error, hint string) error { return &hinted{err, hint} }

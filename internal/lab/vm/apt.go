@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
+
+const ownKernel = "give a kernel and its modules: --kernel FILE --modules DIR"
 
 // apt is a private root of the package manager: lists and packages of one architecture, from the machine's
 // own sources, without touching the machine. Needs no privilege.
@@ -106,8 +109,8 @@ func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
 		if errors.Is(err, host.ErrUnsupported) {
-			return &hinted{fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it "+
-				"is not like Debian", host.ErrUnsupported, program), ownKernel}
+			return check.WithHint(fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it "+
+				"is not like Debian", host.ErrUnsupported, program), ownKernel)
 		}
 		if err != nil {
 			return err
@@ -141,6 +144,12 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 	}
 }
 
+// oneLine is an error that carries what a program said in many.
+type oneLine struct{ error }
+
+func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e *oneLine) Unwrap() error { return e.error }
+
 // listsAge is how old the lists may be.
 const listsAge = 24 * time.Hour
 
@@ -152,8 +161,8 @@ func (a apt) update(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		return &hinted{fmt.Errorf("fetch the package lists: %w", err),
-			"check the network and apt's sources, or " + ownKernel}
+		return check.WithHint(fmt.Errorf("fetch the package lists: %w", err),
+			"check the network and apt's sources, or "+ownKernel)
 	}
 	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
 }
@@ -250,8 +259,8 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		return nil, &hinted{fmt.Errorf("download packages: %w: %w", errOutdated, err),
-			"check the network, or " + ownKernel}
+		return nil, check.WithHint(fmt.Errorf("download packages: %w: %w", errOutdated, err),
+			"check the network, or "+ownKernel)
 	}
 	return files, nil
 }

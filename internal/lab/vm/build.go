@@ -3,16 +3,17 @@ package vm
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -110,7 +111,7 @@ func (r Recipe) buildImage(in inputs, program string) error {
 	if err != nil {
 		return fmt.Errorf("read the guest's program: %w", err)
 	}
-	if sumOf(binary) != program {
+	if sum := sha256.Sum256(binary); hex.EncodeToString(sum[:]) != program {
 		return fmt.Errorf("read the guest's program: %s was changed meanwhile", r.Program)
 	}
 	r.say("packing the guest's program, %d MB", len(binary)/1e6)
@@ -125,7 +126,7 @@ func (r Recipe) buildImage(in inputs, program string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	img.Key = imageKey(img.Key, program)
+	img.Key = keyOf(img.Key, program)
 	return finish(work, r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
 }
 
@@ -188,8 +189,8 @@ func (r root) kernel() (kernel, modules string, err error) {
 		}
 	}
 	if kernel == "" {
-		return "", "", &hinted{errors.New("find the kernel in its package: it is not in boot, or there are " +
-			"several"), ownKernel}
+		return "", "", check.WithHint(errors.New("find the kernel in its package: it is not in boot, or there are "+
+			"several"), ownKernel)
 	}
 	_, release, _ := strings.Cut(filepath.Base(kernel), "-")
 	if release == "" {
@@ -201,8 +202,8 @@ func (r root) kernel() (kernel, modules string, err error) {
 			return kernel, dir, nil
 		}
 	}
-	return "", "", &hinted{fmt.Errorf("find the modules of kernel %s in its packages: there are none",
-		release), ownKernel}
+	return "", "", check.WithHint(fmt.Errorf("find the modules of kernel %s in its packages: there are none",
+		release), ownKernel)
 }
 
 // addModules copies the modules that a router needs, with the lists that modprobe reads, and returns the
@@ -220,8 +221,8 @@ func addModules(ctx context.Context, a archive, dir string, m machine) (string, 
 		return "", err
 	}
 	if len(chosen) == 0 {
-		return "", &hinted{fmt.Errorf("read the kernel's modules: %s has none", dir),
-			"name the folder …/lib/modules/RELEASE"}
+		return "", check.WithHint(fmt.Errorf("read the kernel's modules: %s has none", dir),
+			"name the folder …/lib/modules/RELEASE")
 	}
 	release, err := releaseOf(chosen)
 	if err != nil {
@@ -241,30 +242,4 @@ func addModules(ctx context.Context, a archive, dir string, m machine) (string, 
 	}
 	a.add(path.Join(place, "modules.builtin"), modeFile, builtin)
 	return release, nil
-}
-
-// keep is how long something stays in the cache that nobody uses.
-const keep = 30 * 24 * time.Hour
-
-// workFolder begins the names of folders that are not whole yet.
-const workFolder = ".work-"
-
-// forgetOld clears the cache of what was not used for long, and of what interrupted builds have left; the
-// caller has the lock. It is no matter if something cannot be removed.
-func (r Recipe) forgetOld(now time.Time) {
-	entries, err := os.ReadDir(r.Cache)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		kind, _, _ := strings.Cut(e.Name(), "-")
-		info, err := e.Info()
-		if err != nil {
-			continue
-		}
-		if kind+"-" == workFolder || slices.Contains([]string{"base", "image", "agent"}, kind) &&
-			now.Sub(info.ModTime()) > keep {
-			_ = os.RemoveAll(filepath.Join(r.Cache, e.Name()))
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -27,40 +28,26 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	}
 	switch filepath.Ext(name) {
 	case ".gz":
-		b, err = gunzip(b)
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(b)); err == nil {
+			b, err = io.ReadAll(z)
+		}
 	case ".zst":
-		b, err = unzstd(b)
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1)); err == nil {
+			b, err = z.DecodeAll(b, nil)
+			z.Close()
+		}
 	case ".xz":
-		b, err = unxz(ctx, b)
+		b, err = host.Run(ctx, host.Local(), host.Command{Path: "xz", Args: []string{"-dc"},
+			Stdin: bytes.NewReader(b)})
+		if errors.Is(err, host.ErrUnsupported) {
+			err = check.WithHint(err,
+				"install xz (package xz-utils), or give modules that are not compressed")
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}
 	return b, nil
-}
-
-func gunzip(b []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
-}
-
-func unzstd(b []byte) ([]byte, error) {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return nil, err
-	}
-	defer z.Close()
-	return z.DecodeAll(b, nil)
-}
-
-func unxz(ctx context.Context, b []byte) ([]byte, error) {
-	out, err := host.Run(ctx, host.Local(), host.Command{Path: "xz", Args: []string{"-dc"},
-		Stdin: bytes.NewReader(b)})
-	if errors.Is(err, host.ErrUnsupported) {
-		return nil, &hinted{err, "install xz (package xz-utils), or give modules that are not compressed"}
-	}
-	return out, err
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -115,7 +116,7 @@ func (d *Disk) console(file string) string {
 
 // errNoDisk is a file that QEMU should not be given as a disk.
 func errNoDisk(file, text, hint string) error {
-	return &hinted{fmt.Errorf("read disk image %s: %s", file, text), hint}
+	return check.WithHint(fmt.Errorf("read disk image %s: %s", file, text), hint)
 }
 
 const convert = "qemu-img convert -O qcow2 makes one of its own"
@@ -128,7 +129,7 @@ func OpenDisk(file string) (Disk, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return Disk{}, &hinted{fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img"}
+		return Disk{}, check.WithHint(fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img")
 	}
 	if !info.Mode().IsRegular() {
 		return Disk{}, errNoDisk(file, "not a file", "name a file, .qcow2 or .img")
@@ -240,8 +241,8 @@ var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd",
 func (d *Disk) BootByUEFI() error {
 	i := slices.IndexFunc(firmwares, func(f string) bool { return whole(f) })
 	if i < 0 {
-		return &hinted{fmt.Errorf("boot by UEFI: %w: no firmware is installed", host.ErrUnsupported),
-			"install ovmf (Debian, Ubuntu)"}
+		return check.WithHint(fmt.Errorf("boot by UEFI: %w: no firmware is installed", host.ErrUnsupported),
+			"install ovmf (Debian, Ubuntu)")
 	}
 	d.Firmware = firmwares[i]
 	return nil

@@ -4,14 +4,13 @@ package vm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // imageFormat changes when the same inputs make another image.
@@ -65,8 +64,8 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 		return Image{}, fmt.Errorf("read the guest's program: %w", err)
 	}
 	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
-		return Image{}, &hinted{fmt.Errorf("create the image cache: %w", err),
-			"name a folder that can be written to, by XDG_CACHE_HOME"}
+		return Image{}, check.WithHint(fmt.Errorf("create the image cache: %w", err),
+			"name a folder that can be written to, by XDG_CACHE_HOME")
 	}
 	if in, ok := r.knownInputs(time.Now()); ok {
 		if img, ok := r.cached(in, program); ok {
@@ -100,21 +99,21 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 // checkFiles finds mistakes in the recipe before any work is done.
 func (r Recipe) checkFiles() error {
 	if r.Modules != "" && r.Kernel == "" {
-		return &hinted{fmt.Errorf("build an image with the modules of %s: their kernel is missing",
-			r.Modules), "name it by --kernel"}
+		return check.WithHint(fmt.Errorf("build an image with the modules of %s: their kernel is missing",
+			r.Modules), "name it by --kernel")
 	}
-	if r.Kernel != "" {
-		if info, err := os.Stat(r.Kernel); err != nil {
-			return fmt.Errorf("read the kernel: %w", err)
-		} else if !info.Mode().IsRegular() {
-			return fmt.Errorf("read the kernel: %s is not a file", r.Kernel)
+	for what, path := range map[string]string{"kernel": r.Kernel, "kernel's modules": r.Modules} {
+		if path == "" {
+			continue
 		}
-	}
-	if r.Modules != "" {
-		if info, err := os.Stat(r.Modules); err != nil {
-			return fmt.Errorf("read the kernel's modules: %w", err)
-		} else if !info.IsDir() {
-			return fmt.Errorf("read the kernel's modules: %s is not a folder", r.Modules)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read the %s: %w", what, err)
+		case path == r.Kernel && !info.Mode().IsRegular():
+			return fmt.Errorf("read the kernel: %s is not a file", path)
+		case path == r.Modules && !info.IsDir():
+			return fmt.Errorf("read the kernel's modules: %s is not a folder", path)
 		}
 	}
 	return checkProgram(r.Program, r.Arch)
@@ -136,18 +135,8 @@ func (in inputs) names() []string {
 
 // key is a hash over the inputs and everything that this program decides.
 func (r Recipe) key(in inputs) string {
-	b, err := json.Marshal([]any{imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders,
-		notRouted, moduleNames, bootModules, etcFiles})
-	if err != nil {
-		panic("encode the image's inputs: " + err.Error()) // all of it is text
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
-}
-
-func imageKey(base, program string) string {
-	sum := sha256.Sum256([]byte(base + "\n" + program))
-	return hex.EncodeToString(sum[:8])
+	return keyOf(imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders, notRouted,
+		moduleNames, bootModules, etcFiles)
 }
 
 func (r Recipe) baseDir(in inputs) string {
@@ -155,7 +144,7 @@ func (r Recipe) baseDir(in inputs) string {
 }
 
 func (r Recipe) imageDir(in inputs, program string) string {
-	return filepath.Join(r.Cache, "image-"+r.Arch+"-"+imageKey(r.key(in), program))
+	return filepath.Join(r.Cache, "image-"+r.Arch+"-"+keyOf(r.key(in), program))
 }
 
 // Files of a base's and an image's folder.
@@ -182,18 +171,4 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 		_ = os.Chtimes(d, now, now) // forgetOld keeps what is in use
 	}
 	return img, true
-}
-
-// fileSum is the SHA-256 of a file.
-func fileSum(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -2,8 +2,6 @@ package vm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -50,13 +49,7 @@ func (r Recipe) apt() apt {
 // requestKey is a hash over what is asked of the distribution.
 func (r Recipe) requestKey() string {
 	a := r.apt()
-	b, err := json.Marshal([]any{imageFormat, a.sourcesKey(), a.machine.kernels, programs, present,
-		r.Kernel != ""})
-	if err != nil {
-		panic("encode the request: " + err.Error()) // all of it is text
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
+	return keyOf(imageFormat, a.sourcesKey(), a.machine.kernels, programs, present, r.Kernel != "")
 }
 
 // remembered reads what was resolved, however old, if the same was asked.
@@ -157,20 +150,18 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	if err != nil {
 		return nil, err
 	}
+	isHere := func(name string) bool { return slices.Contains(have, name) }
 	var want []string
 	if r.Kernel == "" {
-		k := slices.IndexFunc(a.machine.kernels, func(name string) bool {
-			return slices.Contains(have,
-				name)
-		})
+		k := slices.IndexFunc(a.machine.kernels, isHere)
 		if k < 0 {
-			return nil, &hinted{fmt.Errorf("find a kernel package: %w: this distribution has none of "+
-				"%s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel}
+			return nil, check.WithHint(fmt.Errorf("find a kernel package: %w: this distribution has none of "+
+				"%s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel)
 		}
 		want = append(want, a.machine.kernels[k])
 	}
 	for _, p := range programs {
-		i := slices.IndexFunc(p.Packages, func(name string) bool { return slices.Contains(have, name) })
+		i := slices.IndexFunc(p.Packages, isHere)
 		if i < 0 {
 			r.say("this distribution has no package %s for %s: the image lacks %s", p.Packages[0], r.Arch,
 				strings.Join(p.Files, ", "))
@@ -212,32 +203,18 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	if r.Kernel == "" {
 		return in, nil
 	}
-	h := sha256.New()
-	note := func(name string, info fs.FileInfo) {
-		fmt.Fprintf(h, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
-	}
-	info, err := os.Stat(r.Kernel)
-	if err != nil {
-		return inputs{}, fmt.Errorf("read the kernel: %w", err)
-	}
-	note("kernel", info)
+	paths := []string{r.Kernel}
 	if r.Modules != "" {
-		err := filepath.WalkDir(r.Modules, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			rel, err := filepath.Rel(r.Modules, p)
-			note(rel, info)
-			return err
-		})
-		if err != nil {
-			return inputs{}, fmt.Errorf("read the kernel's modules: %w", err)
+		paths = append(paths, r.Modules)
+	}
+	var err error
+	for i, p := range paths { // a link to them, such as /vmlinuz, says nothing of their time
+		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
+			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}
 	}
-	in.tree = hex.EncodeToString(h.Sum(nil)[:8])
+	if in.tree, err = treesKey(func(fs.DirEntry) bool { return false }, paths...); err != nil {
+		return inputs{}, fmt.Errorf("read the kernel and its modules: %w", err)
+	}
 	return in, nil
 }

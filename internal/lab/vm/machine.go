@@ -1,12 +1,17 @@
 package vm
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // machine is an architecture that a guest can have.
@@ -55,8 +60,8 @@ func machineOf(arch string) (machine, error) {
 			return m, nil
 		}
 	}
-	return machine{}, &hinted{fmt.Errorf("build an image for architecture %q: it is not known", arch),
-		"choose one of " + strings.Join(Arches(), ", ")}
+	return machine{}, check.WithHint(fmt.Errorf("build an image for architecture %q: it is not known", arch),
+		"choose one of "+strings.Join(Arches(), ", "))
 }
 
 // runs reports whether an ELF file is for this machine.
@@ -88,9 +93,39 @@ func checkProgram(path, arch string) error {
 	}
 	for _, p := range e.Progs {
 		if p.Type == elf.PT_INTERP {
-			return &hinted{fmt.Errorf("read the guest's program %s: it needs shared libraries", path),
-				"build it with CGO_ENABLED=0"}
+			return check.WithHint(fmt.Errorf("read the guest's program %s: it needs shared libraries", path),
+				"build it with CGO_ENABLED=0")
 		}
+	}
+	return nil
+}
+
+// CheckKernel refuses a file that QEMU could not boot as a kernel on arch: amd64 wants the header of
+// Documentation/arch/x86/boot.rst, arm64 that of Documentation/arch/arm64/booting.rst, plain, compressed or
+// as an EFI program, and mipsel an ELF file.
+func CheckKernel(file, arch string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("read the kernel: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, 1024)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the kernel: %w", err)
+	}
+	has := func(at int, magic string) bool { return at <= n && bytes.HasPrefix(head[at:n], []byte(magic)) }
+	ok := false
+	switch arch {
+	case "amd64":
+		ok = has(0x202, "HdrS")
+	case "arm64":
+		ok = has(0x38, "ARM\x64") || has(0, "\x1f\x8b") || has(0, "MZ")
+	case "mipsel":
+		ok = has(0, "\x7fELF")
+	}
+	if !ok {
+		return fmt.Errorf("read the kernel: %s is no kernel for %s", file, arch)
 	}
 	return nil
 }

@@ -2,8 +2,6 @@ package vm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -52,12 +51,10 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 	if checkProgram("/proc/self/exe", arch) == nil {
 		return "/proc/self/exe", nil
 	}
-	return "", &hinted{
-		fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, and no source tree to "+
-			"build it from", arch, agentName, arch, filepath.Dir(self)),
+	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, and no source tree to "+
+		"build it from", arch, agentName, arch, filepath.Dir(self)),
 		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o "+
-			"%s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource),
-	}
+			"%s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource))
 }
 
 // softFloat: processors of MIPS routers have no floating point unit.
@@ -86,7 +83,13 @@ func sourceTree(dir string) (string, bool) {
 // buildProgram builds the agent from its sources, unless the cache has one of the very same.
 func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
 	error) {
-	key, err := sourcesHash(source)
+	var parts []string // whatever may become part of the agent
+	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
+		parts = append(parts, filepath.Join(source, part))
+	}
+	key, err := treesKey(func(d fs.DirEntry) bool {
+		return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
+	}, parts...)
 	if err != nil {
 		return "", fmt.Errorf("build the guest's program: %w", err)
 	}
@@ -119,33 +122,4 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 		return "", fmt.Errorf("build the guest's program for %s: %w", m.arch, err)
 	}
 	return built, os.Rename(work.Name(), built)
-}
-
-// sourcesHash is over names, sizes and times of whatever may become part of the agent.
-func sourcesHash(source string) (string, error) {
-	h := sha256.New()
-	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
-		err := filepath.WalkDir(filepath.Join(source, part), func(p string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			if !d.Type().IsRegular() || strings.HasSuffix(p, "_test.go") {
-				return nil
-			}
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(h, "%q %d %d\n", strings.TrimPrefix(p, source), info.Size(),
-				info.ModTime().UnixNano())
-			return nil
-		})
-		if err != nil {
-			return "", err
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }

@@ -1,14 +1,13 @@
 package vm
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -30,14 +29,7 @@ func (a apt) sourceFiles() map[string]string {
 }
 
 // sourcesKey is a hash over them: lists of other sources are of no use.
-func (a apt) sourcesKey() string {
-	h := sha256.New()
-	files := a.sourceFiles()
-	for _, name := range sortedKeys(files) {
-		fmt.Fprintf(h, "%q %q\n", name, files[name])
-	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
-}
+func (a apt) sourcesKey() string { return keyOf(a.sourceFiles()) }
 
 // copySources puts the sources into the private root.
 func (a apt) copySources() error {
@@ -48,8 +40,8 @@ func (a apt) copySources() error {
 	}
 	files := a.sourceFiles()
 	if len(files) == 0 {
-		return &hinted{fmt.Errorf("take packages of the distribution: %w: %s names no sources",
-			host.ErrUnsupported, a.etc), ownKernel}
+		return check.WithHint(fmt.Errorf("take packages of the distribution: %w: %s names no sources",
+			host.ErrUnsupported, a.etc), ownKernel)
 	}
 	for _, f := range old {
 		if _, ok := files[f.Name()]; !ok {
@@ -64,15 +56,6 @@ func (a apt) copySources() error {
 		}
 	}
 	return nil
-}
-
-func sortedKeys(m map[string]string) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // rewriteSources makes a file of sources serve the guest's architecture: an entry's limit to some

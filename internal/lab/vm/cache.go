@@ -1,0 +1,152 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lock waits until no other build of this user works on the cache. The kernel frees it when the process
+// ends, however it ends.
+func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(r.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the image cache: %w", err)
+	}
+	for told := false; ; told = true {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock the image cache: %w", err)
+		}
+		if !told {
+			r.say("waiting for another build")
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("lock the image cache: %w", context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// writeSynced writes a file that survives a loss of power once it is there.
+func writeSynced(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// writeWhole replaces a file at once or not at all.
+func writeWhole(name string, data []byte) error {
+	part := name + ".part"
+	if err := writeSynced(part, data); err != nil {
+		return err
+	}
+	return os.Rename(part, name)
+}
+
+// whole reports whether the files are there and not empty.
+func whole(names ...string) bool {
+	for _, name := range names {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// keyOf is a short hash over values, for a name.
+func keyOf(values ...any) string {
+	b, err := json.Marshal(values)
+	if err != nil {
+		panic("encode a key: " + err.Error()) // all of it is text and numbers
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// fileSum is the SHA-256 of a file.
+func fileSum(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// treesKey is a short hash over the names, sizes and times of the files at and below some paths, but for those
+// that skip wants left out.
+func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
+	var files []any
+	for _, root := range paths {
+		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case skip(d) && d.IsDir():
+				return fs.SkipDir
+			case skip(d) || !d.Type().IsRegular():
+				return nil
+			}
+			info, err := d.Info()
+			if err == nil {
+				files = append(files, strings.TrimPrefix(p, root), info.Size(), info.ModTime().UnixNano())
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return keyOf(files...), nil
+}
+
+// keep is how long something stays in the cache that nobody uses.
+const keep = 30 * 24 * time.Hour
+
+// workFolder begins the names of folders that are not whole yet.
+const workFolder = ".work-"
+
+// forgetOld clears the cache of what was not used for long, and of what interrupted builds have left; the
+// caller has the lock. It is no matter if something cannot be removed.
+func (r Recipe) forgetOld(now time.Time) {
+	entries, err := os.ReadDir(r.Cache)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		kind, _, _ := strings.Cut(e.Name(), "-")
+		info, err := e.Info()
+		if err != nil {
+			continue
+		}
+		if kind+"-" == workFolder || slices.Contains([]string{"base", "image", "agent"}, kind) &&
+			now.Sub(info.ModTime()) > keep {
+			_ = os.RemoveAll(filepath.Join(r.Cache, e.Name()))
+		}
+	}
+}
