@@ -30,10 +30,8 @@ const (
 )
 
 // AlignByTraffic finds the offset of a machine's clock at which the bytes that its network devices received
-// (netdev, by that clock) agree best with those that the trials' flows carried: their rates over each
-// interval of the machine's samples are correlated (Pearson). wall is the offset that the wall clocks tell,
-// 0 if they do not: it only decides between offsets that match alike, since a router's clock may be set to
-// anything.
+// (netdev, by that clock) agree best with those that the trials' flows carried. wall is the offset that the
+// wall clocks tell, 0 if they do not.
 func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (Aligned, error) {
 	carried := carriedBy(trials)
 	if len(carried.t) == 0 {
@@ -43,6 +41,13 @@ func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (Al
 	if len(seen.t) < 3 {
 		return Aligned{}, errors.New("there are fewer than three samples of netdev")
 	}
+	return align(carried, seen, wall)
+}
+
+// align finds the offset of a counter's clock at which it agrees best with another one: their rates over each
+// interval of the former's samples are correlated (Pearson). wall is the offset that the wall clocks tell, 0 if
+// they do not: it only decides between offsets that match alike, since a router's clock may be set to anything.
+func align(carried, seen curve, wall int64) (Aligned, error) {
 	interval := medianGap(seen.t)
 	long := carried.t[len(carried.t)-1] - carried.t[0]
 	width := max(interval, long/coarseMost, 1)

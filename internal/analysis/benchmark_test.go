@@ -67,6 +67,6 @@ func BenchmarkEvenness(b *testing.B) {
 	var w record.Window = trial.Window
 	b.ReportAllocs()
 	for range b.N {
-		evenness(curves, w)
+		windowEvenness(curves, w.Start, w.End)
 	}
 }

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func ceilingOf(run *record.Run, f record.Factors) ceiling {
 		c.Kind = "none: no link rate is known"
 	}
 	top := topologyOf(run, f)
-	for _, name := range sortedKeys(f) {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
 		kind, rate, ok := shaper(name, f[name])
 		if !ok {
 			continue

@@ -39,23 +39,6 @@ func (g *group) good() []*judged {
 	return lastGood(g.trials)
 }
 
-func lastGood(trials []*judged) []*judged {
-	at := map[string]int{}
-	var out []*judged
-	for _, j := range trials {
-		if j.grade == GradeFailed {
-			continue
-		}
-		if i, again := at[j.t.Row.ID]; again {
-			out[i] = j
-			continue
-		}
-		at[j.t.Row.ID] = len(out)
-		out = append(out, j)
-	}
-	return out
-}
-
 // byBlock is a metric's value in each block; idle metrics come from the idle measurements of the path where
 // the trials themselves have none.
 func (g *group) byBlock(metric string) map[int]float64 {
@@ -132,123 +115,8 @@ func skippedCells(run *record.Run, trials []*judged) []record.Skipped {
 	return out
 }
 
-// soft reasons blame chance as well as the set-up: they make a cell suspect only where they touch a quarter
-// of its trials. The median does not move with fewer.
-var soft = map[string]bool{
-	ReasonDrift: true, ReasonBackgroundLoad: true, ReasonSamplerStalled: true, ReasonLateProbe: true,
-	ReasonLateEdge: true,
-}
-
-// gradeCell sets grade, reasons and caveats of a cell from its trials'. Each kind of reason is named once,
-// with the first trial's words.
-func (g *group) gradeCell() {
-	c := &g.cell
-	good := g.good()
-	for _, j := range g.trials {
-		if j.grade == GradeFailed {
-			c.Failed++
-		}
-	}
-	c.Runs = len(good)
-	touched := map[string]int{}
-	for _, j := range good {
-		kinds := map[string]bool{}
-		for _, r := range j.reasons {
-			kinds[r.Kind] = true
-		}
-		for k := range kinds {
-			touched[k]++
-		}
-	}
-	minor, named := map[string]bool{}, map[string]bool{}
-	for _, j := range good {
-		for _, r := range j.reasons {
-			switch {
-			case soft[r.Kind] && 4*touched[r.Kind] < len(good):
-				minor[r.Kind] = true
-			case !named[r.Kind]:
-				named[r.Kind] = true
-				if others := touched[r.Kind] - 1; others > 0 {
-					r.Text += fmt.Sprintf("; the same reason in %d more of %d trials", others, len(good))
-				}
-				c.Reasons = append(c.Reasons, r)
-			}
-		}
-	}
-	for _, k := range sortedKeys(minor) {
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: k,
-			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k)})
-	}
-	g.addFailures()
-	g.addVerify()
-	c.Grade = GradeValid
-	switch {
-	case c.Runs == 0:
-		c.Grade = GradeFailed
-	case len(c.Reasons) > 0:
-		c.Grade = GradeSuspect
-	}
-}
-
-// addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
-// with success, which names no trial, so that cells to which the same happened share it.
-func (g *group) addFailures() {
-	ok := map[string]bool{}
-	for _, j := range g.good() {
-		ok[j.t.Row.ID] = true
-	}
-	var texts []string
-	repeated := map[string]int{} // by what happened
-	for _, j := range g.trials {
-		if j.grade != GradeFailed {
-			continue
-		}
-		text := "failed"
-		if f := j.t.Failure; f != nil {
-			text = fmt.Sprintf("failed in %s: %s", f.Phase, f.Error)
-		}
-		if ok[j.t.Row.ID] {
-			if repeated[text]++; repeated[text] == 1 {
-				texts = append(texts, text)
-			}
-			continue
-		}
-		g.cell.Reasons = append(g.cell.Reasons, Reason{Kind: ReasonFailedTrials, Text: text, Trial: j.t.ID})
-	}
-	for _, text := range texts {
-		words := "a trial " + text + "; it was repeated"
-		if n := repeated[text]; n > 1 {
-			words = fmt.Sprintf("%d trials %s; they were repeated", n, text)
-		}
-		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "repeated", Text: words})
-	}
-	if len(g.trials) == 0 {
-		g.cell.Reasons = append(g.cell.Reasons, Reason{Kind: ReasonFailedTrials, Text: g.missing})
-	}
-}
-
-// addVerify casts what the verifying trial of the path found on the cell. A repeated one counts once, as
-// any row does.
-func (g *group) addVerify() {
-	ok := map[string]bool{}
-	for _, j := range lastGood(g.verify) {
-		ok[j.t.Row.ID] = true
-		for _, r := range j.reasons {
-			if verifyReasons[r.Kind] {
-				g.cell.Reasons = append(g.cell.Reasons, r)
-			}
-		}
-	}
-	for _, j := range g.verify {
-		if !ok[j.t.Row.ID] {
-			g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "unverified",
-				Text: "the content of this path was not verified: trial " + j.t.ID + " failed"})
-		}
-	}
-}
-
 // summariseCell fills in metrics, missing ones, ceiling and consistency.
-func (g *group) summariseCell(run *record.Run, metrics []record.Metric) {
+func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	c := &g.cell
 	good := g.good()
 	c.Metrics, c.Missing = map[string]Value{}, map[string]string{}
@@ -257,7 +125,7 @@ func (g *group) summariseCell(run *record.Run, metrics []record.Metric) {
 	}
 	g.summariseLatency(good)
 	g.addDistributions(good)
-	for _, m := range metrics {
+	for _, m := range declarations {
 		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
 			continue
 		}

@@ -2,6 +2,8 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 
@@ -34,7 +36,7 @@ func changes(a, b *Document) []Change {
 	add("plan", "probe_interval", x.ProbeInterval.String(), y.ProbeInterval.String(), true)
 	add("plan", "verify", fmt.Sprint(x.Verify), fmt.Sprint(y.Verify), true)
 	add("plan", "telemetry", fmt.Sprint(x.Telemetry), fmt.Sprint(y.Telemetry), true)
-	for _, name := range sortedKeys(union(a.Conditions, b.Conditions)) {
+	for _, name := range slices.Sorted(maps.Keys(namesOf(a.Conditions, b.Conditions))) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
 	}
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
@@ -65,8 +67,8 @@ func environmentChanges(a, b []record.Environment) []Change {
 	// The same change on many nodes of one machine is one change.
 	seen := map[string]int{}
 	var out []Change
-	for _, node := range sortedKeys(nodes) {
-		for _, name := range sortedKeys(union(left[node], right[node])) {
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		for _, name := range slices.Sorted(maps.Keys(namesOf(left[node], right[node]))) {
 			x, y := known(left[node], name), known(right[node], name)
 			if x == y || volatileFacts[name] {
 				continue
@@ -102,7 +104,7 @@ func resolvedNames(a, b *Document) []string {
 			}
 		}
 	}
-	return sortedKeys(names)
+	return slices.Sorted(maps.Keys(names))
 }
 
 // resolvedOf lists what a factor was resolved to anywhere in a run.
@@ -113,7 +115,7 @@ func resolvedOf(d *Document, name string) string {
 			values[v] = true
 		}
 	}
-	return strings.Join(sortedKeys(values), ", ")
+	return strings.Join(slices.Sorted(maps.Keys(values)), ", ")
 }
 
 func causesOf(list []Change) []string {
@@ -132,4 +134,14 @@ func orNone(s string) string {
 		return "none"
 	}
 	return s
+}
+
+func namesOf(a, b map[string]string) map[string]bool {
+	names := map[string]bool{}
+	for _, m := range []map[string]string{a, b} {
+		for n := range m {
+			names[n] = true
+		}
+	}
+	return names
 }

@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -16,9 +18,9 @@ const SmallestRelevant = 0.02
 // significance is the level of a family of comparisons.
 const significance = 0.05
 
-// compared are the metrics on which cells are compared. Those of a path are compared once per pair of
+// comparedMetrics are those on which cells are compared. Those of a path are compared once per pair of
 // paths; only rates are compared with the plan's own baseline, since that may differ in many things.
-var compared = [...]struct {
+var comparedMetrics = [...]struct {
 	metric   string
 	ofPath   bool
 	baseline bool
@@ -62,26 +64,38 @@ var following = map[string][]string{
 	"link_mtu": {"mtu"},
 }
 
+// compared is what is compared of a cell: its medians with the plan's requirements, and its numbers by block
+// with those of other cells.
+type compared struct {
+	factors record.Factors
+	label   string
+	grade   string
+	reasons []Reason
+	metrics map[string]Value
+	missing map[string]string
+	byBlock func(metric string) map[int]float64
+}
+
 // pair is a cell with the cell it is compared with.
 type pair struct {
-	cell, against *group
+	cell, against *compared
 	name          string
 	baseline      bool // the plan's own
 }
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
 // baseline level, or the plan's own baseline.
-func pairsOf(groups []*group, baseline record.Factors) []pair {
+func pairsOf(groups []*compared, baseline record.Factors) []pair {
 	var pairs []pair
 	for _, g := range groups {
-		seen := map[*group]bool{}
-		add := func(other *group, name string, baseline bool) {
+		seen := map[*compared]bool{}
+		add := func(other *compared, name string, baseline bool) {
 			if other != nil && other != g && !seen[other] {
 				seen[other] = true
 				pairs = append(pairs, pair{g, other, name, baseline})
 			}
 		}
-		for _, name := range sortedKeys(g.factors) {
+		for _, name := range slices.Sorted(maps.Keys(g.factors)) {
 			base, ok := baselineLevels[plainName(name)]
 			if !ok || atBaseline(g.factors[name], base.level) {
 				continue
@@ -100,7 +114,7 @@ func pairsOf(groups []*group, baseline record.Factors) []pair {
 
 // named finds the plan's own baseline: the cell that it names in full, for cells of the same protocol, or
 // the cell that differs in the named factors.
-func named(groups []*group, f, baseline record.Factors) (*group, string) {
+func named(groups []*compared, f, baseline record.Factors) (*compared, string) {
 	if len(baseline) == 0 {
 		return nil, ""
 	}
@@ -111,7 +125,7 @@ func named(groups []*group, f, baseline record.Factors) (*group, string) {
 		if f["protocol"] != baseline["protocol"] {
 			return nil, ""
 		}
-		return g, "of the plan's baseline, " + g.cell.Label
+		return g, "of the plan's baseline, " + g.label
 	}
 	return find(groups, f, baseline), "of the same with " + describe(baseline)
 }
@@ -136,7 +150,7 @@ func atBaseline(level, base string) bool {
 
 func describe(f record.Factors) string {
 	parts := make([]string, 0, len(f))
-	for _, name := range sortedKeys(f) {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
 		parts = append(parts, name+" "+f[name])
 	}
 	return strings.Join(parts, ", ")
@@ -144,14 +158,14 @@ func describe(f record.Factors) string {
 
 // find looks for the cell that equals f except that want holds, and except for factors that follow from
 // those in want.
-func find(groups []*group, f, want record.Factors) *group {
+func find(groups []*compared, f, want record.Factors) *compared {
 	free := map[string]bool{}
 	for name := range want {
 		for _, n := range following[plainName(name)] {
 			free[n] = true
 		}
 	}
-	match := func(g *group, free map[string]bool) bool {
+	match := func(g *compared, free map[string]bool) bool {
 		for name := range union(f, g.factors) {
 			level, base := g.factors[name], f[name]
 			if w, ok := want[name]; ok {
@@ -309,11 +323,11 @@ func verdict(c Comparison, relevant float64) string {
 }
 
 // compareCells compares all cells on all metrics, in a stable order.
-func compareCells(groups []*group, baseline record.Factors) []Comparison {
+func compareCells(groups []*compared, baseline record.Factors) []Comparison {
 	pairs := pairsOf(groups, baseline)
 	out := []Comparison{}
 	var family []map[int]float64
-	for _, m := range compared {
+	for _, m := range comparedMetrics {
 		paths := map[string]bool{}
 		var chosen []pair
 		for _, p := range pairs {

@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +37,7 @@ func TestComparisonsAgainstNamedBaselines(t *testing.T) {
 		"none 1 masquerade of the same without address translation": 5.5 / 5.8,
 	}
 	if len(got) != len(want) {
-		t.Errorf("%d comparisons, want %d: %v", len(got), len(want), sortedKeys(got))
+		t.Errorf("%d comparisons, want %d: %v", len(got), len(want), slices.Sorted(maps.Keys(got)))
 	}
 	for name, ratio := range want {
 		c, ok := got[name]
@@ -102,7 +104,7 @@ func TestPairingCancelsDrift(t *testing.T) {
 
 // A baseline may also be named by some factors alone.
 func TestBaselineBySomeFactors(t *testing.T) {
-	cells := []*group{{factors: quickFactors()}, {factors: quickFactors("tunnel", "wireguard", "streams",
+	cells := []*compared{{factors: quickFactors()}, {factors: quickFactors("tunnel", "wireguard", "streams",
 		"4")}, {factors: quickFactors("streams", "4")}}
 	g, name := named(cells, cells[1].factors, record.Factors{"tunnel": "none"})
 	if g != cells[2] || name != "of the same with tunnel none" {
@@ -115,7 +117,7 @@ func TestBaselineOfFullPackets(t *testing.T) {
 	plain := quickFactors("protocol", "udp", "packet_size", "1500")
 	inside := quickFactors("protocol", "udp", "packet_size", "1420", "tunnel", "wireguard")
 	small := quickFactors("protocol", "udp", "packet_size", "200", "tunnel", "wireguard")
-	cells := []*group{{factors: plain}, {factors: inside}, {factors: small}}
+	cells := []*compared{{factors: plain}, {factors: inside}, {factors: small}}
 	var got []string
 	for _, p := range pairsOf(cells, nil) {
 		got = append(got, p.cell.factors["packet_size"]+" against "+p.against.factors["packet_size"])
@@ -128,7 +130,7 @@ func TestBaselineOfFullPackets(t *testing.T) {
 func TestQueueAgainstDefault(t *testing.T) {
 	plain := quickFactors()
 	queue := quickFactors("queue@router.wan", "pfifo limit 100")
-	cells := []*group{{factors: plain}, {factors: queue}}
+	cells := []*compared{{factors: plain}, {factors: queue}}
 	pairs := pairsOf(cells, nil)
 	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] ||
 		pairs[0].name != "of the same with the default queue" {
@@ -239,7 +241,7 @@ func TestZeroIsNoBaseline(t *testing.T) {
 			"of the same without firewall rules"},
 	} {
 		got := ""
-		for _, p := range pairsOf([]*group{{factors: test.a}, {factors: test.b}}, nil) {
+		for _, p := range pairsOf([]*compared{{factors: test.a}, {factors: test.b}}, nil) {
 			got += p.name
 		}
 		if got != test.want {

@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 
@@ -15,20 +17,26 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	all := judge(&run, trials)
 	cells := groups(&run, all)
 	noteMissing(&run, cells)
-	metrics := Metrics()
+	declarations := Metrics()
 	searches := searchesOf(&run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
 	for _, g := range cells {
-		g.cell = Cell{Factors: g.factors, Reasons: []Reason{}, Findings: []Finding{}}
-		g.gradeCell()
-		g.summariseCell(&run, metrics)
+		v := gradeCell(g.good(), g.trials, g.verify, g.missing)
+		g.cell = Cell{Factors: g.factors, Grade: v.grade, Reasons: v.reasons, Caveats: v.caveats, Runs: v.runs,
+			Failed: v.failed, Findings: []Finding{}}
+		g.summariseCell(&run, declarations)
 		g.addResolved()
 		g.addFindings()
 		g.addIrregular()
 	}
 	labels(cells)
+	sides := make([]*compared, 0, len(cells))
+	for _, g := range cells {
+		sides = append(sides, &compared{factors: g.factors, label: g.cell.Label, grade: g.cell.Grade,
+			reasons: g.cell.Reasons, metrics: g.cell.Metrics, missing: g.cell.Missing, byBlock: g.byBlock})
+	}
 	d := &Document{
 		Format:      record.Format,
 		Run:         head(&run),
@@ -38,7 +46,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
 		UnderLoad:   underLoad(cells),
-		Comparisons: compareCells(cells, run.Design.Baseline),
+		Comparisons: compareCells(sides, run.Design.Baseline),
 		Observing:   observing(trials),
 		Trials:      make([]TrialView, 0, len(all)),
 		Cells:       make([]Cell, 0, len(cells)),
@@ -51,9 +59,14 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j))
 	}
-	d.Metrics = declared(metrics, run.Metrics, d)
-	d.Thresholds = thresholds(&run, d)
-	d.Caveats = caveats(&run, d)
+	d.Metrics = declared(declarations, run.Metrics, d)
+	d.Thresholds = thresholds(run.Design.Requirements, sides, d.Skipped)
+	var runs []int
+	var factors []record.Factors
+	for i := range d.Cells {
+		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
+	}
+	d.Caveats = caveats(&run, runs, factors)
 	d.Summary = summary(&run, d)
 	return d
 }
@@ -134,7 +147,7 @@ func head(run *record.Run) RunHead {
 // addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
 func (g *group) addResolved() {
 	for _, j := range g.good() {
-		for _, k := range sortedKeys(j.t.Resolved) {
+		for _, k := range slices.Sorted(maps.Keys(j.t.Resolved)) {
 			v := j.t.Resolved[k]
 			old, seen := g.cell.Resolved[k]
 			switch {
@@ -246,7 +259,7 @@ func observing(trials []record.Trial) Observing {
 			fast[k.probe] = max(fast[k.probe], t.own/t.over)
 		}
 	}
-	for _, probe := range sortedKeys(fast) {
+	for _, probe := range slices.Sorted(maps.Keys(fast)) {
 		o.FastRatio += fast[probe]
 	}
 	return o

@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -325,7 +327,7 @@ func TestPower(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			trial := newSynthetic(1).trial(quickFactors(), 1, 1, 1e9)
-			names := sortedKeys(test.growth)
+			names := slices.Sorted(maps.Keys(test.growth))
 			power := record.NewTable(names...)
 			for s := range int64(13) {
 				var values []float64

@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,7 +76,7 @@ func testerLimited(s suspect) []Reason {
 	if sharesCores(s.run) {
 		return nil
 	}
-	for _, end := range sortedKeys(s.t.Traffic.Ends) {
+	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
 		for _, ns := range s.t.Traffic.Ends[end].ThreadsNs {
 			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
 				return because(ReasonTesterLimited, "a thread of the %s end was busy %s of the window", end,
@@ -177,7 +179,7 @@ func corrupt(s suspect) []Reason {
 
 // samplerStalled fires when telemetry has a hole in the window.
 func samplerStalled(s suspect) []Reason {
-	for _, node := range sortedKeys(s.t.Nodes) {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, stall := range s.t.Nodes[node].Stalls {
 			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start &&
 				stall.At-stall.LateNs < s.t.Window.End {
@@ -198,7 +200,7 @@ func drifting(s suspect) []Reason {
 	if !all {
 		return nil
 	}
-	change, found := drift(curves, s.t.Window)
+	change, found := windowDrift(curves, s.t.Window.Start, s.t.Window.End)
 	switch {
 	case !found:
 		return nil
@@ -242,7 +244,7 @@ func lateEdge(s suspect) []Reason {
 	if s.t.Traffic == nil || s.t.Traffic.Load.Protocol != "tcp" {
 		return nil
 	}
-	for _, end := range sortedKeys(s.t.Traffic.Ends) {
+	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
 		late := s.t.Traffic.Ends[end].EdgeLateNs
 		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > gateEdgeLeast && share > gateEdge {
 			return because(ReasonLateEdge, "the %s end read its counts %s late at an edge of the window: "+

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 // throttled fires when a throttle counter grew, a device that cools by slowing a processor was at work, or
 // the highest allowed clock fell in the window.
 func throttled(s suspect) []Reason {
-	for _, node := range sortedKeys(s.t.Nodes) {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			table, _ := samplesOf(s.t.Nodes[node], probe)
 			if table == nil {
@@ -87,7 +88,7 @@ var kernelPatterns = [...]string{
 // kernelLog fires on kernel messages of level error and above, and on known words of trouble, while the
 // load ran.
 func kernelLog(s suspect) []Reason {
-	for _, node := range sortedKeys(s.t.Nodes) {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, l := range s.t.Nodes[node].Log {
 			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
 				continue
@@ -120,7 +121,7 @@ func shorten(text string, most int) string {
 
 // linkFlap fires when a link came or went in the window.
 func linkFlap(s suspect) []Reason {
-	for _, node := range sortedKeys(s.t.Nodes) {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		table, _ := samplesOf(s.t.Nodes[node], "link")
 		for _, c := range columnsOf(table, "carrier_changes") {
 			if d, ok := c.curve.moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {

@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -69,7 +71,7 @@ func labelOf(f record.Factors, show map[string]bool) string {
 			parts = append(parts, levelWords(name, level))
 		}
 	}
-	for _, name := range sortedKeys(f) {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
 		if level := f[name]; !done[name] && show[name] && level != "off" {
 			parts = append(parts, levelWords(name, level))
 		}

@@ -1,7 +1,9 @@
 package analysis
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -74,7 +76,7 @@ func (m *measured) addGoodput(tr *record.Traffic) {
 		return
 	}
 	sum := 0.0
-	for _, d := range sortedKeys(byDirection) {
+	for _, d := range slices.Sorted(maps.Keys(byDirection)) {
 		sum += byDirection[d]
 	}
 	m.set(goodput, sum)
@@ -240,7 +242,7 @@ func (m *measured) addConsistency(t *record.Trial) {
 		m.lack("the engine gave no interval series for every flow", consistency)
 		return
 	}
-	r, ok := evenness(curves, t.Window)
+	r, ok := windowEvenness(curves, t.Window.Start, t.Window.End)
 	if !ok {
 		m.lack("the window is too short to judge: it needs eight bins of 200 ms", consistency)
 		return
@@ -345,13 +347,4 @@ func (m *measured) ratio(name string, over, under float64, why string) {
 		return
 	}
 	m.set(name, over/under)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }

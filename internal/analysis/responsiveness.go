@@ -58,9 +58,9 @@ func (m *measured) addResponsiveness(t *record.Trial) {
 // another. Requests without an answer count as infinitely slow: they are the first that the trimmed mean
 // leaves out, and where they are more than it may, there is no figure.
 func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
-	connect, ok1 := trimmedMean(between(r.ForeignAt, r.Connect, from, to))
-	exchange, ok2 := trimmedMean(between(r.ForeignAt, r.Exchange, from, to))
-	behind, ok3 := trimmedMean(between(r.LoadedAt, r.Loaded, from, to))
+	connect, ok1 := trimmedMean(between(r.ForeignAt, r.Connect, from, to), rpmTrim)
+	exchange, ok2 := trimmedMean(between(r.ForeignAt, r.Exchange, from, to), rpmTrim)
+	behind, ok3 := trimmedMean(between(r.LoadedAt, r.Loaded, from, to), rpmTrim)
 	if !ok1 || !ok2 || !ok3 {
 		return 0, 0, false
 	}
@@ -83,14 +83,14 @@ func between(at, ns []int64, from, to int64) []float64 {
 	return out
 }
 
-// trimmedMean is the mean of the smallest 95 %, of at least one value; false if there is none or one of
+// trimmedMean is the mean of the smallest share, of at least one value; false if there is none or one of
 // them is infinite.
-func trimmedMean(values []float64) (float64, bool) {
+func trimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
 	}
 	slices.Sort(values)
-	keep := values[:max(int(rpmTrim*float64(len(values))), 1)]
+	keep := values[:max(int(share*float64(len(values))), 1)]
 	mean := total(keep) / float64(len(keep))
 	return mean, !math.IsInf(mean, 1)
 }

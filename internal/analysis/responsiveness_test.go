@@ -48,10 +48,10 @@ func TestTrimmedMean(t *testing.T) {
 	for i := range 100 {
 		values = append(values, float64(100-i))
 	}
-	if got, ok := trimmedMean(values); !ok || got != 48 { // of 1…95
+	if got, ok := trimmedMean(values, rpmTrim); !ok || got != 48 { // of 1…95
 		t.Errorf("got %v, want 48", got)
 	}
-	if got, ok := trimmedMean([]float64{7}); !ok || got != 7 {
+	if got, ok := trimmedMean([]float64{7}, rpmTrim); !ok || got != 7 {
 		t.Errorf("of one: got %v, want it", got)
 	}
 }

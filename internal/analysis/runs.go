@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -284,7 +285,7 @@ func runWords(c *RunComparison) []string {
 		}
 	}
 	var parts []string
-	for _, v := range sortedKeys(counts) {
+	for _, v := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
 	}
 	var out []string

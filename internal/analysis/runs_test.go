@@ -15,14 +15,14 @@ import (
 
 // bare is a document of n blocks with what a comparison of runs looks at. Each metric is the value that
 // draw gives for a cell.
-func bare(n int, cells []record.Factors, metrics []string, draw func(cell, block int,
+func bare(n int, cells []record.Factors, names []string, draw func(cell, block int,
 	metric string) float64) *Document {
 	d := &Document{Metrics: Metrics()}
 	for i, f := range cells {
 		c := Cell{Factors: f, Runs: n, Grade: GradeValid, Metrics: map[string]Value{}}
 		for block := range n {
 			t := TrialView{Block: block, Kind: record.RowLoad, Factors: f, Metrics: map[string]float64{}}
-			for _, m := range metrics {
+			for _, m := range names {
 				t.Metrics[m] = draw(i, block, m)
 				c.Metrics[m] = Value{N: n}
 			}
@@ -35,16 +35,16 @@ func bare(n int, cells []record.Factors, metrics []string, draw func(cell, block
 
 var twoCells = []record.Factors{quickFactors(), quickFactors("streams", "4")}
 
-// Two runs of one set-up differ, for the worse or not, in at most 5 % of cases, however many metrics they
+// Two runs of one set-up differ, for the worse or not, in at most 5 % of cases, however many names they
 // have.
 func TestRunsOfOneSetup(t *testing.T) {
-	metrics := []string{goodput, retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns", hostNode + "_" +
+	names := []string{goodput, retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns", hostNode + "_" +
 		cpuRatio, hostNode + "_" + temperature, engineCPU, probeLate}
 	rng := source(70)
 	noise := func(int, int, string) float64 { return math.Exp(.2 * rng.NormFloat64()) }
 	alarms := 0
 	for range draws {
-		c := CompareRuns(bare(6, twoCells, metrics, noise), bare(6, twoCells, metrics, noise))
+		c := CompareRuns(bare(6, twoCells, names, noise), bare(6, twoCells, names, noise))
 		for _, x := range c.Comparisons {
 			if x.Verdict == "different" {
 				alarms++
@@ -98,7 +98,7 @@ func TestRunsTest(t *testing.T) {
 func TestRegressions(t *testing.T) {
 	udp := quickFactors("protocol", "udp")
 	cells := append([]record.Factors{udp}, twoCells...)
-	metrics := []string{goodput, packetRate, lossRatio, retransmits, hostNode + "_" + cpuRatio}
+	names := []string{goodput, packetRate, lossRatio, retransmits, hostNode + "_" + cpuRatio}
 	steady := func(cell, block int, metric string) float64 {
 		if metric == lossRatio || metric == retransmits {
 			return 0
@@ -106,7 +106,7 @@ func TestRegressions(t *testing.T) {
 		return 100 + float64(block)
 	}
 	times := func(name string, factor float64) *Document {
-		return bare(8, cells, metrics, func(cell, block int, metric string) float64 {
+		return bare(8, cells, names, func(cell, block int, metric string) float64 {
 			if v := steady(cell, block, metric); metric == name {
 				return v * factor
 			}
@@ -114,7 +114,7 @@ func TestRegressions(t *testing.T) {
 		})
 	}
 	lossy := func() *Document {
-		return bare(8, cells, metrics, func(cell, block int, metric string) float64 {
+		return bare(8, cells, names, func(cell, block int, metric string) float64 {
 			if cell == 0 && metric == lossRatio {
 				return .1 + .001*float64(block)
 			}

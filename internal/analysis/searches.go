@@ -106,7 +106,7 @@ func (r reading) search() (*SearchView, *judged) {
 	r.tests(s, outcome)
 	stands := r.standsFor(s)
 	if stands != nil {
-		stands.m.addSearch(s, m.Search.Goals)
+		addSearch(stands.m, s, m.Search.Goals)
 	}
 	return s, stands
 }
@@ -225,7 +225,7 @@ func (r reading) standsFor(s *SearchView) *judged {
 }
 
 // addSearch sets the metrics of a search on the trial that stands for it. An irregular result is no metric.
-func (m *measured) addSearch(s *SearchView, goals []record.Goal) {
+func addSearch(m *measured, s *SearchView, goals []record.Goal) {
 	m.set(searchSeconds, s.Seconds)
 	for i, g := range goals {
 		name := throughputNDR

@@ -1,7 +1,9 @@
 package analysis
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -164,7 +166,7 @@ func latencyOnly(t *record.Trial, rtts map[string][]float64) *Series {
 
 func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float64 {
 	var out map[string][]*float64
-	for _, node := range sortedKeys(t.Nodes) {
+	for _, node := range slices.Sorted(maps.Keys(t.Nodes)) {
 		for _, c := range coresOf(t.Nodes[node]) {
 			points := make([]*float64, bins)
 			for i := range points {
@@ -196,7 +198,7 @@ func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
 		}
 		s.RTT = envelope(l, zero)
 	}
-	for _, name := range sortedKeys(rtts) {
+	for _, name := range slices.Sorted(maps.Keys(rtts)) {
 		if q := quantiles(rtts[name]); len(q) > 0 {
 			if s.Quantile == nil {
 				s.Quantile = map[string][]float64{}

@@ -106,7 +106,7 @@ func (g *group) soak() Soak {
 			j.m.missing[s.Metric]
 	})
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: unitOfMetric(s.Metric)}, rates, why)
-	for _, node := range sortedKeys(first.Nodes) {
+	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
 		memory, why := valuesOver(good, func(j *judged) (float64, string) { return memoryUsed(j.t, node) })
 		if why != noSuchProbe {
 			add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"}, memory, why)

@@ -3,8 +3,6 @@ package analysis
 import (
 	"math"
 	"slices"
-
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Bins of the evenness of a window: at least 200 ms each, because shorter ones show the scheduler's and the
@@ -33,17 +31,17 @@ func consistencyWord(ratio float64) string {
 	return "Poor"
 }
 
-// evenness is the consistency ratio of a window: the mean absolute deviation of the binned rates from their
+// windowEvenness is the consistency ratio of a window: the mean absolute deviation of the binned rates from their
 // linear trend ÷ their mean, times 1.2533, so that it equals the coefficient of variation where noise is
 // normal. The mean absolute deviation grows in proportion to the time that was bad: unlike the standard
 // deviation it is not ruled by one stall, and unlike the median deviation it does not overlook drops that
 // fill less than half the window. The trend is removed because a slow change is drift, a reason of its own.
-func evenness(curves []curve, w record.Window) (float64, bool) {
-	bins := int(min((w.End-w.Start)/evenBin, evenBinsMax))
+func windowEvenness(curves []curve, from, to int64) (float64, bool) {
+	bins := int(min((to-from)/evenBin, evenBinsMax))
 	if bins < evenBinsMin {
 		return 0, false
 	}
-	return Evenness(rates(curves, w.Start, w.End, bins))
+	return Evenness(rates(curves, from, to, bins))
 }
 
 // Evenness is the consistency ratio of equally spaced rates; false if they are too few or nothing flowed.
@@ -78,15 +76,15 @@ const (
 	driftShift   = .10   // smallest relative change that matters
 )
 
-// drift says by which share the last third of a window differs from the first, if the difference is both
+// windowDrift says by which share the last third of a window differs from the first, if the difference is both
 // beyond chance (Mann–Whitney) and at least ten per cent. False alarms on steady series are simulated in
 // the tests.
-func drift(curves []curve, w record.Window) (float64, bool) {
-	bins := int(min((w.End-w.Start)/driftBin, driftBinsMax))
+func windowDrift(curves []curve, from, to int64) (float64, bool) {
+	bins := int(min((to-from)/driftBin, driftBinsMax))
 	if bins < driftBinsMin {
 		return 0, false
 	}
-	return Drift(rates(curves, w.Start, w.End, bins))
+	return Drift(rates(curves, from, to, bins))
 }
 
 // Drift is the test on equally spaced rates: the relative change from the first to the last third, and

@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,76 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// caveats are those of the whole run: what it stored, and what follows from its shape.
-func caveats(run *record.Run, d *Document) []record.Caveat {
-	out := append([]record.Caveat(nil), run.Caveats...)
-	have := map[string]bool{}
-	for _, c := range out {
-		have[c.Kind] = true
-	}
-	add := func(kind, text string) {
-		if !have[kind] {
-			out = append(out, record.Caveat{Kind: kind, Text: text})
-		}
-	}
-	if run.Lab == "local" {
-		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
-			"machine doing all three, not a router alone")
-	}
-	if isEmulated(run) {
-		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
-			"reactions do")
-	}
-	if isVirtual(run) {
-		add("shared-cores", "the router's virtual cores are this machine's, which client, server and load "+
-			"generators use as well")
-	}
-	if n := fewestRuns(d); n > 0 && n < MinInterval {
-		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value "+
-			"are shown, not an interval", MinInterval))
-	}
-	if supers(d) {
-		add("super-packets", "with offload super, packets of up to 64 KiB cross the virtual links: header "+
-			"efficiency and packet counts do not describe a wire")
-	}
-	switch run.Status {
-	case record.RunInterrupted, record.RunFailed, record.RunRunning:
-		text := "cells may lack runs, because the run " + statusWords(run)
-		add("incomplete", text)
-	}
-	for _, c := range run.Design.Cuts {
-		out = append(out, record.Caveat{Kind: "cut", Text: c})
-	}
-	if isPair(run) && len(run.Imports) == 0 {
-		add("router-unwatched", "what the router did, its processor, queues and drops, is missing: "+
-			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import "+
-			"adds that to the run")
-	}
-	if run.LabNote != "" {
-		add("lab-note", run.LabNote)
-	}
-	return out
-}
-
-func fewestRuns(d *Document) int {
-	least := 0
-	for i := range d.Cells {
-		if n := d.Cells[i].Runs; n > 0 && (least == 0 || n < least) {
-			least = n
-		}
-	}
-	return least
-}
-
-func supers(d *Document) bool {
-	for i := range d.Cells {
-		if d.Cells[i].Factors["offload"] == "super" {
-			return true
-		}
-	}
-	return false
-}
 
 // summary says in words what the run found, most important first.
 func summary(run *record.Run, d *Document) []string {
@@ -303,7 +235,7 @@ func doubts(d *Document) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.", len(d.Cells),
-		strings.Join(parts, " and "), strings.Join(sortedKeys(kinds), ", "))}
+		strings.Join(parts, " and "), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))}
 }
 
 func caveatWords(d *Document) []string {

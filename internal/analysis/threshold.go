@@ -6,18 +6,17 @@ import (
 
 // thresholds checks every requirement in every cell that it speaks of. What was skipped, failed or not
 // measured misses, with the reason: a requirement that nobody checked is not met.
-func thresholds(run *record.Run, d *Document) []Threshold {
+func thresholds(required []record.Requirement, cells []*compared, skipped []record.Skipped) []Threshold {
 	var out []Threshold
-	for _, r := range run.Design.Requirements {
+	for _, r := range required {
 		matched := false
-		for i := range d.Cells {
-			c := &d.Cells[i]
-			if matches(c.Factors, r.Where) {
+		for _, c := range cells {
+			if matches(c.factors, r.Where) {
 				matched = true
 				out = append(out, check(r, c))
 			}
 		}
-		for _, s := range d.Skipped {
+		for _, s := range skipped {
 			if matches(s.Factors, r.Where) {
 				matched = true
 				out = append(out, unmet(r, s.Factors, "skipped: "+s.Reason))
@@ -35,19 +34,19 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 }
 
 // check compares a cell's median. A suspect cell is compared too: doubts are shown beside it.
-func check(r record.Requirement, c *Cell) Threshold {
-	t := unmet(r, c.Factors, "")
-	if c.Grade == GradeFailed {
+func check(r record.Requirement, c *compared) Threshold {
+	t := unmet(r, c.factors, "")
+	if c.grade == GradeFailed {
 		t.Reason = "the cell failed"
-		if len(c.Reasons) > 0 {
-			t.Reason += ": " + c.Reasons[0].Text
+		if len(c.reasons) > 0 {
+			t.Reason += ": " + c.reasons[0].Text
 		}
 		return t
 	}
-	v, ok := c.Metrics[r.Metric]
+	v, ok := c.metrics[r.Metric]
 	if !ok {
 		t.Reason = r.Metric + " is missing"
-		if why := c.Missing[r.Metric]; why != "" {
+		if why := c.missing[r.Metric]; why != "" {
 			t.Reason += ": " + why
 		}
 		return t
