@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -301,22 +301,22 @@ func TestMethodListsEveryPreset(t *testing.T) {
 }
 
 func TestMethodDescribesEveryMetric(t *testing.T) {
-	for _, m := range analysis.Metrics() {
+	for _, m := range metrics.Metrics() {
 		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
 			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
 		}
 	}
-	holdBlock(t, "docs/method.md", "metrics", metricTable(analysis.Metrics()))
+	holdBlock(t, "docs/method.md", "metrics", metricTable(metrics.Metrics()))
 }
 
 func TestMethodDescribesEveryReason(t *testing.T) {
 	rows := rowNames(readText(t, "docs/method.md"))
-	for _, kind := range constants(t, "analysis", "Reason") {
+	for _, kind := range constants(t, "analysis/evidence", "Reason") {
 		if !slices.Contains(rows, kind) {
 			t.Errorf("docs/method.md has no row for reason %s", kind)
 		}
 	}
-	for _, kind := range constants(t, "analysis", "Interval") {
+	for _, kind := range constants(t, "analysis/statistics", "Interval") {
 		if !slices.Contains(rows, kind) {
 			t.Errorf("docs/method.md has no row for interval %s", kind)
 		}

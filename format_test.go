@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"os"
+	"path"
 	"reflect"
 	"strings"
 	"testing"
@@ -26,7 +27,8 @@ func newSchema(t *testing.T) *schema {
 	}
 	s := &schema{types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, done: map[string]bool{}}
 	for _, f := range tr.production() {
-		if f.pkg != "record" && f.pkg != "analysis" {
+		pkg := path.Base(f.pkg)
+		if f.pkg != "record" && pkg != "analysis" && !strings.HasPrefix(f.pkg, "analysis/") {
 			continue
 		}
 		for _, d := range f.ast.Decls {
@@ -36,8 +38,8 @@ func newSchema(t *testing.T) *schema {
 			}
 			for _, spec := range g.Specs {
 				if ts, ok := spec.(*ast.TypeSpec); ok {
-					s.types[f.pkg+"."+ts.Name.Name] = ts
-					s.docs[f.pkg+"."+ts.Name.Name] = strings.TrimSpace(g.Doc.Text())
+					s.types[pkg+"."+ts.Name.Name] = ts
+					s.docs[pkg+"."+ts.Name.Name] = strings.TrimSpace(g.Doc.Text())
 				}
 			}
 		}

@@ -12,12 +12,13 @@ import (
 // the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/steady"},
-	1: {"overhead", "analysis/method"},
+	1: {"overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
-	3: {"plan", "analysis", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair", "lab/tunnel",
-		"lab/vm/guest", "trial/probe", "trial/traffic"},
-	4: {"analysis/diagnosis", "trial/watch", "lab/router", "lab/vm", "lab/agent"},
-	5: {"lab", "registry/node"},
+	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
+		"lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
+	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
+		"lab/router", "lab/vm", "lab/agent"},
+	5: {"analysis", "lab", "registry/node"},
 	6: {"trial", "report"},
 	7: {"labtest"},
 	8: {"registry"},
@@ -171,6 +172,8 @@ func homeOf(imported string) (home, bool) {
 // pure packages compute: no files, no network, no clock, no output, and no randomness that a seed does not
 // decide.
 var pure = []string{"unit", "check", "overhead", "record", "plan", "analysis", "analysis/method",
+	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
+	"analysis/comparison",
 	"analysis/diagnosis"}
 
 var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -120,7 +121,7 @@ func (c campaign) shared(want record.Factors) bool {
 	t, err := c.trial(want)
 	return err == nil && slices.ContainsFunc(c.doc.Trials, func(v analysis.TrialView) bool {
 		return v.ID == t.ID && slices.ContainsFunc(v.Reasons,
-			func(r analysis.Reason) bool { return r.Kind == analysis.ReasonBackgroundLoad })
+			func(r evidence.Reason) bool { return r.Kind == evidence.ReasonBackgroundLoad })
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -20,7 +20,7 @@ func (c campaign) counters(want record.Factors) (counters, *record.Trial, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	return analysis.Growth(t), t, nil
+	return metrics.Growth(t), t, nil
 }
 
 // perPacket is the mean length of the packets that a port took in (rx) or gave out (tx). Ethernet's header

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -48,7 +51,7 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 			c.trials = append(c.trials, record.Trial{ID: id, Row: row})
 			view := analysis.TrialView{ID: id, Metrics: map[string]float64{"rate": v}}
 			for _, kind := range reasons {
-				view.Reasons = append(view.Reasons, analysis.Reason{Kind: kind})
+				view.Reasons = append(view.Reasons, evidence.Reason{Kind: kind})
 			}
 			c.doc.Trials = append(c.doc.Trials, view)
 			reasons = nil // of the first only
@@ -62,10 +65,10 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 		spoilt, wrong int
 	}{
 		{"holds", run(20, 10), 0, 0},
-		{"holds on a busy machine", run(20, 10, analysis.ReasonBackgroundLoad), 0, 0},
+		{"holds on a busy machine", run(20, 10, evidence.ReasonBackgroundLoad), 0, 0},
 		{"does not hold", run(19, 10), 0, 1},
-		{"does not hold, and is doubted for another reason", run(19, 10, analysis.ReasonDrift), 0, 1},
-		{"does not hold on a busy machine", run(19, 10, analysis.ReasonBackgroundLoad), 1, 0},
+		{"does not hold, and is doubted for another reason", run(19, 10, evidence.ReasonDrift), 0, 1},
+		{"does not hold on a busy machine", run(19, 10, evidence.ReasonBackgroundLoad), 1, 0},
 		{"there is nothing", campaign{doc: &analysis.Document{}}, 0, 1},
 	} {
 		spoilt, wrong := (bench{out: io.Discard}).judgeClaims(tt.c, twice)
@@ -136,13 +139,13 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 		a[block] = 100 + rng.Float64()
 		b[block] = 110 + rng.Float64()
 	}
-	c, _ := analysis.ComparePaired("goodput_bps", a, b)
+	c, _ := comparison.ComparePaired("goodput_bps", a, b)
 	p := make([]float64, sameLeast)
 	for i := range p {
 		p[i] = 1
 	}
 	p[7] = c.PValue
-	if got := analysis.Holm(p)[7]; c.Verdict != "different" || got > mostDifferent {
+	if got := statistics.Holm(p)[7]; c.Verdict != "different" || got > mostDifferent {
 		t.Errorf("a tenth more: got %q and p = %.3f after Holm, want different", c.Verdict, got)
 	}
 	var all []tally
@@ -172,17 +175,17 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 // TestLacksWantsARateAndReasons: a cell without a rate lacks something, and so does one without another
 // column and a reason.
 func TestLacksWantsARateAndReasons(t *testing.T) {
-	number := analysis.Value{Median: 1}
-	full := map[string]analysis.Value{"goodput_bps": number, "rtt_loaded_p50_ns": number, "retransmits": {},
+	number := statistics.Value{Median: 1}
+	full := map[string]statistics.Value{"goodput_bps": number, "rtt_loaded_p50_ns": number, "retransmits": {},
 		"router_cpu_ratio": number, "router_busiest_core_ratio": number}
-	without := func(name string) map[string]analysis.Value {
+	without := func(name string) map[string]statistics.Value {
 		m := maps.Clone(full)
 		delete(m, name)
 		return m
 	}
 	tests := []struct {
 		name    string
-		metrics map[string]analysis.Value
+		metrics map[string]statistics.Value
 		missing map[string]string
 		want    int
 	}{

@@ -14,7 +14,9 @@ import (
 	"sort"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -198,8 +200,8 @@ func tallyOf(c campaign) (tally, error) {
 		if !varies(a[name], b[name]) {
 			continue
 		}
-		x, by := analysis.ComparePaired(name, a[name], b[name])
-		if x.N < analysis.MinInterval {
+		x, by := comparison.ComparePaired(name, a[name], b[name])
+		if x.N < statistics.MinInterval {
 			continue
 		}
 		if name == "goodput_bps" {
@@ -211,8 +213,8 @@ func tallyOf(c campaign) (tally, error) {
 			t.Names = append(t.Names, name)
 		}
 	}
-	holm := analysis.Holm(p)
-	adjusted, _ := analysis.FamilyTest(family)
+	holm := statistics.Holm(p)
+	adjusted, _ := statistics.FamilyTest(family)
 	for i, d := range different {
 		t.Raw += count(d)
 		t.Holm += count(d && holm[i] <= mostDifferent)
@@ -252,7 +254,7 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 		if t.Row.Factors["copy"] != copy {
 			continue
 		}
-		grown := analysis.Growth(t)
+		grown := metrics.Growth(t)
 		for _, name := range sameCounters {
 			if x, ok := grown[name]; ok {
 				add(name, t.Row.Block, x)

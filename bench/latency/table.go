@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
 // measured is what one tool saw once, in nanoseconds.
@@ -82,16 +82,16 @@ func table(o options, list []tool, all map[string][]measured) string {
 		}
 		slices.Sort(pool.rtt)
 		tail := "–"
-		if analysis.Carries(len(pool.rtt), .999) {
+		if statistics.Carries(len(pool.rtt), .999) {
 			tail = fmt.Sprintf("%.1f", pool.quantile(.999)/1e3)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %d of %d | %.2f | %.2f | %s |\n", t.name, t.what, len(pool.rtt),
 			pool.sent,
-			analysis.Median(of(all[t.name], .5))/1e3, analysis.Median(of(all[t.name], .99))/1e3, tail)
+			statistics.Median(of(all[t.name], .5))/1e3, statistics.Median(of(all[t.name], .99))/1e3, tail)
 	}
 	b.WriteString("\n| measure | median | interval | n |\n|---|---|---|---|\n")
 	for _, c := range claims {
-		v := analysis.Summarise(pairs(of(all[c.ours], c.level), of(all[c.peer], c.level), c.join))
+		v := statistics.Summarise(pairs(of(all[c.ours], c.level), of(all[c.peer], c.level), c.join))
 		fmt.Fprintf(&b, "| %s | "+c.format+" | "+c.format+" to "+c.format+" (%.1f %%) | %d |\n", c.text,
 			v.Median/c.scale, v.Low/c.scale, v.High/c.scale, 100*v.Level, v.N)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
@@ -24,9 +26,10 @@ func TestPlantedFaults(t *testing.T) {
 	f := record.Factors{"tunnel": "none", "streams": "1"}
 	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "r1", Plan: "quick",
 		Status: record.RunDone},
-		Cells: []analysis.Cell{{Factors: f, Label: "no tunnel, 1 stream", Grade: analysis.GradeValid, Runs: 3,
-			Metrics: map[string]analysis.Value{"goodput_bps": {Median: 5.812e9, Low: 5.5e9, High: 6.1e9, N: 3,
-				Values: []float64{5.5e9, 5.812e9, 6.1e9}, Interval: analysis.IntervalRange}}}}}
+		Cells: []analysis.Cell{{Factors: f, Label: "no tunnel, 1 stream", Grade: evidence.GradeValid, Runs: 3,
+			Metrics: map[string]statistics.Value{"goodput_bps": {Median: 5.812e9, Low: 5.5e9, High: 6.1e9,
+				N:      3,
+				Values: []float64{5.5e9, 5.812e9, 6.1e9}, Interval: statistics.IntervalRange}}}}}
 	page, err := report.HTML(d)
 	if err != nil {
 		t.Fatal(err)

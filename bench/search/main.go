@@ -14,8 +14,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -71,11 +71,12 @@ func run(args []string, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			ratio := analysis.Summarise(m.ratios)
+			ratio := statistics.Summarise(m.ratios)
 			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name,
 				name,
-				analysis.Median(m.trials), analysis.Median(m.seconds), most(m.seconds), rateWords(m.rates),
-				analysis.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median, ratio.Low,
+				statistics.Median(m.trials), statistics.Median(m.seconds), most(m.seconds),
+				rateWords(m.rates),
+				statistics.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median, ratio.Low,
 				ratio.High)
 			if ratio.Median < leastRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
@@ -165,5 +166,5 @@ func spread(values []float64) float64 {
 }
 
 func rateWords(rates []float64) string {
-	return fmt.Sprintf("%.4f (%.2f %%)", analysis.Median(rates)/1e6, 100*spread(rates))
+	return fmt.Sprintf("%.4f (%.2f %%)", statistics.Median(rates)/1e6, 100*spread(rates))
 }

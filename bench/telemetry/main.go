@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
 const (
@@ -184,7 +184,7 @@ func table(o options, list []watcher, costs [][]float64) string {
 		o.blocks, o.seconds, o.seed, o.load)
 	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
 	for i, w := range list {
-		v := analysis.Summarise(costs[i])
+		v := statistics.Summarise(costs[i])
 		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f (%.1f %%) | %d |\n", w.name, 100*v.Median, 100*v.Low,
 			100*v.High, 100*v.Level, v.N)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -129,7 +130,7 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]str
 			metric += ", B − A"
 		}
 		interval := fmt.Sprintf("%s to %s", unit.Significant(x.Low, 3), unit.Significant(x.High, 3))
-		if x.Interval == analysis.IntervalSingle {
+		if x.Interval == statistics.IntervalSingle {
 			interval = "-"
 		}
 		rows = append(rows, []string{labels[x.Factors.Key()], metric, unit.Significant(x.Ratio, 3), interval,

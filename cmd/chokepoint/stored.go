@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -84,7 +86,7 @@ func outcome(d *analysis.Document) error {
 	}
 	failed := 0
 	for _, t := range last {
-		if t.Grade == analysis.GradeFailed {
+		if t.Grade == evidence.GradeFailed {
 			failed++
 		}
 	}
@@ -102,7 +104,7 @@ func outcome(d *analysis.Document) error {
 }
 
 // thresholdText is a requirement with the cell and the reason.
-func thresholdText(d *analysis.Document, t analysis.Threshold) string {
+func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 	parts := []string{t.Requirement}
 	for _, c := range d.Cells {
 		if len(t.Factors) > 0 && c.Factors.Key() == t.Factors.Key() && len(d.Cells) > 1 {

@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestOutcome(t *testing.T) {
 	cell := record.Factors{"tunnel": "none"}
-	failed := analysis.TrialView{ID: "b1-r01.1", Row: "b1-r01", Grade: analysis.GradeFailed}
-	again := analysis.TrialView{ID: "b1-r01.2", Row: "b1-r01", Grade: analysis.GradeValid}
-	missed := analysis.Threshold{Requirement: "goodput >= 1G", Factors: cell, Reason: "the cell failed"}
-	met := analysis.Threshold{Requirement: "loss <= 1 %", Met: true}
+	failed := analysis.TrialView{ID: "b1-r01.1", Row: "b1-r01", Grade: evidence.GradeFailed}
+	again := analysis.TrialView{ID: "b1-r01.2", Row: "b1-r01", Grade: evidence.GradeValid}
+	missed := comparison.Threshold{Requirement: "goodput >= 1G", Factors: cell, Reason: "the cell failed"}
+	met := comparison.Threshold{Requirement: "loss <= 1 %", Met: true}
 	tests := []struct {
 		name string
 		doc  analysis.Document
@@ -23,14 +25,15 @@ func TestOutcome(t *testing.T) {
 		text string
 	}{
 		{"all well", analysis.Document{Trials: []analysis.TrialView{again},
-			Thresholds: []analysis.Threshold{met}}, codeOK, ""},
+			Thresholds: []comparison.Threshold{met}}, codeOK, ""},
 		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, codeFailed,
 			"1 trial of 1 failed"},
 		{"failed, then measured", analysis.Document{Trials: []analysis.TrialView{failed, again}}, codeOK, ""},
 		{"missed", analysis.Document{Trials: []analysis.TrialView{again},
-			Thresholds: []analysis.Threshold{met, missed}}, codeThreshold, "goodput >= 1G (the cell failed)"},
+			Thresholds: []comparison.Threshold{met, missed}}, codeThreshold,
+			"goodput >= 1G (the cell failed)"},
 		{"both", analysis.Document{Trials: []analysis.TrialView{failed},
-			Thresholds: []analysis.Threshold{missed}}, codeThreshold, "1 trial of 1 failed"},
+			Thresholds: []comparison.Threshold{missed}}, codeThreshold, "1 trial of 1 failed"},
 		{"nothing measured", analysis.Document{}, codeOK, ""},
 	}
 	for _, tt := range tests {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -44,7 +46,7 @@ func watchOf(rng *rand.Rand, trials []record.Trial, offset, interval, from, to i
 		if at > from+5*interval {
 			late = others
 		}
-		t.Append(seen+offset, 1.05*c.at(seen)+others, 0, 1e9*rng.Float64(), late)
+		t.Append(seen+offset, 1.05*c.At(seen)+others, 0, 1e9*rng.Float64(), late)
 	}
 	return t
 }
@@ -82,7 +84,7 @@ func TestAlignAmbiguous(t *testing.T) {
 	trials := alignRun(rng, 12, true)
 	part := watchOf(rng, trials, 1e15, 1e8, 13e9, 25e9) // four of twelve trials that are alike
 	_, err := AlignByTraffic(trials, part, 0)
-	if none := (&NoMatchError{}); !errors.As(err, &none) || !none.Many || none.Hint() == "" {
+	if none := (&statistics.NoMatchError{}); !errors.As(err, &none) || !none.Many || none.Hint() == "" {
 		t.Errorf("got error %v, want one that says that it fits at several times", err)
 	}
 	got, err := AlignByTraffic(trials, part, 1e15+5e8)
@@ -133,7 +135,7 @@ func TestWithImports(t *testing.T) {
 		Log:     []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}}}}}
 	got := withImports(run, trials)
 	for i, want := range []string{"", "", "not watched"} {
-		samples, why := samplesOf(got[i].Nodes["router"], "cpu")
+		samples, why := metrics.SamplesOf(got[i].Nodes["router"], "cpu")
 		if why != want || (samples == nil) != (want != "") {
 			t.Errorf("trial "+strconv.Itoa(i)+": got samples %v, %q, want %q", samples, why, want)
 		}
@@ -145,7 +147,7 @@ func TestWithImports(t *testing.T) {
 	if n := len(got[0].Nodes["router"].Log); n != 1 {
 		t.Errorf("got %d lines of the log in the first trial, want 1", n)
 	}
-	if _, why := samplesOf(trials[0].Nodes["router"], "cpu"); why != "not watched" {
+	if _, why := metrics.SamplesOf(trials[0].Nodes["router"], "cpu"); why != "not watched" {
 		t.Errorf("the stored trial was changed: %q", why)
 	}
 }

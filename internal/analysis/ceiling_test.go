@@ -1,200 +1,11 @@
 package analysis
 
 import (
-	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
-
-func TestCeiling(t *testing.T) {
-	tests := []struct {
-		name    string
-		factors record.Factors
-		kind    string
-		bps     float64
-		eff     float64
-	}{
-		{"virtual link", quickFactors(), "none: virtual link", 0, 1448.0 / 1538},
-		{"wireguard", quickFactors("tunnel", "wireguard"), "none: virtual link", 0, 1368.0 / 1518},
-		{"esp", quickFactors("tunnel", "esp", "mtu", "1446"), "none: virtual link", 0, 1394.0 / 1538},
-		{"esp with CBC", quickFactors("tunnel", "esp-aes-cbc-sha256", "mtu", "1438"), "none: virtual link", 0,
-			1386.0 / 1538},
-		{"wireguard IPv6 inside", quickFactors("tunnel", "wireguard", "ip", "6"), "none: virtual link", 0,
-			1348.0 / 1518},
-		{"small UDP", quickFactors("protocol", "udp"), "none: virtual link", 0, 36.0 / 102},
-		{"packets of several sizes", quickFactors("protocol", "udp", "packet_size", "imix"),
-			"none: virtual link", 0, (4030.0 - 12*28) / (4030 + 12*38)},
-		{"packets of several sizes, shaped", quickFactors("protocol", "udp", "packet_size", "imix",
-			"queue@router.wan", "tbf rate 300M"),
-			"tbf 300 Mbit/s on router/wan", 300e6 * (4030 - 12*28) / (4030 + 12*14),
-			(4030.0 - 12*28) / (4030 + 12*38)},
-		{"vlan", quickFactors("vlan@router.wan", "10"), "none: virtual link", 0, 1448.0 / 1542},
-		{"jumbo", quickFactors("link_mtu", "9000"), "none: virtual link", 0, 8948.0 / 9038},
-		{"no shaper in the queue", quickFactors("queue@router.wan", "pfifo limit 100"), "none: virtual link",
-			0, 1448.0 / 1538},
-		{"tbf", quickFactors("queue@router.wan", "tbf rate 300M burst 128k"), "tbf 300 Mbit/s on router/wan",
-			300e6 * 1448 / 1514, 1448.0 / 1538},
-		{"htb everywhere", quickFactors("queue", "htb rate 300M"), "htb 300 Mbit/s", 300e6 * 1448 / 1514,
-			1448.0 / 1538},
-		{"cake", quickFactors("queue@router.wan", "cake bandwidth=50M"), "cake 50.0 Mbit/s on router/wan",
-			50e6 * 1448 / 1514, 1448.0 / 1538},
-		{"data does not pass it", quickFactors("queue@router.wan", "tbf rate 300M", "direction", "down"),
-			"none: virtual link", 0, 1448.0 / 1538},
-		{"data passes it down", quickFactors("queue@router.lan", "tbf rate 300M", "direction", "down"),
-			"tbf 300 Mbit/s on router/lan", 300e6 * 1448 / 1514, 1448.0 / 1538},
-		{"both ways, one shaped", quickFactors("queue@router.lan", "tbf rate 300M", "direction", "both"),
-			"none: virtual link", 0, 1448.0 / 1538},
-		{"both ways, both shaped", quickFactors("queue@router", "tbf rate 300M", "direction", "both"),
-			"tbf 300 Mbit/s on router", 600e6 * 1448 / 1514, 1448.0 / 1538},
-		{"outside the tunnel", quickFactors("queue@router.wan", "tbf rate 300M", "tunnel", "wireguard"),
-			"tbf 300 Mbit/s on router/wan", 300e6 * 1368 / 1434, 1368.0 / 1518},
-		{"over the tunnel's link", quickFactors("queue@client.lan", "tbf rate 300M", "tunnel", "wireguard"),
-			"tbf 300 Mbit/s on client/lan", 300e6 * 1368 / 1494, 1368.0 / 1518},
-		{"the slower of two", quickFactors("queue@client.lan", "tbf rate 1G", "queue@router.wan",
-			"tbf rate 300M"), "tbf 300 Mbit/s on router/wan", 300e6 * 1448 / 1514, 1448.0 / 1538},
-		{"fragmented tunnel", quickFactors("tunnel", "wireguard", "mtu", "1500"), "none: virtual link", 0,
-			1448.0 / (1538 + 118)},
-	}
-	run := syntheticRun()
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			got := ceilingOf(&run, test.factors)
-			if got.Kind != test.kind {
-				t.Errorf("kind %q, want %q", got.Kind, test.kind)
-			}
-			if math.Abs(got.Bps-test.bps) > 1 {
-				t.Errorf("ceiling %.0f bit/s, want %.0f", got.Bps, test.bps)
-			}
-			if math.Abs(got.Efficiency-test.eff) > 1e-9 {
-				t.Errorf("header efficiency %.6f, want %.6f", got.Efficiency, test.eff)
-			}
-		})
-	}
-}
-
-func TestRouteOfSiteToSite(t *testing.T) {
-	port := func(n, p string) record.TopoPort { return record.TopoPort{Node: n, Port: p} }
-	link := func(a, b record.TopoPort) record.TopoLink {
-		return record.TopoLink{Ends: [2]record.TopoPort{a,
-			b}}
-	}
-	top := record.Topology{
-		Near: "client", Far: "server", Tunnel: [2]string{"a", "b"}, Routers: []string{"a", "b"},
-		Links: []record.TopoLink{
-			link(port("b", "lan"), port("server", "lan")), link(port("a", "wan"), port("isp", "a")),
-			link(port("isp", "b"), port("b", "wan")), link(port("client", "lan"), port("a", "lan")),
-		},
-	}
-	want := []hop{{"client", "", "lan"}, {"a", "lan", "wan"}, {"isp", "a", "b"}, {"b", "wan", "lan"},
-		{"server", "lan", ""}}
-	if diff := cmp.Diff(want, routeOf(&top), cmp.AllowUnexported(hop{})); diff != "" {
-		t.Errorf("route (-want +got)\n%s", diff)
-	}
-	for _, test := range []struct {
-		node, port string
-		up, down   []bool
-	}{
-		{"a", "wan", []bool{true}, nil},
-		{"b", "wan", nil, []bool{true}},
-		{"isp", "", []bool{true}, []bool{true}},
-		{"b", "lan", []bool{false}, nil},
-		{"client", "lan", []bool{false}, nil},
-		{"", "", []bool{true, false}, []bool{false, true}},
-		{"nobody", "", nil, nil},
-	} {
-		up, down := passes(&top, test.node, test.port)
-		if diff := cmp.Diff([][]bool{test.up, test.down}, [][]bool{up, down}); diff != "" {
-			t.Errorf("%s.%s (-want +got)\n%s", test.node, test.port, diff)
-		}
-	}
-	top.Far = "nowhere"
-	if got := routeOf(&top); got != nil {
-		t.Errorf("route to nowhere = %v", got)
-	}
-}
-
-func TestTesterCeiling(t *testing.T) {
-	run := syntheticRun()
-	run.Ceilings = []record.Ceiling{
-		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback, 4 streams",
-			Value: 50e9, Unit: "bit/s"},
-		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"},
-		{Kind: "udp loopback, 1500-byte packets, 2 streams", Value: 8e5, Unit: "pps", Protocol: "udp",
-			PacketSize: 1500, Streams: 2},
-		{Kind: "flows loopback, size 10000, 1 stream", Value: 8e3, Unit: "flows/s", Engine: "flows",
-			FlowSize: "10000", Streams: 1},
-		{Kind: "flows loopback, size 10000, 64 streams", Value: 3e4, Unit: "flows/s", Engine: "flows",
-			FlowSize: "10000", Streams: 64},
-		{Kind: "requests loopback, 100 and 1000 bytes, 4 streams", Value: 1e5, Unit: "requests/s",
-			Engine: "requests", RequestSize: 100, ResponseSize: 1000, Streams: 4},
-	}
-	flows := func(size string, more ...string) record.Factors {
-		return quickFactors(append([]string{"engine", "flows", "flow_size", size}, more...)...)
-	}
-	requests := func(size string) record.Factors {
-		return quickFactors("engine", "requests", "request_size", size, "response_size", "1000")
-	}
-	for _, test := range []struct {
-		factors record.Factors
-		want    float64
-	}{
-		{quickFactors(), 30e9}, {quickFactors("streams", "4"), 50e9}, {quickFactors("streams", "3"), 50e9},
-		{quickFactors("streams", "64"), 50e9},
-		{quickFactors("protocol", "udp"), 1e6}, {quickFactors("protocol", "udp", "packet_size", "1500"), 8e5},
-		{quickFactors("protocol", "udp", "packet_size", "200"), 1e6},
-		{quickFactors("protocol", "udp", "packet_size", "600"), 8e5},
-		{flows("10000"), 8e3}, {flows("10000", "streams", "20"), 3e4},
-		{flows("10000", "connection_rate", "500"), 3e4}, {flows("websearch"), 0},
-		{requests("100"), 1e5}, {requests("200"), 0},
-		{quickFactors("protocol", "udp", "udp_mode", "count"), 0},
-		{quickFactors("protocol", "udp", "udp_mode", "exact"), 1e6},
-	} {
-		if _, got := testerCeiling(&run, test.factors); got != test.want {
-			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
-		}
-	}
-}
-
-// A ceiling over a link is that of cells whose packets are the same there.
-func TestTesterCeilingOfALink(t *testing.T) {
-	run := syntheticRun()
-	run.Ceilings = []record.Ceiling{
-		{Kind: "tcp direct, 1 stream, super", Value: 30e9, Unit: "bit/s", Protocol: "tcp", Streams: 1,
-			Offload: "super"},
-		{Kind: "tcp direct, 1 stream", Value: 9e9, Unit: "bit/s", Protocol: "tcp", Streams: 1,
-			Offload: "wire"},
-		{Kind: "tcp direct, 1 stream, MTU 9000", Value: 20e9, Unit: "bit/s", Protocol: "tcp", Streams: 1,
-			Offload: "wire", LinkMTU: 9000},
-		{Kind: "udp direct, 64-byte packets", Value: 8e5, Unit: "pps", Protocol: "udp", PacketSize: 64,
-			Offload: "wire"},
-		{Kind: "udp direct, 64-byte packets, count mode", Value: 16e5, Unit: "pps", Protocol: "udp",
-			PacketSize: 64, Offload: "wire", UDPMode: "count"},
-		{Kind: "xdp direct, 64-byte frames", Value: 3e6, Unit: "pps", Engine: "xdp", Protocol: "udp",
-			PacketSize: 46},
-	}
-	for _, test := range []struct {
-		factors record.Factors
-		want    float64
-	}{
-		{quickFactors("offload", "wire"), 9e9}, {quickFactors("offload", "super"), 30e9},
-		{quickFactors("offload", "tso=on"), 0},
-		{quickFactors("offload", "wire", "link_mtu", "9000"), 20e9},
-		{quickFactors("offload", "wire", "link_mtu", "1400"), 9e9},
-		{quickFactors("offload", "wire", "link_mtu", "4000"), 0},
-		{quickFactors("offload", "super", "link_mtu", "9000"), 0},
-		{quickFactors("offload", "wire", "protocol", "udp", "link_mtu", "9000"), 8e5},
-		{quickFactors("offload", "super", "protocol", "udp"), 0},
-		{quickFactors("offload", "wire", "protocol", "udp", "udp_mode", "count"), 16e5},
-		{quickFactors("offload", "super", "protocol", "udp", "engine", "xdp"), 3e6},
-	} {
-		if _, got := testerCeiling(&run, test.factors); got != test.want {
-			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
-		}
-	}
-}
 
 // Where the tester has a machine of its own, too little headroom is doubt.
 func TestTesterHeadroom(t *testing.T) {
@@ -206,10 +17,12 @@ func TestTesterHeadroom(t *testing.T) {
 		rate             float64
 		flows            int64
 	}{
-		{"tcp", "ssh", GradeSuspect, tcp, 28e9, 0}, {"tcp", "ssh", GradeValid, tcp, 20e9, 0},
-		{"tcp", "local", GradeValid, tcp, 28e9, 0},
-		{"flows", "ssh", GradeSuspect, flows, 1e6, 90_000}, {"flows", "ssh", GradeValid, flows, 1e6, 70_000},
-		{"flows", "vm", GradeValid, flows, 1e6, 90_000},
+		{"tcp", "ssh", evidence.GradeSuspect, tcp, 28e9, 0}, {"tcp", "ssh", evidence.GradeValid, tcp,
+			20e9, 0},
+		{"tcp", "local", evidence.GradeValid, tcp, 28e9, 0},
+		{"flows", "ssh", evidence.GradeSuspect, flows, 1e6, 90_000}, {"flows", "ssh", evidence.GradeValid,
+			flows, 1e6, 70_000},
+		{"flows", "vm", evidence.GradeValid, flows, 1e6, 90_000},
 	} {
 		run := syntheticRun(test.factors)
 		run.Lab = test.lab

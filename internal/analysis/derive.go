@@ -6,6 +6,10 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -14,28 +18,29 @@ import (
 // an old run gains what a newer version knows to compute.
 func Derive(run record.Run, trials []record.Trial) *Document {
 	trials = withImports(&run, trials)
-	all := judge(&run, trials)
+	all := validity.Judge(&run, trials)
 	cells := groups(&run, all)
 	noteMissing(&run, cells)
-	declarations := Metrics()
+	declarations := metrics.Metrics()
 	searches := searchesOf(&run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
 	for _, g := range cells {
-		v := gradeCell(g.good(), g.trials, g.verify, g.missing)
-		g.cell = Cell{Factors: g.factors, Grade: v.grade, Reasons: v.reasons, Caveats: v.caveats, Runs: v.runs,
-			Failed: v.failed, Findings: []Finding{}}
+		v := validity.OfCell(g.good(), g.trials, g.verify, g.missing)
+		g.cell = Cell{Factors: g.factors, Grade: v.Grade, Reasons: v.Reasons, Caveats: v.Caveats,
+			Runs:   v.Runs,
+			Failed: v.Failed, Findings: []evidence.Finding{}}
 		g.summariseCell(&run, declarations)
 		g.addResolved()
 		g.addFindings()
 		g.addIrregular()
 	}
 	labels(cells)
-	sides := make([]*compared, 0, len(cells))
+	sides := make([]*comparison.Cell, 0, len(cells))
 	for _, g := range cells {
-		sides = append(sides, &compared{factors: g.factors, label: g.cell.Label, grade: g.cell.Grade,
-			reasons: g.cell.Reasons, metrics: g.cell.Metrics, missing: g.cell.Missing, byBlock: g.byBlock})
+		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
+			Reasons: g.cell.Reasons, Metrics: g.cell.Metrics, Missing: g.cell.Missing, ByBlock: g.byBlock})
 	}
 	d := &Document{
 		Format:      record.Format,
@@ -46,7 +51,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
 		UnderLoad:   underLoad(cells),
-		Comparisons: compareCells(sides, run.Design.Baseline),
+		Comparisons: comparison.OfCells(sides, run.Design.Baseline),
 		Observing:   observing(trials),
 		Trials:      make([]TrialView, 0, len(all)),
 		Cells:       make([]Cell, 0, len(cells)),
@@ -60,44 +65,15 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		d.Trials = append(d.Trials, view(j))
 	}
 	d.Metrics = declared(declarations, run.Metrics, d)
-	d.Thresholds = thresholds(run.Design.Requirements, sides, d.Skipped)
+	d.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, d.Skipped)
 	var runs []int
 	var factors []record.Factors
 	for i := range d.Cells {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
-	d.Caveats = caveats(&run, runs, factors)
+	d.Caveats = validity.Caveats(&run, runs, factors)
 	d.Summary = summary(&run, d)
 	return d
-}
-
-func judge(run *record.Run, trials []record.Trial) []*judged {
-	all := make([]*judged, 0, len(trials))
-	ceilings := map[string]ceiling{}
-	for i := range trials {
-		t := &trials[i]
-		j := &judged{t: t, m: newMeasured(), reasons: []Reason{}}
-		if t.Status == record.TrialOK {
-			key := t.Row.Cell()
-			c, known := ceilings[key]
-			if !known {
-				c = ceilingOf(run, t.Row.Factors)
-				ceilings[key] = c
-			}
-			j.m = measure(t, placeOf(run, t.Row.Factors))
-			j.reasons = gate(suspect{run, t, j.m, c})
-		}
-		j.grade = grade(t, j.reasons)
-		all = append(all, j)
-	}
-	sort.SliceStable(all, func(a, b int) bool {
-		x, y := all[a].t, all[b].t
-		if x.Row.Index != y.Row.Index {
-			return x.Row.Index < y.Row.Index
-		}
-		return x.Attempt < y.Attempt
-	})
-	return all
 }
 
 // noteMissing says why cells of the design have no trial.
@@ -106,25 +82,8 @@ func noteMissing(run *record.Run, cells []*group) {
 		if len(g.trials) > 0 {
 			continue
 		}
-		g.missing = "not measured: the run " + statusWords(run)
+		g.missing = "not measured: the run " + validity.StatusWords(run)
 	}
-}
-
-// statusWords completes "the run …".
-func statusWords(run *record.Run) string {
-	words := "is " + run.Status
-	switch run.Status {
-	case record.RunRunning:
-		words = "has no end yet: it is still going on, or was killed"
-	case record.RunInterrupted, record.RunDone:
-		words = "was " + run.Status
-	case record.RunFailed:
-		words = "failed"
-	}
-	if run.Reason != "" {
-		words += " (" + run.Reason + ")"
-	}
-	return words
 }
 
 func orEmpty[T any](s []T) []T {
@@ -147,8 +106,8 @@ func head(run *record.Run) RunHead {
 // addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
 func (g *group) addResolved() {
 	for _, j := range g.good() {
-		for _, k := range slices.Sorted(maps.Keys(j.t.Resolved)) {
-			v := j.t.Resolved[k]
+		for _, k := range slices.Sorted(maps.Keys(j.Trial.Resolved)) {
+			v := j.Trial.Resolved[k]
 			old, seen := g.cell.Resolved[k]
 			switch {
 			case !seen:
@@ -164,12 +123,12 @@ func (g *group) addResolved() {
 }
 
 // view is a trial as shown. A failed one has no number.
-func view(j *judged) TrialView {
-	t := j.t
+func view(j *validity.Judged) TrialView {
+	t := j.Trial
 	v := TrialView{
 		ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9,
-		Grade: j.grade, Reasons: j.reasons, Failure: t.Failure, Resolved: t.Resolved,
+		Grade: j.Grade, Reasons: j.Reasons, Failure: t.Failure, Resolved: t.Resolved,
 		Path: t.Path, Search: t.Search, Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats,
 	}
 	if t.Traffic != nil {
@@ -179,10 +138,10 @@ func view(j *judged) TrialView {
 		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin,
 			End: p.End - t.Origin})
 	}
-	if j.grade == GradeFailed {
+	if j.Grade == evidence.GradeFailed {
 		return v
 	}
-	v.Metrics, v.Missing, v.Series = j.m.values, j.m.missing, chart(t, j.m.rtts)
+	v.Metrics, v.Missing, v.Series = j.Metrics.Values, j.Metrics.Missing, chart(t, j.Metrics.RTTs)
 	return v
 }
 
@@ -263,4 +222,28 @@ func observing(trials []record.Trial) Observing {
 		o.FastRatio += fast[probe]
 	}
 	return o
+}
+
+// actsAsRouter is how a plan's description speaks of lab local.
+const actsAsRouter = "this machine acting as a router"
+
+// description is the plan's, with the subject that the run had.
+func description(run *record.Run) string {
+	text := run.Design.Description
+	if !metrics.IsVirtual(run) && !metrics.IsPair(run) || len(text) < len(actsAsRouter) ||
+		!strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
+		return text
+	}
+	subject := "A virtual router"
+	switch {
+	case metrics.IsPair(run):
+		subject = "What lies between two machines"
+	case metrics.IsEmulated(run):
+		subject = "An emulated router"
+	}
+	rest := text[len(actsAsRouter):]
+	if metrics.IsPair(run) {
+		rest = strings.Replace(rest, "between two others", "between them", 1)
+	}
+	return subject + rest
 }

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 func cellOf(t *testing.T, d *Document, f record.Factors) *Cell {
@@ -46,7 +47,7 @@ func TestDeriveCleanRun(t *testing.T) {
 		t.Fatalf("%d cells, want %d", got, want)
 	}
 	for _, c := range d.Cells {
-		if c.Grade != GradeValid || len(c.Reasons) > 0 || len(c.Caveats) > 0 {
+		if c.Grade != evidence.GradeValid || len(c.Reasons) > 0 || len(c.Caveats) > 0 {
 			t.Errorf("%s: grade %s, reasons %v, caveats %v, want plainly valid", c.Label, c.Grade, c.Reasons,
 				c.Caveats)
 		}
@@ -60,7 +61,7 @@ func TestDeriveCleanRun(t *testing.T) {
 		}
 	}
 	for _, v := range d.Trials {
-		if v.Grade != GradeValid {
+		if v.Grade != evidence.GradeValid {
 			t.Errorf("trial %s is %s: %v", v.ID, v.Grade, v.Reasons)
 		}
 	}
@@ -82,35 +83,38 @@ func TestTrialMetrics(t *testing.T) {
 		}
 	}
 	tcp := cellOf(t, d, quickFactors()).Metrics
-	near("goodput", tcp[goodput].Median, 5.8e9, .05)
+	near("goodput", tcp[metrics.Goodput].Median, 5.8e9, .05)
 	near("busiest core", tcp["host_busiest_core_ratio"].Median, .89, 1e-6)
 	near("all cores", tcp["host_cpu_ratio"].Median, .84, 1e-6)
 	near("softirq", tcp["host_softirq_busiest_core_ratio"].Median, .34, 1e-6)
 	near("steal", tcp["host_steal_ratio"].Median, .01, 1e-6)
 	near("foreign", tcp["host_foreign_cpu_ratio"].Median, .02, 1e-6)
-	near("goodput per CPU second", tcp[goodputPerCPU].Median, tcp[goodput].Median/1.68, 1e-6)
-	near("engine CPU", tcp[engineCPU].Median, 7.75, 1e-9)
-	near("time squeeze", tcp[softnetSqueeze].Median, 50, 1e-6)
-	near("rwnd", tcp[rwndLimited].Median, .1, 1e-6)
-	near("network", tcp[networkLimited].Median, .9, 1e-6)
-	near("rtt added", tcp[rttAdded].Median, tcp["rtt_loaded_p50_ns"].Median-tcp["rtt_idle_p50_ns"].Median,
+	near("goodput per CPU second", tcp[metrics.GoodputPerCPU].Median, tcp[metrics.Goodput].Median/1.68, 1e-6)
+	near("engine CPU", tcp[metrics.EngineCPU].Median, 7.75, 1e-9)
+	near("time squeeze", tcp[metrics.SoftnetSqueeze].Median, 50, 1e-6)
+	near("rwnd", tcp[metrics.RwndLimited].Median, .1, 1e-6)
+	near("network", tcp[metrics.NetworkLimited].Median, .9, 1e-6)
+	near("rtt added", tcp[metrics.RTTAdded].Median,
+		tcp["rtt_loaded_p50_ns"].Median-tcp["rtt_idle_p50_ns"].Median,
 		1e-9)
 	udp := cellOf(t, d, quickFactors("protocol", "udp"))
-	near("packets", udp.Metrics[packetRate].Median, udp.Metrics[goodput].Median/8/36, 1e-4)
-	near("loss", udp.Metrics[lossRatio].Median, 100/(udp.Metrics[packetRate].Median*10+100), 1e-4)
-	if _, ok := udp.Metrics[retransmits]; ok {
+	near("packets", udp.Metrics[metrics.PacketRate].Median, udp.Metrics[metrics.Goodput].Median/8/36, 1e-4)
+	near("loss", udp.Metrics[metrics.LossRatio].Median, 100/(udp.Metrics[metrics.PacketRate].Median*10+100),
+		1e-4)
+	if _, ok := udp.Metrics[metrics.Retransmits]; ok {
 		t.Error("a UDP cell has retransmits")
 	}
 	both := cellOf(t, d, quickFactors("direction", "both")).Metrics
-	near("sum of directions", both[goodputUp].Median+both[goodputDown].Median, both[goodput].Median, 1e-9)
+	near("sum of directions", both[metrics.GoodputUp].Median+both[metrics.GoodputDown].Median,
+		both[metrics.Goodput].Median, 1e-9)
 }
 
 func TestTypedWattsServeWhereNoneAreMeasured(t *testing.T) {
 	run, trials := quickRun(1)
 	run.Design.Conditions = map[string]string{record.WattsCondition: "31 W"}
 	c := cellOf(t, Derive(run, trials), quickFactors())
-	if got, want := c.Metrics[goodputPerWatt].Median,
-		c.Metrics[goodput].Median/31; math.Abs(got/want-1) > 1e-9 {
+	if got, want := c.Metrics[metrics.GoodputPerWatt].Median,
+		c.Metrics[metrics.Goodput].Median/31; math.Abs(got/want-1) > 1e-9 {
 		t.Errorf("goodput per watt %v, want %v", got, want)
 	}
 	if _, ok := c.Metrics["host_power_w"]; ok {
@@ -125,10 +129,10 @@ func TestMissingHasReasons(t *testing.T) {
 	want := map[string]string{
 		"router_busiest_core_ratio": "the router shares the host's cores in lab local",
 		"host_power_w":              "no RAPL and no hwmon power sensor",
-		goodputPerWatt:              "no RAPL and no hwmon power sensor",
-		goodputPerRouter:            "the router shares the host's cores in lab local",
-		conntrackUsed:               "nf_conntrack is not loaded",
-		fragments:                   "probe snmp did not run",
+		metrics.GoodputPerWatt:      "no RAPL and no hwmon power sensor",
+		metrics.GoodputPerRouter:    "the router shares the host's cores in lab local",
+		metrics.ConntrackUsed:       "nf_conntrack is not loaded",
+		metrics.Fragments:           "probe snmp did not run",
 	}
 	for name, why := range want {
 		if _, ok := c.Metrics[name]; ok {
@@ -149,9 +153,9 @@ func TestMissingHasReasons(t *testing.T) {
 	if got, ok := c.Metrics["router_busiest_core_ratio"]; !ok || math.Abs(got.Median-.89) > 1e-6 {
 		t.Errorf("router_busiest_core_ratio = %v, %v, want 0.89", got.Median, ok)
 	}
-	if got, want := c.Metrics[goodputPerRouter].Median,
-		c.Metrics[goodput].Median/1.68; math.Abs(got/want-1) > 1e-6 {
-		t.Errorf("%s = %v, want %v", goodputPerRouter, got, want)
+	if got, want := c.Metrics[metrics.GoodputPerRouter].Median,
+		c.Metrics[metrics.Goodput].Median/1.68; math.Abs(got/want-1) > 1e-6 {
+		t.Errorf("%s = %v, want %v", metrics.GoodputPerRouter, got, want)
 	}
 }
 
@@ -162,15 +166,18 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 	trials[bad].Failure = &record.Failure{Phase: record.PhaseWindow, Error: "receiver died"}
 	d := Derive(run, trials)
 	c := cellOf(t, d, trials[bad].Row.Factors)
-	if c.Grade != GradeSuspect || c.Failed != 1 || c.Runs != 2 || c.Metrics[goodput].N != 2 {
-		t.Errorf("grade %s, failed %d, runs %d, n %d", c.Grade, c.Failed, c.Runs, c.Metrics[goodput].N)
+	if c.Grade != evidence.GradeSuspect || c.Failed != 1 || c.Runs != 2 || c.Metrics[metrics.Goodput].N != 2 {
+		t.Errorf("grade %s, failed %d, runs %d, n %d", c.Grade, c.Failed, c.Runs,
+			c.Metrics[metrics.Goodput].N)
 	}
-	if len(c.Reasons) != 1 || c.Reasons[0].Kind != ReasonFailedTrials || !strings.Contains(c.Reasons[0].Text,
-		"receiver died") {
+	if len(c.Reasons) != 1 || c.Reasons[0].Kind != evidence.ReasonFailedTrials ||
+		!strings.Contains(c.Reasons[0].Text,
+			"receiver died") {
 		t.Errorf("reasons %v", c.Reasons)
 	}
 	for _, v := range d.Trials {
-		if v.ID == trials[bad].ID && (v.Grade != GradeFailed || v.Metrics != nil || v.Series != nil) {
+		if v.ID == trials[bad].ID && (v.Grade != evidence.GradeFailed || v.Metrics != nil ||
+			v.Series != nil) {
 			t.Errorf("failed trial shows %v", v.Metrics)
 		}
 	}
@@ -178,7 +185,8 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 	again := newSynthetic(1).trial(trials[bad].Row.Factors, 1, trials[bad].Row.Index, 5e9)
 	again.ID, again.Attempt = trials[bad].Row.ID+".2", 2
 	c = cellOf(t, Derive(run, append(trials, again)), trials[bad].Row.Factors)
-	if c.Grade != GradeValid || c.Runs != 3 || len(c.Caveats) != 1 || c.Caveats[0].Kind != "repeated" {
+	if c.Grade != evidence.GradeValid || c.Runs != 3 || len(c.Caveats) != 1 ||
+		c.Caveats[0].Kind != "repeated" {
 		t.Errorf("after a repetition: grade %s, runs %d, caveats %v", c.Grade, c.Runs, c.Caveats)
 	}
 	// What happened to several is said once, in words that other cells share.
@@ -197,12 +205,12 @@ func TestCellWithoutTrials(t *testing.T) {
 	extra := quickFactors("streams", "16")
 	run.Design.Cells = append(run.Design.Cells, extra)
 	run.Design.Requirements = []record.Requirement{
-		{Text: "goodput >= 1G where streams=16", Metric: goodput, Op: ">=", Value: 1e9,
+		{Text: "goodput >= 1G where streams=16", Metric: metrics.Goodput, Op: ">=", Value: 1e9,
 			Where: map[string]string{"streams": "16"}},
 	}
 	d := Derive(run, trials)
 	c := cellOf(t, d, extra)
-	if c.Grade != GradeFailed || len(c.Metrics) != 0 || len(c.Reasons) != 1 ||
+	if c.Grade != evidence.GradeFailed || len(c.Metrics) != 0 || len(c.Reasons) != 1 ||
 		!strings.Contains(c.Reasons[0].Text, "Ctrl-C") {
 		t.Errorf("grade %s, metrics %v, reasons %v", c.Grade, c.Metrics, c.Reasons)
 	}
@@ -244,21 +252,24 @@ func TestThresholds(t *testing.T) {
 		met    []bool
 		reason string
 	}{
-		{"met", record.Requirement{Metric: goodput, Op: ">=", Value: 1e9, Where: where("nat", "masquerade")},
+		{"met", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1e9,
+			Where: where("nat", "masquerade")},
 			[]bool{true}, ""},
-		{"missed", record.Requirement{Metric: goodput, Op: ">", Value: 6e9,
+		{"missed", record.Requirement{Metric: metrics.Goodput, Op: ">", Value: 6e9,
 			Where: where("nat", "masquerade")}, []bool{false}, ""},
-		{"lower is better", record.Requirement{Metric: lossRatio, Op: "<=", Value: .01,
+		{"lower is better", record.Requirement{Metric: metrics.LossRatio, Op: "<=", Value: .01,
 			Where: where("protocol", "udp")}, []bool{true}, ""},
 		{"missing metric", record.Requirement{Metric: "host_power_w", Op: "<", Value: 10,
 			Where: where("protocol", "udp")}, []bool{false}, "no RAPL"},
-		{"skipped", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel",
+		{"skipped", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1, Where: where("tunnel",
 			"openvpn")}, []bool{false}, "not installed"},
-		{"nothing", record.Requirement{Metric: goodput, Op: ">=", Value: 1, Where: where("tunnel", "ipsec")},
+		{"nothing", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1, Where: where("tunnel",
+			"ipsec")},
 			[]bool{false}, "no cell matches"},
-		{"several", record.Requirement{Metric: goodput, Op: ">=", Value: 2e9, Where: where("streams", "4")},
+		{"several", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 2e9, Where: where("streams",
+			"4")},
 			[]bool{true, false}, ""},
-		{"absent factor at its default", record.Requirement{Metric: goodput, Op: ">=", Value: 1,
+		{"absent factor at its default", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1,
 			Where: where("queue", "default", "nat", "masquerade")}, []bool{true}, ""},
 	}
 	for _, test := range tests {
@@ -347,8 +358,8 @@ func TestPower(t *testing.T) {
 			if got := c.Metrics["host_power_w"].Median; math.Abs(got-test.want) > 1e-9 {
 				t.Errorf("%v W, want %v", got, test.want)
 			}
-			if got, want := c.Metrics[goodputPerWatt].Median,
-				c.Metrics[goodput].Median/test.want; math.Abs(got/want-1) > 1e-9 {
+			if got, want := c.Metrics[metrics.GoodputPerWatt].Median,
+				c.Metrics[metrics.Goodput].Median/test.want; math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("goodput per watt %v, want %v", got, want)
 			}
 		})

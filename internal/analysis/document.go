@@ -1,10 +1,15 @@
-// Package analysis turns stored trials into numbers with intervals, grades and comparisons. It is pure: no
-// files, no network, no clock, no unseeded randomness, and the same input gives the same document.
+// Package analysis turns stored trials into the document of a run: numbers with intervals, grades,
+// comparisons and words. It is pure: no files, no network, no clock, no unseeded randomness, and the same
+// input gives the same document. Data walks straight: this package joins what metrics, search, validity and
+// comparison compute, and none of them calls back.
 package analysis
 
 import (
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -24,14 +29,14 @@ type Document struct {
 	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or processors
 	Soaks       []Soak               `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
-	UnderLoad   []UnderLoad      `json:"under_load,omitempty"`
-	Comparisons []Comparison     `json:"comparisons,omitempty"`
-	Thresholds  []Threshold      `json:"thresholds,omitempty"`
-	Trials      []TrialView      `json:"trials"`
-	Skipped     []record.Skipped `json:"skipped"`
-	Tester      []record.Ceiling `json:"tester,omitempty"` // what the tester alone can do
-	Observing   Observing        `json:"observing"`
-	Caveats     []record.Caveat  `json:"caveats,omitempty"` // of the whole run
+	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
+	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`
+	Thresholds  []comparison.Threshold  `json:"thresholds,omitempty"`
+	Trials      []TrialView             `json:"trials"`
+	Skipped     []record.Skipped        `json:"skipped"`
+	Tester      []record.Ceiling        `json:"tester,omitempty"` // what the tester alone can do
+	Observing   Observing               `json:"observing"`
+	Caveats     []record.Caveat         `json:"caveats,omitempty"` // of the whole run
 }
 
 // RunHead identifies a run.
@@ -55,55 +60,21 @@ type RunHead struct {
 	Cuts        []string       `json:"cuts,omitempty"`
 }
 
-// Grades of a cell or trial.
-const (
-	GradeValid   = "valid"
-	GradeSuspect = "suspect" // has numbers, with reasons to doubt them
-	GradeFailed  = "failed"  // has none
-)
-
-// Reason is why a cell or trial is not plainly valid. Kind is one of the stable words that docs/method.md
-// lists.
-type Reason struct {
-	Kind  string `json:"kind"`
-	Text  string `json:"text"`
-	Trial string `json:"trial,omitempty"`
-}
-
-// Reason kinds: the validity gate of ARCHITECTURE 2.7.
-const (
-	ReasonTesterLimited  = "tester-limited"
-	ReasonNotInTunnel    = "not-in-tunnel"
-	ReasonAboveCeiling   = "above-ceiling"
-	ReasonThrottled      = "throttled"
-	ReasonBackgroundLoad = "background-load"
-	ReasonSamplerStalled = "sampler-stalled"
-	ReasonKernelLog      = "kernel-log-error"
-	ReasonLinkFlap       = "link-flap"
-	ReasonWrongMTU       = "wrong-path-mtu"
-	ReasonCorrupt        = "corrupt-content"
-	ReasonAccounting     = "accounting" // sent ≠ received + lost
-	ReasonDrift          = "drift"
-	ReasonFailedTrials   = "failed-trials"
-	ReasonLateProbe      = "late-probe" // the latency probe's own timer error is large
-	ReasonLateEdge       = "late-edge"  // an end read its counts late, at an edge of the window
-)
-
 // Cell is the summary of all trials of one combination of factors.
 type Cell struct {
-	Factors     record.Factors    `json:"factors"`
-	Label       string            `json:"label"` // short, of the factors that vary
-	Grade       string            `json:"grade"`
-	Reasons     []Reason          `json:"reasons"`
-	Metrics     map[string]Value  `json:"metrics"`
-	Missing     map[string]string `json:"missing,omitempty"` // metric → why there is none
-	Ceiling     CellCeiling       `json:"ceiling"`
-	Consistency *Consistency      `json:"consistency,omitempty"`
-	Findings    []Finding         `json:"findings"`
-	Caveats     []record.Caveat   `json:"caveats,omitempty"`
-	Resolved    map[string]string `json:"resolved,omitempty"`
-	Runs        int               `json:"runs"`   // trials with numbers
-	Failed      int               `json:"failed"` // trials without
+	Factors     record.Factors              `json:"factors"`
+	Label       string                      `json:"label"` // short, of the factors that vary
+	Grade       string                      `json:"grade"`
+	Reasons     []evidence.Reason           `json:"reasons"`
+	Metrics     map[string]statistics.Value `json:"metrics"`
+	Missing     map[string]string           `json:"missing,omitempty"` // metric → why there is none
+	Ceiling     CellCeiling                 `json:"ceiling"`
+	Consistency *Consistency                `json:"consistency,omitempty"`
+	Findings    []evidence.Finding          `json:"findings"`
+	Caveats     []record.Caveat             `json:"caveats,omitempty"`
+	Resolved    map[string]string           `json:"resolved,omitempty"`
+	Runs        int                         `json:"runs"`   // trials with numbers
+	Failed      int                         `json:"failed"` // trials without
 
 	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded": all probes of all trials
 }
@@ -143,25 +114,6 @@ type LoadedPath struct {
 	Confidence string         `json:"confidence,omitempty"`
 	Why        string         `json:"why,omitempty"` // there is no rpm
 }
-
-// Value is a median with its interval over the cell's trials.
-type Value struct {
-	Median   float64   `json:"median"`
-	Low      float64   `json:"low"`
-	High     float64   `json:"high"`
-	N        int       `json:"n"`
-	Values   []float64 `json:"values"`   // per trial, in run order
-	Interval string    `json:"interval"` // "range" or "order-statistic" or "single"
-	Level    float64   `json:"level"`    // achieved confidence, 0…1; 0 for a range
-}
-
-// Value intervals.
-const (
-	IntervalSingle = "single"          // n = 1: no interval at all
-	IntervalRange  = "range"           // 2 ≤ n < 6: smallest and largest value
-	IntervalOrder  = "order-statistic" // n ≥ 6: distribution-free interval of the median
-	IntervalPooled = "pooled"          // percentile over all probes of all trials
-)
 
 // CellCeiling is what the result can be compared with.
 type CellCeiling struct {
@@ -243,25 +195,26 @@ type SearchStep struct {
 
 // LatencyAt is the round-trip time at a share of the found rate, of all repeats.
 type LatencyAt struct {
-	Share float64 `json:"share"`
-	Load  float64 `json:"load"`
-	P50   *Value  `json:"rtt_p50_ns,omitempty"`
-	P99   *Value  `json:"rtt_p99_ns,omitempty"`
-	Loss  Value   `json:"loss_ratio"`
+	Share float64           `json:"share"`
+	Load  float64           `json:"load"`
+	P50   *statistics.Value `json:"rtt_p50_ns,omitempty"`
+	P99   *statistics.Value `json:"rtt_p99_ns,omitempty"`
+	Loss  statistics.Value  `json:"loss_ratio"`
 }
 
 // FrameLoss is the loss at one load, of all repeats.
 type FrameLoss struct {
-	Share float64 `json:"share"` // of the greatest load
-	Load  float64 `json:"load"`
-	Loss  Value   `json:"loss_ratio"`
+	Share float64          `json:"share"` // of the greatest load
+	Load  float64          `json:"load"`
+	Loss  statistics.Value `json:"loss_ratio"`
 }
 
 // BackToBack is the longest burst that was forwarded whole, over the repeats (RFC 2544, section 26.4), and
 // what it says of the buffer (RFC 9004).
 type BackToBack struct {
-	Frames  *Value `json:"frames,omitempty"` // absent: none was forwarded whole
-	Limited bool   `json:"limited"`          // longer ones were not; else the buffer may be greater
+	Frames *statistics.Value `json:"frames,omitempty"` // absent: none was forwarded whole
+	// longer ones were not; else the buffer may be greater
+	Limited bool `json:"limited"`
 	// Rate is how fast they were really sent, in packets per second: the greatest load, or what the tester
 	// reached.
 	Rate float64 `json:"rate_pps,omitempty"`
@@ -269,48 +222,6 @@ type BackToBack struct {
 	// throughput ÷ Rate), 0 where the tester sends no faster than that.
 	BufferSeconds    float64  `json:"implied_buffer_s,omitempty"`
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
-}
-
-// Finding is a named observation about a cell, with its evidence.
-type Finding struct {
-	Kind       string   `json:"kind"`
-	Text       string   `json:"text"`
-	Confidence float64  `json:"confidence,omitempty"`
-	Evidence   []string `json:"evidence,omitempty"`
-}
-
-// Comparison is a cell against another one, on paired blocks.
-type Comparison struct {
-	Metric  string         `json:"metric"`
-	Factors record.Factors `json:"factors"`
-	Against record.Factors `json:"against"`
-	Name    string         `json:"name"` // "of the same without tunnel"
-	Ratio   float64        `json:"ratio"`
-	// of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's
-	// unit
-	Difference bool    `json:"difference,omitempty"`
-	Low        float64 `json:"low"`
-	High       float64 `json:"high"`
-	N          int     `json:"n"`
-	Interval   string  `json:"interval"`
-	Level      float64 `json:"level"`
-	PValue     float64 `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
-	Test       string  `json:"test,omitempty"`
-	// "different", "same within ±x %", "cannot tell", "confounded"
-	Verdict     string   `json:"verdict"`
-	Confounders []string `json:"confounders,omitempty"`
-}
-
-// Threshold is the outcome of one requirement in one cell.
-type Threshold struct {
-	Requirement string         `json:"requirement"`
-	Factors     record.Factors `json:"factors,omitempty"`
-	Metric      string         `json:"metric,omitempty"`
-	Op          string         `json:"op,omitempty"`    // >=, >, <=, <
-	Limit       float64        `json:"limit,omitempty"` // in the metric's unit
-	Met         bool           `json:"met"`
-	Reason      string         `json:"reason,omitempty"` // e.g. "the cell failed", "no cell matches"
-	Value       float64        `json:"value,omitempty"`
 }
 
 // TrialView is one trial as shown.
@@ -324,7 +235,7 @@ type TrialView struct {
 	Started  time.Time            `json:"started"`
 	Seconds  float64              `json:"seconds"` // whole trial
 	Grade    string               `json:"grade"`
-	Reasons  []Reason             `json:"reasons"`
+	Reasons  []evidence.Reason    `json:"reasons"`
 	Failure  *record.Failure      `json:"failure,omitempty"`
 	Metrics  map[string]float64   `json:"metrics,omitempty"`
 	Missing  map[string]string    `json:"missing,omitempty"`

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -83,7 +85,7 @@ func TestDeriveSurvivesGaps(t *testing.T) {
 				t.Error(err)
 			}
 			for _, c := range d.Cells {
-				if c.Grade == GradeValid && c.Metrics[goodput].N == 0 {
+				if c.Grade == evidence.GradeValid && c.Metrics[metrics.Goodput].N == 0 {
 					t.Errorf("%s is valid and has no goodput", c.Label)
 				}
 			}
@@ -117,9 +119,9 @@ func TestLatencyOfLostProbes(t *testing.T) {
 		return cellOf(t, Derive(run, trials), f)
 	}
 	c := lose(false)
-	if c.Metrics[p50].N != 2 || c.Metrics[probeLoss].N != 3 {
+	if c.Metrics[p50].N != 2 || c.Metrics[metrics.ProbeLoss].N != 3 {
 		t.Errorf("n = %d of the latency and %d of the loss, want 2 and 3", c.Metrics[p50].N,
-			c.Metrics[probeLoss].N)
+			c.Metrics[metrics.ProbeLoss].N)
 	}
 	var got []string
 	for _, k := range c.Caveats {
@@ -177,7 +179,7 @@ func TestSkippedAndThenMeasured(t *testing.T) {
 	run.Skipped = []record.Skipped{{Factors: quickFactors(), Reason: "no iperf3"},
 		{Factors: never, Reason: "no iperf3"}}
 	run.Design.Cells = append(run.Design.Cells, never)
-	run.Design.Requirements = []record.Requirement{{Text: "goodput >= 1", Metric: goodput, Op: ">=",
+	run.Design.Requirements = []record.Requirement{{Text: "goodput >= 1", Metric: metrics.Goodput, Op: ">=",
 		Value: 1}}
 	d := Derive(run, trials)
 	if len(d.Skipped) != 1 || d.Skipped[0].Factors.Key() != never.Key() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -76,45 +77,47 @@ func TestGateFires(t *testing.T) {
 		plant   func(t *record.Trial)
 		lab     string
 	}{
-		{"unsent", udp, 1e8, ReasonTesterLimited,
+		{"unsent", udp, 1e8, evidence.ReasonTesterLimited,
 			func(t *record.Trial) { p := t.Traffic.Flows[0].Packets; p.Unsent = p.Sent / 20 }, ""},
-		{"receiver's own drops", udp, 1e8, ReasonTesterLimited, func(t *record.Trial) {
+		{"receiver's own drops", udp, 1e8, evidence.ReasonTesterLimited, func(t *record.Trial) {
 			lost := t.Traffic.Flows[0].Packets.Sent / 20
 			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(lost)}
 		}, ""},
-		{"busy thread", tcp, 1e9, ReasonTesterLimited,
+		{"busy thread", tcp, 1e9, evidence.ReasonTesterLimited,
 			func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
-		{"tunnel idle", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
+		{"tunnel idle", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) {
 			for i := range t.Path.Counters {
 				t.Path.Counters[i].After = t.Path.Counters[i].Before
 			}
 		}, ""},
-		{"tunnel bypassed", tunnel, 1e9, ReasonNotInTunnel,
+		{"tunnel bypassed", tunnel, 1e9, evidence.ReasonNotInTunnel,
 			func(t *record.Trial) { t.Path.Counters[2].After = t.Path.Counters[2].Before + 2000 }, ""},
-		{"one of several tunnels idle", sideBySide, 1e9, ReasonNotInTunnel, func(t *record.Trial) {
+		{"one of several tunnels idle", sideBySide, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) {
 			for i := range t.Path.Counters {
 				if c := &t.Path.Counters[i]; c.Device == "tun2" && c.When == "window" {
 					c.After = c.Before
 				}
 			}
 		}, ""},
-		{"no evidence", tunnel, 1e9, ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
-		{"mtu", tunnel, 1e9, ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
-		{"above ceiling", shaped, 290e6, ReasonAboveCeiling, func(*record.Trial) {}, ""},
-		{"lost count", udp, 1e8, ReasonAccounting,
+		{"no evidence", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
+		{"mtu", tunnel, 1e9, evidence.ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
+		{"above ceiling", shaped, 290e6, evidence.ReasonAboveCeiling, func(*record.Trial) {}, ""},
+		{"lost count", udp, 1e8, evidence.ReasonAccounting,
 			func(t *record.Trial) { t.Traffic.Flows[0].Packets.Lost-- }, ""},
-		{"lost flow", quickFactors("streams", "4"), 1e9, ReasonAccounting,
+		{"lost flow", quickFactors("streams", "4"), 1e9, evidence.ReasonAccounting,
 			func(t *record.Trial) { t.Traffic.Flows = t.Traffic.Flows[:3] }, ""},
-		{"corrupt", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Flows[0].Corrupt = 1 }, ""},
-		{"nothing checked", tcp, 1e9, ReasonCorrupt, func(t *record.Trial) { t.Traffic.Load.Verify = true },
+		{"corrupt", tcp, 1e9, evidence.ReasonCorrupt,
+			func(t *record.Trial) { t.Traffic.Flows[0].Corrupt = 1 }, ""},
+		{"nothing checked", tcp, 1e9, evidence.ReasonCorrupt,
+			func(t *record.Trial) { t.Traffic.Load.Verify = true },
 			""},
-		{"throttle counter", tcp, 1e9, ReasonThrottled,
+		{"throttle counter", tcp, 1e9, evidence.ReasonThrottled,
 			func(t *record.Trial) { after(t, table(t, "host", "thermal"), "cpu0/core_throttles", 1) }, ""},
-		{"cooling", tcp, 1e9, ReasonThrottled, func(t *record.Trial) {
+		{"cooling", tcp, 1e9, evidence.ReasonThrottled, func(t *record.Trial) {
 			after(t, table(t, "host", "thermal"),
 				"cooling1.Processor/cooling_state", 2)
 		}, ""},
-		{"clock limit", tcp, 1e9, ReasonThrottled, func(t *record.Trial) {
+		{"clock limit", tcp, 1e9, evidence.ReasonThrottled, func(t *record.Trial) {
 			limits := record.NewTable("policy0/limit_hz")
 			limits.Append(t.Window.Start, 3e9)
 			limits.Append(t.Window.End, 2e9)
@@ -122,51 +125,52 @@ func TestGateFires(t *testing.T) {
 			n.Samples = append(n.Samples, record.Samples{Probe: "cpufreq", Table: limits})
 			t.Nodes["host"] = n
 		}, ""},
-		{"foreign", tcp, 1e9, ReasonBackgroundLoad,
+		{"foreign", tcp, 1e9, evidence.ReasonBackgroundLoad,
 			func(t *record.Trial) { after(t, table(t, "host", "foreign"), "foreign_cpu_ns", 2e9) }, ""},
-		{"steal", tcp, 1e9, ReasonBackgroundLoad, func(t *record.Trial) {
+		{"steal", tcp, 1e9, evidence.ReasonBackgroundLoad, func(t *record.Trial) {
 			after(t, table(t, "host", "cpu"), "cpu0/steal_ns", 1e9)
 			after(t, table(t, "host", "cpu"), "cpu1/steal_ns", 1e9)
 		}, ""},
-		{"stall", tcp, 1e9, ReasonSamplerStalled, func(t *record.Trial) {
+		{"stall", tcp, 1e9, evidence.ReasonSamplerStalled, func(t *record.Trial) {
 			n := t.Nodes["host"]
 			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start + second, LateNs: 3 * second / 2})
 			t.Nodes["host"] = n
 		}, ""},
-		{"kernel error", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
+		{"kernel error", tcp, 1e9, evidence.ReasonKernelLog, func(t *record.Trial) {
 			logged(t, t.Window.Start+5, 3,
 				"EXT4-fs error")
 		}, ""},
-		{"nic hang", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
+		{"nic hang", tcp, 1e9, evidence.ReasonKernelLog, func(t *record.Trial) {
 			logged(t, t.Window.Start+5, 4, "igb 0000:01:00.0 eth0: Detected Tx Unit Hang; NETDEV WATCHDOG: "+
 				"eth0 (igb): transmit queue 0 timed out")
 		}, ""},
-		{"heat", tcp, 1e9, ReasonKernelLog, func(t *record.Trial) {
+		{"heat", tcp, 1e9, evidence.ReasonKernelLog, func(t *record.Trial) {
 			logged(t, t.Window.Start+5, 4, "CPU0: Core temperature above threshold, cpu clock throttled")
 		}, ""},
-		{"link flap", tcp, 1e9, ReasonLinkFlap, func(t *record.Trial) {
+		{"link flap", tcp, 1e9, evidence.ReasonLinkFlap, func(t *record.Trial) {
 			after(t, table(t, "router", "link"),
 				"wan/carrier_changes", 2)
 		}, ""},
-		{"slows down", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .6, .8) }, ""},
-		{"warms up", tcp, 1e9, ReasonDrift, func(t *record.Trial) { slower(t, .5, 1.3) }, ""},
-		{"late probe", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) {
+		{"slows down", tcp, 1e9, evidence.ReasonDrift, func(t *record.Trial) { slower(t, .6, .8) }, ""},
+		{"warms up", tcp, 1e9, evidence.ReasonDrift, func(t *record.Trial) { slower(t, .5, 1.3) }, ""},
+		{"late probe", tcp, 1e9, evidence.ReasonLateProbe, func(t *record.Trial) {
 			for i := range 20 {
 				t.Loaded.Late[i*7] = 30e6
 			}
 		}, ""},
-		{"user stamps", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) {
+		{"user stamps", tcp, 1e9, evidence.ReasonLateProbe, func(t *record.Trial) {
 			t.Loaded.Stamps = "user"
 			for i := range 20 {
 				t.Loaded.Late[i*7] = 6e6
 			}
 		}, ""},
-		{"skipped slots", tcp, 1e9, ReasonLateProbe, func(t *record.Trial) { t.Loaded.SkippedSlots = 400 },
+		{"skipped slots", tcp, 1e9, evidence.ReasonLateProbe,
+			func(t *record.Trial) { t.Loaded.SkippedSlots = 400 },
 			""},
-		{"late edge", tcp, 1e9, ReasonLateEdge,
+		{"late edge", tcp, 1e9, evidence.ReasonLateEdge,
 			func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .02) }, ""},
 	}
-	covered := map[string]bool{ReasonFailedTrials: true} // see TestFailedTrialHasNoNumber
+	covered := map[string]bool{evidence.ReasonFailedTrials: true} // see TestFailedTrialHasNoNumber
 	for i, test := range tests {
 		covered[test.want] = true
 		t.Run(test.name, func(t *testing.T) {
@@ -177,7 +181,7 @@ func TestGateFires(t *testing.T) {
 			trial := newSynthetic(uint64(i)).trial(test.factors, 1, 1, test.rate)
 			test.plant(&trial)
 			c := Derive(run, []record.Trial{trial}).Cells[0]
-			if len(c.Reasons) != 1 || c.Reasons[0].Kind != test.want || c.Grade != GradeSuspect {
+			if len(c.Reasons) != 1 || c.Reasons[0].Kind != test.want || c.Grade != evidence.GradeSuspect {
 				t.Errorf("grade %s, reasons %v, want suspect with %s alone", c.Grade, c.Reasons, test.want)
 			}
 			if len(c.Reasons) > 0 && (c.Reasons[0].Trial != trial.ID || c.Reasons[0].Text == "") {
@@ -189,10 +193,12 @@ func TestGateFires(t *testing.T) {
 		})
 	}
 	for _, kind := range []string{
-		ReasonTesterLimited, ReasonNotInTunnel, ReasonAboveCeiling, ReasonThrottled, ReasonBackgroundLoad,
-		ReasonSamplerStalled, ReasonKernelLog, ReasonLinkFlap, ReasonWrongMTU, ReasonCorrupt,
-		ReasonAccounting,
-		ReasonDrift, ReasonFailedTrials, ReasonLateProbe, ReasonLateEdge,
+		evidence.ReasonTesterLimited, evidence.ReasonNotInTunnel, evidence.ReasonAboveCeiling,
+		evidence.ReasonThrottled, evidence.ReasonBackgroundLoad,
+		evidence.ReasonSamplerStalled, evidence.ReasonKernelLog, evidence.ReasonLinkFlap,
+		evidence.ReasonWrongMTU, evidence.ReasonCorrupt,
+		evidence.ReasonAccounting,
+		evidence.ReasonDrift, evidence.ReasonFailedTrials, evidence.ReasonLateProbe, evidence.ReasonLateEdge,
 	} {
 		if !covered[kind] {
 			t.Errorf("no planted fault for reason %s", kind)
@@ -245,7 +251,7 @@ func TestGateStaysSilent(t *testing.T) {
 			run.Lab = test.lab
 			trial := newSynthetic(uint64(100+i)).trial(test.factors, 1, 1, test.rate)
 			test.plant(&trial)
-			if c := Derive(run, []record.Trial{trial}).Cells[0]; c.Grade != GradeValid {
+			if c := Derive(run, []record.Trial{trial}).Cells[0]; c.Grade != evidence.GradeValid {
 				t.Errorf("grade %s, reasons %v, want valid", c.Grade, c.Reasons)
 			}
 		})
@@ -259,7 +265,7 @@ func TestSoftReasonsNeedAQuarter(t *testing.T) {
 	for _, test := range []struct {
 		bad   int
 		grade string
-	}{{0, GradeValid}, {2, GradeValid}, {3, GradeSuspect}} {
+	}{{0, evidence.GradeValid}, {2, evidence.GradeValid}, {3, evidence.GradeSuspect}} {
 		s := newSynthetic(5)
 		var trials []record.Trial
 		for i := range 10 {
@@ -273,7 +279,7 @@ func TestSoftReasonsNeedAQuarter(t *testing.T) {
 		if c.Grade != test.grade {
 			t.Errorf("%d of 10 drift: grade %s, want %s", test.bad, c.Grade, test.grade)
 		}
-		if test.bad == 2 && (len(c.Caveats) != 1 || c.Caveats[0].Kind != ReasonDrift) {
+		if test.bad == 2 && (len(c.Caveats) != 1 || c.Caveats[0].Kind != evidence.ReasonDrift) {
 			t.Errorf("caveats %v, want the drift of two trials", c.Caveats)
 		}
 	}
@@ -310,7 +316,7 @@ func TestVerifyReachesThePath(t *testing.T) {
 	trials := []record.Trial{bad, s.trial(plain, 1, 2, 1e9), s.trial(four, 1, 3, 1e9),
 		s.trial(tunnel, 1, 4, 1e9)}
 	d := Derive(syntheticRun(plain, four, tunnel), trials)
-	for i, want := range []string{GradeSuspect, GradeSuspect, GradeValid} {
+	for i, want := range []string{evidence.GradeSuspect, evidence.GradeSuspect, evidence.GradeValid} {
 		if got := d.Cells[i].Grade; got != want {
 			t.Errorf("%s: grade %s, want %s", d.Cells[i].Label, got, want)
 		}

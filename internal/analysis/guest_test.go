@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -81,8 +82,9 @@ func TestWhatAGuestTells(t *testing.T) {
 		add("router", "flows", []float64{3, 1}, []float64{4, 2}, "flows_tracked", "flows_offloaded")
 	}
 	c := cellOf(t, Derive(run, trials), quickFactors())
-	want := map[string]float64{guestsCPU: 1.5, "router_loop_rate_hz": 5e8, kernelDrops: 4, ipsecDrops: 8,
-		flowsOffloaded: 2}
+	want := map[string]float64{metrics.GuestsCPU: 1.5, "router_loop_rate_hz": 5e8, metrics.KernelDrops: 4,
+		metrics.IPsecDrops:     8,
+		metrics.FlowsOffloaded: 2}
 	for name, v := range want {
 		if got := c.Metrics[name].Median; math.Abs(got/v-1) > 1e-9 {
 			t.Errorf("%s: got %v (missing: %s), want %v", name, got, c.Missing[name], v)
@@ -90,8 +92,8 @@ func TestWhatAGuestTells(t *testing.T) {
 	}
 	run.Lab = "local"
 	c = cellOf(t, Derive(run, trials), quickFactors())
-	if _, ok := c.Metrics[kernelDrops]; ok || c.Missing[kernelDrops] == "" {
-		t.Errorf("%s in lab local: got a number, or no reason (%q), want none", kernelDrops,
-			c.Missing[kernelDrops])
+	if _, ok := c.Metrics[metrics.KernelDrops]; ok || c.Missing[metrics.KernelDrops] == "" {
+		t.Errorf("%s in lab local: got a number, or no reason (%q), want none", metrics.KernelDrops,
+			c.Missing[metrics.KernelDrops])
 	}
 }

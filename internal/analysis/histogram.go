@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -19,10 +19,10 @@ const (
 
 // addDistributions puts all probes of a cell into histograms: those of its own trials, and those of the
 // idle measurements of its path.
-func (g *group) addDistributions(good []*judged) {
+func (g *group) addDistributions(good []*validity.Judged) {
 	idle := latencies(good, func(t *record.Trial) *record.Latency { return t.Idle })
 	if len(idle) == 0 {
-		idle = latencies(lastGood(g.idle), func(t *record.Trial) *record.Latency { return t.Idle })
+		idle = latencies(validity.LastGood(g.idle), func(t *record.Trial) *record.Latency { return t.Idle })
 	}
 	loaded := latencies(good, func(t *record.Trial) *record.Latency { return t.Loaded })
 	for kind, all := range map[string][]*record.Latency{"idle": idle, "loaded": loaded} {
@@ -37,10 +37,10 @@ func (g *group) addDistributions(good []*judged) {
 	}
 }
 
-func latencies(trials []*judged, of func(*record.Trial) *record.Latency) []*record.Latency {
+func latencies(trials []*validity.Judged, of func(*record.Trial) *record.Latency) []*record.Latency {
 	var out []*record.Latency
 	for _, j := range trials {
-		if l := of(j.t); l != nil && len(l.RTT) > 0 {
+		if l := of(j.Trial); l != nil && len(l.RTT) > 0 {
 			out = append(out, l)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -36,10 +37,10 @@ func TestDistributionIsTheProbes(t *testing.T) {
 	if h.TotalCount() != 20000 {
 		t.Errorf("%d probes in the histogram, want 20000", h.TotalCount())
 	}
-	for _, q := range percentiles {
-		want, got := quantileSorted(all, q.level), float64(h.ValueAtQuantile(100*q.level))
+	for _, q := range metrics.Percentiles {
+		want, got := statistics.QuantileSorted(all, q.Level), float64(h.ValueAtQuantile(100*q.Level))
 		if math.Abs(got/want-1) > .001 {
-			t.Errorf("%s: the histogram says %.0f, the probes %.0f", q.name, got, want)
+			t.Errorf("%s: the histogram says %.0f, the probes %.0f", q.Name, got, want)
 		}
 	}
 	if _, ok := distribution(nil); ok {
@@ -55,24 +56,5 @@ func TestCellsHaveDistributions(t *testing.T) {
 		idle.HDR == loaded.HDR {
 		t.Errorf("%d loaded and %d idle probes, want 3000 of each, and two histograms", loaded.Sent,
 			idle.Sent)
-	}
-}
-
-func TestSpacingError(t *testing.T) {
-	if _, ok := spacingP99(&record.Latency{Late: []int64{5}}); ok {
-		t.Error("one probe has no gap")
-	}
-	l := &record.Latency{}
-	for i := range 1001 {
-		l.Late = append(l.Late, int64(1000*(i%2)))
-	}
-	if got, ok := spacingP99(l); !ok || got != 1000 {
-		t.Errorf("got %v, %v, want 1000", got, ok)
-	}
-	for i := range l.Late {
-		l.Late[i] = 7777 // always late by the same: the gaps are right
-	}
-	if got, _ := spacingP99(l); got != 0 {
-		t.Errorf("got %v, want 0", got)
 	}
 }

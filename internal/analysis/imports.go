@@ -1,12 +1,96 @@
 package analysis
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// AlignByTraffic finds the offset of a machine's clock at which the bytes that its network devices received
+// (netdev, by that clock) agree best with those that the trials' flows carried. wall is the offset that the
+// wall clocks tell, 0 if they do not.
+func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (statistics.Aligned, error) {
+	carried := carriedBy(trials)
+	if len(carried.T) == 0 {
+		return statistics.Aligned{}, errors.New("the run has no trial with a series of its traffic")
+	}
+	seen := receivedOf(netdev)
+	if len(seen.T) < 3 {
+		return statistics.Aligned{}, errors.New("there are fewer than three samples of netdev")
+	}
+	return statistics.Align(carried, seen, wall)
+}
+
+// carriedBy adds up what all flows of all trials carried, as one counter by the controller's clock.
+func carriedBy(trials []record.Trial) statistics.Curve {
+	trials = slices.Clone(trials)
+	slices.SortStableFunc(trials, func(a, b record.Trial) int { return cmp.Compare(a.Origin, b.Origin) })
+	var out statistics.Curve
+	total := 0.0
+	for i := range trials {
+		if trials[i].Traffic == nil {
+			continue
+		}
+		var flows []statistics.Curve
+		var times []int64
+		for _, f := range trials[i].Traffic.Flows {
+			table := f.Received
+			if table == nil {
+				table = f.Sent
+			}
+			if v := table.Column("bytes"); len(v) > 1 {
+				flows = append(flows, statistics.NewCurve(table.T, v))
+				times = append(times, table.T...)
+			}
+		}
+		sort.Slice(times, func(a, b int) bool { return times[a] < times[b] })
+		for k, at := range times {
+			if k > 0 && at == times[k-1] || len(out.T) > 0 && at <= out.T[len(out.T)-1] {
+				continue
+			}
+			sum := total
+			for _, c := range flows {
+				sum += c.At(at) - c.V[0]
+			}
+			out.T, out.V = append(out.T, at), append(out.V, sum)
+		}
+		if n := len(out.V); n > 0 {
+			total = out.V[n-1]
+		}
+	}
+	return out
+}
+
+// receivedOf adds up what all devices but loopback received. A counter that goes back or that comes later
+// adds nothing then.
+func receivedOf(netdev *record.Table) statistics.Curve {
+	if netdev == nil {
+		return statistics.Curve{}
+	}
+	out := statistics.Curve{T: netdev.T, V: make([]float64, len(netdev.T))}
+	for i, name := range netdev.Names {
+		device, counter, _ := strings.Cut(name, "/")
+		if counter != "rx_bytes" || device == "lo" {
+			continue
+		}
+		sum := 0.0
+		for j := range out.V {
+			if j > 0 {
+				if d := netdev.V[i][j] - netdev.V[i][j-1]; d > 0 { // not NaN
+					sum += d
+				}
+			}
+			out.V[j] += sum
+		}
+	}
+	return out
+}
 
 // withImports gives each trial what was seen elsewhere while it ran. The trials handed in stay as they are.
 func withImports(run *record.Run, trials []record.Trial) []record.Trial {

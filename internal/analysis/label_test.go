@@ -3,9 +3,8 @@ package analysis
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestLabels(t *testing.T) {

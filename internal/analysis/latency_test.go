@@ -1,28 +1,13 @@
 package analysis
 
 import (
-	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
-
-func probes(rtt ...int64) *record.Latency { return &record.Latency{Stamps: "kernel", RTT: rtt} }
-
-func TestAnsweredAndLost(t *testing.T) {
-	l := probes(30, -1, 10, 20, -1)
-	if diff := cmp.Diff([]float64{10, 20, 30}, answered(l)); diff != "" {
-		t.Errorf("answered (-want +got)\n%s", diff)
-	}
-	if got := lostShare(l); got != .4 {
-		t.Errorf("lost %v, want 0.4", got)
-	}
-	if got := lostShare(probes()); got != 0 {
-		t.Errorf("nothing sent, lost %v", got)
-	}
-}
 
 // Percentiles go only as far as the probes carry them.
 func TestQuantilesAsFarAsCarried(t *testing.T) {
@@ -42,28 +27,6 @@ func TestQuantilesAsFarAsCarried(t *testing.T) {
 	}
 }
 
-func TestQuantileSorted(t *testing.T) {
-	ten := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-	for _, test := range []struct{ q, want float64 }{{0, 1}, {.1, 1}, {.11, 2}, {.5, 5}, {.9, 9}, {.91, 10},
-		{1, 10}} {
-		if got := quantileSorted(ten, test.q); got != test.want {
-			t.Errorf("q=%v: %v, want %v", test.q, got, test.want)
-		}
-	}
-	if got := quantileSorted(nil, .5); !math.IsNaN(got) {
-		t.Errorf("of nothing: %v", got)
-	}
-}
-
-func TestBufferbloat(t *testing.T) {
-	for ms, want := range map[float64]string{-1: "A+", 4.9: "A+", 5: "A", 29: "A", 30: "B", 60: "C", 200: "D",
-		399: "D", 400: "F"} {
-		if got := Bufferbloat(ms * 1e6); got != want {
-			t.Errorf("%v ms: %s, want %s", ms, got, want)
-		}
-	}
-}
-
 // Ten trials of a second each carry p99 only together.
 func TestPooledPercentiles(t *testing.T) {
 	f := quickFactors()
@@ -75,10 +38,11 @@ func TestPooledPercentiles(t *testing.T) {
 	}
 	c := Derive(syntheticRun(f), trials).Cells[0]
 	p50, p99 := c.Metrics["rtt_loaded_p50_ns"], c.Metrics["rtt_loaded_p99_ns"]
-	if p50.Interval != IntervalRange || p50.N != 4 || len(p50.Values) != 4 {
+	if p50.Interval != statistics.IntervalRange || p50.N != 4 || len(p50.Values) != 4 {
 		t.Errorf("p50 %+v, want the range of four", p50)
 	}
-	if p99.Interval != IntervalPooled || p99.N != 4 || p99.Low > p99.Median || p99.High < p99.Median ||
+	if p99.Interval != statistics.IntervalPooled || p99.N != 4 || p99.Low > p99.Median ||
+		p99.High < p99.Median ||
 		p99.Low == p99.High {
 		t.Errorf("p99 %+v, want it pooled with an interval", p99)
 	}
@@ -87,35 +51,6 @@ func TestPooledPercentiles(t *testing.T) {
 	}
 	if why := c.Missing["rtt_idle_p50_ns"]; why != "the idle path was not measured" {
 		t.Errorf("idle is missing because %q", why)
-	}
-}
-
-// The interval of a pooled percentile covers it.
-func TestQuantileRanksCoverage(t *testing.T) {
-	for i, test := range []struct {
-		n int
-		q float64
-	}{{36, .9}, {368, .99}, {1000, .99}, {100, .5}} {
-		rng := source(uint64(500 + i))
-		low, high := quantileRanks(test.n, test.q)
-		truth, hit := test.q, 0
-		const n = 2000
-		for range n {
-			below := 0
-			for range test.n {
-				if rng.Float64() <= truth {
-					below++
-				}
-			}
-			// The low-th value is at or below the quantile if at least low values are, and the high-th at
-			// or above if fewer than high are.
-			if below >= low && below < high {
-				hit++
-			}
-		}
-		if share := float64(hit) / n; share < .94 {
-			t.Errorf("n=%d q=%v ranks %d…%d: coverage %.3f, want .95", test.n, test.q, low, high, share)
-		}
 	}
 }
 
@@ -131,7 +66,7 @@ func TestIdleOfThePath(t *testing.T) {
 	if cmp.Equal(one.Metrics["rtt_idle_p50_ns"].Values, nat.Metrics["rtt_idle_p50_ns"].Values) {
 		t.Error("cells of two paths share their idle latency")
 	}
-	if both := cellOf(t, d, quickFactors("direction", "both")); both.Metrics[rttAdded].N != 3 {
-		t.Errorf("added latency %+v, want three blocks", both.Metrics[rttAdded])
+	if both := cellOf(t, d, quickFactors("direction", "both")); both.Metrics[metrics.RTTAdded].N != 3 {
+		t.Errorf("added latency %+v, want three blocks", both.Metrics[metrics.RTTAdded])
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -28,7 +29,7 @@ func TestPairSaysWhatIsMissing(t *testing.T) {
 	run, trial := pairTrial()
 	d := Derive(run, []record.Trial{trial})
 	c := d.Cells[0]
-	if c.Grade != GradeValid {
+	if c.Grade != evidence.GradeValid {
 		t.Errorf("grade: got %s for %v, want valid", c.Grade, c.Reasons)
 	}
 	missing := d.Trials[0].Missing
@@ -58,7 +59,7 @@ func TestPairWatchesBothEnds(t *testing.T) {
 			kind, text string
 			plant      func(t *record.Trial)
 		}{
-			"busy core": {ReasonTesterLimited, "cpu0 of the " + node + ", an end of the path",
+			"busy core": {evidence.ReasonTesterLimited, "cpu0 of the " + node + ", an end of the path",
 				func(t *record.Trial) {
 					cpu := table(t, node, "cpu")
 					for i, n := range cpu.Names {
@@ -69,17 +70,18 @@ func TestPairWatchesBothEnds(t *testing.T) {
 						}
 					}
 				}},
-			"others": {ReasonBackgroundLoad, "other processes used",
+			"others": {evidence.ReasonBackgroundLoad, "other processes used",
 				func(t *record.Trial) { after(t, table(t, node, "foreign"), "foreign_cpu_ns", 2e9) }},
-			"steal": {ReasonBackgroundLoad, "of the cores of the " + node + " away", func(t *record.Trial) {
-				after(t, table(t, node, "cpu"), "cpu0/steal_ns", 1e9)
-				after(t, table(t, node, "cpu"), "cpu1/steal_ns", 1e9)
-			}},
+			"steal": {evidence.ReasonBackgroundLoad, "of the cores of the " + node + " away",
+				func(t *record.Trial) {
+					after(t, table(t, node, "cpu"), "cpu0/steal_ns", 1e9)
+					after(t, table(t, node, "cpu"), "cpu1/steal_ns", 1e9)
+				}},
 		} {
 			run, trial := pairTrial()
 			tt.plant(&trial)
 			reasons := Derive(run, []record.Trial{trial}).Cells[0].Reasons
-			found := slices.ContainsFunc(reasons, func(r Reason) bool {
+			found := slices.ContainsFunc(reasons, func(r evidence.Reason) bool {
 				return r.Kind == tt.kind &&
 					strings.Contains(r.Text, tt.text)
 			})

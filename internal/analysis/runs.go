@@ -3,10 +3,11 @@ package analysis
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -14,16 +15,16 @@ import (
 // RunComparison is two runs side by side: b against a. Runs made at different times are not paired, so
 // everything that changed between them is a candidate cause of every difference.
 type RunComparison struct {
-	Format      string           `json:"format"`
-	A           RunHead          `json:"a"`
-	B           RunHead          `json:"b"`
-	Summary     []string         `json:"summary"`
-	Comparisons []Comparison     `json:"comparisons"` // ratio b ÷ a
-	Regressions []Regression     `json:"regressions"` // what is worse in b, or lost
-	Changes     []Change         `json:"changes"`     // what differs between the runs
-	OnlyA       []record.Factors `json:"only_a,omitempty"`
-	OnlyB       []record.Factors `json:"only_b,omitempty"`
-	Metrics     []record.Metric  `json:"metrics"`
+	Format      string                  `json:"format"`
+	A           RunHead                 `json:"a"`
+	B           RunHead                 `json:"b"`
+	Summary     []string                `json:"summary"`
+	Comparisons []comparison.Comparison `json:"comparisons"` // ratio b ÷ a
+	Regressions []Regression            `json:"regressions"` // what is worse in b, or lost
+	Changes     []Change                `json:"changes"`     // what differs between the runs
+	OnlyA       []record.Factors        `json:"only_a,omitempty"`
+	OnlyB       []record.Factors        `json:"only_b,omitempty"`
+	Metrics     []record.Metric         `json:"metrics"`
 }
 
 // Change is one thing that differs between two runs. Cause says whether it can explain a difference of
@@ -43,34 +44,12 @@ type Regression struct {
 	Text    string         `json:"text"`
 }
 
-// judgedMetrics are those on which two runs are compared: what a network does for its users. A processor
-// that is busier may be busy with more packets. One that is vital is missed where only the second run lacks
-// it; percentiles far out also need enough probes.
-var judgedMetrics = [...]struct {
-	name          string
-	ofPath, vital bool
-}{
-	{name: goodput, vital: true},
-	{name: packetRate, vital: true},
-	{name: throughputNDR, vital: true},
-	{name: throughputPDR, vital: true},
-	{name: throughputDelay, vital: true},
-	{name: throughputPaced, vital: true},
-	{name: connectionsNDR, vital: true},
-	{name: connectionsPDR, vital: true},
-	{name: lossRatio, vital: true},
-	{name: retransmits, vital: true},
-	{name: "rtt_idle_p50_ns", ofPath: true, vital: true},
-	{name: "rtt_loaded_p50_ns", vital: true},
-	{name: "rtt_loaded_p99_ns"},
-}
-
 // CompareRuns matches the cells of two runs by their factors and compares the metrics that both have: the
 // ratio of the medians' Hodges–Lehmann shift on logarithms, with the interval that inverts the Mann–Whitney
 // test. All comparisons are one family, see RunsTest. Below six runs on either side there is no verdict.
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b),
-		Comparisons: []Comparison{}, Regressions: []Regression{}}
+		Comparisons: []comparison.Comparison{}, Regressions: []Regression{}}
 	theirs := map[string]*Cell{}
 	for i := range b.Cells {
 		theirs[b.Cells[i].Factors.Key()] = &b.Cells[i]
@@ -93,7 +72,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
-	c.Comparisons = compareUnpaired(matched, valuesOf(a), valuesOf(b), causesOf(c.Changes))
+	c.Comparisons = comparison.OfRuns(matched, valuesOf(a), valuesOf(b), causesOf(c.Changes))
 	c.Metrics = judgedOf(slices.Concat(a.Metrics, b.Metrics), c.Comparisons)
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
@@ -121,16 +100,16 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 		return []Regression{{Factors: a.Factors, Text: text}}
 	}
 	var out []Regression
-	for _, m := range judgedMetrics {
-		_, had := a.Metrics[m.name]
-		if _, has := b.Metrics[m.name]; !m.vital || !had || has {
+	for _, m := range comparison.JudgedMetrics {
+		_, had := a.Metrics[m.Name]
+		if _, has := b.Metrics[m.Name]; !m.Vital || !had || has {
 			continue
 		}
-		text := m.name + " is missing in the second run"
-		if why := b.Missing[m.name]; why != "" {
+		text := m.Name + " is missing in the second run"
+		if why := b.Missing[m.Name]; why != "" {
 			text += ": " + why
 		}
-		out = append(out, Regression{a.Factors, m.name, text})
+		out = append(out, Regression{a.Factors, m.Name, text})
 	}
 	return out
 }
@@ -156,7 +135,7 @@ func worse(c *RunComparison) []Regression {
 	return out
 }
 
-func judgedOf(declared []record.Metric, used []Comparison) []record.Metric {
+func judgedOf(declared []record.Metric, used []comparison.Comparison) []record.Metric {
 	names := map[string]bool{}
 	for _, c := range used {
 		names[c.Metric] = true
@@ -193,86 +172,6 @@ func valuesOf(d *Document) map[string]map[string]map[int]float64 {
 	return out
 }
 
-// compareUnpaired compares the cells that both runs have.
-func compareUnpaired(cells []record.Factors, ofA, ofB map[string]map[string]map[int]float64,
-	causes []string) []Comparison {
-	out := []Comparison{}
-	var a, b []map[int]float64
-	var tested []int
-	for _, m := range judgedMetrics {
-		seen := map[string]bool{}
-		for _, f := range cells {
-			key := f.Key()
-			if m.ofPath {
-				key = f.Path().Key()
-			}
-			x, y := ofA[key][m.name], ofB[key][m.name]
-			if seen[key] || len(x) == 0 || len(y) == 0 || m.name == goodput && f["protocol"] == "udp" {
-				continue // the packet rate of UDP says the same
-			}
-			seen[key] = true
-			c, x, y := unpaired(x, y)
-			c.Metric, c.Factors, c.Against, c.Name = m.name, f, f, "of the first run"
-			if c.Interval == IntervalOrder {
-				a, b, tested = append(a, x), append(b, y), append(tested, len(out))
-			}
-			out = append(out, c)
-		}
-	}
-	adjusted, test := RunsTest(a, b)
-	if len(a) > 1 {
-		test += fmt.Sprintf("; corrected for %d comparisons", len(a))
-	}
-	for k, p := range adjusted {
-		out[tested[k]].PValue, out[tested[k]].Test = p, test
-	}
-	for i := range out {
-		c := &out[i]
-		c.Verdict = verdict(*c, SmallestRelevant)
-		if c.Verdict == "different" && len(causes) > 1 {
-			c.Verdict, c.Confounders = "confounded", causes
-		}
-	}
-	return out
-}
-
-// unpaired estimates how b differs from a, and returns the values on the scale that it used: logarithms, or
-// as they are where a zero leaves no ratio.
-func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
-	c := Comparison{N: min(len(a), len(b)), Interval: IntervalRange}
-	scale := math.Exp
-	logA, okA := logsOf(a)
-	logB, okB := logsOf(b)
-	if c.Difference = !okA || !okB; c.Difference {
-		scale = func(x float64) float64 { return x }
-	} else {
-		a, b = logA, logB
-	}
-	x, y := inOrder(a, blocksOf([]map[int]float64{a})), inOrder(b, blocksOf([]map[int]float64{b}))
-	shift, low, high, level, ok := Shift(x, y)
-	switch {
-	case c.N >= MinInterval && ok:
-		c.Level, c.Interval = level, IntervalOrder
-	case len(x) == 1 && len(y) == 1:
-		low, high, c.Interval = shift, shift, IntervalSingle
-	default:
-		low, high = slices.Min(y)-slices.Max(x), slices.Max(y)-slices.Min(x)
-	}
-	c.Ratio, c.Low, c.High = scale(shift), scale(low), scale(high)
-	return c, a, b
-}
-
-func logsOf(values map[int]float64) (map[int]float64, bool) {
-	logs := map[int]float64{}
-	for block, x := range values {
-		if !(x > 0) {
-			return nil, false
-		}
-		logs[block] = math.Log(x)
-	}
-	return logs, true
-}
-
 // runWords says in words what a comparison of runs found.
 func runWords(c *RunComparison) []string {
 	if len(c.Comparisons) == 0 {
@@ -280,7 +179,7 @@ func runWords(c *RunComparison) []string {
 	}
 	counts := map[string]int{}
 	for _, x := range c.Comparisons {
-		if x.Metric == goodput {
+		if x.Metric == metrics.Goodput {
 			counts[x.Verdict]++
 		}
 	}

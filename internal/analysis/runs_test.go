@@ -4,27 +4,28 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // bare is a document of n blocks with what a comparison of runs looks at. Each metric is the value that
 // draw gives for a cell.
 func bare(n int, cells []record.Factors, names []string, draw func(cell, block int,
 	metric string) float64) *Document {
-	d := &Document{Metrics: Metrics()}
+	d := &Document{Metrics: metrics.Metrics()}
 	for i, f := range cells {
-		c := Cell{Factors: f, Runs: n, Grade: GradeValid, Metrics: map[string]Value{}}
+		c := Cell{Factors: f, Runs: n, Grade: evidence.GradeValid, Metrics: map[string]statistics.Value{}}
 		for block := range n {
 			t := TrialView{Block: block, Kind: record.RowLoad, Factors: f, Metrics: map[string]float64{}}
 			for _, m := range names {
 				t.Metrics[m] = draw(i, block, m)
-				c.Metrics[m] = Value{N: n}
+				c.Metrics[m] = statistics.Value{N: n}
 			}
 			d.Trials = append(d.Trials, t)
 		}
@@ -38,8 +39,10 @@ var twoCells = []record.Factors{quickFactors(), quickFactors("streams", "4")}
 // Two runs of one set-up differ, for the worse or not, in at most 5 % of cases, however many names they
 // have.
 func TestRunsOfOneSetup(t *testing.T) {
-	names := []string{goodput, retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns", hostNode + "_" +
-		cpuRatio, hostNode + "_" + temperature, engineCPU, probeLate}
+	names := []string{metrics.Goodput, metrics.Retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns",
+		metrics.HostNode + "_" +
+			metrics.CPURatio, metrics.HostNode + "_" + metrics.Temperature, metrics.EngineCPU,
+		metrics.ProbeLate}
 	rng := source(70)
 	noise := func(int, int, string) float64 { return math.Exp(.2 * rng.NormFloat64()) }
 	alarms := 0
@@ -55,52 +58,14 @@ func TestRunsOfOneSetup(t *testing.T) {
 	atMost(t, "runs of one set-up that differ", float64(alarms)/draws, .05)
 }
 
-func TestRunsTest(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 71))
-	sample := func(n int, shift float64) map[int]float64 {
-		out := map[int]float64{}
-		for b := range n {
-			out[b+3] = shift + rng.NormFloat64()
-		}
-		return out
-	}
-	for _, test := range []struct {
-		n, m int
-		name string
-	}{{6, 6, "Fisher–Pitman permutation"}, {6, 10, "Fisher–Pitman permutation"}, {9, 8, "Mann–Whitney"},
-		{6, 40, "Mann–Whitney"}} {
-		var a, b []map[int]float64
-		for range 30 {
-			a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 0))
-		}
-		a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 60))
-		p, name := RunsTest(a, b)
-		if len(p) != 31 || p[30] > .05 || !strings.HasPrefix(name, test.name) {
-			t.Errorf("%d and %d: p %v of a large difference among noise (%s)", test.n, test.m, p, name)
-		}
-	}
-	// Alone: the smallest p that six against six can give.
-	if p, _ := RunsTest([]map[int]float64{sample(6, 0)},
-		[]map[int]float64{sample(6, 60)}); math.Abs(p[0]-2.0/924) > 1e-12 {
-		t.Errorf("one comparison: %v", p)
-	}
-	both := []map[int]float64{sample(6, 0), sample(6, 0)}
-	far := []map[int]float64{sample(6, 60), sample(6, 60)}
-	if p, _ := RunsTest(both, far); math.Abs(p[0]-2.0/924) > 1e-12 || p[1] != p[0] {
-		t.Errorf("two comparisons: %v", p)
-	}
-	if p, _ := RunsTest(nil, nil); len(p) != 0 {
-		t.Errorf("no family: %v", p)
-	}
-}
-
 // What is worse in the second run, and what it has lost.
 func TestRegressions(t *testing.T) {
 	udp := quickFactors("protocol", "udp")
 	cells := append([]record.Factors{udp}, twoCells...)
-	names := []string{goodput, packetRate, lossRatio, retransmits, hostNode + "_" + cpuRatio}
+	names := []string{metrics.Goodput, metrics.PacketRate, metrics.LossRatio, metrics.Retransmits,
+		metrics.HostNode + "_" + metrics.CPURatio}
 	steady := func(cell, block int, metric string) float64 {
-		if metric == lossRatio || metric == retransmits {
+		if metric == metrics.LossRatio || metric == metrics.Retransmits {
 			return 0
 		}
 		return 100 + float64(block)
@@ -115,28 +80,29 @@ func TestRegressions(t *testing.T) {
 	}
 	lossy := func() *Document {
 		return bare(8, cells, names, func(cell, block int, metric string) float64 {
-			if cell == 0 && metric == lossRatio {
+			if cell == 0 && metric == metrics.LossRatio {
 				return .1 + .001*float64(block)
 			}
 			return steady(cell, block, metric)
 		})
 	}
 	failed, skipped, gone, missing := times("", 1), times("", 1), times("", 1), times("", 1)
-	failed.Cells[1] = Cell{Factors: cells[1], Grade: GradeFailed, Reasons: []Reason{{Text: "no answer"}}}
+	failed.Cells[1] = Cell{Factors: cells[1], Grade: evidence.GradeFailed,
+		Reasons: []evidence.Reason{{Text: "no answer"}}}
 	skipped.Cells, skipped.Skipped = skipped.Cells[1:], []record.Skipped{{Factors: udp, Reason: "no iperf3"}}
 	gone.Cells = gone.Cells[1:]
-	delete(missing.Cells[1].Metrics, retransmits)
-	missing.Cells[1].Missing = map[string]string{retransmits: "no TCP_INFO"}
+	delete(missing.Cells[1].Metrics, metrics.Retransmits)
+	missing.Cells[1].Missing = map[string]string{metrics.Retransmits: "no TCP_INFO"}
 	for _, test := range []struct {
 		name string
 		b    *Document
 		want []string
 	}{
 		{"the same", times("", 1), nil},
-		{"faster", times(goodput, 1.3), nil},
-		{"slower", times(goodput, .5), []string{"goodput_bps is 50.0 % of what it was",
+		{"faster", times(metrics.Goodput, 1.3), nil},
+		{"slower", times(metrics.Goodput, .5), []string{"goodput_bps is 50.0 % of what it was",
 			"goodput_bps is 50.0 % of what it was"}},
-		{"busier", times(hostNode+"_"+cpuRatio, 1.3), nil},
+		{"busier", times(metrics.HostNode+"_"+metrics.CPURatio, 1.3), nil},
 		{"loss out of nothing", lossy(), []string{"loss_ratio changed by 0.104"}},
 		{"failed", failed, []string{"it has no number in the second run: no answer"}},
 		{"skipped", skipped, []string{"it was skipped in the second run: no iperf3"}},
@@ -192,3 +158,14 @@ func TestChangesOfThePlan(t *testing.T) {
 		t.Errorf("head %+v lacks what was recorded", h)
 	}
 }
+
+func source(label uint64) *rand.Rand { return rand.New(rand.NewPCG(20260101, label)) }
+
+func atMost(t *testing.T, what string, got, most float64) {
+	t.Helper()
+	if se := math.Sqrt(most * (1 - most) / draws); got > most+4*se {
+		t.Errorf("%s = %.4f, want at most %.4f", what, got, most)
+	}
+}
+
+const draws = 10000

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -19,23 +21,17 @@ const scalingPoints = 6
 // Scaling is how goodput grows with the number of something, as fitted by the Universal Scalability Law
 // (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
-	Factor     string         `json:"factor"`
-	Label      string         `json:"label"` // the other factors that vary
-	Factors    record.Factors `json:"factors"`
-	Points     []ScalingPoint `json:"points"`
-	SingleBps  float64        `json:"single_bps"` // X(1)
-	Contention float64        `json:"contention"` // share that only one can do at a time
-	Coherence  float64        `json:"coherence"`  // what each costs each other one
-	Peak       float64        `json:"peak,omitempty"`
-	PeakBps    float64        `json:"peak_bps,omitempty"`
-	R2         float64        `json:"r2"` // of goodput; 1 = the points lie on the curve
-	Text       string         `json:"text"`
-}
-
-// ScalingPoint is a level and the median goodput there.
-type ScalingPoint struct {
-	Level      float64 `json:"level"`
-	GoodputBps float64 `json:"goodput_bps"`
+	Factor     string                    `json:"factor"`
+	Label      string                    `json:"label"` // the other factors that vary
+	Factors    record.Factors            `json:"factors"`
+	Points     []statistics.ScalingPoint `json:"points"`
+	SingleBps  float64                   `json:"single_bps"` // X(1)
+	Contention float64                   `json:"contention"` // share that only one can do at a time
+	Coherence  float64                   `json:"coherence"`  // what each costs each other one
+	Peak       float64                   `json:"peak,omitempty"`
+	PeakBps    float64                   `json:"peak_bps,omitempty"`
+	R2         float64                   `json:"r2"` // of goodput; 1 = the points lie on the curve
+	Text       string                    `json:"text"`
 }
 
 // scalings fits every set of cells that differ only in one of scaledFactors and have enough levels of it.
@@ -47,7 +43,7 @@ func scalings(cells []*group) []Scaling {
 		var sets []Scaling
 		for _, g := range cells {
 			level, err := strconv.ParseFloat(g.factors[factor], 64)
-			v, ok := g.cell.Metrics[goodput]
+			v, ok := g.cell.Metrics[metrics.Goodput]
 			if err != nil || !ok || level < 1 || g.factors["protocol"] == "udp" {
 				continue
 			}
@@ -59,7 +55,8 @@ func scalings(cells []*group) []Scaling {
 				at[rest.Key()] = i
 				sets = append(sets, Scaling{Factor: factor, Factors: rest, Label: labelOf(rest, show)})
 			}
-			sets[i].Points = append(sets[i].Points, ScalingPoint{level, v.Median})
+			sets[i].Points = append(sets[i].Points, statistics.ScalingPoint{Level: level,
+				GoodputBps: v.Median})
 		}
 		for _, s := range sets {
 			if len(s.Points) >= scalingPoints && s.fit() {
@@ -73,7 +70,7 @@ func scalings(cells []*group) []Scaling {
 func (s *Scaling) fit() bool {
 	sort.Slice(s.Points, func(i, j int) bool { return s.Points[i].Level < s.Points[j].Level })
 	var ok bool
-	if s.SingleBps, s.Contention, s.Coherence, ok = FitScaling(s.Points); !ok {
+	if s.SingleBps, s.Contention, s.Coherence, ok = statistics.FitScaling(s.Points); !ok {
 		return false
 	}
 	at := func(n float64) float64 {
@@ -113,92 +110,4 @@ func (s *Scaling) words() string {
 		text += fmt.Sprintf("; the law describes it badly (R² = %.2f)", s.R2)
 	}
 	return text
-}
-
-// FitScaling fits the Universal Scalability Law by least squares of relative errors in N ÷ X, in which it
-// is linear. Contention and coherence are kept from being negative. ok is false where nothing fits.
-func FitScaling(points []ScalingPoint) (single, contention, coherence float64, ok bool) {
-	best := math.Inf(1)
-	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
-		c, errorSum, solved := solveScaling(points, use)
-		if !solved || !(c[0] > 0) || c[1] < 0 || c[2] < 0 || errorSum >= best-1e-12 {
-			continue
-		}
-		best, ok = errorSum, true
-		single, contention, coherence = 1/c[0], c[1]/c[0], c[2]/c[0]
-	}
-	return single, contention, coherence, ok
-}
-
-// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1); b and c are zero where
-// they are not used.
-func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum float64, ok bool) {
-	var m [3][4]float64
-	row := func(n float64) [3]float64 {
-		r := [3]float64{1, 0, 0}
-		if use[0] {
-			r[1] = n - 1
-		}
-		if use[1] {
-			r[2] = n * (n - 1)
-		}
-		return r
-	}
-	for _, p := range points {
-		if !(p.GoodputBps > 0) {
-			return c, 0, false
-		}
-		y := p.Level / p.GoodputBps
-		r := row(p.Level)
-		for i := range 3 {
-			for j := range 3 {
-				m[i][j] += r[i] * r[j] / (y * y)
-			}
-			m[i][3] += r[i] / y
-		}
-	}
-	for i, used := range [3]bool{true, use[0], use[1]} {
-		if !used {
-			m[i] = [4]float64{}
-			m[i][i] = 1
-		}
-	}
-	if c, ok = eliminate(m); !ok {
-		return c, 0, false
-	}
-	for _, p := range points {
-		r := row(p.Level)
-		e := 1 - (c[0]*r[0]+c[1]*r[1]+c[2]*r[2])*p.GoodputBps/p.Level
-		errorSum += e * e
-	}
-	return c, errorSum, true
-}
-
-// eliminate solves three linear equations by Gauss elimination with pivoting.
-func eliminate(m [3][4]float64) (x [3]float64, ok bool) {
-	for i := range 3 {
-		pivot := i
-		for j := i + 1; j < 3; j++ {
-			if math.Abs(m[j][i]) > math.Abs(m[pivot][i]) {
-				pivot = j
-			}
-		}
-		m[i], m[pivot] = m[pivot], m[i]
-		if m[i][i] == 0 {
-			return x, false
-		}
-		for j := range 3 {
-			if j == i {
-				continue
-			}
-			f := m[j][i] / m[i][i]
-			for k := i; k < 4; k++ {
-				m[j][k] -= f * m[i][k]
-			}
-		}
-	}
-	for i := range 3 {
-		x[i] = m[i][3] / m[i][i]
-	}
-	return x, true
 }

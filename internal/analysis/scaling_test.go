@@ -2,52 +2,16 @@ package analysis
 
 import (
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 var ramp = []float64{1, 2, 4, 8, 16, 32}
-
-func onCurve(single, contention, coherence float64, noise func() float64) []ScalingPoint {
-	var out []ScalingPoint
-	for _, n := range ramp {
-		out = append(out, ScalingPoint{n, single * n / (1 + contention*(n-1) + coherence*n*(n-1)) * (1 +
-			noise())})
-	}
-	return out
-}
-
-func TestScalingLawIsRecovered(t *testing.T) {
-	none := func() float64 { return 0 }
-	for name, c := range map[string]struct{ contention, coherence float64 }{
-		"linear": {0, 0}, "a serial tenth": {.1, 0}, "no gain": {1, 0}, "worse with more": {.05, .01},
-		"only coherence": {0, .003},
-	} {
-		single, contention, coherence, ok := FitScaling(onCurve(1e9, c.contention, c.coherence, none))
-		if !ok || math.Abs(single/1e9-1) > 1e-6 || math.Abs(contention-c.contention) > 1e-6 ||
-			math.Abs(coherence-c.coherence) > 1e-6 {
-			t.Errorf("%s: got %v, %v, %v, %v, want 1e9, %v, %v", name, single, contention, coherence, ok,
-				c.contention, c.coherence)
-		}
-	}
-	// 1 % noise: the serial share is found to within a few points, and neither parameter ever gets below
-	// zero.
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		points := onCurve(1e9, .2, 0, func() float64 { return .01 * r.NormFloat64() })
-		_, contention, coherence, ok := FitScaling(points)
-		if !ok || contention < 0 || coherence < 0 || math.Abs(contention-.2) > .05 || coherence > .01 {
-			t.Fatalf("with noise: got %v and %v, %v, want .2 and 0", contention, coherence, ok)
-		}
-	}
-	if _, _, _, ok := FitScaling([]ScalingPoint{{1, 0}, {2, 0}}); ok {
-		t.Error("nothing flows: got a fit")
-	}
-}
 
 func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 	cells := func(levels []float64, tunnel string) []*group {
@@ -58,7 +22,7 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 			}
 			g := &group{factors: record.Factors{"streams": strconv.Itoa(int(p.Level)), "tunnel": tunnel,
 				"protocol": "tcp"}}
-			g.cell.Metrics = map[string]Value{goodput: Summarise([]float64{p.GoodputBps})}
+			g.cell.Metrics = map[string]statistics.Value{metrics.Goodput: statistics.Summarise([]float64{p.GoodputBps})}
 			out = append(out, g)
 		}
 		return out
@@ -72,4 +36,14 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 		"more than 9 make it slower") {
 		t.Errorf("got %+v, want a peak at nine", s)
 	}
+}
+
+func onCurve(single, contention, coherence float64, noise func() float64) []statistics.ScalingPoint {
+	var out []statistics.ScalingPoint
+	for _, n := range ramp {
+		out = append(out, statistics.ScalingPoint{Level: n, GoodputBps: single * n / (1 + contention*(n-1) +
+			coherence*n*(n-1)) * (1 +
+			noise())})
+	}
+	return out
 }

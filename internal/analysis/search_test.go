@@ -5,95 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/google/go-cmp/cmp"
 )
-
-func goalsOf(preset string) (method.Preset, []record.Goal) {
-	p, _ := method.PresetNamed(preset)
-	var goals []record.Goal
-	for _, g := range p.Goals {
-		goals = append(goals, record.Goal(g))
-	}
-	return p, goals
-}
-
-func searchMethod() record.Method {
-	p, goals := goalsOf("quick")
-	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup,
-			CountPauses: p.Overhead}}
-}
-
-func counted(flows ...record.Packets) *record.Traffic {
-	t := &record.Traffic{Load: record.Load{Protocol: "udp"}}
-	for _, p := range flows {
-		t.Flows = append(t.Flows, record.Flow{Packets: &p, ReceiverNs: 1e9, SenderNs: 1e9})
-	}
-	return t
-}
-
-func TestLossOfASearchTrial(t *testing.T) {
-	for name, c := range map[string]struct {
-		traffic *record.Traffic
-		test    string
-		want    float64
-	}{
-		"none": {counted(record.Packets{Sent: 1000, Received: 1000}),
-			record.TestThroughput, 0},
-		"on the way": {counted(record.Packets{Sent: 1000, Received: 900, Lost: 100}),
-			record.TestThroughput, .1},
-		"of two flows": {counted(record.Packets{Sent: 100, Received: 50, Lost: 50},
-			record.Packets{Sent: 300, Received: 300}), record.TestThroughput, .125},
-		"unsent is lost": {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}),
-			record.TestThroughput, .5},
-		"unsent at the edges": {counted(record.Packets{Sent: 9990, Unsent: 10, Received: 9990}),
-			record.TestThroughput, 0},
-		"more than at the edges": {counted(record.Packets{Sent: 9980, Unsent: 20, Received: 9980}),
-			record.TestThroughput, .002},
-		"a burst is what is sent": {counted(record.Packets{Sent: 500, Unsent: 500, Received: 500}),
-			record.TestBackToBack, 0},
-		"nothing sent": {counted(record.Packets{}), record.TestThroughput, 1},
-		"not counted":  {&record.Traffic{Flows: []record.Flow{{}}}, record.TestThroughput, 1},
-		"no traffic":   {nil, record.TestThroughput, 1},
-	} {
-		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, Load: 1000,
-			Duration: time.Second}}
-		got := SearchTrial(searchMethod(), trial, nil)
-		want := method.Trial{Load: 1000, Duration: time.Second, Effective: 1500 * time.Millisecond,
-			Loss: c.want}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-func TestAddedDelayNeedsEnoughProbes(t *testing.T) {
-	rtts := func(n int, ns int64) *record.Latency {
-		l := &record.Latency{}
-		for range n {
-			l.RTT = append(l.RTT, ns)
-		}
-		return l
-	}
-	for name, c := range map[string]struct {
-		loaded, idle *record.Latency
-		want         time.Duration
-		ok           bool
-	}{
-		"enough":          {rtts(368, 5e6), rtts(10, 1e6), 4 * time.Millisecond, true},
-		"faster if busy":  {rtts(368, 1e6), rtts(10, 5e6), 0, true},
-		"too few":         {rtts(367, 5e6), rtts(10, 1e6), 0, false},
-		"too few at idle": {rtts(368, 5e6), rtts(5, 1e6), 0, false},
-		"no idle latency": {rtts(368, 5e6), nil, 0, false},
-		"lost probes":     {rtts(1000, -1), rtts(10, 1e6), 0, false},
-	} {
-		if got, ok := addedP99(c.loaded, c.idle); got != c.want || ok != c.ok {
-			t.Errorf("%s: got %s, %v, want %s, %v", name, got, ok, c.want, c.ok)
-		}
-	}
-}
 
 // searchRun is a run of one search on a device that carries capacity.
 func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (record.Run, []record.Trial) {
@@ -106,7 +24,7 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 	var trials []record.Trial
 	var known []*record.Trial
 	for len(trials) < 300 {
-		next, more, err := NextOfSearch(m, record.UnitPackets, greatest, 1, known, nil)
+		next, more, err := search.NextOfSearch(m, record.UnitPackets, greatest, 1, known, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,12 +70,13 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 		}
 	}
 	c := d.Cells[0]
-	if c.Metrics[throughputNDR].Median != *s.Results[0].Throughput ||
-		c.Metrics[throughputPDR].Median != *s.Results[1].Throughput ||
-		c.Metrics[searchSeconds].Median != s.Seconds || c.Metrics[lossRatio].Median != 0 || c.Runs != 1 {
+	if c.Metrics[metrics.ThroughputNDR].Median != *s.Results[0].Throughput ||
+		c.Metrics[metrics.ThroughputPDR].Median != *s.Results[1].Throughput ||
+		c.Metrics[metrics.SearchSeconds].Median != s.Seconds || c.Metrics[metrics.LossRatio].Median != 0 ||
+		c.Runs != 1 {
 		t.Errorf("cell: got %v", c.Metrics)
 	}
-	for _, m := range []string{throughputNDR, throughputPDR, searchSeconds} {
+	for _, m := range []string{metrics.ThroughputNDR, metrics.ThroughputPDR, metrics.SearchSeconds} {
 		declared := false
 		for _, have := range d.Metrics {
 			declared = declared || have.Name == m
@@ -173,9 +92,9 @@ func TestIrregularSearchesHaveNoMetric(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 2e6, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
-	if _, has := c.Metrics[throughputNDR]; has || !strings.Contains(c.Missing[throughputNDR],
+	if _, has := c.Metrics[metrics.ThroughputNDR]; has || !strings.Contains(c.Missing[metrics.ThroughputNDR],
 		"greatest load") {
-		t.Errorf("got %v, missing %q", c.Metrics[throughputNDR], c.Missing[throughputNDR])
+		t.Errorf("got %v, missing %q", c.Metrics[metrics.ThroughputNDR], c.Missing[metrics.ThroughputNDR])
 	}
 	kinds := map[string]bool{}
 	for _, k := range c.Caveats {
@@ -195,7 +114,7 @@ func TestASearchKeepsTheLimitsWithWhichItBegan(t *testing.T) {
 	m := searchMethod()
 	_, trials := searchRun(t, m, 123456, 1e6)
 	known := []*record.Trial{&trials[0], &trials[1]}
-	next, more, err := NextOfSearch(m, record.UnitPackets, 5e5, 1, known, nil)
+	next, more, err := search.NextOfSearch(m, record.UnitPackets, 5e5, 1, known, nil)
 	if err != nil || !more || next.Max != 1e6 || next.Load != trials[2].Search.Load {
 		t.Errorf("with another ceiling: got %+v, %v, %v, want the trial that follows below 1 Mpps", next,
 			more, err)
@@ -232,16 +151,16 @@ func TestTestsOfRFC2544AreRead(t *testing.T) {
 func TestBufferTimeIsCorrected(t *testing.T) {
 	m := searchMethod()
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
-	at := func(d time.Duration, lost int64) *judged {
+	at := func(d time.Duration, lost int64) *validity.Judged {
 		sent := int64(1e6 * d.Seconds())
 		traffic := counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})
 		traffic.Flows[0].SenderNs = int64(d)
-		return &judged{t: &record.Trial{Status: record.TrialOK,
+		return &validity.Judged{Trial: &record.Trial{Status: record.TrialOK,
 			Search:  &record.SearchTrial{Test: record.TestBackToBack, Load: 1e6, Duration: d},
 			Traffic: traffic}}
 	}
 	lower := 4e5
-	got := backToBack(m, 1e6, []*judged{at(time.Second, 9e5), at(60*time.Millisecond, 0),
+	got := backToBack(m, 1e6, []*validity.Judged{at(time.Second, 9e5), at(60*time.Millisecond, 0),
 		at(65*time.Millisecond, 10)},
 		method.Outcome{Results: []method.Result{{Lower: &lower}}})
 	if got.Frames == nil || got.Frames.Median != 60000 || !got.Limited || got.Rate != 1e6 ||
@@ -249,8 +168,9 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	slow := at(time.Second, 0) // a tester that cannot send faster than the router forwards fills no buffer
-	slow.t.Traffic.Flows[0].SenderNs = 4e9
-	got = backToBack(m, 1e6, []*judged{slow}, method.Outcome{Results: []method.Result{{Lower: &lower}}})
+	slow.Trial.Traffic.Flows[0].SenderNs = 4e9
+	got = backToBack(m, 1e6, []*validity.Judged{slow},
+		method.Outcome{Results: []method.Result{{Lower: &lower}}})
 	if got.Rate != 25e4 || got.BufferSeconds != 4 || *got.CorrectedSeconds != 0 {
 		t.Errorf("at a quarter of the load: got %+v, corrected %v", got, *got.CorrectedSeconds)
 	}
@@ -291,7 +211,7 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
 	if got := Derive(run, trials); got.Searches[0].Results[0].UnsentShare != 0 ||
-		got.Cells[0].Grade == GradeFailed {
+		got.Cells[0].Grade == evidence.GradeFailed {
 		t.Errorf("lost on the way: got %+v", got.Searches[0].Results[0])
 	}
 	for i := range trials {
@@ -304,7 +224,7 @@ func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 		kinds = append(kinds, r.Kind)
 	}
 	if got := d.Searches[0].Results[0].UnsentShare; got != 1 || !strings.Contains(strings.Join(kinds, " "),
-		ReasonTesterLimited) || d.Cells[0].Grade != GradeSuspect {
+		evidence.ReasonTesterLimited) || d.Cells[0].Grade != evidence.GradeSuspect {
 		t.Errorf("never sent: got share %v and reasons %v of a %s cell, want tester-limited", got, kinds,
 			d.Cells[0].Grade)
 	}
@@ -320,8 +240,8 @@ func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
 		"least load allowed is an upper bound") {
 		t.Errorf("got %+v, want no lower bound", r)
 	}
-	if _, has := c.Metrics[throughputNDR]; has || c.Grade == GradeFailed ||
-		c.Metrics[packetRate].Median != 500 || c.Metrics[lossRatio].Median != .5 {
+	if _, has := c.Metrics[metrics.ThroughputNDR]; has || c.Grade == evidence.GradeFailed ||
+		c.Metrics[metrics.PacketRate].Median != 500 || c.Metrics[metrics.LossRatio].Median != .5 {
 		t.Errorf("got a %s cell with %v, want the loss at the least load", c.Grade, c.Metrics)
 	}
 }
@@ -341,4 +261,28 @@ func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
 	if s.Results[0].Upper == nil || s.Results[0].UnsentShare != 0 {
 		t.Errorf("got %+v, want an upper bound that is not the tester's", s.Results[0])
 	}
+}
+
+func goalsOf(preset string) (method.Preset, []record.Goal) {
+	p, _ := method.PresetNamed(preset)
+	var goals []record.Goal
+	for _, g := range p.Goals {
+		goals = append(goals, record.Goal(g))
+	}
+	return p, goals
+}
+
+func searchMethod() record.Method {
+	p, goals := goalsOf("quick")
+	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
+		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup,
+			CountPauses: p.Overhead}}
+}
+
+func counted(flows ...record.Packets) *record.Traffic {
+	t := &record.Traffic{Load: record.Load{Protocol: "udp"}}
+	for _, p := range flows {
+		t.Flows = append(t.Flows, record.Flow{Packets: &p, ReceiverNs: 1e9, SenderNs: 1e9})
+	}
+	return t
 }

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
-	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -19,7 +22,7 @@ func searchesOf(run *record.Run, cells []*group) []*SearchView {
 	var all []*SearchView
 	for _, g := range cells {
 		for _, row := range searchedRows(g.trials) {
-			r := reading{run: run, g: g, trials: row, idle: g.idleOf(row[0].t.Row.Block)}
+			r := reading{run: run, g: g, trials: row, idle: g.idleOf(row[0].Trial.Row.Block)}
 			s, stands := r.search()
 			all = append(all, s)
 			g.search = append(g.search, s)
@@ -32,17 +35,17 @@ func searchesOf(run *record.Run, cells []*group) []*SearchView {
 }
 
 // searchedRows are the trials of each row that a search asked for, in run order.
-func searchedRows(trials []*judged) [][]*judged {
+func searchedRows(trials []*validity.Judged) [][]*validity.Judged {
 	at := map[string]int{}
-	var rows [][]*judged
+	var rows [][]*validity.Judged
 	for _, j := range trials {
-		if j.t.Search == nil {
+		if j.Trial.Search == nil {
 			continue
 		}
-		i, known := at[j.t.Row.ID]
+		i, known := at[j.Trial.Row.ID]
 		if !known {
 			i = len(rows)
-			at[j.t.Row.ID] = i
+			at[j.Trial.Row.ID] = i
 			rows = append(rows, nil)
 		}
 		rows[i] = append(rows[i], j)
@@ -53,9 +56,9 @@ func searchedRows(trials []*judged) [][]*judged {
 // idleOf is the latency of the idle path that was measured in a block.
 func (g *group) idleOf(block int) *record.Latency {
 	var found *record.Latency
-	for _, j := range lastGood(g.idle) {
-		if j.t.Idle != nil && j.t.Row.Block == block {
-			found = j.t.Idle
+	for _, j := range validity.LastGood(g.idle) {
+		if j.Trial.Idle != nil && j.Trial.Row.Block == block {
+			found = j.Trial.Idle
 		}
 	}
 	return found
@@ -65,13 +68,13 @@ func (g *group) idleOf(block int) *record.Latency {
 type reading struct {
 	run    *record.Run
 	g      *group
-	trials []*judged
+	trials []*validity.Judged
 	idle   *record.Latency
 }
 
 // search reads the outcome of one search, and the trial that stands for it.
-func (r reading) search() (*SearchView, *judged) {
-	first := r.trials[0].t
+func (r reading) search() (*SearchView, *validity.Judged) {
+	first := r.trials[0].Trial
 	m := r.run.Design.Method
 	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block, Factors: first.Row.Factors,
 		Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max,
@@ -80,22 +83,23 @@ func (r reading) search() (*SearchView, *judged) {
 	var trials []*record.Trial
 	var counted []method.Trial
 	for _, j := range r.trials {
-		trials = append(trials, j.t)
-		if j.grade == GradeFailed {
+		trials = append(trials, j.Trial)
+		if j.Grade == evidence.GradeFailed {
 			s.Failed++
 			continue
 		}
-		mt := SearchTrial(m, j.t, r.idle)
-		s.Steps = append(s.Steps, stepOf(j.t, mt))
-		if j.t.Search.Test == record.TestThroughput {
+		mt := search.SearchTrial(m, j.Trial, r.idle)
+		s.Steps = append(s.Steps, stepOf(j.Trial, mt))
+		if j.Trial.Search.Test == record.TestThroughput {
 			counted = append(counted, mt)
-			s.Seconds = float64(j.t.Ended-j.t.Origin)/1e9 + j.t.Started.Sub(first.Started).Seconds()
+			s.Seconds = float64(j.Trial.Ended-j.Trial.Origin)/1e9 +
+				j.Trial.Started.Sub(first.Started).Seconds()
 		}
 	}
-	config := limitsOf(m, first.Search)
+	config := search.LimitsOf(m, first.Search)
 	outcome := config.Outcome(counted)
 	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
-	payload := payloadBits(first)
+	payload := search.PayloadBits(first)
 	for _, got := range outcome.Results {
 		s.Results = append(s.Results, resultOf(got, payload*float64(s.Interfaces)))
 	}
@@ -106,7 +110,7 @@ func (r reading) search() (*SearchView, *judged) {
 	r.tests(s, outcome)
 	stands := r.standsFor(s)
 	if stands != nil {
-		addSearch(stands.m, s, m.Search.Goals)
+		addSearch(stands.Metrics, s, m.Search.Goals)
 	}
 	return s, stands
 }
@@ -116,15 +120,15 @@ func (r reading) search() (*SearchView, *judged) {
 func (r reading) unsentAt(load *float64, ratio float64) float64 {
 	var unsent, lost int64
 	for _, j := range r.trials {
-		q := j.t.Search
-		if load == nil || j.grade == GradeFailed || q.Test != record.TestThroughput || q.Warmup ||
+		q := j.Trial.Search
+		if load == nil || j.Grade == evidence.GradeFailed || q.Test != record.TestThroughput || q.Warmup ||
 			q.Load != *load {
 			continue
 		}
-		if SearchTrial(r.run.Design.Method, j.t, nil).Loss <= ratio {
+		if search.SearchTrial(r.run.Design.Method, j.Trial, nil).Loss <= ratio {
 			continue
 		}
-		sum, _ := packetsOf(j.t.Traffic)
+		sum, _ := search.PacketsOf(j.Trial.Traffic)
 		unsent += sum.Unsent
 		lost += sum.Lost
 	}
@@ -136,14 +140,14 @@ func (r reading) unsentAt(load *float64, ratio float64) float64 {
 
 // ending says whether the search has ended, or why not.
 func (r reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
-	_, more, err := NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
+	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {
 	case err != nil:
 		s.Why = err.Error()
 	case more && s.Failed > 0:
 		s.Why = strconv.Itoa(s.Failed) + " of its trials failed, and it was given up"
 	case more:
-		s.Why = "the run " + statusWords(r.run)
+		s.Why = "the run " + validity.StatusWords(r.run)
 	default:
 		s.Ended = true
 	}
@@ -167,22 +171,6 @@ func stepOf(t *record.Trial, m method.Trial) SearchStep {
 	return step
 }
 
-// payloadBits are the bits of payload in one unit of load: in a packet, in the mean where sizes differ, or
-// one.
-func payloadBits(t *record.Trial) float64 {
-	switch t.Search.Unit {
-	case record.UnitBits:
-		return 1
-	case record.UnitFlows:
-		return 0
-	}
-	sizes := t.Row.Factors.PacketSizes()
-	if sizes == nil {
-		return 0
-	}
-	return 8 * (record.MeanSize(sizes) - float64(ipOf(t.Row.Factors["ip"]).Header()+overhead.UDPHeader))
-}
-
 func resultOf(r method.Result, bits float64) SearchResult {
 	out := SearchResult{Goal: r.Goal.Name, Irregular: r.Irregular, Lower: r.Lower, Upper: r.Upper,
 		Throughput: r.Throughput, LowerTrials: r.LowerTrials, UpperTrials: r.UpperTrials}
@@ -195,16 +183,17 @@ func resultOf(r method.Result, bits float64) SearchResult {
 
 // standsFor is the trial whose other numbers a search is shown with: the last full-length one at the lower
 // bound of the first goal that has one, or else the last at the least load that was tried.
-func (r reading) standsFor(s *SearchView) *judged {
+func (r reading) standsFor(s *SearchView) *validity.Judged {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
 		if lower == nil {
 			continue
 		}
-		var last *judged
+		var last *validity.Judged
 		for _, j := range r.trials {
-			q := j.t.Search
-			if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup && q.Load == *lower &&
+			q := j.Trial.Search
+			if j.Grade != evidence.GradeFailed && q.Test == record.TestThroughput && !q.Warmup &&
+				q.Load == *lower &&
 				q.Duration >= goal.FinalDuration {
 				last = j
 			}
@@ -213,11 +202,11 @@ func (r reading) standsFor(s *SearchView) *judged {
 			return last
 		}
 	}
-	var least *judged
+	var least *validity.Judged
 	for _, j := range r.trials {
-		q := j.t.Search
-		if j.grade != GradeFailed && q.Test == record.TestThroughput && !q.Warmup &&
-			(least == nil || q.Load <= least.t.Search.Load) {
+		q := j.Trial.Search
+		if j.Grade != evidence.GradeFailed && q.Test == record.TestThroughput && !q.Warmup &&
+			(least == nil || q.Load <= least.Trial.Search.Load) {
 			least = j
 		}
 	}
@@ -225,39 +214,39 @@ func (r reading) standsFor(s *SearchView) *judged {
 }
 
 // addSearch sets the metrics of a search on the trial that stands for it. An irregular result is no metric.
-func addSearch(m *measured, s *SearchView, goals []record.Goal) {
-	m.set(searchSeconds, s.Seconds)
+func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
+	m.Set(metrics.SearchSeconds, s.Seconds)
 	for i, g := range goals {
-		name := throughputNDR
+		name := metrics.ThroughputNDR
 		switch {
 		case s.Unit == record.UnitFlows && g.LossRatio > 0:
-			name = connectionsPDR
+			name = metrics.ConnectionsPDR
 		case s.Unit == record.UnitFlows:
-			name = connectionsNDR
+			name = metrics.ConnectionsNDR
 		case s.Unit == record.UnitBits:
-			name = throughputPaced
+			name = metrics.ThroughputPaced
 		case g.MaxDelay > 0:
-			name = throughputDelay
+			name = metrics.ThroughputDelay
 		case g.LossRatio > 0:
-			name = throughputPDR
+			name = metrics.ThroughputPDR
 		}
-		if _, first := m.values[name]; first {
+		if _, first := m.Values[name]; first {
 			continue
 		}
 		got := s.Results[i]
 		if got.Irregular != "" || got.Throughput == nil {
-			m.lack("goal "+g.Name+": "+got.Irregular, name)
+			m.Lack("goal "+g.Name+": "+got.Irregular, name)
 			continue
 		}
-		m.set(name, *got.Throughput)
+		m.Set(name, *got.Throughput)
 	}
 }
 
 // doubt adds a reason to a cell that has numbers.
-func (g *group) doubt(r Reason) {
+func (g *group) doubt(r evidence.Reason) {
 	g.cell.Reasons = append(g.cell.Reasons, r)
-	if g.cell.Grade == GradeValid {
-		g.cell.Grade = GradeSuspect
+	if g.cell.Grade == evidence.GradeValid {
+		g.cell.Grade = evidence.GradeSuspect
 	}
 }
 
@@ -277,7 +266,7 @@ func (g *group) addIrregular() {
 	for _, s := range g.search {
 		for _, r := range s.Results {
 			if r.UnsentShare > 0.5 {
-				g.doubt(Reason{Kind: ReasonTesterLimited,
+				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited,
 					Text: fmt.Sprintf("row %s, goal %s: %s of the frames missing at the upper bound were "+
 						"never sent: this is what the tester can do, the path may do more",
 						s.Row, r.Goal, unit.Percent(r.UnsentShare))})

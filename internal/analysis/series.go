@@ -4,114 +4,20 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// curve is one growing counter over time.
-type curve struct {
-	t []int64
-	v []float64
-}
-
-// newCurve drops the points without a value.
-func newCurve(t []int64, v []float64) curve {
-	clean := true
-	for _, x := range v {
-		if math.IsNaN(x) {
-			clean = false
+// quantiles returns the values at QuantileLevels of sorted values, as far as their number carries them.
+func quantiles(sorted []float64) []float64 {
+	var out []float64
+	for _, q := range QuantileLevels {
+		if q > .5 && !statistics.Carries(len(sorted), q) || len(sorted) == 0 {
 			break
 		}
-	}
-	if clean {
-		return curve{t, v}
-	}
-	var c curve
-	for i, x := range v {
-		if !math.IsNaN(x) {
-			c.t, c.v = append(c.t, t[i]), append(c.v, x)
-		}
-	}
-	return c
-}
-
-// at interpolates linearly; outside the points it holds the nearest value.
-func (c curve) at(t int64) float64 {
-	n := len(c.t)
-	if n == 0 {
-		return math.NaN()
-	}
-	i := sort.Search(n, func(i int) bool { return c.t[i] >= t })
-	switch {
-	case i == 0:
-		return c.v[0]
-	case i == n:
-		return c.v[n-1]
-	}
-	share := float64(t-c.t[i-1]) / float64(c.t[i]-c.t[i-1])
-	return c.v[i-1] + share*(c.v[i]-c.v[i-1])
-}
-
-// covers says whether points reach from a to b, give or take slack.
-func (c curve) covers(a, b, slack int64) bool {
-	n := len(c.t)
-	return n >= 2 && c.t[0] <= a+slack && c.t[n-1] >= b-slack
-}
-
-// moved is how far a counter grew from a to b; ok is false if the samples do not reach over the stretch or
-// the counter went backwards.
-func (c curve) moved(a, b int64) (float64, bool) {
-	if b <= a || !c.covers(a, b, (b-a)/5) {
-		return 0, false
-	}
-	// Where the samples end inside the stretch, the rate is that of the part they cover.
-	first, last := max(a, c.t[0]), min(b, c.t[len(c.t)-1])
-	d := c.at(last) - c.at(first)
-	if d < 0 || last <= first {
-		return 0, false
-	}
-	return d * float64(b-a) / float64(last-first), true
-}
-
-// received returns one curve of bytes per flow that has a series at its receiver, and whether all flows
-// have one.
-func received(tr *record.Traffic) (curves []curve, all bool) {
-	if tr == nil {
-		return nil, false
-	}
-	all = len(tr.Flows) > 0
-	for i := range tr.Flows {
-		table := tr.Flows[i].Received
-		var c curve
-		if v := table.Column("bytes"); v != nil {
-			c = newCurve(table.T, v)
-		}
-		if len(c.t) < 2 {
-			all = false
-			continue
-		}
-		curves = append(curves, c)
-	}
-	return curves, all
-}
-
-// rates returns the summed rate of the curves, per second, in equal bins of a stretch. It walks each curve
-// once.
-func rates(curves []curve, from, to int64, bins int) []float64 {
-	out := make([]float64, bins)
-	for _, c := range curves {
-		last := c.at(from)
-		for i := range out {
-			edge := from + int64(float64(to-from)*float64(i+1)/float64(bins))
-			v := c.at(edge)
-			out[i] += v - last
-			last = v
-		}
-	}
-	seconds := float64(to-from) / 1e9 / float64(bins)
-	for i := range out {
-		out[i] /= seconds
+		out = append(out, statistics.QuantileSorted(sorted, q))
 	}
 	return out
 }
@@ -144,8 +50,8 @@ func chart(t *record.Trial, rtts map[string][]float64) *Series {
 	for i := range s.T {
 		s.T[i] = round(float64(from+int64(i+1)*step-t.Window.Start)/1e9, 4)
 	}
-	if curves, all := received(t.Traffic); all {
-		s.Goodput = rates(curves, from, to, bins)
+	if curves, all := metrics.Received(t.Traffic); all {
+		s.Goodput = statistics.Rates(curves, from, to, bins)
 		for i, r := range s.Goodput {
 			s.Goodput[i] = math.Round(math.Max(r, 0) * 8)
 		}
@@ -167,11 +73,11 @@ func latencyOnly(t *record.Trial, rtts map[string][]float64) *Series {
 func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float64 {
 	var out map[string][]*float64
 	for _, node := range slices.Sorted(maps.Keys(t.Nodes)) {
-		for _, c := range coresOf(t.Nodes[node]) {
+		for _, c := range metrics.CoresOf(t.Nodes[node]) {
 			points := make([]*float64, bins)
 			for i := range points {
 				b := from + int64(i+1)*step
-				if busy, ok := c.busy(b-max(step, coreSmoothing), b); ok {
+				if busy, ok := c.Busy(b-max(step, coreSmoothing), b); ok {
 					r := round(busy, 4)
 					points[i] = &r
 				}
@@ -179,7 +85,7 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 			if out == nil {
 				out = map[string][]*float64{}
 			}
-			out[node+"/"+c.name] = points
+			out[node+"/"+c.Name] = points
 		}
 	}
 	return out

@@ -6,6 +6,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -70,16 +74,16 @@ func soaks(run *record.Run, cells []*group) []Soak {
 
 func (g *group) soak() Soak {
 	good := g.good()
-	first, last := good[0].t, good[len(good)-1].t
+	first, last := good[0].Trial, good[len(good)-1].Trial
 	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed,
-		Metric: goodput, Trends: []Trend{},
+		Metric: metrics.Goodput, Trends: []Trend{},
 		Hours: last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12}
 	if g.factors["protocol"] == "udp" {
-		s.Metric = packetRate
+		s.Metric = metrics.PacketRate
 	}
 	for _, j := range good {
-		for _, r := range j.reasons {
-			if r.Kind == ReasonThrottled {
+		for _, r := range j.Reasons {
+			if r.Kind == evidence.ReasonThrottled {
 				s.Throttled++
 				break
 			}
@@ -92,7 +96,7 @@ func (g *group) soak() Soak {
 	}
 	hours := make([]float64, len(good))
 	for i, j := range good {
-		hours[i] = j.t.Started.Sub(first.Started).Hours()
+		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 	add := func(t Trend, values []float64, why string) {
 		if why != "" {
@@ -101,34 +105,38 @@ func (g *group) soak() Soak {
 		}
 		s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
 	}
-	rates, why := valuesOver(good, func(j *judged) (float64, string) {
-		return j.m.values[s.Metric],
-			j.m.missing[s.Metric]
+	rates, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
+		return j.Metrics.Values[s.Metric],
+			j.Metrics.Missing[s.Metric]
 	})
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: unitOfMetric(s.Metric)}, rates, why)
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
-		memory, why := valuesOver(good, func(j *judged) (float64, string) { return memoryUsed(j.t, node) })
+		memory, why := valuesOver(good, func(j *validity.Judged) (float64,
+			string) {
+			return memoryUsed(j.Trial, node)
+		})
 		if why != noSuchProbe {
 			add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"}, memory, why)
 		}
 	}
-	entries, why := valuesOver(good, func(j *judged) (float64, string) {
-		return j.m.values[conntrackUsed],
-			j.m.missing[conntrackUsed]
+	entries, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
+		return j.Metrics.Values[metrics.ConntrackUsed],
+			j.Metrics.Missing[metrics.ConntrackUsed]
 	})
-	add(Trend{Of: conntrackUsed, Kind: TrendLeak, Unit: "count"}, entries, why)
+	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, entries, why)
 	return s
 }
 
 func unitOfMetric(name string) string {
-	if name == packetRate {
+	if name == metrics.PacketRate {
 		return "pps"
 	}
 	return "bit/s"
 }
 
 // valuesOver collects a quantity of every window; why says where one lacks it.
-func valuesOver(trials []*judged, of func(*judged) (float64, string)) (values []float64, why string) {
+func valuesOver(trials []*validity.Judged, of func(*validity.Judged) (float64, string)) (values []float64,
+	why string) {
 	for _, j := range trials {
 		v, why := of(j)
 		if why != "" {
@@ -144,14 +152,14 @@ const noSuchProbe = "probe memory did not run"
 
 // memoryUsed is the mean of what programs could not get, in a window.
 func memoryUsed(t *record.Trial, node string) (float64, string) {
-	table, why := samplesOf(t.Nodes[node], "memory")
+	table, why := metrics.SamplesOf(t.Nodes[node], "memory")
 	if table == nil {
 		return 0, why
 	}
 	mean := map[string]float64{}
 	for _, stem := range []string{"total_bytes", "available_bytes"} {
-		for _, c := range columnsOf(table, stem) {
-			if v, ok := c.curve.mean(t.Window.Start, t.Window.End); ok {
+		for _, c := range metrics.ColumnsOf(table, stem) {
+			if v, ok := c.Curve.Mean(t.Window.Start, t.Window.End); ok {
 				mean[stem] = v
 			}
 		}
@@ -166,12 +174,12 @@ func memoryUsed(t *record.Trial, node string) (float64, string) {
 // along fits the trend and judges it.
 func (t Trend) along(hours, values []float64, length float64) Trend {
 	t.First, t.Last = values[0], values[len(values)-1]
-	t.PerHour, t.PValue = TheilSen(hours, values), Kendall(values)
+	t.PerHour, t.PValue = statistics.TheilSen(hours, values), statistics.Kendall(values)
 	t.Change = t.PerHour * length
 	switch {
 	case t.PValue > soakLevel:
 	case t.Kind == TrendDrift:
-		t.Real = math.Abs(t.Change) >= soakDrift*math.Abs(Median(values))
+		t.Real = math.Abs(t.Change) >= soakDrift*math.Abs(statistics.Median(values))
 	case t.Unit == "bytes":
 		t.Real = t.Change >= leakMemory
 	default:
@@ -187,53 +195,4 @@ func (t Trend) along(hours, values []float64, length float64) Trend {
 	}
 	t.Text = fmt.Sprintf("%s: %s%s in %.2g h (Kendall, p = %.2g)", t.Of, words, text, length, t.PValue)
 	return t
-}
-
-// TheilSen is the median of the slopes of all pairs (Sen, 1968): it does not move with single outliers.
-func TheilSen(x, y []float64) float64 {
-	var slopes []float64
-	for i := range x {
-		for j := i + 1; j < len(x); j++ {
-			if x[j] != x[i] {
-				slopes = append(slopes, (y[j]-y[i])/(x[j]-x[i]))
-			}
-		}
-	}
-	if len(slopes) == 0 {
-		return 0
-	}
-	return Median(slopes)
-}
-
-// Kendall is the two-sided p-value of Mann and Kendall's test for a trend in equally spaced values: the
-// normal approximation with correction for continuity and ties, good from about six values on.
-func Kendall(y []float64) float64 {
-	n := float64(len(y))
-	s := 0.0
-	ties := map[float64]float64{}
-	for i := range y {
-		ties[y[i]]++
-		for j := i + 1; j < len(y); j++ {
-			switch {
-			case y[j] > y[i]:
-				s++
-			case y[j] < y[i]:
-				s--
-			}
-		}
-	}
-	variance := n * (n - 1) * (2*n + 5)
-	for _, v := range sortedCounts(ties) {
-		variance -= v * (v - 1) * (2*v + 5)
-	}
-	if s == 0 || variance <= 0 {
-		return 1
-	}
-	z := (math.Abs(s) - 1) / math.Sqrt(variance/18)
-	return math.Erfc(z / math.Sqrt2)
-}
-
-// sortedCounts are the values of a map in a fixed order, so that sums of them are the same every time.
-func sortedCounts(m map[float64]float64) []float64 {
-	return slices.Sorted(maps.Values(m))
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -72,7 +74,7 @@ func TestSoakTellsDriftAndLeaks(t *testing.T) {
 		if got[TrendDrift] != c.drift || got[TrendLeak] != c.leak {
 			t.Errorf("%s: got %+v, want drift %v and leak %v", name, s.Trends, c.drift, c.leak)
 		}
-		if !strings.Contains(strings.Join(s.Missing, "\n"), conntrackUsed) {
+		if !strings.Contains(strings.Join(s.Missing, "\n"), metrics.ConntrackUsed) {
 			t.Errorf("%s: missing: got %v, want that tracked connections were not watched", name, s.Missing)
 		}
 	}
@@ -95,18 +97,18 @@ func TestKendallAndTheilSen(t *testing.T) {
 		for i := range y {
 			y[i] = r.NormFloat64()
 		}
-		if Kendall(y) < .05 {
+		if statistics.Kendall(y) < .05 {
 			alarms++
 		}
 	}
 	if share := float64(alarms) / 4000; share > .06 || share < .03 {
 		t.Errorf("false alarms at 5 %%: got %.3f", share)
 	}
-	if got := Kendall([]float64{1, 1, 1, 1, 1, 1}); got != 1 {
+	if got := statistics.Kendall([]float64{1, 1, 1, 1, 1, 1}); got != 1 {
 		t.Errorf("constant: got p = %v, want 1", got)
 	}
 	x, y := []float64{0, 1, 2, 3, 4, 5}, []float64{0, 2, 4, 1000, 8, 10}
-	if got := TheilSen(x, y); got != 2 {
+	if got := statistics.TheilSen(x, y); got != 2 {
 		t.Errorf("slope with an outlier: got %v, want 2", got)
 	}
 }

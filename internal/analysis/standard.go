@@ -5,23 +5,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // tests reads RFC 2544's further tests of a search.
 func (r reading) tests(s *SearchView, found method.Outcome) {
-	of := map[string][]*judged{}
+	of := map[string][]*validity.Judged{}
 	for _, j := range r.trials {
-		if j.grade != GradeFailed {
-			of[j.t.Search.Test] = append(of[j.t.Search.Test], j)
+		if j.Grade != evidence.GradeFailed {
+			of[j.Trial.Search.Test] = append(of[j.Trial.Search.Test], j)
 		}
 	}
 	m := r.run.Design.Method
 	shares := method.LatencyShares()
 	for i, share := range shares {
-		var at []*judged
+		var at []*validity.Judged
 		for k, j := range of[record.TestLatency] {
 			if k%len(shares) == i {
 				at = append(at, j)
@@ -30,7 +34,8 @@ func (r reading) tests(s *SearchView, found method.Outcome) {
 		if len(at) == 0 {
 			continue
 		}
-		l := LatencyAt{Share: share, Load: at[0].t.Search.Load, Loss: Summarise(lossesOf(m, at))}
+		l := LatencyAt{Share: share, Load: at[0].Trial.Search.Load,
+			Loss: statistics.Summarise(lossesOf(m, at))}
 		l.P50, l.P99 = valueOf(at, "rtt_loaded_p50_ns"), valueOf(at, "rtt_loaded_p99_ns")
 		s.Latency = append(s.Latency, l)
 	}
@@ -40,50 +45,51 @@ func (r reading) tests(s *SearchView, found method.Outcome) {
 	}
 }
 
-func lossesOf(m record.Method, trials []*judged) []float64 {
+func lossesOf(m record.Method, trials []*validity.Judged) []float64 {
 	var out []float64
 	for _, j := range trials {
-		out = append(out, SearchTrial(m, j.t, nil).Loss)
+		out = append(out, search.SearchTrial(m, j.Trial, nil).Loss)
 	}
 	return out
 }
 
 // valueOf summarises a metric of some trials; nil where none has it.
-func valueOf(trials []*judged, metric string) *Value {
+func valueOf(trials []*validity.Judged, metric string) *statistics.Value {
 	var values []float64
 	for _, j := range trials {
-		if v, ok := j.m.values[metric]; ok {
+		if v, ok := j.Metrics.Values[metric]; ok {
 			values = append(values, v)
 		}
 	}
 	if len(values) == 0 {
 		return nil
 	}
-	v := Summarise(values)
+	v := statistics.Summarise(values)
 	return &v
 }
 
 // frameLoss groups the trials of the loss test by load, the greatest first.
-func frameLoss(m record.Method, greatest float64, trials []*judged) []FrameLoss {
+func frameLoss(m record.Method, greatest float64, trials []*validity.Judged) []FrameLoss {
 	var out []FrameLoss
-	at := map[float64][]*judged{}
+	at := map[float64][]*validity.Judged{}
 	for _, j := range trials {
-		load := j.t.Search.Load
+		load := j.Trial.Search.Load
 		if at[load] == nil {
 			out = append(out, FrameLoss{Share: load / greatest, Load: load})
 		}
 		at[load] = append(at[load], j)
 	}
 	for i := range out {
-		out[i].Loss = Summarise(lossesOf(m, at[out[i].Load]))
+		out[i].Loss = statistics.Summarise(lossesOf(m, at[out[i].Load]))
 	}
 	return out
 }
 
-func backToBack(m record.Method, greatest float64, trials []*judged, found method.Outcome) BackToBack {
+func backToBack(m record.Method, greatest float64, trials []*validity.Judged,
+	found method.Outcome) BackToBack {
 	var history []method.Trial
 	for _, j := range trials {
-		history = append(history, SearchTrial(m, j.t, nil))
+		history = append(history, search.SearchTrial(m, j.Trial, nil))
 	}
 	ended, _ := method.Bursts(m.Search.BackToBack.Duration, history)
 	var out BackToBack
@@ -93,16 +99,16 @@ func backToBack(m record.Method, greatest float64, trials []*judged, found metho
 		if b.Index < 0 {
 			continue
 		}
-		sum, _ := packetsOf(trials[b.Index].t.Traffic)
+		sum, _ := search.PacketsOf(trials[b.Index].Trial.Traffic)
 		frames = append(frames, float64(sum.Sent))
-		rates = append(rates, min(greatest, sentRate(trials[b.Index].t.Traffic)))
+		rates = append(rates, min(greatest, sentRate(trials[b.Index].Trial.Traffic)))
 	}
 	if len(frames) == 0 {
 		return out
 	}
-	v := Summarise(frames)
+	v := statistics.Summarise(frames)
 	out.Frames = &v
-	out.Rate = Median(rates)
+	out.Rate = statistics.Median(rates)
 	if out.Rate <= 0 {
 		return out
 	}
@@ -142,7 +148,7 @@ func searchNotes(run *record.Run) []string {
 			"all, which is 1 for traffic in one direction and 2 for both.",
 		"A width is (upper bound - lower bound) ÷ upper bound.",
 		"A trial's loss ratio is 1 - received ÷ intended: what the generator could not send is lost, " +
-			"unless it is " + unit.Percent(severeUnsent) +
+			"unless it is " + unit.Percent(search.SevereUnsent) +
 			" or less (its own timing), and duplicates are not received.",
 	}
 	if m.Search.CountPauses {
@@ -161,10 +167,10 @@ func searchNotes(run *record.Run) []string {
 			"mean payload.")
 	}
 	for _, f := range run.Design.Cells {
-		if SearchUnit(f) == record.UnitBits {
+		if search.SearchUnit(f) == record.UnitBits {
 			notes = append(notes, "TCP is paced at the load, in bits of payload per second. Its loss ratio "+
 				"is the share of that rate that did not arrive, and every goal allows it "+
-				unit.Percent(pacedShortfall)+".")
+				unit.Percent(search.PacedShortfall)+".")
 			break
 		}
 	}
@@ -177,11 +183,11 @@ func searchNotes(run *record.Run) []string {
 		}
 	}
 	for _, f := range run.Design.Cells {
-		if SearchUnit(f) == record.UnitFlows {
+		if search.SearchUnit(f) == record.UnitFlows {
 			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio "+
 				"is the share of those that failed, or were not made within 200 ms of when they were due; "+
 				"where fewer flows were completed in the window than were due in it, by more than "+
-				unit.Percent(growingBacklog)+", all those missing are lost.")
+				unit.Percent(search.GrowingBacklog)+", all those missing are lost.")
 			break
 		}
 	}

@@ -9,6 +9,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -52,7 +56,7 @@ func fastest(d *Document) []string {
 	var order []string
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		v, ok := c.Metrics[goodput]
+		v, ok := c.Metrics[metrics.Goodput]
 		if !ok || c.Factors["protocol"] == "udp" {
 			continue
 		}
@@ -60,14 +64,14 @@ func fastest(d *Document) []string {
 		if _, seen := best[kind]; !seen {
 			order = append(order, kind)
 		}
-		if b := best[kind]; b == nil || v.Median > b.Metrics[goodput].Median {
+		if b := best[kind]; b == nil || v.Median > b.Metrics[metrics.Goodput].Median {
 			best[kind] = c
 		}
 	}
 	var out []string
 	for _, kind := range order {
 		c := best[kind]
-		v := c.Metrics[goodput]
+		v := c.Metrics[metrics.Goodput]
 		with := "Through " + kind
 		if kind == "none" || kind == "" {
 			with = "Without a tunnel"
@@ -82,11 +86,11 @@ func fastest(d *Document) []string {
 }
 
 // spread words an interval: "range 1.2 to 1.3 Gbit/s, n = 3".
-func spread(v Value, format func(float64) string) string {
+func spread(v statistics.Value, format func(float64) string) string {
 	switch v.Interval {
-	case IntervalSingle:
+	case statistics.IntervalSingle:
 		return "one run"
-	case IntervalOrder:
+	case statistics.IntervalOrder:
 		return fmt.Sprintf("%s interval %s to %s, n = %d", unit.Percent(v.Level), format(v.Low),
 			format(v.High), v.N)
 	}
@@ -98,7 +102,7 @@ func tunnelCost(d *Document) []string {
 	low, high, n := math.Inf(1), math.Inf(-1), 0
 	name := ""
 	for _, c := range d.Comparisons {
-		if c.Metric != goodput || c.Name != baselineLevels["tunnel"].words {
+		if c.Metric != metrics.Goodput || c.Name != comparison.BaselineLevels["tunnel"].Words {
 			continue
 		}
 		low, high = min(low, c.Ratio), max(high, c.Ratio)
@@ -122,21 +126,22 @@ func smallPackets(d *Document) []string {
 	var best *Cell
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		if v, ok := c.Metrics[packetRate]; ok && (best == nil || v.Median > best.Metrics[packetRate].Median) {
+		if v, ok := c.Metrics[metrics.PacketRate]; ok &&
+			(best == nil || v.Median > best.Metrics[metrics.PacketRate].Median) {
 			best = c
 		}
 	}
 	if best == nil {
 		return nil
 	}
-	v := best.Metrics[packetRate]
+	v := best.Metrics[metrics.PacketRate]
 	sizes := best.Factors["packet_size"] + " bytes"
 	if best.Factors["packet_size"] == record.IMIX {
 		sizes = "several sizes (IMIX)"
 	}
 	text := fmt.Sprintf("UDP packets of %s arrived at %s (%s)", sizes,
 		unit.PacketRate(v.Median), spread(v, func(x float64) string { return unit.PacketRate(x).String() }))
-	if l, ok := best.Metrics[lossRatio]; ok {
+	if l, ok := best.Metrics[metrics.LossRatio]; ok {
 		text += fmt.Sprintf(", with %s of those sent lost", unit.Percent(l.Median))
 	}
 	return []string{text + "."}
@@ -147,23 +152,24 @@ func latencyWords(d *Document) []string {
 	var worst *Cell
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		if v, ok := c.Metrics[rttAdded]; ok && (worst == nil || v.Median > worst.Metrics[rttAdded].Median) {
+		if v, ok := c.Metrics[metrics.RTTAdded]; ok &&
+			(worst == nil || v.Median > worst.Metrics[metrics.RTTAdded].Median) {
 			worst = c
 		}
 	}
 	if worst == nil {
 		return nil
 	}
-	added := worst.Metrics[rttAdded]
-	idle, okIdle := worst.Metrics[rtt("idle", percentiles[0])]
-	loaded, okLoaded := worst.Metrics[rtt("loaded", percentiles[0])]
+	added := worst.Metrics[metrics.RTTAdded]
+	idle, okIdle := worst.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
+	loaded, okLoaded := worst.Metrics[metrics.RTT("loaded", metrics.Percentiles[0])]
 	if !okIdle || !okLoaded {
 		return nil
 	}
 	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load "+
 		"(%s): the load adds %s, bufferbloat grade %s.",
 		unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
-		addedWords(added.Median), Bufferbloat(added.Median))}
+		addedWords(added.Median), metrics.Bufferbloat(added.Median))}
 }
 
 // responsivenessWords names the directions of each path whose responsiveness was measured.
@@ -215,9 +221,9 @@ func doubts(d *Document) []string {
 	suspects, failed := 0, 0
 	for i := range d.Cells {
 		switch d.Cells[i].Grade {
-		case GradeSuspect:
+		case evidence.GradeSuspect:
 			suspects++
-		case GradeFailed:
+		case evidence.GradeFailed:
 			failed++
 		}
 		for _, r := range d.Cells[i].Reasons {
@@ -260,15 +266,15 @@ func capital(s string) string {
 // addFindings adds what can be said of a cell without a diagnosis.
 func (g *group) addFindings() {
 	c := &g.cell
-	added, ok := c.Metrics[rttAdded]
-	if !ok || g.factors["protocol"] == "udp" || Bufferbloat(added.Median) == "A+" {
+	added, ok := c.Metrics[metrics.RTTAdded]
+	if !ok || g.factors["protocol"] == "udp" || metrics.Bufferbloat(added.Median) == "A+" {
 		return // what was not found is no finding
 	}
-	c.Findings = append(c.Findings, Finding{
+	c.Findings = append(c.Findings, evidence.Finding{
 		Kind: "bufferbloat",
 		Text: fmt.Sprintf("bufferbloat grade %s: the load adds %s to the median round trip",
-			Bufferbloat(added.Median),
+			metrics.Bufferbloat(added.Median),
 			addedWords(added.Median)),
-		Evidence: []string{fmt.Sprintf("%s = %.0f ns", rttAdded, added.Median)},
+		Evidence: []string{fmt.Sprintf("%s = %.0f ns", metrics.RTTAdded, added.Median)},
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -71,7 +72,7 @@ func (s *synthetic) idle(f record.Factors, block, index int) record.Trial {
 }
 
 func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
-	mtu := linkMTU(f)
+	mtu := metrics.LinkMTU(f)
 	device := "wan"
 	if f["tunnel"] != "none" {
 		device = "cp0"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
@@ -30,7 +30,7 @@ type vocabulary struct{ plan.List }
 // MetricNames are what a threshold may speak of.
 func (vocabulary) MetricNames() []string {
 	var names []string
-	for _, m := range analysis.Metrics() {
+	for _, m := range metrics.Metrics() {
 		names = append(names, m.Name)
 	}
 	return names

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -107,7 +110,7 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 				"clocksource": "kvm-clock", "mitigations:spectre_v2": "Mitigation: Retpolines",
 				"sysctl:net.core.rmem_max": "212992"},
 			Missing: map[string]string{"governor": "no cpufreq in this machine"}}},
-		Thresholds: []analysis.Threshold{
+		Thresholds: []comparison.Threshold{
 			{Requirement: "goodput >= 1G where tunnel=wireguard",
 				Factors: plans[min(4, len(plans)-1)].factors, Metric: "goodput_bps", Op: ">=", Limit: 1e9,
 				Met: true, Value: 1.05e9}},
@@ -157,8 +160,8 @@ func forwardTopology() record.Topology {
 }
 
 // valueOf spreads n values around a median.
-func valueOf(r *rand.Rand, median, wobble float64, n int) analysis.Value {
-	v := analysis.Value{N: n, Interval: analysis.IntervalRange}
+func valueOf(r *rand.Rand, median, wobble float64, n int) statistics.Value {
+	v := statistics.Value{N: n, Interval: statistics.IntervalRange}
 	for range n {
 		v.Values = append(v.Values, median*(1+wobble*(2*r.Float64()-1)))
 	}
@@ -167,16 +170,16 @@ func valueOf(r *rand.Rand, median, wobble float64, n int) analysis.Value {
 	v.Median, v.Low, v.High = s[n/2], s[0], s[n-1]
 	switch {
 	case n == 1:
-		v.Interval, v.Low, v.High = analysis.IntervalSingle, 0, 0
+		v.Interval, v.Low, v.High = statistics.IntervalSingle, 0, 0
 	case n >= 6:
-		v.Interval, v.Level = analysis.IntervalOrder, 1-2*math.Pow(.5, float64(n))
+		v.Interval, v.Level = statistics.IntervalOrder, 1-2*math.Pow(.5, float64(n))
 	}
 	return v
 }
 
 func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
-	c := analysis.Cell{Factors: p.factors, Label: p.label, Grade: analysis.GradeValid, Runs: n,
-		Metrics: map[string]analysis.Value{}, Missing: map[string]string{
+	c := analysis.Cell{Factors: p.factors, Label: p.label, Grade: evidence.GradeValid, Runs: n,
+		Metrics: map[string]statistics.Value{}, Missing: map[string]string{
 			"router_busiest_core_ratio": "in lab local all roles share the cores of the host",
 			"host_power_w":              "no RAPL and no hwmon power sensor in this machine"},
 		Ceiling: analysis.CellCeiling{Kind: "none: virtual link", HeaderEfficiency: .9415,
@@ -215,13 +218,13 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 			Text: "this kernel has no WireGuard: the userspace implementation was measured"})
 	}
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "none" && p.factors["direction"] == "up" {
-		c.Grade = analysis.GradeSuspect
-		c.Reasons = []analysis.Reason{{Kind: analysis.ReasonTesterLimited,
+		c.Grade = evidence.GradeSuspect
+		c.Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited,
 			Text:  "the load generator's own thread was busy 97.1 % of the window on the client",
 			Trial: "b2-r07.1"}}
 	}
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "wireguard" && p.factors["direction"] == "up" {
-		c.Findings = []analysis.Finding{{Kind: "single-core",
+		c.Findings = []evidence.Finding{{Kind: "single-core",
 			Text: "One core did nearly all of the packet work while the others waited.", Confidence: .82,
 			Evidence: []string{"busiest core 100 %, mean of all cores 61 %",
 				"four streams gain 5.7 % over one"}}}
@@ -235,7 +238,7 @@ func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int)
 	t := analysis.TrialView{Row: fmt.Sprintf("b%d-r%02d", block+1, index), Block: block + 1, Index: index,
 		Kind: record.RowLoad, Factors: c.Factors,
 		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
-		Seconds: 2.6, Grade: analysis.GradeValid, Metrics: map[string]float64{}, Missing: c.Missing,
+		Seconds: 2.6, Grade: evidence.GradeValid, Metrics: map[string]float64{}, Missing: c.Missing,
 		Resolved: c.Resolved,
 		Path: &record.PathEvidence{Tunnel: c.Factors["tunnel"], PathMTU: 1500, WantMTU: 1500,
 			Counters: []record.CounterMove{{Node: "router", Device: "lan", Counter: "rx_bytes", Before: 10,
@@ -291,15 +294,15 @@ func idleTrial(r *rand.Rand, d *analysis.Document, block int, tunnel string, p50
 	return analysis.TrialView{ID: id + ".1", Row: id, Block: block + 1, Index: index, Kind: record.RowIdle,
 		Factors: f,
 		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond), Seconds: .6,
-		Grade:   analysis.GradeValid,
+		Grade:   evidence.GradeValid,
 		Metrics: map[string]float64{"rtt_idle_p50_ns": p50, "rtt_idle_p99_ns": 2.3 * p50},
 		Series: &analysis.Series{T: []float64{}, Quantile: map[string][]float64{"idle": quantilesLike(r, p50,
 			2.3*p50, 10)}},
 		Caveats: []record.Caveat{{Kind: "idle-caches", Text: "an idle path wakes sleeping cores"}}}
 }
 
-func comparisons(d *analysis.Document) []analysis.Comparison {
-	var out []analysis.Comparison
+func comparisons(d *analysis.Document) []comparison.Comparison {
+	var out []comparison.Comparison
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		if c.Factors["tunnel"] != "wireguard" {
@@ -311,10 +314,10 @@ func comparisons(d *analysis.Document) []analysis.Comparison {
 		for j := range d.Cells {
 			if b := &d.Cells[j]; b.Factors.Key() == f.Key() {
 				ratio := c.Metrics["goodput_bps"].Median / b.Metrics["goodput_bps"].Median
-				out = append(out, analysis.Comparison{Metric: "goodput_bps", Factors: c.Factors, Against: f,
+				out = append(out, comparison.Comparison{Metric: "goodput_bps", Factors: c.Factors, Against: f,
 					Name: "of the same without tunnel", Ratio: ratio, Low: ratio * .96, High: ratio * 1.03,
 					N:        c.Runs,
-					Interval: analysis.IntervalRange, Verdict: "cannot tell: fewer than 6 pairs"})
+					Interval: statistics.IntervalRange, Verdict: "cannot tell: fewer than 6 pairs"})
 			}
 		}
 	}

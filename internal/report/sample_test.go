@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -82,9 +86,9 @@ func sweepDocument() *analysis.Document {
 
 // addUnderLoad grades the first two cells as up and both of one path.
 func addUnderLoad(d *analysis.Document) {
-	value := func(x float64) analysis.Value {
-		return analysis.Value{Median: x, Low: x, High: x, N: 1, Values: []float64{x},
-			Interval: analysis.IntervalSingle}
+	value := func(x float64) statistics.Value {
+		return statistics.Value{Median: x, Low: x, High: x, N: 1, Values: []float64{x},
+			Interval: statistics.IntervalSingle}
 	}
 	added, more, rpm := 6.5e6, 41e6, 2150.0
 	one, two := &d.Cells[0], &d.Cells[1]
@@ -97,7 +101,7 @@ func addUnderLoad(d *analysis.Document) {
 	d.UnderLoad = []analysis.UnderLoad{{Label: "no tunnel", AddedNs: 23e6, Grade: "A",
 		Ways: map[string]analysis.LoadedPath{
 			"up": {Cell: one.Factors, AddedNs: &added, Grade: "A", RPM: &rpm, Band: "good",
-				Confidence: analysis.ConfidenceMedium},
+				Confidence: metrics.ConfidenceMedium},
 			"both": {Cell: two.Factors, AddedNs: &more, Grade: "B",
 				Why: "of a kind of request none was made"},
 		}}}
@@ -112,20 +116,20 @@ func damagedDocument() *analysis.Document {
 	d.Caveats = append(d.Caveats, record.Caveat{Kind: "hostile", Text: hostile})
 	d.Conditions["note"] = hostile
 	c := &d.Cells[4]
-	c.Grade, c.Metrics, c.Runs, c.Failed = analysis.GradeFailed, nil, 0, 3
+	c.Grade, c.Metrics, c.Runs, c.Failed = evidence.GradeFailed, nil, 0, 3
 	c.Consistency = nil
 	c.Missing = map[string]string{"goodput_bps": "all trials failed"}
-	c.Reasons = []analysis.Reason{{Kind: analysis.ReasonNotInTunnel,
+	c.Reasons = []evidence.Reason{{Kind: evidence.ReasonNotInTunnel,
 		Text: "the tunnel's counters did not move while 1.2 MB were offered " + hostile, Trial: "b1-r06.1"}}
 	for i := range d.Trials {
 		t := &d.Trials[i]
 		if t.Kind == record.RowLoad && t.Factors.Key() == c.Factors.Key() {
-			t.Grade, t.Metrics, t.Series = analysis.GradeFailed, nil, nil
+			t.Grade, t.Metrics, t.Series = evidence.GradeFailed, nil, nil
 			t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "verify path of " + t.Row + ": " +
 				hostile, Hint: "chokepoint lab check"}
 		}
 	}
-	d.Thresholds = []analysis.Threshold{
+	d.Thresholds = []comparison.Threshold{
 		{Requirement: "goodput >= 1G where tunnel=wireguard", Factors: c.Factors, Reason: "the cell failed"},
 		{Requirement: "loss_ratio <= 0.001", Factors: d.Cells[9].Factors, Metric: "loss_ratio", Op: "<=",
 			Limit: .001, Value: .0131},
@@ -133,7 +137,7 @@ func damagedDocument() *analysis.Document {
 	}
 	for i := range d.Cells[5].Metrics {
 		v := d.Cells[5].Metrics[i]
-		v.N, v.Values, v.Interval, v.Low, v.High = 1, v.Values[:1], analysis.IntervalSingle, 0, 0
+		v.N, v.Values, v.Interval, v.Low, v.High = 1, v.Values[:1], statistics.IntervalSingle, 0, 0
 		v.Median = v.Values[0]
 		d.Cells[5].Metrics[i] = v
 	}
@@ -163,7 +167,7 @@ func searchDocument() *analysis.Document {
 		Notes:      []string{"A width is (upper bound - lower bound) ÷ upper bound."},
 		Deviations: []string{"goal ndr: trials of 1s, not 60 s (section 24)", hostile}}
 	of := func(v float64) *float64 { return &v }
-	single := func(v float64) analysis.Value { return analysis.Summarise([]float64{v}) }
+	single := func(v float64) statistics.Value { return statistics.Summarise([]float64{v}) }
 	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label,
 		Ended: true, Unit: record.UnitPackets, Min: 1000, Max: 200e3,
 		Interfaces: 2, Trials: 23, Seconds: 34.5, EffectiveSeconds: 30,
@@ -177,7 +181,7 @@ func searchDocument() *analysis.Document {
 			{Trial: "b1-r01.2", Test: record.TestThroughput, Load: 90100, Seconds: 1}},
 		FrameLoss: []analysis.FrameLoss{{Share: 1, Load: 200e3, Loss: single(.55)}, {Share: .4, Load: 80e3,
 			Loss: single(0)}},
-		BackToBack: []analysis.BackToBack{{Frames: &[]analysis.Value{single(2400)}[0], Limited: true,
+		BackToBack: []analysis.BackToBack{{Frames: &[]statistics.Value{single(2400)}[0], Limited: true,
 			BufferSeconds: .012, CorrectedSeconds: of(.0066)}}}
 	p50, p99 := single(210e3), single(900e3)
 	for _, share := range method.LatencyShares() {

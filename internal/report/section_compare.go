@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -62,7 +65,7 @@ func thresholdSection(v *view) Section {
 
 // measured prints a threshold's value in the unit of its metric; the metric is the first word of a
 // requirement where the document does not name it.
-func (v *view) measured(r analysis.Threshold) string {
+func (v *view) measured(r comparison.Threshold) string {
 	metric := r.Metric
 	if metric == "" {
 		if metric, _, _ = strings.Cut(r.Requirement, " "); metric == "goodput" {
@@ -127,7 +130,7 @@ func comparisonIntervals(v *view) string {
 	var words []string
 	seen := map[string]bool{}
 	for _, k := range v.Comparisons {
-		w := intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) +
+		w := intervalName(statistics.Value{Interval: k.Interval, Level: k.Level}) +
 			fmt.Sprintf(" of n = %d pairs", k.N)
 		if !seen[w] {
 			seen[w] = true
@@ -137,10 +140,10 @@ func comparisonIntervals(v *view) string {
 	return strings.Join(words, "; ")
 }
 
-func forestLine(v *view, k analysis.Comparison) forestRow {
+func forestLine(v *view, k comparison.Comparison) forestRow {
 	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Percent(k.Ratio), Ratio: k.Ratio,
 		Low: k.Low, High: k.High,
-		Whisker: k.Interval != analysis.IntervalSingle && k.High > k.Low,
+		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
 		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Percent(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
 		r.Text += " (" + percentRange(k.Low, k.High) + ")"
@@ -152,13 +155,13 @@ func percentRange(low, high float64) string {
 	return unit.Significant(low*100, 3) + "–" + unit.Significant(high*100, 3)
 }
 
-func comparisonRow(v *view, k analysis.Comparison) TableRow {
+func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
 		{Text: k.Metric}, {Text: unit.Percent(k.Ratio)}, {Text: "–", Tone: Quiet},
 		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict}, {Text: k.Test}}}
 	if k.High > k.Low {
 		row.Cells[4] = TableCell{Text: percentRange(k.Low, k.High) + " %",
-			Sub: intervalName(analysis.Value{Interval: k.Interval, Level: k.Level})}
+			Sub: intervalName(statistics.Value{Interval: k.Interval, Level: k.Level})}
 	}
 	if k.PValue > 0 {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
@@ -187,7 +190,7 @@ func comparisonLines(v *view) []string {
 		}
 		s := v.label(k.Factors) + ": " + metricWords(k.Metric) + " " + v.text("_ratio", k.Ratio)
 		if k.High > k.Low {
-			s += " (" + intervalName(analysis.Value{Interval: k.Interval, Level: k.Level}) + " " +
+			s += " (" + intervalName(statistics.Value{Interval: k.Interval, Level: k.Level}) + " " +
 				percentRange(k.Low, k.High) + " %, n = " + fmt.Sprint(k.N) + ")"
 		}
 		s += " " + k.Name + "; " + k.Verdict
@@ -216,7 +219,7 @@ func findingSection(v *view) Section {
 		c := &v.Cells[i]
 		for _, f := range c.Findings {
 			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: c.Label, Long: c.Factors.Key()},
-				{Text: f.Text, Sub: f.Kind}, {Text: strings.Join(evidence(f), "; ")}}})
+				{Text: f.Text, Sub: f.Kind}, {Text: strings.Join(evidenceWords(f), "; ")}}})
 		}
 	}
 	if len(t.Rows) > 0 {
@@ -225,7 +228,7 @@ func findingSection(v *view) Section {
 	return s
 }
 
-func evidence(f analysis.Finding) []string {
+func evidenceWords(f evidence.Finding) []string {
 	if f.Confidence > 0 {
 		return append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Evidence...)
 	}
@@ -238,7 +241,7 @@ func findingItems(v *view) []Item {
 	for i := range v.Cells {
 		for _, f := range v.Cells[i].Findings {
 			out = append(out, Item{Kind: f.Kind, Text: v.Cells[i].Label + ": " + f.Text,
-				Evidence: evidence(f)})
+				Evidence: evidenceWords(f)})
 		}
 	}
 	return out

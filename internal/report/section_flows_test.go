@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 	d := sampleDocument()
-	value := func(x float64) analysis.Value {
-		return analysis.Value{Median: x, Low: x * .9, High: x * 1.1, N: 3, Values: []float64{x * .9, x,
-			x * 1.1}, Interval: analysis.IntervalRange}
+	value := func(x float64) statistics.Value {
+		return statistics.Value{Median: x, Low: x * .9, High: x * 1.1, N: 3, Values: []float64{x * .9, x,
+			x * 1.1}, Interval: statistics.IntervalRange}
 	}
 	d.Metrics = append(d.Metrics, record.Metric{Name: flowRate, Unit: "flows/s"},
 		record.Metric{Name: requestRate, Unit: "requests/s"})

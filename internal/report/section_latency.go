@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -167,12 +168,12 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 	path := c.Factors.Path().Key()
 	for i := range v.Trials {
 		t := &v.Trials[i]
-		if t.Grade != analysis.GradeFailed && t.Kind == record.RowIdle && t.Factors.Path().Key() == path {
+		if t.Grade != evidence.GradeFailed && t.Kind == record.RowIdle && t.Factors.Path().Key() == path {
 			add(t, "idle")
 		}
 	}
 	for _, t := range v.trials[c.Factors.Key()] {
-		if t.Grade != analysis.GradeFailed && t.Kind != record.RowIdle {
+		if t.Grade != evidence.GradeFailed && t.Kind != record.RowIdle {
 			add(t, "idle")
 			add(t, "loaded")
 		}

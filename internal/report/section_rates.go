@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -86,7 +88,7 @@ func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limit
 		}
 	}
 	for _, c := range cells {
-		if c.Grade == analysis.GradeSuspect {
+		if c.Grade == evidence.GradeSuspect {
 			out = append(out, LegendItem{"bar c1 doubt", "suspect, see its reason in the table"})
 			break
 		}
@@ -125,10 +127,10 @@ func ceilingWords(cells []*analysis.Cell, some bool) string {
 
 func (v *view) bar(c *analysis.Cell, metric, class string) bar {
 	x, ok := c.Metrics[metric]
-	b := bar{Class: class, Title: c.Label, Doubt: c.Grade == analysis.GradeSuspect}
+	b := bar{Class: class, Title: c.Label, Doubt: c.Grade == evidence.GradeSuspect}
 	if !ok {
 		b.Failed = "no number"
-		if c.Grade == analysis.GradeFailed {
+		if c.Grade == evidence.GradeFailed {
 			b.Failed = "failed"
 		}
 		return b
@@ -173,7 +175,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 }
 
 // statCells are median, low, high, n and the kind of the interval.
-func (v *view) statCells(c *analysis.Cell, metric string, x analysis.Value) []TableCell {
+func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []TableCell {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	stat := func(name string, y float64) TableCell {
 		return TableCell{Text: s.Text(y), Num: &Number{c.Factors.Key(), metric, name, y}}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -40,7 +41,7 @@ func resultTable(v *view) Table {
 		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
 			v.pair(c, idleP50, idleP99), v.pair(c, loadedP50, loadedP99), v.cellOf(c, retransmits),
 			coreCell(v, c), gradeCell(c)}}
-		if c.Grade == analysis.GradeFailed {
+		if c.Grade == evidence.GradeFailed {
 			row.Tone = Bad
 		}
 		for _, r := range c.Reasons {
@@ -66,9 +67,9 @@ func (t *Table) note(k record.Caveat) int {
 	return len(t.Notes) - 1
 }
 
-func reasonItem(grade string, r analysis.Reason) Item {
+func reasonItem(grade string, r evidence.Reason) Item {
 	item := Item{Kind: r.Kind, Text: r.Text, Tone: Doubt}
-	if grade == analysis.GradeFailed {
+	if grade == evidence.GradeFailed {
 		item.Tone = Bad
 	}
 	if r.Trial != "" {
@@ -188,9 +189,9 @@ func gradeCell(c *analysis.Cell) TableCell {
 
 func gradeTone(grade string) Tone {
 	switch grade {
-	case analysis.GradeValid:
+	case evidence.GradeValid:
 		return Good
-	case analysis.GradeFailed:
+	case evidence.GradeFailed:
 		return Bad
 	}
 	return Doubt

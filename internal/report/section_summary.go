@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -128,9 +128,9 @@ func alerts(v *view) []Item {
 	suspect, failed := 0, 0
 	for i := range v.Cells {
 		switch v.Cells[i].Grade {
-		case analysis.GradeSuspect:
+		case evidence.GradeSuspect:
 			suspect++
-		case analysis.GradeFailed:
+		case evidence.GradeFailed:
 			failed++
 		}
 	}

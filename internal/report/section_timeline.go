@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -62,7 +63,7 @@ func (v *view) rateWords(c *analysis.Cell) string {
 func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 	var runs []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
-		if t.Grade != analysis.GradeFailed && t.Kind == record.RowLoad && t.Series != nil &&
+		if t.Grade != evidence.GradeFailed && t.Kind == record.RowLoad && t.Series != nil &&
 			len(t.Series.Goodput) > 0 {
 			runs = append(runs, t)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -32,7 +33,7 @@ func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
 		{Text: k.Started.UTC().Format("15:04:05")}, {Text: v.trialName(k), Long: k.Factors.Key()},
 		v.trialCell(k, packetRate, goodput), v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50),
 		v.trialCell(k, retransmits), {Text: pathWords(k.Path)}, {Text: k.Grade, Tone: gradeTone(k.Grade)}}}
-	if k.Grade == analysis.GradeFailed {
+	if k.Grade == evidence.GradeFailed {
 		row.Tone = Bad
 	}
 	if f := k.Failure; f != nil {
@@ -43,7 +44,7 @@ func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
 		row.Notes = append(row.Notes, item)
 	}
 	for _, r := range k.Reasons {
-		row.Notes = append(row.Notes, reasonItem(k.Grade, analysis.Reason{Kind: r.Kind, Text: r.Text}))
+		row.Notes = append(row.Notes, reasonItem(k.Grade, evidence.Reason{Kind: r.Kind, Text: r.Text}))
 	}
 	for _, c := range k.Caveats {
 		row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(c))

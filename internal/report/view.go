@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -51,7 +52,7 @@ func (v *view) text(metric string, x float64) string {
 }
 
 // spread is the interval of a value in the unit of its median, short.
-func (v *view) spread(metric string, x analysis.Value) string {
+func (v *view) spread(metric string, x statistics.Value) string {
 	if !hasInterval(x) {
 		return ""
 	}
@@ -60,7 +61,7 @@ func (v *view) spread(metric string, x analysis.Value) string {
 }
 
 // sentence says a value in full: what, how much, which interval, how many.
-func (v *view) sentence(metric string, x analysis.Value) string {
+func (v *view) sentence(metric string, x statistics.Value) string {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	text := metric + ": median " + s.Text(x.Median)
 	if hasInterval(x) {
@@ -73,19 +74,19 @@ func (v *view) sentence(metric string, x analysis.Value) string {
 	return text
 }
 
-func hasInterval(x analysis.Value) bool {
-	return x.Interval != analysis.IntervalSingle && x.Interval != "" &&
-		!(x.Interval == analysis.IntervalPooled && x.Low == 0 && x.High == 0)
+func hasInterval(x statistics.Value) bool {
+	return x.Interval != statistics.IntervalSingle && x.Interval != "" &&
+		!(x.Interval == statistics.IntervalPooled && x.Low == 0 && x.High == 0)
 }
 
 // intervalName names the kind of an interval the way the field does.
-func intervalName(x analysis.Value) string {
+func intervalName(x statistics.Value) string {
 	switch x.Interval {
-	case analysis.IntervalRange:
+	case statistics.IntervalRange:
 		return "range"
-	case analysis.IntervalOrder:
+	case statistics.IntervalOrder:
 		return unit.Significant(x.Level*100, 3) + " % interval"
-	case analysis.IntervalPooled:
+	case statistics.IntervalPooled:
 		if x.Level > 0 {
 			return unit.Significant(x.Level*100, 3) + " % interval over all probes"
 		}
@@ -111,12 +112,12 @@ func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 				continue
 			}
 			switch x.Interval {
-			case analysis.IntervalSingle:
+			case statistics.IntervalSingle:
 				add("a single run has no interval")
-			case analysis.IntervalRange:
+			case statistics.IntervalRange:
 				add(fmt.Sprintf("smallest to largest of n = %d runs (a range; below n = 6 there is no "+
 					"confidence interval)", x.N))
-			case analysis.IntervalOrder:
+			case statistics.IntervalOrder:
 				add(fmt.Sprintf("%s %% order-statistic interval of the median, n = %d",
 					unit.Significant(x.Level*100, 3), x.N))
 			}

@@ -11,7 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -81,7 +82,7 @@ func (c *Campaign) Kinds() []traffic.Kind {
 		if err != nil {
 			continue
 		}
-		if c.Run.Design.Searches(row) && analysis.SearchUnit(cell) == record.UnitFlows {
+		if c.Run.Design.Searches(row) && search.SearchUnit(cell) == record.UnitFlows {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
 		mtu, _ := strconv.Atoi(cell["link_mtu"])
@@ -369,7 +370,7 @@ func (c *Campaign) narrow(cell string) bool {
 			values = append(values, e.Rate)
 		}
 	}
-	return analysis.Narrow(values, a.Width, a.Min)
+	return statistics.Narrow(values, a.Width, a.Min)
 }
 
 // report forwards progress to the live view. latency says what a round-trip time is one of: "idle" or

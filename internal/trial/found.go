@@ -3,7 +3,8 @@ package trial
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -23,7 +24,7 @@ func (c *Campaign) shareOf(found plan.Found) (float64, error) {
 		}
 		if t.Search != nil {
 			rows[t.Row.ID] = true
-			if bps, ok := analysis.FoundRate(c.Run.Design.Method, c.searchOf(t.Row), c.idleOf(t.Row)); ok {
+			if bps, ok := search.FoundRate(c.Run.Design.Method, c.searchOf(t.Row), c.idleOf(t.Row)); ok {
 				rates = append(rates, bps)
 			}
 			continue
@@ -37,7 +38,7 @@ func (c *Campaign) shareOf(found plan.Found) (float64, error) {
 	if len(rates) == 0 {
 		return 0, &notFound{found.Of, len(rows) > 0}
 	}
-	return found.Share * analysis.Median(rates), nil
+	return found.Share * statistics.Median(rates), nil
 }
 
 // notFound says that the cell which was to find a rate has found none.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -70,7 +71,7 @@ func TestNothingFound(t *testing.T) {
 	}
 	d := analysis.Derive(r.Campaign.Run, r.Trials)
 	for _, c := range d.Cells {
-		if c.Grade != analysis.GradeFailed {
+		if c.Grade != evidence.GradeFailed {
 			t.Errorf("cell %s is %s, want it failed", c.Label, c.Grade)
 		}
 	}

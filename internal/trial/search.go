@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -44,11 +45,11 @@ func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Ou
 // nextOfSearch asks the search of a row for its next trial.
 func (c *Campaign) nextOfSearch(row record.Row) (record.SearchTrial, bool, error) {
 	interfaces := 1
-	unit := analysis.SearchUnit(row.Factors)
+	unit := search.SearchUnit(row.Factors)
 	if row.Factors["direction"] == record.Both && unit != record.UnitFlows {
 		interfaces = 2
 	}
-	return analysis.NextOfSearch(c.Run.Design.Method, unit, analysis.TesterRate(&c.Run, row.Factors),
+	return search.NextOfSearch(c.Run.Design.Method, unit, validity.TesterRate(&c.Run, row.Factors),
 		interfaces, c.searchOf(row), c.idleOf(row))
 }
 

@@ -1,0 +1,93 @@
+package comparison
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Threshold is the outcome of one requirement in one cell.
+type Threshold struct {
+	Requirement string         `json:"requirement"`
+	Factors     record.Factors `json:"factors,omitempty"`
+	Metric      string         `json:"metric,omitempty"`
+	Op          string         `json:"op,omitempty"`    // >=, >, <=, <
+	Limit       float64        `json:"limit,omitempty"` // in the metric's unit
+	Met         bool           `json:"met"`
+	Reason      string         `json:"reason,omitempty"` // e.g. "the cell failed", "no cell matches"
+	Value       float64        `json:"value,omitempty"`
+}
+
+// Thresholds checks every requirement in every cell that it speaks of. What was skipped, failed or not
+// measured misses, with the reason: a requirement that nobody checked is not met.
+func Thresholds(required []record.Requirement, cells []*Cell, skipped []record.Skipped) []Threshold {
+	var out []Threshold
+	for _, r := range required {
+		matched := false
+		for _, c := range cells {
+			if matches(c.Factors, r.Where) {
+				matched = true
+				out = append(out, check(r, c))
+			}
+		}
+		for _, s := range skipped {
+			if matches(s.Factors, r.Where) {
+				matched = true
+				out = append(out, unmet(r, s.Factors, "skipped: "+s.Reason))
+			}
+		}
+		if !matched {
+			out = append(out, unmet(r, nil, "no cell matches"))
+		}
+	}
+	return out
+}
+
+func unmet(r record.Requirement, f record.Factors, why string) Threshold {
+	return Threshold{Requirement: r.Text, Factors: f, Metric: r.Metric, Op: r.Op, Limit: r.Value, Reason: why}
+}
+
+// check compares a cell's median. A suspect cell is compared too: doubts are shown beside it.
+func check(r record.Requirement, c *Cell) Threshold {
+	t := unmet(r, c.Factors, "")
+	if c.Grade == evidence.GradeFailed {
+		t.Reason = "the cell failed"
+		if len(c.Reasons) > 0 {
+			t.Reason += ": " + c.Reasons[0].Text
+		}
+		return t
+	}
+	v, ok := c.Metrics[r.Metric]
+	if !ok {
+		t.Reason = r.Metric + " is missing"
+		if why := c.Missing[r.Metric]; why != "" {
+			t.Reason += ": " + why
+		}
+		return t
+	}
+	t.Value = v.Median
+	switch r.Op {
+	case ">=":
+		t.Met = v.Median >= r.Value
+	case ">":
+		t.Met = v.Median > r.Value
+	case "<=":
+		t.Met = v.Median <= r.Value
+	case "<":
+		t.Met = v.Median < r.Value
+	default:
+		t.Reason = "unknown comparison " + r.Op
+	}
+	return t
+}
+
+// matches compares levels as text; a factor that a cell lacks is at its default, for which the words of
+// "nothing set" stand.
+func matches(f record.Factors, where map[string]string) bool {
+	for name, want := range where {
+		level, ok := f[name]
+		if level != want && (ok || !atBaseline(want, "")) {
+			return false
+		}
+	}
+	return true
+}

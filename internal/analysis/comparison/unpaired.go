@@ -1,0 +1,115 @@
+package comparison
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// JudgedMetrics are those on which two runs are compared: what a network does for its users. A processor
+// that is busier may be busy with more packets. One that is vital is missed where only the second run lacks
+// it; percentiles far out also need enough probes.
+var JudgedMetrics = [...]struct {
+	Name          string
+	ofPath, Vital bool
+}{
+	{Name: metrics.Goodput, Vital: true},
+	{Name: metrics.PacketRate, Vital: true},
+	{Name: metrics.ThroughputNDR, Vital: true},
+	{Name: metrics.ThroughputPDR, Vital: true},
+	{Name: metrics.ThroughputDelay, Vital: true},
+	{Name: metrics.ThroughputPaced, Vital: true},
+	{Name: metrics.ConnectionsNDR, Vital: true},
+	{Name: metrics.ConnectionsPDR, Vital: true},
+	{Name: metrics.LossRatio, Vital: true},
+	{Name: metrics.Retransmits, Vital: true},
+	{Name: "rtt_idle_p50_ns", ofPath: true, Vital: true},
+	{Name: "rtt_loaded_p50_ns", Vital: true},
+	{Name: "rtt_loaded_p99_ns"},
+}
+
+// OfRuns compares the cells that both runs have.
+func OfRuns(cells []record.Factors, ofA, ofB map[string]map[string]map[int]float64,
+	causes []string) []Comparison {
+	out := []Comparison{}
+	var a, b []map[int]float64
+	var tested []int
+	for _, m := range JudgedMetrics {
+		seen := map[string]bool{}
+		for _, f := range cells {
+			key := f.Key()
+			if m.ofPath {
+				key = f.Path().Key()
+			}
+			x, y := ofA[key][m.Name], ofB[key][m.Name]
+			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
+				f["protocol"] == "udp" {
+				continue // the packet rate of UDP says the same
+			}
+			seen[key] = true
+			c, x, y := unpaired(x, y)
+			c.Metric, c.Factors, c.Against, c.Name = m.Name, f, f, "of the first run"
+			if c.Interval == statistics.IntervalOrder {
+				a, b, tested = append(a, x), append(b, y), append(tested, len(out))
+			}
+			out = append(out, c)
+		}
+	}
+	adjusted, test := statistics.RunsTest(a, b)
+	if len(a) > 1 {
+		test += fmt.Sprintf("; corrected for %d comparisons", len(a))
+	}
+	for k, p := range adjusted {
+		out[tested[k]].PValue, out[tested[k]].Test = p, test
+	}
+	for i := range out {
+		c := &out[i]
+		c.Verdict = verdict(*c, SmallestRelevant)
+		if c.Verdict == "different" && len(causes) > 1 {
+			c.Verdict, c.Confounders = "confounded", causes
+		}
+	}
+	return out
+}
+
+// unpaired estimates how b differs from a, and returns the values on the scale that it used: logarithms, or
+// as they are where a zero leaves no ratio.
+func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
+	c := Comparison{N: min(len(a), len(b)), Interval: statistics.IntervalRange}
+	scale := math.Exp
+	logA, okA := logsOf(a)
+	logB, okB := logsOf(b)
+	if c.Difference = !okA || !okB; c.Difference {
+		scale = func(x float64) float64 { return x }
+	} else {
+		a, b = logA, logB
+	}
+	x, y := statistics.InOrder(a, statistics.BlocksOf([]map[int]float64{a})),
+		statistics.InOrder(b, statistics.BlocksOf([]map[int]float64{b}))
+	shift, low, high, level, ok := statistics.Shift(x, y)
+	switch {
+	case c.N >= statistics.MinInterval && ok:
+		c.Level, c.Interval = level, statistics.IntervalOrder
+	case len(x) == 1 && len(y) == 1:
+		low, high, c.Interval = shift, shift, statistics.IntervalSingle
+	default:
+		low, high = slices.Min(y)-slices.Max(x), slices.Max(y)-slices.Min(x)
+	}
+	c.Ratio, c.Low, c.High = scale(shift), scale(low), scale(high)
+	return c, a, b
+}
+
+func logsOf(values map[int]float64) (map[int]float64, bool) {
+	logs := map[int]float64{}
+	for block, x := range values {
+		if !(x > 0) {
+			return nil, false
+		}
+		logs[block] = math.Log(x)
+	}
+	return logs, true
+}

@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Answered returns the round-trip times of the probes that were answered, sorted, in nanoseconds.
+func Answered(l *record.Latency) []float64 {
+	if l == nil {
+		return nil
+	}
+	out := make([]float64, 0, len(l.RTT))
+	for _, ns := range l.RTT {
+		if ns >= 0 {
+			out = append(out, float64(ns))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// lostShare is the share of the probes that got no answer.
+func lostShare(l *record.Latency) float64 {
+	if len(l.RTT) == 0 {
+		return 0
+	}
+	lost := 0
+	for _, ns := range l.RTT {
+		if ns < 0 {
+			lost++
+		}
+	}
+	return float64(lost) / float64(len(l.RTT))
+}
+
+// lateP99 is the 99th percentile of the probe's own lateness; below 100 probes it is the largest.
+func lateP99(l *record.Latency) (float64, bool) {
+	if l == nil || len(l.Late) == 0 {
+		return 0, false
+	}
+	late := make([]float64, len(l.Late))
+	for i, ns := range l.Late {
+		late[i] = float64(ns)
+	}
+	slices.Sort(late)
+	return statistics.QuantileSorted(late, .99), true
+}
+
+// spacingP99 is the 99th percentile of the error of the gaps between probes. Skipped ones leave no gap to
+// judge, so only neighbours in the record count.
+func spacingP99(l *record.Latency) (float64, bool) {
+	if l == nil || len(l.Late) < 2 {
+		return 0, false
+	}
+	off := make([]float64, len(l.Late)-1)
+	for i := range off {
+		off[i] = math.Abs(float64(l.Late[i+1] - l.Late[i]))
+	}
+	slices.Sort(off)
+	return statistics.QuantileSorted(off, .99), true
+}
+
+// Bufferbloat words the time that a load adds to the median round trip, by the thresholds that DSLReports
+// set and LibreQoS kept: below 5 ms A+, 30 A, 60 B, 200 C, 400 D, else F.
+func Bufferbloat(addedNs float64) string {
+	for _, g := range []struct {
+		ms    float64
+		grade string
+	}{{5, "A+"}, {30, "A"}, {60, "B"}, {200, "C"}, {400, "D"}} {
+		if addedNs < g.ms*1e6 {
+			return g.grade
+		}
+	}
+	return "F"
+}
+
+func TooFewProbes(n int, q percentile) string {
+	if n == 0 {
+		return "no probe was answered"
+	}
+	return fmt.Sprintf("%d answered probes do not carry %s", n, q.Name)
+}

@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestOneWayDelaysOfBothDirections(t *testing.T) {
+	tests := []struct {
+		name     string
+		traffic  record.Traffic
+		p50, p99 float64 // 0 = missing
+	}{
+		{"two directions", record.Traffic{Engine: "xdp", OneWay: []record.OneWay{
+			{Direction: record.Up, Counts: []record.DelayCounts{{FromNs: 2000, Packets: 400},
+				{FromNs: 9000, Packets: 3}}},
+			{Direction: record.Down, Counts: []record.DelayCounts{{FromNs: 1000, Packets: 100},
+				{FromNs: 3000, Packets: 497}}},
+		}}, 2000, 3000},
+		{"few", record.Traffic{Engine: "xdp",
+			OneWay: []record.OneWay{{Counts: []record.DelayCounts{{FromNs: 2000, Packets: 40}}}}}, 2000, 0},
+		{"none", record.Traffic{Engine: "xdp"}, 0, 0},
+		{"another engine", record.Traffic{Engine: "native"}, 0, 0},
+	}
+	for _, tt := range tests {
+		m := &Measured{Values: map[string]float64{}, Missing: map[string]string{}}
+		m.addOneWay(&tt.traffic)
+		if m.Values[oneWayP50] != tt.p50 || m.Values[oneWayP99] != tt.p99 {
+			t.Errorf("%s: got %v, want p50 %v and p99 %v", tt.name, m.Values, tt.p50, tt.p99)
+		}
+		if want := tt.p99 == 0 && tt.traffic.Engine == "xdp"; (m.Missing[oneWayP99] != "") != want {
+			t.Errorf("%s: missing %v, want it among them: %v", tt.name, m.Missing, want)
+		}
+	}
+}
+
+func packetFlow(gap int64, delays ...record.DelayCount) record.Flow {
+	return record.Flow{SenderNs: 1e9, ReceiverNs: 1e9, Packets: &record.Packets{Sent: 90, Unsent: 10,
+		Received: 80, Lost: 10,
+		Duplicates: new(int64), Reordered: new(int64), Gaps: []record.Gap{{Length: 1, Gaps: 1, Packets: 1},
+			{Length: gap, Gaps: 1, Packets: gap}},
+		Delay: &record.DelayVariation{Counts: delays}}}
+}
+
+func TestPacketsOneByOne(t *testing.T) {
+	tr := &record.Traffic{Load: record.Load{Protocol: "udp"}, Flows: []record.Flow{
+		packetFlow(9, record.DelayCount{AboveNs: 0, Packets: 197}, record.DelayCount{AboveNs: 640,
+			Packets: 1}),
+		packetFlow(4, record.DelayCount{AboveNs: 64, Packets: 1}, record.DelayCount{AboveNs: 9000,
+			Packets: 1})}}
+	m := NewMeasured()
+	m.addPackets(tr)
+	for name, want := range map[string]float64{LossRatio: .2, UnsentRatio: .1, longestGap: 9,
+		delayVariation: 64, duplicates: 0, reordered: 0} {
+		if got, ok := m.Values[name]; !ok || got != want {
+			t.Errorf("%s: got %v (%v), want %v", name, got, ok, want)
+		}
+	}
+}
+
+func TestPacketsCountedByLength(t *testing.T) {
+	f := packetFlow(1)
+	f.Packets.Duplicates, f.Packets.Reordered, f.Packets.Gaps, f.Packets.Delay = nil, nil, nil, nil
+	m := NewMeasured()
+	m.addPackets(&record.Traffic{Load: record.Load{Protocol: "udp"}, Flows: []record.Flow{f}})
+	for _, name := range []string{duplicates, reordered, delayVariation, longestGap} {
+		if v, ok := m.Values[name]; ok || m.Missing[name] == "" {
+			t.Errorf("%s: got %v, want none and a reason", name, v)
+		}
+	}
+	if m.Values[LossRatio] != .2 {
+		t.Errorf("loss: got %v, want .2", m.Values[LossRatio])
+	}
+}

@@ -1,0 +1,132 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Parameters of draft-ietf-ippm-responsiveness. Its intervals are five seconds long; ours are one, as in
+// its older versions, because windows are short.
+const (
+	rpmInterval = int64(1e9) // ID
+	rpmAverages = 4          // MAD: intervals of a moving average, and averages that must agree
+	RpmTrim     = .95        // TMP: the share that the trimmed mean keeps, of the smallest
+	rpmSpread   = .05        // SDT: of the averages' standard deviation ÷ the last one
+)
+
+// Confidence in a responsiveness.
+const (
+	ConfidenceLow    = "low"    // fewer than four intervals
+	ConfidenceMedium = "medium" // goodput or responsiveness had not settled
+	ConfidenceHigh   = "high"
+)
+
+// ResponsivenessBand words round trips per minute, by the draft's bands: they stand for 200 ms, 60 ms and
+// 10 ms.
+func ResponsivenessBand(rpm float64) string {
+	switch {
+	case rpm < 300:
+		return "poor"
+	case rpm < 1000:
+		return "fair"
+	case rpm < 6000:
+		return "good"
+	}
+	return "excellent"
+}
+
+// addResponsiveness computes round trips per minute, where the engine asked for them.
+func (m *Measured) addResponsiveness(t *record.Trial) {
+	r := t.Traffic.Responsiveness
+	if r == nil {
+		return
+	}
+	foreign, loaded, ok := roundTrips(r, math.MinInt64, math.MaxInt64)
+	if !ok {
+		m.Lack("of a kind of request none was made, or more than 5 % got no answer", Responsiveness,
+			foreignRPM, loadedRPM)
+		return
+	}
+	m.Set(foreignRPM, foreign)
+	m.Set(loadedRPM, loaded)
+	m.Set(Responsiveness, (foreign+loaded)/2)
+}
+
+// roundTrips are the two halves of the responsiveness, from the requests that were made from one time up to
+// another. Requests without an answer count as infinitely slow: they are the first that the trimmed mean
+// leaves out, and where they are more than it may, there is no figure.
+func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
+	connect, ok1 := statistics.TrimmedMean(between(r.ForeignAt, r.Connect, from, to), RpmTrim)
+	exchange, ok2 := statistics.TrimmedMean(between(r.ForeignAt, r.Exchange, from, to), RpmTrim)
+	behind, ok3 := statistics.TrimmedMean(between(r.LoadedAt, r.Loaded, from, to), RpmTrim)
+	if !ok1 || !ok2 || !ok3 {
+		return 0, 0, false
+	}
+	const minute = 60e9 // ns
+	return minute / ((connect + exchange) / 2), minute / behind, true
+}
+
+// between are the values of the requests that were made in a stretch.
+func between(at, ns []int64, from, to int64) []float64 {
+	var out []float64
+	for i := range min(len(at), len(ns)) {
+		switch {
+		case at[i] < from || at[i] >= to:
+		case ns[i] < 0:
+			out = append(out, math.Inf(1))
+		default:
+			out = append(out, math.Max(float64(ns[i]), 1))
+		}
+	}
+	return out
+}
+
+// RPMConfidence judges one trial: whether goodput and responsiveness had settled at the window's end.
+func RPMConfidence(t *record.Trial) string {
+	// Requests end before the window does.
+	last := t.Window.Start
+	for _, at := range t.Traffic.Responsiveness.LoadedAt {
+		last = max(last, at)
+	}
+	n := int((min(last, t.Window.End) - t.Window.Start + rpmInterval/2) / rpmInterval)
+	curves, all := Received(t.Traffic)
+	if n < rpmAverages || !all {
+		return ConfidenceLow
+	}
+	each := make([]float64, n)
+	for i := range each {
+		from := t.Window.Start + int64(i)*rpmInterval
+		foreign, loaded, ok := roundTrips(t.Traffic.Responsiveness, from, from+rpmInterval)
+		if !ok {
+			return ConfidenceMedium
+		}
+		each[i] = (foreign + loaded) / 2
+	}
+	if settled(statistics.Rates(curves, t.Window.Start, t.Window.Start+int64(n)*rpmInterval, n)) &&
+		settled(each) {
+		return ConfidenceHigh
+	}
+	return ConfidenceMedium
+}
+
+// settled says whether the last four moving averages agree. The average of an early interval is over as
+// many as there are.
+func settled(values []float64) bool {
+	if len(values) < rpmAverages {
+		return false
+	}
+	averages := make([]float64, len(values))
+	for i := range values {
+		last := values[max(0, i+1-rpmAverages) : i+1]
+		averages[i] = statistics.Total(last) / float64(len(last))
+	}
+	last := averages[len(averages)-rpmAverages:]
+	mean := statistics.Total(last) / rpmAverages
+	squares := 0.0
+	for _, v := range last {
+		squares += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(squares/rpmAverages) < rpmSpread*last[rpmAverages-1]
+}

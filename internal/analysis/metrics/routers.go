@@ -1,0 +1,175 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// place is what a trial's metrics need to know about where it ran.
+type place struct {
+	routers []string // devices under test, near to far
+	own     bool     // their work has cores of its own
+	why     string   // why not
+	pair    bool     // there is no machine that carries all nodes
+	watts   float64  // mean power under load as typed in, 0 if it was not
+}
+
+// PlaceOf finds the routers of a trial's topology. Only real machines and guests have cores that do nothing
+// but the router's work.
+func PlaceOf(run *record.Run, f record.Factors) place {
+	p := place{own: run.Lab != "local", pair: IsPair(run)}
+	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
+	if !p.own {
+		p.why = "the router shares the host's cores in lab local"
+	}
+	if t := TopologyOf(run, f); t != nil {
+		p.routers = t.Routers
+	}
+	return p
+}
+
+// noHost is why nothing is known of the machine that carries the lab.
+func (p place) noHost() string {
+	if p.pair {
+		return "in lab pair no machine carries all nodes"
+	}
+	return "nothing watched the host"
+}
+
+func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
+	for i := range run.Topologies {
+		if run.Topologies[i].Name == f["topology"] {
+			return &run.Topologies[i]
+		}
+	}
+	if len(run.Topologies) == 1 {
+		return &run.Topologies[0]
+	}
+	return nil
+}
+
+// addRouters computes what the routers' own counters say. Counters of a namespace are its own also where
+// the cores are shared.
+func (m *Measured) addRouters(t *record.Trial, p place) {
+	cpuStems := []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
+		Temperature, loopRate}
+	if !p.own {
+		m.Lack(p.why, prefixed("router", cpuStems...)...)
+	}
+	counters := []string{interfaceDrops, qdiscDrops, Fragments, ConntrackUsed, conntrackDrops, FlowsOffloaded,
+		IPsecDrops, KernelDrops}
+	if len(p.routers) == 0 {
+		m.Lack("the topology names no router", append(prefixed("router", cpuStems...), counters...)...)
+		return
+	}
+	for _, name := range p.routers {
+		if _, ok := t.Nodes[name]; !ok {
+			m.Lack("nothing watched "+name, append(prefixed("router", cpuStems...), counters...)...)
+			return
+		}
+	}
+	if p.own {
+		// With two routers the first one's cores are shown: near before far.
+		n := t.Nodes[p.routers[0]]
+		m.AddCPU("router", n, t.Window)
+		m.AddForeign("router", n, t.Window)
+		m.addPower("router", n, t.Window)
+		m.addTemperature("router", n, t.Window)
+		m.addLoopRate("router", n, t.Window)
+	}
+	if p.own {
+		m.routers = busyCores(t, p.routers)
+	}
+	m.sumRouters(interfaceDrops, t, p, ownRoot, "netdev", "rx_dropped", "tx_dropped")
+	m.sumRouters(qdiscDrops, t, p, ownRoot, "qdisc", "drops")
+	m.sumRouters(Fragments, t, p, unlabelled, "snmp", "IpFragCreates", "Ip6FragCreates")
+	m.sumRouters(conntrackDrops, t, p, unlabelled, "conntrack", "drop")
+	m.sumRouters(IPsecDrops, t, p, unlabelled, "xfrm", ipsecCounters(t, p)...)
+	if p.own {
+		m.sumRouters(KernelDrops, t, p, unlabelled, "drops", "skb_drops")
+	} else {
+		m.Lack(p.why, KernelDrops)
+	}
+	m.largestOfRouters(ConntrackUsed, t, p, "conntrack", "entries")
+	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
+}
+
+// ipsecCounters are the counters that the kernels of the routers have, each of which stands for a drop.
+func ipsecCounters(t *record.Trial, p place) []string {
+	var all []string
+	for _, name := range p.routers {
+		table, _ := SamplesOf(t.Nodes[name], "xfrm")
+		if table != nil {
+			all = append(all, table.Names...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// busyCores is how many cores of some nodes were busy in the window, 0 if that is not known of all.
+func busyCores(t *record.Trial, nodes []string) float64 {
+	sum := 0.0
+	for _, name := range nodes {
+		cores := CoresOf(t.Nodes[name])
+		if len(cores) == 0 {
+			return 0
+		}
+		for _, c := range cores {
+			busy, ok := c.Busy(t.Window.Start, t.Window.End)
+			if !ok {
+				return 0
+			}
+			sum += busy
+		}
+	}
+	return sum
+}
+
+func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func(label string) bool,
+	probe string, stems ...string) {
+	sum := 0.0
+	for _, name := range p.routers {
+		v, why := grown(t.Nodes[name], probe, t.Window, keep, stems...)
+		if why != "" {
+			m.Lack(why, metric)
+			return
+		}
+		sum += v
+	}
+	m.Set(metric, sum)
+}
+
+// ownRoot leaves out the loopback device and queues below a root queue, whose drops the root counts too.
+func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
+
+// unlabelled keeps what is counted over everything.
+func unlabelled(label string) bool { return label == "" }
+
+// largestOfRouters adds up each router's largest value in the window, of those that have one.
+func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
+	sum, found, reason := 0.0, false, ""
+	for _, name := range p.routers {
+		table, why := SamplesOf(t.Nodes[name], probe)
+		if table == nil {
+			reason = why
+			continue
+		}
+		for _, c := range ColumnsOf(table, stem) {
+			if v, ok := c.Curve.Largest(t.Window.Start, t.Window.End); ok {
+				sum += v
+				found = true
+			}
+		}
+	}
+	if !found {
+		if reason == "" {
+			reason = "the samples of probe " + probe + " do not cover the window"
+		}
+		m.Lack(reason, metric)
+		return
+	}
+	m.Set(metric, sum)
+}

@@ -1,0 +1,95 @@
+package metrics
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// addShortFlows computes what the engines flows and requests have to say.
+func (m *Measured) addShortFlows(t *record.Trial) {
+	s := t.Traffic.ShortFlows
+	if s == nil {
+		return
+	}
+	seconds := t.Window.Seconds()
+	if seconds <= 0 {
+		return
+	}
+	rate := float64(s.Completed+s.Carried) / seconds
+	if s.Kept {
+		m.Set(RequestRate, rate)
+		for _, q := range Percentiles[:4] {
+			m.setTime(requestTime(q), q, s.Started, "request", s.Classes...)
+		}
+		return
+	}
+	m.Set(FlowRate, rate)
+	m.addFlowTimes(s)
+	if s.Started == 0 {
+		m.Lack("no flow was begun in the window", flowFailed, flowUnfinished)
+		return
+	}
+	m.Set(flowFailed, float64(s.Failed)/float64(s.Started))
+	m.Set(flowUnfinished, float64(s.Unfinished)/float64(s.Started))
+}
+
+func (m *Measured) addFlowTimes(s *record.ShortFlows) {
+	begun := int64(0)
+	for _, c := range s.Late {
+		begun += c.Flows
+	}
+	for _, q := range flowPercentiles {
+		m.setTime(flowTime("connect", q), q, begun, "handshake", record.FlowClass{Times: s.Connect})
+		m.setTime(flowTime("completion", q), q, s.Started, "flow", s.Classes...)
+		for i, class := range s.Classes {
+			if i < len(flowSizes) && class.Started > 0 {
+				m.setTime(flowTime("completion_"+flowSizes[i].name, q), q, class.Started, "flow", class)
+			}
+		}
+	}
+	if s.RateHz == 0 {
+		return // nothing was due at a time of its own
+	}
+	m.setTime(flowLate, Percentiles[2], begun, "flow", record.FlowClass{Times: s.Late})
+}
+
+// setTime sets a percentile of the times of so many. Those without a time are slower than all others.
+func (m *Measured) setTime(name string, q percentile, of int64, what string, classes ...record.FlowClass) {
+	if !statistics.Carries(int(min(of, math.MaxInt32)), q.Level) {
+		m.Lack(fmt.Sprintf("the number of %ss, %d, does not carry %s", what, of, q.Name), name)
+		return
+	}
+	ns, ok := timeQuantile(q.Level, of, classes)
+	if !ok {
+		m.Lack(fmt.Sprintf("of %d %ss too many failed or were not done by the window's end", of, what), name)
+		return
+	}
+	m.Set(name, ns)
+}
+
+// timeQuantile is the least time of the bucket in which the quantile of so many flows is; false if it is
+// among those that have no time.
+func timeQuantile(level float64, of int64, classes []record.FlowClass) (float64, bool) {
+	rank := int64(math.Ceil(level * float64(of)))
+	at := make([]int, len(classes)) // each is in ascending order
+	for {
+		next := -1
+		for i, c := range classes {
+			if at[i] < len(c.Times) && (next < 0 ||
+				c.Times[at[i]].FromNs < classes[next].Times[at[next]].FromNs) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return 0, false
+		}
+		n := classes[next].Times[at[next]]
+		if rank -= n.Flows; rank <= 0 {
+			return float64(n.FromNs), true
+		}
+		at[next]++
+	}
+}

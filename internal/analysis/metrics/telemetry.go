@@ -1,0 +1,343 @@
+package metrics
+
+import (
+	"math"
+	"sort"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// SamplesOf returns a probe's samples of a node, or why there are none.
+func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
+	for i := range n.Samples {
+		s := &n.Samples[i]
+		if s.Probe == "all" && s.Unavailable != "" {
+			return nil, s.Unavailable
+		}
+		if s.Probe != probe {
+			continue
+		}
+		if s.Table == nil {
+			if s.Unavailable != "" {
+				return nil, s.Unavailable
+			}
+			return nil, "probe " + probe + " took no sample"
+		}
+		return s.Table, ""
+	}
+	return nil, "probe " + probe + " did not run"
+}
+
+// column is one labelled series of a metric's stem.
+type column struct {
+	Label string
+	Curve statistics.Curve
+}
+
+// ColumnsOf returns the series of a stem, with their labels.
+func ColumnsOf(t *record.Table, stem string) []column {
+	if t == nil {
+		return nil
+	}
+	var out []column
+	for i, name := range t.Names {
+		label := ""
+		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
+			label, name = name[:cut], name[cut+1:]
+		}
+		if name == stem {
+			out = append(out, column{label, statistics.NewCurve(t.T, t.V[i])})
+		}
+	}
+	return out
+}
+
+// grown sums how far the counters of some stems grew in the window, over the labels that keep accepts; why
+// is set where nothing could be counted.
+func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
+	stems ...string) (sum float64, why string) {
+	table, why := SamplesOf(n, probe)
+	if table == nil {
+		return 0, why
+	}
+	found, counted := false, false
+	for _, stem := range stems {
+		for _, c := range ColumnsOf(table, stem) {
+			if keep != nil && !keep(c.Label) {
+				continue
+			}
+			found = true
+			if d, ok := c.Curve.Moved(w.Start, w.End); ok {
+				sum += d
+				counted = true
+			}
+		}
+	}
+	switch {
+	case counted:
+		return sum, ""
+	case !found:
+		return 0, "probe " + probe + " found nothing to count here"
+	}
+	return 0, "the samples of probe " + probe + " do not cover the window"
+}
+
+// core is one CPU core's time by state, cumulative, in nanoseconds.
+type core struct {
+	Name                        string
+	busyNs, all, softirq, steal statistics.Curve
+}
+
+// busyStates are the states in which a core works for somebody here. Steal is not one: it is time that the
+// hypervisor gave to others. Guest time is already part of user time (proc_stat(5)).
+var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns"}
+
+var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
+
+// CoresOf reads the cores of a node from its cpu probe.
+func CoresOf(n record.NodeData) []core {
+	table, _ := SamplesOf(n, "cpu")
+	if table == nil {
+		return nil
+	}
+	index := make(map[string]int, len(table.Names))
+	for i, name := range table.Names {
+		index[name] = i
+	}
+	var cores []core
+	for _, name := range table.Names {
+		label, isIdle := strings.CutSuffix(name, "/idle_ns")
+		if !isIdle || len(label) < 4 || !strings.HasPrefix(label, "cpu") {
+			continue // "cpu" alone is the sum of all cores
+		}
+		busy, all := make([]float64, len(table.T)), make([]float64, len(table.T))
+		add := func(to []float64, stem string) {
+			if k, ok := index[label+"/"+stem]; ok {
+				for j, v := range table.V[k] {
+					if !math.IsNaN(v) || stem == "idle_ns" {
+						to[j] += v
+					}
+				}
+			}
+		}
+		for _, stem := range busyStates {
+			add(busy, stem)
+			add(all, stem)
+		}
+		for _, stem := range idleStates {
+			add(all, stem)
+		}
+		clean := statistics.NewCurve(table.T, all) // drops samples that failed
+		if len(clean.T) != len(table.T) {
+			busy = withoutGaps(busy, all)
+		}
+		c := core{Name: label, busyNs: statistics.Curve{T: clean.T, V: busy}, all: clean}
+		if k, ok := index[label+"/softirq_ns"]; ok {
+			c.softirq = statistics.NewCurve(table.T, table.V[k])
+		}
+		if k, ok := index[label+"/steal_ns"]; ok {
+			c.steal = statistics.NewCurve(table.T, table.V[k])
+		}
+		cores = append(cores, c)
+	}
+	sort.SliceStable(cores, func(a, b int) bool { return natural(cores[a].Name, cores[b].Name) })
+	return cores
+}
+
+func withoutGaps(v, mark []float64) []float64 {
+	var out []float64
+	for i, x := range v {
+		if !math.IsNaN(mark[i]) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// natural orders "cpu2" before "cpu10".
+func natural(a, b string) bool {
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+// Busy is the share of a stretch in which the core worked.
+func (c core) Busy(from, to int64) (float64, bool) { return c.share(c.busyNs, from, to) }
+
+// share is the growth of one state ÷ the growth of all. Time by /proc/stat may step back by a tick; a share
+// below zero is none.
+func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
+	if len(state.T) < 2 || !c.all.Covers(from, to, (to-from)/5) {
+		return 0, false
+	}
+	d := c.all.At(to) - c.all.At(from)
+	if d <= 0 {
+		return 0, false
+	}
+	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
+}
+
+// AddCPU computes the load of a node's cores under a prefix: "host" or "router".
+func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
+	names := [...]string{CPURatio, busiestCore, softirqCore, StealRatio}
+	cores := CoresOf(n)
+	if len(cores) == 0 {
+		_, why := SamplesOf(n, "cpu")
+		m.Lack(why, prefixed(prefix, names[:]...)...)
+		return
+	}
+	var busySum, stealSum, busyMost, softirqMost float64
+	for _, c := range cores {
+		busy, ok := c.Busy(w.Start, w.End)
+		if !ok {
+			m.Lack("the samples of probe cpu do not cover the window", prefixed(prefix, names[:]...)...)
+			return
+		}
+		softirq, _ := c.share(c.softirq, w.Start, w.End)
+		steal, _ := c.share(c.steal, w.Start, w.End)
+		busySum += busy
+		stealSum += steal
+		busyMost, softirqMost = math.Max(busyMost, busy), math.Max(softirqMost, softirq)
+	}
+	count := float64(len(cores))
+	m.Set(prefix+"_"+CPURatio, busySum/count)
+	m.Set(prefix+"_"+busiestCore, busyMost)
+	m.Set(prefix+"_"+softirqCore, softirqMost)
+	m.Set(prefix+"_"+StealRatio, stealSum/count)
+	if prefix == HostNode {
+		m.busy = busySum
+	}
+}
+
+func prefixed(prefix string, stems ...string) []string {
+	out := make([]string, len(stems))
+	for i, s := range stems {
+		out[i] = prefix + "_" + s
+	}
+	return out
+}
+
+// AddForeign computes the CPU time of processes that are not the lab's.
+func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + ForeignRatio
+	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
+	if why != "" {
+		m.Lack(why, name)
+		return
+	}
+	m.Set(name, ns/float64(w.End-w.Start))
+}
+
+// addPower computes mean watts from the source that covers most: the energy counters of processor packages,
+// else those of sensors, else power readings.
+func (m *Measured) addPower(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + powerWatts
+	table, why := SamplesOf(n, "power")
+	if table == nil {
+		m.Lack(why, name)
+		return
+	}
+	packages, sensors := energyColumns(table)
+	for _, energy := range [][]column{packages, sensors} {
+		joules, found := 0.0, false
+		for _, c := range energy {
+			if j, ok := c.Curve.Moved(w.Start, w.End); ok {
+				joules, found = joules+j, true
+			}
+		}
+		if found {
+			m.Set(name, joules/w.Seconds())
+			return
+		}
+	}
+	watts, found := 0.0, false
+	for _, c := range ColumnsOf(table, "power_w") {
+		if v, ok := c.Curve.Mean(w.Start, w.End); ok {
+			watts, found = watts+v, true
+		}
+	}
+	if !found {
+		m.Lack("the samples of probe power do not cover the window", name)
+		return
+	}
+	m.Set(name, watts)
+}
+
+// energyColumns picks energy counters such that nothing counts twice: of RAPL the platform ("psys") if
+// there is one, else each package once. Subdomains, with two colons ("intel-rapl:0:0.core"), are part of
+// their package, and intel-rapl-mmio shows the packages of intel-rapl again
+// (Documentation/power/powercap/powercap.rst).
+func energyColumns(t *record.Table) (packages, sensors []column) {
+	seen := map[string]bool{}
+	for _, c := range ColumnsOf(t, "energy_j") {
+		zone, domain, _ := strings.Cut(c.Label, ".")
+		switch {
+		case !strings.Contains(zone, ":"):
+			sensors = append(sensors, c)
+		case strings.Count(zone, ":") > 1 || seen[domain]:
+		case domain == "psys":
+			return []column{c}, nil
+		default:
+			seen[domain] = true
+			packages = append(packages, c)
+		}
+	}
+	return packages, sensors
+}
+
+// addTemperature finds the highest temperature of the window.
+func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + Temperature
+	table, why := SamplesOf(n, "thermal")
+	if table == nil {
+		m.Lack(why, name)
+		return
+	}
+	most, found := math.Inf(-1), false
+	for _, c := range ColumnsOf(table, "temperature_c") {
+		if v, ok := c.Curve.Largest(w.Start, w.End); ok {
+			most, found = math.Max(most, v), true
+		}
+	}
+	if !found {
+		m.Lack("no thermal zone was read in the window", name)
+		return
+	}
+	m.Set(name, most)
+}
+
+// addLoopRate is the median over all looks at any core: the looks are short, and some meet an interrupt.
+func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
+	name := prefix + "_" + loopRate
+	table, why := SamplesOf(n, "clock")
+	if table == nil {
+		m.Lack(why, name)
+		return
+	}
+	var rates []float64
+	for _, c := range ColumnsOf(table, "loop_rate_hz") {
+		for i, at := range c.Curve.T {
+			if at >= w.Start && at <= w.End {
+				rates = append(rates, c.Curve.V[i])
+			}
+		}
+	}
+	if len(rates) == 0 {
+		m.Lack("no loop was timed in the window", name)
+		return
+	}
+	sort.Float64s(rates)
+	m.Set(name, statistics.MedianSorted(rates))
+}
+
+func (m *Measured) addGuests(n record.NodeData, w record.Window) {
+	ns, why := grown(n, "guests", w, nil, "guest_cpu_ns")
+	if why != "" {
+		m.Lack(why, GuestsCPU)
+		return
+	}
+	m.Set(GuestsCPU, ns/float64(w.End-w.Start))
+}

@@ -1,0 +1,254 @@
+// Package search reads a search for a rate from its trials and says what the next one is: it joins the
+// formulas of package method with what trials left behind.
+package search
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// SevereUnsent is the share of the frames asked for that may be missing without being counted as lost:
+// below it the generator's own timing at the edges of the window decides, not its speed (RFC 9971,
+// "Measurer": severe deviations of the offered from the intended load are turned into loss).
+const SevereUnsent = 0.001
+
+// PacedShortfall is by what share the goodput of paced TCP may miss its rate in a low-loss trial: the
+// kernel's pacing and TCP's own start take some.
+const PacedShortfall = 0.05
+
+// SearchUnit is the unit of the loads with which a cell is searched.
+func SearchUnit(f record.Factors) string {
+	switch {
+	case f["engine"] == "flows":
+		return record.UnitFlows
+	case f["protocol"] == "tcp":
+		return record.UnitBits
+	}
+	return record.UnitPackets
+}
+
+// SearchConfig is a search's input for its controller. greatest is the load to use where the plan names
+// none.
+func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
+	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
+	switch unit {
+	case record.UnitBits:
+		c.Min, c.Max = s.MinBps, s.MaxBps
+	case record.UnitFlows:
+		c.Min, c.Max = s.MinHz, s.MaxHz
+	}
+	if c.Max == 0 {
+		c.Max = greatest
+	}
+	for _, g := range s.Goals {
+		if unit == record.UnitBits {
+			g.LossRatio = max(g.LossRatio, PacedShortfall)
+		}
+		c.Goals = append(c.Goals, method.Goal(g))
+	}
+	return c
+}
+
+// SearchTrial is a trial as the search's controller sees it. idle is the latency of the same path without
+// load, for goals that bound what load adds; it may be nil.
+func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
+	s := t.Search
+	out := method.Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: 1}
+	if m.Search != nil && m.Search.CountPauses {
+		out.Effective = s.Duration + m.Warmup + m.Cooldown
+	}
+	switch s.Unit {
+	case record.UnitBits:
+		out.Loss = shortfall(t)
+	case record.UnitFlows:
+		out.Loss = lostConnections(t)
+	}
+	sum, counted := PacketsOf(t.Traffic)
+	if asked := sum.Sent + sum.Unsent; counted && asked > 0 {
+		missing := sum.Unsent
+		slack := int64(SevereUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
+		if missing <= slack || s.Test == record.TestBackToBack { // a burst is what was sent of it
+			asked, missing = sum.Sent, 0
+		}
+		out.Loss = float64(sum.Lost+missing) / float64(max(asked, 1))
+	}
+	if t.Idle != nil {
+		idle = t.Idle
+	}
+	if added, ok := addedP99(t.Loaded, idle); ok {
+		out.Delay, out.HasDelay = added, true
+	}
+	return out
+}
+
+// shortfall is the share of a paced rate that did not arrive.
+func shortfall(t *record.Trial) float64 {
+	if t.Traffic == nil {
+		return 1
+	}
+	bps := 0.0
+	for i := range t.Traffic.Flows {
+		if f := &t.Traffic.Flows[i]; f.ReceiverNs > 0 {
+			bps += float64(f.ReceivedBytes) * 8e9 / float64(f.ReceiverNs)
+		}
+	}
+	return min(max(1-bps/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
+}
+
+// GrowingBacklog is by what share fewer flows may be completed in a window than were to start in it, before
+// the difference is one that the path did not carry: those under way at both edges of the window are not
+// always as many.
+const GrowingBacklog = 0.05
+
+// lostConnections is the share of the flows that failed, or were not connected in time; or of those that
+// were not carried, where the backlog grew.
+func lostConnections(t *record.Trial) float64 {
+	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
+		return 1
+	}
+	s := t.Traffic.ShortFlows
+	lost := min(float64(s.Failed+s.Tardy)/float64(s.Started), 1)
+	if behind := 1 - float64(s.Completed+s.Carried)/float64(s.Started); behind > GrowingBacklog {
+		return max(lost, behind)
+	}
+	return lost
+}
+
+// addedP99 is what the load adds to the median round trip of the idle path in the 99th percentile, where
+// the probes carry it.
+func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
+	if loaded == nil || idle == nil {
+		return 0, false
+	}
+	during, before := metrics.Answered(loaded), metrics.Answered(idle)
+	if !statistics.Carries(len(during), .99) || !statistics.Carries(len(before), .5) {
+		return 0, false
+	}
+	return time.Duration(max(statistics.QuantileSorted(during, .99)-statistics.MedianSorted(before), 0)), true
+}
+
+// PacketsOf adds up the flows; ok is false where one did not count packets.
+func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
+	if tr == nil || len(tr.Flows) == 0 {
+		return sum, false
+	}
+	for i := range tr.Flows {
+		p := tr.Flows[i].Packets
+		if p == nil {
+			return record.Packets{}, false
+		}
+		sum.Sent += p.Sent
+		sum.Unsent += p.Unsent
+		sum.Received += p.Received
+		sum.Lost += p.Lost
+	}
+	return sum, true
+}
+
+// LimitsOf is the input that the search of a trial had for its controller.
+func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
+	c := SearchConfig(m.Search, t.Unit, t.Max)
+	c.Min, c.Max = t.Min, t.Max
+	return c
+}
+
+// FoundRate is what a search has found for its first goal, from its trials: the conditional throughput, as
+// bits of payload per second of all interfaces. ok is false where it has found no lower bound; of an
+// irregular result that has one, it is as good.
+func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
+	first := trials[0]
+	r := LimitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]
+	if r.Throughput == nil {
+		return 0, false
+	}
+	bps = *r.Throughput * PayloadBits(first) * float64(max(first.Search.Interfaces, 1))
+	return bps, bps > 0
+}
+
+// history are the trials of a search that ended well and belong to a test.
+func history(m record.Method, trials []*record.Trial, test string, idle *record.Latency) []method.Trial {
+	var out []method.Trial
+	for _, t := range trials {
+		if t.Status == record.TrialOK && t.Search != nil && t.Search.Test == test {
+			out = append(out, SearchTrial(m, t, idle))
+		}
+	}
+	return out
+}
+
+// NextOfSearch returns what the search of a row asks of its next trial, from those that it has had, in
+// order; failed ones count for nothing. more is false once it has ended. greatest is the tester's own
+// ceiling, where the plan gives no greatest load, and interfaces how many are loaded at once. A search that
+// has begun keeps the limits with which it began.
+func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
+	idle *record.Latency) (next record.SearchTrial, more bool, err error) {
+	next = record.SearchTrial{Test: record.TestThroughput, Number: 1, Unit: unit, Interfaces: interfaces}
+	for _, t := range trials {
+		if t.Search != nil {
+			greatest = t.Search.Max
+			if t.Status == record.TrialOK {
+				next.Number++
+			}
+		}
+	}
+	c := SearchConfig(m.Search, unit, greatest)
+	if len(trials) > 0 {
+		c.Max = greatest
+	}
+	next.Min, next.Max = c.Min, c.Max
+	at := func(s method.Step, test string) record.SearchTrial {
+		next.Test, next.Load, next.Duration, next.Warmup = test, s.Load, s.Duration, s.Warmup
+		return next
+	}
+	done := history(m, trials, record.TestThroughput, idle)
+	step, more, err := c.Next(done)
+	if more || err != nil {
+		return at(step, record.TestThroughput), more, err
+	}
+	if unit != record.UnitPackets { // RFC 2544 is about frames
+		return record.SearchTrial{}, false, nil
+	}
+	if test := m.Search.Latency; test != nil {
+		if rate := c.Outcome(done).Results[0].Lower; rate != nil {
+			if step, more := method.Latency(*rate, test.Duration, test.Repeats,
+				history(m, trials, record.TestLatency, idle)); more {
+				return at(step, record.TestLatency), true, nil
+			}
+		}
+	}
+	if test := m.Search.FrameLoss; test != nil {
+		if step, more := method.FrameLoss(c.Max, test.Duration, test.Repeats,
+			history(m, trials, record.TestFrameLoss, idle)); more {
+			return at(step, record.TestFrameLoss), true, nil
+		}
+	}
+	if test := m.Search.BackToBack; test != nil {
+		if step, more := method.BackToBack(c.Max, test.Duration, test.Repeats,
+			history(m, trials, record.TestBackToBack, idle)); more {
+			return at(step, record.TestBackToBack), true, nil
+		}
+	}
+	return record.SearchTrial{}, false, nil
+}
+
+// PayloadBits are the bits of payload in one unit of load: in a packet, in the mean where sizes differ, or
+// one.
+func PayloadBits(t *record.Trial) float64 {
+	switch t.Search.Unit {
+	case record.UnitBits:
+		return 1
+	case record.UnitFlows:
+		return 0
+	}
+	sizes := t.Row.Factors.PacketSizes()
+	if sizes == nil {
+		return 0
+	}
+	return 8 * (record.MeanSize(sizes) - float64(metrics.IPOf(t.Row.Factors["ip"]).Header()+
+		overhead.UDPHeader))
+}

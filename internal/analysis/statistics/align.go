@@ -1,0 +1,212 @@
+package statistics
+
+import (
+	"fmt"
+	"math"
+	"sort"
+)
+
+// Aligned is how a machine's clock relates to the controller's: Offset is the former minus the latter,
+// within ±Bound, and Match the correlation of the machine's traffic with the run's, at most 1.
+type Aligned struct {
+	Offset, Bound int64
+	Match         float64
+}
+
+// Limits of an alignment.
+const (
+	leastMatch  = 0.5  // below, the traffic of the two has nothing in common
+	rivalMatch  = 0.05 // another offset that matches so nearly as well is as likely
+	coarseMost  = 2000 // intervals of the run in the first pass
+	finestSteps = 50   // of an interval
+	// wallWithin is how wrong a machine's wall clock may be to tell offsets apart that match alike.
+	wallWithin = int64(10e9)
+)
+
+// Align finds the offset of a counter's clock at which it agrees best with another one: their rates over
+// each interval of the former's samples are correlated (Pearson). wall is the offset that the wall clocks
+// tell, 0 if they do not: it only decides between offsets that match alike, since a router's clock may be
+// set to anything.
+func Align(carried, seen Curve, wall int64) (Aligned, error) {
+	interval := medianGap(seen.T)
+	long := carried.T[len(carried.T)-1] - carried.T[0]
+	width := max(interval, long/coarseMost, 1)
+	roughly, rough := newIntervals(thinned(seen, width)), thinned(carried, width/4)
+	var all []Aligned
+	first, last := seen.T[0]-carried.T[len(carried.T)-1], seen.T[len(seen.T)-1]-carried.T[0]
+	for d := first; d <= last; d += max(width/2, 1) {
+		all = append(all, Aligned{Offset: d, Match: roughly.agree(rough, d)})
+	}
+	tops := peaks(all)
+	closely := newIntervals(seen)
+	for i := range tops {
+		for _, step := range []int64{width / 10, max(interval/finestSteps, 1)} {
+			around := tops[i].Offset
+			tops[i].Match = -1
+			for d := around - 10*step; d <= around+10*step; d += max(step, 1) {
+				if m := closely.agree(carried, d); m > tops[i].Match {
+					tops[i] = Aligned{Offset: d, Match: m, Bound: interval / 2}
+				}
+			}
+		}
+	}
+	return choose(tops, wall)
+}
+
+// choose takes the best of some offsets, if it is the only good one.
+func choose(tops []Aligned, wall int64) (Aligned, error) {
+	sort.SliceStable(tops, func(a, b int) bool { return tops[a].Match > tops[b].Match })
+	if len(tops) == 0 || !(tops[0].Match >= leastMatch) {
+		return Aligned{}, &NoMatchError{}
+	}
+	best := tops[0]
+	if len(tops) < 2 || tops[1].Match < best.Match-rivalMatch {
+		return best, nil
+	}
+	var near []Aligned // by how far they are from what the wall clocks tell
+	for _, a := range tops {
+		if a.Match >= best.Match-rivalMatch {
+			near = append(near, a)
+		}
+	}
+	far := func(a Aligned) int64 { return max(a.Offset-wall, wall-a.Offset) }
+	sort.Slice(near, func(a, b int) bool { return far(near[a]) < far(near[b]) })
+	if wall == 0 || far(near[0]) > wallWithin || far(near[0]) > far(near[1])/2 {
+		return Aligned{}, &NoMatchError{Many: true}
+	}
+	return near[0], nil
+}
+
+// NoMatchError says that the traffic of a machine tells not when it was.
+type NoMatchError struct {
+	Many bool // it fits at several times
+}
+
+func (e *NoMatchError) Error() string {
+	if e.Many {
+		return "relate its clock to the run's: its traffic fits the run's at several times alike, and its " +
+			"wall clock does not tell which"
+	}
+	return "relate its clock to the run's: the traffic that its devices received is not the run's"
+}
+
+// Hint says what makes the difference.
+func (e *NoMatchError) Hint() string {
+	if e.Many {
+		return "start the probe before the run and stop it after: the whole of it fits once only"
+	}
+	return "the probe must watch netdev on a machine that the run's traffic crossed, while the run went on"
+}
+
+// peaks are the highest match and those nearly as high, each parted from the next by a dip.
+func peaks(all []Aligned) []Aligned {
+	best := 0
+	for i, a := range all {
+		if a.Match > all[best].Match {
+			best = i
+		}
+	}
+	tops := []Aligned{all[best]}
+	for _, step := range []int{-1, 1} {
+		lowest, highest := all[best].Match, -1 // since the last peak; of a peak that is being climbed
+		for i := best + step; i >= 0 && i < len(all); i += step {
+			m := all[i].Match
+			switch {
+			case highest >= 0 && m > all[highest].Match:
+				highest = i
+			case highest >= 0 && m < all[highest].Match-rivalMatch:
+				tops, lowest, highest = append(tops, all[highest]), m, -1
+			case highest < 0 && m > lowest+rivalMatch && m > all[best].Match-2*rivalMatch:
+				highest = i
+			}
+			lowest = min(lowest, m)
+		}
+		if highest >= 0 {
+			tops = append(tops, all[highest])
+		}
+	}
+	return tops
+}
+
+// intervals are a counter's rates over the intervals of its samples.
+type intervals struct {
+	Curve
+	sum, squares float64
+	n            float64
+}
+
+func newIntervals(c Curve) intervals {
+	r := intervals{Curve: c}
+	for i := 1; i < len(c.T); i++ {
+		x := r.of(i)
+		r.n, r.sum, r.squares = r.n+1, r.sum+x, r.squares+x*x
+	}
+	return r
+}
+
+// of is the rate of the interval that ends with a sample.
+func (r intervals) of(i int) float64 {
+	return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1))
+}
+
+// agree is the correlation with the rates of another counter, whose clock is d behind. Where that one has
+// no points it stands still.
+func (r intervals) agree(other Curve, d int64) float64 {
+	from, to := other.T[0]+d, other.T[len(other.T)-1]+d
+	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)
+	k := 0
+	at := func(t int64) float64 { // as curve.at, of times that only grow
+		for k < len(other.T) && other.T[k] < t {
+			k++
+		}
+		switch {
+		case k == 0:
+			return other.V[0]
+		case k == len(other.T):
+			return other.V[k-1]
+		}
+		share := float64(t-other.T[k-1]) / float64(other.T[k]-other.T[k-1])
+		return other.V[k-1] + share*(other.V[k]-other.V[k-1])
+	}
+	var sum, squares, products float64
+	before := at(r.T[i-1] - d)
+	for ; i < len(r.T) && r.T[i-1] < to; i++ {
+		after := at(r.T[i] - d)
+		y := (after - before) / float64(max(r.T[i]-r.T[i-1], 1))
+		before = after
+		sum, squares, products = sum+y, squares+y*y, products+r.of(i)*y
+	}
+	x, y := r.squares-r.sum*r.sum/r.n, squares-sum*sum/r.n
+	if !(x > 0 && y > 0) {
+		return 0
+	}
+	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
+}
+
+// thinned keeps points that are at least a time apart.
+func thinned(c Curve, apart int64) Curve {
+	var out Curve
+	for i, t := range c.T {
+		if n := len(out.T); n == 0 || t-out.T[n-1] >= apart {
+			out.T, out.V = append(out.T, t), append(out.V, c.V[i])
+		}
+	}
+	return out
+}
+
+func medianGap(t []int64) int64 {
+	gaps := make([]float64, 0, len(t))
+	for i := 1; i < len(t); i++ {
+		gaps = append(gaps, float64(t[i]-t[i-1]))
+	}
+	if len(gaps) == 0 {
+		return 0
+	}
+	return int64(Median(gaps))
+}
+
+// Text says how well two clocks are related.
+func (a Aligned) Text() string {
+	return fmt.Sprintf("within ±%d ms, by the traffic itself (correlation %.2f)", (a.Bound+999_999)/1e6,
+		a.Match)
+}

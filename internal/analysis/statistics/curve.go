@@ -1,0 +1,114 @@
+package statistics
+
+import (
+	"math"
+	"sort"
+)
+
+// Curve is one growing counter over time.
+type Curve struct {
+	T []int64
+	V []float64
+}
+
+// NewCurve drops the points without a value.
+func NewCurve(t []int64, v []float64) Curve {
+	clean := true
+	for _, x := range v {
+		if math.IsNaN(x) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return Curve{t, v}
+	}
+	var c Curve
+	for i, x := range v {
+		if !math.IsNaN(x) {
+			c.T, c.V = append(c.T, t[i]), append(c.V, x)
+		}
+	}
+	return c
+}
+
+// At interpolates linearly; outside the points it holds the nearest value.
+func (c Curve) At(t int64) float64 {
+	n := len(c.T)
+	if n == 0 {
+		return math.NaN()
+	}
+	i := sort.Search(n, func(i int) bool { return c.T[i] >= t })
+	switch {
+	case i == 0:
+		return c.V[0]
+	case i == n:
+		return c.V[n-1]
+	}
+	share := float64(t-c.T[i-1]) / float64(c.T[i]-c.T[i-1])
+	return c.V[i-1] + share*(c.V[i]-c.V[i-1])
+}
+
+// Covers says whether points reach from a to b, give or take slack.
+func (c Curve) Covers(a, b, slack int64) bool {
+	n := len(c.T)
+	return n >= 2 && c.T[0] <= a+slack && c.T[n-1] >= b-slack
+}
+
+// Moved is how far a counter grew from a to b; ok is false if the samples do not reach over the stretch or
+// the counter went backwards.
+func (c Curve) Moved(a, b int64) (float64, bool) {
+	if b <= a || !c.Covers(a, b, (b-a)/5) {
+		return 0, false
+	}
+	// Where the samples end inside the stretch, the rate is that of the part they cover.
+	first, last := max(a, c.T[0]), min(b, c.T[len(c.T)-1])
+	d := c.At(last) - c.At(first)
+	if d < 0 || last <= first {
+		return 0, false
+	}
+	return d * float64(b-a) / float64(last-first), true
+}
+
+// Rates returns the summed rate of the curves, per second, in equal bins of a stretch. It walks each curve
+// once.
+func Rates(curves []Curve, from, to int64, bins int) []float64 {
+	out := make([]float64, bins)
+	for _, c := range curves {
+		last := c.At(from)
+		for i := range out {
+			edge := from + int64(float64(to-from)*float64(i+1)/float64(bins))
+			v := c.At(edge)
+			out[i] += v - last
+			last = v
+		}
+	}
+	seconds := float64(to-from) / 1e9 / float64(bins)
+	for i := range out {
+		out[i] /= seconds
+	}
+	return out
+}
+
+// Mean is the mean of the readings of a stretch.
+func (c Curve) Mean(from, to int64) (float64, bool) {
+	sum, n := 0.0, 0
+	for i, t := range c.T {
+		if t >= from && t <= to {
+			sum += c.V[i]
+			n++
+		}
+	}
+	return sum / float64(max(n, 1)), n > 0
+}
+
+// Largest is the largest reading of a stretch.
+func (c Curve) Largest(from, to int64) (float64, bool) {
+	most, found := 0.0, false
+	for i, t := range c.T {
+		if t >= from && t <= to && (!found || c.V[i] > most) {
+			most, found = c.V[i], true
+		}
+	}
+	return most, found
+}

@@ -1,0 +1,69 @@
+package analysis
+
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// underLoad sorts the TCP cells by path, and grades each direction and the mean of up and down.
+func underLoad(cells []*group) []UnderLoad {
+	var out []UnderLoad
+	index := map[string]int{}
+	varying := varyingFactors(cells)
+	delete(varying, "direction")
+	for _, g := range cells {
+		way, ok := g.loadedPath()
+		if !ok {
+			continue
+		}
+		f := g.factors.Clone()
+		delete(f, "direction")
+		i, known := index[f.Key()]
+		if !known {
+			i = len(out)
+			index[f.Key()] = i
+			out = append(out, UnderLoad{Factors: f, Label: labelOf(f, varying),
+				Ways: map[string]LoadedPath{}})
+		}
+		out[i].Ways[g.factors["direction"]] = way
+	}
+	for i := range out {
+		up, down := out[i].Ways[record.Up].AddedNs, out[i].Ways[record.Down].AddedNs
+		if up != nil && down != nil {
+			out[i].AddedNs = (*up + *down) / 2
+			out[i].Grade = metrics.Bufferbloat(out[i].AddedNs)
+		}
+	}
+	return out
+}
+
+// loadedPath is a cell's line; false for a cell that says nothing about a path full of TCP.
+func (g *group) loadedPath() (LoadedPath, bool) {
+	way := LoadedPath{Cell: g.factors}
+	switch {
+	case g.factors["protocol"] == "udp", g.factors["engine"] == "flows", g.factors["engine"] == "requests":
+		return way, false
+	}
+	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {
+		way.AddedNs, way.Grade = &v.Median, metrics.Bufferbloat(v.Median)
+	}
+	v, ok := g.cell.Metrics[metrics.Responsiveness]
+	if !ok {
+		way.Why = g.cell.Missing[metrics.Responsiveness]
+		return way, way.AddedNs != nil || way.Why != ""
+	}
+	way.RPM, way.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
+	way.Confidence = metrics.ConfidenceHigh
+	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
+	for _, j := range g.good() {
+		if j.Trial.Traffic == nil || j.Trial.Traffic.Responsiveness == nil {
+			continue
+		}
+		if c := metrics.RPMConfidence(j.Trial); slices.Index(order, c) < slices.Index(order, way.Confidence) {
+			way.Confidence = c // that of the least certain trial
+		}
+	}
+	return way, true
+}

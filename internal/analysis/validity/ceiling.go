@@ -1,0 +1,178 @@
+package validity
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// ceiling is what a cell's goodput can be compared with.
+type ceiling struct {
+	Kind       string
+	Bps        float64 // of goodput; 0 = none
+	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
+}
+
+// CeilingOf computes a cell's ceiling. Only a shaper's rate, or a rate that the lab states, is real: a
+// virtual link has none.
+func CeilingOf(run *record.Run, f record.Factors) ceiling {
+	tunnelled := metrics.PathOf(f, true)
+	c := ceiling{Kind: "none: virtual link", Efficiency: metrics.PayloadShare(f, tunnelled,
+		overhead.LayerWire)}
+	if run.Lab != "local" && !metrics.IsVirtual(run) {
+		c.Kind = "none: no link rate is known"
+	}
+	top := metrics.TopologyOf(run, f)
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		kind, rate, ok := shaper(name, f[name])
+		if !ok {
+			continue
+		}
+		node, port := placeOfFactor(name)
+		up, down := passes(top, node, port)
+		limit := shapedGoodput(f, rate, up, down)
+		if limit > 0 && (c.Bps == 0 || limit < c.Bps) {
+			c.Bps = limit
+			c.Kind = fmt.Sprintf("%s %s", kind, rateWords(rate))
+			if node != "" {
+				c.Kind += " on " + strings.TrimSuffix(node+"/"+port, "/")
+			}
+		}
+	}
+	return c
+}
+
+func rateWords(rate float64) string { return unit.Bitrate(rate).String() }
+
+// shaper reads a queue factor that sets a rate, such as "tbf rate 300M burst 128k".
+func shaper(name, level string) (kind string, rate float64, ok bool) {
+	if base, _, _ := strings.Cut(name, "@"); base != "queue" {
+		return "", 0, false
+	}
+	words := strings.FieldsFunc(level, func(r rune) bool { return r == ' ' || r == '=' || r == ',' })
+	if len(words) < 3 {
+		return "", 0, false
+	}
+	for i, w := range words[:len(words)-1] {
+		if w != "rate" && w != "bandwidth" {
+			continue
+		}
+		if r, err := unit.ParseBitrate(words[i+1]); err == nil && r > 0 {
+			return words[0], float64(r), true
+		}
+	}
+	return "", 0, false
+}
+
+// placeOfFactor splits "queue@router.wan".
+func placeOfFactor(name string) (node, port string) {
+	_, place, _ := strings.Cut(name, "@")
+	node, port, _ = strings.Cut(place, ".")
+	return node, port
+}
+
+// shapedGoodput is the goodput that shapers of a rate leave to a cell, or 0 if some of its data passes
+// none. tbf and htb count bytes of the frame, see overhead.Link.Frame; acknowledgements of the other
+// direction are left out, so it is an upper bound where they share a shaper with data.
+func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
+	limit := func(passes []bool) float64 {
+		least := 0.0
+		for _, inTunnel := range passes {
+			share := metrics.PayloadShare(f, metrics.PathOf(f, inTunnel), overhead.LayerFrame)
+			if l := rate * share; share > 0 && (least == 0 || l < least) {
+				least = l
+			}
+		}
+		return least
+	}
+	switch f["direction"] {
+	case record.Down:
+		return limit(down)
+	case record.Both:
+		if a, b := limit(up), limit(down); a > 0 && b > 0 {
+			return a + b
+		}
+		return 0
+	}
+	return limit(up)
+}
+
+// passes lists how often data leaves through a port on its way up (to far) and down: one entry per pass,
+// true where a tunnel is laid over the port's link. A factor without a place stands for every port of the
+// routers.
+func passes(top *record.Topology, node, port string) (up, down []bool) {
+	if top == nil {
+		if node == "" {
+			return []bool{false}, []bool{false}
+		}
+		return nil, nil
+	}
+	route := routeOf(top)
+	first, last := -1, -1 // positions of the tunnel's ends
+	for i, h := range route {
+		if h.node == top.Tunnel[0] {
+			first = i
+		}
+		if h.node == top.Tunnel[1] {
+			last = i
+		}
+	}
+	for i, h := range route {
+		if h.node != node && (node != "" || !slices.Contains(top.Routers, h.node)) {
+			continue
+		}
+		if h.next != "" && (port == "" || port == h.next) {
+			up = append(up, first >= 0 && i >= first && i < last)
+		}
+		if h.back != "" && (port == "" || port == h.back) {
+			down = append(down, first >= 0 && i > first && i <= last)
+		}
+	}
+	return up, down
+}
+
+// hop is a node on the way from near to far with its ports on that way.
+type hop struct{ node, back, next string }
+
+// routeOf finds the shortest way from near to far over the topology's links.
+func routeOf(top *record.Topology) []hop {
+	type step struct {
+		from string
+		out  string // port left through
+		in   string // port arrived at
+	}
+	came := map[string]step{top.Near: {}}
+	queue := []string{top.Near}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for _, l := range top.Links {
+			for side := range l.Ends {
+				a, b := l.Ends[side], l.Ends[1-side]
+				if _, seen := came[b.Node]; a.Node == at && !seen {
+					came[b.Node] = step{at, a.Port, b.Port}
+					queue = append(queue, b.Node)
+				}
+			}
+		}
+	}
+	if _, reached := came[top.Far]; !reached {
+		return nil
+	}
+	var route []hop
+	next := ""
+	for at := top.Far; ; at = came[at].from {
+		s := came[at]
+		route = append([]hop{{at, s.in, next}}, route...)
+		if at == top.Near {
+			return route
+		}
+		next = s.out
+	}
+}

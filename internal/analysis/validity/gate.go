@@ -1,0 +1,379 @@
+package validity
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Thresholds of the validity gate. docs/method.md repeats them in words.
+const (
+	gateUnsent     = .01         // of the packets asked for, that the sender could not send
+	gateThread     = .98         // of the window, CPU time of one stream's thread on a machine of its own
+	gateForeign    = .10         // of one core, used by processes that are not the lab's
+	gateSteal      = .05         // of all cores, taken by the hypervisor
+	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
+	gateMoved      = .80         // of the payload must show on counters read around the window
+	gateCeiling    = 1.005       // goodput ÷ ceiling
+	gateLateKernel = int64(20e6) // ns: only spacing suffers, the kernel stamps the packets
+	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
+	gateSkipped    = .20         // of the probe's slots
+	gateEdge       = .01         // of the window, that an end read its counts late
+	gateEdgeLeast  = int64(20e6) // ns: so long the senders go on after the window
+)
+
+// suspect is one trial on its way through the gate.
+type suspect struct {
+	run  *record.Run
+	t    *record.Trial
+	m    *metrics.Measured
+	ceil ceiling
+}
+
+// gate returns every reason to doubt a trial that ended well. Each check is a pure function that returns
+// nothing for a clean trial.
+func gate(s suspect) []evidence.Reason {
+	reasons := []evidence.Reason{}
+	for _, check := range []func(suspect) []evidence.Reason{
+		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
+		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
+		lateEdge,
+	} {
+		for _, r := range check(s) {
+			r.Trial = s.t.ID
+			reasons = append(reasons, r)
+		}
+	}
+	return reasons
+}
+
+func because(kind, format string, args ...any) []evidence.Reason {
+	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...)}}
+}
+
+// testerLimited fires when the generator could not send what was asked, or, where it has a machine of its
+// own, when one of its threads was always busy. On a shared machine a busy thread says nothing: all roles
+// compete.
+func testerLimited(s suspect) []evidence.Reason {
+	if r := s.m.Values[metrics.UnsentRatio]; r > gateUnsent {
+		return because(evidence.ReasonTesterLimited,
+			"the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
+	}
+	if s.t.Traffic == nil {
+		return nil
+	}
+	if n, share := ownDrops(s); share > gateUnsent {
+		return because(evidence.ReasonTesterLimited,
+			"%d packets (%s of those sent) were lost in the receiver's own "+
+				"socket buffer: the tester's loss, not the path's",
+			n, unit.Percent(share))
+	}
+	if metrics.SharesCores(s.run) {
+		return nil
+	}
+	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
+		for _, ns := range s.t.Traffic.Ends[end].ThreadsNs {
+			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
+				return because(evidence.ReasonTesterLimited,
+					"a thread of the %s end was busy %s of the window", end,
+					unit.Percent(share))
+			}
+		}
+	}
+	return nil
+}
+
+// ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
+// packets sent in the window.
+func ownDrops(s suspect) (dropped int64, share float64) {
+	var sent int64
+	for i := range s.t.Traffic.Flows {
+		if p := s.t.Traffic.Flows[i].Packets; p != nil {
+			sent += p.Sent
+		}
+	}
+	for _, side := range []string{"near", "far"} {
+		n, err := strconv.ParseInt(s.t.Traffic.Details[side+".socket_drops"], 10, 64)
+		if err == nil {
+			dropped += n
+		}
+	}
+	if sent == 0 {
+		return dropped, 0
+	}
+	return dropped, float64(dropped) / float64(sent)
+}
+
+// wrongMTU fires when the path's MTU is not what the factors say.
+func wrongMTU(s suspect) []evidence.Reason {
+	if p := s.t.Path; p != nil && p.WantMTU > 0 && p.PathMTU != p.WantMTU {
+		return because(evidence.ReasonWrongMTU, "the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
+	}
+	return nil
+}
+
+// aboveCeiling fires when more arrived than the path can carry: something was not measured as meant. A
+// verifying trial is too short for a shaper's burst.
+func aboveCeiling(s suspect) []evidence.Reason {
+	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
+		return nil
+	}
+	if ratio := s.m.Values[metrics.Goodput] / s.ceil.Bps; ratio > gateCeiling {
+		return because(evidence.ReasonAboveCeiling, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
+			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
+	}
+	return nil
+}
+
+// accounting fires when packets or flows do not add up.
+func accounting(s suspect) []evidence.Reason {
+	tr := s.t.Traffic
+	if tr == nil {
+		if s.t.Row.Kind == record.RowLoad {
+			return because(evidence.ReasonAccounting, "the engine reported nothing")
+		}
+		return nil
+	}
+	if why := s.m.Missing[metrics.Goodput]; why != "" && s.t.Row.Kind == record.RowLoad {
+		return because(evidence.ReasonAccounting, "%s", why)
+	}
+	want := max(tr.Load.Streams, 1)
+	if tr.Load.Direction == record.Both {
+		want *= 2
+	}
+	if len(tr.Flows) != want {
+		return because(evidence.ReasonAccounting, "%d flows were asked for, %d reported", want, len(tr.Flows))
+	}
+	for i := range tr.Flows {
+		p := tr.Flows[i].Packets
+		if p != nil && p.Sent != p.Received+p.Lost {
+			return because(evidence.ReasonAccounting, "stream %d %s: sent %d ≠ received %d + lost %d",
+				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
+		}
+	}
+	return flowAccounts(tr)
+}
+
+// corrupt fires when bytes that were checked were not those that were sent.
+func corrupt(s suspect) []evidence.Reason {
+	if s.t.Traffic == nil {
+		return nil
+	}
+	var wrong, checked int64
+	for i := range s.t.Traffic.Flows {
+		wrong += s.t.Traffic.Flows[i].Corrupt
+		checked += s.t.Traffic.Flows[i].Verified
+	}
+	switch {
+	case wrong > 0:
+		return because(evidence.ReasonCorrupt, "%d bytes arrived that were not sent", wrong)
+	case s.t.Traffic.Load.Verify && checked == 0:
+		return because(evidence.ReasonCorrupt, "the content was to be checked, and no byte was")
+	}
+	return nil
+}
+
+// samplerStalled fires when telemetry has a hole in the window.
+func samplerStalled(s suspect) []evidence.Reason {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+		for _, stall := range s.t.Nodes[node].Stalls {
+			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start &&
+				stall.At-stall.LateNs < s.t.Window.End {
+				return because(evidence.ReasonSamplerStalled, "the sampler on %s came %s late", node,
+					unit.Nanoseconds(float64(stall.LateNs)))
+			}
+		}
+	}
+	return nil
+}
+
+// drifting fires when the throughput at the window's end was another one than at its start.
+func drifting(s suspect) []evidence.Reason {
+	if s.t.Row.Kind != record.RowLoad {
+		return nil
+	}
+	curves, all := metrics.Received(s.t.Traffic)
+	if !all {
+		return nil
+	}
+	change, found := statistics.WindowDrift(curves, s.t.Window.Start, s.t.Window.End)
+	switch {
+	case !found:
+		return nil
+	case change > 0:
+		return because(evidence.ReasonDrift,
+			"throughput rose by %s from the first to the last third of the window: "+
+				"too short a warm-up, or something else changed", unit.Percent(change))
+	}
+	return because(evidence.ReasonDrift,
+		"throughput fell by %s from the first to the last third of the window",
+		unit.Percent(-change))
+}
+
+// lateProbe fires when the latency probe could not keep its own time.
+func lateProbe(s suspect) []evidence.Reason {
+	l := s.t.Loaded
+	if l == nil {
+		l = s.t.Idle
+	}
+	late, ok := s.m.Values[metrics.ProbeLate]
+	if !ok || l == nil {
+		return nil
+	}
+	limit := max(l.IntervalNs, gateLateKernel)
+	if l.Stamps != "kernel" {
+		limit = gateLateUser
+	}
+	if late > float64(limit) {
+		return because(evidence.ReasonLateProbe, "one in a hundred latency probes was sent %s late or more",
+			unit.Nanoseconds(late))
+	}
+	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
+	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
+		return because(evidence.ReasonLateProbe, "the latency probe was too late for %s of its slots",
+			unit.Percent(share))
+	}
+	return nil
+}
+
+// lateEdge fires when an end of a load of TCP read so late what it had carried that its rate is of another
+// time than the window. Datagrams are counted by those that send them.
+func lateEdge(s suspect) []evidence.Reason {
+	if s.t.Traffic == nil || s.t.Traffic.Load.Protocol != "tcp" {
+		return nil
+	}
+	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
+		late := s.t.Traffic.Ends[end].EdgeLateNs
+		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > gateEdgeLeast && share > gateEdge {
+			return because(evidence.ReasonLateEdge,
+				"the %s end read its counts %s late at an edge of the window: "+
+					"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
+		}
+	}
+	return nil
+}
+
+// notInTunnel fires unless counters prove that traffic took the path.
+func notInTunnel(s suspect) []evidence.Reason {
+	tunnel := s.t.Row.Factors["tunnel"]
+	tunnelled := tunnel != "" && tunnel != "none"
+	if s.t.Path == nil {
+		if tunnelled && s.t.Traffic != nil {
+			return because(evidence.ReasonNotInTunnel, "nothing proves that traffic took the tunnel")
+		}
+		return nil
+	}
+	way := "path under test"
+	if tunnelled {
+		way = "tunnel"
+	}
+	carried := payloads(s.t)
+	seen := 0 // tunnels of the window
+	for _, d := range devicesMoved(s.t.Path.Counters) {
+		want := float64(s.t.Path.BytesOffered)
+		if d.when == "window" {
+			want = carried.all
+			if d.tunnel && len(carried.tunnel) > 0 {
+				want = carried.tunnel[seen%len(carried.tunnel)]
+				seen++
+			}
+		}
+		want *= gateMoved
+		switch {
+		case d.most == 0:
+			return because(evidence.ReasonNotInTunnel,
+				"counters of %s on %s did not move in the %s: traffic did not "+
+					"take the %s", d.device, d.node, d.when, way)
+		case d.bytes >= 0 && d.bytes < want:
+			return because(evidence.ReasonNotInTunnel,
+				"%s on %s carried %.0f bytes in the %s, %.0f of payload were "+
+					"to be seen: traffic did not take the %s",
+				d.device, d.node, d.bytes, d.when, want/gateMoved, way)
+		}
+	}
+	return nil
+}
+
+// carried is a trial's payload in bytes: all of it, and that of the streams which took each of several
+// tunnels.
+type carried struct {
+	all    float64
+	tunnel []float64
+}
+
+func payloads(t *record.Trial) carried {
+	var c carried
+	if t.Traffic == nil {
+		return c
+	}
+	if n := t.Traffic.Load.Tunnels; n > 1 {
+		c.tunnel = make([]float64, n)
+	}
+	for _, f := range t.Traffic.Flows {
+		bytes := float64(f.ReceivedBytes)
+		c.all += bytes
+		if n := len(c.tunnel); n > 0 && f.Stream > 0 {
+			c.tunnel[(f.Stream-1)%n] += bytes
+		}
+	}
+	return c
+}
+
+// deviceMove is how far the counters of one device moved.
+type deviceMove struct {
+	node, device, when string
+	most               float64 // of any counter
+	bytes              float64 // received and sent together; -1 = no such counter
+	tunnel             bool    // a tunnel's own
+}
+
+// devicesMoved sums by device. Bytes of both directions count together, since data may go either way.
+func devicesMoved(moves []record.CounterMove) []deviceMove {
+	var out []deviceMove
+	index := map[[3]string]int{}
+	for _, c := range moves {
+		key := [3]string{c.Node, c.Device, c.When}
+		i, ok := index[key]
+		if !ok {
+			i = len(out)
+			index[key] = i
+			own := c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived
+			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1,
+				tunnel: own})
+		}
+		d := float64(c.After) - float64(c.Before)
+		out[i].most = math.Max(out[i].most, d)
+		if strings.Contains(c.Counter, "bytes") {
+			out[i].bytes = math.Max(out[i].bytes, 0) + d
+		}
+	}
+	return out
+}
+
+// flowAccounts fires when flows do not add up.
+func flowAccounts(tr *record.Traffic) []evidence.Reason {
+	s := tr.ShortFlows
+	switch {
+	case s == nil:
+		return nil
+	case s.Started != s.Completed+s.Failed+s.Unfinished:
+		return because(evidence.ReasonAccounting,
+			"%d flows started ≠ %d completed + %d failed + %d unfinished",
+			s.Started, s.Completed, s.Failed, s.Unfinished)
+	case s.Asked != s.Confirmed:
+		return because(evidence.ReasonAccounting, "%d bytes of flows were asked for, %d confirmed", s.Asked,
+			s.Confirmed)
+	case s.Started == 0:
+		return because(evidence.ReasonAccounting, "no flow was begun in the window")
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package validity
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// throttled fires when a throttle counter grew, a device that cools by slowing a processor was at work, or
+// the highest allowed clock fell in the window.
+func throttled(s suspect) []evidence.Reason {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+		for _, probe := range []string{"thermal", "cpufreq"} {
+			table, _ := metrics.SamplesOf(s.t.Nodes[node], probe)
+			if table == nil {
+				continue
+			}
+			for i, name := range table.Names {
+				if text := throttleSign(name, statistics.NewCurve(table.T, table.V[i]),
+					s.t.Window); text != "" {
+					return because(evidence.ReasonThrottled, "on %s %s", node, text)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// slowing are parts of the types of cooling devices that slow a processor; a fan, the other common kind,
+// harms nothing.
+var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
+
+func throttleSign(name string, c statistics.Curve, w record.Window) string {
+	cut := strings.LastIndexByte(name, '/')
+	label, stem := strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
+	switch {
+	case strings.Contains(stem, "throttle"):
+		if d, ok := c.Moved(w.Start, w.End); ok && d > 0 {
+			return fmt.Sprintf("%s grew by %.0f in the window", name, d)
+		}
+	case stem == "cooling_state":
+		v, ok := c.Largest(w.Start, w.End)
+		if ok && v > 0 && slices.ContainsFunc(slowing[:], func(p string) bool {
+			return strings.Contains(label,
+				p)
+		}) {
+			return fmt.Sprintf("%s was %.0f in the window", name, v)
+		}
+	case stem == "limit_hz":
+		most, ok := c.Largest(w.Start, w.End)
+		if last := c.At(w.End); ok && last < .99*most {
+			return fmt.Sprintf("%s fell from %.0f to %.0f in the window", name, most, last)
+		}
+	}
+	return ""
+}
+
+// backgroundLoad fires when others used the machine in the window: processes that are not the lab's, or a
+// hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
+func backgroundLoad(s suspect) []evidence.Reason {
+	for _, who := range []string{metrics.HostNode, "router"} {
+		if v := s.m.Values[who+"_"+metrics.ForeignRatio]; v > gateForeign {
+			return because(evidence.ReasonBackgroundLoad,
+				"processes that are not the lab's used %s of a core on the %s", unit.Percent(v), who)
+		}
+		if v := s.m.Values[who+"_"+metrics.StealRatio]; v > gateSteal {
+			return because(evidence.ReasonBackgroundLoad,
+				"the hypervisor took %s of the cores of the %s away",
+				unit.Percent(v), who)
+		}
+	}
+	return nil
+}
+
+// kernelPatterns are lines that mean trouble whatever their severity. NETDEV WATCHDOG is a network
+// interface whose transmitter hung (net/sched/ sch_generic.c); the others are the kernel's own words for
+// lockups, heat and hardware errors.
+var kernelPatterns = [...]string{
+	"netdev watchdog", "transmit queue", "hardware unit hang", "adapter reset", "reset adapter",
+	"soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls", "rcu_preempt detected stalls",
+	"blocked for more than", "throttled", "throttling activated", "machine check", "hardware error",
+	"out of memory", "oom-kill", "page allocation failure", "nf_conntrack: table full",
+	"neighbour table overflow", "neighbor table overflow",
+}
+
+// kernelLog fires on kernel messages of level error and above, and on known words of trouble, while the
+// load ran.
+func kernelLog(s suspect) []evidence.Reason {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+		for _, l := range s.t.Nodes[node].Log {
+			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
+				continue
+			}
+			if l.Severity <= 3 || troublesome(l.Text) {
+				return because(evidence.ReasonKernelLog, "kernel of %s: %s", node, shorten(l.Text, 160))
+			}
+		}
+	}
+	return nil
+}
+
+func troublesome(text string) bool {
+	text = strings.ToLower(text)
+	for _, p := range kernelPatterns {
+		if strings.Contains(text, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func shorten(text string, most int) string {
+	r := []rune(strings.TrimSpace(text))
+	if len(r) <= most {
+		return string(r)
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// linkFlap fires when a link came or went in the window.
+func linkFlap(s suspect) []evidence.Reason {
+	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+		table, _ := metrics.SamplesOf(s.t.Nodes[node], "link")
+		for _, c := range metrics.ColumnsOf(table, "carrier_changes") {
+			if d, ok := c.Curve.Moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
+				return because(evidence.ReasonLinkFlap,
+					"the link of %s on %s changed %.0f times in the window",
+					c.Label, node, d)
+			}
+		}
+	}
+	return nil
+}
+
+// verifyReasons are what a verifying trial can cast on the cells of its path.
+var verifyReasons = map[string]bool{
+	evidence.ReasonCorrupt: true, evidence.ReasonAccounting: true, evidence.ReasonNotInTunnel: true,
+	evidence.ReasonWrongMTU: true,
+}
+
+// grade is what reasons make of a trial.
+func grade(t *record.Trial, reasons []evidence.Reason) string {
+	switch {
+	case t.Status != record.TrialOK:
+		return evidence.GradeFailed
+	case len(reasons) > 0:
+		return evidence.GradeSuspect
+	}
+	return evidence.GradeValid
+}

@@ -1,0 +1,207 @@
+// Package validity says how far numbers can be trusted: the gate that every trial passes, the grades of
+// trials and cells with their reasons, the caveats of a run, and the ceilings that a result is held
+// against.
+package validity
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Judged is one trial with what was computed of it.
+type Judged struct {
+	Trial   *record.Trial
+	Metrics *metrics.Measured
+	Grade   string
+	Reasons []evidence.Reason
+}
+
+func Judge(run *record.Run, trials []record.Trial) []*Judged {
+	all := make([]*Judged, 0, len(trials))
+	ceilings := map[string]ceiling{}
+	for i := range trials {
+		t := &trials[i]
+		j := &Judged{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
+		if t.Status == record.TrialOK {
+			key := t.Row.Cell()
+			c, known := ceilings[key]
+			if !known {
+				c = CeilingOf(run, t.Row.Factors)
+				ceilings[key] = c
+			}
+			j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
+			j.Reasons = gate(suspect{run, t, j.Metrics, c})
+		}
+		j.Grade = grade(t, j.Reasons)
+		all = append(all, j)
+	}
+	sort.SliceStable(all, func(a, b int) bool {
+		x, y := all[a].Trial, all[b].Trial
+		if x.Row.Index != y.Row.Index {
+			return x.Row.Index < y.Row.Index
+		}
+		return x.Attempt < y.Attempt
+	})
+	return all
+}
+
+// StatusWords completes "the run …".
+func StatusWords(run *record.Run) string {
+	words := "is " + run.Status
+	switch run.Status {
+	case record.RunRunning:
+		words = "has no end yet: it is still going on, or was killed"
+	case record.RunInterrupted, record.RunDone:
+		words = "was " + run.Status
+	case record.RunFailed:
+		words = "failed"
+	}
+	if run.Reason != "" {
+		words += " (" + run.Reason + ")"
+	}
+	return words
+}
+
+// soft reasons blame chance as well as the set-up: they make a cell suspect only where they touch a quarter
+// of its trials. The median does not move with fewer.
+var soft = map[string]bool{
+	evidence.ReasonDrift: true, evidence.ReasonBackgroundLoad: true, evidence.ReasonSamplerStalled: true,
+	evidence.ReasonLateProbe: true,
+	evidence.ReasonLateEdge:  true,
+}
+
+// cellGrade is what the trials of a cell make of it.
+type cellGrade struct {
+	Grade        string
+	Reasons      []evidence.Reason
+	Caveats      []record.Caveat
+	Runs, Failed int // trials with numbers, and without
+}
+
+// OfCell judges a cell: good are its trials that count, trials all of them, verify those that checked the
+// content of its path, and missing says why there is no trial at all. Each kind of reason is named once,
+// with the first trial's words.
+func OfCell(good, trials, verify []*Judged, missing string) cellGrade {
+	c := cellGrade{Grade: evidence.GradeValid, Reasons: []evidence.Reason{}, Runs: len(good)}
+	touched := map[string]int{}
+	for _, j := range good {
+		kinds := map[string]bool{}
+		for _, r := range j.Reasons {
+			kinds[r.Kind] = true
+		}
+		for k := range kinds {
+			touched[k]++
+		}
+	}
+	minor, named := map[string]bool{}, map[string]bool{}
+	for _, j := range good {
+		for _, r := range j.Reasons {
+			switch {
+			case soft[r.Kind] && 4*touched[r.Kind] < len(good):
+				minor[r.Kind] = true
+			case !named[r.Kind]:
+				named[r.Kind] = true
+				if others := touched[r.Kind] - 1; others > 0 {
+					r.Text += fmt.Sprintf("; the same reason in %d more of %d trials", others, len(good))
+				}
+				c.Reasons = append(c.Reasons, r)
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(minor)) {
+		c.Caveats = append(c.Caveats, record.Caveat{Kind: k,
+			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k)})
+	}
+	c.addFailures(good, trials, missing)
+	c.addVerify(verify)
+	switch {
+	case c.Runs == 0:
+		c.Grade = evidence.GradeFailed
+	case len(c.Reasons) > 0:
+		c.Grade = evidence.GradeSuspect
+	}
+	return c
+}
+
+// addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
+// with success, which names no trial, so that cells to which the same happened share it.
+func (c *cellGrade) addFailures(good, trials []*Judged, missing string) {
+	ok := map[string]bool{}
+	for _, j := range good {
+		ok[j.Trial.Row.ID] = true
+	}
+	var texts []string
+	repeated := map[string]int{} // by what happened
+	for _, j := range trials {
+		if j.Grade != evidence.GradeFailed {
+			continue
+		}
+		c.Failed++
+		text := "failed"
+		if f := j.Trial.Failure; f != nil {
+			text = fmt.Sprintf("failed in %s: %s", f.Phase, f.Error)
+		}
+		if ok[j.Trial.Row.ID] {
+			if repeated[text]++; repeated[text] == 1 {
+				texts = append(texts, text)
+			}
+			continue
+		}
+		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonFailedTrials, Text: text,
+			Trial: j.Trial.ID})
+	}
+	for _, text := range texts {
+		words := "a trial " + text + "; it was repeated"
+		if n := repeated[text]; n > 1 {
+			words = fmt.Sprintf("%d trials %s; they were repeated", n, text)
+		}
+		c.Caveats = append(c.Caveats, record.Caveat{Kind: "repeated", Text: words})
+	}
+	if len(trials) == 0 {
+		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonFailedTrials, Text: missing})
+	}
+}
+
+// addVerify casts what the verifying trial of the path found on the cell. A repeated one counts once, as
+// any row does.
+func (c *cellGrade) addVerify(verify []*Judged) {
+	ok := map[string]bool{}
+	for _, j := range LastGood(verify) {
+		ok[j.Trial.Row.ID] = true
+		for _, r := range j.Reasons {
+			if verifyReasons[r.Kind] {
+				c.Reasons = append(c.Reasons, r)
+			}
+		}
+	}
+	for _, j := range verify {
+		if !ok[j.Trial.Row.ID] {
+			c.Caveats = append(c.Caveats, record.Caveat{Kind: "unverified",
+				Text: "the content of this path was not verified: trial " + j.Trial.ID + " failed"})
+		}
+	}
+}
+
+// LastGood are the trials that have numbers, with the last good attempt of each row.
+func LastGood(trials []*Judged) []*Judged {
+	at := map[string]int{}
+	var out []*Judged
+	for _, j := range trials {
+		if j.Grade == evidence.GradeFailed {
+			continue
+		}
+		if i, again := at[j.Trial.Row.ID]; again {
+			out[i] = j
+			continue
+		}
+		at[j.Trial.Row.ID] = len(out)
+		out = append(out, j)
+	}
+	return out
+}

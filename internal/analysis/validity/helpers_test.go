@@ -1,0 +1,70 @@
+package validity
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func quickFactors(changes ...string) record.Factors {
+	f := record.Factors{
+		"topology": "forward", "tunnel": "none", "ip": "4", "nat": "off", "offload": "wire",
+		"protocol": "tcp", "streams": "1", "direction": "up", "congestion": "cubic", "engine": "native",
+	}
+	for i := 0; i+1 < len(changes); i += 2 {
+		f[changes[i]] = changes[i+1]
+	}
+	if f["tunnel"] != "none" && f["mtu"] == "" {
+		f["mtu"] = "1420"
+	}
+	if f["protocol"] == "udp" {
+		delete(f, "congestion")
+		f["rate"] = "flat"
+		if f["packet_size"] == "" {
+			f["packet_size"] = "64"
+		}
+	}
+	return f
+}
+
+func syntheticRun(cells ...record.Factors) record.Run {
+	return record.Run{
+		ID: "r1", Status: record.RunDone, Lab: "local", Version: "1", Command: "chokepoint run",
+		Topologies: []record.Topology{forward()},
+		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
+			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
+		Design: record.Design{Name: "quick", Description: "this machine acting as a router", Cells: cells,
+			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
+	}
+}
+
+func forward() record.Topology {
+	return record.Topology{
+		Name: "forward", Near: "client", Far: "server", Tunnel: [2]string{"client", "router"},
+		Routers: []string{"router"},
+		Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+		Links: []record.TopoLink{
+			{Name: "lan", Ends: [2]record.TopoPort{{Node: "client", Port: "lan"},
+				{Node: "router", Port: "lan"}}},
+			{Name: "wan", Ends: [2]record.TopoPort{{Node: "router", Port: "wan"},
+				{Node: "server", Port: "wan"}}},
+		},
+	}
+}
+
+// shortFlows are a thousand flows of two classes: 900 small ones of 1 to 9 ms, 80 of 50 ms, 5 that failed
+// and 15 that were not done.
+func shortFlows() *record.ShortFlows {
+	s := &record.ShortFlows{
+		RateHz: 500, Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7,
+		Confirmed: 7,
+		Connect:   []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
+		Late:      []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
+		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {FromBytes: 100e3, Started: 90,
+			Times: []record.TimeCount{{FromNs: 50e6, Flows: 80}}}, {FromBytes: 10e6}},
+	}
+	for i := range int64(9) {
+		s.Classes[0].Times = append(s.Classes[0].Times, record.TimeCount{FromNs: (i + 1) * 1e6, Flows: 100})
+	}
+	return s
+}
