@@ -14,12 +14,14 @@ fail() { printf 'fail: %s\n' "$*" >&2; exit 1; }
 # nothing is one check, passed or failed by its exit status.
 count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$STAGE_COUNTS"; }
 
+# begin [LIMIT]: LIMIT is the seconds after which the whole run ends by itself.
 begin() {
+	LIMIT=${1:-0} LATE=
 	WORK=$(mktemp -d "${TMPDIR:-/tmp}/chokepoint-ci.XXXXXXXX")
 	export WORK
 	chmod 755 "$WORK"
 	mkdir -p "$WORK/logs"
-	PASSED=0 FAILED=0 SKIPPED=0 FAILED_STAGES=()
+	PASSED=0 FAILED=0 SKIPPED=0 FAILED_STAGES=() TIMES=()
 	BEGAN=$SECONDS
 	trap 'rm -rf "$WORK" 2>/dev/null || sudo -n rm -rf "$WORK"' EXIT
 	# An ordinary user cannot read root's caches, so everybody uses ones in the
@@ -35,11 +37,20 @@ begin() {
 	chmod -R a+rwX "$GOCACHE"
 }
 
-# stage NAME SECONDS FUNCTION runs the function in a shell of its own.
+# stage NAME SECONDS FUNCTION runs the function in a shell of its own. OUT names
+# a folder that keeps each stage's output, as DATE-STAGE.txt.
 stage() {
-	local name=$1 limit=$2 body=$3 began=$SECONDS status p f s
+	local name=$1 limit=$2 body=$3 began=$SECONDS status p f s left
 	local log="$WORK/logs/$body.log"
 	if ((${#WANTED[@]})) && [[ " ${WANTED[*]} " != *" $name "* ]]; then return; fi
+	if ((LIMIT)); then
+		left=$((LIMIT - (SECONDS - BEGAN)))
+		if ((left < 1)); then
+			LATE+=" $name"
+			return
+		fi
+		((limit < left)) || limit=$left
+	fi
 	export STAGE_COUNTS="$WORK/$body.counts"
 	: >"$STAGE_COUNTS"
 	say "=== $name"
@@ -51,6 +62,8 @@ stage() {
 	((p + f + s == 0 && status == 0)) && p=1
 	((f == 0 && status != 0)) && f=1
 	PASSED=$((PASSED + p)) FAILED=$((FAILED + f)) SKIPPED=$((SKIPPED + s))
+	TIMES+=("$((SECONDS - began)) $name")
+	[[ -z ${OUT:-} ]] || keep "$name" "$log" "$p passed, $f failed, $s skipped in $((SECONDS - began)) s"
 	if ((f > 0)); then
 		FAILED_STAGES+=("$name")
 		tail -n 150 "$log"
@@ -61,10 +74,33 @@ stage() {
 	fi
 }
 
-# finish prints the verdict; its last line is the whole result.
+# keep NAME LOG RESULT writes a stage's output where it can be published: with the
+# machine, and without the paths of this run.
+keep() {
+	mkdir -p "$OUT"
+	{
+		say "stage $1 at $(git describe --always --dirty 2>/dev/null), $(date -u +%FT%TZ)"
+		say "$(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r)"
+		say "$3"
+		say
+		sed -e "s|$WORK|WORK|g" -e "s|$TOP|SOURCE|g" "$2"
+	} >"$OUT/$(date -u +%F)-$1.txt"
+}
+
+# finish prints what took how long, what was skipped and why, and the verdict; its
+# last line is the whole result.
 finish() {
 	say "=== $((SECONDS - BEGAN)) s in all"
+	((${#TIMES[@]})) && printf '%s\n' "${TIMES[@]}" | sort -rn | awk '{printf "%6d s  %s\n", $1, $2}'
+	if [[ -s $WORK/skipped ]]; then
+		say "=== skipped tests, by reason"
+		sort "$WORK/skipped" | awk -F'\t' '$1 != last {print $1; last = $1} {print "    " $2}'
+	fi
 	((${#FAILED_STAGES[@]})) && say "failed stages: ${FAILED_STAGES[*]}"
+	if [[ -n $LATE ]]; then
+		say "ended by itself after $LIMIT s, before these stages:$LATE"
+		FAILED=$((FAILED + $(wc -w <<<"$LATE")))
+	fi
 	if ((PASSED + FAILED + SKIPPED == 0)); then
 		say "no such stage: ${WANTED[*]}"
 		FAILED=1
@@ -79,7 +115,7 @@ finish() {
 
 # as_root COMMAND… runs it as root: directly, or through sudo.
 as_root() {
-	if ((EUID == 0)); then "$@"; else sudo -n --preserve-env=GOPROXY,GOMODCACHE,GOCACHE,GOFLAGS,CGO_ENABLED,GOTOOLCHAIN,HOME,TMPDIR,XDG_DATA_HOME,XDG_STATE_HOME,XDG_RUNTIME_DIR,XDG_CONFIG_HOME,XDG_CACHE_HOME env PATH="$PATH" "$@"; fi
+	if ((EUID == 0)); then "$@"; else sudo -n --preserve-env=CHOKEPOINT_VM_CACHE,CHOKEPOINT_RACE,CHOKEPOINT_LONG,CHOKEPOINT_DISK,GOPROXY,GOMODCACHE,GOCACHE,GOFLAGS,CGO_ENABLED,GOTOOLCHAIN,HOME,TMPDIR,XDG_DATA_HOME,XDG_STATE_HOME,XDG_RUNTIME_DIR,XDG_CONFIG_HOME,XDG_CACHE_HOME env PATH="$PATH" "$@"; fi
 }
 
 # as_user COMMAND… runs it as a user without any privilege.

@@ -3,13 +3,20 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,7 +31,7 @@ type testEvent struct {
 
 // allowance is a line of .ci/allowed-skips.
 type allowance struct {
-	pkg    string // ends the import path
+	pkg    string // ends the import path; with "/..." also of those below
 	test   *regexp.Regexp
 	reason string // begins the text after "skip: "
 }
@@ -55,23 +62,30 @@ func readAllowances(r io.Reader) ([]allowance, error) {
 }
 
 func (a allowance) covers(pkg, test, reason string) bool {
-	return strings.HasSuffix("/"+pkg, "/"+a.pkg) && a.test.MatchString(test) && strings.HasPrefix(reason,
-		a.reason)
+	below, wild := strings.CutSuffix(a.pkg, "/...")
+	named := strings.HasSuffix("/"+pkg, "/"+below) || wild && strings.Contains("/"+pkg+"/", "/"+below+"/")
+	return named && a.test.MatchString(test) && strings.HasPrefix(reason, a.reason)
 }
 
 // outcome is what a run of go test came to.
 type outcome struct {
 	passed, failed, skipped int
 	faults                  faults
-	open                    map[string]bool // packages and tests that began and did not end
+	open                    map[string]bool            // packages and tests that began and did not end
+	ran                     map[string]map[string]bool // package → top-level test → executed, not skipped
+	skips                   []skippedTest
+	notTimed                map[string]bool // "./package test" that looked at everything but time
 }
+
+// skippedTest is one that an allowance covers.
+type skippedTest struct{ pkg, test, reason string }
 
 var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 
 // judge reads a stream of test events. Sub-tests count like tests; a package that fails without a failing
 // test, such as one that does not build, counts once.
 func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
-	o := outcome{open: map[string]bool{}}
+	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{}}
 	output := map[string]string{}
 	failedIn := map[string]bool{}
 	lines := bufio.NewReader(in)
@@ -109,6 +123,9 @@ func (o *outcome) take(e testEvent, allowed []allowance, output map[string]strin
 	switch {
 	case e.Action == "output" || e.Action == "build-output":
 		output[key] += e.Output
+		if top, _, _ := strings.Cut(e.Test, "/"); strings.Contains(e.Output, notTimed) {
+			o.notTimed["."+strings.TrimPrefix(e.Package, module)+" "+top] = true
+		}
 		if e.Action == "build-output" {
 			fmt.Fprint(talk, e.Output)
 		}
@@ -138,6 +155,10 @@ func (o *outcome) follow(e testEvent) {
 		delete(o.open, name)
 		if e.Test != "" {
 			o.open[e.Package] = true
+			if o.ran[e.Package] == nil {
+				o.ran[e.Package] = map[string]bool{}
+			}
+			o.ran[e.Package][e.Test] = e.Action != "skip"
 		}
 	case "run", "start":
 		o.open[name] = true
@@ -154,6 +175,7 @@ func (o *outcome) skip(e testEvent, output string, allowed []allowance, talk io.
 	for _, a := range allowed {
 		if reason != "" && a.covers(e.Package, e.Test, reason) {
 			o.skipped++
+			o.skips = append(o.skips, skippedTest{e.Package, e.Test, reason})
 			fmt.Fprintf(talk, "note: skipped %s %s: %s\n", e.Package, e.Test, reason)
 			return
 		}
@@ -162,19 +184,116 @@ func (o *outcome) skip(e testEvent, output string, allowed []allowance, talk io.
 	o.faults.add("%s %s was skipped (%q), which .ci/allowed-skips does not list", e.Package, e.Test, reason)
 }
 
+// readLeast parses the lines "package | tests | why" of .ci/least: how many of the tests in the source of
+// a package may be skipped; of the others, none.
+func readLeast(r io.Reader) (map[string]int, error) {
+	list := map[string]int{}
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(line, "|")
+		if len(fields) != 3 || strings.TrimSpace(fields[2]) == "" {
+			return nil, fmt.Errorf("parse least tests line %d: want package | tests | why", n)
+		}
+		most, err := strconv.Atoi(strings.TrimSpace(fields[1]))
+		if err != nil || most < 1 {
+			return nil, fmt.Errorf("parse least tests line %d: %q is no number of tests", n, fields[1])
+		}
+		list[strings.TrimSpace(fields[0])] = most
+	}
+	return list, lines.Err()
+}
+
+// sourceTests returns the names of the tests of a package, from its source in dir.
+func sourceTests(dir string) ([]string, error) {
+	pkg, err := build.ImportDir(dir, 0)
+	if err != nil {
+		return nil, fmt.Errorf("list tests of %s: %w", dir, err)
+	}
+	var names []string
+	for _, file := range slices.Concat(pkg.TestGoFiles, pkg.XTestGoFiles) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, file), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if ok && fn.Recv == nil && testName.MatchString(fn.Name.Name) && fn.Name.Name != "TestMain" {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+var testName = regexp.MustCompile(`^Test($|[^a-z])`)
+
+// stalledMost is how many tests of a stage may be skipped because a vCPU was stalled in each of their trials.
+const stalledMost = 5
+
+// executed holds that each package of the run has executed as many of the tests in its source as most says:
+// all but those that may be skipped. Of a part of a package, only the skips are counted.
+func (o *outcome) executed(source string, most map[string]int, part bool) error {
+	stalled := 0
+	for _, s := range o.skips {
+		if stalledSkip.MatchString(s.reason) {
+			stalled++
+		}
+	}
+	if stalled > stalledMost {
+		o.failed++
+		o.faults.add("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on another "+
+			"machine", stalled, stalledMost)
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(o.ran)) {
+		dir, name := source, "."
+		if rest, ok := strings.CutPrefix(pkg, module+"/"); ok {
+			dir, name = filepath.Join(source, rest), rest
+		}
+		names, err := sourceTests(dir)
+		if err != nil {
+			return err
+		}
+		missing := 0
+		for _, test := range names {
+			switch ended, known := o.ran[pkg][test]; {
+			case known && !ended, !known && !part:
+				missing++
+			}
+		}
+		if missing > most[name] {
+			o.failed++
+			o.faults.add("%s executed %d of the %d tests in its source, at least %d must be (.ci/least)", name,
+				len(names)-missing, len(names), len(names)-most[name])
+		}
+	}
+	return nil
+}
+
+// notTimed begins the line by which a test of times says that it did not judge them (labtest/steady).
+const notTimed = "not timed: "
+
+// module is the import path of the project.
+const module = "github.com/chokepoint-lab/chokepoint"
+
+var stalledSkip = regexp.MustCompile(`^a vCPU was stalled`)
+
 func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("tests", flag.ContinueOnError)
 	allowedFile := flags.String("allowed", "", "list of skips that are all right")
+	leastFile := flags.String("least", "", "list of how many tests of a package may be skipped")
+	source := flags.String("source", ".", "the module's folder, whose tests must have been executed")
+	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
+	timedFile := flags.String("timed", "", "write \"./package test\" of the tests that were not timed here")
+	skippedFile := flags.String("skipped", "", "append \"reason, tab, test\" of the skipped ones to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	f, err := os.Open(*allowedFile)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	allowed, err := readAllowances(f)
+	allowed, err := readFile(*allowedFile, readAllowances)
 	if err != nil {
 		return err
 	}
@@ -182,15 +301,46 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *countsFile != "" {
-		counts, err := os.OpenFile(*countsFile, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
+	if *leastFile != "" {
+		most, err := readFile(*leastFile, readLeast)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(counts, o.passed, o.failed, o.skipped)
-		if err := counts.Close(); err != nil {
+		if err := o.executed(*source, most, *part); err != nil {
 			return err
 		}
 	}
-	return o.faults.err()
+	var skipped, timed strings.Builder
+	for _, s := range o.skips {
+		fmt.Fprintf(&skipped, "%s\t%s %s\n", s.reason, s.pkg, s.test)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.notTimed)) {
+		fmt.Fprintln(&timed, name)
+	}
+	counts := fmt.Sprintln(o.passed, o.failed, o.skipped)
+	return errors.Join(appendTo(*countsFile, counts), appendTo(*skippedFile, skipped.String()),
+		appendTo(*timedFile, timed.String()), o.faults.err())
+}
+
+func readFile[T any](name string, read func(io.Reader) (T, error)) (T, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer f.Close()
+	return read(f)
+}
+
+// appendTo adds text to a file that is made if need be; without a name there is none.
+func appendTo(name, text string) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
