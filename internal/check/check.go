@@ -83,6 +83,6 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint adds the next step for the user to an error: an inner error's stays. Whoever prints the error finds
-// it by the method Hint.
+// WithHint adds the next step for the user to an error: an inner error's stays. Whoever prints the error
+// finds it by the method Hint.
 func WithHint(err error, hint string) error { return &hinted{err, hint} }

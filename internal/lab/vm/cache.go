@@ -98,8 +98,8 @@ func fileSum(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// treesKey is a short hash over the names, sizes and times of the files at and below some paths, but for those
-// that skip wants left out.
+// treesKey is a short hash over the names, sizes and times of the files at and below some paths, but for
+// those that skip wants left out.
 func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	var files []any
 	for _, root := range paths {

@@ -163,20 +163,13 @@ func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 }
 
 // ids lists the runs' ids, newest first.
-func (s *Store) ids(ctx context.Context) (ids []string, err error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT id FROM runs ORDER BY started_ns DESC, id DESC`)
+func (s *Store) ids(ctx context.Context) ([]string, error) {
+	ids, err := query(ctx, s, func(r *sql.Rows) (id string, err error) { return id, r.Scan(&id) },
+		`SELECT id FROM runs ORDER BY started_ns DESC, id DESC`)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return ids, nil
 }
 
 // run reads a head and adds its notes and its end.
@@ -189,9 +182,14 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	if err := s.unpackJSON(body, &run); err != nil {
 		return record.Run{}, fmt.Errorf("read run %s in %s: %v", id, s.path, err)
 	}
-	notes, err := s.notes(ctx, id)
+	notes, err := query(ctx, s, func(r *sql.Rows) (n Note, err error) {
+		if err := r.Scan(&body); err != nil {
+			return n, err
+		}
+		return n, s.unpackJSON(body, &n)
+	}, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
 	if err != nil {
-		return record.Run{}, err
+		return record.Run{}, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
 	}
 	for _, n := range notes {
 		run.Caveats = append(run.Caveats, n.Caveats...)
@@ -202,48 +200,38 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		run.Metrics = append(run.Metrics, n.Metrics...)
 		run.Imports = append(run.Imports, n.Imports...)
 	}
-	return s.withEnd(ctx, run)
-}
-
-// withEnd sets the state from the last end; without one the run is running, or was killed: only the caller
-// can tell, by asking whether its owner lives.
-func (s *Store) withEnd(ctx context.Context, run record.Run) (record.Run, error) {
+	// The last end counts; without one the run is running, or was killed: only the caller can tell, by
+	// asking whether its owner lives.
 	var ended int64
-	err := s.db.QueryRowContext(ctx,
+	run.Status, run.Reason, run.Ended = record.RunRunning, "", time.Time{}
+	err = s.db.QueryRowContext(ctx,
 		`SELECT status, reason, ended_ns FROM run_ends WHERE run = ? ORDER BY seq DESC LIMIT 1`,
 		run.ID).Scan(&run.Status, &run.Reason, &ended)
-	if errors.Is(err, sql.ErrNoRows) {
-		run.Status, run.Reason, run.Ended = record.RunRunning, "", time.Time{}
-		return run, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return record.Run{}, fmt.Errorf("read end of run %s in %s: %w", run.ID, s.path, err)
 	}
-	run.Ended = time.Time{}
 	if run.Status != record.RunRunning {
 		run.Ended = time.Unix(0, ended).UTC()
 	}
 	return run, nil
 }
 
-func (s *Store) notes(ctx context.Context, id string) (notes []Note, err error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
+// query collects what scan reads of each row.
+func query[T any](ctx context.Context, s *Store, scan func(*sql.Rows) (T, error), text string,
+	args ...any) (list []T, err error) {
+	rows, err := s.db.QueryContext(ctx, text, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		var body []byte
-		if err := rows.Scan(&body); err != nil {
-			return nil, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
+		x, err := scan(rows)
+		if err != nil {
+			return nil, err
 		}
-		var n Note
-		if err := s.unpackJSON(body, &n); err != nil {
-			return nil, fmt.Errorf("read notes of run %s in %s: %v", id, s.path, err)
-		}
-		notes = append(notes, n)
+		list = append(list, x)
 	}
-	return notes, rows.Err()
+	return list, rows.Err()
 }
 
 func (s *Store) packJSON(v any) ([]byte, error) {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // migrations brings a store from version i to version i+1. They only go forward, and an entry that has been
@@ -160,19 +162,9 @@ func checkReadable(ctx context.Context, db *sql.DB, path string) error {
 	case has > len(migrations):
 		return &NewerError{Path: path, Has: has, Knows: len(migrations)}
 	case has < len(migrations):
-		return &olderError{path: path, has: has}
+		return check.WithHint(fmt.Errorf("open store %s: it has schema version %d and cannot be brought "+
+			"forward "+
+			"while read only", path, has), "start any run once, which brings the store forward")
 	}
 	return nil
 }
-
-type olderError struct {
-	path string
-	has  int
-}
-
-func (e *olderError) Error() string {
-	return fmt.Sprintf("open store %s: it has schema version %d and cannot be brought forward while "+
-		"read only", e.path, e.has)
-}
-
-func (e *olderError) Hint() string { return "start any run once, which brings the store forward" }

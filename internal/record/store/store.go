@@ -46,14 +46,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	// this one. A file that is there is left to SQLite: closing it here would drop the locks that this
 	// process holds on it (sqlite.org/howtocorrupt.html §2.2).
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-	case err != nil:
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
-	default:
-		if err := f.Close(); err != nil {
-			return nil, fmt.Errorf("open store %s: %v", path, err)
-		}
 	}
 	s, err := open(ctx, path, "rwc")
 	if err != nil {
@@ -73,14 +70,11 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
 		return nil, ErrNone
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("open store: %w", err)
-	}
-	if info.Size() == 0 {
-		return nil, ErrNone
 	}
 	s, err := open(ctx, path, "ro")
 	if err != nil {

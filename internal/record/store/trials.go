@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -72,21 +71,14 @@ type Entry struct {
 }
 
 // Index lists a run's stored trials, in the order of rows and attempts.
-func (s *Store) Index(ctx context.Context, runID string) (list []Entry, err error) {
-	rows, err := s.db.QueryContext(ctx,
-		`SELECT id, row, attempt, status FROM trials WHERE run = ? ORDER BY row_index, row, attempt`, runID)
+func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
+	list, err := query(ctx, s, func(r *sql.Rows) (e Entry, err error) {
+		return e, r.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status)
+	}, `SELECT id, row, attempt, status FROM trials WHERE run = ? ORDER BY row_index, row, attempt`, runID)
 	if err != nil {
 		return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var e Entry
-		if err := rows.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status); err != nil {
-			return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
-		}
-		list = append(list, e)
-	}
-	return list, rows.Err()
+	return list, nil
 }
 
 func (s *Store) trial(ctx context.Context, runID, id string) (record.Trial, error) {
@@ -101,7 +93,15 @@ func (s *Store) trial(ctx context.Context, runID, id string) (record.Trial, erro
 	if err := s.unpackJSON(body, &t); err != nil {
 		return record.Trial{}, fmt.Errorf("read %s: %v", place, err)
 	}
-	parts, err := s.parts(ctx, runID, id)
+	parts, err := query(ctx, s, func(r *sql.Rows) (p part, err error) {
+		if err := r.Scan(&p.path, &p.kind, &body); err != nil {
+			return p, err
+		}
+		if p.body, err = s.dec.DecodeAll(body, nil); err != nil {
+			return p, fmt.Errorf("%s: %v", p.path, err)
+		}
+		return p, nil
+	}, `SELECT path, kind, body FROM blobs WHERE run = ? AND trial = ? ORDER BY path`, runID, id)
 	if err != nil {
 		return record.Trial{}, fmt.Errorf("read series of %s: %w", place, err)
 	}
@@ -109,25 +109,4 @@ func (s *Store) trial(ctx context.Context, runID, id string) (record.Trial, erro
 		return record.Trial{}, fmt.Errorf("read series of %s: %v", place, err)
 	}
 	return t, nil
-}
-
-func (s *Store) parts(ctx context.Context, runID, id string) (parts []part, err error) {
-	rows, err := s.db.QueryContext(ctx,
-		`SELECT path, kind, body FROM blobs WHERE run = ? AND trial = ? ORDER BY path`, runID, id)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var p part
-		var body []byte
-		if err := rows.Scan(&p.path, &p.kind, &body); err != nil {
-			return nil, err
-		}
-		if p.body, err = s.dec.DecodeAll(body, nil); err != nil {
-			return nil, fmt.Errorf("%s: %v", p.path, err)
-		}
-		parts = append(parts, p)
-	}
-	return parts, rows.Err()
 }

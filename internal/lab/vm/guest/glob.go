@@ -23,12 +23,13 @@ func normal(text string) string {
 	return string(b)
 }
 
-// asPath makes a shell pattern of fnmatch(3) without flags one of path.Match, to which "/" is special and "!"
-// negates nothing.
+// asPath makes a shell pattern of fnmatch(3) without flags one of path.Match, to which "/" is special and
+// "!" negates nothing.
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
-// matches reports whether a shell pattern covers the whole of a text. One that is not well formed, such as an
-// open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told apart.
+// matches reports whether a shell pattern covers the whole of a text. One that is not well formed, such as
+// an open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told
+// apart.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
