@@ -3,7 +3,6 @@ package chokepoint_test
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"go/ast"
 	"os"
 	"os/exec"
@@ -16,10 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func readText(t *testing.T, name string) string {
@@ -143,6 +138,15 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
+// TestPagesAreShort: no page is longer than 600 lines.
+func TestPagesAreShort(t *testing.T) {
+	for name, text := range documents(t) {
+		if n := strings.Count(text, "\n"); n > 600 {
+			t.Errorf("%s: got %d lines, want at most 600", name, n)
+		}
+	}
+}
+
 func TestLinkCheckCanFail(t *testing.T) {
 	docs := map[string]string{
 		"README.md": "[a](docs/guide.md) [b](docs/none.md) [c](docs/guide.md#two-words) " +
@@ -258,68 +262,13 @@ func holdBlock(t *testing.T, file, name, want string) {
 		return
 	}
 	if !*update {
-		t.Errorf("block %s of %s differs from the code (-code +document); go test -update rewrites it:\n%s",
+		t.Errorf("block %s of %s differs from the code (-code +document); go generate rewrites it:\n%s",
 			name, file, cmp.Diff(want, got))
 		return
 	}
 	text = before + "<!-- " + name + ":" + head + "-->\n" + want + "<!-- end -->" + after
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func metricTable(metrics []record.Metric) string {
-	var b strings.Builder
-	b.WriteString("\n| metric | unit | better | scope | meaning |\n|---|---|---|---|---|\n")
-	for _, m := range metrics {
-		better := m.Better
-		if better == "" {
-			better = "–"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Unit, better, m.Scope, m.Doc)
-	}
-	b.WriteString("\n")
-	return b.String()
-}
-
-// TestMethodDescribesEveryMetric: the table is the declarations themselves,
-// which must each say something.
-// TestMethodListsEveryPreset: the goals of each, by the names of RFC 9971.
-func TestMethodListsEveryPreset(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("\n| preset | goal | final trial | duration sum | loss | exceed | width | meaning " +
-		"|\n|---|---|---|---|---|---|---|---|\n")
-	for _, p := range method.Presets() {
-		for _, g := range p.Goals {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %g %% | %g %% | %g %% | %s |\n",
-				p.Name, g.Name, g.FinalDuration, g.DurationSum, 100*g.LossRatio, 100*g.ExceedRatio,
-				100*g.Width, p.Doc)
-		}
-	}
-	b.WriteString("\n")
-	holdBlock(t, "docs/method.md", "presets", b.String())
-}
-
-func TestMethodDescribesEveryMetric(t *testing.T) {
-	for _, m := range metrics.Metrics() {
-		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
-			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
-		}
-	}
-	holdBlock(t, "docs/method.md", "metrics", metricTable(metrics.Metrics()))
-}
-
-func TestMethodDescribesEveryReason(t *testing.T) {
-	rows := rowNames(readText(t, "docs/method.md"))
-	for _, kind := range constants(t, "analysis/evidence", "Reason") {
-		if !slices.Contains(rows, kind) {
-			t.Errorf("docs/method.md has no row for reason %s", kind)
-		}
-	}
-	for _, kind := range constants(t, "analysis/statistics", "Interval") {
-		if !slices.Contains(rows, kind) {
-			t.Errorf("docs/method.md has no row for interval %s", kind)
-		}
 	}
 }
 

@@ -8,7 +8,7 @@ func newShowCommand(p *program) *cobra.Command {
 		Short: "Show the results of a stored run",
 		Long: "Show the results of a stored run: every cell with its intervals, its grade and\n" +
 			"the reasons to doubt it. RUN is an id, a unique prefix, or latest.\n\n" +
-			"--json prints the document that docs/format.md describes. Everything derived is\n" +
+			"--json prints the document that docs/reference/json.md describes. Everything derived is\n" +
 			"computed anew from what was measured.",
 		Args:              exactArgs("RUN"),
 		ValidArgsFunction: completeRuns(p, 1),

@@ -1,0 +1,237 @@
+package chokepoint_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+//go:generate go test -count=1 -run ^TestReference . -update
+
+// written is the second line of a page that the code writes whole.
+const written = "\n<!-- written by go generate -->\n"
+
+// holdPage compares a whole page with what the code says; -update rewrites it.
+func holdPage(t *testing.T, file, want string) {
+	t.Helper()
+	want = strings.TrimRight(want, "\n") + "\n"
+	got, err := os.ReadFile(file)
+	if err != nil && !(*update && os.IsNotExist(err)) {
+		t.Fatal(err)
+	}
+	switch {
+	case string(got) == want:
+	case !*update:
+		t.Errorf("%s differs from the code (-code +document); go generate rewrites it:\n%s",
+			file, cmp.Diff(want, string(got)))
+	default:
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReferenceShowsTheCompletePlan: the one that the plan's own tests read.
+func TestReferenceShowsTheCompletePlan(t *testing.T) {
+	text := strings.TrimSpace(readText(t, "internal/plan/testdata/complete.yaml"))
+	holdBlock(t, "docs/reference/plan-keys.md", "complete-plan", "\n```yaml\n"+text+"\n```\n\n")
+}
+
+// TestReferenceListsEveryFactor: what a plan may vary, from the registry.
+func TestReferenceListsEveryFactor(t *testing.T) {
+	v := registry.Vocabulary()
+	var b strings.Builder
+	b.WriteString("# Factors\n" + written + `
+What the parts matrix, include and exclude of a [plan](plan-keys.md) may vary. *As found*: without a level
+nothing is changed. ` + "`@PLACE`" + ` puts a factor at a node or a node's port, such as ` + "`queue@router.wan`" + `; how
+places and factors work together stands in [write a plan](../howto/write-a-plan.md#factors-and-places).
+
+| factor | default | levels | meaning |
+|---|---|---|---|
+`)
+	for _, name := range v.Names() {
+		full, shown := name, name
+		if strings.HasSuffix(name, ":") {
+			full, shown = name+"net.core.rmem_max", name+"NAME"
+		}
+		f, ok := v.Factor(full)
+		if !ok {
+			t.Errorf("factor %s: listed, but not found", full)
+			continue
+		}
+		if f.Placed {
+			shown += "[@PLACE]"
+		}
+		def := f.Default
+		switch {
+		case def == "" && f.Derive != nil:
+			def = "from the others"
+		case def == "":
+			def = "as found"
+		}
+		levels := strings.Join(f.Levels, ", ")
+		if levels == "" {
+			levels = f.Unit
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", shown, def, levels, f.Doc)
+	}
+	holdPage(t, "docs/reference/factors.md", b.String())
+}
+
+// TestReferenceListsEveryMetric: the table is the declarations themselves, which must each say something.
+func TestReferenceListsEveryMetric(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Metrics\n" + written + `
+The numbers of the document and of ` + "`require`" + `. A name ends in its unit. Scope: of a flow, of the path from near to
+far, of one node, or of the host that carries all nodes. How they are made: [rates](../method/rates.md),
+[latency](../method/latency.md), [flows](../method/flows.md), [search](../method/search.md).
+
+| metric | unit | better | scope | meaning |
+|---|---|---|---|---|
+`)
+	for _, m := range analysis.Metrics() {
+		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
+			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
+		}
+		better := m.Better
+		if better == "" {
+			better = "–"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Unit, better, m.Scope, m.Doc)
+	}
+	holdPage(t, "docs/reference/metrics.md", b.String())
+}
+
+// TestReferenceListsEveryPreset: the goals of each, by the names of RFC 9971.
+func TestReferenceListsEveryPreset(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n| preset | goal | final trial | duration sum | loss | exceed | width | meaning " +
+		"|\n|---|---|---|---|---|---|---|---|\n")
+	for _, p := range method.Presets() {
+		for _, g := range p.Goals {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %g %% | %g %% | %g %% | %s |\n",
+				p.Name, g.Name, g.FinalDuration, g.DurationSum, 100*g.LossRatio, 100*g.ExceedRatio,
+				100*g.Width, p.Doc)
+		}
+	}
+	b.WriteString("\n")
+	holdBlock(t, "docs/method/search.md", "presets", b.String())
+}
+
+// TestReferenceListsEveryReason: every kind of reason and interval has a row.
+func TestReferenceListsEveryReason(t *testing.T) {
+	rows := rowNames(readText(t, "docs/reference/reasons.md"))
+	for _, prefix := range []string{"Reason", "Interval"} {
+		for _, kind := range constants(t, "analysis", prefix) {
+			if !slices.Contains(rows, kind) {
+				t.Errorf("docs/reference/reasons.md has no row for %s %s", strings.ToLower(prefix), kind)
+			}
+		}
+	}
+}
+
+// TestReferenceListsEveryCommand: the help of every command of the built program, and so every flag.
+func TestReferenceListsEveryCommand(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "chokepoint")
+	if said, err := exec.Command("go", "build", "-buildvcs=false", "-o", program,
+		"./cmd/chokepoint").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, said)
+	}
+	var b strings.Builder
+	b.WriteString("# Commands\n" + written + `
+What ` + "`--help`" + ` of each command prints. Exit codes: [scripts](../howto/scripts.md).
+
+`)
+	describe(t, &b, program)
+	holdPage(t, "docs/reference/commands.md", b.String())
+}
+
+// describe writes the help of a command and of those below it.
+func describe(t *testing.T, b *strings.Builder, program string, words ...string) {
+	t.Helper()
+	cmd := exec.Command(program, append(slices.Clone(words), "--help")...)
+	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "XDG_DATA_HOME=/nonexistent",
+		"XDG_STATE_HOME=/nonexistent")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v --help: %v", words, err)
+	}
+	about, rest, ok := strings.Cut(string(out), "\n\nUSAGE\n")
+	if !ok {
+		t.Fatalf("%v --help: got %q, want a section USAGE", words, out)
+	}
+	usage, _, _ := strings.Cut(rest, "\n\nEXIT STATUS\n")
+	subs := subcommands(usage)
+	if len(subs) == 0 {
+		fmt.Fprintf(b, "## %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
+			indented(usage))
+	}
+	for _, sub := range subs {
+		if len(words) > 0 || sub != "help" && sub != "completion" && sub != "version" {
+			describe(t, b, program, append(slices.Clone(words), sub)...)
+		}
+	}
+}
+
+// subcommands reads the names below "COMMANDS".
+func subcommands(usage string) []string {
+	_, rest, ok := strings.Cut(usage, "\nCOMMANDS\n")
+	if !ok {
+		return nil
+	}
+	list, _, _ := strings.Cut(rest, "\n\n")
+	var names []string
+	for _, line := range strings.Split(list, "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			names = append(names, fields[0])
+		}
+	}
+	return names
+}
+
+// indented marks the usage line as what it is, so that nobody takes it for a command line to be tried.
+func indented(usage string) string {
+	first, rest, _ := strings.Cut(usage, "\n")
+	return "usage: " + strings.TrimSpace(first) + "\n" + strings.ReplaceAll(rest, "\nFLAGS\n", "\n")
+}
+
+// TestReferenceDescribesEveryField: the JSON forms, each type on the first page that leads to it.
+func TestReferenceDescribesEveryField(t *testing.T) {
+	s := newSchema(t)
+	parts := []struct{ page, block, root string }{
+		{"json.md", "event", "record.Event"},
+		{"store.md", "run", "record.Run"},
+		{"store-trial.md", "trial", "record.Trial"},
+		{"json-cells.md", "cell", "analysis.Cell"},
+		{"json.md", "document", "analysis.Document"},
+	}
+	for _, part := range parts {
+		s.assign(part.page, part.root)
+	}
+	for _, part := range parts {
+		text := s.write(part.page, part.root)
+		if strings.Contains(text, "| ?") || strings.Contains(text, "of ?") {
+			t.Errorf("block %s: got a field of unknown type in\n%s", part.block, text)
+		}
+		holdBlock(t, "docs/reference/"+part.page, part.block, text)
+	}
+}
+
+// TestReferenceShowsTheSchema: the SQL of the newest version, as it is executed.
+func TestReferenceShowsTheSchema(t *testing.T) {
+	var sql strings.Builder
+	for _, text := range constants(t, "record/store", "schema") {
+		sql.WriteString(text)
+	}
+	holdBlock(t, "docs/reference/store.md", "schema", "\n```sql\n"+strings.TrimSpace(sql.String())+"\n```\n\n")
+}
