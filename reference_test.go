@@ -53,7 +53,8 @@ func TestReferenceListsEveryFactor(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Factors\n" + written + `
 What the parts matrix, include and exclude of a [plan](plan-keys.md) may vary. *As found*: without a level
-nothing is changed. ` + "`@PLACE`" + ` puts a factor at a node or a node's port, such as ` + "`queue@router.wan`" + `; how
+nothing is changed. ` + "`@PLACE`" + ` puts a factor at a node or a node's port, such as ` +
+		"`queue@router.wan`" + `; how
 places and factors work together stands in [write a plan](../howto/write-a-plan.md#factors-and-places).
 
 | factor | default | levels | meaning |
@@ -92,7 +93,8 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 func TestReferenceListsEveryMetric(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n" + written + `
-The numbers of the document and of ` + "`require`" + `. A name ends in its unit. Scope: of a flow, of the path from near to
+The numbers of the document and of ` + "`require`" +
+		`. A name ends in its unit. Scope: of a flow, of the path from near to
 far, of one node, or of the host that carries all nodes. How they are made: [rates](../method/rates.md),
 [latency](../method/latency.md), [flows](../method/flows.md), [search](../method/search.md).
 
@@ -233,5 +235,6 @@ func TestReferenceShowsTheSchema(t *testing.T) {
 	for _, text := range constants(t, "record/store", "schema") {
 		sql.WriteString(text)
 	}
-	holdBlock(t, "docs/reference/store.md", "schema", "\n```sql\n"+strings.TrimSpace(sql.String())+"\n```\n\n")
+	holdBlock(t, "docs/reference/store.md", "schema", "\n```sql\n"+strings.TrimSpace(sql.String())+
+		"\n```\n\n")
 }

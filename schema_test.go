@@ -26,7 +26,8 @@ func newSchema(t *testing.T) *schema {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &schema{types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, page: map[string]string{}, done: map[string]bool{}}
+	s := &schema{types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, page: map[string]string{},
+		done: map[string]bool{}}
 	for _, f := range tr.production() {
 		pkg := path.Base(f.pkg)
 		if f.pkg != "record" && pkg != "analysis" && !strings.HasPrefix(f.pkg, "analysis/") {
