@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -101,7 +101,7 @@ far, of one node, or of the host that carries all nodes. How they are made: [rat
 | metric | unit | better | scope | meaning |
 |---|---|---|---|---|
 `)
-	for _, m := range analysis.Metrics() {
+	for _, m := range metrics.Metrics() {
 		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
 			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
 		}
@@ -133,8 +133,8 @@ func TestReferenceListsEveryPreset(t *testing.T) {
 // TestReferenceListsEveryReason: every kind of reason and interval has a row.
 func TestReferenceListsEveryReason(t *testing.T) {
 	rows := rowNames(readText(t, "docs/reference/reasons.md"))
-	for _, prefix := range []string{"Reason", "Interval"} {
-		for _, kind := range constants(t, "analysis", prefix) {
+	for prefix, pkg := range map[string]string{"Reason": "analysis/evidence", "Interval": "analysis/statistics"} {
+		for _, kind := range constants(t, pkg, prefix) {
 			if !slices.Contains(rows, kind) {
 				t.Errorf("docs/reference/reasons.md has no row for %s %s", strings.ToLower(prefix), kind)
 			}
