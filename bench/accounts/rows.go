@@ -15,6 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // Where the load's packets say that they belong to the window: bits of UDP's payload (struct datagram of
@@ -54,7 +56,7 @@ type row struct {
 // localRows are flat out where the sender's own core carries a packet to its end, so that no queue can
 // overflow, and else slow enough.
 func localRows() []row {
-	frames, sockets := traffic.XDP{}, traffic.Native{}
+	frames, sockets := frames.XDP{Fallback: stream.Native{}}, stream.Native{}
 	return []row{
 		{name: "frames, IPv4", engine: frames, ip: 4, plant: nothing, share: .35},
 		{name: "frames, IPv6", engine: frames, ip: 6, plant: nothing, share: .2},
@@ -78,7 +80,7 @@ func localRows() []row {
 // guestRows are rates that an emulated router forwards.
 func guestRows() []row {
 	exact := func(name string, pps float64, plant planted, netem string, share float64) row {
-		return row{name: "datagrams, exact" + name, engine: traffic.Native{}, mode: record.UDPExact, ip: 4,
+		return row{name: "datagrams, exact" + name, engine: stream.Native{}, mode: record.UDPExact, ip: 4,
 			pps: pps, plant: plant, netem: &netem, share: share}
 	}
 	return []row{

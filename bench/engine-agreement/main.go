@@ -25,6 +25,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 const (
@@ -129,7 +131,7 @@ func compare(ctx context.Context, o options, out io.Writer) (agrees bool, err er
 	if err != nil {
 		return false, err
 	}
-	if a := (traffic.Iperf3{}).Check(ctx, near, far, load(o, 1)); a.State != check.Yes {
+	if a := (iperf3.Engine{}).Check(ctx, near, far, load(o, 1)); a.State != check.Yes {
 		return false, fmt.Errorf("iperf3: %s (%s)", a.Reason, a.Hint)
 	}
 	fmt.Fprintf(out, "goodput, native ÷ iperf3, %d interleaved pairs of %d s, seed %d\n", o.pairs, o.seconds,
@@ -218,7 +220,7 @@ func (r ratio) agrees() bool { return r.low >= 1-tolerance && r.high <= 1+tolera
 
 func measure(ctx context.Context, o options, near, far traffic.End, streams int, draw *rand.Rand,
 	out io.Writer) (ratio, error) {
-	engines := [2]traffic.Engine{traffic.Native{}, traffic.Iperf3{}}
+	engines := [2]traffic.Engine{stream.Native{}, iperf3.Engine{}}
 	var rates [2][]float64
 	var ratios []float64
 	for range o.pairs {

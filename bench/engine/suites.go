@@ -6,6 +6,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // side is one of the two that are compared.
@@ -64,7 +66,7 @@ func suites() []suite {
 func tunnelled(offload string, safe, moon float64) comparison {
 	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(),
 		safe: safe, moon: moon,
-		ours: side{traffic.Native{}, tcp(1), ourTunnel}, theirs: side{traffic.Native{}, tcp(1), peerTunnel}}
+		ours: side{stream.Native{}, tcp(1), ourTunnel}, theirs: side{stream.Native{}, tcp(1), peerTunnel}}
 }
 
 func tcp(streams int) record.Load {
@@ -80,7 +82,7 @@ func udp(mode string, payload, streams int) record.Load {
 func tcpAgainst(offload string, streams int, of quantity, safe, moon float64) comparison {
 	name := fmt.Sprintf("%s, %s", offload, plural(streams))
 	return comparison{name: name, peer: "iperf3", offload: offload, of: of, safe: safe, moon: moon,
-		ours: side{engine: traffic.Native{}, load: tcp(streams)}, theirs: side{engine: traffic.Iperf3{},
+		ours: side{engine: stream.Native{}, load: tcp(streams)}, theirs: side{engine: iperf3.Engine{},
 			load: tcp(streams)}}
 }
 
@@ -88,8 +90,8 @@ func udpAgainst(mode string, payload int, safe, moon float64) comparison {
 	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0",
 		offload: "wire",
 		of:      delivered(), safe: safe, moon: moon,
-		ours:   side{engine: traffic.Native{}, load: udp(mode, payload, 2)},
-		theirs: side{engine: traffic.Iperf3{}, load: udp("", payload, 1)}}
+		ours:   side{engine: stream.Native{}, load: udp(mode, payload, 2)},
+		theirs: side{engine: iperf3.Engine{}, load: udp("", payload, 1)}}
 }
 
 func growth(offload string, one, many record.Load) comparison {
@@ -100,7 +102,7 @@ func growth(offload string, one, many record.Load) comparison {
 		of = delivered()
 	}
 	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, safe: .8, moon: .9,
-		ours: side{engine: traffic.Native{}, load: many}, theirs: side{engine: traffic.Native{}, load: one}}
+		ours: side{engine: stream.Native{}, load: many}, theirs: side{engine: stream.Native{}, load: one}}
 }
 
 func plural(streams int) string {

@@ -9,11 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 )
 
-func echo(ctx context.Context, b *bench) (measured, error) { return ours(ctx, b, traffic.Echo{}) }
+func echo(ctx context.Context, b *bench) (measured, error) { return ours(ctx, b, latency.Echo{}) }
 
-func icmp(ctx context.Context, b *bench) (measured, error) { return ours(ctx, b, traffic.ICMP{}) }
+func icmp(ctx context.Context, b *bench) (measured, error) { return ours(ctx, b, latency.ICMP{}) }
 
 // ours measures with one of our probes. Every slot must be accounted for, and every probe be stamped by the
 // kernel: anything else is another measurement.

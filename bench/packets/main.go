@@ -24,6 +24,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 func main() {
@@ -219,7 +222,7 @@ func (b *bench) routed(ctx context.Context, l *lab.Lab, flows int) error {
 	fmt.Fprintln(b.out, "| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | loss | ratio | 95 % interval |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
 	for _, ip := range []int{4, 6} {
-		engines := [2]traffic.Engine{traffic.XDP{}, traffic.Iperf3{}}
+		engines := [2]traffic.Engine{frames.XDP{Fallback: stream.Native{}}, iperf3.Engine{}}
 		var rates, losses [2][]float64
 		for range b.pairs {
 			for _, i := range b.draw.Perm(2) {
@@ -261,7 +264,7 @@ func (b *bench) alone(ctx context.Context, l *lab.Lab) error {
 					rates[1] = append(rates[1], pps)
 					continue
 				}
-				r, err := b.offered(ctx, l, traffic.XDP{}, b.load(ip, 1))
+				r, err := b.offered(ctx, l, frames.XDP{Fallback: stream.Native{}}, b.load(ip, 1))
 				if err != nil {
 					return err
 				}
@@ -295,7 +298,7 @@ func (b *bench) ways(ctx context.Context, l *lab.Lab, where string) error {
 			for _, i := range b.draw.Perm(len(names)) {
 				load := b.load(ip, 1)
 				load.Frames, load.Sink = names[i], record.SinkDriver
-				r, err := b.offered(ctx, l, traffic.XDP{}, load)
+				r, err := b.offered(ctx, l, frames.XDP{Fallback: stream.Native{}}, load)
 				if err != nil {
 					return fmt.Errorf("%s: %w", names[i], err)
 				}
@@ -332,7 +335,7 @@ func (b *bench) rate(ctx context.Context, l *lab.Lab, where string, flows int) e
 			pps := rates[i]
 			load := b.load(4, flows)
 			load.RateBps = pps * 8 * 18
-			r, err := b.offered(ctx, l, traffic.XDP{}, load)
+			r, err := b.offered(ctx, l, frames.XDP{Fallback: stream.Native{}}, load)
 			if err != nil {
 				return err
 			}

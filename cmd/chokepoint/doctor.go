@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -81,7 +81,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 		node.Probes()); err != nil {
 		return err
 	}
-	if f.Ceilings, err = trial.Ceilings(ctx, l, own, traffic.UsualKinds()); err != nil {
+	if f.Ceilings, err = trial.Ceilings(ctx, l, own, ceiling.UsualKinds()); err != nil {
 		return err
 	}
 	t, err := trial.MeasureTimer(ctx, l, node.Prober())

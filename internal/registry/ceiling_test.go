@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
 // TestCeilingsOfEveryEngine: beside a lab, the tester alone is measured in a lab of its own, of which
@@ -28,16 +28,16 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := lab.Local{ID: id, Dir: dir, Journal: j, Parts: registry.LabParts()}
-	wire, super := traffic.Link{Offload: "wire"}, traffic.Link{Offload: "super"}
+	wire, super := ceiling.Link{Offload: "wire"}, ceiling.Link{Offload: "super"}
 	small := record.Load{Protocol: "udp", PacketSize: 64}
-	frames := traffic.KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46, Streams: 2}, wire)
-	kinds := []traffic.Kind{frames, traffic.KindOf("native", record.Load{Protocol: "tcp"}, super),
-		traffic.KindOf("native", record.Load{Protocol: "tcp"}, wire),
-		traffic.KindOf("native", small, wire), traffic.KindOf("native", record.Load{Protocol: "udp",
+	frames := ceiling.KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46, Streams: 2}, wire)
+	kinds := []ceiling.Kind{frames, ceiling.KindOf("native", record.Load{Protocol: "tcp"}, super),
+		ceiling.KindOf("native", record.Load{Protocol: "tcp"}, wire),
+		ceiling.KindOf("native", small, wire), ceiling.KindOf("native", record.Load{Protocol: "udp",
 			PacketSize: 9000}, wire),
-		traffic.KindOf("native", record.Load{Protocol: "tcp"}, traffic.Link{Offload: "wire", MTU: 9000}),
-		traffic.KindOf("native", small, super),
-		traffic.KindOf("flows", record.Load{Protocol: "tcp"}, wire), traffic.KindOf("requests",
+		ceiling.KindOf("native", record.Load{Protocol: "tcp"}, ceiling.Link{Offload: "wire", MTU: 9000}),
+		ceiling.KindOf("native", small, super),
+		ceiling.KindOf("flows", record.Load{Protocol: "tcp"}, wire), ceiling.KindOf("requests",
 			record.Load{Protocol: "tcp"}, wire)}
 	names := []string{"xdp direct, 64-byte frames, 2 streams", "tcp direct, 1 stream, super",
 		"tcp direct, 1 stream", "udp direct, 64-byte packets",
@@ -78,7 +78,7 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(labtest.Context(t), 250*time.Millisecond)
 	defer cancel()
-	if got, err := trial.Ceilings(ctx, l, own, []traffic.Kind{frames}); err == nil || len(got) > 0 {
+	if got, err := trial.Ceilings(ctx, l, own, []ceiling.Kind{frames}); err == nil || len(got) > 0 {
 		t.Errorf("interrupted: got %v and %v, want an error alone", got, err)
 	}
 	alone(t, dir, id, resident)

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 func TestHosts(t *testing.T) {
@@ -186,14 +186,14 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 				load := labtest.Loads()["udp 20M"]
 				load.UDPMode, load.Streams, load.PacketSize, load.Duration = mode, flows, 200,
 					500*time.Millisecond
-				labtest.CountersAgree(t, l, traffic.Native{}, load)
+				labtest.CountersAgree(t, l, stream.Native{}, load)
 			})
 		}
 	}
 	t.Run("several sizes", func(t *testing.T) {
 		load := labtest.Loads()["udp imix"]
 		load.Duration = 500 * time.Millisecond
-		labtest.CountersAgree(t, l, traffic.Native{}, load)
+		labtest.CountersAgree(t, l, stream.Native{}, load)
 	})
 }
 

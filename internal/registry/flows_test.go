@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 // TestFlowsCrossTheRouter: both kernels count as many connections as the engine, and only the listener's
@@ -32,7 +32,7 @@ func TestFlowsCrossTheRouter(t *testing.T) {
 			before := [2]int{tcpCount(t, l, nodes[0], "ActiveOpens"), tcpCount(t, l, nodes[1],
 				"PassiveOpens")}
 			waiting := timeWait(t, l, nodes[0])
-			got, err := traffic.Flows{}.Offer(labtest.Context(t), near, far, load,
+			got, err := shortflow.Flows{}.Offer(labtest.Context(t), near, far, load,
 				&labtest.Conductor{Length: load.Duration, Drain: time.Second})
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +103,7 @@ func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
 	load := labtest.Loads()["tcp up"]
 	load.Direction, load.Duration, load.ResponseSize = record.Both, 3*time.Second, 100_000
 	steady.Run(t, func(t *steady.Trial) {
-		got, err := traffic.Requests{}.Offer(labtest.Context(t), near, far, load,
+		got, err := shortflow.Requests{}.Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration})
 		if err != nil {
 			t.Fatal(err)

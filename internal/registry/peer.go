@@ -16,7 +16,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/responsiveness"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
@@ -49,14 +55,14 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	}
 	g := guard{ports: p.Ports, remote: remote}
 	all := agent.Handlers(agent.Role, node.Parts())
-	native, responsive := host.Verb(host.FamilyTraffic, traffic.Native{}.Name()),
-		host.Verb(host.FamilyTraffic, traffic.Responsive{}.Name())
-	flows, requests := host.Verb(host.FamilyTraffic, traffic.Flows{}.Name()), host.Verb(host.FamilyTraffic,
-		traffic.Requests{}.Name())
-	echo, icmp := host.Verb(host.FamilyTraffic, traffic.Echo{}.Name()), host.Verb(host.FamilyTraffic,
-		traffic.ICMP{}.Name())
-	iperf3, xdp := host.Verb(host.FamilyTraffic, traffic.Iperf3{}.Name()), host.Verb(host.FamilyTraffic,
-		traffic.XDP{}.Name())
+	native, responsive := host.Verb(host.FamilyTraffic, stream.Native{}.Name()),
+		host.Verb(host.FamilyTraffic, responsiveness.Engine{}.Name())
+	flows, requests := host.Verb(host.FamilyTraffic, shortflow.Flows{}.Name()), host.Verb(host.FamilyTraffic,
+		shortflow.Requests{}.Name())
+	echo, icmp := host.Verb(host.FamilyTraffic, latency.Echo{}.Name()), host.Verb(host.FamilyTraffic,
+		latency.ICMP{}.Name())
+	iperf3, xdp := host.Verb(host.FamilyTraffic, iperf3.Engine{}.Name()), host.Verb(host.FamilyTraffic,
+		frames.XDP{}.Name())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
 	return host.AtOnce(peerSessions, map[string]host.Handler{
 		native:                host.Vetted(all[native], g.traffic),
@@ -195,12 +201,12 @@ func (g guard) watch(first json.RawMessage) (any, error) {
 
 // ceilings measures what this machine can do alone.
 func ceilings(ctx context.Context, s host.Session) error {
-	var kinds []traffic.Kind
+	var kinds []ceiling.Kind
 	if err := s.Recv(&kinds); err != nil {
 		return err
 	}
 	a := host.Inside(ctx, agent.Handlers(agent.Role, node.Parts()))
-	found, err := traffic.Loopback(ctx, a, kinds)
+	found, err := ceiling.Loopback(ctx, a, kinds)
 	if err = errors.Join(err, a.Close()); err != nil {
 		return err
 	}

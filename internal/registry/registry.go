@@ -15,6 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 // Congestions are the TCP congestion controls a plan may name, the default first. Whether a kernel has one
@@ -44,7 +46,7 @@ func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines()) }
 func StrangerVocabulary() plan.Vocabulary {
 	engines := node.Engines()
 	i := slices.IndexFunc(engines,
-		func(e traffic.Engine) bool { return e.Name() == (traffic.Iperf3{}).Name() })
+		func(e traffic.Engine) bool { return e.Name() == (iperf3.Engine{}).Name() })
 	engines[0], engines[i] = engines[i], engines[0]
 	return vocabularyOf(engines)
 }
@@ -52,7 +54,7 @@ func StrangerVocabulary() plan.Vocabulary {
 func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 	options := plan.BaseOptions{Topologies: lab.Topologies(), Tunnels: []string{"none"},
 		Congestions: congestions[:], TunnelMTU: tunnelMTU,
-		MaxTunnels: lab.Slots - 1, FlowSize: traffic.FlowSizeLevel}
+		MaxTunnels: lab.Slots - 1, FlowSize: shortflow.FlowSizeLevel}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/responsiveness"
 )
 
 // TestResponsivenessSeesAKnownQueue: 200 kB at 20 Mbit/s are 80 ms, which TCP keeps filled. Each kind of
@@ -20,7 +20,7 @@ func TestResponsivenessSeesAKnownQueue(t *testing.T) {
 	near, far := labtest.Ends(t, l, 0, 4)
 	load := labtest.Loads()["tcp up"]
 	load.Streams, load.Duration = 4, 3*time.Second
-	got, err := traffic.Responsive{}.Offer(labtest.Context(t), near, far, load,
+	got, err := responsiveness.Engine{}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
 	if err != nil {
 		t.Fatal(err)

@@ -21,10 +21,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// frames is a load of the xdp engine: the smallest frames there are.
-func frames(ip int, direction string, streams int, pps float64) record.Load {
+// frameLoad is a load of the xdp engine: the smallest frames there are.
+func frameLoad(ip int, direction string, streams int, pps float64) record.Load {
 	load := record.Load{Protocol: "udp", Direction: direction, Streams: streams, IP: ip, PacketSize: 46,
 		Opener: "near", Port: 20000,
 		Duration: 600 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: fmt.Sprint("frames ", ip,
@@ -53,7 +55,8 @@ func framesLabOf(t *testing.T, queues int) *lab.Lab {
 func lesserWay(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	near, far := labtest.Ends(t, l, 0, 4)
-	a := traffic.XDP{}.Check(labtest.Context(t), near, far, frames(4, record.Up, 1, 1000))
+	a := frames.XDP{Fallback: stream.Native{}}.Check(labtest.Context(t), near, far, frameLoad(4, record.Up, 1,
+		1000))
 	if a.State != check.Yes || a.Reason != "" && os.Geteuid() == 0 {
 		t.Fatalf("check: got %v (%s), want a yes, for root a plain one", a.State, a.Reason)
 	}
@@ -69,7 +72,7 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 	steady.Run(t, func(t *steady.Trial) {
 		before := routerPackets(t, l)
 		var err error
-		got, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load,
+		got, err = frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration, Drain: 500 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
@@ -128,12 +131,12 @@ func countsToThePacket(t *testing.T, queues int) {
 		nat  string
 		load record.Load
 	}{
-		{"IPv4 up", "off", frames(4, record.Up, 1, 20_000)},
-		{"IPv6 up", "off", frames(6, record.Up, 1, 20_000)},
-		{"IPv6 up, 5 flows", "off", frames(6, record.Up, 5, 20_000)},
-		{"IPv4 down, 7 flows", "off", frames(4, record.Down, 7, 20_000)},
-		{"IPv6 both, 3 flows", "off", frames(6, record.Both, 3, 20_000)},
-		{"IPv4 both, masquerade", "masquerade", frames(4, record.Both, 2, 10_000)},
+		{"IPv4 up", "off", frameLoad(4, record.Up, 1, 20_000)},
+		{"IPv6 up", "off", frameLoad(6, record.Up, 1, 20_000)},
+		{"IPv6 up, 5 flows", "off", frameLoad(6, record.Up, 5, 20_000)},
+		{"IPv4 down, 7 flows", "off", frameLoad(4, record.Down, 7, 20_000)},
+		{"IPv6 both, 3 flows", "off", frameLoad(6, record.Both, 3, 20_000)},
+		{"IPv4 both, masquerade", "masquerade", frameLoad(4, record.Both, 2, 10_000)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -263,7 +266,7 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		for _, way := range []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket} {
 			for _, sink := range []string{record.SinkDriver, record.SinkSockets} {
-				load := frames(ip, record.Up, 2, 20_000)
+				load := frameLoad(ip, record.Up, 2, 20_000)
 				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
 				got, _ := offerFrames(t, l, load, 8)
 				for _, f := range got.Flows {
@@ -301,7 +304,7 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	for _, way := range ways {
 		for _, sink := range sinks {
 			t.Run(way+", "+sink, func(t *testing.T) {
-				load := frames(4, record.Up, 2, 20_000)
+				load := frameLoad(4, record.Up, 2, 20_000)
 				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
 				got, _ := offerFrames(t, l, load, 0)
 				for _, f := range got.Flows {
@@ -331,8 +334,9 @@ func TestXDPSendsBySockets(t *testing.T) {
 		forced = []ways{{}, {record.FramesPacket, record.SinkSockets}}
 	}
 	for _, w := range forced {
-		for _, load := range []record.Load{frames(4, record.Up, 1, 20_000), frames(6, record.Both, 3, 10_000),
-			frames(4, record.Down, 20, 5000)} {
+		for _, load := range []record.Load{frameLoad(4, record.Up, 1, 20_000), frameLoad(6, record.Both, 3,
+			10_000),
+			frameLoad(4, record.Down, 20, 5000)} {
 			load.Frames, load.Sink = w.frames, w.sink
 			want := w
 			if w.frames == "" {
@@ -435,9 +439,9 @@ func TestXDPForcedWayThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	near, far := labtest.Ends(t, l, path.Slot, 4)
-	load := frames(4, record.Up, 1, 1000)
+	load := frameLoad(4, record.Up, 1, 1000)
 	load.Frames = record.FramesAFXDP
-	_, err = traffic.XDP{}.Offer(labtest.Context(t), near, far, load,
+	_, err = frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
 	if err == nil || !strings.Contains(err.Error(), "not AF_XDP in copy mode: device") {
 		t.Errorf("got %v, want the reason", err)
@@ -450,15 +454,16 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	l := framesLab(t)
 	near, far := labtest.Ends(t, l, 0, 4)
 	resident := labtest.Descendants(os.Getpid())
-	load := frames(4, record.Up, 1, 1000)
+	load := frameLoad(4, record.Up, 1, 1000)
 	load.Duration = time.Minute
 	begun := make(chan struct{})
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), labtest.Time)
 	defer cancel()
 	go func() {
-		_, err := traffic.XDP{}.Offer(ctx, near, far, load, &labtest.Conductor{Length: load.Duration,
-			Start: func() { close(begun) }})
+		_, err := frames.XDP{Fallback: stream.Native{}}.Offer(ctx, near, far, load,
+			&labtest.Conductor{Length: load.Duration,
+				Start: func() { close(begun) }})
 		failed <- err
 	}()
 	select {
@@ -494,8 +499,8 @@ func TestXDPFallsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	near, far := labtest.Ends(t, l, path.Slot, 4)
-	load := frames(4, record.Up, 1, 1000)
-	got, err := traffic.XDP{}.Offer(labtest.Context(t), near, far, load,
+	load := frameLoad(4, record.Up, 1, 1000)
+	got, err := frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
 // Labs lends testbeds by topology. A lab it has lent stays up until Close, which puts everything back.
@@ -70,8 +71,8 @@ type bench struct {
 }
 
 // Kinds are those of the traffic that the cells offer which Prepare did not skip.
-func (c *Campaign) Kinds() []traffic.Kind {
-	var out []traffic.Kind
+func (c *Campaign) Kinds() []ceiling.Kind {
+	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
 		b := c.benches[cell["topology"]]
 		if _, skipped := c.skip[cell.Key()]; skipped || b == nil {
@@ -86,9 +87,9 @@ func (c *Campaign) Kinds() []traffic.Kind {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
 		mtu, _ := strconv.Atoi(cell["link_mtu"])
-		out = append(out, traffic.KindOf(d.engine, d.load, traffic.Link{Offload: cell["offload"], MTU: mtu}))
+		out = append(out, ceiling.KindOf(d.engine, d.load, ceiling.Link{Offload: cell["offload"], MTU: mtu}))
 	}
-	return traffic.Few(out)
+	return ceiling.Few(out)
 }
 
 // Outcome counts what a campaign did.

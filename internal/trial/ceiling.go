@@ -9,14 +9,14 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
 // Ceilings measures what the tester of a lab can do alone, for kinds of traffic. On one machine a lab of
 // its own is made for that, with two ends and nothing between, and taken down again. Of two machines each
 // is asked for its loopback device, frames are left out, and the slower one counts, for each kind. What was
 // measured before an error is returned with it.
-func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Kind) ([]record.Ceiling,
+func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Kind) ([]record.Ceiling,
 	error) {
 	if !l.TwoMachines() {
 		return direct(ctx, own, kinds)
@@ -26,7 +26,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Ki
 		return nil, err
 	}
 	kinds = overLoopback(kinds)
-	found, err := traffic.Loopback(ctx, near.Agent, kinds)
+	found, err := ceiling.Loopback(ctx, near.Agent, kinds)
 	if err == nil && !l.Stranger() {
 		found, err = slowerOfTwo(ctx, l, kinds, found)
 	}
@@ -34,9 +34,9 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []traffic.Ki
 }
 
 // overLoopback are the kinds that a loopback device can show: it is as it is.
-func overLoopback(kinds []traffic.Kind) (out []traffic.Kind) {
+func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	for _, k := range kinds {
-		if k.Link = (traffic.Link{}); !k.Frames() && !slices.Contains(out, k) {
+		if k.Link = (ceiling.Link{}); !k.Frames() && !slices.Contains(out, k) {
 			out = append(out, k)
 		}
 	}
@@ -44,7 +44,7 @@ func overLoopback(kinds []traffic.Kind) (out []traffic.Kind) {
 }
 
 // slowerOfTwo asks the far machine too.
-func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []traffic.Kind,
+func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []ceiling.Kind,
 	ours []record.Ceiling) ([]record.Ceiling, error) {
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil {
@@ -58,7 +58,7 @@ func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []traffic.Kind,
 }
 
 // direct measures in a lab of two ends, which lives only for that.
-func direct(ctx context.Context, own lab.Local, kinds []traffic.Kind) (found []record.Ceiling, err error) {
+func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []record.Ceiling, err error) {
 	if len(kinds) == 0 {
 		return nil, nil
 	}
@@ -79,7 +79,7 @@ func direct(ctx context.Context, own lab.Local, kinds []traffic.Kind) (found []r
 		if err := settleLink(ctx, l, k.Link); err != nil {
 			return found, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
 		}
-		some, err := traffic.Direct(ctx, w.near, w.far, []traffic.Kind{k})
+		some, err := ceiling.Direct(ctx, w.near, w.far, []ceiling.Kind{k})
 		if found = append(found, some...); err != nil {
 			return found, err
 		}
@@ -88,7 +88,7 @@ func direct(ctx context.Context, own lab.Local, kinds []traffic.Kind) (found []r
 }
 
 // settleLink makes the lab's link that of a kind.
-func settleLink(ctx context.Context, l *lab.Lab, as traffic.Link) error {
+func settleLink(ctx context.Context, l *lab.Lab, as ceiling.Link) error {
 	var want []record.Setting
 	if as.MTU > 0 {
 		want = everywhere("link_mtu", strconv.Itoa(as.MTU), l.Topology)

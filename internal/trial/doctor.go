@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 // Capability is one thing that a lab can do, cannot do, or that could not be told.
@@ -59,7 +60,7 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	ends := [2]traffic.End{{Node: near.Name, Agent: near.Agent}, {Node: far.Name, Agent: far.Agent}}
 	for _, e := range engines {
 		direction := record.Up
-		if e.Name() == (traffic.Requests{}).Name() {
+		if e.Name() == (shortflow.Requests{}).Name() {
 			direction = record.Both // requests there, responses back
 		}
 		for _, congestion := range []string{"cubic", "reno", "bbr"} {

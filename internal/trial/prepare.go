@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
 // Prepare brings up the labs that the plan needs and tries everything that could fail late: it fills
@@ -123,7 +124,7 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, 
 			return "", err
 		}
 		if l.Stranger() && name == l.Topology.Far {
-			if d.engine != (traffic.Iperf3{}).Name() {
+			if d.engine != (iperf3.Engine{}).Name() {
 				return "the peer is somebody else's iperf3 server, which engine " + d.engine +
 					" cannot use", nil
 			}

@@ -14,15 +14,6 @@ import (
 // Tunnels are the ways to carry traffic, in the order shown.
 func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
-// Engines are the load generators, the default first.
-func Engines() []traffic.Engine {
-	return []traffic.Engine{traffic.Native{}, traffic.Iperf3{}, traffic.Responsive{}, traffic.XDP{},
-		traffic.Flows{}, traffic.Requests{}}
-}
-
-// Probers are the latency probes, the default first.
-func Probers() []traffic.Prober { return []traffic.Prober{traffic.Echo{}, traffic.ICMP{}} }
-
 // Prober is the default latency probe.
 func Prober() traffic.Prober { return Probers()[0] }
 

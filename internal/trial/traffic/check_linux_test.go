@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"context"
@@ -10,25 +10,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 func TestCheckAsksTheNodes(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
-	if a := (Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
+	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
 		t.Errorf("%s: %+v, want yes", load.Congestion, a)
 	}
 	load.Congestion = "nonesuch"
-	if a := (Native{}).Check(t.Context(), near, far, load); a.State != check.No || a.Hint == "" {
+	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.No || a.Hint == "" {
 		t.Errorf("congestion control nonesuch: %+v, want no with a hint", a)
 	}
-	if _, err := (Native{}).Offer(t.Context(), near, far, load, newStopwatch(time.Second)); err == nil {
+	if _, err := (stream.Native{}).Offer(t.Context(), near, far, load,
+		newStopwatch(time.Second)); err == nil {
 		t.Error("offered load with congestion control nonesuch")
 	}
 }
 
 // answering is a node whose every verb ends with err.
-func answering(t *testing.T, err error) End {
+func answering(t *testing.T, err error) traffic.End {
 	t.Helper()
 	a, b := net.Pipe()
 	done := make(chan struct{})
@@ -43,7 +46,7 @@ func answering(t *testing.T, err error) End {
 		agent.Close()
 		<-done
 	})
-	return End{Node: "odd", Agent: agent, Addr: loopback4, Target: loopback4}
+	return traffic.End{Node: "odd", Agent: agent, Addr: loopback4, Target: loopback4}
 }
 
 func TestCheckTellsNoFromUnknown(t *testing.T) {
@@ -57,7 +60,7 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 		{"unsupported", fmt.Errorf("here: %w", host.ErrUnsupported), check.No},
 		{"some failure", fmt.Errorf("out of order"), check.Unknown},
 	} {
-		if a := (Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want ||
+		if a := (stream.Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want ||
 			a.Reason == "" {
 			t.Errorf("%s: got %+v, want %v with a reason", tc.name, a, tc.want)
 		}
@@ -66,12 +69,12 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 
 func TestNodeThatEndsAtOnce(t *testing.T) {
 	near, _ := ends(t, loopback4)
-	_, err := Native{}.Offer(t.Context(), near, answering(t, nil), tcpLoad(1, record.Up, "near"),
+	_, err := stream.Native{}.Offer(t.Context(), near, answering(t, nil), tcpLoad(1, record.Up, "near"),
 		newStopwatch(time.Second))
 	wantError(t, err, "far end (odd)", "without a result")
 }
 
-func TestTCPStrangersAreDropped(t *testing.T) {
+func TestTCPUnauthenticatedClientsAreDropped(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(2, record.Up, "near")
 	load.Port = freePort(t)
@@ -94,7 +97,7 @@ func TestTCPStrangersAreDropped(t *testing.T) {
 			defer c.Close()
 		}
 	}()
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
 	close(done)
 	met := <-stopped
 	if err != nil {
@@ -112,7 +115,8 @@ func TestUDPVerifiesEveryByte(t *testing.T) {
 	load.Verify = true
 	got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
 	f := got.Flows[0]
-	if f.Corrupt != 0 || f.Verified < f.Packets.Received*(500-28-datagramHeader) || f.Packets.Received == 0 {
+	if f.Corrupt != 0 || f.Verified < f.Packets.Received*(500-28-traffic.DatagramHeader) ||
+		f.Packets.Received == 0 {
 		t.Errorf("verified %d, corrupt %d of %+v", f.Verified, f.Corrupt, f.Packets)
 	}
 }

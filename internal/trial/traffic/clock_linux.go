@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// monotonic is CLOCK_MONOTONIC in nanoseconds.
-func monotonic() int64 { return host.Monotonic() }
+// Monotonic is CLOCK_MONOTONIC in nanoseconds.
+func Monotonic() int64 { return host.Monotonic() }
 
 func readClock(id int32) int64 {
 	var ts unix.Timespec
@@ -30,12 +30,12 @@ func readClock(id int32) int64 {
 // glance is how long a sleeping thread may overlook that it should stop.
 const glance = 20 * time.Millisecond
 
-// sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at, or stop is set. Go's own timers
+// SleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at, or stop is set. Go's own timers
 // are too coarse (a millisecond), and a signal of the runtime must not end the sleep early. The call is
 // raw: see write.
-func sleepUntil(at int64, stop *atomic.Bool) {
+func SleepUntil(at int64, stop *atomic.Bool) {
 	for !stop.Load() {
-		now := monotonic()
+		now := Monotonic()
 		if now >= at {
 			return
 		}
@@ -45,18 +45,18 @@ func sleepUntil(at int64, stop *atomic.Bool) {
 	}
 }
 
-// nap sleeps for d or until a signal comes.
-func nap(d time.Duration) {
+// Nap sleeps for d or until a signal comes.
+func Nap(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// write is write(2) as a raw call, like all calls of the threads that carry a load. Go's scheduler is told
+// Write is write(2) as a raw call, like all calls of the threads that carry a load. Go's scheduler is told
 // nothing of these: it would take the processor of a thread that has done nothing but calls for 10 ms away
 // at each of them (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by the switches,
 // packets. Such a call must end by itself or by a signal within tens of milliseconds, since a collection of
 // garbage waits for it.
-func write(fd int, b []byte) (int, error) {
+func Write(fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)))
 	if errno != 0 {
@@ -65,21 +65,21 @@ func write(fd int, b []byte) (int, error) {
 	return int(n), nil
 }
 
-// callTimeout is how long a call of a thread that carries a load may block.
-const callTimeout = 20 * time.Millisecond
+// CallTimeout is how long a call of a thread that carries a load may block.
+const CallTimeout = 20 * time.Millisecond
 
-// bound makes calls that use a socket end by callTimeout, or by a signal.
-func bound(fd int) error {
-	tv := unix.NsecToTimeval(int64(callTimeout))
+// Bound makes calls that use a socket end by CallTimeout, or by a signal.
+func Bound(fd int) error {
+	tv := unix.NsecToTimeval(int64(CallTimeout))
 	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 }
 
-// again says that a call ended because of its bounds: the next one goes on.
-func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
+// Again says that a call ended because of its bounds: the next one goes on.
+func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 
-// epollWait is epoll_wait(2) as a raw call; up to callTimeout.
-func epollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
+// EpollWait is epoll_wait(2) as a raw call; up to CallTimeout.
+func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)),
 		uintptr(wait.Milliseconds()), 0, 0)
@@ -89,9 +89,9 @@ func epollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 	return int(n), nil
 }
 
-// ownThread gives the calling goroutine a thread for itself, which dies with it, with precise timers. It
+// OwnThread gives the calling goroutine a thread for itself, which dies with it, with precise timers. It
 // returns the thread's id.
-func ownThread() int {
+func OwnThread() int {
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	return unix.Gettid()
@@ -124,8 +124,8 @@ func peakMemory() int64 {
 	return 0
 }
 
-// pinProcess limits all threads of this process, and those they will start, to the given cores.
-func pinProcess(cpus []int) error {
+// PinProcess limits all threads of this process, and those they will start, to the given cores.
+func PinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
 	}
@@ -149,8 +149,8 @@ func pinProcess(cpus []int) error {
 	return nil
 }
 
-// allowedCPUs lists the cores that the process may run on.
-func allowedCPUs() []int {
+// AllowedCPUs lists the cores that the process may run on.
+func AllowedCPUs() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return nil
@@ -164,10 +164,22 @@ func allowedCPUs() []int {
 	return cpus
 }
 
-// makeRoom gives each of n threads a processor of Go's scheduler, since their raw calls hold on to it;
+// MakeRoom gives each of n threads a processor of Go's scheduler, since their raw calls hold on to it;
 // twice as many, because both ends of a load may be in one process.
-func makeRoom(n int) {
+func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
+}
+
+const lowestRealtime = 1 // SCHED_FIFO priority
+
+// Raise asks for the lowest realtime priority for the calling thread, which must spend its time sleeping.
+// It says which scheduling class it got.
+func Raise() string {
+	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: lowestRealtime}
+	if err := unix.SchedSetAttr(0, &a, 0); err != nil {
+		return "normal"
+	}
+	return fmt.Sprintf("fifo %d", lowestRealtime)
 }

@@ -14,18 +14,64 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// ConductAlone is ConductBoth where nothing of ours runs at the far end: the near end connects to a
+// stranger at far.Target, at the load's port.
+func ConductAlone(parent context.Context, verb string, near, far End, load record.Load,
+	c Conductor) (result []json.RawMessage, err error) {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]Glimpse{}}
+	p := newParty("near", near)
+	defer func() {
+		if p.session != nil {
+			p.session.Close()
+			<-p.done
+		}
+	}()
+	if err := r.alone(ctx, p, far); err != nil {
+		if parent.Err() != nil {
+			return nil, parent.Err()
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	return p.result, nil
+}
+
+func (r *conduct) alone(ctx context.Context, p *party, far End) error {
+	if err := r.open(ctx, p, far, false, r.load.Port); err != nil {
+		return err
+	}
+	if _, err := await(ctx, p, "ready", p.ready); err != nil {
+		return err
+	}
+	w, err := r.conductor.Ready(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.session.Send(shiftWindow(w, p.end.Offset)); err != nil {
+		return r.fault(p, fmt.Errorf("send the timeline: %w", err))
+	}
+	if err := p.session.Finish(); err != nil {
+		return r.fault(p, fmt.Errorf("finish: %w", err))
+	}
+	return r.collect(ctx, p, time.Duration(w.Stop-w.Begin)+overtime)
+}
+
 // Every wait has an end. Patience is a node's for its peer, and the controller's patience with a node is
 // longer, so that the node can say what it waited for; overtime is what the nodes may need beyond the
 // planned end of the load to hand in their results.
 const (
-	patience = 10 * time.Second
-	setUp    = 15 * time.Second
+	Patience = 10 * time.Second
+	SetUp    = 15 * time.Second
 	overtime = 15 * time.Second
 )
 
-// request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
+// Request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
 // where port 0 lets the kernel choose.
-type request struct {
+type Request struct {
 	Check  bool            `json:"check,omitempty"` // only say whether it can be done
 	Side   string          `json:"side"`            // "near" or "far"
 	Listen bool            `json:"listen"`
@@ -40,34 +86,34 @@ type request struct {
 	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
 }
 
-// way is one of the ways of a path: this end's address and the other's.
-type way struct{ addr, peer netip.Addr }
+// Path is one of the ways of a path: this end's address and the other's.
+type Path struct{ Addr, Peer netip.Addr }
 
-// ways are those of the path, the first one first.
-func (q request) ways() []way {
-	ways := []way{{q.Addr, q.Peer}}
+// Paths are those of the path, the first one first.
+func (q Request) Paths() []Path {
+	ways := []Path{{q.Addr, q.Peer}}
 	for _, b := range q.Beside {
-		ways = append(ways, way{b[0], b[1]})
+		ways = append(ways, Path{b[0], b[1]})
 	}
 	return ways
 }
 
-// wayOf is the way that a flow takes.
-func (q request) wayOf(k flowKey) way {
-	ways := q.ways()
+// PathOf is the way that a flow takes.
+func (q Request) PathOf(k FlowKey) Path {
+	ways := q.Paths()
 	return ways[(k.Stream-1)%len(ways)]
 }
 
-// message is what a node says; one field is set.
-type message struct {
+// Message is what a node says; one field is set.
+type Message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`
-	Glimpse   *glimpse        `json:"glimpse,omitempty"`
+	Glimpse   *Glimpse        `json:"glimpse,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"` // a part; large results have several
 }
 
-// glimpse is a node's share of a Progress, in the node's clock.
-type glimpse struct {
+// Glimpse is a node's share of a Progress, in the node's clock.
+type Glimpse struct {
 	At  int64   `json:"at_ns"`
 	Bps float64 `json:"bps"`
 	PPS float64 `json:"pps,omitempty"`
@@ -97,14 +143,14 @@ type conduct struct {
 	cancel    context.CancelCauseFunc
 
 	mu   sync.Mutex
-	last map[string]glimpse
+	last map[string]Glimpse
 }
 
-func runConducted(parent context.Context, verb string, near, far End, load record.Load,
+func ConductBoth(parent context.Context, verb string, near, far End, load record.Load,
 	c Conductor) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]glimpse{}}
+	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]Glimpse{}}
 	parties := [2]*party{newParty("near", near), newParty("far", far)}
 	defer func() {
 		for _, p := range parties {
@@ -178,9 +224,9 @@ func (r *conduct) run(ctx context.Context, parties [2]*party) error {
 }
 
 func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, port int) error {
-	octx, cancel := context.WithTimeout(ctx, setUp)
+	octx, cancel := context.WithTimeout(ctx, SetUp)
 	defer cancel()
-	q := request{
+	q := Request{
 		Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
 		CPUs: p.end.CPUs, Load: r.load,
 	}
@@ -209,7 +255,7 @@ func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, po
 func (r *conduct) read(p *party) error {
 	ready := false
 	for {
-		var m message
+		var m Message
 		err := p.session.Recv(&m)
 		if err == io.EOF {
 			if p.result == nil {
@@ -238,7 +284,7 @@ func (r *conduct) read(p *party) error {
 }
 
 // glimpse adds what both ends received and passes it on.
-func (r *conduct) glimpse(p *party, g glimpse) {
+func (r *conduct) glimpse(p *party, g Glimpse) {
 	r.mu.Lock()
 	r.last[p.side] = g
 	sum := Progress{At: g.At - p.end.Offset, RTT: g.RTT}
@@ -271,7 +317,7 @@ func (r *conduct) fault(p *party, err error) error {
 }
 
 func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, error) {
-	timer := time.NewTimer(setUp)
+	timer := time.NewTimer(SetUp)
 	defer timer.Stop()
 	var zero T
 	select {
@@ -281,7 +327,7 @@ func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, e
 		return zero, context.Cause(ctx)
 	case <-timer.C:
 		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state,
-			setUp)
+			SetUp)
 	case <-p.done:
 		if p.err == nil {
 			return zero, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)

@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"net/netip"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 )
 
 func echoLoad(opener string, ip int) record.Load {
@@ -26,7 +27,7 @@ func TestEchoEveryOpenerAndFamily(t *testing.T) {
 				steady.Run(t, func(t *steady.Trial) {
 					near, far := ends(t, at)
 					clock := newStopwatch(300 * time.Millisecond)
-					got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+					got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -77,7 +78,7 @@ func TestEchoCountsPlantedFaults(t *testing.T) {
 	relay := newUDPRelay(t, load.Port)
 	clock := newStopwatch(300 * time.Millisecond)
 	clock.warmup, clock.drain = 0, time.Second // so long that an answer may take
-	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+	got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,22 +95,5 @@ func TestEchoCountsPlantedFaults(t *testing.T) {
 		got.Duplicates != relay.duplicated {
 		t.Errorf("lost %d, duplicates %d; the relay lost %d and doubled %d", lost, got.Duplicates, relay.lost,
 			relay.duplicated)
-	}
-}
-
-func TestUserStampsAreAllOrNothing(t *testing.T) {
-	r := probeReport{Probes: []probe{
-		{Sent: 1, User: 100, TX: 10, RX: 90, Residence: 30},
-		{Sent: 2, User: 200, RX: 90, Residence: 30},
-		{Sent: 3},
-	}}
-	got := r.latency(record.Load{Interval: time.Millisecond})
-	if got.Stamps != "user" || !slices.Equal(got.RTT, []int64{100, 200, -1}) || len(got.Caveats) != 1 {
-		t.Errorf("one unstamped probe: %q %v %v, want user [100 200 -1] and a caveat", got.Stamps, got.RTT,
-			got.Caveats)
-	}
-	r.Probes[1].TX = 20
-	if got = r.latency(record.Load{}); got.Stamps != "kernel" || !slices.Equal(got.RTT, []int64{50, 40, -1}) {
-		t.Errorf("all stamped: %q %v, want kernel [50 40 -1]", got.Stamps, got.RTT)
 	}
 }

@@ -27,8 +27,8 @@ func (g *gaps) add(length int64) {
 	(*g)[at] = record.Gap{Length: at, Gaps: b.Gaps + 1, Packets: b.Packets + length}
 }
 
-// list gives the lengths in order.
-func (g gaps) list() []record.Gap {
+// List gives the lengths in order.
+func (g gaps) List() []record.Gap {
 	var out []record.Gap
 	for _, b := range g {
 		out = append(out, b)

@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"context"
@@ -14,6 +14,12 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/responsiveness"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // TestMain holds "left as found": no socket and no goroutine of ours remains.
@@ -57,14 +63,14 @@ func remains() string {
 // handlers are the node halves, as an agent would carry them.
 func handlers() map[string]host.Handler {
 	return map[string]host.Handler{
-		"traffic/native": Native{}.Serve,
-		"traffic/echo":   Echo{}.Serve,
-		"traffic/icmp":   ICMP{}.Serve,
+		"traffic/native": stream.Native{}.Serve,
+		"traffic/echo":   latency.Echo{}.Serve,
+		"traffic/icmp":   latency.ICMP{}.Serve,
 
-		"traffic/responsiveness": Responsive{}.Serve,
-		"traffic/iperf3":         Iperf3{}.Serve,
-		"traffic/flows":          Flows{}.Serve,
-		"traffic/requests":       Requests{}.Serve,
+		"traffic/responsiveness": responsiveness.Engine{}.Serve,
+		"traffic/iperf3":         iperf3.Engine{}.Serve,
+		"traffic/flows":          shortflow.Flows{}.Serve,
+		"traffic/requests":       shortflow.Requests{}.Serve,
 	}
 }
 
@@ -94,9 +100,9 @@ var (
 	loopback6 = netip.MustParseAddr("::1")
 )
 
-func ends(t testing.TB, at netip.Addr) (near, far End) {
-	return End{Node: "client", Agent: node(t), Addr: at, Target: at},
-		End{Node: "server", Agent: node(t), Addr: at, Target: at}
+func ends(t testing.TB, at netip.Addr) (near, far traffic.End) {
+	return traffic.End{Node: "client", Agent: node(t), Addr: at, Target: at},
+		traffic.End{Node: "server", Agent: node(t), Addr: at, Target: at}
 }
 
 // stopwatch is a conductor for one engine.
@@ -105,7 +111,7 @@ type stopwatch struct {
 
 	mu       sync.Mutex
 	timeline record.Window
-	progress []Progress
+	progress []traffic.Progress
 }
 
 func newStopwatch(window time.Duration) *stopwatch {
@@ -123,7 +129,7 @@ func (s *stopwatch) Ready(context.Context) (record.Window, error) {
 	return w, nil
 }
 
-func (s *stopwatch) Progress(p Progress) {
+func (s *stopwatch) Progress(p traffic.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress = append(s.progress, p)
@@ -131,16 +137,16 @@ func (s *stopwatch) Progress(p Progress) {
 
 // offered offers a load until its ends had time for it, as a campaign does: the machine is busy with other
 // tests.
-func offered(t testing.TB, near, far End, load record.Load, clock *stopwatch) *record.Traffic {
+func offered(t testing.TB, near, far traffic.End, load record.Load, clock *stopwatch) *record.Traffic {
 	t.Helper()
 	load.Duration = clock.window
 	const tries = 6
 	for n := 1; ; n++ {
-		got, err := Native{}.Offer(t.Context(), near, far, load, clock)
+		got, err := stream.Native{}.Offer(t.Context(), near, far, load, clock)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err = Measured(got); err == nil {
+		if err = traffic.Measured(got); err == nil {
 			return got
 		}
 		if t.Logf("try %d: %v", n, err); n == tries {

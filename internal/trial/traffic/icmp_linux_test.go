@@ -1,7 +1,6 @@
-package traffic
+package traffic_test
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,20 +11,24 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 )
 
 // needPing skips where an ordinary user gets no socket for ICMP.
-func needPing(t *testing.T, at netip.Addr, load record.Load) {
+func needPing(t *testing.T, at netip.Addr) {
 	t.Helper()
-	fd, raw, err := openICMP(request{Addr: at, Load: load})
-	if refused := (*icmpRefused)(nil); errors.As(err, &refused) && os.Geteuid() != 0 {
+	domain, protocol := unix.AF_INET, unix.IPPROTO_ICMP
+	if at.Is6() {
+		domain, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM, protocol)
+	if err != nil && os.Geteuid() != 0 {
 		t.Skip("skip: ordinary users may not ping here: " + err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		unix.Close(fd)
 	}
-	unix.Close(fd)
-	t.Logf("raw socket: %v", raw)
 }
 
 func TestICMPEveryFamily(t *testing.T) {
@@ -35,11 +38,11 @@ func TestICMPEveryFamily(t *testing.T) {
 			if at.Is6() {
 				load.IP = 6
 			}
-			needPing(t, at, load)
+			needPing(t, at)
 			steady.Run(t, func(t *steady.Trial) {
 				near, far := ends(t, at)
 				clock := newStopwatch(300 * time.Millisecond)
-				got, err := ICMP{}.Probe(t.Context(), near, far, load, clock)
+				got, err := latency.ICMP{}.Probe(t.Context(), near, far, load, clock)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -56,10 +59,11 @@ func TestICMPEveryFamily(t *testing.T) {
 
 // A far end that answers no ping is an error, not a row of lost probes.
 func TestICMPNeedsAnAnswer(t *testing.T) {
-	needPing(t, loopback4, echoLoad("near", 4))
+	needPing(t, loopback4)
 	near, far := ends(t, loopback4)
 	far.Target = netip.MustParseAddr("192.0.2.1") // TEST-NET-1, unreachable from loopback's address
-	_, err := ICMP{}.Probe(t.Context(), near, far, echoLoad("near", 4), newStopwatch(100*time.Millisecond))
+	_, err := latency.ICMP{}.Probe(t.Context(), near, far, echoLoad("near", 4),
+		newStopwatch(100*time.Millisecond))
 	wantError(t, err, "192.0.2.1")
 }
 
@@ -68,17 +72,18 @@ func TestEchoExponential(t *testing.T) {
 	load := echoLoad("near", 4)
 	load.Spacing = record.Exponential
 	clock := newStopwatch(400 * time.Millisecond)
-	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+	got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
-	due := newSchedule(clock.timeline, int64(load.Interval), load.Spacing, uint64(tagHash(load.Tag)))
-	if n := len(got.RTT) + int(got.SkippedSlots); n != due.n-due.first || got.Spacing != record.Exponential {
+	due := latency.NewSchedule(clock.timeline, int64(load.Interval), load.Spacing,
+		uint64(traffic.TagHash(load.Tag)))
+	if n := len(got.RTT) + int(got.SkippedSlots); n != due.N-due.First || got.Spacing != record.Exponential {
 		t.Errorf("%d probes and skipped slots, spacing %q, want %d, exponential", n, got.Spacing,
-			due.n-due.first)
+			due.N-due.First)
 	}
 	for i, at := range got.SentAt {
-		if planned := at - got.Late[i]; !slices.Contains(due.times, planned) {
+		if planned := at - got.Late[i]; !slices.Contains(due.Times, planned) {
 			t.Errorf("probe %d was due at %d, which is not on the schedule", i, planned)
 		}
 	}
@@ -90,23 +95,5 @@ func TestEchoExponential(t *testing.T) {
 	}
 	if len(got.Ends) != 2 {
 		t.Errorf("cost of %d ends, want 2", len(got.Ends))
-	}
-}
-
-func TestProcessorOf(t *testing.T) {
-	const line = "42 (a name) with) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 " +
-		"27 28 29 30 31 32 33 34 17 6 7"
-	// Field 39 is the 36th behind the state.
-	if got := processorOf(line); got != 6 {
-		t.Errorf("got core %d, want 6", got)
-	}
-	for _, bad := range []string{"", "1 (x) S 2", ") S" +
-		" x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x"} {
-		if got := processorOf(bad); got != -1 {
-			t.Errorf("%q: got core %d, want -1", bad, got)
-		}
-	}
-	if got := lastCPU(os.Getpid()); got < 0 {
-		t.Errorf("of this thread: got %d", got)
 	}
 }

@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"context"
@@ -8,12 +8,14 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
 // needIperf3 skips where the adapter's peer is not installed.
-func needIperf3(t *testing.T, near, far End, load record.Load) {
+func needIperf3(t *testing.T, near, far traffic.End, load record.Load) {
 	t.Helper()
-	if a := (Iperf3{}).Check(t.Context(), near, far, load); a.State != check.Yes {
+	if a := (iperf3.Engine{}).Check(t.Context(), near, far, load); a.State != check.Yes {
 		t.Skip("skip: iperf3 is not installed")
 	}
 }
@@ -32,11 +34,11 @@ func TestIperf3EveryOpenerAndDirection(t *testing.T) {
 				load.PacketSize, load.RateBps = 300, 8e6
 			}
 			needIperf3(t, near, far, load)
-			got, err := Iperf3{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
+			got, err := iperf3.Engine{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := len(flowsOf(load)); len(got.Flows) != want {
+			if want := len(traffic.FlowsOf(load)); len(got.Flows) != want {
 				t.Fatalf("got %d flows, want %d", len(got.Flows), want)
 			}
 			for _, f := range got.Flows {
@@ -65,7 +67,7 @@ func TestIperf3CancelIsPrompt(t *testing.T) {
 	defer cancel()
 	time.AfterFunc(400*time.Millisecond, cancel)
 	began := time.Now()
-	_, err := Iperf3{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
+	_, err := iperf3.Engine{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
 	if !errors.Is(err, context.Canceled) || time.Since(began) > 2*time.Second {
 		t.Errorf("got %v after %v, want context.Canceled at once", err, time.Since(began))
 	}
@@ -77,17 +79,6 @@ func TestIperf3PortInUse(t *testing.T) {
 	needIperf3(t, near, far, load)
 	load.Port = freePort(t)
 	newTCPSink(t, load.Port)
-	_, err := Iperf3{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
+	_, err := iperf3.Engine{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
 	wantError(t, err, "far end")
-}
-
-func TestListens(t *testing.T) {
-	const table = `  sl  local_address rem_address   st tx_queue rx_queue
-   0: 0100007F:14B3 00000000:0000 0A 00000000:00000000 00:00000000
-   1: 0100007F:14B4 0100007F:9999 01 00000000:00000000 00:00000000`
-	for port, want := range map[int]bool{0x14B3: true, 0x14B4: false, 0x9999: false, 1: false} {
-		if got := listens([]byte(table), port); got != want {
-			t.Errorf("port %d: listening %v, want %v", port, got, want)
-		}
-	}
 }

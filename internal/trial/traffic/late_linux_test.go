@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"net"
@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // slowRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, each way a delay later.
@@ -74,14 +77,14 @@ func TestDelayIsNoLoss(t *testing.T) {
 	slowRelay(t, load.Port, delay)
 	clock := newStopwatch(200 * time.Millisecond)
 	clock.drain = 2 * time.Second
-	got, err := Native{}.Offer(t.Context(), near, far, load, clock)
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := got.Flows[0].Packets; p.Lost != 0 || p.Received == 0 {
 		t.Errorf("udp: %+v, want nothing lost", p)
 	}
-	if late := time.Duration(monotonic() - clock.timeline.End); late > time.Second {
+	if late := time.Duration(traffic.Monotonic() - clock.timeline.End); late > time.Second {
 		t.Errorf("udp: it took %v after the window, want it to end with the farewell", late)
 	}
 }
@@ -95,7 +98,7 @@ func TestDelayedProbesAreAwaited(t *testing.T) {
 	slowRelay(t, load.Port, delay)
 	clock := newStopwatch(300 * time.Millisecond)
 	clock.drain = 2 * time.Second
-	got, err := Echo{}.Probe(t.Context(), near, far, load, clock)
+	got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +107,7 @@ func TestDelayedProbesAreAwaited(t *testing.T) {
 			t.Errorf("probe %d: round trip %v, want more than %v", i, time.Duration(rtt), 2*delay)
 		}
 	}
-	if late := time.Duration(monotonic() - clock.timeline.End); late > time.Second {
+	if late := time.Duration(traffic.Monotonic() - clock.timeline.End); late > time.Second {
 		t.Errorf("it took %v after the window, want it to end with the last answer", late)
 	}
 }

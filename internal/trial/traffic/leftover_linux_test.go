@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // workers are the stacks of goroutines that run an engine's code, but for the test's own.
@@ -17,7 +19,7 @@ func workers() string {
 	b := make([]byte, 1<<20)
 	var ours []string
 	for _, s := range strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")[1:] {
-		if strings.Contains(s, "internal/trial/traffic.") && !strings.Contains(s, "traffic.node.func") &&
+		if strings.Contains(s, "internal/trial/traffic") && !strings.Contains(s, "traffic_test.node.func") &&
 			!strings.Contains(s, "testing.(*T).Run(") {
 			ours = append(ours, s)
 		}
@@ -52,7 +54,8 @@ func TestNothingOutlivesALoad(t *testing.T) {
 	verified := tcpLoad(2, record.Both, "near")
 	verified.Verify = true
 	for name, load := range map[string]record.Load{
-		"tcp": tcpLoad(2, record.Both, "near"), "tcp, verified": verified, "tcp, many": tcpLoad(ownThreads,
+		"tcp": tcpLoad(2, record.Both, "near"), "tcp, verified": verified,
+		"tcp, many": tcpLoad(traffic.OwnThreads,
 			record.Both, "far"),
 		"udp": udp("", 2), "udp, many": udp("", 60), "udp counted": udp(record.UDPCount, 2),
 		"udp counted, many": udp(record.UDPCount, 60),
@@ -71,7 +74,7 @@ func TestNothingOutlivesALoad(t *testing.T) {
 					time.AfterFunc(150*time.Millisecond, cancel)
 					length = time.Minute
 				}
-				_, err := Native{}.Offer(ctx, near, far, load, newStopwatch(length))
+				_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(length))
 				if (err != nil) != abandoned {
 					t.Fatalf("offer: %v", err)
 				}

@@ -13,26 +13,26 @@ import (
 // meter reads the flows' counters on a thread of its own: at every tick from the load's begin to its stop,
 // and at both edges of the window.
 type meter struct {
-	flows    []flow
+	flows    []Flow
 	interval int64
-	start    mark
-	end      mark
+	start    Mark
+	end      Mark
 	lateMax  int64 // worst lateness of a tick
 
 	scheduling string
 }
 
-// mark is what the process had used at an edge of the window.
-type mark struct {
+// Mark is what the process had used at an edge of the window.
+type Mark struct {
 	at, late     int64
 	user, system int64
 	threads      []int64
 	cores        []int
 }
 
-func newMeter(flows []flow, interval time.Duration) *meter {
+func newMeter(flows []Flow, interval time.Duration) *meter {
 	if interval <= 0 {
-		interval = defaultInterval
+		interval = DefaultInterval
 	}
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
@@ -43,13 +43,13 @@ const flowsAtOnce = 512
 
 // run ticks until the planned stop. Ticks are counted from the window's start, so that an edge of the
 // window is a tick.
-func (m *meter) run(p *phases, tids []atomic.Int64) {
-	ownThread()
-	m.scheduling = raise() // it sleeps, and its readings are the window's edges
+func (m *meter) run(p *Phases, tids []atomic.Int64) {
+	OwnThread()
+	m.scheduling = Raise() // it sleeps, and its readings are the window's edges
 	due := p.Start - (p.Start-p.Begin)/m.interval*m.interval
 	for due <= p.Stop {
-		sleepUntil(due, &p.stop)
-		if p.stop.Load() && monotonic() < due {
+		SleepUntil(due, &p.Abandoned)
+		if p.Abandoned.Load() && Monotonic() < due {
 			m.last()
 			return
 		}
@@ -60,12 +60,12 @@ func (m *meter) run(p *phases, tids []atomic.Int64) {
 
 // next is the tick after due. The window's end is one, even between two others; ticks that are already past
 // are left out, edges never.
-func (m *meter) next(p *phases, due int64) int64 {
+func (m *meter) next(p *Phases, due int64) int64 {
 	n := due + m.interval
 	if due == p.End {
 		n = p.Start + ((p.End-p.Start)/m.interval+1)*m.interval
 	}
-	if late := monotonic() - n; late > 0 {
+	if late := Monotonic() - n; late > 0 {
 		n += late / m.interval * m.interval
 	}
 	for _, e := range []int64{p.Start, p.End} {
@@ -79,29 +79,29 @@ func (m *meter) next(p *phases, due int64) int64 {
 // last reads what moved until the flows ended, so that a series ends with the whole load.
 func (m *meter) last() {
 	for _, f := range m.flows {
-		f.sample(monotonic(), noEdge)
+		f.Sample(Monotonic(), NoEdge)
 	}
 }
 
-func (m *meter) tick(p *phases, due int64, tids []atomic.Int64) {
-	at, e := monotonic(), noEdge
+func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
+	at, e := Monotonic(), NoEdge
 	switch due {
 	case p.Start:
-		e, m.start = startEdge, takeMark(at, at-due, tids)
+		e, m.start = StartEdge, TakeMark(at, at-due, tids)
 	case p.End:
-		e, m.end = endEdge, takeMark(at, at-due, tids)
+		e, m.end = EndEdge, TakeMark(at, at-due, tids)
 	}
 	m.lateMax = max(m.lateMax, at-due)
 	for _, f := range m.flows {
-		f.sample(monotonic(), e)
+		f.Sample(Monotonic(), e)
 	}
-	if e == endEdge {
-		m.end.place(tids)
+	if e == EndEdge {
+		m.end.Place(tids)
 	}
 }
 
-func takeMark(at, late int64, tids []atomic.Int64) mark {
-	k := mark{at: at, late: late, threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
+func TakeMark(at, late int64, tids []atomic.Int64) Mark {
+	k := Mark{at: at, late: late, threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()
 	for i := range tids {
 		k.cores[i] = -1
@@ -112,9 +112,9 @@ func takeMark(at, late int64, tids []atomic.Int64) mark {
 	return k
 }
 
-// place adds on which cores the threads are. Reading that takes long, so it is done when what was to be
+// Place adds on which cores the threads are. Reading that takes long, so it is done when what was to be
 // timed is over.
-func (k *mark) place(tids []atomic.Int64) {
+func (k *Mark) Place(tids []atomic.Int64) {
 	for i := range tids {
 		if tid := tids[i].Load(); tid != 0 {
 			k.cores[i] = lastCPU(int(tid))
@@ -122,12 +122,12 @@ func (k *mark) place(tids []atomic.Int64) {
 	}
 }
 
-func (m *meter) usage() record.EndUsage { return usageBetween(m.start, m.end) }
+func (m *meter) usage() record.EndUsage { return UsageBetween(m.start, m.end) }
 
-// usageBetween is what the process used from one mark to another.
-func usageBetween(start, end mark) record.EndUsage {
+// UsageBetween is what the process used from one mark to another.
+func UsageBetween(start, end Mark) record.EndUsage {
 	u := record.EndUsage{
-		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: allowedCPUs(),
+		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: AllowedCPUs(),
 		MemoryBytes: peakMemory(),
 		EdgeLateNs:  max(start.late, end.late),
 	}
@@ -139,12 +139,12 @@ func usageBetween(start, end mark) record.EndUsage {
 	return u
 }
 
-// sendResult sends a part of a node's last word. A result is sent in parts where it grows with the length
+// SendResult sends a part of a node's last word. A result is sent in parts where it grows with the length
 // of the load, because a message is bounded.
-func sendResult(s host.Session, part any) error {
+func SendResult(s host.Session, part any) error {
 	b, err := json.Marshal(part)
 	if err != nil {
 		return fmt.Errorf("encode the result: %w", err)
 	}
-	return s.Send(message{Result: b})
+	return s.Send(Message{Result: b})
 }

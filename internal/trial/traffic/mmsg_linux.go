@@ -12,9 +12,9 @@ type mmsghdr struct {
 	length uint32
 }
 
-// batch is a set of datagrams for one system call; each has a fixed room of its own in one buffer, and one
+// Batch is a set of datagrams for one system call; each has a fixed room of its own in one buffer, and one
 // for control messages in another.
-type batch struct {
+type Batch struct {
 	buffer   []byte
 	room     int
 	control  []byte
@@ -24,8 +24,8 @@ type batch struct {
 	messages []mmsghdr
 }
 
-func newBatch(n, room, control int) *batch {
-	b := &batch{
+func NewBatch(n, room, control int) *Batch {
+	b := &Batch{
 		buffer: make([]byte, n*room), room: room, control: make([]byte, n*control), each: control, used: n,
 		vectors: make([]unix.Iovec, n), messages: make([]mmsghdr, n),
 	}
@@ -41,22 +41,22 @@ func newBatch(n, room, control int) *batch {
 	return b
 }
 
-// at is the room of the i-th datagram.
-func (b *batch) at(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
+// At is the room of the i-th datagram.
+func (b *Batch) At(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
 
-// size sets the length of the i-th datagram to be sent, and returns it.
-func (b *batch) size(i, length int) []byte {
+// Size sets the length of the i-th datagram to be sent, and returns it.
+func (b *Batch) Size(i, length int) []byte {
 	b.vectors[i].SetLen(length)
-	return b.at(i)[:length]
+	return b.At(i)[:length]
 }
 
-// address makes the i-th datagram go somewhere, and with a control message; nil is where the socket is
+// Address makes the i-th datagram go somewhere, and with a control message; nil is where the socket is
 // connected to, and none.
-func (b *batch) address(i int, to *peer, control []byte) {
+func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h := &b.messages[i].header
 	h.Name, h.Namelen = nil, 0
 	if to != nil {
-		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.raw)), to.length
+		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.Raw)), to.Length
 	}
 	h.Control = nil
 	if len(control) > 0 {
@@ -65,8 +65,8 @@ func (b *batch) address(i int, to *peer, control []byte) {
 	h.SetControllen(len(control))
 }
 
-// send gives the datagrams from i to j to the kernel and returns how many it took.
-func (b *batch) send(fd, i, j int) (int, error) {
+// Send gives the datagrams from i to j to the kernel and returns how many it took.
+func (b *Batch) Send(fd, i, j int) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0)
 	if errno != 0 {
@@ -75,8 +75,8 @@ func (b *batch) send(fd, i, j int) (int, error) {
 	return int(n), nil
 }
 
-// sendTrain gives the datagrams from i to j to the kernel as one write, which it cuts.
-func (b *batch) sendTrain(fd, i, j int) error {
+// SendGSO gives the datagrams from i to j to the kernel as one write, which it cuts.
+func (b *Batch) SendGSO(fd, i, j int) error {
 	h := &b.messages[i].header
 	b.vectors[i].SetLen((j - i) * b.room)
 	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), 0)
@@ -87,9 +87,9 @@ func (b *batch) sendTrain(fd, i, j int) error {
 	return nil
 }
 
-// receive takes what is there without waiting. With MSG_TRUNC a datagram's length is its real one even
+// Receive takes what is there without waiting. With MSG_TRUNC a datagram's length is its real one even
 // where its room is smaller, so that only the header need be copied.
-func (b *batch) receive(fd int) (int, error) {
+func (b *Batch) Receive(fd int) (int, error) {
 	if b.each > 0 { // the kernel wrote how much of it it used
 		for i := range b.used {
 			b.messages[i].header.SetControllen(b.each)
@@ -106,27 +106,29 @@ func (b *batch) receive(fd int) (int, error) {
 	return int(n), nil
 }
 
-// length is the full length of the i-th received datagram.
-func (b *batch) length(i int) int { return int(b.messages[i].length) }
+// Length is the full length of the i-th received datagram.
+func (b *Batch) Length(i int) int { return int(b.messages[i].length) }
 
-// stamp is when the kernel received the i-th datagram, by its realtime clock; 0 if it did not say.
-func (b *batch) stamp(i int) int64 {
+const ScmTimestampNS = unix.SO_TIMESTAMPNS // a control message's type is its option's number
+
+// Stamp is when the kernel received the i-th datagram, by its realtime clock; 0 if it did not say.
+func (b *Batch) Stamp(i int) int64 {
 	have := int(b.messages[i].header.Controllen)
 	if b.each == 0 || have < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
 		return 0
 	}
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&b.control[i*b.each]))
-	if h.Level != unix.SOL_SOCKET || h.Type != scmTimestampNS {
+	if h.Level != unix.SOL_SOCKET || h.Type != ScmTimestampNS {
 		return 0
 	}
 	return (*unix.Timespec)(unsafe.Pointer(&b.control[i*b.each+unix.CmsgLen(0)])).Nano()
 }
 
-// stampRoom is what one time stamp takes as a control message.
-func stampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))) }
+// StampRoom is what one time stamp takes as a control message.
+func StampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))) }
 
-// peer is an address in the kernel's form.
-type peer struct {
-	raw    unix.RawSockaddrInet6 // has room for either family
-	length uint32
+// RawAddr is an address in the kernel's form.
+type RawAddr struct {
+	Raw    unix.RawSockaddrInet6 // has room for either family
+	Length uint32
 }

@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 func TestTCPEveryOpenerAndDirection(t *testing.T) {
@@ -16,7 +18,8 @@ func TestTCPEveryOpenerAndDirection(t *testing.T) {
 			t.Run(opener+" opens, data "+direction, func(t *testing.T) {
 				near, far := ends(t, loopback4)
 				clock := newStopwatch(150 * time.Millisecond)
-				got, err := Native{}.Offer(t.Context(), near, far, tcpLoad(2, direction, opener), clock)
+				got, err := stream.Native{}.Offer(t.Context(), near, far, tcpLoad(2, direction, opener),
+					clock)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -95,7 +98,7 @@ func TestTCPVerifiesEveryByte(t *testing.T) {
 	near, far := ends(t, loopback6)
 	load := tcpLoad(2, record.Both, "near")
 	load.IP, load.Verify = 6, true
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +113,7 @@ func TestTCPVerifiesEveryByte(t *testing.T) {
 func TestProgressIsReported(t *testing.T) {
 	near, far := ends(t, loopback4)
 	clock := newStopwatch(600 * time.Millisecond)
-	if _, err := (Native{}).Offer(t.Context(), near, far, tcpLoad(1, record.Down, "near"),
+	if _, err := (stream.Native{}).Offer(t.Context(), near, far, tcpLoad(1, record.Down, "near"),
 		clock); err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +127,8 @@ func TestTCPVerifyFindsPlantedCorruption(t *testing.T) {
 	far.Target = relayed
 	load := tcpLoad(2, record.Up, "near")
 	load.Verify, load.Port = true, freePort(t)
-	newTCPRelay(t, load.Port, preambleSize+12345)
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	newTCPRelay(t, load.Port, traffic.PreambleSize+12345)
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,14 +142,15 @@ func TestTCPVerifyFindsPlantedCorruption(t *testing.T) {
 func TestTCPRefused(t *testing.T) {
 	near, far := ends(t, loopback4)
 	far.Target = relayed // nobody listens there
-	_, err := Native{}.Offer(t.Context(), near, far, tcpLoad(1, record.Up, "near"), newStopwatch(time.Second))
+	_, err := stream.Native{}.Offer(t.Context(), near, far, tcpLoad(1, record.Up, "near"),
+		newStopwatch(time.Second))
 	wantError(t, err, "near end", "connect to 127.0.0.2:", "refused")
 }
 
 func TestUDPRefused(t *testing.T) {
 	near, far := ends(t, loopback4)
 	far.Target = relayed
-	_, err := Native{}.Offer(t.Context(), near, far, udpLoad(1, record.Up, "near", 100, 0),
+	_, err := stream.Native{}.Offer(t.Context(), near, far, udpLoad(1, record.Up, "near", 100, 0),
 		newStopwatch(time.Second))
 	wantError(t, err, "near end", "greet 127.0.0.2:", "refused")
 }
@@ -159,7 +163,7 @@ func TestOneSideDies(t *testing.T) {
 			load := tcpLoad(1, record.Up, "near")
 			load.Protocol, load.PacketSize = protocol, 200
 			began := time.Now()
-			_, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(20*time.Second))
+			_, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(20*time.Second))
 			wantError(t, err, "end (")
 			if d := time.Since(began); d > 3*time.Second {
 				t.Errorf("noticed after %v", d)
@@ -178,7 +182,7 @@ func TestCancelIsPrompt(t *testing.T) {
 			load := tcpLoad(2, record.Both, "near")
 			load.Protocol, load.PacketSize = protocol, 200
 			began := time.Now()
-			_, err := Native{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
+			_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v, want context.Canceled", err)
 			}
@@ -186,31 +190,5 @@ func TestCancelIsPrompt(t *testing.T) {
 				t.Errorf("cancelled load ended after %v, want at once", d)
 			}
 		})
-	}
-}
-
-func TestOnlyABurstMayBeginLate(t *testing.T) {
-	const ms = int64(time.Millisecond)
-	tests := []struct {
-		name                 string
-		warmup, lasts, drain int64
-		senders, slack       int64 // after the end
-	}{
-		{"a burst", 0, ms, 600 * ms, 250 * ms, 250 * ms},
-		{"a burst that is waited for shortly", 0, ms, 100 * ms, 50 * ms, 50 * ms},
-		{"no burst, with a warm-up", ms, ms, 600 * ms, 20 * ms, 0},
-		{"no burst, too long", 0, 101 * ms, 600 * ms, 20 * ms, 0},
-	}
-	for _, tt := range tests {
-		w := record.Window{Begin: 5, Start: 5 + tt.warmup, End: 5 + tt.warmup + tt.lasts, Stop: 5 +
-			tt.warmup + tt.lasts + tt.drain}
-		p := newPhases(w)
-		if got := p.senders - p.End; got != tt.senders {
-			t.Errorf("%s: senders stop %v after the end, want %v", tt.name, time.Duration(got),
-				time.Duration(tt.senders))
-		}
-		if p.slack != tt.slack {
-			t.Errorf("%s: slack %v, want %v", tt.name, time.Duration(p.slack), time.Duration(tt.slack))
-		}
 	}
 }

@@ -5,24 +5,24 @@ import (
 	"math/bits"
 )
 
-// pattern is the content of a verified flow: an endless sequence of bytes in which each byte depends on the
+// Pattern is the content of a verified flow: an endless sequence of bytes in which each byte depends on the
 // flow's seed and on its position, so that lost, repeated, moved and changed bytes all show. It is
 // SplitMix64 with the word's index as its counter (Steele, Lea, Flood, OOPSLA 2014).
-type pattern struct{ seed uint64 }
+type Pattern struct{ seed uint64 }
 
-func newPattern(tag string, flow int) pattern {
-	return pattern{uint64(tagHash(tag))<<32 ^ uint64(flow)*0xd1342543de82ef95}
+func NewPattern(tag string, flow int) Pattern {
+	return Pattern{uint64(TagHash(tag))<<32 ^ uint64(flow)*0xd1342543de82ef95}
 }
 
-func (p pattern) word(i uint64) uint64 {
+func (p Pattern) word(i uint64) uint64 {
 	z := p.seed + (i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
-// fill writes the bytes from position at on.
-func (p pattern) fill(b []byte, at uint64) {
+// Fill writes the bytes from position at on.
+func (p Pattern) Fill(b []byte, at uint64) {
 	for len(b) > 0 && at%8 != 0 {
 		b[0] = byte(p.word(at/8) >> (8 * (at % 8)))
 		b, at = b[1:], at+1
@@ -36,8 +36,8 @@ func (p pattern) fill(b []byte, at uint64) {
 	}
 }
 
-// mismatches counts the bytes of b that differ from those at position at on.
-func (p pattern) mismatches(b []byte, at uint64) int64 {
+// Mismatches counts the bytes of b that differ from those at position at on.
+func (p Pattern) Mismatches(b []byte, at uint64) int64 {
 	var n int64
 	for len(b) > 0 && at%8 != 0 {
 		if b[0] != byte(p.word(at/8)>>(8*(at%8))) {
@@ -67,6 +67,6 @@ func zeroBytes(d uint64) int {
 	return 8 - bits.OnesCount64(d&0x0101010101010101)
 }
 
-// datagramPosition is where in the pattern a datagram's payload begins: each has a stretch of its own,
+// DatagramPosition is where in the pattern a datagram's payload begins: each has a stretch of its own,
 // longer than any datagram.
-func datagramPosition(ph phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }
+func DatagramPosition(ph Phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

@@ -34,12 +34,11 @@ func lastCPU(tid int) int {
 	if err != nil {
 		return -1
 	}
-	return processorOf(string(b))
+	return cpuOf(string(b))
 }
 
-// processorOf reads field 39 of a line of proc_pid_stat(5). The second field, in brackets, may hold
-// anything.
-func processorOf(stat string) int {
+// cpuOf reads field 39 of a line of proc_pid_stat(5). The second field, in brackets, may hold anything.
+func cpuOf(stat string) int {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 37 {
 		return -1

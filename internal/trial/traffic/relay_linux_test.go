@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // relayed is where the relays listen; the far end is reached there.
@@ -88,8 +89,8 @@ func (r *udpRelay) serve() {
 // harm loses each 10th datagram of the window, doubles each 15th and lets each 21st be overtaken by the
 // next.
 func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
-	d, _ := readDatagram(b)
-	if d.phase != phaseWindow && d.phase != phaseProbe {
+	d, _ := traffic.ReadDatagram(b)
+	if d.Phase != traffic.PhaseWindow && d.Phase != traffic.PhaseProbe {
 		if held != nil {
 			way.Write(held)
 		}
@@ -131,7 +132,7 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 		t.Fatal(err)
 	}
 	var here uint32
-	if err := raw.Control(func(fd uintptr) { here = (&socket{fd: int(fd)}).socketDrops() }); err != nil {
+	if err := raw.Control(func(fd uintptr) { here = (&traffic.Socket{Fd: int(fd)}).SocketDrops() }); err != nil {
 		t.Fatal(err)
 	}
 	unseen := -r.seen

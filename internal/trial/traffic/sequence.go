@@ -1,8 +1,10 @@
 package traffic
 
-import "math/bits"
+import (
+	"math/bits"
+)
 
-// sequence follows the sequence numbers 0, 1, 2, … of one flow's measured window as they arrive. Lost is
+// Sequence follows the sequence numbers 0, 1, 2, … of one flow's measured window as they arrive. Lost is
 // counted from gaps and taken back when a number arrives late, independently of the count of arrivals, so
 // that received + lost = numbers used is a check and not a definition. A number is reordered if it arrives
 // after a higher one (RFC 4737, section 3.3).
@@ -10,15 +12,15 @@ import "math/bits"
 // Which numbers were seen is remembered for the last of them; a number older than that can be told neither
 // from a duplicate nor from a late one, stays lost and is counted as ancient. A number that leaves the
 // memory unseen is lost for good, and a run of such numbers is a gap.
-type sequence struct {
-	next       uint64 // highest seen + 1
-	received   int64
-	lost       int64
-	duplicates int64
-	reordered  int64
-	ancient    int64
-	strange    int64 // beyond belief: a damaged number
-	gaps       gaps
+type Sequence struct {
+	Next       uint64 // highest seen + 1
+	Received   int64
+	Lost       int64
+	Duplicates int64
+	Reordered  int64
+	Ancient    int64
+	Strange    int64 // beyond belief: a damaged number
+	Gaps       gaps
 	run        int64    // of the numbers that left the memory, how many of the last were lost
 	entered    uint64   // words of 64 numbers that came into the memory
 	seen       []uint64 // a ring of words
@@ -30,50 +32,50 @@ const (
 	sequenceLeap   = 1 << 32 // a larger step is damage, not loss
 )
 
-// newSequence remembers some numbers: a multiple of 64.
-func newSequence(numbers int) sequence { return sequence{seen: make([]uint64, numbers/64)} }
+// NewSequence remembers some numbers: a multiple of 64.
+func NewSequence(numbers int) Sequence { return Sequence{seen: make([]uint64, numbers/64)} }
 
-// memoryOf is the share of one of several flows.
-func memoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, leastMemory) }
+// MemoryOf is the share of one of several flows.
+func MemoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, leastMemory) }
 
-// see takes note of one arrival, and says whether it counts as received.
-func (s *sequence) see(n uint64) bool {
+// See takes note of one arrival, and says whether it counts as received.
+func (s *Sequence) See(n uint64) bool {
 	switch {
-	case n >= s.next:
-		if n-s.next > sequenceLeap {
-			s.strange++
+	case n >= s.Next:
+		if n-s.Next > sequenceLeap {
+			s.Strange++
 			return false
 		}
-		s.lost += int64(n - s.next)
+		s.Lost += int64(n - s.Next)
 		s.reach(n / 64)
-		s.next = n + 1
-	case n/64+uint64(len(s.seen)) <= (s.next-1)/64:
-		s.ancient++
+		s.Next = n + 1
+	case n/64+uint64(len(s.seen)) <= (s.Next-1)/64:
+		s.Ancient++
 		return false
 	case s.seen[n/64%uint64(len(s.seen))]&(1<<(n%64)) != 0:
-		s.duplicates++
+		s.Duplicates++
 		return false
 	default:
-		s.reordered++
-		s.lost--
+		s.Reordered++
+		s.Lost--
 	}
 	s.seen[n/64%uint64(len(s.seen))] |= 1 << (n % 64)
-	s.received++
+	s.Received++
 	return true
 }
 
-// see32 takes note of an arrival of whose number the last 32 bits are known.
-func (s *sequence) see32(n uint32) {
-	whole := int64(s.next) + int64(int32(n-uint32(s.next)))
+// See32 takes note of an arrival of whose number the last 32 bits are known.
+func (s *Sequence) See32(n uint32) {
+	whole := int64(s.Next) + int64(int32(n-uint32(s.Next)))
 	if whole < 0 {
-		s.strange++
+		s.Strange++
 		return
 	}
-	s.see(uint64(whole))
+	s.See(uint64(whole))
 }
 
 // reach brings the words up to the given one into the memory; those whose place they take are done with.
-func (s *sequence) reach(word uint64) {
+func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
 		if done == words { // the whole memory is of numbers that never came
@@ -91,7 +93,7 @@ func (s *sequence) reach(word uint64) {
 }
 
 // retire enters the first n numbers of a word into the gaps.
-func (s *sequence) retire(word uint64, n int) {
+func (s *Sequence) retire(word uint64, n int) {
 	for n > 0 {
 		if lost := min(bits.TrailingZeros64(word), n); lost > 0 {
 			s.run += int64(lost)
@@ -104,21 +106,21 @@ func (s *sequence) retire(word uint64, n int) {
 	}
 }
 
-func (s *sequence) endGap() {
+func (s *Sequence) endGap() {
 	if s.run > 0 {
-		s.gaps.add(s.run)
+		s.Gaps.add(s.run)
 		s.run = 0
 	}
 }
 
-// finish adds the tail that never arrived, once total, the count of numbers used, is known, and closes the
+// Finish adds the tail that never arrived, once total, the count of numbers used, is known, and closes the
 // gaps. It is false if higher numbers were seen.
-func (s *sequence) finish(total uint64) bool {
-	if s.next > total {
+func (s *Sequence) Finish(total uint64) bool {
+	if s.Next > total {
 		return false
 	}
-	s.lost += int64(total - s.next)
-	s.next = total
+	s.Lost += int64(total - s.Next)
+	s.Next = total
 	if total == 0 {
 		return true
 	}

@@ -2,8 +2,91 @@ package traffic
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
+
+// TestGapsMatchModel: runs of lost numbers, with their lengths.
+func TestGapsMatchModel(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		total := 1 + r.IntN(5000)
+		in := arrivals(r, total)
+		if seed%3 == 0 { // a long outage, beyond the memory of a small one
+			from := r.IntN(total)
+			to := from + r.IntN(total-from)
+			in = slices.DeleteFunc(in, func(n uint64) bool { return int(n) >= from && int(n) < to })
+		}
+		s := NewSequence(1024)
+		seen := make([]bool, total)
+		for _, n := range in {
+			before := s.Ancient
+			s.See(n)
+			if s.Ancient == before {
+				seen[n] = true
+			}
+		}
+		if !s.Finish(uint64(total)) {
+			t.Fatalf("seed %d: does not finish", seed)
+		}
+		want, run, lost := map[int64]int64{}, int64(0), int64(0)
+		for _, ok := range append(seen, true) {
+			if !ok {
+				run++
+				lost++
+				continue
+			}
+			if run > 0 {
+				want[gapBucket(run)]++
+			}
+			run = 0
+		}
+		got, packets := map[int64]int64{}, int64(0)
+		for _, g := range s.Gaps.List() {
+			got[g.Length] = g.Gaps
+			packets += g.Packets
+		}
+		if packets != s.Lost || lost != s.Lost {
+			t.Fatalf("seed %d: gaps hold %d packets, %d were lost, want %d", seed, packets, s.Lost, lost)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("seed %d: got %v, want %v", seed, got, want)
+		}
+		for length, n := range want {
+			if got[length] != n {
+				t.Fatalf("seed %d: %d gaps of %d, want %d", seed, got[length], length, n)
+			}
+		}
+	}
+}
+
+// gapBucket is the model's rounding: seven binary digits above 1024.
+func gapBucket(n int64) int64 {
+	if n <= exactGap {
+		return n
+	}
+	unit := int64(1)
+	for n/unit >= 128 {
+		unit *= 2
+	}
+	return n / unit * unit
+}
+
+// TestSequenceLeaps: a leap beyond the memory costs no time and loses no number.
+func TestSequenceLeaps(t *testing.T) {
+	s := NewSequence(leastMemory)
+	s.See(0)
+	s.See(1 << 31)
+	s.See(1<<31 + 2)
+	s.Finish(1<<31 + 10)
+	packets := int64(0)
+	for _, g := range s.Gaps.List() {
+		packets += g.Packets
+	}
+	if want := int64(1<<31 - 1 + 1 + 7); s.Lost != want || packets != want || s.Received != 3 {
+		t.Errorf("received %d, lost %d, in gaps %d; want 3, %d, %d", s.Received, s.Lost, packets, want, want)
+	}
+}
 
 // arrivals makes numbers 0…n-1 arrive with loss, duplicates and local disorder.
 func arrivals(r *rand.Rand, n int) []uint64 {
@@ -50,18 +133,18 @@ func TestSequenceMatchesModel(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		total := 1 + r.IntN(5000)
 		in := arrivals(r, total)
-		s := newSequence(sequenceMemory)
+		s := NewSequence(sequenceMemory)
 		for _, n := range in {
-			s.see(n)
+			s.See(n)
 		}
-		if !s.finish(uint64(total)) {
+		if !s.Finish(uint64(total)) {
 			t.Fatalf("seed %d: numbers beyond %d", seed, total)
 		}
 		received, lost, duplicates, reordered := model(in, total)
-		if s.received != received || s.lost != lost || s.duplicates != duplicates ||
-			s.reordered != reordered {
+		if s.Received != received || s.Lost != lost || s.Duplicates != duplicates ||
+			s.Reordered != reordered {
 			t.Fatalf("seed %d: got received %d lost %d duplicates %d reordered %d, want %d %d %d %d", seed,
-				s.received, s.lost, s.duplicates, s.reordered, received, lost, duplicates, reordered)
+				s.Received, s.Lost, s.Duplicates, s.Reordered, received, lost, duplicates, reordered)
 		}
 	}
 }
@@ -87,20 +170,20 @@ func TestSequenceEdges(t *testing.T) {
 		{name: "more than were sent", in: []uint64{9}, total: 4, received: 1, lost: 9, contradicts: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSequence(sequenceMemory)
+			s := NewSequence(sequenceMemory)
 			for _, n := range tc.in {
-				s.see(n)
+				s.See(n)
 			}
-			if ok := s.finish(tc.total); ok == tc.contradicts {
+			if ok := s.Finish(tc.total); ok == tc.contradicts {
 				t.Errorf("finish = %v", ok)
 			}
-			got := [...]int64{s.received, s.lost, s.duplicates, s.reordered, s.ancient, s.strange}
+			got := [...]int64{s.Received, s.Lost, s.Duplicates, s.Reordered, s.Ancient, s.Strange}
 			if want := [...]int64{tc.received, tc.lost, tc.dup, tc.late, tc.old, tc.nonsense}; got != want {
 				t.Errorf("received, lost, duplicates, reordered, ancient, strange: got %v, want %v", got,
 					want)
 			}
-			if !tc.contradicts && s.received+s.lost != int64(tc.total) {
-				t.Errorf("received %d + lost %d is not %d", s.received, s.lost, tc.total)
+			if !tc.contradicts && s.Received+s.Lost != int64(tc.total) {
+				t.Errorf("received %d + lost %d is not %d", s.Received, s.Lost, tc.total)
 			}
 		})
 	}
@@ -109,54 +192,54 @@ func TestSequenceEdges(t *testing.T) {
 func FuzzSequence(f *testing.F) {
 	f.Add([]byte{1, 1, 0, 255, 3})
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		s := newSequence(sequenceMemory)
+		s := NewSequence(sequenceMemory)
 		at := uint64(0)
 		for _, b := range steps {
 			at += uint64(int64(int8(b))) // may wrap below zero: a damaged number
-			s.see(at)
+			s.See(at)
 		}
-		if s.received+s.lost != int64(s.next) || s.lost < 0 {
-			t.Errorf("received %d + lost %d, highest %d", s.received, s.lost, s.next)
+		if s.Received+s.Lost != int64(s.Next) || s.Lost < 0 {
+			t.Errorf("received %d + lost %d, highest %d", s.Received, s.Lost, s.Next)
 		}
-		if n := s.received + s.duplicates + s.ancient + s.strange; n != int64(len(steps)) {
+		if n := s.Received + s.Duplicates + s.Ancient + s.Strange; n != int64(len(steps)) {
 			t.Errorf("%d arrivals accounted for, want %d", n, len(steps))
 		}
 	})
 }
 
 func BenchmarkSequenceInOrder(b *testing.B) {
-	s := newSequence(sequenceMemory)
+	s := NewSequence(sequenceMemory)
 	for i := 0; b.Loop(); i++ {
-		s.see(uint64(i))
+		s.See(uint64(i))
 	}
 }
 
 func BenchmarkSequenceDisorder(b *testing.B) {
 	in := arrivals(rand.New(rand.NewPCG(1, 1)), 1<<16)
-	s := newSequence(sequenceMemory)
+	s := NewSequence(sequenceMemory)
 	base := uint64(0)
 	for i := 0; b.Loop(); i++ {
 		if i == len(in) {
 			i, base = 0, base+1<<16
 		}
-		s.see(base + in[i])
+		s.See(base + in[i])
 	}
 }
 
 // TestShortNumbersGoOnBeyond32Bits: of numbers on the wire 32 bits are known.
 func TestShortNumbersGoOnBeyond32Bits(t *testing.T) {
-	s := newSequence(sequenceMemory)
+	s := NewSequence(sequenceMemory)
 	for _, n := range []uint32{0, 1 << 30, 2 << 30, 3 << 30, 1<<32 - 1, 1, 0} {
-		s.see32(n)
+		s.See32(n)
 	}
-	if s.next != 1<<32+2 || s.received != 7 || s.reordered != 1 || s.lost != 1<<32+2-7 || s.strange != 0 {
-		t.Errorf("got next %d, received %d, reordered %d, lost %d, strange %d", s.next, s.received,
-			s.reordered, s.lost, s.strange)
+	if s.Next != 1<<32+2 || s.Received != 7 || s.Reordered != 1 || s.Lost != 1<<32+2-7 || s.Strange != 0 {
+		t.Errorf("got next %d, received %d, reordered %d, lost %d, strange %d", s.Next, s.Received,
+			s.Reordered, s.Lost, s.Strange)
 	}
-	first := newSequence(sequenceMemory)
-	first.see32(1<<32 - 1) // before the first
-	if first.strange != 1 || first.received != 0 {
-		t.Errorf("a number before the first: got %d strange, %d received, want 1 and 0", first.strange,
-			first.received)
+	first := NewSequence(sequenceMemory)
+	first.See32(1<<32 - 1) // before the first
+	if first.Strange != 1 || first.Received != 0 {
+		t.Errorf("a number before the first: got %d strange, %d received, want 1 and 0", first.Strange,
+			first.Received)
 	}
 }

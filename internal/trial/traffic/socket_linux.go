@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,73 +14,73 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// socket is a descriptor that several threads use and one closes.
-type socket struct {
-	fd int
+// Socket is a descriptor that several threads use and one closes.
+type Socket struct {
+	Fd int
 
 	mu     sync.Mutex
-	closed bool
+	Closed bool
 }
 
-func (s *socket) shutdown(how int) {
+func (s *Socket) Shutdown(how int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		unix.Shutdown(s.fd, how)
+	if !s.Closed {
+		unix.Shutdown(s.Fd, how)
 	}
 }
 
-// close drops what is still queued, so that nothing of this load is under way during the next one.
-func (s *socket) close() {
+// Close drops what is still queued, so that nothing of this load is under way during the next one.
+func (s *Socket) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.Closed {
 		return
 	}
-	s.closed = true
-	unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	unix.Close(s.fd)
+	s.Closed = true
+	unix.SetsockoptLinger(s.Fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	unix.Close(s.Fd)
 }
 
-func (s *socket) option(level, name int) int {
-	v, err := unix.GetsockoptInt(s.fd, level, name)
+func (s *Socket) Option(level, name int) int {
+	v, err := unix.GetsockoptInt(s.Fd, level, name)
 	if err != nil {
 		return 0
 	}
 	return v
 }
 
-// local is the socket's own address and port.
-func (s *socket) local() string {
-	sa, err := unix.Getsockname(s.fd)
+// Local is the socket's own address and port.
+func (s *Socket) Local() string {
+	sa, err := unix.Getsockname(s.Fd)
 	if err != nil {
 		return ""
 	}
-	return addrPort(sa).String()
+	return AddrPort(sa).String()
 }
 
-func sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
+func Sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
 	if ip := a.Addr().Unmap(); ip.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
 	}
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// newPeer is an address as a message names it.
-func newPeer(a netip.AddrPort) *peer {
-	p := &peer{}
+// NewRawAddr is an address as a message names it.
+func NewRawAddr(a netip.AddrPort) *RawAddr {
+	p := &RawAddr{}
 	if ip := a.Addr().Unmap(); ip.Is4() {
-		raw := (*unix.RawSockaddrInet4)(unsafe.Pointer(&p.raw))
-		raw.Family, raw.Addr, p.length = unix.AF_INET, ip.As4(), unix.SizeofSockaddrInet4
+		raw := (*unix.RawSockaddrInet4)(unsafe.Pointer(&p.Raw))
+		raw.Family, raw.Addr, p.Length = unix.AF_INET, ip.As4(), unix.SizeofSockaddrInet4
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&raw.Port))[:], a.Port())
 		return p
 	}
-	p.raw.Family, p.raw.Addr, p.length = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
-	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&p.raw.Port))[:], a.Port())
+	p.Raw.Family, p.Raw.Addr, p.Length = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&p.Raw.Port))[:], a.Port())
 	return p
 }
 
-func addrPort(sa unix.Sockaddr) netip.AddrPort {
+func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
@@ -89,11 +90,11 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// bindUDP opens a UDP socket on an address; several may share a port that is asked for, and the kernel
+// BindUDP opens a UDP socket on an address; several may share a port that is asked for, and the kernel
 // prefers the one that is connected to a packet's sender. Where the kernel chooses the port it must be
 // nobody else's: leave to share it comes after.
-func bindUDP(at netip.AddrPort) (int, error) {
-	domain, sa := sockaddr(at)
+func BindUDP(at netip.AddrPort) (int, error) {
+	domain, sa := Sockaddr(at)
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open a UDP socket: %w", err)
@@ -109,9 +110,9 @@ func bindUDP(at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// dontFragment makes a packet that does not fit an error instead of fragments: the packet size is what is
+// DontFragment makes a packet that does not fit an error instead of fragments: the packet size is what is
 // being measured.
-func dontFragment(fd int, ip int) error {
+func DontFragment(fd int, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
 	}
@@ -120,15 +121,15 @@ func dontFragment(fd int, ip int) error {
 
 // bigBuffer asks for a socket buffer beyond the system's limit, which an ordinary user does not get; it
 // returns what was granted.
-func bigBuffer(s *socket, forced, plain, bytes int) int {
-	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, forced, bytes) != nil {
-		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, plain, bytes)
+func bigBuffer(s *Socket, forced, plain, bytes int) int {
+	if unix.SetsockoptInt(s.Fd, unix.SOL_SOCKET, forced, bytes) != nil {
+		unix.SetsockoptInt(s.Fd, unix.SOL_SOCKET, plain, bytes)
 	}
-	return s.option(unix.SOL_SOCKET, plain)
+	return s.Option(unix.SOL_SOCKET, plain)
 }
 
-// markDSCP sets the differentiated services field (RFC 2474) of what is sent.
-func markDSCP(fd int, load record.Load) error {
+// MarkDSCP sets the differentiated services field (RFC 2474) of what is sent.
+func MarkDSCP(fd int, load record.Load) error {
 	if load.DSCP == 0 {
 		return nil
 	}
@@ -142,12 +143,51 @@ func markDSCP(fd int, load record.Load) error {
 	return nil
 }
 
-// setPacing limits a socket to a rate. Kernels before 4.20, and those of 32 bits, take 32 bits of it.
-func setPacing(fd int, bytesPerSecond uint64) error {
+// SetPacing limits a socket to a rate. Kernels before 4.20, and those of 32 bits, take 32 bits of it.
+func SetPacing(fd int, bytesPerSecond uint64) error {
 	const word = unsafe.Sizeof(uintptr(0))
 	b := binary.NativeEndian.AppendUint64(nil, bytesPerSecond)
 	if word == 4 {
 		b = binary.NativeEndian.AppendUint32(nil, uint32(min(bytesPerSecond, math.MaxUint32)))
 	}
 	return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, string(b))
+}
+
+// Batch sizes and waits of ENGINE.md, section 2: a receiver that polls by a timer instead of being woken
+// for every packet costs the sender no wake-ups.
+const (
+	ReceiveBatch = 512
+	ReceivePoll  = 300 * time.Microsecond
+	BacklogTime  = time.Second // for reading what has arrived by the end, at most
+)
+
+// Rooms and times of the sockets of datagrams.
+const (
+	receiveRoom = 64 << 20 // bytes of socket buffer asked for
+	leastRoom   = 256 << 10
+	sendRoom    = 4 << 20
+	sendTimeout = 50 * time.Millisecond // until a full buffer lets go to look at the time
+)
+
+// UdpRoom asks for large buffers; many flows share what one has.
+func UdpRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
+	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/OwnThreads, 1),
+		leastRoom))
+	sndbuf = bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendRoom)
+	tv := unix.NsecToTimeval(int64(sendTimeout))
+	unix.SetsockoptTimeval(s.Fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
+	return rcvbuf, sndbuf
+}
+
+// SocketDrops is what a socket threw away because its buffer was full (SK_MEMINFO_DROPS, kernel 4.12).
+func (s *Socket) SocketDrops() uint32 {
+	const memInfo, drops = 9, 8
+	var v [memInfo]uint32
+	size := uint32(unsafe.Sizeof(v))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.Fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return v[drops]
 }

@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"net"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 func udpLoad(streams int, direction, opener string, size int, pps float64) record.Load {
@@ -16,7 +18,7 @@ func udpLoad(streams int, direction, opener string, size int, pps float64) recor
 		Protocol: "udp", Direction: direction, Streams: streams, IP: 4, Opener: opener, PacketSize: size,
 		Interval: 20 * time.Millisecond, Tag: "tag of " + direction + opener,
 	}
-	l.RateBps = pps * 8 * float64(size-packetOverhead(4))
+	l.RateBps = pps * 8 * float64(size-traffic.PacketOverhead(4))
 	return l
 }
 
@@ -48,7 +50,7 @@ func checkAccounts(t *testing.T, f record.Flow) {
 	if p == nil || p.Sent == 0 || p.Sent != p.Received+p.Lost {
 		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost above 0", f.Stream, f.Direction, p)
 	}
-	if want := p.Received * int64(p.Size-packetOverhead(4)); f.ReceivedBytes != want {
+	if want := p.Received * int64(p.Size-traffic.PacketOverhead(4)); f.ReceivedBytes != want {
 		t.Errorf("received %d bytes, want %d", f.ReceivedBytes, want)
 	}
 	if f.ReceiverNs < f.SenderNs || f.SenderNs <= 0 {
@@ -83,7 +85,7 @@ func udpPlantedFaultsAreCounted(t *steady.Trial) {
 	load := udpLoad(1, record.Up, "near", 300, 5000)
 	load.Port = freePort(t)
 	relay := newUDPRelay(t, load.Port)
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestUDPStraysDoNotCount(t *testing.T) {
 	go func() {
 		defer close(stopped)
 		b := make([]byte, 72)
-		datagram{tag: 1, phase: phaseWindow, seq: 1 << 20}.put(b)
+		traffic.Datagram{Tag: 1, Phase: traffic.PhaseWindow, Seq: 1 << 20}.Put(b)
 		for {
 			select {
 			case <-done:
@@ -135,7 +137,7 @@ func TestUDPStraysDoNotCount(t *testing.T) {
 			}
 		}
 	}()
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
 	close(done)
 	<-stopped
 	stray.Close()
@@ -148,8 +150,9 @@ func TestUDPStraysDoNotCount(t *testing.T) {
 }
 
 func TestTooBigPacketIsAnError(t *testing.T) {
-	if a := (Native{}).Check(t.Context(), End{}, End{}, udpLoad(1, record.Up, "near", 43,
-		0)); a.State.String() != "no" {
+	if a := (stream.Native{}).Check(t.Context(), traffic.End{}, traffic.End{},
+		udpLoad(1, record.Up, "near", 43,
+			0)); a.State.String() != "no" {
 		t.Errorf("43-byte packets: %+v, want no", a)
 	}
 }

@@ -1,29 +1,35 @@
-package traffic
+package traffic_test
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // mixLoad is of packets of several sizes.
 func mixLoad(streams int, direction, opener string, ip int, pps float64) record.Load {
 	l := udpLoad(streams, direction, opener, 0, 0)
-	l.IP, l.Sizes = ip, mixOf(ip)
-	l.RateBps = pps * 8 * meanPayload(l)
+	l.IP, l.Sizes = ip, record.IMIXSizes(strconv.Itoa(ip))
+	l.RateBps = pps * 8 * (record.MeanSize(l.PacketSizes()) - float64(traffic.PacketOverhead(ip)))
 	return l
 }
 
 // checkMix: all packets came, and the bytes are those of the flow's first datagrams.
 func checkMix(t *steady.Trial, f record.Flow, flow int) {
 	t.Helper()
-	p, s := f.Packets, sizesOf(record.Load{IP: 4, Sizes: mixOf(4)}, flow)
+	p, ip := f.Packets, 4
 	if strings.Contains(f.Local, "[") {
-		s = sizesOf(record.Load{IP: 6, Sizes: mixOf(6)}, flow)
+		ip = 6
 	}
 	if p == nil || p.Sent != p.Received+p.Lost || p.Size != 0 {
 		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost, of no one size", f.Stream,
@@ -33,7 +39,11 @@ func checkMix(t *steady.Trial, f record.Flow, flow int) {
 		t.Timedf("stream %d %s: accounts %+v, want all sent received", f.Stream, f.Direction, p)
 		return
 	}
-	if want := s.bytes(uint64(p.Sent)); f.SentBytes != want || f.ReceivedBytes != want {
+	want, sizes := int64(0), record.IMIXSizes(strconv.Itoa(ip))
+	for n := range int(p.Sent) {
+		want += int64(sizes[(flow+n)%len(sizes)] - traffic.PacketOverhead(ip))
+	}
+	if f.SentBytes != want || f.ReceivedBytes != want {
 		t.Errorf("stream %d %s: %d bytes sent and %d received, want the %d of %d datagrams",
 			f.Stream, f.Direction, f.SentBytes, f.ReceivedBytes, want, p.Sent)
 	}
@@ -50,7 +60,7 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 				steady.Run(t, func(t *steady.Trial) {
 					near, far := ends(t, at)
 					load := mixLoad(2, direction, opener, ip, 5000)
-					got, err := Native{}.Offer(t.Context(), near, far, load,
+					got, err := stream.Native{}.Offer(t.Context(), near, far, load,
 						newStopwatch(200*time.Millisecond))
 					if err != nil {
 						t.Fatal(err)
@@ -77,7 +87,7 @@ func udpMixManyFlows(t *steady.Trial) {
 		load := mixLoad(100, record.Up, opener, 4, 10000)
 		clock := newStopwatch(500 * time.Millisecond)
 		clock.drain = time.Second
-		got, err := Native{}.Offer(t.Context(), near, far, load, clock)
+		got, err := stream.Native{}.Offer(t.Context(), near, far, load, clock)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +96,8 @@ func udpMixManyFlows(t *steady.Trial) {
 			checkMix(t, f, i)
 			packets, unsent, bytes = packets+f.Packets.Sent, unsent+f.Packets.Unsent, bytes+f.SentBytes
 		}
-		if mean := float64(bytes) / float64(packets); math.Abs(mean/meanPayload(load)-1) > .01 {
-			t.Errorf("%s opens: %v bytes in the mean, want %v", opener, mean, meanPayload(load))
+		if mean := float64(bytes) / float64(packets); math.Abs(mean/stream.MeanPayload(load)-1) > .01 {
+			t.Errorf("%s opens: %v bytes in the mean, want %v", opener, mean, stream.MeanPayload(load))
 		}
 		// What a busy machine did not send is counted as unsent.
 		if total := packets + unsent; total < 4500 || total > 6000 {
@@ -102,13 +112,13 @@ func udpMixIsVerified(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := mixLoad(2, record.Both, "near", 4, 2000)
 	load.Verify = true
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, f := range got.Flows {
 		checkMix(t, f, i)
-		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes-f.Packets.Received*datagramHeader {
+		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes-f.Packets.Received*traffic.DatagramHeader {
 			t.Errorf("stream %d %s: %d bytes verified and %d corrupt of %d", f.Stream, f.Direction,
 				f.Verified, f.Corrupt, f.ReceivedBytes)
 		}
@@ -125,7 +135,7 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 	load := mixLoad(1, record.Up, "near", 4, 5000)
 	load.Port = freePort(t)
 	relay := newUDPRelay(t, load.Port)
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,5 +152,21 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 		relay.lostBytes == 0 || relay.duplicated == 0 {
 		relay.wrong(t, got)("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes,
 			f.ReceivedBytes, relay.seenBytes, relay.lostBytes)
+	}
+}
+
+func TestOnlyTheNativeEngineMixesSizes(t *testing.T) {
+	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4,
+		Sizes: record.IMIXSizes("4")}
+	near, far := ends(t, loopback4)
+	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
+		t.Errorf("native: got %+v, want yes", a)
+	}
+	for name, a := range map[string]check.Answer{"iperf3": iperf3.Engine{}.Check(t.Context(), traffic.End{},
+		traffic.End{}, load),
+		"xdp": frames.XDP{}.Check(t.Context(), traffic.End{}, traffic.End{}, load)} {
+		if a.State != check.No || !strings.Contains(a.Reason, "several sizes") {
+			t.Errorf("%s: got %+v, want a no that says why", name, a)
+		}
 	}
 }

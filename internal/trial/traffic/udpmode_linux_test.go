@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"strings"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // TestUDPCountModeClaimsNoOrder: the counts are exact, and what a count cannot see is absent.
@@ -79,7 +81,8 @@ func TestUDPCountModeAgreesWithExact(t *testing.T) {
 			near, far := ends(t, loopback4)
 			load := udpLoad(2, record.Up, "near", 100, 30000)
 			load.UDPMode = mode
-			got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
+			got, err := stream.Native{}.Offer(t.Context(), near, far, load,
+				newStopwatch(200*time.Millisecond))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +117,7 @@ func udpCountModeFindsEveryLoss(t *steady.Trial) {
 	relay.mu.Lock()
 	relay.loses = true
 	relay.mu.Unlock()
-	got, err := Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +170,7 @@ func TestUDPManyFlows(t *testing.T) {
 						mode, opener, rate, silent, len(got.Flows), all.Lost, all.Sent, late, got.Details)
 				}
 				for _, side := range []string{"near", "far"} {
-					if n := len(got.Ends[side].ThreadsNs); n > 2*len(allowedCPUs()) {
+					if n := len(got.Ends[side].ThreadsNs); n > 2*len(traffic.AllowedCPUs()) {
 						t.Errorf("%s end: %d threads for 200 flows", side, n)
 					}
 				}

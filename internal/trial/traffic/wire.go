@@ -9,101 +9,101 @@ import (
 
 // Lengths of what precedes the UDP payload.
 const (
-	ipv4Header = 20
+	Ipv4Header = 20
 	ipv6Header = 40
 	udpHeader  = 8
 )
 
-// packetOverhead is what a datagram's IP length holds beside its payload.
-func packetOverhead(ip int) int {
+// PacketOverhead is what a datagram's IP length holds beside its payload.
+func PacketOverhead(ip int) int {
 	if ip == 6 {
 		return ipv6Header + udpHeader
 	}
-	return ipv4Header + udpHeader
+	return Ipv4Header + udpHeader
 }
 
-// flowKey names one stream in one direction.
-type flowKey struct {
+// FlowKey names one stream in one direction.
+type FlowKey struct {
 	Stream    int
 	Direction string
 }
 
-// flowsOf lists the flows of a load. Both ends compute the same list and name a flow by its index.
-func flowsOf(load record.Load) []flowKey {
-	var keys []flowKey
+// FlowsOf lists the flows of a load. Both ends compute the same list and name a flow by its index.
+func FlowsOf(load record.Load) []FlowKey {
+	var keys []FlowKey
 	for _, d := range []string{record.Up, record.Down} {
 		if load.Direction != d && load.Direction != record.Both {
 			continue
 		}
 		for i := range load.Streams {
-			keys = append(keys, flowKey{Stream: i + 1, Direction: d})
+			keys = append(keys, FlowKey{Stream: i + 1, Direction: d})
 		}
 	}
 	return keys
 }
 
-// sends says whether the end on side is the flow's sender.
-func (k flowKey) sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
+// Sends says whether the end on side is the flow's sender.
+func (k FlowKey) Sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
 
 // The payload of every datagram begins with the tag's hash (4 bytes), the flow's index (2), the phase (1),
 // the sequence number (5) and the send time in ticks of the sender's clock (4), big endian. A sequence
 // number counts within its phase; in the cool-down it is the number of packets that were sent in the
 // window, so that the receiver learns of a missing tail. The header fits the 18 bytes that a 64-byte
 // Ethernet frame leaves to UDP in IPv4.
-const datagramHeader = 16
+const DatagramHeader = 16
 
-type phase byte
+type Phase byte
 
 const (
-	phaseHello   phase = iota + 1 // opener → listener, until welcomed
-	phaseWelcome                  // its answer
-	phaseWarmup
-	phaseWindow
-	phaseCooldown
-	phaseProbe // latency
-	phaseEcho
+	PhaseHello   Phase = iota + 1 // opener → listener, until welcomed
+	PhaseWelcome                  // its answer
+	PhaseWarmup
+	PhaseWindow
+	PhaseCooldown
+	PhaseProbe // latency
+	PhaseEcho
 )
 
-type datagram struct {
-	tag   uint32
-	flow  uint16
-	phase phase
-	seq   uint64 // 40 bits: five hours of the smallest frames at 40 Gbit/s
-	tick  uint32
+type Datagram struct {
+	Tag   uint32
+	Flow  uint16
+	Phase Phase
+	Seq   uint64 // 40 bits: five hours of the smallest frames at 40 Gbit/s
+	Tick  uint32
 }
 
 // seqMask is of the 40 bits.
 const seqMask = 1<<40 - 1
 
-func (d datagram) put(b []byte) {
-	binary.BigEndian.PutUint32(b, d.tag)
-	binary.BigEndian.PutUint16(b[4:], d.flow)
-	putSequence(b, d.phase, d.seq, d.tick)
+func (d Datagram) Put(b []byte) {
+	binary.BigEndian.PutUint32(b, d.Tag)
+	binary.BigEndian.PutUint16(b[4:], d.Flow)
+	PutSequence(b, d.Phase, d.Seq, d.Tick)
 }
 
-func readDatagram(b []byte) (d datagram, ok bool) {
-	if len(b) < datagramHeader {
-		return datagram{}, false
+func ReadDatagram(b []byte) (d Datagram, ok bool) {
+	if len(b) < DatagramHeader {
+		return Datagram{}, false
 	}
-	return datagram{
-		tag:   binary.BigEndian.Uint32(b),
-		flow:  binary.BigEndian.Uint16(b[4:]),
-		phase: phase(b[6]),
-		seq:   uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
-		tick:  binary.BigEndian.Uint32(b[12:]),
+	return Datagram{
+		Tag:   binary.BigEndian.Uint32(b),
+		Flow:  binary.BigEndian.Uint16(b[4:]),
+		Phase: Phase(b[6]),
+		Seq:   uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
+		Tick:  binary.BigEndian.Uint32(b[12:]),
 	}, true
 }
 
-// putSequence rewrites what differs between datagrams of one flow.
-func putSequence(b []byte, ph phase, seq uint64, tick uint32) {
+// PutSequence rewrites what differs between datagrams of one flow.
+func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	b[6], b[7] = byte(ph), byte(seq&seqMask>>32)
 	binary.BigEndian.PutUint32(b[8:], uint32(seq))
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// tagHash tells this trial's packets from strays. It is no protection against an attacker, which a testbed
+// TagHash tells this trial's packets from strays. It is no protection against an attacker, which a testbed
 // does not have.
-func tagHash(tag string) uint32 {
+func TagHash(tag string) uint32 {
 	h := sha256.Sum256([]byte("datagram " + tag))
 	return binary.BigEndian.Uint32(h[:])
 }
@@ -111,23 +111,23 @@ func tagHash(tag string) uint32 {
 // A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the
 // listener answers with another hash.
 const (
-	preambleSize = 20
-	welcomeSize  = 16
+	PreambleSize = 20
+	WelcomeSize  = 16
 )
 
-func preamble(tag string, flow int) []byte {
+func Preamble(tag string, flow int) []byte {
 	h := sha256.Sum256([]byte("preamble " + tag))
 	return binary.BigEndian.AppendUint32(h[:16:16], uint32(flow))
 }
 
-func welcome(tag string) []byte {
+func Welcome(tag string) []byte {
 	h := sha256.Sum256([]byte("welcome " + tag))
-	return h[:welcomeSize]
+	return h[:WelcomeSize]
 }
 
-// readPreamble returns the flow's index, or false for a stranger's.
-func readPreamble(b []byte, tag string, flows int) (int, bool) {
-	if len(b) != preambleSize || string(b[:16]) != string(preamble(tag, 0)[:16]) {
+// ReadPreamble returns the flow's index, or false for a stranger's.
+func ReadPreamble(b []byte, tag string, flows int) (int, bool) {
+	if len(b) != PreambleSize || string(b[:16]) != string(Preamble(tag, 0)[:16]) {
 		return 0, false
 	}
 	i := binary.BigEndian.Uint32(b[16:])

@@ -9,27 +9,27 @@ import (
 )
 
 func TestFlowsOf(t *testing.T) {
-	got := flowsOf(record.Load{Direction: record.Both, Streams: 2})
-	want := []flowKey{{1, record.Up}, {2, record.Up}, {1, record.Down}, {2, record.Down}}
+	got := FlowsOf(record.Load{Direction: record.Both, Streams: 2})
+	want := []FlowKey{{1, record.Up}, {2, record.Up}, {1, record.Down}, {2, record.Down}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("flows differ (-want +got):\n%s", diff)
 	}
-	if !want[0].sends("near") || want[0].sends("far") || want[2].sends("near") || !want[2].sends("far") {
+	if !want[0].Sends("near") || want[0].Sends("far") || want[2].Sends("near") || !want[2].Sends("far") {
 		t.Error("up is sent by near, down by far")
 	}
 }
 
 func TestPreambleIsOfOneTrial(t *testing.T) {
-	if i, ok := readPreamble(preamble("a", 3), "a", 4); !ok || i != 3 {
+	if i, ok := ReadPreamble(Preamble("a", 3), "a", 4); !ok || i != 3 {
 		t.Errorf("own preamble: got %d, %v", i, ok)
 	}
 	for name, b := range map[string][]byte{
-		"another tag":   preamble("b", 3),
-		"too many":      preamble("a", 4),
-		"cut off":       preamble("a", 3)[:19],
+		"another tag":   Preamble("b", 3),
+		"too many":      Preamble("a", 4),
+		"cut off":       Preamble("a", 3)[:19],
 		"somebody else": []byte("GET / HTTP/1.1\r\n\r\n  "),
 	} {
-		if _, ok := readPreamble(b, "a", 4); ok {
+		if _, ok := ReadPreamble(b, "a", 4); ok {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -38,16 +38,16 @@ func TestPreambleIsOfOneTrial(t *testing.T) {
 func FuzzDatagram(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d, ok := readDatagram(b)
+		d, ok := ReadDatagram(b)
 		if !ok {
-			if d != (datagram{}) {
+			if d != (Datagram{}) {
 				t.Errorf("refused, yet %+v", d)
 			}
 			return
 		}
-		again := make([]byte, datagramHeader)
-		d.put(again)
-		back, _ := readDatagram(again)
+		again := make([]byte, DatagramHeader)
+		d.Put(again)
+		back, _ := ReadDatagram(again)
 		if back != d {
 			t.Errorf("got %+v after a round trip, want %+v", back, d)
 		}
@@ -55,20 +55,20 @@ func FuzzDatagram(f *testing.F) {
 }
 
 func FuzzPreamble(f *testing.F) {
-	f.Add(preamble("tag", 1))
+	f.Add(Preamble("tag", 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if i, ok := readPreamble(b, "tag", 2); ok && (i < 0 || i > 1) {
+		if i, ok := ReadPreamble(b, "tag", 2); ok && (i < 0 || i > 1) {
 			t.Errorf("flow %d of 2 accepted", i)
 		}
 	})
 }
 
 func TestPace(t *testing.T) {
-	p := newPace(8*1000*100, 100) // 1000 packets per second
-	p.begin(0)
+	p := NewPace(8*1000*100, 100) // 1000 packets per second
+	p.Begin(0)
 	sent, now := int64(0), int64(0)
 	for now < 1e9 {
-		n, wake := p.due(now)
+		n, wake := p.Due(now)
 		if n == 0 {
 			if wake <= now {
 				t.Fatalf("at %d: asked to wake at %d", now, wake)
@@ -76,26 +76,26 @@ func TestPace(t *testing.T) {
 			now = wake
 			continue
 		}
-		p.took(n)
+		p.Took(n)
 		sent += int64(n)
 	}
 	if sent != 999 && sent != 1000 {
 		t.Errorf("sent %d packets in a second, want 1000", sent)
 	}
-	// A stall of 100 ms is made good for maxDebt only; the rest is unsent.
+	// A stall of 100 ms is made good for MaxDebt only; the rest is unsent.
 	n, total := 1, 0
 	for n > 0 {
-		n, _ = p.due(now + 1e8)
-		p.took(n)
+		n, _ = p.Due(now + 1e8)
+		p.Took(n)
 		total += n
 	}
 	if total != 10 {
 		t.Errorf("sent %d packets after a stall, want 10", total)
 	}
-	if got := p.unsent(sent+10, 1.1e9); got < 89 || got > 91 {
+	if got := p.Unsent(sent+10, 1.1e9); got < 89 || got > 91 {
 		t.Errorf("unsent %d, want 90", got)
 	}
-	if flat := newPace(0, 100); flat.unsent(3, 1e9) != 0 {
+	if flat := NewPace(0, 100); flat.Unsent(3, 1e9) != 0 {
 		t.Error("flat out owes nothing")
 	}
 }

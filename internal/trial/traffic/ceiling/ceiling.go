@@ -1,0 +1,357 @@
+package ceiling
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
+)
+
+// Timeline of one window of a ceiling: short, because it precedes every campaign. Of the windows the best
+// counts, since a machine that others slow down in one does in another what it can: of 12 windows of the
+// same kind on two shared cores, one in six had less than three quarters of the most.
+const (
+	ceilingWarmup  = 100 * time.Millisecond
+	ceilingWindow  = 200 * time.Millisecond
+	ceilingDrain   = 60 * time.Millisecond
+	ceilingLead    = 30 * time.Millisecond
+	ceilingWindows = 3
+)
+
+// Link is what decides on the packets of a link: its zero value is for a link that is as it is.
+type Link struct {
+	Offload string `json:"offload,omitempty"`  // as the knob
+	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
+}
+
+const usualMTU = 1500
+
+// Kind is a kind of traffic whose ceiling is measured.
+type Kind struct {
+	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; "" = native
+	Protocol string `json:"protocol"`         // "tcp" or "udp"
+	Streams  int    `json:"streams"`
+	Link
+	UDPMode      string `json:"udp_mode,omitempty"`    // "count"; "" = exact
+	PacketSize   int    `json:"packet_size,omitempty"` // IP length, UDP only
+	IMIX         bool   `json:"imix,omitempty"`        // the mix imix of IPv4, in the place of packet_size
+	FlowSize     string `json:"flow_size,omitempty"`   // of flows
+	RequestSize  int    `json:"request_size,omitempty"`
+	ResponseSize int    `json:"response_size,omitempty"`
+}
+
+// KindOf is the kind of traffic that a load of an engine is over a link. Flows that are begun at a rate are
+// as many at once as it takes, so theirs has many streams. Datagrams have a size of their own, whatever the
+// link's MTU, and what makes frames leaves nothing to offload.
+func KindOf(engine string, l record.Load, over Link) Kind {
+	if l.Protocol == "udp" {
+		over.MTU = l.PacketSize
+	}
+	if over.MTU <= usualMTU {
+		over.MTU = 0
+	}
+	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), mostSockets), Link: over}
+	switch {
+	case engine == shortflow.Flows{}.Name():
+		k.Engine, k.FlowSize = engine, shortflow.FlowSizeOf(l)
+		if l.ConnectionRate > 0 {
+			k.Streams = mostSockets
+		}
+	case engine == shortflow.Requests{}.Name():
+		request, response := shortflow.MessageSizes(l)
+		k.Engine, k.RequestSize, k.ResponseSize = engine, int(request), int(response)
+	case l.Protocol == "udp":
+		k.PacketSize, k.IMIX = l.PacketSize, len(l.Sizes) > 0
+		if engine == (frames.XDP{}).Name() {
+			k.Engine, k.Link = engine, Link{}
+		}
+		if l.UDPMode == record.UDPCount {
+			k.UDPMode = l.UDPMode
+		}
+	}
+	return k
+}
+
+// Frames says that a kind is of frames, which no loopback device takes.
+func (k Kind) Frames() bool { return k.Engine == frames.XDP{}.Name() }
+
+// String names the kind.
+func (k Kind) String() string { return k.Over("") }
+
+// Over names the kind in a result: over what it was measured. Packets as on a wire, each by its number, are
+// not said.
+func (k Kind) Over(way string) string {
+	streams := "1 stream"
+	if k.Streams != 1 {
+		streams = fmt.Sprintf("%d streams", k.Streams)
+	}
+	text := []string{strings.TrimRight(cmp.Or(k.Engine, k.Protocol)+" "+way, " ")}
+	switch {
+	case k.Engine == shortflow.Flows{}.Name():
+		text = append(text, "size "+k.FlowSize, streams)
+	case k.Engine == shortflow.Requests{}.Name():
+		text = append(text, fmt.Sprintf("%d and %d bytes", k.RequestSize, k.ResponseSize), streams)
+	case k.Protocol != "udp":
+		text = append(text, streams)
+	case k.Frames():
+		// Ethernet's header and check sequence
+		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
+	case k.IMIX:
+		text = append(text, "IMIX packets")
+	default:
+		text = append(text, fmt.Sprintf("%d-byte packets", k.PacketSize))
+	}
+	if k.Protocol == "udp" && k.Streams != 1 {
+		text = append(text, streams)
+	}
+	if k.UDPMode != "" {
+		text = append(text, k.UDPMode+" mode")
+	}
+	if k.Offload != "" && k.Offload != asOnAWire {
+		text = append(text, k.Offload)
+	}
+	if k.MTU > 0 && k.Protocol != "udp" {
+		text = append(text, fmt.Sprintf("MTU %d", k.MTU))
+	}
+	return strings.Join(text, ", ")
+}
+
+// UsualKinds are those of a machine that is asked what it can do, by itself: one stream and several, the
+// payloads of small, middle and full packets, new connections and the smallest frames.
+func UsualKinds() []Kind {
+	of := func(e traffic.Engine, l record.Load) Kind { return KindOf(e.Name(), l, Link{Offload: asOnAWire}) }
+	tcp := func(streams int) Kind {
+		return of(stream.Native{}, record.Load{Protocol: "tcp",
+			Streams: streams})
+	}
+	udp := func(size int) Kind { return of(stream.Native{}, record.Load{Protocol: "udp", PacketSize: size}) }
+	return []Kind{
+		tcp(1), tcp(4), udp(64), udp(512), udp(1500),
+		of(shortflow.Flows{}, record.Load{Protocol: "tcp", ConnectionRate: 1}),
+		of(frames.XDP{}, record.Load{Protocol: "udp", PacketSize: traffic.PacketOverhead(4) + bpf.Header}),
+	}
+}
+
+// asOnAWire is the offload with which every packet crosses a link by itself.
+const asOnAWire = "wire"
+
+// mostKinds bounds what a campaign measures of each class of traffic, and mostSockets how many sockets one
+// measurement takes.
+const (
+	mostKinds   = 4
+	mostSockets = 64
+)
+
+// classes of traffic: those of sockets, then frames.
+var classes = [...]Kind{
+	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: shortflow.Flows{}.Name(),
+		Protocol: "tcp"}, {Engine: shortflow.Requests{}.Name(), Protocol: "tcp"},
+	{Engine: frames.XDP{}.Name(), Protocol: "udp"},
+}
+
+// Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet
+// size, with the most streams that any load of that size has. Of more than four of a class, of one mode and
+// over one link, the extremes and two between are taken.
+func Few(all []Kind) []Kind {
+	most := map[Kind]int{} // streams, of the kind without them
+	for _, k := range all {
+		streams := k.Streams
+		k.Streams = 0
+		most[k] = max(most[k], streams)
+	}
+	var out []Kind
+	for _, class := range classes {
+		of := map[string][]Kind{}
+		for _, k := range all {
+			if k.Engine != class.Engine || k.Protocol != class.Protocol || k.IMIX != class.IMIX {
+				continue
+			}
+			if k.PacketSize > 0 || k.IMIX {
+				k.Streams = 0
+				k.Streams = most[k]
+			}
+			how := k.Offload + " " + k.UDPMode
+			if k.Protocol == "tcp" {
+				how += fmt.Sprintf(" %6d", k.MTU)
+			}
+			of[how] = append(of[how], k)
+		}
+		for _, how := range slices.Sorted(maps.Keys(of)) {
+			slices.SortFunc(of[how], Kind.compare)
+			out = append(out, spread(slices.Compact(of[how]))...)
+		}
+	}
+	return out
+}
+
+// compare orders the kinds of a class by size, then by streams.
+func (k Kind) compare(o Kind) int {
+	return cmp.Or(cmp.Compare(k.PacketSize, o.PacketSize), cmp.Compare(k.FlowSize, o.FlowSize),
+		cmp.Compare(k.RequestSize, o.RequestSize),
+		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
+}
+
+// spread takes at most mostKinds, evenly from the first to the last.
+func spread(kinds []Kind) []Kind {
+	if len(kinds) <= mostKinds {
+		return kinds
+	}
+	out := make([]Kind, mostKinds)
+	for i := range out {
+		out[i] = kinds[i*(len(kinds)-1)/(mostKinds-1)]
+	}
+	return out
+}
+
+// Loopback measures what the tester alone can do, with no router between: over the loopback device of the
+// agent's node, which must be up. Sender and receiver share the machine, as they do in a local lab. The
+// device takes large packets whole, as many network cards do.
+func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
+	// somebody else's, who would keep this machine busy
+	if most := 2 * (len(classes) - 1) * mostKinds; len(kinds) > most {
+		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
+			len(kinds), most)
+	}
+	if i := slices.IndexFunc(kinds, Kind.Frames); i >= 0 {
+		return nil, fmt.Errorf("measure the tester's ceiling (%v) over the loopback device: it needs a link",
+			kinds[i])
+	}
+	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	end := traffic.End{Node: "loopback", Agent: agent, Addr: at, Target: at}
+	if offset, _, err := agent.Clock(ctx); err == nil {
+		end.Offset = offset
+	}
+	return ceilings(ctx, end, end, "loopback", kinds)
+}
+
+// Direct measures what the tester alone can do between two ends of one machine that nothing lies between,
+// on links that have the kinds' offload. What it measured of kinds before one that it could not is returned
+// with the error.
+func Direct(ctx context.Context, near, far traffic.End, kinds []Kind) ([]record.Ceiling, error) {
+	return ceilings(ctx, near, far, "direct", kinds)
+}
+
+func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Kind) ([]record.Ceiling,
+	error) {
+	var found []record.Ceiling
+	for _, k := range kinds {
+		l := record.Load{
+			Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+			UDPMode:  k.UDPMode,
+			FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
+			Direction: record.Up, Opener: "near", IP: 4,
+			Warmup: ceilingWarmup, Duration: ceilingWindow, Interval: traffic.DefaultInterval,
+			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
+		}
+		if k.IMIX {
+			l.Sizes = record.IMIXSizes("4")
+		}
+		var e traffic.Engine = stream.Native{}
+		switch k.Engine {
+		case shortflow.Flows{}.Name():
+			e = shortflow.Flows{}
+		case shortflow.Requests{}.Name():
+			e, l.Direction = shortflow.Requests{}, record.Both
+		case frames.XDP{}.Name():
+			e = frames.XDP{Fallback: stream.Native{}}
+		}
+		c, err := look(ctx, e, near, far, k, l)
+		if err != nil {
+			return found, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
+		}
+		c.Kind = k.Over(way)
+		found = append(found, c)
+	}
+	return found, nil
+}
+
+// look offers a load in several windows and takes the best. A window in which nothing arrived, or that was
+// counted late, says nothing of what the machine can do, and is made up for once. How often that was is
+// noted.
+func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
+	l record.Load) (best record.Ceiling,
+	err error) {
+	var late error
+	said, silent := 0, 0
+	for said < ceilingWindows && silent < ceilingWindows {
+		t, err := e.Offer(ctx, near, far, l, ceilingClock{})
+		if err != nil {
+			return record.Ceiling{}, err
+		}
+		c := ceiling(k, t)
+		if late = traffic.Measured(t); late != nil || c.Value <= 0 {
+			silent++
+			continue
+		}
+		said++
+		if c.Value > best.Value {
+			best = c
+		}
+	}
+	switch {
+	case said > 0 && silent > 0:
+		best.Note += fmt.Sprintf("; windows that said nothing: %d", silent)
+	case said == 0 && late != nil:
+		return record.Ceiling{}, late
+	case said == 0:
+		return record.Ceiling{}, fmt.Errorf("nothing arrived in any of three windows of %v", ceilingWindow)
+	}
+	return best, nil
+}
+
+// ceiling adds up what arrived.
+func ceiling(k Kind, t *record.Traffic) record.Ceiling {
+	c := record.Ceiling{
+		Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
+		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, Offload: k.Offload, LinkMTU: k.MTU,
+		UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX,
+		FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
+	}
+	if s := t.ShortFlows; s != nil {
+		c.Unit = record.UnitFlows
+		if s.Kept {
+			c.Unit = "requests/s"
+		}
+		c.Value = float64(s.Completed+s.Carried) / ceilingWindow.Seconds()
+		return c
+	}
+	for _, f := range t.Flows {
+		seconds := float64(f.ReceiverNs) / 1e9
+		if seconds <= 0 {
+			continue
+		}
+		if f.Packets != nil {
+			c.Unit = "pps"
+			c.Value += float64(f.Packets.Received) / seconds
+			continue
+		}
+		c.Value += 8 * float64(f.ReceivedBytes) / seconds
+	}
+	return c
+}
+
+// ceilingClock starts a load at once.
+type ceilingClock struct{}
+
+func (ceilingClock) Ready(context.Context) (record.Window, error) {
+	w := record.Window{Begin: host.Monotonic() + int64(ceilingLead)}
+	w.Start = w.Begin + int64(ceilingWarmup)
+	w.End = w.Start + int64(ceilingWindow)
+	w.Stop = w.End + int64(ceilingDrain)
+	return w, nil
+}
+
+func (ceilingClock) Progress(traffic.Progress) {}

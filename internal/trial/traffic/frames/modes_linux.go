@@ -1,0 +1,121 @@
+package frames
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// checkXDP answers for this node: a yes with a reason is one for a lesser way.
+func checkXDP(q traffic.Request) check.Answer {
+	w, err := surveyRights()
+	if err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	var why []string
+	for _, c := range []choice{w.sender(q.Load), w.sink(q.Load)} {
+		if c.mode == "" && (q.Load.Frames != "" || q.Load.Sink != "") {
+			return check.Not("%s", c.instead())
+		}
+		why = append(why, c.why...)
+	}
+	if len(why) == 0 {
+		return check.OK()
+	}
+	a := check.OKBecause("%s", strings.Join(why, "; "))
+	if w.Refused[record.FramesLive] == mayNotLoad {
+		a = a.Hinted("run as root for more: a user's own namespace does not give this right")
+	}
+	return a
+}
+
+const mayNotLoad = "it may not load BPF programs"
+
+// surveyRights finds out what this user may do on this kernel, whatever the device.
+func surveyRights() (frameModes, error) {
+	w := frameModes{Refused: map[string]string{}}
+	live, err := bpf.Probe()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		err = errors.New(mayNotLoad)
+		fallthrough
+	case errors.Is(err, bpf.ErrUnsupported):
+		w.Refused[record.FramesLive], w.Refused[record.SinkDriver] = err.Error(), err.Error()
+	case err != nil:
+		return w, err
+	case live != nil:
+		w.Refused[record.FramesLive] = live.Error()
+	}
+	for way, family := range map[string]int{record.FramesAFXDP: unix.AF_XDP,
+		record.FramesPacket: unix.AF_PACKET} {
+		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			w.Refused[way] = fmt.Sprintf("open a socket: %v", err)
+			continue
+		}
+		unix.Close(fd)
+	}
+	return w, nil
+}
+
+// surveyDevice is surveyRights with what the device of a hop can do, as far as a load needs it.
+func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
+	w, err := surveyRights()
+	if err != nil {
+		return w, err
+	}
+	refuse := func(why string, ways ...string) {
+		for _, way := range ways {
+			if w.Refused[way] == "" {
+				w.Refused[way] = why
+			}
+		}
+	}
+	if len(hop.Source) != 6 {
+		refuse(fmt.Sprintf("device %s, of kind %q, carries no Ethernet frames", hop.Device, hop.Kind),
+			append(slices.Clone(sendModes), record.SinkDriver)...)
+		return w, nil
+	}
+	// Many cards lose their link for seconds when a program is attached, and with it whatever else goes
+	// that way, such as the control connection.
+	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
+		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
+			record.FramesLive, record.SinkDriver)
+	}
+	if w.Refused[record.SinkDriver] == "" {
+		f, err := bpf.Pass(hop.Index)
+		if err != nil {
+			refuse(fmt.Sprintf("device %s, of kind %q, takes no program: %v", hop.Device, hop.Kind, err),
+				record.FramesLive, record.SinkDriver)
+		} else {
+			f.Close()
+		}
+	}
+	tried := load.Frames == record.FramesAFXDP || w.Refused[record.FramesLive] != ""
+	if tried && w.Refused[record.FramesAFXDP] == "" {
+		if l, err := openRing(hop.Index, ethernetLeast); err != nil {
+			refuse(err.Error(), record.FramesAFXDP)
+		} else {
+			l.close()
+		}
+	}
+	return w, nil
+}
+
+// surveyXDP looks at the way to the other end.
+func surveyXDP(q traffic.Request) (frameModes, error) {
+	hop, err := kernel.NextHop(q.Peer)
+	if err != nil {
+		return frameModes{}, err
+	}
+	return surveyDevice(hop, q.Load)
+}

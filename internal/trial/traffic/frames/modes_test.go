@@ -1,0 +1,79 @@
+package frames
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func TestTheBestModeIsChosen(t *testing.T) {
+	refused := func(ways ...string) frameModes {
+		w := frameModes{Refused: map[string]string{}}
+		for _, way := range ways {
+			w.Refused[way] = "no " + way
+		}
+		return w
+	}
+	const notLive, notXDP, notPacket = "not live frames: no live", "not AF_XDP in copy mode: no af_xdp",
+		"not AF_PACKET past the queueing discipline: no af_packet"
+	tests := []struct {
+		name string
+		ways frameModes
+		want string // by the load
+		got  choice
+	}{
+		{"all work", refused(), "", choice{mode: "live"}},
+		{"the sink does not matter", refused("driver"), "", choice{mode: "live"}},
+		{"no live frames", refused("live"), "", choice{"af_xdp", []string{notLive}}},
+		{"only the last", refused("live", "af_xdp"), "", choice{"af_packet", []string{notLive, notXDP}}},
+		{"none", refused("live", "af_xdp", "af_packet"), "",
+			choice{"", []string{notLive, notXDP, notPacket}}},
+		{"none, for one reason", frameModes{map[string]string{"live": "no", "af_xdp": "no",
+			"af_packet": "none"}}, "",
+			choice{"", []string{"not live frames, AF_XDP in copy mode: no",
+				"not AF_PACKET past the queueing discipline: none"}}},
+		{"one is wanted", refused("live"), "af_packet", choice{mode: "af_packet"}},
+		{"and does not work", refused("af_xdp"), "af_xdp", choice{"", []string{notXDP}}},
+	}
+	for _, tt := range tests {
+		got := tt.ways.sender(record.Load{Frames: tt.want})
+		if diff := cmp.Diff(tt.got, got, cmp.AllowUnexported(choice{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	if got := refused("driver").sink(record.Load{}); got.mode != record.SinkSockets ||
+		got.instead() != "not counted in the driver: no driver" {
+		t.Errorf("no sink in the driver: got %+v, want sockets with the reason", got)
+	}
+}
+
+func TestUnknownModesAreRefused(t *testing.T) {
+	load := record.Load{Protocol: "udp", IP: 4, Streams: 1, PacketSize: 46, Direction: record.Up}
+	if a := checkFrames(load); a.State != check.Yes {
+		t.Fatalf("got %+v, want yes", a)
+	}
+	for _, change := range []func(*record.Load){
+		func(l *record.Load) { l.Frames = "pigeon" },
+		func(l *record.Load) { l.Sink = "pigeon" },
+	} {
+		l := load
+		change(&l)
+		if a := checkFrames(l); a.State != check.No || !strings.Contains(a.Reason, "pigeon") {
+			t.Errorf("%+v: got %+v, want no with the name", l, a)
+		}
+	}
+}
+
+// TestCaveatsTellTheLesserMode: for each end that could not do what the engine is for.
+func TestCaveatsTellTheLesserMode(t *testing.T) {
+	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not live frames: why)",
+		"far.mode": "xdp: counted in the driver"})
+	want := []record.Caveat{{Kind: "engine-fell-back", Text: "the near end: AF_XDP (not live frames: why)"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

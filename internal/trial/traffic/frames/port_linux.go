@@ -1,0 +1,553 @@
+package frames
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// xdpPort is the device of one end, with everything that it sends and counts.
+type xdpPort struct {
+	frames   *bpf.Frames  // attached, of live frames and of the sink in the driver; else nil
+	senders  []*xdpSender // of live frames
+	tx       txSocket     // of frames sent by a socket; else nil
+	request  traffic.Request
+	hop      kernel.Hop
+	load     bpf.Load
+	sender   choice
+	sink     choice
+	sending  []*xdpFlow
+	sends    bool
+	receives bool
+	sockets  []int // sockets of the flows that are received
+	close1   sync.Once
+
+	began [bpf.Cooldown + 2]int64 // when each phase began, of a line; its thread's
+
+	// Owned by the meter until the run has ended.
+	err     error
+	sent    [][3]int64 // live frames, by flow and phase
+	arrived []bpf.Arrived
+	device  [2]kernel.LinkCounters // at the window's edges
+}
+
+// xdpFlow is one end of one stream in one direction.
+type xdpFlow struct {
+	port    *xdpPort
+	thread  *xdpSender // that sends its live frames; else nil
+	key     traffic.FlowKey
+	sends   bool
+	index   int  // among those of its direction
+	first   bool // of the end's flows; it does the work of all
+	leads   bool // the first of those that send
+	heads   bool // the first of those that are received
+	addr    string
+	payload int
+	perNs   float64 // frames asked for; 0 = flat out
+	table   *record.Table
+	fd      int // of the socket that greeted
+
+	// Of frames that go or come by a socket; owned by its thread but for the first.
+	moved      atomic.Int64 // in all phases
+	total      int64        // the same
+	window     int64        // sent in the window
+	sequence   traffic.Sequence
+	wrong      int64 // of another length, or nobody's
+	from, till int64
+	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
+}
+
+// newXDPPort makes ready to send and to count a load whose flows have greeted each other, and makes the
+// lanes' flows.
+func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
+	q := l.Request
+	p := &xdpPort{request: q}
+	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash("frames " + q.Load.Tag),
+		PacketSize: q.Load.PacketSize,
+		DSCP:       q.Load.DSCP, PPS: ratePPS(q.Load)}
+	var receiving []*xdpFlow
+	for i, k := range l.Keys {
+		local, remote := g.local[i], g.remote[i]
+		f := &xdpFlow{port: p, key: k, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
+			fd:      g.socket(i),
+			payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), table: record.NewTable("bytes",
+				"packets")}
+		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
+		if f.sends {
+			f.index, f.leads = len(p.sending), len(p.sending) == 0
+			p.sending = append(p.sending, f)
+			p.load.Send = append(p.load.Send, bpf.Tuple{From: local, To: remote})
+		} else {
+			f.index, f.heads = len(receiving), len(receiving) == 0
+			receiving = append(receiving, f)
+			p.sockets = append(p.sockets, f.fd)
+			p.load.Receive = append(p.load.Receive, bpf.Tuple{From: remote, To: local})
+		}
+		l.Flows = append(l.Flows, f)
+	}
+	p.sends, p.receives = len(p.sending) > 0, len(receiving) > 0
+	p.sent = make([][3]int64, len(p.sending))
+	p.arrived = make([]bpf.Arrived, len(receiving))
+	var err error
+	if p.hop, err = kernel.NextHop(g.remote[0].Addr()); err != nil {
+		return nil, err
+	}
+	if err := p.choose(); err != nil {
+		return nil, err
+	}
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	p.assign(l, receiving)
+	p.describe(l)
+	return p, nil
+}
+
+// choose settles how this end sends and counts.
+func (p *xdpPort) choose() error {
+	w, err := surveyDevice(p.hop, p.request.Load)
+	if err != nil {
+		return err
+	}
+	if p.sends {
+		if p.sender = w.sender(p.request.Load); p.sender.mode == "" {
+			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead())
+		}
+		if len(p.hop.MAC) != 6 {
+			return fmt.Errorf("send frames by %s: the layer-2 address of %v is not known", p.hop.Device,
+				p.hop.Addr)
+		}
+	}
+	if p.receives {
+		if p.sink = w.sink(p.request.Load); p.sink.mode == "" {
+			return fmt.Errorf("count frames at %s: %s", p.hop.Device, p.sink.instead())
+		}
+	}
+	return nil
+}
+
+// open loads and attaches the programs, or opens the line.
+func (p *xdpPort) open() error {
+	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
+	var err error
+	kernels := p.load // what the program at the device does
+	kernels.Send = nil
+	if p.sink.mode != record.SinkDriver {
+		kernels.Receive = nil
+	}
+	switch {
+	case p.sends && p.sender.mode != record.FramesLive:
+		if p.tx, err = openTxSocket(p.sender.mode, p.hop.Index, bpf.NewWriter(p.load)); err != nil {
+			return err
+		}
+	case p.sends:
+		p.senders = p.shares()
+		kernels.Send, kernels.PPS = p.senders[0].share.Send, p.senders[0].share.PPS
+	}
+	if len(kernels.Send)+len(kernels.Receive) == 0 {
+		return nil
+	}
+	if p.frames, err = bpf.Open(kernels, p.hop.Index); err != nil {
+		return err
+	}
+	for i, s := range p.senders {
+		if s.frames = p.frames; i == 0 {
+			continue
+		}
+		if s.frames, err = bpf.Open(s.share, p.hop.Index); err != nil {
+			return err
+		}
+	}
+	if err := p.frames.Attach(p.hop.Index); err != nil {
+		return err
+	}
+	for _, s := range p.senders {
+		s.enter()
+	}
+	for _, s := range p.senders {
+		if err := s.awaitRunning(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assign gives the work to threads.
+func (p *xdpPort) assign(l *traffic.Half, receiving []*xdpFlow) {
+	switch {
+	case p.tx != nil:
+		l.Workers = append(l.Workers, newTxSender(p, p.sending))
+	default:
+		for _, s := range p.senders {
+			l.Workers = append(l.Workers, s)
+			for i := range s.share.Send {
+				p.sending[s.share.Base+i].thread = s
+			}
+		}
+	}
+	switch p.sink.mode {
+	case record.SinkDriver:
+		l.Workers = append(l.Workers, xdpSink{p.frames})
+	case record.SinkSockets:
+		l.Workers = append(l.Workers, newFrameReader(receiving, p.load.Tag))
+	}
+}
+
+// describe says how this end sends and counts.
+func (p *xdpPort) describe(l *traffic.Half) {
+	l.Details["device"] = fmt.Sprintf("%s (%s), %d receive queues", p.hop.Device, p.hop.Kind, p.hop.RxQueues)
+	if p.frames != nil {
+		l.Details["attached"] = "XDP program in the driver of " + p.hop.Device + ", gone with the load"
+	}
+	var parts, lesser []string
+	say := func(c choice, what string) {
+		if c.instead() != "" {
+			what += " (" + c.instead() + ")"
+			lesser = append(lesser, what)
+		}
+		parts = append(parts, what)
+	}
+	if p.sends {
+		l.Details["sent_by"] = p.sender.mode
+		if p.tx != nil {
+			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with "+
+				"its time",
+				modeNames[p.sender.mode], txBurst, bpf.StampEvery(p.load.PPS)))
+		} else {
+			what, cores := describeSenders(p.senders)
+			say(p.sender, what)
+			l.Details["core"] = cores
+		}
+	}
+	if p.receives {
+		l.Details["counted_by"] = p.sink.mode
+		what := modeNames[p.sink.mode]
+		if p.sink.mode == record.SinkSockets {
+			what += ", polled each " + traffic.ReceivePoll.String() +
+				": what the receiver's stack had no time for is lost too, and no delay is known"
+		}
+		say(p.sink, what)
+	}
+	if len(lesser) > 0 {
+		l.Details["fell_back"] = strings.Join(lesser, "; ")
+	}
+	mode := "xdp: " + strings.Join(parts, "; ")
+	l.Mode = func() string { return mode }
+}
+
+// xdpSink waits while the driver counts, until nothing comes any more.
+type xdpSink struct{ frames *bpf.Frames }
+
+func (xdpSink) Name() string { return "the sink of frames" }
+
+func (s xdpSink) Run(ph *traffic.Phases) error {
+	traffic.SleepUntil(min(ph.Senders, ph.Stop), &ph.Abandoned)
+	before, last := int64(-1), ph.Senders
+	for !ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
+		n, err := arrivedOf(s.frames)
+		if err != nil {
+			return err
+		}
+		if n != before {
+			before, last = n, max(last, traffic.Monotonic())
+		}
+		traffic.SleepUntil(min(ph.Stop, traffic.Monotonic()+int64(xdpDrain)/3), &ph.Abandoned)
+	}
+	return nil
+}
+
+// arrivedOf is how many frames the driver has counted, of all flows and phases.
+func arrivedOf(frames *bpf.Frames) (n int64, err error) {
+	all, err := frames.Arrived()
+	for _, a := range all {
+		n += a.All
+	}
+	return n, err
+}
+
+func (f *xdpFlow) Unblock(traffic.Urgency) {
+	if f.leads {
+		for _, s := range f.port.senders {
+			s.frames.Stop()
+		}
+	}
+}
+
+// refresh reads what the programs have counted.
+func (p *xdpPort) refresh() {
+	for _, s := range p.senders {
+		if err := s.refresh(); err != nil {
+			p.err = err
+			return
+		}
+	}
+	if p.sink.mode == record.SinkDriver {
+		a, err := p.frames.Arrived()
+		if err != nil {
+			p.err = err
+			return
+		}
+		p.arrived = a
+	}
+}
+
+// A course is when a sender saw each phase begin, 0 = never, and was through. A line's is known when the
+// run has ended.
+type sendPhases struct {
+	began [bpf.Cooldown + 2]int64
+	ended int64
+}
+
+// window is how long the sender saw the window last, 0 if it had no time at one of its edges.
+func (c sendPhases) window() int64 {
+	end := c.ended // it was behind with frames of the window until then
+	for _, t := range c.began[bpf.Cooldown:] {
+		if t > 0 {
+			end = t
+			break
+		}
+	}
+	if end == 0 || c.began[bpf.Window] == 0 {
+		return 0
+	}
+	return end - c.began[bpf.Window]
+}
+
+// sendPhases is that of the flow's sender.
+func (f *xdpFlow) sendPhases() sendPhases {
+	if f.thread == nil {
+		return sendPhases{began: f.port.began}
+	}
+	return sendPhases{f.thread.last.Turned, f.thread.ended}
+}
+
+// bySocket says whether the flow's frames are counted by a thread of ours.
+func (f *xdpFlow) bySocket() bool {
+	if f.sends {
+		return f.port.tx != nil
+	}
+	return f.port.sink.mode == record.SinkSockets
+}
+
+func (f *xdpFlow) packets() int64 {
+	if f.bySocket() {
+		return f.moved.Load()
+	}
+	if !f.sends {
+		return f.port.arrived[f.index].All
+	}
+	s := f.port.sent[f.index]
+	return s[bpf.Warmup] + s[bpf.Window] + s[bpf.Cooldown]
+}
+
+func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
+	if f.first {
+		f.port.refresh()
+		if e != traffic.NoEdge {
+			c, err := kernel.Counters(f.port.hop.Device)
+			if err != nil {
+				f.port.err = err
+			}
+			f.port.device[e-traffic.StartEdge] = c
+		}
+	}
+	if f.heads && f.bySocket() && e != traffic.NoEdge {
+		f.dropped[e-traffic.StartEdge] = f.socketDrops()
+	}
+	n := f.packets()
+	f.table.Append(at, float64(n*int64(f.payload)), float64(n))
+}
+
+// Received is asked beside the meter: it reads for itself.
+func (f *xdpFlow) Received() (bytes, packets int64) {
+	if !f.sends && f.bySocket() {
+		packets = f.moved.Load()
+		return packets * int64(f.payload), packets
+	}
+	if !f.first || f.port.sink.mode != record.SinkDriver {
+		return 0, 0
+	}
+	packets, err := arrivedOf(f.port.frames)
+	if err != nil {
+		return 0, 0
+	}
+	return packets * int64(f.payload), packets
+}
+
+func (f *xdpFlow) Report() traffic.FlowReport {
+	p := f.port
+	if f.first {
+		p.refresh()
+	}
+	r := traffic.FlowReport{Sends: f.sends, Addr: f.addr, Table: f.table}
+	if f.sends {
+		r.Sent = f.window
+		if p.tx == nil {
+			r.Sent = p.sent[f.index][bpf.Window]
+		}
+		r.Bytes = r.Sent * int64(f.payload)
+		r.Ns = f.sendPhases().window()
+		if p.tx != nil {
+			r.Unsent = f.unsent(r.Sent, r.Ns)
+			return r
+		}
+		// What was due within the window, however late it left.
+		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
+		if r.Ns > 0 && r.Unsent <= r.Sent {
+			r.Ns = p.atLeastDue(r.Ns)
+		}
+		return r
+	}
+	if f.bySocket() {
+		f.sequence.Finish(f.sequence.Next) // the tail only the sender knows
+		r.Received, r.Lost = f.sequence.Received, f.sequence.Lost
+		r.Duplicates, r.Reordered = f.sequence.Duplicates, f.sequence.Reordered
+		r.Gaps, r.Highest, r.Announced = f.sequence.Gaps.List(), int64(f.sequence.Next), -1
+		r.Bytes, r.Ns = r.Received*int64(f.payload), f.till-f.from
+		return r
+	}
+	a := p.arrived[f.index]
+	r.Received, r.Lost, r.Duplicates, r.Reordered = a.Received, a.Lost, a.Duplicates, a.Reordered
+	r.Bytes, r.Ns = a.Received*int64(f.payload), p.atLeastDue(a.Last-a.First)
+	r.Highest, r.Announced = int64(a.Next), -1
+	return r
+}
+
+// unsent is what a rate asked for in a time and did not get.
+func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
+
+// atLeastDue is the time that the frames of a window took. A paced window that began late has made good
+// what was due: its rate is not higher for that.
+func (p *xdpPort) atLeastDue(ns int64) int64 {
+	if p.load.PPS > 0 {
+		return max(ns, int64(p.request.Load.Duration))
+	}
+	return ns
+}
+
+func (f *xdpFlow) Notes() map[string]int64 {
+	p, notes := f.port, map[string]int64{}
+	switch {
+	case f.sends:
+		notes["frames_sent"] = f.packets() // in all phases
+		if !f.leads || p.tx != nil {
+			break
+		}
+		for _, s := range p.senders {
+			notes["waited_ns"] = max(notes["waited_ns"], s.waited)
+			if f.perNs > 0 {
+				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
+				// a burst has no warm-up
+				began := cmp.Or(s.last.Turned[bpf.Warmup], s.last.Turned[bpf.Window])
+				notes["began_late_ns"] = max(notes["began_late_ns"], began-s.begin)
+			}
+		}
+	case f.bySocket():
+		notes["frames_arrived"] = f.packets()
+		notes["stray_packets"] = f.wrong + f.sequence.Strange
+		notes["ancient_packets"] = f.sequence.Ancient
+		notes["socket_drops"] = f.dropped[1] - f.dropped[0]
+		if f.heads {
+			notes["frames_dropped"] = f.socketDrops() // by its socket, in all phases
+		}
+	default:
+		a := p.arrived[f.index]
+		notes["frames_arrived"] = a.All
+		notes["stray_packets"] = a.Wrong + a.Strange
+		notes["ancient_packets"] = a.Ancient
+		notes["contended_packets"] = a.Contended
+	}
+	if f.leads {
+		notes["device_drops"] = int64(p.device[1].TxDropped - p.device[0].TxDropped)
+	}
+	return notes
+}
+
+// socketDrops is what the sockets of all flows received had no room for.
+func (f *xdpFlow) socketDrops() int64 {
+	n, last := int64(0), -1
+	for _, fd := range f.port.sockets {
+		if fd != last { // at the listener all share one
+			n += int64((&traffic.Socket{Fd: fd}).SocketDrops())
+		}
+		last = fd
+	}
+	return n
+}
+
+func (f *xdpFlow) Close() {
+	f.port.close1.Do(func() {
+		f.port.closePrograms()
+		if f.port.tx != nil {
+			f.port.tx.close()
+		}
+	})
+}
+
+func (p *xdpPort) closePrograms() {
+	for _, s := range p.senders {
+		s.leave()
+	}
+	if p.frames != nil {
+		p.frames.Close()
+	}
+	for _, s := range p.senders {
+		if s.frames != nil && s.frames != p.frames {
+			s.frames.Close()
+		}
+	}
+}
+
+// finish completes the report, or says why it is worth nothing.
+func (p *xdpPort) finish(r *traffic.EndReport) error {
+	if p.err != nil {
+		return p.err
+	}
+	if len(p.senders) > 0 {
+		if err := p.checkTaken(); err != nil {
+			return err
+		}
+	}
+	r.Boot = bootID()
+	if p.sink.mode != record.SinkDriver {
+		return nil
+	}
+	counts, early, err := p.frames.Delays()
+	if err != nil {
+		return err
+	}
+	if early > 0 {
+		return nil // another clock
+	}
+	for i, n := range counts {
+		if n > 0 {
+			r.Delays = append(r.Delays, record.DelayCounts{FromNs: bpf.DelayBucket(i), Packets: n})
+		}
+	}
+	return nil
+}
+
+// checkTaken: live frames that the other end of a link does not take vanish without a word.
+func (p *xdpPort) checkTaken() error {
+	var sent, taken int64
+	for _, s := range p.sent {
+		sent += s[bpf.Warmup] + s[bpf.Window] + s[bpf.Cooldown]
+	}
+	for _, s := range p.senders {
+		taken = max(taken, s.taken) // each saw what all did
+	}
+	if sent > 1000 && taken < sent/100 {
+		return fmt.Errorf("send frames by %s: of %d sent it let out %d: whatever it leads to takes no "+
+			"frames (it needs an XDP program or GRO)",
+			p.hop.Device, sent, taken)
+	}
+	return nil
+}

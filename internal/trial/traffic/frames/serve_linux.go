@@ -1,0 +1,121 @@
+package frames
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Serve is the node half of the xdp engine: that of an end, or of the device that an end's frames enter.
+func (XDP) Serve(ctx context.Context, s host.Session) error {
+	var q traffic.Request
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	switch {
+	case q.Survey:
+		w, err := surveyXDP(q)
+		if err != nil {
+			return err
+		}
+		return s.Send(w)
+	case q.Check:
+		return s.Send(checkXDP(q))
+	case q.Neighbor != "":
+		return keepReady(s, q.Neighbor)
+	}
+	if err := traffic.PinProcess(q.CPUs); err != nil {
+		return err
+	}
+	keys := traffic.FlowsOf(q.Load)
+	traffic.MakeRoom(4)
+	g, err := handshakeFlows(ctx, q, keys,
+		func(port int) error { return s.Send(traffic.Message{Listening: port}) })
+	if err != nil {
+		return err
+	}
+	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}, EndSetup: g.quiet}
+	defer g.close()
+	defer l.Close()
+	p, err := newXDPPort(l, g)
+	if err != nil {
+		return err
+	}
+	if err := s.Send(traffic.Message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	report,
+		err := l.Run(ctx, w, func(g traffic.Glimpse) error { return s.Send(traffic.Message{Glimpse: &g}) })
+	if err != nil {
+		return err
+	}
+	if err := p.finish(report); err != nil {
+		return err
+	}
+	flows := report.Flows
+	report.Flows = nil
+	if err := traffic.SendResult(s, report); err != nil {
+		return err
+	}
+	for i := range flows {
+		if err := traffic.SendResult(s, &flows[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepReady lets a device of this node take frames from the other end of its link until the session ends.
+// Only virtual links need that.
+func keepReady(s host.Session, device string) error {
+	index, kind, err := kernel.Identity(device)
+	if err != nil {
+		return err
+	}
+	if kind == "veth" {
+		f, err := bpf.Pass(index)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	if err := s.Send(traffic.Message{Ready: true}); err != nil {
+		return err
+	}
+	for s.Recv(nil) == nil {
+	}
+	return nil
+}
+
+// bootID names the clock of this machine: it is another after each boot.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}
+
+// pinThread keeps the calling thread on one core: frames of one flow that were sent on two could overtake
+// each other.
+func pinThread(core int) error {
+	if core < 0 {
+		return nil // not known
+	}
+	var set unix.CPUSet
+	set.Set(core)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pin the sender to core %d: %w", core, err)
+	}
+	return nil
+}

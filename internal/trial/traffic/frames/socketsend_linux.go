@@ -1,0 +1,208 @@
+package frames
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// A line takes frames for a device, by a socket. Frames are made in its slots and queued there; what is
+// queued has left once the line gives the slot back. One thread uses it.
+type txSocket interface {
+	// slot is one to fill, or nil while all are taken.
+	slot() []byte
+	// queue gives the slot back, filled.
+	queue()
+	// push gives the kernel what it takes now of what is queued.
+	push() error
+	// left is how many frames are queued, and how many of these and of those that the kernel has are not
+	// yet out.
+	left() (queued, out int)
+	close() error
+}
+
+const (
+	txSlots = 1024 // a power of two
+	txBurst = 64   // frames between two looks at the clock
+	// txRoom is how much may be under way (the kernel doubles it): some 300 small frames, which a core's
+	// backlog of 1000 has room for.
+	txRoom = 128 << 10
+
+	ethernetHeader = 14
+	ethernetLeast  = 60 // without the check sequence
+)
+
+// openTxSocket opens a line of a kind. The slots hold frames as the writer begins them.
+func openTxSocket(way string, device int, w *bpf.Writer) (txSocket, error) {
+	if way == record.FramesAFXDP {
+		r, err := openRing(device, w.Size())
+		if err != nil {
+			return nil, err
+		}
+		for i := range txSlots {
+			w.Begin(r.frame(i))
+		}
+		return r, nil
+	}
+	p, err := openPacket(device, w.Size())
+	if err != nil {
+		return nil, err
+	}
+	for i := range txSlots {
+		w.Begin(p.batch.At(i))
+	}
+	return p, nil
+}
+
+// txSender is the thread that sends for all flows of an end by a line.
+type txSender struct {
+	*xdpPort
+	writer *bpf.Writer
+	flows  []*xdpFlow // those that send
+	pace   traffic.Pace
+	stamp  int // every how many frames have their time
+
+	late  int64 // ns, that a burst began after its time
+	last  int64 // when the cool-down ends
+	phase int
+	turn  int      // whose the next frame is
+	until int      // frames before the next with its time
+	seq   []uint32 // of each flow in this phase
+}
+
+func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
+	payload := float64(flows[0].payload)
+	return &txSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows,
+		seq:  make([]uint32, len(flows)),
+		pace: traffic.NewPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
+}
+
+func (s *txSender) Name() string { return "the sender of frames" }
+
+func (s *txSender) Run(ph *traffic.Phases) error {
+	traffic.SleepUntil(ph.Begin, &ph.Abandoned)
+	now := traffic.Monotonic()
+	s.last = ph.Senders
+	if ph.Slack > 0 {
+		s.late = min(max(0, now-ph.Begin), ph.Slack)
+		s.last = ph.End + s.late // a burst has none
+	}
+	s.pace.Begin(now)
+	s.phase, s.began[bpf.Warmup] = bpf.Warmup, now
+	for !ph.Abandoned.Load() && s.advance(ph, traffic.Monotonic()) {
+		if err := s.step(ph); err != nil {
+			return err
+		}
+	}
+	return s.settle(ph)
+}
+
+// advance moves to the phase that the time calls for; false at the end.
+func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
+	phase := bpf.Warmup
+	switch {
+	case now >= s.last:
+		phase = bpf.Cooldown + 1
+	case now >= ph.End+s.late:
+		phase = bpf.Cooldown
+	case now >= ph.Start+s.late:
+		phase = bpf.Window
+	}
+	if phase != s.phase {
+		s.began[phase], s.phase = now, phase
+		clear(s.seq)
+	}
+	return phase <= bpf.Cooldown
+}
+
+// step makes the frames that are due, hands on what is queued, or sleeps.
+func (s *txSender) step(ph *traffic.Phases) error {
+	n, wake := s.pace.Due(traffic.Monotonic())
+	made := 0
+	if queued, _ := s.tx.left(); queued < txBurst {
+		n = min(n, txBurst)
+	} else {
+		n = 0 // that has to leave first
+	}
+	for ; made < n; made++ {
+		b := s.tx.slot()
+		if b == nil {
+			break
+		}
+		s.make(b)
+		s.tx.queue()
+	}
+	s.pace.Took(made)
+	for i := range min(made, len(s.flows)) { // whose turn it was
+		f := s.flows[(s.turn-1-i+len(s.flows))%len(s.flows)]
+		f.moved.Store(f.total)
+	}
+	before, _ := s.tx.left()
+	switch {
+	case before > 0:
+		if err := s.tx.push(); err != nil {
+			return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
+		}
+		if after, _ := s.tx.left(); after == before {
+			traffic.Nap(txNap)
+		}
+	case n == 0:
+		traffic.SleepUntil(min(wake, s.edge(ph)), &ph.Abandoned)
+	case made == 0:
+		traffic.Nap(txNap)
+	}
+	return nil
+}
+
+// txNap is how long a full device is left alone.
+const txNap = 20 * time.Microsecond
+
+// edge is when this phase ends.
+func (s *txSender) edge(ph *traffic.Phases) int64 {
+	return []int64{ph.Start + s.late, ph.End + s.late, s.last, s.last}[s.phase]
+}
+
+// make writes the next frame.
+func (s *txSender) make(b []byte) {
+	stamp := int64(0)
+	if s.until == 0 {
+		s.until, stamp = s.stamp, traffic.Monotonic()
+	}
+	s.until--
+	i := s.turn
+	if s.turn++; s.turn == len(s.flows) {
+		s.turn = 0
+	}
+	s.writer.Put(b, i, s.phase, s.seq[i], stamp)
+	s.seq[i]++
+	s.flows[i].total++
+	if s.phase == bpf.Window {
+		s.flows[i].window++
+	}
+}
+
+// settle waits until all that was queued is out: it was counted as sent.
+func (s *txSender) settle(ph *traffic.Phases) error {
+	for {
+		queued, out := s.tx.left()
+		if out == 0 {
+			return nil
+		}
+		if ph.Abandoned.Load() || ph.Over(ph.Senders+int64(txSettle)) {
+			return fmt.Errorf("send frames by %s: %d of them did not leave within %v of the end",
+				s.hop.Device, out, txSettle)
+		}
+		if queued > 0 {
+			if err := s.tx.push(); err != nil {
+				return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
+			}
+		}
+		traffic.Nap(txNap)
+	}
+}
+
+// txSettle is how long after the senders' end frames may still leave.
+const txSettle = 200 * time.Millisecond

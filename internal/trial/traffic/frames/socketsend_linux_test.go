@@ -1,0 +1,253 @@
+package frames
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// socketLoad is both ends of a load on the loopback device, whose frames go by a line and are counted by a
+// socket.
+type socketLoad struct {
+	sender    *txSender
+	reader    *frameReader
+	sent, got []*xdpFlow
+}
+
+// newSocketLoad opens one in IPv6, which the loopback device lets in from outside the stack.
+func newSocketLoad(t *testing.T, way string, flows, size int, pps float64) *socketLoad {
+	t.Helper()
+	fd, at, err := (&handshake{}).bind(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &xdpPort{hop: kernel.Hop{Device: "lo"}, sends: true, receives: true,
+		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, PPS: pps, Source: make([]byte, 6),
+			Next: make([]byte, 6)}}
+	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, receives: true}
+	l := &socketLoad{}
+	for i := range flows {
+		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(netip.IPv6Loopback(),
+			uint16(30000+i)),
+			To: at})
+		f := &xdpFlow{port: p, sends: true, index: i, payload: size - traffic.PacketOverhead(6),
+			perNs: pps / float64(flows) / 1e9}
+		g := &xdpFlow{port: q, index: i, payload: f.payload, fd: fd}
+		l.sent, l.got = append(l.sent, f), append(l.got, g)
+	}
+	p.tx, err = openTxSocket(way, lo.Index, bpf.NewWriter(p.load))
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("skip: needs root to send frames by a socket")
+	}
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		t.Skip("skip: the kernel has no such sockets")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.sockets = []int{fd}
+	l.sender, l.reader = newTxSender(p, l.sent), newFrameReader(l.got, p.load.Tag)
+	return l
+}
+
+func timeline(window time.Duration) *traffic.Phases {
+	ph := &traffic.Phases{}
+	ph.Begin = traffic.Monotonic() + int64(10*time.Millisecond)
+	ph.Start = ph.Begin + int64(20*time.Millisecond)
+	ph.End = ph.Start + int64(window)
+	ph.Senders = ph.End + int64(10*time.Millisecond)
+	ph.Stop = ph.Senders + int64(100*time.Millisecond)
+	return ph
+}
+
+// run gives the receiver more time than the sender, which may be late on a machine that does other things.
+func (l *socketLoad) run(ph *traffic.Phases) (send, receive error) {
+	var work sync.WaitGroup
+	later := &traffic.Phases{Window: ph.Window, Senders: ph.Senders + 2*int64(txSettle)}
+	later.Stop = later.Senders
+	if ph.End-ph.Start > int64(time.Second) { // to be stopped
+		later = ph
+	}
+	work.Go(func() { traffic.OwnThread(); send = l.sender.Run(ph) })
+	work.Go(func() { traffic.OwnThread(); receive = l.reader.Run(later) })
+	work.Wait()
+	return send, receive
+}
+
+// TestSocketsCarryEveryFrame: what a line says it sent, the socket at the other end has received, or had no
+// room for; paced, all of it, in order.
+func TestSocketsCarryEveryFrame(t *testing.T) {
+	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+		for _, tt := range []struct {
+			flows, size int
+			pps         float64
+		}{{1, 66, 5000}, {7, 66, 20_000}, {3, 1500, 2000}, {1, 66, 0}, {5, 1500, 0}} {
+			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", way, tt.flows, tt.size, tt.pps),
+				func(t *testing.T) {
+					l := newSocketLoad(t, way, tt.flows, tt.size, tt.pps)
+					defer l.sender.tx.close()
+					send, receive := l.run(timeline(80 * time.Millisecond))
+					if send != nil || receive != nil {
+						t.Fatalf("run: %v, %v", send, receive)
+					}
+					drops, lost := l.got[0].socketDrops(), int64(0)
+					for i, f := range l.sent {
+						s, r := f.Report(), l.got[i].Report()
+						lost += s.Sent - r.Received
+						if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
+							t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
+								r.Received, r.Lost, r.Highest, r.Duplicates)
+						}
+						all := f.packets() - l.got[i].packets()
+						if tt.pps == 0 {
+							continue
+						}
+						pps := tt.pps / float64(tt.flows)
+						want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*traffic.MaxDebt.Seconds())
+						if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
+							s.Sent > want+debt+traffic.MaxBurst {
+							t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, "+
+								"want %d sent and received",
+								i, s.Sent, s.Unsent, r.Received, all, want)
+						}
+					}
+					if lost > drops {
+						t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
+					}
+					if n := l.got[0].wrong; n != 0 {
+						t.Errorf("got %d datagrams of strangers, want none", n)
+					}
+				})
+		}
+	}
+}
+
+// TestASocketCountsNoStrays: what has another tag, length or flow is no frame of the load.
+func TestASocketCountsNoStrays(t *testing.T) {
+	l := newSocketLoad(t, record.FramesPacket, 1, 66, 1000)
+	defer l.sender.tx.close()
+	at := l.sender.load.Send[0].To
+	good := make([]byte, bpf.Header)
+	binary.BigEndian.PutUint32(good, 0x01020304)
+	good[16] = bpf.Window << 6
+	strange := append([]byte(nil), good...)
+	strange[0]++
+	other := append([]byte(nil), good...)
+	other[17] = 1
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, b := range [][]byte{good, strange, other, good[:17], append(good[:18:18], 0),
+		helloOf("x", 0, hello), nil} {
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ph := timeline(time.Millisecond)
+	if err := l.reader.Run(ph); err != nil {
+		t.Fatal(err)
+	}
+	f := l.got[0]
+	if r := f.Report(); f.packets() != 1 || r.Received != 1 || r.Lost != 0 || f.wrong != 5 {
+		t.Errorf("counted %d, received %d, lost %d, strangers %d; want 1, 1, 0, 5", f.packets(), r.Received,
+			r.Lost, f.wrong)
+	}
+}
+
+// TestASocketLeavesNothing: stopped in the middle, it ends at once, and neither its socket nor the memory
+// it shared remains.
+func TestASocketLeavesNothing(t *testing.T) {
+	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+		t.Run(way, func(t *testing.T) {
+			before := sockets()
+			l := newSocketLoad(t, way, 2, 66, 10_000)
+			ph := timeline(time.Minute)
+			time.AfterFunc(60*time.Millisecond, func() { ph.Abandoned.Store(true) })
+			began := time.Now()
+			l.run(ph)
+			if d := time.Since(began); d > time.Second {
+				t.Errorf("ended after %v, want soon", d)
+			}
+			if err := l.sender.tx.close(); err != nil {
+				t.Error(err)
+			}
+			if n := sockets(); n != before+1 { // the receiver's
+				t.Errorf("%d sockets are open, want the receiver's and the %d of before", n, before)
+			}
+			maps, err := os.ReadFile("/proc/self/maps")
+			if err != nil || strings.Contains(string(maps), "socket:") {
+				t.Errorf("memory of a socket is still mapped (%v):\n%s", err, maps)
+			}
+		})
+	}
+}
+
+// sockets counts those that this process has open.
+func sockets() (n int) {
+	files, _ := filepath.Glob("/proc/self/fd/*")
+	for _, f := range files {
+		if to, _ := os.Readlink(f); strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestASocketTellsThatItsDeviceIsGone: there is no device of that index.
+func TestASocketTellsThatItsDeviceIsGone(t *testing.T) {
+	l := newSocketLoad(t, record.FramesPacket, 1, 66, 0) // or skip
+	l.sender.tx.close()
+	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+		line, err := openTxSocket(way, 1<<30, l.sender.writer)
+		if err == nil {
+			line.close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "device 1073741824") {
+			t.Errorf("got %v, want an error that names the device", err)
+		}
+	}
+}
+
+// TestWindowAsTheSenderSawIt: of a window of which the sender had no time at an edge nothing is known.
+func TestWindowAsTheSenderSawIt(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		saw   sendPhases
+		lasts int64
+	}{
+		{"each edge", sendPhases{began: [...]int64{10, 20, 50, 60}, ended: 61}, 30},
+		{"not the cool-down's beginning", sendPhases{began: [...]int64{10, 20, 0, 60}, ended: 61}, 40},
+		{"behind with frames to the end", sendPhases{began: [...]int64{10, 20, 0, 0}, ended: 70}, 50},
+		{"a burst", sendPhases{began: [...]int64{0, 20, 50, 0}, ended: 61}, 30},
+		{"not the window's beginning", sendPhases{began: [...]int64{10, 0, 50, 60}, ended: 61}, 0},
+		{"neither edge", sendPhases{began: [...]int64{10, 0, 0, 60}, ended: 61}, 0},
+		{"no end", sendPhases{began: [...]int64{10, 20, 0, 0}}, 0},
+		{"nothing", sendPhases{}, 0},
+	} {
+		if got := tt.saw.window(); got != tt.lasts {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.lasts)
+		}
+	}
+}

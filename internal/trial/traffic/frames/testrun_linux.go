@@ -1,0 +1,200 @@
+package frames
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+const leastNice = 19
+
+// xdpSender is a thread that sends live frames for some flows of an end.
+type xdpSender struct {
+	*xdpPort
+	frames *bpf.Frames
+	share  bpf.Load
+	core   int   // -1 = not known
+	wait   int64 // ns after the others' first burst
+	tid    int   // the thread
+	polite bool  // it lets others go first until the timeline is set
+	done   chan error
+	begin  int64 // when its first burst was due
+	ended  int64 // when the thread was through
+	waited int64 // ns, for its core, from when it knew the timeline
+	taken  int64 // frames that the device let out or dropped meanwhile
+
+	last bpf.Sent // owned by the meter until the run has ended
+}
+
+// shares divides what an end sends among its threads of live frames, of which each has a core. A virtual
+// link puts what a core sends in the receive queue of that core's number: two cores that shared one would
+// stand in each other's way, so that there are no more threads than queues. Flows stay on their thread,
+// because frames that were sent on two could overtake each other.
+func (p *xdpPort) shares() []*xdpSender {
+	cpus := traffic.AllowedCPUs()
+	if p.request.Load.Direction == record.Both { // the other end may send from the same cores
+		half := max(len(cpus)/2, 1)
+		if p.request.Side == "near" {
+			cpus = cpus[len(cpus)-min(half, len(cpus)):]
+		} else {
+			cpus = cpus[:min(half, len(cpus))]
+		}
+	}
+	if p.request.Side == "near" {
+		slices.Reverse(cpus)
+	}
+	flows := len(p.load.Send)
+	threads := max(1, min(p.hop.RxQueues, len(cpus), flows))
+	burst, _ := bpf.BurstOf(p.load.PPS / float64(threads))
+	var list []*xdpSender
+	for i := range threads {
+		s := &xdpSender{xdpPort: p, share: p.load, core: -1}
+		from, to := i*flows/threads, (i+1)*flows/threads
+		s.share.Send, s.share.Base, s.share.Receive = p.load.Send[from:to], from, nil
+		s.share.PPS = p.load.PPS * float64(to-from) / float64(flows)
+		if p.load.PPS > 0 {
+			s.wait = int64(float64(i*burst) / p.load.PPS * 1e9)
+		}
+		if i < len(cpus) {
+			s.core = cpus[i]
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func (*xdpSender) Name() string { return "a sender of frames" }
+
+// enter starts the thread, which is in the kernel from then on; frames are due when run has set the
+// timeline. So the time that the kernel takes to begin, the longer the more others send, is none of the
+// load's.
+func (s *xdpSender) enter() {
+	s.done = make(chan error, 1)
+	started := make(chan int)
+	go func() {
+		tid := traffic.OwnThread()
+		s.polite = unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil &&
+			unix.Setpriority(unix.PRIO_PROCESS, 0, 0) == nil &&
+			unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil
+		started <- tid
+		if err := pinThread(s.core); err != nil {
+			s.done <- err
+			return
+		}
+		err := s.frames.Send()
+		s.ended, s.waited = traffic.Monotonic(), runDelay(tid)
+		s.done <- err
+	}()
+	s.tid = <-started
+}
+
+// awaitRunning waits until the thread would send if it were time to.
+func (s *xdpSender) awaitRunning() error {
+	for until := traffic.Monotonic() +
+		int64(traffic.SetUp)/2; traffic.Monotonic() < until; time.Sleep(time.Millisecond) {
+		select {
+		case err := <-s.done:
+			s.done <- err
+			return cmp.Or(err, errors.New("send frames: the thread ended before the load"))
+		default:
+		}
+		if runs, err := s.frames.Runs(); runs || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("send frames by %s: the kernel has not begun within %v", s.hop.Device, traffic.SetUp/2)
+}
+
+// leave ends the thread, if there is one.
+func (s *xdpSender) leave() {
+	if s.done != nil {
+		s.frames.Stop()
+		err := <-s.done
+		s.done <- err
+	}
+}
+
+// Thread is the one that sends.
+func (s *xdpSender) Thread() int { return s.tid }
+
+func (s *xdpSender) Run(ph *traffic.Phases) error {
+	before, err := kernel.Counters(s.hop.Device)
+	if err != nil {
+		return err
+	}
+	s.begin = ph.Begin + s.wait
+	waited := runDelay(s.tid)
+	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.Senders,
+		Slack: ph.Slack}); err != nil {
+		return err
+	}
+	if s.polite {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, s.tid, 0); err != nil {
+			return fmt.Errorf("give the sender of frames its priority back: %w", err)
+		}
+	}
+	err = <-s.done
+	s.done <- err // for leave
+	s.waited -= waited
+	after, failed := kernel.Counters(s.hop.Device)
+	s.taken = int64(after.TxPackets-before.TxPackets) + int64(after.TxDropped-before.TxDropped)
+	return errors.Join(err, failed)
+}
+
+// runDelay is how long a thread of this process has waited for a processor since it began, in ns
+// (Documentation/scheduler/sched-stats.rst); 0 where the kernel does not say.
+func runDelay(tid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
+	f := strings.Fields(string(b))
+	if err != nil || len(f) < 2 {
+		return 0
+	}
+	ns, _ := strconv.ParseInt(f[1], 10, 64)
+	return ns
+}
+
+// refresh reads what the thread has sent.
+func (s *xdpSender) refresh() error {
+	now, err := s.frames.Sent()
+	if err != nil {
+		return err
+	}
+	for i := range now.Flows {
+		for phase := range now.Flows[i] {
+			var before uint32
+			if i < len(s.last.Flows) {
+				before = s.last.Flows[i][phase]
+			}
+			s.sent[s.share.Base+i][phase] += int64(now.Flows[i][phase] - before) // modulo 2^32
+		}
+	}
+	s.last = now
+	return nil
+}
+
+// describeSenders says what the threads do, and on which cores.
+func describeSenders(list []*xdpSender) (what, cores string) {
+	burst, stamped := list[0].frames.Burst()
+	threads := "one thread"
+	if len(list) > 1 {
+		threads = fmt.Sprintf("%d threads", len(list))
+	}
+	var on []string
+	for _, s := range list {
+		on = append(on, fmt.Sprint(s.core))
+	}
+	return fmt.Sprintf("live frames from %s, bursts of %d, one frame in %d with its time", threads, burst,
+		stamped), strings.Join(on, " ")
+}

@@ -1,0 +1,273 @@
+package frames
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// XDP is the load generator for small packets: the sender's kernel makes frames in its driver's receive
+// path and sends them, and the receiver's driver counts them before they become packets of its network
+// stack. Its node half needs Linux and the right to load BPF programs. Where a device cannot take frames
+// so, the load is offered by sendmmsg, and the result says so.
+type XDP struct {
+	// Fallback offers the load by sockets where no frames can be sent; nil refuses such a load.
+	Fallback traffic.Engine
+}
+
+// Name is "xdp".
+func (XDP) Name() string { return "xdp" }
+
+// maxFramePacket is the largest packet that one frame of live frames is made for: 1518 bytes with
+// Ethernet's header and check sequence.
+const maxFramePacket = 1500
+
+// Check asks both nodes; a load that is impossible anywhere is answered without them.
+func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	if a := checkFrames(load); a.State != check.Yes {
+		return a
+	}
+	if why := x.refusal(ctx, near, far, load); why != "" {
+		if x.Fallback == nil || load.Frames+load.Sink != "" {
+			return check.Not("%s", why)
+		}
+		return x.Fallback.Check(ctx, near, far, load)
+	}
+	return traffic.CheckNodes(ctx, x.verb(), near, far, load)
+}
+
+// refusal is why an end has nothing to do with frames, whatever the load: the peer of lab pair, or an agent
+// of another system; else "".
+func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
+	for _, end := range []traffic.End{near, far} {
+		var a check.Answer
+		err := end.Agent.Invoke(ctx, x.verb(), traffic.Request{Check: true, Addr: end.Addr, Load: load}, &a)
+		if errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb) {
+			return fmt.Sprintf("%s: %v", end.Node, err)
+		}
+	}
+	return ""
+}
+
+func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
+
+// checkFrames judges what depends on no machine.
+func checkFrames(load record.Load) check.Answer {
+	if load.Protocol != "udp" {
+		return check.Not("protocol %s: its frames carry udp", load.Protocol)
+	}
+	if load.IP != 4 && load.IP != 6 {
+		return check.Not("IP version %d: want 4 or 6", load.IP)
+	}
+	if load.Streams < 1 || load.Streams > bpf.MaxFlows {
+		return check.Not("%d flows each way: want 1 to %d", load.Streams, bpf.MaxFlows)
+	}
+	if len(load.Sizes) > 0 {
+		return check.Not("packets of several sizes: its frames have one")
+	}
+	if least := traffic.PacketOverhead(load.IP) + bpf.Header; load.PacketSize < least ||
+		load.PacketSize > maxFramePacket {
+		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP,
+			least, maxFramePacket)
+	}
+	if load.DSCP < 0 || load.DSCP > traffic.MaxDSCP {
+		return check.Not("DSCP %d: want 0 to %d", load.DSCP, traffic.MaxDSCP)
+	}
+	switch {
+	case load.UDPMode == record.UDPCount || load.Trains != "":
+		return check.Not("its frames are sent and counted one by one, always")
+	case load.Verify:
+		return check.Not("content is not verified: what arrives is counted in the driver and dropped")
+	case load.Tunnels > 1:
+		return check.Not("%d tunnels: all its frames leave by one device", load.Tunnels)
+	}
+	return checkModes(load)
+}
+
+// Offer runs the load and joins what both ends counted.
+func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	conductor traffic.Conductor) (*record.Traffic, error) {
+	if a := checkFrames(load); a.State != check.Yes {
+		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
+	}
+	if why := x.refusal(ctx, near, far, load); why != "" && load.Frames+load.Sink == "" {
+		return x.fallBack(ctx, near, far, load, conductor, why)
+	}
+	var live []string // the ends that send live frames
+	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
+		if !offers(load, side) {
+			continue
+		}
+		w, err := x.survey(ctx, pair[0], pair[1], load)
+		if err != nil {
+			return nil, err
+		}
+		c := w.sender(load)
+		switch {
+		case c.mode == "" && load.Frames+load.Sink != "":
+			return nil, fmt.Errorf("send frames at %s: %s", pair[0].Node, c.instead())
+		case c.mode == "":
+			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead())
+		case c.mode == record.FramesLive:
+			live = append(live, side)
+		}
+	}
+	release, prepared, err := x.prepareNeighbors(ctx, near, far, live)
+	defer release()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := traffic.ConductBoth(ctx, x.verb(), near, far, load, conductor)
+	if err != nil {
+		return nil, err
+	}
+	t, err := x.join(raw, near, far, load)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range prepared {
+		t.Details[k] = v
+	}
+	return t, nil
+}
+
+// survey has a node look at the way to the other end.
+func (x XDP) survey(ctx context.Context, end, other traffic.End, load record.Load) (w frameModes, err error) {
+	q := traffic.Request{Survey: true, Addr: end.Addr, Peer: other.Target, Load: load}
+	if err = end.Agent.Invoke(ctx, x.verb(), q, &w); err != nil {
+		return w, fmt.Errorf("look at how %s can send frames: %w", end.Node, err)
+	}
+	return w, nil
+}
+
+// fallBack offers the load as the native engine does: by sendmmsg.
+func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor,
+	why string) (*record.Traffic, error) {
+	if x.Fallback == nil {
+		return nil, fmt.Errorf("send frames: %s", why)
+	}
+	t, err := x.Fallback.Offer(ctx, near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	t.Engine = x.Name()
+	for _, side := range []string{"near", "far"} {
+		t.Details[side+".mode"] = "no frames; " + t.Details[side+".mode"]
+	}
+	t.Caveats = append(t.Caveats, record.Caveat{Kind: engineFellBack,
+		Text: "the load was offered by sendmmsg and received by sockets: " + why})
+	return t, nil
+}
+
+// offers says whether an end of a load sends.
+func offers(load record.Load, side string) bool {
+	return load.Direction == record.Both || (load.Direction == record.Up) == (side == "near")
+}
+
+// prepareNeighbors makes the devices that senders' frames enter take them, until release is called: a
+// virtual link drops them silently where its other end has neither a program nor GRO.
+func (x XDP) prepareNeighbors(ctx context.Context, near, far traffic.End, live []string) (release func(),
+	details map[string]string, err error) {
+	details = map[string]string{}
+	var held []host.Session
+	release = func() {
+		for _, s := range held {
+			letGo(s)
+		}
+	}
+	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
+		n := pair[0].Next
+		if n == nil || !slices.Contains(live, side) || n.Node == pair[1].Node {
+			continue // the other end prepares its own
+		}
+		s, err := x.prepareNeighbor(ctx, n)
+		if err != nil {
+			return release, details, fmt.Errorf("prepare %s of %s to take frames: %w", n.Device, n.Node, err)
+		}
+		held = append(held, s)
+		details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets "+
+			"everything pass, gone with the load", n.Node, n.Device)
+	}
+	return release, details, nil
+}
+
+func (x XDP) prepareNeighbor(ctx context.Context, n *traffic.Neighbor) (host.Session, error) {
+	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
+	defer cancel()
+	s, err := n.Agent.Open(octx, x.verb(), traffic.Request{Neighbor: n.Device})
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(octx, func() { s.Close() })
+	defer stop()
+	if err := s.Recv(&traffic.Message{}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// letGo ends a session and waits until the node has undone what it held.
+func letGo(s host.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), traffic.Patience)
+	defer cancel()
+	s.Finish()
+	for host.Await(ctx, s, nil) == nil {
+	}
+	s.Close()
+}
+
+// join closes the accounts, and keeps the delays that one clock told.
+func (x XDP) join(raw [2][]json.RawMessage, near, far traffic.End, load record.Load) (*record.Traffic,
+	error) {
+	var reports [2]traffic.EndReport
+	for i, end := range []traffic.End{near, far} {
+		var err error
+		if reports[i], err = traffic.ReadEndReport(raw[i]); err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+		reports[i].Shift(-end.Offset)
+		reports[i].Usage.Node = end.Node
+	}
+	t, err := traffic.JoinNative(load, reports)
+	if err != nil {
+		return nil, err
+	}
+	t.Engine = x.Name()
+	for i, f := range t.Flows {
+		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
+			".counted_by"] == record.SinkDriver {
+			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
+		}
+	}
+	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
+	for i, direction := range []string{record.Down, record.Up} {
+		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
+			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
+		}
+	}
+	return t, nil
+}
+
+// ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP
+// payload of all streams, both directions together.
+func ratePPS(load record.Load) float64 {
+	bits := 8 * float64(load.PacketSize-traffic.PacketOverhead(load.IP))
+	if load.Direction == record.Both {
+		bits *= 2
+	}
+	return load.RateBps / bits
+}
+
+// xdpDrain is how long after the senders' end, and after the last frame that arrived, another one may:
+// frames take no leave, and a queue on the way gives out what it holds for as long as the timeline allows.
+const xdpDrain = 30 * time.Millisecond

@@ -1,0 +1,256 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Worker is what one thread does: it carries one flow, or several in turn.
+type Worker interface {
+	// run moves data until the phases say that it is over; it returns soon after unblock.
+	Run(p *Phases) error
+	Name() string // in errors
+}
+
+// threadOwner is a crew whose work is done by a thread of its own, and not by that which run is called on.
+type threadOwner interface{ Thread() int }
+
+// Flow is one end of one stream in one direction.
+type Flow interface {
+	// unblock ends the blocking calls of run: at first softly, so that what is under way arrives, then at
+	// once.
+	Unblock(how Urgency)
+	// sample is called by the meter at each tick; edge tells the window's.
+	Sample(at int64, edge Edge)
+	// received is what counts as progress: payload bytes and datagrams.
+	Received() (bytes, packets int64)
+	Report() FlowReport
+	Notes() map[string]int64 // further facts: counts are summed over the flows, "…_bytes" are the largest
+	Close()
+}
+
+type Urgency int
+
+const (
+	softly Urgency = iota
+	AtOnce
+)
+
+type Edge int
+
+const (
+	NoEdge Edge = iota
+	StartEdge
+	EndEdge
+)
+
+// Phases is the timeline as the threads of one end see it.
+type Phases struct {
+	record.Window
+	Senders   int64       // when senders stop, a little after End
+	Slack     int64       // ns, how late a sender of frames may begin all that it has to send
+	Abandoned atomic.Bool // abandon everything
+}
+
+// A window without a warm-up that is no longer than a sender may wait for its processor is a burst. That
+// has a length and a rate, but no time of the day: it begins when the sender has its turn, or not at all.
+// Beside an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
+// sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
+const (
+	longestBurst  = 100 * time.Millisecond
+	burstPatience = 250 * time.Millisecond
+)
+
+func newPhases(w record.Window) *Phases {
+	half := (w.Stop - w.End) / 2
+	if w.Begin == w.Start && w.End-w.Start <= int64(longestBurst) {
+		slack := min(int64(burstPatience), half)
+		return &Phases{Window: w, Senders: w.End + slack, Slack: slack}
+	}
+	return &Phases{Window: w, Senders: w.End + min(int64(sendersMargin), half)}
+}
+
+// Half is one end of a whole load.
+type Half struct {
+	Request  Request
+	Keys     []FlowKey
+	Flows    []Flow
+	Workers  []Worker // who carry the flows
+	EndSetup func()   // ends what keeps connections alive before the run
+	Release  func()   // closes what the flows share
+	Details  map[string]string
+	Mode     func() string // how this end sent and received; asked at the end
+}
+
+func (l *Half) Close() {
+	if l.EndSetup != nil {
+		l.EndSetup()
+		l.EndSetup = nil
+	}
+	for _, f := range l.Flows {
+		if f != nil {
+			f.Close()
+		}
+	}
+	l.Flows = nil
+	if l.Release != nil {
+		l.Release()
+		l.Release = nil
+	}
+}
+
+// Run follows the timeline and returns what this end saw.
+func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error) (*EndReport, error) {
+	if l.EndSetup != nil {
+		l.EndSetup()
+		l.EndSetup = nil
+	}
+	p := newPhases(w)
+	flows := l.Flows // may outlive close in the watcher of a cancelled context
+	m := newMeter(flows, time.Duration(l.Request.Load.Interval))
+	errs := make([]error, len(l.Workers))
+	tids := make([]atomic.Int64, len(l.Workers))
+	var workers sync.WaitGroup
+	for i, c := range l.Workers {
+		workers.Go(func() {
+			tid := OwnThread()
+			if e, ok := c.(threadOwner); ok {
+				tid = e.Thread()
+			}
+			tids[i].Store(int64(tid))
+			if errs[i] = c.Run(p); errs[i] != nil {
+				p.Abandoned.Store(true)
+				unblock(flows, AtOnce)
+			}
+		})
+	}
+	// A cancelled context stops the threads; so does the end of the run.
+	end := context.AfterFunc(ctx, func() {
+		p.Abandoned.Store(true)
+		unblock(flows, AtOnce)
+	})
+	var watchers sync.WaitGroup
+	watchers.Go(func() { m.run(p, tids) })
+	done := make(chan struct{})
+	watchers.Go(func() { l.glimpses(done, say) })
+	finished := make(chan struct{})
+	go func() { // ends with the workers
+		workers.Wait()
+		close(finished)
+	}()
+	SleepUntil(p.Senders, &p.Abandoned)
+	unblock(flows, softly)
+	select {
+	case <-finished:
+	case <-time.After(l.drain(p)):
+	}
+	unblock(flows, AtOnce)
+	<-finished
+	p.Abandoned.Store(true)
+	close(done)
+	watchers.Wait()
+	end()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.Workers[i].Name(), err)
+		}
+	}
+	return l.report(m), nil
+}
+
+// drain is how long the flows may take to end by themselves. A stream's bytes that are on their way at the
+// window's end do not count, so that it need not wait for them; datagrams do.
+func (l *Half) drain(p *Phases) time.Duration {
+	at := p.Stop
+	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
+		at = min(at, p.Senders+int64(sendersMargin)/2)
+	}
+	return time.Duration(at - Monotonic())
+}
+
+func unblock(flows []Flow, how Urgency) {
+	for _, f := range flows {
+		f.Unblock(how)
+	}
+}
+
+// glimpses tells the controller a few times per second what arrived.
+func (l *Half) glimpses(done <-chan struct{}, say func(Glimpse) error) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	at, bytes, packets := Monotonic(), int64(0), int64(0)
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		now, b, n := Monotonic(), int64(0), int64(0)
+		for _, f := range l.Flows {
+			fb, fn := f.Received()
+			b, n = b+fb, n+fn
+		}
+		seconds := float64(now-at) / 1e9
+		g := Glimpse{At: now, Bps: 8 * float64(b-bytes) / seconds, PPS: float64(n-packets) / seconds}
+		at, bytes, packets = now, b, n
+		if say(g) != nil {
+			return // the run's end will find out why
+		}
+	}
+}
+
+func (l *Half) report(m *meter) *EndReport {
+	r := &EndReport{Usage: m.usage(), Details: l.Details}
+	notes := map[string]int64{}
+	for _, f := range l.Flows {
+		r.Flows = append(r.Flows, f.Report())
+		for k, v := range f.Notes() {
+			if strings.HasSuffix(k, "_bytes") {
+				notes[k] = max(notes[k], v) // of each socket
+				continue
+			}
+			notes[k] += v
+		}
+	}
+	for k, v := range notes {
+		r.Details[k] = strconv.FormatInt(v, 10)
+	}
+	r.Details["timer_late_max_ns"] = strconv.FormatInt(m.lateMax, 10)
+	r.Details["mode"] = l.Mode()
+	r.Details["timer_scheduling"] = m.scheduling
+	r.Details["series_interval_ns"] = strconv.FormatInt(m.interval, 10)
+	return r
+}
+
+type FlowMark struct{ At, Bytes int64 }
+
+// Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.
+func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
+
+// OwnThreads is up to how many flows have a thread each. More of them share one thread per core and way, so
+// that thousands cost no thousands of stacks and no switching between them.
+const OwnThreads = 32
+
+// Deal gives flows to at most so many hands, each as many as the others.
+func Deal[F any](flows []F, hands int) [][]F {
+	var out [][]F
+	hands = min(hands, len(flows))
+	for i := range hands {
+		var hand []F
+		for j := i; j < len(flows); j += hands {
+			hand = append(hand, flows[j])
+		}
+		out = append(out, hand)
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+package iperf3
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Engine offers load by an installed iperf3, so that results can be compared with those of everybody else.
+// Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are
+// made.
+type Engine struct{}
+
+// Name is "iperf3".
+func (Engine) Name() string { return "iperf3" }
+
+// smallestBlock is iperf3's limit for a datagram's payload.
+const smallestBlock = 16
+
+// Check asks both nodes for an installed iperf3, or the near one if the far end is a stranger's.
+func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	if a := checkIperf3(load); a.State != check.Yes {
+		return a
+	}
+	if far.Agent == nil {
+		far = near // a stranger's is asked by using it
+	}
+	return traffic.CheckNodes(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load)
+}
+
+func checkIperf3(load record.Load) check.Answer {
+	if a := traffic.CheckLoad(load); a.State != check.Yes {
+		return a
+	}
+	if load.Verify {
+		return check.Not("iperf3 does not check the content")
+	}
+	if len(load.Sizes) > 0 {
+		return check.Not("packets of several sizes: iperf3 sends one")
+	}
+	if load.Protocol == "udp" && load.PacketSize-traffic.PacketOverhead(load.IP) < smallestBlock {
+		return check.Not("%d-byte packets: iperf3 needs %d bytes of payload", load.PacketSize, smallestBlock)
+	}
+	if load.Tunnels > 1 {
+		return check.Not("iperf3 sends all its streams to one address, and each tunnel leads to another")
+	}
+	if load.UDPMode == record.UDPCount || load.Trains != "" {
+		return check.Not("how datagrams are sent and counted is iperf3's own business")
+	}
+	if len(traffic.Congestions(load)) > 1 {
+		return check.Not("iperf3 gives all its streams one congestion control")
+	}
+	if load.Streams > 128 {
+		return check.Not("%d streams: iperf3 allows 128", load.Streams)
+	}
+	return check.OK()
+}
+
+// iperf3Output is what one node hands back.
+type iperf3Output struct {
+	JSON    []byte     `json:"json"`
+	Usage   host.Usage `json:"usage"`
+	Started int64      `json:"started_ns"` // of the process, node's clock
+}
+
+// Offer runs iperf3 as a server at the listening end and as a client at the other. Without an agent at the
+// far end, a stranger's server is listening there.
+func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic,
+	error) {
+	if a := checkIperf3(load); a.State != check.Yes {
+		return nil, fmt.Errorf("offer %s load by iperf3: %s", load.Protocol, a.Reason)
+	}
+	if far.Agent == nil {
+		return e.offerToThirdParty(ctx, near, far, load, c)
+	}
+	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	var out [2]iperf3Output
+	for i, end := range []traffic.End{near, far} {
+		if err := json.Unmarshal(raw[i][0], &out[i]); err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+	}
+	client, server, started := out[0], out[1], out[0].Started-near.Offset
+	if load.Opener == "far" {
+		client, server, started = out[1], out[0], out[1].Started-far.Offset
+	}
+	t, err := joinIperf3(load, client.JSON, server.JSON, started)
+	if err != nil {
+		return nil, err
+	}
+	t.Ends = map[string]record.EndUsage{}
+	for i, end := range []traffic.End{near, far} {
+		side := []string{"near", "far"}[i]
+		t.Ends[side] = record.EndUsage{Node: end.Node, UserNs: out[i].Usage.UserNs,
+			SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
+	}
+	return t, nil
+}
+
+// joinIperf3 is pure: files in, record out.
+func joinIperf3(load record.Load, client, server []byte, started int64) (*record.Traffic, error) {
+	cr, err := readIperf3(client)
+	if err != nil {
+		return nil, fmt.Errorf("client's: %w", err)
+	}
+	sr, err := readIperf3(server)
+	if err != nil {
+		return nil, fmt.Errorf("server's: %w", err)
+	}
+	base := started + int64(wholeSeconds(load.Warmup))*int64(time.Second)
+	flows, err := iperf3Flows(cr, sr, load.Opener == "far", load.PacketSize, base)
+	if err != nil {
+		return nil, err
+	}
+	if want := len(traffic.FlowsOf(load)); len(flows) != want {
+		return nil, fmt.Errorf("join iperf3 output: %d streams, want %d", len(flows), want)
+	}
+	t := &record.Traffic{
+		Engine: "iperf3", Version: strings.TrimPrefix(cr.Start.Version, "iperf "), Load: load, Flows: flows,
+		Details: map[string]string{
+			"mode":                "iperf3 " + load.Protocol,
+			"congestion":          cr.End.Congestion,
+			"block_bytes":         strconv.Itoa(cr.Start.TestStart.Block),
+			"client.sndbuf_bytes": strconv.FormatInt(cr.Start.Sndbuf, 10),
+			"client.rcvbuf_bytes": strconv.FormatInt(cr.Start.Rcvbuf, 10),
+		},
+		Caveats: []record.Caveat{
+			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its " +
+				"connections' " +
+				"start, warm-up omitted by itself"},
+			{Kind: "engine-usage", Text: "the CPU time of iperf3 is that of its whole run"},
+		},
+	}
+	if load.Protocol == "udp" {
+		t.Caveats = append(t.Caveats, record.Caveat{Kind: "engine-accounts",
+			Text: "iperf3 gives packets sent and lost; those received are the difference and not a count"})
+	}
+	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client, "server": server}); err != nil {
+		return nil, fmt.Errorf("keep iperf3 output: %w", err)
+	}
+	return t, nil
+}
+
+// wholeSeconds rounds up, because iperf3 knows no fractions.
+func wholeSeconds(d time.Duration) int {
+	return int((d + time.Second - 1) / time.Second)
+}
+
+// iperf3Arguments are the command lines of both halves. Rates are per stream.
+func iperf3Arguments(q traffic.Request) []string {
+	port := strconv.Itoa(q.Port)
+	if q.Listen {
+		return []string{"-s", "-1", "-J", "-B", q.Addr.String(), "-p", port, "-i",
+			iperf3Seconds(q.Load.Interval)}
+	}
+	l := q.Load
+	args := []string{"-c", q.Peer.String(), "-B", q.Addr.String(), "-p", port, "-J",
+		"-" + strconv.Itoa(l.IP), "-P", strconv.Itoa(l.Streams),
+		"-t", strconv.Itoa(max(wholeSeconds(l.Duration), 1)), "-i", iperf3Seconds(l.Interval)}
+	if w := wholeSeconds(l.Warmup); w > 0 {
+		args = append(args, "-O", strconv.Itoa(w))
+	}
+	clientSends := traffic.FlowKey{Direction: l.Direction}.Sends(q.Side)
+	switch {
+	case l.Direction == record.Both:
+		args = append(args, "--bidir")
+	case !clientSends:
+		args = append(args, "-R")
+	}
+	if l.DSCP > 0 {
+		args = append(args, "--dscp", strconv.Itoa(l.DSCP))
+	}
+	if l.Protocol == "udp" {
+		rate := l.RateBps / float64(max(len(traffic.FlowsOf(l)), 1))
+		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-traffic.PacketOverhead(l.IP)), "-b",
+			strconv.FormatFloat(rate, 'f', 0, 64))
+	}
+	if l.Congestion != "" {
+		args = append(args, "-C", l.Congestion)
+	}
+	if l.MSS > 0 {
+		args = append(args, "-M", strconv.Itoa(l.MSS))
+	}
+	if l.RateBps > 0 {
+		args = append(args, "--fq-rate", strconv.FormatFloat(l.RateBps/float64(max(len(traffic.FlowsOf(l)),
+			1)), 'f',
+			0, 64))
+	}
+	if l.Buffer > 0 {
+		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it
+	}
+	return args
+}
+
+// iperf3Seconds is the length of an interval in seconds: 0.1 at least.
+func iperf3Seconds(d time.Duration) string {
+	if d <= 0 {
+		d = time.Second
+	}
+	return strconv.FormatFloat(min(max(d, 100*time.Millisecond), time.Minute).Seconds(), 'f', 2, 64)
+}
+
+func joinHostPort(h string, port int) string { return net.JoinHostPort(h, strconv.Itoa(port)) }

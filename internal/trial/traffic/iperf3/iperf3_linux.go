@@ -1,0 +1,235 @@
+package iperf3
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Serve is the node half of the iperf3 adapter.
+func (Engine) Serve(ctx context.Context, s host.Session) error {
+	var q traffic.Request
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	if q.Check {
+		return s.Send(installedIperf3(ctx))
+	}
+	if err := traffic.PinProcess(q.CPUs); err != nil { // children inherit it
+		return err
+	}
+	// Whatever way this ends, so does the process.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if q.Listen {
+		return serveIperf3(ctx, s, q)
+	}
+	return runIperf3(ctx, s, q)
+}
+
+func installedIperf3(ctx context.Context) check.Answer {
+	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
+	defer cancel()
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: "iperf3", Args: []string{"--version"}})
+	if errors.Is(err, host.ErrUnsupported) {
+		return check.Not("iperf3 is not installed").Hinted("apt-get install iperf3, or use the native engine")
+	}
+	if err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return check.OKBecause("%s", first)
+}
+
+// child is a started iperf3 whose output is being read.
+type child struct {
+	process host.Process
+	started int64
+	done    chan struct{}
+	out     []byte // until done is closed the reader's, like what follows
+	stderr  []byte
+	usage   host.Usage
+	err     error
+}
+
+// maxOutput bounds what is kept of an iperf3's output.
+const maxOutput = 16 << 20
+
+func startIperf3(ctx context.Context, q traffic.Request) (*child, error) {
+	p, err := host.Local().Start(ctx, host.Command{Path: "iperf3", Args: iperf3Arguments(q)})
+	if err != nil {
+		return nil, err
+	}
+	c := &child{process: p, started: traffic.Monotonic(), done: make(chan struct{})}
+	talked := make(chan struct{})
+	go func() {
+		defer close(talked)
+		c.stderr, _ = io.ReadAll(io.LimitReader(p.Stderr(), 4096))
+		io.Copy(io.Discard, p.Stderr())
+	}()
+	go func() {
+		defer close(c.done)
+		c.out, _ = io.ReadAll(io.LimitReader(p.Stdout(), maxOutput))
+		io.Copy(io.Discard, p.Stdout())
+		<-talked
+		c.usage, c.err = p.Wait()
+	}()
+	return c, nil
+}
+
+// stop ends the process and waits for it.
+func (c *child) stop() {
+	c.process.Kill()
+	<-c.done
+}
+
+// result is what was printed, or why there is nothing. iperf3 explains its failures in the JSON.
+func (c *child) result(ctx context.Context, limit time.Duration) (iperf3Output, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return iperf3Output{}, ctx.Err()
+	case <-timer.C:
+		return iperf3Output{}, fmt.Errorf("iperf3 did not end within %v", limit)
+	}
+	return c.outcome()
+}
+
+// outcome is valid once done is closed.
+func (c *child) outcome() (iperf3Output, error) {
+	if c.err != nil {
+		if _, err := readIperf3(c.out); err != nil && len(c.out) > 0 {
+			return iperf3Output{}, err
+		}
+		return iperf3Output{}, fmt.Errorf("iperf3: %v: %s", c.err, bytes.TrimSpace(c.stderr))
+	}
+	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
+}
+
+// slack is what an iperf3 may need beyond the window: its own connections, exchange of results and rounding
+// to seconds.
+const slack = 8 * time.Second
+
+func serveIperf3(ctx context.Context, s host.Session, q traffic.Request) error {
+	if q.Port == 0 {
+		port, err := anyPort(q.Addr)
+		if err != nil {
+			return err
+		}
+		q.Port = port
+	}
+	c, err := startIperf3(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	if err := c.awaitListening(ctx, q.Port); err != nil {
+		return err
+	}
+	if err := s.Send(traffic.Message{Listening: q.Port}); err != nil {
+		return err
+	}
+	if err := s.Send(traffic.Message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	out, err := c.result(ctx, time.Duration(w.Stop-traffic.Monotonic())+slack)
+	if err != nil {
+		return err
+	}
+	return traffic.SendResult(s, out)
+}
+
+func runIperf3(ctx context.Context, s host.Session, q traffic.Request) error {
+	if a := installedIperf3(ctx); a.State == check.No {
+		return fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)
+	}
+	if err := s.Send(traffic.Message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	var stop atomic.Bool
+	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	traffic.SleepUntil(w.Begin, &stop)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c, err := startIperf3(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	out, err := c.result(ctx, time.Duration(w.Stop-w.Begin)+slack)
+	if err != nil {
+		return err
+	}
+	return traffic.SendResult(s, out)
+}
+
+// anyPort finds a free port. Somebody may take it first; then iperf3 says so.
+func anyPort(at netip.Addr) (int, error) {
+	ln, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
+	if err != nil {
+		return 0, fmt.Errorf("find a free port on %v: %w", at, traffic.Cause(err))
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}
+
+// awaitListening waits for the server's socket. Asking it by a connection would use up its one test.
+func (c *child) awaitListening(ctx context.Context, port int) error {
+	limit := traffic.Monotonic() + int64(traffic.Patience)
+	for traffic.Monotonic() < limit {
+		for _, file := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
+			b, err := host.Local().ReadFile(ctx, file)
+			if err == nil && listens(b, port) {
+				return nil
+			}
+		}
+		select {
+		case <-c.done:
+			_, err := c.outcome()
+			return fmt.Errorf("iperf3 server on port %d ended before its test: %v", port, err)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("wait for the iperf3 server to listen on port %d: nothing within %v", port,
+		traffic.Patience)
+}
+
+// listens looks for a listening socket in /proc/net/tcp.
+func listens(table []byte, port int) bool {
+	const listening = "0A"
+	want := fmt.Sprintf(":%04X", port)
+	lines := bufio.NewScanner(bytes.NewReader(table))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == listening {
+			return true
+		}
+	}
+	return false
+}

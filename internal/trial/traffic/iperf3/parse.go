@@ -1,0 +1,253 @@
+package iperf3
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// iperf3Report is what iperf3 -J prints, as far as it is used; versions add and drop keys. Its "sender"
+// does not say which of two lines is the sender's: it says whether the program that wrote the file sends in
+// that stream.
+type iperf3Report struct {
+	Start struct {
+		Connected []iperf3Socket `json:"connected"`
+		Version   string         `json:"version"`
+		MSS       int            `json:"tcp_mss"`
+		DefaultMS int            `json:"tcp_mss_default"`
+		Sndbuf    int64          `json:"sndbuf_actual"`
+		Rcvbuf    int64          `json:"rcvbuf_actual"`
+		TestStart struct {
+			Protocol string `json:"protocol"`
+			Block    int    `json:"blksize"`
+			Reverse  int    `json:"reverse"`
+		} `json:"test_start"`
+	} `json:"start"`
+	Intervals []struct {
+		Streams []iperf3Interval `json:"streams"`
+	} `json:"intervals"`
+	End struct {
+		Streams []struct {
+			Sender   *iperf3Total `json:"sender"`
+			Receiver *iperf3Total `json:"receiver"`
+			UDP      *iperf3Total `json:"udp"`
+		} `json:"streams"`
+		Congestion string `json:"sender_tcp_congestion"`
+	} `json:"end"`
+	Error string `json:"error"`
+}
+
+type iperf3Socket struct {
+	Socket     int    `json:"socket"`
+	LocalHost  string `json:"local_host"`
+	LocalPort  int    `json:"local_port"`
+	RemoteHost string `json:"remote_host"`
+	RemotePort int    `json:"remote_port"`
+}
+
+type iperf3Interval struct {
+	Socket      int     `json:"socket"`
+	End         float64 `json:"end"`
+	Bytes       float64 `json:"bytes"`
+	Packets     float64 `json:"packets"`
+	Lost        float64 `json:"lost_packets"`
+	Retransmits float64 `json:"retransmits"`
+	Cwnd        float64 `json:"snd_cwnd"`
+	RTT         float64 `json:"rtt"`    // µs
+	RTTVar      float64 `json:"rttvar"` // µs
+	Omitted     bool    `json:"omitted"`
+}
+
+type iperf3Total struct {
+	Socket      int     `json:"socket"`
+	Start       float64 `json:"start"`
+	End         float64 `json:"end"`
+	Bytes       float64 `json:"bytes"`
+	Retransmits float64 `json:"retransmits"`
+	MinRTT      float64 `json:"min_rtt"` // µs
+	Packets     float64 `json:"packets"`
+	Lost        float64 `json:"lost_packets"`
+	OutOfOrder  float64 `json:"out_of_order"`
+	Sender      *bool   `json:"sender"` // the writer sends; absent before 3.7
+}
+
+// length is how long one side measured, by its own intervals. The totals mix the two sides' durations up in
+// some directions (3.12: --bidir), so that they serve only where there is no interval.
+func (r *iperf3Report) length(socket int, t *iperf3Total) int64 {
+	last := t.End - t.Start
+	for _, i := range r.Intervals {
+		for _, s := range i.Streams {
+			if s.Socket == socket && !s.Omitted {
+				last = s.End
+			}
+		}
+	}
+	return nanoseconds(last)
+}
+
+func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
+
+// wholeNumber keeps nonsense in a file from becoming nonsense of another kind: what is no plausible count
+// is 0.
+func wholeNumber(v float64) int64 {
+	if math.IsNaN(v) || v < 0 || v > 1<<62 {
+		return 0
+	}
+	return int64(math.Round(v))
+}
+
+// readIperf3 decodes one side's output. An error that iperf3 reported is an error here.
+func readIperf3(b []byte) (*iperf3Report, error) {
+	var r iperf3Report
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("read iperf3 output: %w", err)
+	}
+	if r.Error != "" {
+		return nil, fmt.Errorf("iperf3: %s", r.Error)
+	}
+	if len(r.End.Streams) == 0 {
+		return nil, errors.New("read iperf3 output: no stream in it")
+	}
+	return &r, nil
+}
+
+// iperf3Flows pairs the client's streams with the server's. The near end is the client unless clientFar.
+// base is the time at which the measured stretch began, for the series.
+func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base int64) ([]record.Flow, error) {
+	if len(server.End.Streams) != len(client.End.Streams) {
+		return nil, fmt.Errorf("join iperf3 output: the client has %d streams, the server %d",
+			len(client.End.Streams), len(server.End.Streams))
+	}
+	var flows []record.Flow
+	count := map[string]int{}
+	for i, s := range client.End.Streams {
+		total := s.Sender
+		if s.UDP != nil {
+			total = s.UDP
+		}
+		if total == nil || s.UDP == nil && s.Receiver == nil {
+			return nil, fmt.Errorf("join iperf3 output: stream %d has no totals", i+1)
+		}
+		clientSends := client.Start.TestStart.Reverse == 0
+		if total.Sender != nil {
+			clientSends = *total.Sender
+		}
+		f := record.Flow{Direction: record.Up}
+		if clientSends == clientFar {
+			f.Direction = record.Down
+		}
+		count[f.Direction]++
+		f.Stream = count[f.Direction]
+		other := server.End.Streams[i].Sender
+		if s.UDP != nil {
+			other = server.End.Streams[i].UDP
+		}
+		if other == nil {
+			return nil, fmt.Errorf("join iperf3 output: stream %d has no totals of the server", i+1)
+		}
+		p := iperf3Pair{send: client, sendSocket: total.Socket, receive: server, receiveSocket: other.Socket}
+		if !clientSends {
+			p.send, p.receive = p.receive, p.send
+			p.sendSocket, p.receiveSocket = p.receiveSocket, p.sendSocket
+		}
+		p.describe(&f, base)
+		if s.UDP != nil {
+			udpTotals(&f, s.UDP, other, clientSends, size, p)
+		} else {
+			tcpTotals(&f, s.Sender, s.Receiver, p)
+		}
+		flows = append(flows, f)
+	}
+	return flows, nil
+}
+
+// tcpTotals: the client's file has both sides' counts, because the server tells it; in the server's file
+// the other side's are zero.
+func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
+	f.SentBytes, f.ReceivedBytes = wholeNumber(sent.Bytes), wholeNumber(received.Bytes)
+	f.SenderNs, f.ReceiverNs = p.send.length(p.sendSocket, sent), p.receive.length(p.receiveSocket, received)
+	f.TCP.Retransmits = wholeNumber(sent.Retransmits)
+	for _, r := range []*iperf3Report{p.send, p.receive} { // a server may not know it
+		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
+	}
+	for _, s := range p.send.End.Streams {
+		// Only the file of the side that sends knows the round trip.
+		if s.Sender != nil && s.Sender.Socket == p.sendSocket {
+			f.TCP.MinRTTNs = wholeNumber(s.Sender.MinRTT * 1000)
+		}
+	}
+}
+
+// udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's
+// file has in every direction. The receiving side's own count of packets differs by those under way at the
+// edges, and is not used.
+func udpTotals(f *record.Flow, client, server *iperf3Total, clientSends bool, size int, pair iperf3Pair) {
+	f.TCP = nil
+	sender, receiver := client, server
+	if !clientSends {
+		sender, receiver = server, client
+	}
+	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender),
+		pair.receive.length(pair.receiveSocket, receiver)
+	p := &record.Packets{Sent: wholeNumber(sender.Packets), Size: size}
+	p.Lost = min(wholeNumber(client.Lost), p.Sent)
+	late := wholeNumber(client.OutOfOrder)
+	p.Reordered = &late // duplicates it does not count
+	p.Received = p.Sent - p.Lost
+	f.Packets = p
+	f.SentBytes = wholeNumber(sender.Bytes)
+	if p.Sent > 0 {
+		f.ReceivedBytes = wholeNumber(sender.Bytes * (float64(p.Received) / float64(p.Sent)))
+	}
+}
+
+// iperf3Pair is one stream in the files of both sides.
+type iperf3Pair struct {
+	send, receive             *iperf3Report
+	sendSocket, receiveSocket int
+}
+
+// describe fills in addresses and series.
+func (p *iperf3Pair) describe(f *record.Flow, base int64) {
+	f.Local, f.Remote = p.send.socketName(p.sendSocket), p.receive.socketName(p.receiveSocket)
+	f.TCP = &record.TCP{
+		Congestion: p.send.End.Congestion,
+		Series:     record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits"),
+	}
+	f.Sent = p.send.series(p.sendSocket, base, f.TCP.Series)
+	f.Received = p.receive.series(p.receiveSocket, base, nil)
+}
+
+func (r *iperf3Report) socketName(socket int) string {
+	for _, c := range r.Start.Connected {
+		if c.Socket == socket {
+			return joinHostPort(c.LocalHost, c.LocalPort)
+		}
+	}
+	return ""
+}
+
+// series makes the intervals of one socket cumulative; tcp, if given, gets the sender's TCP_INFO. The
+// omitted warm-up is left out; base is its end.
+func (r *iperf3Report) series(socket int, base int64, tcp *record.Table) *record.Table {
+	t := record.NewTable("bytes", "packets")
+	t.Append(base, 0, 0)
+	bytes, packets, retransmits := 0.0, 0.0, 0.0
+	for _, i := range r.Intervals {
+		for _, s := range i.Streams {
+			if s.Socket != socket || s.Omitted {
+				continue
+			}
+			at := base + nanoseconds(s.End)
+			bytes, packets, retransmits = bytes+s.Bytes, packets+s.Packets-s.Lost, retransmits+s.Retransmits
+			t.Append(at, bytes, packets)
+			if tcp != nil {
+				tcp.Append(at, s.RTT*1000, s.RTTVar*1000, s.Cwnd, retransmits)
+			}
+		}
+	}
+	return t
+}

@@ -1,0 +1,313 @@
+package latency
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// serveProbe probes along the timeline.
+func serveProbe(ctx context.Context, s host.Session, q traffic.Request) error {
+	fd, err := traffic.BindUDP(netip.AddrPortFrom(q.Addr, 0))
+	if err != nil {
+		return err
+	}
+	p := newProber(fd, q, framing{})
+	defer p.Close()
+	target := netip.AddrPortFrom(q.Peer, uint16(q.Port))
+	_, sa := traffic.Sockaddr(target)
+	if err := unix.Connect(fd, sa); err != nil {
+		return fmt.Errorf("connect udp to %v: %w", target, err)
+	}
+	if err := traffic.DontFragment(fd, q.Load.IP); err != nil {
+		return fmt.Errorf("forbid fragments on udp to %v: %w", target, err)
+	}
+	if err := handshakeWithin(ctx, fd, p.tag); err != nil {
+		return fmt.Errorf("greet %v: %w", target, err)
+	}
+	return p.serve(ctx, s, q)
+}
+
+// serve is the rest of the prober's work, once its socket has found the other end.
+func (p *prober) serve(ctx context.Context, s host.Session, q traffic.Request) error {
+	// From here on the kernel numbers what is sent.
+	unix.SetsockoptInt(p.Fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
+	if err := s.Send(traffic.Message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	interval := int64(q.Load.Interval)
+	if n := (w.End - w.Begin) / interval; n > maxProbes {
+		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", q.Load.Interval,
+			time.Duration(w.End-w.Begin), n, maxProbes)
+	}
+	p.window, p.due = w, NewSchedule(w, interval, q.Load.Spacing, uint64(p.tag))
+	return p.follow(ctx, s)
+}
+
+func handshakeWithin(ctx context.Context, fd int, tag uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
+	defer cancel()
+	return traffic.Handshake(ctx, fd, tag, 0)
+}
+
+// framing is what stands around a probe's payload in what the socket sends and receives; the zero value is
+// nothing.
+type framing struct {
+	head int                                      // bytes before the payload
+	room int                                      // further bytes that an answer may have
+	seal func(b []byte, seq uint64)               // completes what is to be sent
+	open func(b []byte) (payload []byte, ok bool) // of an answer
+}
+
+// prober sends on one thread and receives on another. A probe's sequence number is its index in the
+// schedule.
+type prober struct {
+	*stampedSocket
+	framing
+	tag     uint32
+	payload int
+	reply   traffic.Phase // of an answer
+	kernel  bool          // the far kernel answers, not an echo
+
+	window record.Window
+	due    schedule
+	stop   atomic.Bool
+	newest atomic.Int64 // latest RTT, for the live view
+
+	// Owned by the sending thread.
+	sent       []sentProbe
+	ids        []int32 // the kernel's number → index
+	skipped    int64
+	failed     int64
+	scheduling string
+	begin, end traffic.Mark // of the window
+
+	emitted atomic.Int64 // probes that the kernel took
+	allSent atomic.Bool
+
+	// Owned by the receiving thread.
+	answers    []answer
+	answered   int64
+	duplicates int64
+	strays     int64
+	queued     []stamps // TX stamps, joined to their probes at the end
+}
+
+type sentProbe struct {
+	at   atomic.Int64 // also read by the receiving thread
+	late int64
+	sent bool
+}
+
+type answer struct {
+	at        int64 // CLOCK_MONOTONIC
+	rx        int64
+	residence int64
+}
+
+func newProber(fd int, q traffic.Request, f framing) *prober {
+	return &prober{
+		stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room), framing: f,
+		tag:     traffic.TagHash(q.Load.Tag),
+		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), reply: traffic.PhaseEcho,
+	}
+}
+
+func (p *prober) follow(ctx context.Context, s host.Session) error {
+	n := p.due.N
+	p.sent, p.answers = make([]sentProbe, n), make([]answer, n)
+	p.ids, p.queued = make([]int32, 0, n), make([]stamps, 0, n)
+	end := context.AfterFunc(ctx, func() { p.stop.Store(true) })
+	var threads sync.WaitGroup
+	threads.Go(p.send)
+	threads.Go(p.receive)
+	done := make(chan struct{})
+	var teller sync.WaitGroup
+	teller.Go(func() { p.glimpses(done, s) })
+	threads.Wait()
+	p.sendEnd()
+	close(done)
+	teller.Wait()
+	end()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r := p.report()
+	all := r.Probes
+	for {
+		r.Probes = all[:min(len(all), partProbes)]
+		if err := traffic.SendResult(s, r); err != nil {
+			return err
+		}
+		if all = all[len(r.Probes):]; len(all) == 0 {
+			return nil
+		}
+	}
+}
+
+// sendEnd tells the echoing end that it may go. It does not matter if that is lost: then it stays until the
+// end of the timeline.
+func (p *prober) sendEnd() {
+	if p.kernel {
+		return
+	}
+	b := make([]byte, p.payload)
+	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseCooldown}.Put(b)
+	for range 3 {
+		unix.Write(p.Fd, b)
+	}
+}
+
+func (p *prober) send() {
+	tid := traffic.OwnThread()
+	defer p.allSent.Store(true)
+	p.scheduling = traffic.Raise()
+	tids := make([]atomic.Int64, 1)
+	tids[0].Store(int64(tid))
+	b := make([]byte, p.head+p.payload)
+	p.begin = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	for i := 0; i < len(p.sent); i++ {
+		if i == p.due.First {
+			p.begin = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+		}
+		traffic.SleepUntil(p.due.at(i), &p.stop)
+		if p.stop.Load() {
+			break
+		}
+		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
+		// other.
+		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
+			if i >= p.due.First {
+				p.skipped++
+			}
+			i++
+		}
+		traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseProbe, Seq: uint64(i)}.Put(b[p.head:])
+		if p.seal != nil {
+			p.seal(b, uint64(i))
+		}
+		at := traffic.Monotonic()
+		p.sent[i].at.Store(at)
+		p.sent[i].late, p.sent[i].sent = at-p.due.at(i), true
+		if _, err := traffic.Write(p.Fd, b); err != nil {
+			p.failed++
+			continue
+		}
+		p.emitted.Add(1)
+		p.ids = append(p.ids, int32(i))
+	}
+	p.end = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	p.end.Place(tids)
+}
+
+func (p *prober) receive() {
+	traffic.OwnThread()
+	traffic.Raise()
+	for !p.stop.Load() && traffic.Monotonic() < p.window.Stop && !p.complete() {
+		n, control, err := p.stampedSocket.receive(0) // at most receiveTimeout
+		at := traffic.Monotonic()
+		if err == nil {
+			p.enter(p.buffer[:n], at, readStamps(control).at)
+		}
+		for {
+			_, control, err := p.stampedSocket.receive(unix.MSG_ERRQUEUE | unix.MSG_DONTWAIT)
+			if err != nil {
+				break
+			}
+			if s := readStamps(control); s.tx && s.who == stampEntersQueue {
+				p.queued = append(p.queued, s)
+			}
+		}
+	}
+}
+
+// complete says that every probe has been sent and answered, so that there is nothing to wait for.
+func (p *prober) complete() bool {
+	return p.allSent.Load() && p.answered >= p.emitted.Load()
+}
+
+func (p *prober) enter(b []byte, at, stamp int64) {
+	if p.open != nil {
+		var ok bool
+		if b, ok = p.open(b); !ok {
+			return // a raw socket hears what others get
+		}
+	}
+	d, ok := traffic.ReadDatagram(b)
+	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.reply || d.Seq >= uint64(len(p.answers)) {
+		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseHello {
+			p.strays++
+		}
+		return
+	}
+	a := &p.answers[d.Seq]
+	if a.at != 0 {
+		if int(d.Seq) >= p.due.First {
+			p.duplicates++
+		}
+		return
+	}
+	p.answered++
+	*a = answer{at: at, rx: stamp, residence: int64(binary.BigEndian.Uint64(b[traffic.DatagramHeader:]))}
+	p.newest.Store(at - p.sent[d.Seq].at.Load())
+}
+
+// glimpses shows the newest round trip a few times per second.
+func (p *prober) glimpses(done <-chan struct{}, s host.Session) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if rtt := p.newest.Load(); rtt > 0 {
+			if s.Send(traffic.Message{Glimpse: &traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// report joins the probes of the window with their answers and stamps.
+func (p *prober) report() probeReport {
+	tx := make([]int64, len(p.sent))
+	// A refused send may or may not have used up a number, so that the numbers behind it mean nothing.
+	if p.failed == 0 {
+		for _, s := range p.queued {
+			if int(s.id) < len(p.ids) && tx[p.ids[s.id]] == 0 {
+				tx[p.ids[s.id]] = s.at
+			}
+		}
+	}
+	r := probeReport{
+		Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed,
+		Scheduling: p.scheduling, KernelEcho: p.kernel, Usage: traffic.UsageBetween(p.begin, p.end),
+	}
+	for i := p.due.First; i < len(p.sent); i++ {
+		if !p.sent[i].sent {
+			continue
+		}
+		q := probe{Sent: p.sent[i].at.Load(), Late: p.sent[i].late}
+		if a := p.answers[i]; a.at != 0 {
+			q.User, q.TX, q.RX, q.Residence = max(a.at-q.Sent, 1), tx[i], a.rx, a.residence
+		}
+		r.Probes = append(r.Probes, q)
+	}
+	return r
+}

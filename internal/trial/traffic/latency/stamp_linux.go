@@ -1,0 +1,105 @@
+package latency
+
+import (
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// stampedSocket receives datagrams together with the kernel's time stamps.
+type stampedSocket struct {
+	traffic.Socket
+	buffer  []byte
+	control [256]byte
+	from    unix.RawSockaddrInet6 // has room for either family
+	vector  unix.Iovec
+	header  unix.Msghdr
+}
+
+const (
+	scmTimestamping   = unix.SO_TIMESTAMPING // a control message's type is its option's number
+	originTimestamp   = 4                    // SO_EE_ORIGIN_TIMESTAMPING of linux/errqueue.h
+	stampEntersQueue  = 1                    // SCM_TSTAMP_SCHED
+	receiveTimeout    = 20 * time.Millisecond
+	timestampingProbe = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
+		unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
+)
+
+func newStampedSocket(fd, room int) *stampedSocket {
+	s := &stampedSocket{Socket: traffic.Socket{Fd: fd}, buffer: make([]byte, room)}
+	tv := unix.NsecToTimeval(int64(receiveTimeout))
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	s.vector.Base = &s.buffer[0]
+	s.vector.SetLen(room)
+	s.header.Iov = &s.vector
+	s.header.SetIovlen(1)
+	return s
+}
+
+// receive returns one datagram and its control messages; flags may ask for the error queue. It waits for at
+// most receiveTimeout.
+func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
+	s.header.Control = &s.control[0]
+	s.header.SetControllen(len(s.control))
+	s.header.Name = (*byte)(unsafe.Pointer(&s.from))
+	s.header.Namelen = uint32(unsafe.Sizeof(s.from))
+	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.Fd), uintptr(unsafe.Pointer(&s.header)),
+		uintptr(flags))
+	if errno != 0 {
+		return 0, nil, errno
+	}
+	return int(r), s.control[:s.header.Controllen], nil
+}
+
+// reply sends to whom the last datagram came from.
+func (s *stampedSocket) reply(b []byte) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.Fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), 0,
+		uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// settleOn has the kernel drop what others send from now on than whom the last datagram came from. Where it
+// does not, the tag tells.
+func (s *stampedSocket) settleOn() {
+	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.Fd), uintptr(unsafe.Pointer(&s.from)),
+		uintptr(s.header.Namelen))
+}
+
+// stamps is what control messages tell.
+type stamps struct {
+	at  int64  // CLOCK_REALTIME; 0 = none
+	id  uint32 // of a sent datagram, counted from 0
+	tx  bool   // a report of the error queue
+	who uint32 // which moment of sending
+}
+
+func readStamps(control []byte) (s stamps) {
+	for len(control) >= unix.SizeofCmsghdr {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			return s
+		}
+		control = rest
+		switch {
+		case h.Level == unix.SOL_SOCKET && (h.Type == scmTimestamping || h.Type == traffic.ScmTimestampNS):
+			// Of the three stamps of SCM_TIMESTAMPING the first is software's.
+			if len(data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+				s.at = (*unix.Timespec)(unsafe.Pointer(&data[0])).Nano()
+			}
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_RECVERR,
+			h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_RECVERR:
+			if len(data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})) {
+				e := (*unix.SockExtendedErr)(unsafe.Pointer(&data[0]))
+				s.tx, s.id, s.who = e.Origin == originTimestamp, e.Data, e.Info
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,117 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+const (
+	maxTCPFlows     = 2048
+	maxUDPFlows     = 20480                  // each takes a port of its own at the opener
+	MaxDSCP         = 63                     // RFC 2474: six bits
+	DefaultInterval = 100 * time.Millisecond // of the series
+)
+
+// Congestions are the controls that a load names, in the order in which its streams take them.
+func Congestions(load record.Load) []string {
+	if load.Congestion == "" {
+		return nil
+	}
+	return strings.Split(load.Congestion, "+")
+}
+
+// CongestionOf is the control of one stream, "" for the system's default.
+func CongestionOf(load record.Load, k FlowKey) string {
+	all := Congestions(load)
+	if len(all) == 0 {
+		return ""
+	}
+	return all[(k.Stream-1)%len(all)]
+}
+
+// CheckLoad judges what depends on no machine.
+func CheckLoad(load record.Load) check.Answer {
+	if load.Protocol != "tcp" && load.Protocol != "udp" {
+		return check.Not("protocol %q: want tcp or udp", load.Protocol)
+	}
+	most := maxTCPFlows
+	if load.Protocol == "udp" {
+		most = maxUDPFlows
+	}
+	if n := len(FlowsOf(load)); n < 1 || n > most {
+		return check.Not("%d flows: want 1 to %d", n, most)
+	}
+	if load.DSCP < 0 || load.DSCP > MaxDSCP {
+		return check.Not("DSCP %d: want 0 to %d", load.DSCP, MaxDSCP)
+	}
+	if load.IP != 4 && load.IP != 6 {
+		return check.Not("IP version %d: want 4 or 6", load.IP)
+	}
+	if load.Protocol == "tcp" {
+		return check.OK()
+	}
+	return checkPacketSize(load)
+}
+
+func checkPacketSize(load record.Load) check.Answer {
+	smallest := PacketOverhead(load.IP) + DatagramHeader
+	sizes := load.PacketSizes()
+	if least := slices.Min(sizes); least < smallest {
+		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the "+
+			"smallest are %d bytes",
+			least, load.IP, DatagramHeader, smallest)
+	}
+	if load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount {
+		return check.Not("UDP mode %q: want exact or count", load.UDPMode)
+	}
+	if largest := slices.Max(sizes); largest > 65535 {
+		return check.Not("%d-byte packets: IP allows 65535", largest)
+	}
+	if len(load.Sizes) > 0 && Counts(load) {
+		return check.Not("packets of several sizes are told apart one by one, which count mode does not do")
+	}
+	return check.OK()
+}
+
+// CheckNodes puts a check request to both ends; the worse answer counts.
+func CheckNodes(ctx context.Context, verb string, near, far End, load record.Load) check.Answer {
+	best := check.OK()
+	for side, end := range map[string]End{"near": near, "far": far} {
+		var a check.Answer
+		err := end.Agent.Invoke(ctx, verb, Request{Check: true, Side: side, Addr: end.Addr, Load: load}, &a)
+		switch {
+		case errors.Is(err, host.ErrUnsupported), errors.Is(err, host.ErrUnknownVerb):
+			a = check.Not("%s: %v", end.Node, err)
+		case err != nil:
+			a = check.CouldNotTell("%s: %v", end.Node, err)
+		case a.State != check.Yes:
+			a.Reason = end.Node + ": " + a.Reason
+		}
+		if a.State == check.No || a.State == check.Unknown && best.State == check.Yes ||
+			best.State == check.Yes && best.Reason == "" {
+			best = a
+		}
+		if best.State == check.No {
+			return best
+		}
+	}
+	return best
+}
+
+// UdpMode is the mode of a load: what is verified is looked at one by one.
+func UdpMode(load record.Load) string {
+	if load.UDPMode == record.UDPCount && !load.Verify {
+		return record.UDPCount
+	}
+	return record.UDPExact
+}
+
+// Counts says whether datagrams are counted by their length only.
+func Counts(load record.Load) bool { return UdpMode(load) == record.UDPCount }

@@ -1,0 +1,221 @@
+package traffic
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// ReadEndReport joins the parts: the end's own, then one per flow.
+func ReadEndReport(parts []json.RawMessage) (EndReport, error) {
+	var r EndReport
+	if err := json.Unmarshal(parts[0], &r); err != nil {
+		return EndReport{}, err
+	}
+	r.Flows = make([]FlowReport, len(parts)-1)
+	for i, part := range parts[1:] {
+		if err := json.Unmarshal(part, &r.Flows[i]); err != nil {
+			return EndReport{}, err
+		}
+	}
+	return r, nil
+}
+
+// EndReport is what one end saw, in its own clock.
+type EndReport struct {
+	Flows   []FlowReport      `json:"-"` // sent as parts of their own
+	Usage   record.EndUsage   `json:"usage"`
+	Details map[string]string `json:"details"`
+
+	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // of the engine of that name
+	// of the engines flows and requests
+	ShortFlows *record.ShortFlows `json:"short_flows,omitempty"`
+
+	// XDP: how long sampled packets took, if this end's clock told both times, and which boot of which
+	// machine the clock is of.
+	Delays []record.DelayCounts `json:"delays,omitempty"`
+	Boot   string               `json:"boot,omitempty"`
+}
+
+// FlowReport is one end's half of a flow. Bytes and Ns are of the window.
+type FlowReport struct {
+	Sends    bool          `json:"sends"`
+	Addr     string        `json:"addr"` // this end's address and port
+	Bytes    int64         `json:"bytes"`
+	Ns       int64         `json:"ns"`
+	Table    *record.Table `json:"table"`
+	TCP      *record.TCP   `json:"tcp,omitempty"`
+	Verified int64         `json:"verified,omitempty"`
+	Corrupt  int64         `json:"corrupt,omitempty"`
+
+	// UDP: what the sender sent, or what the receiver made of it.
+	Sent       int64 `json:"sent,omitempty"`
+	Unsent     int64 `json:"unsent,omitempty"`
+	Received   int64 `json:"received,omitempty"`
+	Lost       int64 `json:"lost,omitempty"` // from gaps, and the tail if Announced
+	Highest    int64 `json:"highest,omitempty"`
+	Announced  int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived
+	Duplicates int64 `json:"duplicates,omitempty"`
+	Reordered  int64 `json:"reordered,omitempty"`
+
+	Gaps  []record.Gap           `json:"gaps,omitempty"`
+	Delay *record.DelayVariation `json:"delay_variation,omitempty"`
+}
+
+func (r *EndReport) Shift(d int64) {
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		f.Table.Shift(d)
+		if f.TCP != nil {
+			f.TCP.Series.Shift(d)
+		}
+	}
+}
+
+func JoinNative(load record.Load, reports [2]EndReport) (*record.Traffic, error) {
+	keys := FlowsOf(load)
+	t := &record.Traffic{
+		Engine: "native", Load: load, Details: map[string]string{},
+		Ends: map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage},
+	}
+	for i, side := range []string{"near", "far"} {
+		if len(reports[i].Flows) != len(keys) {
+			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side,
+				len(reports[i].Flows), len(keys))
+		}
+		for k, v := range reports[i].Details {
+			t.Details[side+"."+k] = v
+		}
+	}
+	for i, k := range keys {
+		s, r := &reports[0].Flows[i], &reports[1].Flows[i]
+		if !k.Sends("near") {
+			s, r = r, s
+		}
+		f := record.Flow{
+			Stream: k.Stream, Direction: k.Direction, Local: s.Addr, Remote: r.Addr,
+			SentBytes: s.Bytes, ReceivedBytes: r.Bytes, SenderNs: s.Ns, ReceiverNs: r.Ns,
+			TCP: s.TCP, Sent: s.Table, Received: r.Table, Verified: r.Verified, Corrupt: r.Corrupt,
+		}
+		if load.Protocol == "udp" {
+			if err := joinPackets(&f, s, r, load); err != nil {
+				return nil, err
+			}
+		}
+		t.Flows = append(t.Flows, f)
+	}
+	t.RateError = rateError(load, t.Flows)
+	if load.Protocol == "udp" {
+		t.Details["udp_mode"] = UdpMode(load)
+	}
+	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(load, t.Ends)...)
+	t.Caveats = append(t.Caveats, udpCaveats(load, t.Details)...)
+	return t, nil
+}
+
+// socketDropCaveats: what a receiver's own socket buffer had no room for was carried by the path, and is
+// the tester's loss.
+func socketDropCaveats(details map[string]string) []record.Caveat {
+	var caveats []record.Caveat
+	for _, side := range []string{"near", "far"} {
+		if n := details[side+".socket_drops"]; n != "" && n != "0" {
+			caveats = append(caveats, record.Caveat{Kind: "receiver-drops",
+				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, "+
+					"not the path", n, side)})
+		}
+	}
+	return caveats
+}
+
+// sendersMargin is how much longer than the window the senders go on, so that a receiver that is late to
+// read its count at the window's end has not seen silence in between.
+const sendersMargin = 20 * time.Millisecond
+
+// lateEdgeCaveats: datagrams are counted by those that send and receive them, at whatever time the
+// processor time of an end is read.
+func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
+	var caveats []record.Caveat
+	for _, side := range []string{"near", "far"} {
+		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" && late > sendersMargin {
+			caveats = append(caveats, record.Caveat{Kind: "late-edge",
+				Text: fmt.Sprintf("the %s end read its processor time %v late at an edge of the window", side,
+					late.Round(time.Millisecond))})
+		}
+	}
+	return caveats
+}
+
+// joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender what it
+// sent. If no packet of the cool-down arrived, the receiver could not see the missing tail, and the
+// sender's count gives it.
+//
+// In count mode nothing but their number is known of the packets.
+func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
+	lost, gaps := r.Lost, r.Gaps
+	if tail := s.Sent - r.Highest; r.Announced < 0 {
+		lost += tail
+		gaps = joinGaps(gaps, tail)
+	}
+	if s.Sent != r.Received+lost || lost < 0 {
+		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
+			f.Stream, f.Direction, s.Sent, r.Received, lost)
+	}
+	// The packets of the window may arrive spread over more time than they were sent in (a queue that
+	// drains), never over less: silence at an edge is loss and not a shorter window.
+	f.ReceiverNs = max(r.Ns, s.Ns)
+	f.Packets = &record.Packets{
+		Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost, Size: load.PacketSize,
+	}
+	if !Counts(load) {
+		f.Packets.Duplicates, f.Packets.Reordered = &r.Duplicates, &r.Reordered
+		f.Packets.Gaps, f.Packets.Delay = gaps, r.Delay
+	}
+	return nil
+}
+
+// joinGaps adds the tail that the receiver did not know of.
+func joinGaps(list []record.Gap, tail int64) []record.Gap {
+	if tail <= 0 {
+		return list
+	}
+	g := gaps{}
+	for _, b := range list {
+		g[b.Length] = b
+	}
+	g.add(tail)
+	return g.List()
+}
+
+// rateError is by how much what was offered differs from what was asked for; nil flat out.
+func rateError(load record.Load, flows []record.Flow) *float64 {
+	if load.RateBps <= 0 {
+		return nil
+	}
+	rate := 0.0
+	for i := range flows {
+		if flows[i].SenderNs > 0 {
+			rate += 8e9 * float64(flows[i].SentBytes) / float64(flows[i].SenderNs)
+		}
+	}
+	e := rate/load.RateBps - 1
+	return &e
+}
+
+// udpCaveats: what crosses a virtual network as one large packet is no packet of a wire.
+func udpCaveats(load record.Load, details map[string]string) []record.Caveat {
+	var caveats []record.Caveat
+	if load.Protocol == "udp" && Counts(load) {
+		caveats = append(caveats, record.Caveat{Kind: "count-mode",
+			Text: "datagrams were counted by length: their order, duplicates and delays are unknown"})
+	}
+	for _, side := range []string{"near", "far"} {
+		if details[side+".uncut_trains"] == "true" {
+			caveats = append(caveats, record.Caveat{Kind: "super-packets", Text: fmt.Sprintf(
+				"the %s end's device took trains of datagrams uncut: across virtual links they are large "+
+					"packets, not those of a wire", side)})
+		}
+	}
+	return caveats
+}

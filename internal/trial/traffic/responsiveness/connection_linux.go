@@ -1,0 +1,300 @@
+package responsiveness
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// A connection of the responsiveness engine carries frames: a header of a kind, a length and a number, and
+// as many bytes as the length says. A request has to wait for the bulk frames that were given to the kernel
+// before it, as it has on a connection of HTTP/2; what the kernel holds unsent is bounded, so that it is
+// the path's queue which is measured, and not the sender's.
+const (
+	frameHeader = 16
+	bulkSize    = 16 << 10 // of the longest frame
+	outboxRoom  = 4        // one request is under way on a connection, or one response
+)
+
+// What the kernel may hold unsent follows the connection's rate: two milliseconds of data, within bounds. A
+// fixed number would be too little for a fast path, and half a second of a slow one.
+const (
+	unsentTime  = 2 * time.Millisecond
+	unsentLeast = 4 << 10
+	unsentMost  = 256 << 10
+	unsentFirst = 16 << 10
+	adaptEvery  = 100 * time.Millisecond
+)
+
+// unsentFor is what a connection may hold unsent that has carried so many bytes in a time, and the length
+// of its bulk frames: at most half of that.
+func unsentFor(bytes, ns int64) (unsent, length int) {
+	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
+	unsent = int(min(max(perTime, unsentLeast), unsentMost))
+	return unsent, min(unsent/2, bulkSize)
+}
+
+type frameKind byte
+
+const (
+	frameBulk frameKind = iota + 1
+	frameRequest
+	frameResponse
+)
+
+type frame struct {
+	kind   frameKind
+	length uint32
+	id     uint64
+}
+
+func (f frame) put(b []byte) {
+	clear(b[:frameHeader])
+	b[0] = byte(f.kind)
+	binary.BigEndian.PutUint32(b[4:], f.length)
+	binary.BigEndian.PutUint64(b[8:], f.id)
+}
+
+// readFrame reads a header; only a bulk frame has something behind it.
+func readFrame(b []byte) (frame, bool) {
+	if len(b) < frameHeader {
+		return frame{}, false
+	}
+	f := frame{frameKind(b[0]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}
+	ok := f.kind == frameBulk && f.length <= bulkSize || (f.kind == frameRequest ||
+		f.kind == frameResponse) && f.length == 0
+	if !ok {
+		return frame{}, false
+	}
+	return f, true
+}
+
+// requestFlow is one end of a connection that carries bulk data one way, and requests and responses both
+// ways.
+type requestFlow struct {
+	traffic.Socket
+	key        traffic.FlowKey
+	sends      bool // the bulk data
+	congestion string
+	addr       string
+	outbox     chan frame      // what is to be sent between two bulk frames
+	answered   func(id uint64) // of a response
+	quit       chan struct{}   // closed by the first unblock
+	quitOnce   sync.Once
+	nothing    [bulkSize]byte // for receiving by truncation, which leaves it alone
+	count      atomic.Int64   // bytes in the bulk's direction
+
+	// Owned by the meter until run has ended.
+	table      *record.Table
+	start, end traffic.FlowMark
+}
+
+func (f *requestFlow) Name() string {
+	return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction)
+}
+
+func (f *requestFlow) Run(p *traffic.Phases) error {
+	var reader sync.WaitGroup
+	var readErr error
+	reader.Go(func() {
+		traffic.OwnThread()
+		if readErr = f.receive(p); readErr != nil {
+			f.Unblock(traffic.AtOnce)
+		}
+	})
+	traffic.SleepUntil(p.Begin, &p.Abandoned)
+	err := f.send(p)
+	if err != nil {
+		f.Unblock(traffic.AtOnce)
+	}
+	reader.Wait()
+	if err == nil {
+		err = readErr
+	}
+	return err
+}
+
+func (f *requestFlow) send(p *traffic.Phases) error {
+	b := make([]byte, frameHeader+bulkSize)
+	small := make([]byte, frameHeader)
+	length := unsentFirst / 2
+	adapted, counted := traffic.Monotonic(), int64(0)
+	for !p.Over(p.Senders) {
+		if now := traffic.Monotonic(); now-adapted >= int64(adaptEvery) {
+			n := f.count.Load()
+			var unsent int
+			unsent, length = unsentFor(n-counted, now-adapted)
+			unix.SetsockoptInt(f.Fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+			adapted, counted = now, n
+		}
+		if !f.sends {
+			select {
+			case x := <-f.outbox:
+				x.put(small)
+			case <-f.quit:
+				return nil
+			}
+			if err := f.write(p, small); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case x := <-f.outbox:
+			x.put(small)
+			if err := f.write(p, small); err != nil {
+				return err
+			}
+		default:
+			frame{kind: frameBulk, length: uint32(length)}.put(b)
+			if err := f.write(p, b[:frameHeader+length]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *requestFlow) write(p *traffic.Phases, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(f.Fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			if p.Over(p.Senders) {
+				return nil
+			}
+			return fmt.Errorf("send: %w", err)
+		}
+		if f.sends {
+			f.count.Add(int64(n))
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (f *requestFlow) receive(p *traffic.Phases) error {
+	header := make([]byte, frameHeader)
+	for !p.Abandoned.Load() {
+		err := f.take(header)
+		x, ok := readFrame(header)
+		switch {
+		case err == io.EOF && p.Over(p.End), err != nil && p.Over(p.Senders):
+			return nil
+		case err == io.EOF:
+			return fmt.Errorf("receive: the other end closed the connection before the end of the window")
+		case err != nil:
+			return fmt.Errorf("receive: %w", err)
+		case !ok:
+			return fmt.Errorf("receive: no frame of ours")
+		case x.kind == frameRequest:
+			x.kind = frameResponse
+			select {
+			case f.outbox <- x:
+			default: // a peer that asks faster than it is answered
+				return fmt.Errorf("receive: more than %d requests at once", outboxRoom)
+			}
+		case x.kind == frameResponse:
+			if f.answered != nil {
+				f.answered(x.id)
+			}
+		}
+		if err := f.discard(int(x.length)); err != nil {
+			if p.Over(p.End) {
+				return nil
+			}
+			return fmt.Errorf("receive: %w", err)
+		}
+	}
+	return nil
+}
+
+// take fills b.
+func (f *requestFlow) take(b []byte) error {
+	for len(b) > 0 {
+		n, err := f.recv(b, 0)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// discard drops n bytes, at most a bulk frame's, without copying them.
+func (f *requestFlow) discard(n int) error {
+	for n > 0 {
+		got, err := f.recv(f.nothing[:n], unix.MSG_TRUNC)
+		if err != nil {
+			return err
+		}
+		n -= got
+	}
+	return nil
+}
+
+func (f *requestFlow) recv(b []byte, flags int) (int, error) {
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.Fd), uintptr(unsafe.Pointer(&b[0])),
+			uintptr(len(b)), uintptr(flags), 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0:
+			return 0, errno
+		case n == 0:
+			return 0, io.EOF
+		default:
+			if !f.sends {
+				f.count.Add(int64(n))
+			}
+			return int(n), nil
+		}
+	}
+}
+
+func (f *requestFlow) Unblock(how traffic.Urgency) {
+	f.quitOnce.Do(func() { close(f.quit) })
+	if how == traffic.AtOnce {
+		f.Shutdown(unix.SHUT_RDWR)
+		return
+	}
+	f.Shutdown(unix.SHUT_WR)
+}
+
+func (f *requestFlow) Sample(at int64, e traffic.Edge) {
+	m := traffic.FlowMark{At: at, Bytes: f.count.Load()}
+	f.table.Append(at, float64(m.Bytes))
+	switch e {
+	case traffic.StartEdge:
+		f.start = m
+	case traffic.EndEdge:
+		f.end = m
+	}
+}
+
+func (f *requestFlow) Received() (bytes, packets int64) {
+	if f.sends {
+		return 0, 0
+	}
+	return f.count.Load(), 0
+}
+
+func (f *requestFlow) Notes() map[string]int64 { return nil }
+
+func (f *requestFlow) Report() traffic.FlowReport {
+	return traffic.FlowReport{
+		Sends: f.sends, Addr: f.addr, Table: f.table,
+		Bytes: f.end.Bytes - f.start.Bytes, Ns: f.end.At - f.start.At,
+	}
+}

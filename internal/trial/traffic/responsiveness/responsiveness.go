@@ -1,0 +1,89 @@
+package responsiveness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Engine loads a path with TCP and asks meanwhile how long a request takes, on connections of their own and
+// on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
+// HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
+// load's, not raised until the path is full. Its node half needs Linux.
+type Engine struct{}
+
+// Name is "responsiveness".
+func (Engine) Name() string { return "responsiveness" }
+
+// requestInterval is the time between two foreign requests, and between two loaded ones: together 80 per
+// second, of the 100 that the draft allows. What they carry is below 5 % of a link of 4 Mbit/s.
+const requestInterval = 25 * time.Millisecond
+
+// mostRequestFlows bounds the threads of one end.
+const mostRequestFlows = 64
+
+// Check asks both nodes, once it is clear that the load is TCP.
+func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	if a := e.checkLoad(load); a.State != check.Yes {
+		return a
+	}
+	return traffic.CheckNodes(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load)
+}
+
+func (Engine) checkLoad(load record.Load) check.Answer {
+	switch {
+	case load.Protocol != "tcp":
+		return check.Not("protocol %q: responsiveness is measured beside TCP", load.Protocol)
+	case load.Verify:
+		return check.Not("its content is not verified; the engine native does that")
+	case len(traffic.FlowsOf(load)) > mostRequestFlows:
+		return check.Not("%d flows: want at most %d, each of which has two threads",
+			len(traffic.FlowsOf(load)),
+			mostRequestFlows)
+	case load.RateBps > 0:
+		return check.Not("it loads the path as far as that goes, and knows no rate")
+	}
+	return traffic.CheckLoad(load)
+}
+
+// Offer runs the load and the requests, and joins what both ends saw.
+func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic,
+	error) {
+	if a := e.checkLoad(load); a.State != check.Yes {
+		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
+	}
+	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	var reports [2]traffic.EndReport
+	var asked *record.Responsiveness
+	for i, end := range []traffic.End{near, far} {
+		if reports[i], err = traffic.ReadEndReport(raw[i]); err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+		reports[i].Shift(-end.Offset)
+		reports[i].Usage.Node = end.Node
+		if r := reports[i].Responsiveness; r != nil {
+			asked = r
+			for k := range r.ForeignAt {
+				r.ForeignAt[k] -= end.Offset
+			}
+			for k := range r.LoadedAt {
+				r.LoadedAt[k] -= end.Offset
+			}
+		}
+	}
+	t, err := traffic.JoinNative(load, reports)
+	if err != nil {
+		return nil, err
+	}
+	t.Engine, t.Responsiveness = e.Name(), asked
+	return t, nil
+}

@@ -1,0 +1,401 @@
+package shortflow
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// failurePause is how long a stream waits after a failed flow, so that one that is refused at once does not
+// become a flood.
+const failurePause = int64(10 * time.Millisecond)
+
+// clientStream is a stream at the end that opens.
+type clientStream struct {
+	index int // in the preamble
+	gives *halfStream
+	takes *halfStream
+	dial  *dialer
+	kept  *clientConn // the connection that stays open, for one request after the other
+}
+
+// clientConn is a flow under way.
+type clientConn struct {
+	flowConn
+	stream   *clientStream
+	slot     int32
+	intended int64
+	called   int64 // when the connection was begun
+	size     int64
+	state    clientState
+	again    bool // on the list of those whose turn ended
+}
+
+type clientState int
+
+const (
+	stateIdle clientState = iota // a connection that stays open, between two requests
+	stateConnecting
+	stateHead // of the answer
+	statePayload
+	stateLeaving // all is there but the other end's farewell
+)
+
+// client is a thread of the end that opens.
+type client struct {
+	request traffic.Request
+	streams []*clientStream
+	sizes   FlowSizes // of flows
+	kept    bool
+	open    int // connections at once
+	buffers *flowBuffers
+	hello   flowHello
+	rng     *rand.Rand
+	tally   *flowTally
+
+	table  *flowTable[clientConn]
+	alarm  *alarm
+	idle   []idleStream  // those that begin the next flow by themselves
+	due    *flowArrivals // of flows begun at a rate
+	turn   int
+	number uint64
+	again  []*clientConn
+	spare  []*clientConn
+	err    error // of a connection that was to stay
+}
+
+type idleStream struct {
+	stream *clientStream
+	from   int64
+}
+
+func (a *client) Name() string { return "the thread that opens flows" }
+
+func (a *client) Run(p *traffic.Phases) error {
+	a.tally = newFlowTally(p.Window)
+	var err error
+	if a.table, err = newFlowTable[clientConn](); err != nil {
+		return err
+	}
+	defer closeFlow(a.table.poll)
+	if a.alarm, err = newAlarm(a.table.poll); err != nil {
+		return fmt.Errorf("open a timer: %w", err)
+	}
+	defer closeFlow(a.alarm.fd)
+	if a.due != nil {
+		a.due.begin(p.Begin)
+	} else {
+		for _, s := range a.streams {
+			a.idle = append(a.idle, idleStream{s, p.Begin})
+		}
+	}
+	if err := a.keep(); err != nil {
+		return err
+	}
+	traffic.SleepUntil(p.Begin, &p.Abandoned)
+	for !p.Over(p.Senders) && a.err == nil {
+		if err := a.round(p); err != nil {
+			return err
+		}
+	}
+	a.leave(p)
+	return a.err
+}
+
+// keep watches the connections that stay open.
+func (a *client) keep() error {
+	for _, s := range a.streams {
+		if s.kept == nil {
+			continue
+		}
+		var err error
+		if s.kept.slot, err = a.table.add(s.kept.fd, s.kept); err != nil {
+			return fmt.Errorf("watch stream %d: %w", s.gives.key.Stream, err)
+		}
+	}
+	return nil
+}
+
+// round begins what is due and serves what is ready.
+func (a *client) round(p *traffic.Phases) error {
+	next := a.launch(p)
+	wait := traffic.CallTimeout
+	switch {
+	case len(a.again) > 0 || next <= traffic.Monotonic():
+		wait = 0
+	case next < traffic.Monotonic()+int64(traffic.CallTimeout):
+		a.alarm.set(next)
+	}
+	n, err := traffic.EpollWait(a.table.poll, a.table.events, wait)
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("wait for connections: %w", err)
+	}
+	again := a.again
+	a.again = nil
+	for _, c := range again {
+		c.again = false
+		a.serve(c)
+	}
+	for i := range max(n, 0) {
+		if c := a.table.of(&a.table.events[i]); c != nil {
+			a.serve(c)
+		}
+	}
+	return nil
+}
+
+// never is a time that does not come.
+const never = int64(1<<63 - 1)
+
+// launch begins the flows that are due, and says when the next one is.
+func (a *client) launch(p *traffic.Phases) (next int64) {
+	now := traffic.Monotonic()
+	if now >= p.End {
+		return never
+	}
+	if a.due != nil {
+		for n := 0; n < mostAdmitted && a.due.next <= now && a.due.next < p.End &&
+			a.table.used < a.open; n++ {
+			a.begin(a.streams[a.turn%len(a.streams)], a.due.next, now)
+			a.turn++
+			a.due.advance()
+			now = traffic.Monotonic()
+		}
+		if a.table.used >= a.open {
+			return never
+		}
+		return a.due.next
+	}
+	next = never
+	waiting := a.idle[:0]
+	ready := a.idle
+	a.idle = nil
+	for _, s := range ready {
+		if s.from > now {
+			waiting, next = append(waiting, s), min(next, s.from)
+			continue
+		}
+		a.begin(s.stream, now, now)
+		now = traffic.Monotonic()
+	}
+	// What has failed at once waits behind.
+	a.idle = append(waiting, a.idle...)
+	if len(a.idle) > len(waiting) {
+		next = min(next, now+failurePause)
+	}
+	return next
+}
+
+// begin starts a flow.
+func (a *client) begin(s *clientStream, intended, now int64) {
+	c := a.fresh(s)
+	c.stream, c.intended, c.called, c.number = s, intended, now, a.number
+	c.gives, c.takes = s.gives, s.takes
+	c.give, c.take = a.sizesOf(s)
+	c.size = c.give + c.take
+	a.number++
+	a.tally.begin(intended, c.size)
+	a.tally.launch(intended, now)
+	q := flowHeader{c.number, uint64(c.give), uint64(c.take)}
+	if a.kept {
+		q.put(c.put(flowHeaderSize))
+		c.expect(answerSize)
+		c.state = stateHead
+		a.serve(c)
+		return
+	}
+	a.hello.preamble(c.put(traffic.PreambleSize+flowHeaderSize), s.index)
+	q.put(c.out[traffic.PreambleSize:])
+	c.expect(traffic.WelcomeSize + answerSize)
+	c.state = stateConnecting
+	var err error
+	if c.fd, err = s.dial.dial(); err == nil {
+		c.slot, err = a.table.add(c.fd, c)
+	}
+	if err != nil {
+		a.failed(c, err)
+	}
+}
+
+// sizesOf are the bytes of a stream's next flow, there and back.
+func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
+	switch {
+	case a.kept:
+		return MessageSizes(a.request.Load)
+	case s.gives != nil:
+		return a.sizes.draw(a.rng), 0
+	}
+	return 0, a.sizes.draw(a.rng)
+}
+
+// fresh is a flow without a past.
+func (a *client) fresh(s *clientStream) *clientConn {
+	c := s.kept
+	switch n := len(a.spare); {
+	case c != nil:
+		*c = clientConn{flowConn: flowConn{fd: c.fd}, slot: c.slot}
+		return c
+	case n > 0:
+		c = a.spare[n-1]
+		a.spare = a.spare[:n-1]
+	default:
+		c = new(clientConn)
+	}
+	*c = clientConn{flowConn: flowConn{fd: -1}, slot: noSlot}
+	return c
+}
+
+// serve moves a flow as far as it goes.
+func (a *client) serve(c *clientConn) {
+	if c.again || c.fd < 0 || c.state == stateIdle {
+		return
+	}
+	more, err := a.move(c)
+	switch {
+	case err != nil:
+		a.failed(c, err)
+	case more:
+		c.again = true
+		a.again = append(a.again, c)
+	}
+}
+
+// errAnswer is a listener that does not answer as ours do.
+var errAnswer = errors.New("wrong answer")
+
+func (a *client) move(c *clientConn) (more bool, err error) {
+	if c.state == stateConnecting {
+		if err := pendingError(c.fd); err != nil {
+			return false, err
+		}
+		now := traffic.Monotonic()
+		a.tally.connected(c.intended, now, now-c.called)
+		c.state = stateHead
+	}
+	if more, err = c.push(a.buffers); err != nil {
+		return false, err
+	}
+	if c.state == stateHead {
+		full, err := c.head()
+		if err != nil || !full {
+			return more, err
+		}
+		if err := a.answered(c); err != nil {
+			return false, err
+		}
+		c.state = statePayload
+	}
+	if c.state == statePayload {
+		rest, err := c.pull(a.buffers)
+		if err != nil || rest || c.took < c.take {
+			return more || rest, err
+		}
+		a.tally.complete(c.intended, traffic.Monotonic(), c.size, c.gave+c.took)
+		c.state = stateLeaving
+	}
+	return false, a.awaitClose(c)
+}
+
+// answered looks at the answer's head.
+func (a *client) answered(c *clientConn) error {
+	b := c.in
+	if !a.kept {
+		if [traffic.WelcomeSize]byte(b) != a.hello.welcome {
+			return errAnswer
+		}
+		b = b[traffic.WelcomeSize:]
+	}
+	if readAnswer(b) != uint64(c.give) || c.gave != c.give {
+		return errAnswer
+	}
+	return nil
+}
+
+// awaitClose waits until the other end has closed, which so is the one that remembers the connection
+// (TIME_WAIT); a port of this end is free at once.
+func (a *client) awaitClose(c *clientConn) error {
+	if !a.kept {
+		if n, err := receiveFlow(c.fd, a.buffers.nothing[:1], 0); err == unix.EAGAIN || err == unix.EINTR {
+			return nil
+		} else if n > 0 {
+			return errAnswer
+		}
+		closeFlow(c.fd)
+	}
+	a.release(c, traffic.Monotonic())
+	return nil
+}
+
+// release lets the stream go on.
+func (a *client) release(c *clientConn, from int64) {
+	if a.due == nil {
+		a.idle = append(a.idle, idleStream{c.stream, from})
+	}
+	if a.kept {
+		c.state = stateIdle
+		return
+	}
+	if c.slot != noSlot {
+		a.table.remove(c.slot)
+	}
+	c.fd = -1
+	a.spare = append(a.spare, c)
+}
+
+func (a *client) failed(c *clientConn, err error) {
+	now := traffic.Monotonic()
+	if c.state != stateLeaving {
+		a.tally.fail(c.intended, now, failureWords(err))
+	}
+	if a.kept {
+		a.err = fmt.Errorf("stream %d: %s", c.stream.gives.key.Stream, failureWords(err))
+	} else if c.fd >= 0 {
+		abortFlow(c.fd)
+	}
+	a.release(c, now+failurePause)
+}
+
+// failureWords names what became of a flow.
+func failureWords(err error) string {
+	switch {
+	case err == io.EOF:
+		return "closed before its end"
+	case err == unix.EADDRNOTAVAIL:
+		return "no port was free"
+	}
+	return err.Error()
+}
+
+// leave ends what is under way, and counts it and what should have begun.
+func (a *client) leave(p *traffic.Phases) {
+	for i := range a.table.slots {
+		c := a.table.slots[i].conn
+		if c == nil {
+			continue
+		}
+		if c.state != stateLeaving && c.state != stateIdle {
+			a.tally.abandon(c.intended)
+		}
+		if c.state == stateConnecting {
+			a.tally.unconnected(c.intended)
+		}
+		if !a.kept {
+			abortFlow(c.fd)
+		}
+	}
+	if a.due == nil {
+		return
+	}
+	for a.due.next < p.End {
+		a.tally.begin(a.due.next, a.sizes.draw(a.rng))
+		a.tally.abandon(a.due.next)
+		a.tally.unconnected(a.due.next)
+		a.due.advance()
+	}
+}

@@ -1,0 +1,298 @@
+package shortflow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// halfStream is one end of one stream in one direction: the count of what its flows carried.
+type halfStream struct {
+	key      traffic.FlowKey
+	sends    bool
+	addr     string
+	pattern  traffic.Pattern
+	control  string // congestion control
+	count    atomic.Int64
+	verified atomic.Int64
+	corrupt  atomic.Int64
+	over     *atomic.Bool // of the whole end
+
+	// Owned by the meter until run has ended.
+	table      *record.Table
+	start, end traffic.FlowMark
+}
+
+func (l *halfStream) Unblock(how traffic.Urgency) {
+	if how == traffic.AtOnce {
+		l.over.Store(true)
+	}
+}
+
+func (l *halfStream) Sample(at int64, e traffic.Edge) {
+	m := traffic.FlowMark{At: at, Bytes: l.count.Load()}
+	l.table.Append(at, float64(m.Bytes))
+	switch e {
+	case traffic.StartEdge:
+		l.start = m
+	case traffic.EndEdge:
+		l.end = m
+	}
+}
+
+func (l *halfStream) Received() (bytes, packets int64) {
+	if l.sends {
+		return 0, 0
+	}
+	return l.count.Load(), 0
+}
+
+func (l *halfStream) Notes() map[string]int64 { return nil }
+
+func (l *halfStream) Close() {}
+
+func (l *halfStream) Report() traffic.FlowReport {
+	return traffic.FlowReport{
+		Sends: l.sends, Addr: l.addr, Table: l.table, Bytes: l.end.Bytes - l.start.Bytes,
+		Ns:       l.end.At - l.start.At,
+		Verified: l.verified.Load(), Corrupt: l.corrupt.Load(),
+	}
+}
+
+// flowBuffers are those of one thread.
+type flowBuffers struct {
+	verify   bool
+	send     []byte // what is sent without verification
+	nothing  []byte // what is received without: never touched
+	verified []byte
+}
+
+// flowHello is by which both ends of a connection know each other, made once for all of a load.
+type flowHello struct {
+	hello   [traffic.PreambleSize - 4]byte
+	welcome [traffic.WelcomeSize]byte
+}
+
+func newFlowHello(tag string) flowHello {
+	return flowHello{[traffic.PreambleSize - 4]byte(traffic.Preamble(tag, 0)),
+		[traffic.WelcomeSize]byte(traffic.Welcome(tag))}
+}
+
+// preamble is that of a stream, see [preamble].
+func (g *flowHello) preamble(b []byte, index int) {
+	copy(b, g.hello[:])
+	binary.BigEndian.PutUint32(b[len(g.hello):], uint32(index))
+}
+
+// index is the stream of a preamble, or false for a stranger's.
+func (g *flowHello) index(b []byte, streams int) (int, bool) {
+	if [traffic.PreambleSize - 4]byte(b) != g.hello {
+		return 0, false
+	}
+	i := binary.BigEndian.Uint32(b[len(g.hello):])
+	return int(i), i < uint32(streams)
+}
+
+const (
+	flowPiece = 256 << 10 // one call
+	flowTurn  = 1 << 20   // what a connection moves before the others' turn
+)
+
+func newFlowBuffers(q traffic.Request) *flowBuffers {
+	b := &flowBuffers{verify: q.Load.Verify, send: make([]byte, flowPiece), nothing: make([]byte, flowPiece)}
+	traffic.NewPattern(q.Load.Tag, 0).Fill(b.send, 0)
+	if b.verify {
+		b.verified = make([]byte, flowPiece)
+	}
+	return b
+}
+
+// flowConn is one end of a connection: what is still to be sent and to be received of the message under
+// way.
+type flowConn struct {
+	fd    int
+	fresh bool // has not introduced itself
+	gives *halfStream
+	takes *halfStream
+
+	number uint64
+	out    []byte // head still to be sent
+	give   int64  // payload behind it
+	gave   int64
+	in     []byte // head still to be received: its room
+	got    int
+	take   int64 // payload behind it
+	took   int64
+	wrong  int64
+
+	heads [2][traffic.PreambleSize + traffic.WelcomeSize + flowHeaderSize + answerSize]byte
+}
+
+// put makes a head of n bytes to send.
+func (c *flowConn) put(n int) []byte {
+	c.out = c.heads[0][:n]
+	return c.out
+}
+
+// expect waits for a head of n bytes.
+func (c *flowConn) expect(n int) { c.in, c.got = c.heads[1][:n], 0 }
+
+// push sends what the kernel takes, up to a turn; more says that the turn ended it.
+func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
+	for moved := int64(0); len(c.out) > 0 || c.give > c.gave; {
+		if moved >= flowTurn {
+			return true, nil
+		}
+		n := 0
+		if len(c.out) > 0 {
+			flags := 0
+			if c.give > c.gave {
+				flags = unix.MSG_MORE
+			}
+			if n, err = sendFlow(c.fd, c.out, flags); err == nil {
+				c.out = c.out[n:]
+			}
+		} else {
+			piece := b.send[:min(c.give-c.gave, flowPiece)]
+			if b.verify {
+				piece = b.verified[:len(piece)]
+				c.gives.pattern.Fill(piece, flowPosition(c.number)+uint64(c.gave))
+			}
+			if n, err = sendFlow(c.fd, piece, 0); err == nil {
+				c.gave += int64(n)
+				c.gives.count.Add(int64(n))
+			}
+		}
+		switch {
+		case err == unix.EAGAIN:
+			return false, nil
+		case err != nil && err != unix.EINTR:
+			return false, err
+		}
+		moved += int64(n)
+	}
+	return false, nil
+}
+
+// head receives into the room for it; true once it is full.
+func (c *flowConn) head() (bool, error) {
+	for c.got < len(c.in) {
+		n, err := receiveFlow(c.fd, c.in[c.got:], 0)
+		switch {
+		case err == unix.EAGAIN:
+			return false, nil
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return false, err
+		case n == 0:
+			return false, io.EOF
+		}
+		c.got += n
+	}
+	return true, nil
+}
+
+// pull receives payload, up to a turn.
+func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
+	for moved := int64(0); c.take > c.took; {
+		if moved >= flowTurn {
+			return true, nil
+		}
+		room, flags := b.nothing, unix.MSG_TRUNC
+		if b.verify {
+			room, flags = b.verified, 0
+		}
+		room = room[:min(c.take-c.took, int64(len(room)))]
+		n, err := receiveFlow(c.fd, room, flags)
+		switch {
+		case err == unix.EAGAIN:
+			return false, nil
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return false, err
+		case n == 0:
+			return false, io.EOF
+		}
+		if b.verify {
+			wrong := c.takes.pattern.Mismatches(room[:n], flowPosition(c.number)+uint64(c.took))
+			c.wrong += wrong
+			c.takes.corrupt.Add(wrong)
+			c.takes.verified.Add(int64(n) - wrong)
+		}
+		c.took += int64(n)
+		c.takes.count.Add(int64(n))
+		moved += int64(n)
+	}
+	return false, nil
+}
+
+// noSlot is the number of what is no connection, in an event.
+const noSlot = -1
+
+// flowTable is the connections of one thread by the number that their events carry, and an epoll that tells
+// of them.
+type flowTable[C any] struct {
+	poll   int
+	events []unix.EpollEvent
+	slots  []tableSlot[C]
+	free   []int32
+	used   int
+}
+
+type tableSlot[C any] struct {
+	conn *C
+	turn int32 // how often the slot was given away, so that an event of the one before is known
+}
+
+func newFlowTable[C any]() (*flowTable[C], error) {
+	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open an epoll: %w", err)
+	}
+	return &flowTable[C]{poll: poll, events: make([]unix.EpollEvent, 256)}, nil
+}
+
+// add watches a connection, which is told of once whenever it gets ready.
+func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
+	slot := int32(len(t.slots))
+	if n := len(t.free); n > 0 {
+		slot, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		t.slots = append(t.slots, tableSlot[C]{})
+	}
+	s := &t.slots[slot]
+	s.conn = c
+	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff,
+		Fd: slot, Pad: s.turn}
+	t.used++
+	if err := unix.EpollCtl(t.poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		t.remove(slot)
+		return noSlot, err
+	}
+	return slot, nil
+}
+
+// remove forgets a connection, whose descriptor is closed.
+func (t *flowTable[C]) remove(slot int32) {
+	s := &t.slots[slot]
+	s.conn = nil
+	s.turn++
+	t.free = append(t.free, slot)
+	t.used--
+}
+
+// of is whose event it is; nil if it has gone.
+func (t *flowTable[C]) of(e *unix.EpollEvent) *C {
+	if e.Fd < 0 || int(e.Fd) >= len(t.slots) || t.slots[e.Fd].turn != e.Pad {
+		return nil
+	}
+	return t.slots[e.Fd].conn
+}

@@ -1,0 +1,305 @@
+package shortflow
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// serverConn is a connection that was accepted.
+type serverConn struct {
+	flowConn
+	slot    int32
+	giving  bool // the answer
+	again   bool
+	pending bool // a stranger so far
+}
+
+// server is a thread of the end that listens.
+type server struct {
+	request   traffic.Request
+	streams   []*halfStream
+	listeners []int // watched by all threads
+	kept      []keptConn
+	buffers   *flowBuffers
+	hello     flowHello
+	several   bool // streams have different congestion controls
+
+	table   *flowTable[serverConn]
+	pending []pendingRef // in the order in which they came; some have been recognised since
+	again   []*serverConn
+	spare   []*serverConn
+	swept   int64
+}
+
+// pendingRef is a connection that was accepted, by its place in the table.
+type pendingRef struct {
+	slot, turn int32
+	since      int64
+}
+
+// keptConn is a connection of requests, which introduced itself beforehand.
+type keptConn struct {
+	fd           int
+	gives, takes *halfStream
+}
+
+func (a *server) Name() string { return "the thread that answers flows" }
+
+func (a *server) Run(p *traffic.Phases) error {
+	var err error
+	if a.table, err = newFlowTable[serverConn](); err != nil {
+		return err
+	}
+	defer closeFlow(a.table.poll)
+	for i, door := range a.listeners {
+		// Of the threads that wait, only one is woken for a connection.
+		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: noSlot, Pad: int32(i)}
+		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, door, &e); err != nil {
+			return fmt.Errorf("watch for connections: %w", err)
+		}
+	}
+	for _, k := range a.kept {
+		c := &serverConn{flowConn: flowConn{fd: k.fd, gives: k.gives, takes: k.takes}}
+		c.expect(flowHeaderSize)
+		if c.slot, err = a.table.add(k.fd, c); err != nil {
+			return fmt.Errorf("watch stream %d: %w", k.gives.key.Stream, err)
+		}
+	}
+	defer a.leave()
+	over := a.streams[0].over
+	for !p.Abandoned.Load() && !over.Load() {
+		if err := a.round(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *server) round(p *traffic.Phases) error {
+	wait := traffic.CallTimeout
+	if len(a.again) > 0 {
+		wait = 0
+	}
+	n, err := traffic.EpollWait(a.table.poll, a.table.events, wait)
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("wait for connections: %w", err)
+	}
+	again := a.again
+	a.again = nil
+	for _, c := range again {
+		c.again = false
+		if err := a.serve(p, c); err != nil {
+			return err
+		}
+	}
+	for i := range max(n, 0) {
+		e := &a.table.events[i]
+		if e.Fd == noSlot {
+			a.admit(a.listeners[e.Pad])
+			continue
+		}
+		if c := a.table.of(e); c != nil {
+			if err := a.serve(p, c); err != nil {
+				return err
+			}
+		}
+	}
+	a.sweep()
+	return nil
+}
+
+// mostAdmitted bounds how many are accepted before the others' turn.
+const mostAdmitted = 64
+
+func (a *server) admit(door int) {
+	for range mostAdmitted {
+		fd, err := acceptFlow(door)
+		if err != nil {
+			if err == unix.EMFILE || err == unix.ENFILE {
+				traffic.Nap(time.Millisecond) // until one of them is closed
+			}
+			return
+		}
+		c := a.unused()
+		*c = serverConn{flowConn: flowConn{fd: fd, fresh: true}, pending: true}
+		c.expect(traffic.PreambleSize + flowHeaderSize)
+		if c.slot, err = a.table.add(fd, c); err != nil {
+			abortFlow(fd)
+			continue
+		}
+		a.pending = append(a.pending, pendingRef{c.slot, a.table.slots[c.slot].turn, traffic.Monotonic()})
+	}
+}
+
+// unused is a connection's room. It is used again, because a collection of garbage would stop all threads
+// until those that wait are awake.
+func (a *server) unused() *serverConn {
+	n := len(a.spare)
+	if n == 0 {
+		return new(serverConn)
+	}
+	c := a.spare[n-1]
+	a.spare = a.spare[:n-1]
+	return c
+}
+
+// sweepEvery is how often strangers are looked at.
+const sweepEvery = int64(50 * time.Millisecond)
+
+// sweep sends away whoever has not introduced itself in time, and the longest waiting of too many.
+func (a *server) sweep() {
+	now := traffic.Monotonic()
+	if now < a.swept+sweepEvery && len(a.pending) < 2*mostOpenFlows {
+		return
+	}
+	a.swept = now
+	still := a.pending[:0]
+	for _, s := range a.pending {
+		if a.pendingConn(s) != nil {
+			still = append(still, s)
+		}
+	}
+	a.pending = still
+	tooMany := len(still) - mostOpenFlows - traffic.MaxPending
+	gone := 0
+	for i, s := range still {
+		if now-s.since <= int64(traffic.PreambleTimeout) && i >= tooMany {
+			break
+		}
+		a.dismiss(a.pendingConn(s))
+		gone++
+	}
+	a.pending = still[:copy(still, still[gone:])]
+}
+
+// pendingConn is the connection of one who has not introduced himself, or nil.
+func (a *server) pendingConn(s pendingRef) *serverConn {
+	if at := a.table.slots[s.slot]; at.turn == s.turn && at.conn != nil && at.conn.pending {
+		return at.conn
+	}
+	return nil
+}
+
+func (a *server) dismiss(c *serverConn) {
+	if len(a.kept) == 0 {
+		abortFlow(c.fd)
+	} else { // whose descriptor is closed with the end
+		unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_DEL, c.fd, &unix.EpollEvent{})
+	}
+	a.forget(c)
+}
+
+func (a *server) forget(c *serverConn) {
+	a.table.remove(c.slot)
+	c.fd, c.pending = -1, false
+	a.spare = append(a.spare, c)
+}
+
+// serve moves a connection as far as it goes. One that ends is only the other end's failed flow, unless it
+// was to stay.
+func (a *server) serve(p *traffic.Phases, c *serverConn) error {
+	if c.again || c.fd < 0 {
+		return nil
+	}
+	more, err := a.move(c)
+	switch {
+	case err != nil && len(a.kept) > 0 && !p.Over(p.End):
+		return fmt.Errorf("stream %d: %s", c.gives.key.Stream, failureWords(err))
+	case err != nil:
+		a.dismiss(c)
+	case more:
+		c.again = true
+		a.again = append(a.again, c)
+	}
+	return nil
+}
+
+// errNotOurs is a connection that is not of this load.
+var errNotOurs = errors.New("not of this load")
+
+func (a *server) move(c *serverConn) (more bool, err error) {
+	for {
+		if !c.giving {
+			if c.got < len(c.in) {
+				full, err := c.head()
+				if err != nil || !full {
+					return false, err
+				}
+				if err := a.heard(c); err != nil {
+					return false, err
+				}
+			}
+			more, err := c.pull(a.buffers)
+			if err != nil || more || c.took < c.take {
+				return more, err
+			}
+			a.answer(c)
+		}
+		more, err := c.push(a.buffers)
+		if err != nil || more || len(c.out) > 0 || c.gave < c.give {
+			return more, err
+		}
+		if len(a.kept) == 0 {
+			closeFlow(c.fd)
+			a.forget(c)
+			return false, nil
+		}
+		c.giving = false
+		c.expect(flowHeaderSize)
+	}
+}
+
+// heard reads the ask, and who it is of.
+func (a *server) heard(c *serverConn) error {
+	b := c.in
+	if c.fresh {
+		i, known := a.hello.index(b[:traffic.PreambleSize], len(a.streams))
+		if !known {
+			return errNotOurs
+		}
+		b = b[traffic.PreambleSize:]
+		l := a.streams[i]
+		c.pending = false
+		if l.sends {
+			c.gives = l
+		} else {
+			c.takes = l
+		}
+		if a.several {
+			unix.SetsockoptString(c.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, l.control)
+		}
+	}
+	q, ok := readFlowHeader(b)
+	if !ok || q.gives > 0 && c.takes == nil || q.wants > 0 && c.gives == nil {
+		return errNotOurs
+	}
+	c.number, c.give, c.gave, c.take, c.took, c.wrong = q.number, int64(q.wants), 0, int64(q.gives), 0, 0
+	return nil
+}
+
+// answer puts the answer's head before the payload.
+func (a *server) answer(c *serverConn) {
+	c.giving = true
+	b := c.put(traffic.WelcomeSize + answerSize)
+	if !c.fresh {
+		b = c.put(answerSize)
+	} else {
+		copy(b, a.hello.welcome[:])
+		b = b[traffic.WelcomeSize:]
+	}
+	putAnswer(b, uint64(c.took), uint64(c.wrong))
+}
+
+// leave drops what has not ended.
+func (a *server) leave() {
+	for i := range a.table.slots {
+		if c := a.table.slots[i].conn; c != nil && len(a.kept) == 0 {
+			abortFlow(c.fd)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package shortflow
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Flows makes a TCP connection for each flow, whose size is drawn from a distribution: either each stream
+// begins the next one when one has ended, or they are begun at a rate, however slow the answers are. Its
+// node half needs Linux.
+type Flows struct{}
+
+// Name is "flows".
+func (Flows) Name() string { return "flows" }
+
+// Requests sends requests over connections that stay open, one at a time on each, and waits for the
+// response. Its node half needs Linux.
+type Requests struct{}
+
+// Name is "requests".
+func (Requests) Name() string { return "requests" }
+
+// Loads that do not say it have flows of 10 kB, and requests of 100 bytes with responses of 1000.
+const (
+	defaultFlowSize = "10000"
+	defaultRequest  = 100
+	defaultResponse = 1000
+)
+
+// mostOpenFlows is how many connections an opener has at once when they are begun at a rate. Later ones
+// wait, and their times run.
+const mostOpenFlows = 4096
+
+// mostConnectionRate is far above what sockets can do.
+const mostConnectionRate = 1e7
+
+// Check asks both nodes, once it is clear that the load is one of short flows.
+func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	return checkFlowLoad(ctx, e.Name(), near, far, load, e.checkLoad(load))
+}
+
+// Check asks both nodes, once it is clear that the load is one of requests.
+func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	return checkFlowLoad(ctx, e.Name(), near, far, load, e.checkLoad(load))
+}
+
+func checkFlowLoad(ctx context.Context, name string, near, far traffic.End, load record.Load,
+	a check.Answer) check.Answer {
+	if a.State != check.Yes {
+		return a
+	}
+	return traffic.CheckNodes(ctx, host.Verb(host.FamilyTraffic, name), near, far, load)
+}
+
+func (Flows) checkLoad(load record.Load) check.Answer {
+	if _, err := ParseFlowSizes(FlowSizeOf(load)); err != nil {
+		return check.Not("flow size %v", err)
+	}
+	if !(load.ConnectionRate >= 0 && load.ConnectionRate <= mostConnectionRate) {
+		return check.Not("%g connections a second: want up to %g", load.ConnectionRate,
+			float64(mostConnectionRate))
+	}
+	return checkUnpacedTCP(load)
+}
+
+func (Requests) checkLoad(load record.Load) check.Answer {
+	if load.Direction != record.Both {
+		return check.Not("direction %s: requests go one way and responses the other, so want both",
+			load.Direction)
+	}
+	for _, size := range []int{load.RequestSize, load.ResponseSize} {
+		if size < 0 || size > mostMessage {
+			return check.Not("a message of %d bytes: want up to %d", size, mostMessage)
+		}
+	}
+	return checkUnpacedTCP(load)
+}
+
+// mostMessage bounds a request or response.
+const mostMessage = 1 << 30
+
+func checkUnpacedTCP(load record.Load) check.Answer {
+	switch {
+	case load.Protocol != "tcp":
+		return check.Not("protocol %q: want tcp", load.Protocol)
+	case load.RateBps > 0:
+		return check.Not("its connections are not paced; the engine native does that")
+	}
+	return traffic.CheckLoad(load)
+}
+
+func FlowSizeOf(load record.Load) string {
+	if load.FlowSize == "" {
+		return defaultFlowSize
+	}
+	return load.FlowSize
+}
+
+// MessageSizes are the bytes of a request and of its response.
+func MessageSizes(load record.Load) (request, response int64) {
+	request, response = int64(load.RequestSize), int64(load.ResponseSize)
+	if request == 0 {
+		request = defaultRequest
+	}
+	if response == 0 {
+		response = defaultResponse
+	}
+	return request, response
+}
+
+// Offer runs the load and joins what both ends saw.
+func (e Flows) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic,
+	error) {
+	return offerFlows(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
+}
+
+// Offer runs the load and joins what both ends saw.
+func (e Requests) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic,
+	error) {
+	return offerFlows(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
+}
+
+func offerFlows(ctx context.Context, name string, near, far traffic.End, load record.Load,
+	c traffic.Conductor,
+	a check.Answer) (*record.Traffic, error) {
+	if a.State != check.Yes {
+		return nil, fmt.Errorf("offer %s load: %s", name, a.Reason)
+	}
+	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, name), near, far, load, c)
+	if err != nil {
+		return nil, err
+	}
+	var reports [2]traffic.EndReport
+	var seen *record.ShortFlows
+	for i, end := range []traffic.End{near, far} {
+		if reports[i], err = traffic.ReadEndReport(raw[i]); err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+		reports[i].Shift(-end.Offset)
+		reports[i].Usage.Node = end.Node
+		if s := reports[i].ShortFlows; s != nil {
+			seen = s
+		}
+	}
+	if err := checkShortFlows(seen); err != nil {
+		return nil, err
+	}
+	t, err := traffic.JoinNative(load, reports)
+	if err != nil {
+		return nil, err
+	}
+	t.Engine, t.ShortFlows = name, seen
+	return t, nil
+}
+
+// checkShortFlows closes the accounts.
+func checkShortFlows(s *record.ShortFlows) error {
+	switch {
+	case s == nil:
+		return fmt.Errorf("join flows: no end reported any")
+	case s.Started != s.Completed+s.Failed+s.Unfinished:
+		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, %d "+
+			"unfinished",
+			s.Started, s.Completed, s.Failed, s.Unfinished)
+	case s.Asked != s.Confirmed:
+		return fmt.Errorf("accounts of flows do not add up: %d bytes asked for, %d confirmed", s.Asked,
+			s.Confirmed)
+	}
+	return nil
+}
+
+// An ask is what an opener sends before its payload: the flow's number, the bytes that follow, and those
+// that it wants back. The answer begins with how many of them arrived, and how many were not those that
+// were sent.
+const (
+	flowHeaderSize = 24
+	answerSize     = 16
+)
+
+type flowHeader struct{ number, gives, wants uint64 }
+
+func (a flowHeader) put(b []byte) {
+	binary.BigEndian.PutUint64(b, a.number)
+	binary.BigEndian.PutUint64(b[8:], a.gives)
+	binary.BigEndian.PutUint64(b[16:], a.wants)
+}
+
+func readFlowHeader(b []byte) (a flowHeader, ok bool) {
+	if len(b) != flowHeaderSize {
+		return flowHeader{}, false
+	}
+	a = flowHeader{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]),
+		binary.BigEndian.Uint64(b[16:])}
+	if a.gives > mostFlowBytes || a.wants > mostFlowBytes {
+		return flowHeader{}, false
+	}
+	return a, true
+}
+
+// flowPosition is where in the pattern a flow's payload begins: each has a stretch of its own.
+func flowPosition(number uint64) uint64 { return number << 32 }
+
+func putAnswer(b []byte, arrived, wrong uint64) {
+	binary.BigEndian.PutUint64(b, arrived)
+	binary.BigEndian.PutUint64(b[8:], wrong)
+}
+
+// readAnswer is how many bytes of payload the listener received.
+func readAnswer(b []byte) (arrived uint64) { return binary.BigEndian.Uint64(b) }

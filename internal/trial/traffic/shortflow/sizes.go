@@ -1,0 +1,106 @@
+package shortflow
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+)
+
+// mostFlowBytes bounds a flow, so that positions in its pattern are its own.
+const mostFlowBytes = 1 << 31
+
+// flowPacket is the packet in which the published distributions count.
+const flowPacket = 1500
+
+// FlowSizes is a distribution of flow sizes.
+type FlowSizes struct {
+	fixed  int64
+	mean   float64     // of an exponential one
+	points []sizePoint // of a published one
+}
+
+// sizePoint says which share of all flows has at most so many packets. Between two points the size is
+// uniform; the first has its whole share.
+type sizePoint struct {
+	packets int64
+	share   float64
+}
+
+// Published distributions, as the simulations of pFabric (Alizadeh et al., SIGCOMM 2013) tabulated them:
+// web search from DCTCP (Alizadeh et al., SIGCOMM 2010), data mining from VL2 (Greenberg et al., SIGCOMM
+// 2009).
+var (
+	webSearch = [...]sizePoint{{6, .15}, {13, .2}, {19, .3}, {33, .4}, {53, .53}, {133, .6}, {667, .7},
+		{1333, .8}, {3333, .9}, {6667, .97}, {20000, 1}}
+	dataMining = [...]sizePoint{{1, .5}, {2, .6}, {3, .7}, {7, .8}, {267, .9}, {2107, .95}, {66667, .99},
+		{666667, 1}}
+)
+
+const flowSizeForms = "bytes such as 10000, exponential and its mean such as exponential 10000, websearch " +
+	"or datamining"
+
+// ParseFlowSizes reads a distribution: a number of bytes, "exponential" and a mean, "websearch" or
+// "datamining".
+func ParseFlowSizes(text string) (FlowSizes, error) {
+	number, exponential := strings.CutPrefix(text, "exponential ")
+	switch text {
+	case "websearch":
+		return FlowSizes{points: webSearch[:]}, nil
+	case "datamining":
+		return FlowSizes{points: dataMining[:]}, nil
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > mostFlowBytes || strconv.FormatInt(n, 10) != number {
+		return FlowSizes{}, fmt.Errorf("%q is not %s", text, flowSizeForms)
+	}
+	if exponential {
+		return FlowSizes{mean: float64(n)}, nil
+	}
+	return FlowSizes{fixed: n}, nil
+}
+
+// FlowSizeLevel is the canonical text of a level of the factor flow_size.
+func FlowSizeLevel(text string) (string, error) {
+	_, err := ParseFlowSizes(text)
+	if err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// draw is the size of the next flow, at least a byte.
+func (s *FlowSizes) draw(rng *rand.Rand) int64 {
+	switch {
+	case s.fixed > 0:
+		return s.fixed
+	case s.mean > 0:
+		return min(int64(rng.ExpFloat64()*s.mean)+1, mostFlowBytes)
+	}
+	at := rng.Float64()
+	for i, p := range s.points {
+		if at >= p.share {
+			continue
+		}
+		if i == 0 {
+			return p.packets * flowPacket
+		}
+		before := s.points[i-1]
+		share := (at - before.share) / (p.share - before.share)
+		return int64((float64(before.packets) + share*float64(p.packets-before.packets)) * flowPacket)
+	}
+	return s.points[len(s.points)-1].packets * flowPacket
+}
+
+// flowClasses are the least sizes of the classes that completion times are told for, as in pFabric: below
+// 100 kB, from there to 10 MB, above.
+var flowClasses = [...]int64{0, 100e3, 10e6}
+
+func flowClass(size int64) int {
+	for i := len(flowClasses) - 1; i > 0; i-- {
+		if size >= flowClasses[i] {
+			return i
+		}
+	}
+	return 0
+}

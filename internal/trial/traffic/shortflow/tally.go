@@ -1,0 +1,134 @@
+package shortflow
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// flowTally is what one thread saw of the flows that it began.
+type flowTally struct {
+	window record.Window
+
+	started, completed, failed, unfinished, carried int64
+	tardy                                           int64
+	asked, confirmed                                int64
+	failures                                        map[string]int64
+	connect, late                                   times
+	begun                                           [len(flowClasses)]int64
+	took                                            [len(flowClasses)]times
+}
+
+func newFlowTally(w record.Window) *flowTally {
+	return &flowTally{window: w, failures: map[string]int64{}}
+}
+
+// within says whether a flow is of the window, by its intended start.
+func (t *flowTally) within(intended int64) bool {
+	return intended >= t.window.Start && intended < t.window.End
+}
+
+// begin counts a flow that was to start, and did later or not at all.
+func (t *flowTally) begin(intended, size int64) {
+	if t.within(intended) {
+		t.started++
+		t.begun[flowClass(size)]++
+	}
+}
+
+// launch notes how late a flow was really begun.
+func (t *flowTally) launch(intended, at int64) {
+	if t.within(intended) {
+		t.late.see(at - intended)
+	}
+}
+
+// connectionDue is how long after its intended start a connection may be made before it is tardy: Linux
+// sends a lost first packet again after a second.
+const connectionDue = 200 * time.Millisecond
+
+// connected notes a handshake that ended at a time.
+func (t *flowTally) connected(intended, at, took int64) {
+	if !t.within(intended) {
+		return
+	}
+	t.connect.see(took)
+	if at-intended > int64(connectionDue) {
+		t.unconnected(intended)
+	}
+}
+
+// unconnected counts a flow that was not connected in time, if it had that.
+func (t *flowTally) unconnected(intended int64) {
+	if t.within(intended) && intended+int64(connectionDue) <= t.window.End {
+		t.tardy++
+	}
+}
+
+// complete counts a flow whose last byte came at a time.
+func (t *flowTally) complete(intended, at, size, confirmed int64) {
+	switch {
+	case t.within(intended) && at > t.window.End:
+		t.unfinished++
+	case t.within(intended):
+		t.completed++
+		t.asked += size
+		t.confirmed += confirmed
+		t.took[flowClass(size)].see(at - intended)
+	case intended < t.window.Start && at >= t.window.Start && at <= t.window.End:
+		t.carried++
+	}
+}
+
+// fail counts a flow that came to nothing at a time.
+func (t *flowTally) fail(intended, at int64, why string) {
+	switch {
+	case !t.within(intended):
+	case at > t.window.End:
+		t.unfinished++
+	default:
+		t.failed++
+		t.failures[why]++
+	}
+}
+
+// abandon counts a flow that was under way, or still to be begun, when the load ended.
+func (t *flowTally) abandon(intended int64) {
+	if t.within(intended) {
+		t.unfinished++
+	}
+}
+
+// joinTallies adds up what all threads saw.
+func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.ShortFlows {
+	sum := newFlowTally(record.Window{})
+	for _, t := range tallies {
+		sum.started, sum.completed, sum.failed = sum.started+t.started, sum.completed+t.completed, sum.failed+
+			t.failed
+		sum.unfinished, sum.carried, sum.tardy = sum.unfinished+t.unfinished, sum.carried+t.carried,
+			sum.tardy+t.tardy
+		sum.asked, sum.confirmed = sum.asked+t.asked, sum.confirmed+t.confirmed
+		for why, n := range t.failures {
+			sum.failures[why] += n
+		}
+		sum.connect.add(&t.connect)
+		sum.late.add(&t.late)
+		for i := range sum.took {
+			sum.begun[i] += t.begun[i]
+			sum.took[i].add(&t.took[i])
+		}
+	}
+	s := &record.ShortFlows{
+		Kept: kept, RateHz: load.ConnectionRate,
+		Started: sum.started, Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished,
+		Carried: sum.carried,
+		Tardy:   sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked,
+		Confirmed: sum.confirmed,
+		Connect:   sum.connect.list(), Late: sum.late.list(),
+	}
+	for i, from := range flowClasses {
+		s.Classes = append(s.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i],
+			Times: sum.took[i].list()})
+	}
+	return s
+}

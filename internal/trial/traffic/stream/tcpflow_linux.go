@@ -1,0 +1,298 @@
+package stream
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Sizes of one system call. A large write saves sleeps and wake-ups; a receive that only truncates copies
+// nothing, so its size is no memory.
+const (
+	writeSize    = 1 << 20
+	truncateSize = 4 << 20
+	verifySize   = 256 << 10
+)
+
+// tcpFlow is one end of a TCP connection that carries data one way.
+type tcpFlow struct {
+	traffic.Socket
+	key        traffic.FlowKey
+	sends      bool
+	verify     bool
+	mode       tcpMode
+	pattern    traffic.Pattern
+	congestion string
+	addr       string
+	buffer     []byte
+
+	count   atomic.Int64 // payload bytes moved by system calls
+	corrupt int64        // owned by run
+
+	// Owned by the meter until run has ended.
+	table  *record.Table
+	series *record.Table
+	start  tcpMark
+	end    tcpMark
+	sndbuf int // as the kernel's tuning left them at the window's end
+	rcvbuf int
+}
+
+// tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
+const tcpOptionECN = 8
+
+type tcpMark struct {
+	at, bytes int64
+	info      unix.TCPInfo
+}
+
+// tcpBuffers are shared by the streams of one end: what a sender sends without verification is the same all
+// the time, and what a receiver truncates is not stored.
+type tcpBuffers struct{ send, trunc []byte }
+
+func newTCPBuffers(q traffic.Request) *tcpBuffers {
+	// never touched, so never backed
+	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)}
+	traffic.NewPattern(q.Load.Tag, 0).Fill(b.send, 0)
+	return b
+}
+
+func (f *tcpFlow) prepare(shared *tcpBuffers) {
+	f.table = record.NewTable("bytes")
+	switch {
+	case f.verify && f.mode.pool: // has that of its thread
+	case f.verify:
+		f.buffer = make([]byte, verifySize)
+	case f.sends:
+		f.buffer = shared.send
+	default:
+		f.buffer = shared.trunc
+	}
+	if f.sends {
+		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
+			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes",
+			"min_rtt_ns")
+	}
+}
+
+func (f *tcpFlow) Name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
+
+// Run is for a flow with a thread of its own.
+func (f *tcpFlow) Run(p *traffic.Phases) error {
+	if err := traffic.Bound(f.Fd); err != nil {
+		return fmt.Errorf("bound the calls of %s: %w", f.Name(), err)
+	}
+	if !f.sends {
+		return f.receive(p)
+	}
+	give := func(b []byte) (int, error) { return traffic.Write(f.Fd, b) }
+	if f.mode.splice {
+		g, err := newSplicer()
+		if err != nil {
+			return err
+		}
+		defer g.close()
+		give = func(b []byte) (int, error) { return g.splice(p, f.Fd, b) }
+	}
+	traffic.SleepUntil(p.Begin, &p.Abandoned)
+	return f.send(p, give)
+}
+
+func (f *tcpFlow) send(p *traffic.Phases, give func([]byte) (int, error)) error {
+	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
+		b := f.buffer
+		if f.verify {
+			f.pattern.Fill(b, uint64(f.count.Load()))
+		}
+		for len(b) > 0 {
+			n, err := give(b)
+			f.count.Add(int64(max(n, 0)))
+			switch {
+			case traffic.Again(err) && !p.Over(p.Senders):
+				continue
+			case err != nil && p.Over(p.End): // the other end is done, by its own clock
+				return nil
+			case err != nil:
+				return fmt.Errorf("send: %w", err)
+			}
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+// receive looks by a timer where that pays, and sleeps until something comes once there was nothing for a
+// while.
+func (f *tcpFlow) receive(p *traffic.Phases) error {
+	patient := 0 // looks that found nothing
+	for !p.Abandoned.Load() {
+		flags := 0
+		if f.mode.polled && patient < tcpPolls {
+			flags = unix.MSG_DONTWAIT
+		}
+		before := f.count.Load()
+		over, err := f.take(p, flags)
+		if over || err != nil {
+			return err
+		}
+		patient++
+		if got := f.count.Load() - before; got > 0 {
+			patient = 0
+		}
+		if f.mode.polled {
+			traffic.Nap(tcpPoll)
+		}
+	}
+	return nil
+}
+
+// Waits of a receiver that looks by a timer.
+const (
+	tcpPoll  = 50 * time.Microsecond
+	tcpPolls = 20
+)
+
+// take receives what one call gives; over tells that the stream has ended.
+func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
+	if !f.verify {
+		flags |= unix.MSG_TRUNC
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(f.Fd),
+		uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
+	switch {
+	case errno != 0 && traffic.Again(errno):
+		return false, nil
+	case errno != 0:
+		if p.Over(p.End) {
+			return true, nil
+		}
+		return false, fmt.Errorf("receive: %w", errno)
+	case n == 0:
+		// The sender stops a little after the window, by its own clock.
+		if p.Over(p.End) {
+			return true, nil
+		}
+		return false, fmt.Errorf("receive: the sender closed the connection before the end of the window")
+	}
+	if f.verify {
+		f.corrupt += f.pattern.Mismatches(f.buffer[:n], uint64(f.count.Load()))
+	}
+	f.count.Add(int64(n))
+	return false, nil
+}
+
+func (f *tcpFlow) Unblock(how traffic.Urgency) {
+	switch {
+	case how == traffic.AtOnce:
+		f.Shutdown(unix.SHUT_RDWR)
+	case f.sends:
+		f.Shutdown(unix.SHUT_WR)
+	}
+}
+
+func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
+	m := tcpMark{at: at, bytes: f.count.Load()}
+	if info, err := unix.GetsockoptTCPInfo(f.Fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		m.info = *info
+	}
+	if f.sends {
+		m.bytes = sentBytes(&m.info, m.bytes)
+		f.appendSeries(&m)
+	}
+	f.table.Append(at, float64(m.bytes))
+	switch e {
+	case traffic.StartEdge:
+		f.start = m
+	case traffic.EndEdge:
+		f.end = m
+		f.sndbuf, f.rcvbuf = f.Option(unix.SOL_SOCKET, unix.SO_SNDBUF), f.Option(unix.SOL_SOCKET,
+			unix.SO_RCVBUF)
+	}
+}
+
+// sentBytes is the payload that left at least once. A kernel before 4.19 does not count it; there the bytes
+// given to the kernel must do.
+func sentBytes(info *unix.TCPInfo, written int64) int64 {
+	if info.Bytes_sent == 0 {
+		return written
+	}
+	return int64(info.Bytes_sent - info.Bytes_retrans)
+}
+
+func (f *tcpFlow) appendSeries(m *tcpMark) {
+	i := &m.info
+	us := func(v uint64) float64 { return float64(v) * 1000 }
+	rate := math.NaN()
+	if !appLimited(i) {
+		rate = 8 * float64(i.Delivery_rate)
+	}
+	f.series.Append(m.at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd),
+		float64(i.Total_retrans),
+		us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
+		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
+}
+
+// appLimited reads a bit field that package unix leaves out: it follows the options and the window scales.
+// The rate says nothing about the path then.
+func appLimited(i *unix.TCPInfo) bool {
+	const offset = unsafe.Offsetof(i.Options) + 2
+	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return bits&1 != 0
+	}
+	return bits&0x80 != 0
+}
+
+func minRTT(i *unix.TCPInfo) int64 {
+	if i.Min_rtt == math.MaxUint32 {
+		return 0
+	}
+	return int64(i.Min_rtt) * int64(time.Microsecond)
+}
+
+func (f *tcpFlow) Received() (bytes, packets int64) {
+	if f.sends {
+		return 0, 0
+	}
+	return f.count.Load(), 0
+}
+
+// Notes are this flow's facts for the record.
+func (f *tcpFlow) Notes() map[string]int64 {
+	if f.sends {
+		return map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
+	}
+	return map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
+}
+
+func (f *tcpFlow) Report() traffic.FlowReport {
+	r := traffic.FlowReport{
+		Sends: f.sends, Addr: f.addr, Table: f.table,
+		Bytes: f.end.bytes - f.start.bytes, Ns: f.end.at - f.start.at,
+	}
+	if f.verify && !f.sends {
+		r.Verified, r.Corrupt = f.count.Load()-f.corrupt, f.corrupt
+	}
+	if !f.sends {
+		return r
+	}
+	s, e := &f.start.info, &f.end.info
+	r.TCP = &record.TCP{
+		Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
+		Retransmits:   int64(e.Total_retrans) - int64(s.Total_retrans),
+		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
+		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
+		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
+		ECN:           e.Options&tcpOptionECN != 0,
+		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce),
+	}
+	return r
+}

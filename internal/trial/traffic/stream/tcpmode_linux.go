@@ -1,0 +1,124 @@
+package stream
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// tcpMode is how one end moves the bytes of its streams. Which way pays was measured: see
+// docs/performance.md.
+type tcpMode struct {
+	verify bool
+	pool   bool // several streams share a thread
+	// gift gives the kernel the payload's pages instead of a copy of them. It pays where the kernel cuts
+	// segments by itself, and costs where a device takes them whole.
+	splice bool
+	// polled looks by a timer instead of being woken. It pays where every packet would wake the receiver,
+	// because the device does not join them, and where the receiver has a core to itself: waking it costs
+	// the sender's core, which carries the path as well, a sixth of its time.
+	polled bool
+}
+
+// threadsPerStream are its two ends', which share the cores of a local lab. Only where each has a core do a
+// timer and a pipe cost less than they save: else threads that come and go by their own clocks are in each
+// other's way.
+const threadsPerStream = 2
+
+// tcpModeTo chooses by what the device to the other end leaves to the kernel. What is unknown is taken for
+// a device that helps.
+func tcpModeTo(to netip.Addr, verify bool, flows, cores int) tcpMode {
+	w := tcpMode{verify: verify, pool: flows > traffic.OwnThreads}
+	dev, err := kernel.RouteDevice(to)
+	if err != nil {
+		return w
+	}
+	features, err := kernel.Features(dev)
+	if err != nil {
+		return w
+	}
+	return w.with(features, to, threadsPerStream*flows <= cores)
+}
+
+func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
+	segments := "tx-tcp-segmentation"
+	if to.Is6() {
+		segments = "tx-tcp6-segmentation"
+	}
+	whole, known := features[segments]
+	w.splice = known && !whole && !w.verify && !w.pool && calm
+	joins, known := features["rx-gro"]
+	w.polled = known && (calm || w.pool && !joins)
+	return w
+}
+
+// String names the way, for the result.
+func (w tcpMode) String() string {
+	send, take := "write 1 MiB", "truncating"
+	switch {
+	case w.verify:
+		send, take = "write 256 KiB", "every byte verified"
+	case w.splice:
+		send = "vmsplice 1 MiB"
+	case w.pool:
+		send = "write 256 KiB in turn"
+	}
+	if w.polled {
+		take += fmt.Sprintf(", polled after %v", tcpPoll)
+	}
+	threads := "a thread per stream"
+	if w.pool {
+		threads = "threads shared by streams"
+	}
+	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
+}
+
+// splicer hands pages to a socket through a pipe. The pages are never written to, so that what is still
+// under way stays as it was sent.
+type splicer struct{ in, out int }
+
+func newSplicer() (*splicer, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	// Without the right to a large pipe its usual size must do.
+	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
+	return &splicer{in: p[1], out: p[0]}, nil
+}
+
+func (g *splicer) close() {
+	unix.Close(g.in)
+	unix.Close(g.out)
+}
+
+// splice sends b and returns how much of it the socket took. What is in the pipe must leave it first: a
+// full one would take the next pages never.
+func (g *splicer) splice(p *traffic.Phases, fd int, b []byte) (int, error) {
+	iov := unix.Iovec{Base: &b[0]}
+	iov.SetLen(len(b))
+	piped, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(g.in), uintptr(unsafe.Pointer(&iov)), 1, 0,
+		0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	sent := 0
+	for sent < int(piped) {
+		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(g.out), 0, uintptr(fd), 0,
+			piped-uintptr(sent), unix.SPLICE_F_MOVE)
+		if traffic.Again(errno) && !p.Over(p.Senders) {
+			continue
+		}
+		if errno != 0 {
+			return sent, errno
+		}
+		sent += int(n)
+	}
+	return sent, nil
+}

@@ -1,0 +1,242 @@
+package stream
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// udpSink receives flows on one thread: one flow of a socket of its own, many with a socket each, or many
+// that share a door.
+type udpSink struct {
+	flows  []*udpFlow
+	byFlow []*udpFlow // the same, by index; nil is another's
+	fds    []int
+	batch  *traffic.Batch
+}
+
+func newUDPSink(flows []*udpFlow, all int) *udpSink {
+	k := &udpSink{flows: flows, byFlow: make([]*udpFlow, all)}
+	for _, f := range flows {
+		k.byFlow[f.index] = f
+		if f.listener == nil {
+			k.fds = append(k.fds, f.Fd)
+		}
+	}
+	if d := flows[0].listener; d != nil {
+		k.fds = []int{d.Fd}
+	}
+	return k
+}
+
+func (k *udpSink) Name() string { return workerName(k.flows) }
+
+// workerName names the flows of a crew.
+func workerName(flows []*udpFlow) string {
+	if len(flows) == 1 {
+		return flows[0].name()
+	}
+	first, last := flows[0].key, flows[len(flows)-1].key
+	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
+}
+
+// prepare chooses what the sockets hand up. A datagram's time is the kernel's; trains that were joined have
+// none for each.
+func (k *udpSink) prepare() error {
+	room, control := traffic.DatagramHeader, 0
+	one := k.flows[0]
+	if one.verify {
+		room = one.payload
+	}
+	for _, fd := range k.fds {
+		if one.count {
+			// A kernel before 5.0 joins no datagrams; all the same are counted.
+			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
+			continue
+		}
+		control = traffic.StampRoom()
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+			return fmt.Errorf("ask for time stamps: %w", err)
+		}
+	}
+	k.batch = traffic.NewBatch(traffic.ReceiveBatch, room, control)
+	return nil
+}
+
+func (k *udpSink) Run(p *traffic.Phases) error {
+	if err := k.prepare(); err != nil {
+		return err
+	}
+	// The first pass throws away greetings that came too late. What has arrived is read to its end: the
+	// path did not lose it.
+	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
+	if len(k.fds) > 1 {
+		poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open an epoll: %w", err)
+		}
+		defer unix.Close(poll)
+		for i, fd := range k.fds {
+			e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+			if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+				return fmt.Errorf("watch stream %d: %w", k.flows[i].key.Stream, err)
+			}
+		}
+		events := make([]unix.EpollEvent, min(len(k.fds), 1024))
+		look = func() (bool, error) { return k.drainReady(poll, events) }
+	}
+	late := int64(0) // until when what came before Stop is read
+	for !p.Abandoned.Load() {
+		now := traffic.Monotonic()
+		if late == 0 && now >= p.Stop { // which may be long ago, if this thread was held up
+			late = now + int64(traffic.BacklogTime)
+		}
+		if late > 0 && now >= late {
+			return nil
+		}
+		more, err := look()
+		if err != nil {
+			return fmt.Errorf("receive: %w", err)
+		}
+		if more {
+			continue
+		}
+		if k.complete(p) {
+			return nil
+		}
+		traffic.Nap(k.pause(p))
+	}
+	return nil
+}
+
+// pause is how long nobody looks: longer where the socket has room for what arrives meanwhile, but not at
+// the window's edges, which are as precise as this.
+func (k *udpSink) pause(p *traffic.Phases) time.Duration {
+	now := traffic.Monotonic()
+	if k.flows[0].rcvbuf >= ampleRoom && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {
+		return amplePoll
+	}
+	return traffic.ReceivePoll
+}
+
+// drainReady takes one batch of each socket that has something.
+func (k *udpSink) drainReady(poll int, events []unix.EpollEvent) (more bool, err error) {
+	n, err := traffic.EpollWait(poll, events, 0)
+	if err != nil && err != unix.EINTR {
+		return false, err
+	}
+	for _, e := range events[:max(n, 0)] {
+		if _, err := k.drain(k.fds[e.Fd]); err != nil {
+			return false, err
+		}
+	}
+	return n == len(events), nil
+}
+
+// drain takes one batch; more tells that there may be another.
+func (k *udpSink) drain(fd int) (more bool, err error) {
+	n, err := k.batch.Receive(fd)
+	k.enter(n)
+	switch err {
+	case nil, unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
+		return n == traffic.ReceiveBatch, nil
+	}
+	return false, err
+}
+
+// complete says that nothing more is to come: the senders have taken leave, or it is too late.
+func (k *udpSink) complete(p *traffic.Phases) bool {
+	now := traffic.Monotonic()
+	if now >= p.Stop {
+		return true
+	}
+	for _, f := range k.flows {
+		if f.endSeen == 0 || now < f.endSeen+int64(afterlife) {
+			return false
+		}
+	}
+	return true
+}
+
+// enter counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's own
+// time is the kernel's.
+func (k *udpSink) enter(n int) {
+	if n == 0 {
+		return
+	}
+	now := traffic.Monotonic()
+	for i := range n {
+		d, ok := traffic.ReadDatagram(k.batch.At(i))
+		if !ok || k.batch.Length(i) < traffic.DatagramHeader || d.Tag != k.flows[0].tag ||
+			int(d.Flow) >= len(k.byFlow) ||
+			k.byFlow[d.Flow] == nil || d.Phase < traffic.PhaseWarmup || d.Phase > traffic.PhaseCooldown {
+			if d.Phase != traffic.PhaseHello {
+				k.flows[0].wrong++ // a stray; whose it was meant to be is not known
+			}
+			continue
+		}
+		f := k.byFlow[d.Flow]
+		k.take(f, i, d, now)
+		if len(k.flows) > 1 {
+			f.tell()
+		}
+	}
+	if len(k.flows) == 1 {
+		k.flows[0].tell()
+	}
+}
+
+// tell makes known what has moved.
+func (f *udpFlow) tell() {
+	f.packets.Store(f.moved)
+	f.bytes.Store(f.movedBytes)
+}
+
+// take enters one datagram, or in count mode a train of them.
+func (k *udpSink) take(f *udpFlow, i int, d traffic.Datagram, now int64) {
+	length, many, each := k.batch.Length(i), 1, f.sizes.of(d.Seq)
+	if f.count {
+		many = length / each
+	}
+	if many == 0 || length != many*each {
+		f.wrong++
+		return
+	}
+	f.moved += int64(many)
+	f.movedBytes += int64(length)
+	switch d.Phase {
+	case traffic.PhaseWindow:
+		if f.from == 0 {
+			f.from = now
+		}
+		f.till = now
+		if f.count {
+			f.sequence.Received += int64(many)
+			f.arrived += int64(length)
+			return
+		}
+		if f.sequence.See(d.Seq) {
+			f.arrived += int64(length)
+		}
+		at := k.batch.Stamp(i)
+		if at == 0 {
+			f.unstamped++
+			at = time.Now().UnixNano()
+		}
+		f.delays.see(d.Tick, at)
+	case traffic.PhaseCooldown:
+		f.announced = int64(d.Seq)
+		if f.endSeen == 0 {
+			f.endSeen = now
+		}
+	}
+	if f.verify {
+		bad := f.pattern.Mismatches(k.batch.At(i)[traffic.DatagramHeader:length],
+			traffic.DatagramPosition(d.Phase, d.Seq))
+		f.corrupt += bad
+		f.verified += int64(length-traffic.DatagramHeader) - bad
+	}
+}
