@@ -17,8 +17,10 @@ var layers = [][]string{
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
+		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
+		"trial/traffic/responsiveness", "trial/traffic/iperf3",
 		"lab/router", "lab/vm", "lab/agent"},
-	5: {"analysis", "lab", "registry/node"},
+	5: {"analysis", "lab", "registry/node", "trial/traffic/ceiling"},
 	6: {"trial", "report"},
 	7: {"labtest"},
 	8: {"registry"},
@@ -138,7 +140,7 @@ var homes = []home{
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
 	{"net/http", nil}, // nothing here speaks to a network service
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",
-		"trial/traffic"}},
+		"trial/traffic", "trial/traffic/*"}},
 	{"C", nil}, // CGO_ENABLED=0
 }
 

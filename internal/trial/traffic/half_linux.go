@@ -14,28 +14,31 @@ import (
 
 // Worker is what one thread does: it carries one flow, or several in turn.
 type Worker interface {
-	// run moves data until the phases say that it is over; it returns soon after unblock.
+	// Run moves data until the phases say that it is over; it returns soon after Unblock.
 	Run(p *Phases) error
 	Name() string // in errors
 }
 
-// threadOwner is a crew whose work is done by a thread of its own, and not by that which run is called on.
+// threadOwner is a worker whose work is done by a thread of its own, and not by that which Run is called on.
 type threadOwner interface{ Thread() int }
 
 // Flow is one end of one stream in one direction.
 type Flow interface {
-	// unblock ends the blocking calls of run: at first softly, so that what is under way arrives, then at
-	// once.
-	Unblock(how Urgency)
-	// sample is called by the meter at each tick; edge tells the window's.
+	// Sample is called by the meter at each tick; edge tells the window's.
 	Sample(at int64, edge Edge)
-	// received is what counts as progress: payload bytes and datagrams.
+	// Received is what counts as progress: payload bytes and datagrams.
 	Received() (bytes, packets int64)
 	Report() FlowReport
-	Notes() map[string]int64 // further facts: counts are summed over the flows, "…_bytes" are the largest
 	Close()
 }
 
+// Unblocker is a flow whose worker may block in a call.
+type Unblocker interface {
+	// Unblock ends those calls: at first softly, so that what is under way arrives, then at once.
+	Unblock(how Urgency)
+}
+
+// Urgency says how calls are ended.
 type Urgency int
 
 const (
@@ -43,6 +46,7 @@ const (
 	AtOnce
 )
 
+// Edge is of the window.
 type Edge int
 
 const (
@@ -180,7 +184,9 @@ func (l *Half) drain(p *Phases) time.Duration {
 
 func unblock(flows []Flow, how Urgency) {
 	for _, f := range flows {
-		f.Unblock(how)
+		if u, ok := f.(Unblocker); ok {
+			u.Unblock(how)
+		}
 	}
 }
 
@@ -213,8 +219,9 @@ func (l *Half) report(m *meter) *EndReport {
 	r := &EndReport{Usage: m.usage(), Details: l.Details}
 	notes := map[string]int64{}
 	for _, f := range l.Flows {
-		r.Flows = append(r.Flows, f.Report())
-		for k, v := range f.Notes() {
+		one := f.Report()
+		r.Flows = append(r.Flows, one)
+		for k, v := range one.Notes {
 			if strings.HasSuffix(k, "_bytes") {
 				notes[k] = max(notes[k], v) // of each socket
 				continue
@@ -232,6 +239,7 @@ func (l *Half) report(m *meter) *EndReport {
 	return r
 }
 
+// FlowMark is the payload that a flow has carried at a time.
 type FlowMark struct{ At, Bytes int64 }
 
 // Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.

@@ -132,7 +132,8 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 		t.Fatal(err)
 	}
 	var here uint32
-	if err := raw.Control(func(fd uintptr) { here = (&traffic.Socket{Fd: int(fd)}).SocketDrops() }); err != nil {
+	err = raw.Control(func(fd uintptr) { here = (&traffic.Socket{Fd: int(fd)}).SocketDrops() })
+	if err != nil {
 		t.Fatal(err)
 	}
 	unseen := -r.seen

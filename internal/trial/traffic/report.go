@@ -60,6 +60,9 @@ type FlowReport struct {
 	Duplicates int64 `json:"duplicates,omitempty"`
 	Reordered  int64 `json:"reordered,omitempty"`
 
+	// Notes are further facts: counts are summed over an end's flows, of "…_bytes" the largest is kept.
+	Notes map[string]int64 `json:"-"`
+
 	Gaps  []record.Gap           `json:"gaps,omitempty"`
 	Delay *record.DelayVariation `json:"delay_variation,omitempty"`
 }

@@ -1,3 +1,5 @@
+// Package ceiling measures what the tester alone can do, with no router between: which kinds of traffic are
+// measured, and how often. It draws no conclusion from the numbers.
 package ceiling
 
 import (

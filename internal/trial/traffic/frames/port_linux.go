@@ -383,6 +383,12 @@ func (f *xdpFlow) Received() (bytes, packets int64) {
 }
 
 func (f *xdpFlow) Report() traffic.FlowReport {
+	r := f.account()
+	r.Notes = f.notes()
+	return r
+}
+
+func (f *xdpFlow) account() traffic.FlowReport {
 	p := f.port
 	if f.first {
 		p.refresh()
@@ -433,7 +439,7 @@ func (p *xdpPort) atLeastDue(ns int64) int64 {
 	return ns
 }
 
-func (f *xdpFlow) Notes() map[string]int64 {
+func (f *xdpFlow) notes() map[string]int64 {
 	p, notes := f.port, map[string]int64{}
 	switch {
 	case f.sends:

@@ -1,3 +1,4 @@
+// Package iperf3 offers load by an installed iperf3 and reads what that prints.
 package iperf3
 
 import (

@@ -1,3 +1,4 @@
+// Package latency measures round-trip times by probes at fixed times. It computes no percentile.
 package latency
 
 import (

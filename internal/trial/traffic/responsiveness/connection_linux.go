@@ -290,8 +290,6 @@ func (f *requestFlow) Received() (bytes, packets int64) {
 	return f.count.Load(), 0
 }
 
-func (f *requestFlow) Notes() map[string]int64 { return nil }
-
 func (f *requestFlow) Report() traffic.FlowReport {
 	return traffic.FlowReport{
 		Sends: f.sends, Addr: f.addr, Table: f.table,

@@ -1,3 +1,4 @@
+// Package responsiveness asks how long a request takes while TCP loads the path.
 package responsiveness
 
 import (

@@ -53,8 +53,6 @@ func (l *halfStream) Received() (bytes, packets int64) {
 	return l.count.Load(), 0
 }
 
-func (l *halfStream) Notes() map[string]int64 { return nil }
-
 func (l *halfStream) Close() {}
 
 func (l *halfStream) Report() traffic.FlowReport {

@@ -1,3 +1,4 @@
+// Package shortflow offers many short TCP flows, or requests and responses on connections that stay open.
 package shortflow
 
 import (

@@ -1,3 +1,4 @@
+// Package stream is the built-in load generator: long TCP and UDP flows with exact accounts.
 package stream
 
 import (

@@ -265,14 +265,6 @@ func (f *tcpFlow) Received() (bytes, packets int64) {
 	return f.count.Load(), 0
 }
 
-// Notes are this flow's facts for the record.
-func (f *tcpFlow) Notes() map[string]int64 {
-	if f.sends {
-		return map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
-	}
-	return map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
-}
-
 func (f *tcpFlow) Report() traffic.FlowReport {
 	r := traffic.FlowReport{
 		Sends: f.sends, Addr: f.addr, Table: f.table,
@@ -282,8 +274,10 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 		r.Verified, r.Corrupt = f.count.Load()-f.corrupt, f.corrupt
 	}
 	if !f.sends {
+		r.Notes = map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
 		return r
 	}
+	r.Notes = map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
 	s, e := &f.start.info, &f.end.info
 	r.TCP = &record.TCP{
 		Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
