@@ -6,7 +6,6 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 )
@@ -51,27 +50,5 @@ type LinkCounters struct {
 	TxAbortedErrors, TxCarrierErrors           uint64
 }
 
-// QdiscStat is one queueing discipline with its counters since it was made. Handle and Parent are
-// "major:minor" in hexadecimal, as tc(8) prints them.
-type QdiscStat struct {
-	Kind, Handle, Parent        string
-	Bytes, Packets              uint64
-	Drops, Requeues, Overlimits uint64
-	Queue, Backlog              uint64 // packets and bytes waiting now
-}
-
 // Pause is what a device has agreed on about pause frames (IEEE 802.3x).
 type Pause struct{ Autoneg, Receive, Transmit bool }
-
-func handle(h uint32) string {
-	switch h {
-	case 0xffffffff:
-		return "root"
-	case 0:
-		return "0:"
-	}
-	if minor := h & 0xffff; minor != 0 {
-		return fmt.Sprintf("%x:%x", h>>16, minor)
-	}
-	return fmt.Sprintf("%x:", h>>16)
-}

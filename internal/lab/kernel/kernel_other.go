@@ -45,7 +45,7 @@ func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{},
 		ErrUnsupported
 }
-func QdiscStats(dev string) ([]QdiscStat, error)         { return nil, ErrUnsupported }
+func Qdiscs(dev string) ([]Qdisc, error)                 { return nil, ErrUnsupported }
 func NICStats(dev string) (map[string]uint64, error)     { return nil, ErrUnsupported }
 func PauseFrames(dev string) (Pause, error)              { return Pause{}, ErrUnsupported }
 func Features(dev string) (map[string]bool, error)       { return nil, ErrUnsupported }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -19,11 +20,12 @@ func policer(dev string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	q, err := ingress(dev)
-	if err != nil || q == nil {
+	list, err := Qdiscs(dev)
+	at := slices.IndexFunc(list, func(q Qdisc) bool { return q.Parent == HandleIngress })
+	if err != nil || at < 0 {
 		return 0, err
 	}
-	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, q.handle) })
+	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, list[at].Handle) })
 	if err != nil {
 		return 0, err
 	}
@@ -37,25 +39,12 @@ func policer(dev string) (uint64, error) {
 	return 0, nil
 }
 
-func ingress(dev string) (*qdisc, error) {
-	list, err := qdiscs(dev)
-	if err != nil {
-		return nil, err
-	}
-	for _, q := range list {
-		if q.parent == netlink.HANDLE_INGRESS {
-			return &q, nil
-		}
-	}
-	return nil, nil
-}
-
 // SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is
 // used up. Rate 0 takes the policer away. A device on which someone else works at that place is left alone.
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := policer(dev)
 	if err == nil && now > 0 {
-		err = tc(unix.RTM_DELQDISC, 0, dev, netlink.MakeHandle(0xffff, 0), netlink.HANDLE_INGRESS, "", nil)
+		err = tc(unix.RTM_DELQDISC, 0, dev, netlink.MakeHandle(0xffff, 0), HandleIngress, "", nil)
 	}
 	if err != nil || rate == 0 {
 		return explain(err, "delete policer of %s", dev)
@@ -69,7 +58,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 		return err
 	}
 	handle := netlink.MakeHandle(0xffff, 0)
-	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, netlink.HANDLE_INGRESS,
+	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, HandleIngress,
 		"ingress", nil)
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("%w: it has no queue of the kind ingress", ErrUnsupported)
@@ -91,7 +80,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 		err = fmt.Errorf("%w: it lacks the filter matchall or the action police", ErrUnsupported)
 	}
 	if err != nil {
-		return errors.Join(err, tc(unix.RTM_DELQDISC, 0, dev, handle, netlink.HANDLE_INGRESS, "", nil))
+		return errors.Join(err, tc(unix.RTM_DELQDISC, 0, dev, handle, HandleIngress, "", nil))
 	}
 	return nil
 }

@@ -3,17 +3,13 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	rootParent = 0xffffffff // TC_H_ROOT
-	rootHandle = 1 << 16    // 1:, for kinds whose classes must name it
-)
+const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
 
 // RootQueue reads a device's root queueing discipline. A kind that could not be made again from what is
 // read is an error that matches ErrUnsupported.
@@ -23,20 +19,20 @@ func RootQueue(dev string) (Queue, error) {
 }
 
 func rootQueue(dev string) (Queue, uint32, error) {
-	list, err := qdiscs(dev)
+	list, err := Qdiscs(dev)
 	if err != nil {
 		return Queue{}, 0, err
 	}
 	for _, q := range list {
-		if q.parent != rootParent {
+		if q.Parent != HandleRoot {
 			continue
 		}
-		if q.kind == "htb" {
+		if string(q.Kind) == "htb" {
 			v, err := htbClass(dev)
-			return Queue{"htb", v}, q.handle, err
+			return Queue{"htb", v}, q.Handle, err
 		}
-		found, err := decodeQueue(q.kind, q.options)
-		return found, q.handle, err
+		found, err := decodeQueue(string(q.Kind), q.Options)
+		return found, q.Handle, err
 	}
 	// A device that is down may show none: it will get the default.
 	return Queue{Kind: "noqueue", Values: map[string]uint64{}}, 0, nil
@@ -60,9 +56,9 @@ func SetRootQueue(dev string, want Queue) error {
 	if want.Kind == "htb" {
 		root = rootHandle
 	}
-	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, root, rootParent, want.Kind, options)
+	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, root, HandleRoot, want.Kind, options)
 	if errors.Is(err, unix.EEXIST) { // the default, which cannot be deleted, only replaced
-		err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, dev, root, rootParent, want.Kind,
+		err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, dev, root, HandleRoot, want.Kind,
 			options)
 	}
 	if errors.Is(err, unix.ENOENT) {
@@ -106,13 +102,13 @@ func sameQueue(want, got Queue) bool {
 }
 
 func clearRoot(dev string) error {
-	list, err := qdiscs(dev)
+	list, err := Qdiscs(dev)
 	if err != nil {
 		return err
 	}
 	for _, q := range list {
-		if q.parent == rootParent && q.handle != 0 { // 0: is the default, which nobody can delete
-			return tc(unix.RTM_DELQDISC, 0, dev, q.handle, rootParent, "", nil)
+		if q.Parent == HandleRoot && q.Handle != 0 { // 0: is the default, which nobody can delete
+			return tc(unix.RTM_DELQDISC, 0, dev, q.Handle, HandleRoot, "", nil)
 		}
 	}
 	return nil
@@ -138,36 +134,13 @@ func tc(command, flags int, dev string, handle, parent uint32, kind string, opti
 
 // htbClass reads the one class of an htb such as SetRootQueue makes.
 func htbClass(dev string) (map[string]uint64, error) {
-	l, err := find(dev)
+	list, err := dumpQdiscs(dev, unix.RTM_GETTCLASS, unix.RTM_NEWTCLASS)
 	if err != nil {
 		return nil, err
 	}
-	messages, err := dump(func() ([][]byte, error) {
-		req := nl.NewNetlinkRequest(unix.RTM_GETTCLASS, unix.NLM_F_DUMP)
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index)})
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTCLASS)
-	})
-	if err != nil {
-		return nil, err
-	}
-	var found []map[string]uint64
-	for _, m := range messages {
-		if len(m) < nl.SizeofTcMsg {
-			continue
-		}
-		q, err := parseQdisc(m)
-		if err != nil {
-			return nil, err
-		}
-		v, err := decodeHTBClass(q.options)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, maps.Clone(v))
-	}
-	if len(found) != 1 {
+	if len(list) != 1 {
 		return nil, fmt.Errorf("htb with %d classes: %w: only one with one class could be restored",
-			len(found), ErrUnsupported)
+			len(list), ErrUnsupported)
 	}
-	return found[0], nil
+	return decodeHTBClass(list[0].Options)
 }

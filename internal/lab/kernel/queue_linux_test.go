@@ -51,8 +51,8 @@ func TestRootQueue(t *testing.T) {
 		if got, err := RootQueue("a0"); err != nil || got.Kind != "noqueue" {
 			t.Errorf("queue is %v (%v) at the end, want noqueue", got, err)
 		}
-		stats, err := QdiscStats("a0")
-		if err != nil || len(stats) != 1 || stats[0].Handle != "0:" {
+		stats, err := Qdiscs("a0")
+		if err != nil || len(stats) != 1 || stats[0].Handle != 0 {
 			t.Errorf("queues at the end are %+v (%v), want only the default", stats, err)
 		}
 	})
@@ -68,9 +68,9 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		must(t, SetRootQueue("a0", Queue{"tbf", map[string]uint64{"rate": 80_000, "burst": 2000,
 			"limit": 2000}}))
 		send(t, "198.18.0.2:9", 200)
-		stats, err := QdiscStats("a0")
+		stats, err := Qdiscs("a0")
 		must(t, err)
-		if len(stats) == 0 || stats[0].Kind != "tbf" || stats[0].Drops < 100 || stats[0].Packets == 0 {
+		if len(stats) == 0 || string(stats[0].Kind) != "tbf" || stats[0].Drops < 100 || stats[0].Packets == 0 {
 			t.Errorf("queue counts %+v, want most of 200 packets dropped", stats)
 		}
 	})

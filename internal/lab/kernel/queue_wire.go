@@ -6,8 +6,6 @@ import (
 	"math"
 )
 
-var errShort = errors.New("shorter than the kernel's own structure")
-
 // tick is the unit of buffer sizes that travel as time: 64 ns, PSCHED_SHIFT of net/pkt_sched.h.
 const tick = 64
 
@@ -26,14 +24,8 @@ func appendAttribute(b []byte, kind uint16, value []byte) []byte {
 
 func attributes(b []byte) (map[uint16][]byte, error) {
 	found := map[uint16][]byte{}
-	for len(b) >= 4 {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < 4 || n > len(b) {
-			return nil, errShort
-		}
-		const flags = 0xc000 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
-		found[binary.NativeEndian.Uint16(b[2:])&^flags] = b[4:n]
-		b = b[min(len(b), (n+3)&^3):]
+	if !EachAttribute(b, func(kind uint16, v []byte) bool { found[kind] = v; return true }) {
+		return nil, errShort
 	}
 	return found, nil
 }
@@ -62,7 +54,7 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 }
 
 // encodeTBF writes struct tc_tbf_qopt and the attributes beside it: 1 PARMS, 4 RATE64, 6 BURST in bytes,
-// which spares the way through ticks.
+// which spares the detour through ticks.
 func encodeTBF(_ queueKind, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := rateSpec(nil, rate)

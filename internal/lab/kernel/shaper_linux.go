@@ -18,14 +18,15 @@ func Shaper(dev string) (uint64, error) {
 }
 
 func shaper(dev string) (uint64, error) {
-	list, err := qdiscs(dev)
+	list, err := Qdiscs(dev)
 	if err != nil {
 		return 0, err
 	}
 	var root, leaf bool
 	for _, q := range list {
-		root = root || q.parent == rootParent && q.kind == "htb" && q.handle == rootHandle
-		leaf = leaf || q.parent == rootHandle|htbDefault && q.kind == "fq_codel" && q.handle == leafHandle
+		root = root || q.Parent == HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle
+		leaf = leaf || q.Parent == rootHandle|htbDefault && string(q.Kind) == "fq_codel" &&
+			q.Handle == leafHandle
 	}
 	if !root || !leaf {
 		return 0, nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // dumpSocket is a kept netlink socket with its request and buffer.
@@ -34,7 +36,7 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 		unix.Close(fd)
 		return nil, fmt.Errorf("set patience of netlink for %s: %w", what, err)
 	}
-	r := make([]byte, nlHeader+size)
+	r := make([]byte, kernel.NetlinkHeader+size)
 	binary.NativeEndian.PutUint32(r, uint32(len(r)))
 	binary.NativeEndian.PutUint16(r[4:], kind)
 	binary.NativeEndian.PutUint16(r[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
@@ -61,7 +63,7 @@ func (s *dumpSocket) next() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", s.what, err)
 		}
-		if n < nlHeader ||
+		if n < kernel.NetlinkHeader ||
 			binary.NativeEndian.Uint32(s.buf[8:]) == binary.NativeEndian.Uint32(s.request[8:]) {
 			return s.buf[:n], nil
 		}
@@ -70,21 +72,9 @@ func (s *dumpSocket) next() ([]byte, error) {
 
 func (s *dumpSocket) Close() error { return unix.Close(s.fd) }
 
-func openQdiscDump() (*dumpSocket, error) {
-	return openDump(unix.NETLINK_ROUTE, getQdisc, tcHeader, "queueing disciplines")
-}
-
-func openClassDump() (*dumpSocket, error) {
-	return openDump(unix.NETLINK_ROUTE, getClass, tcHeader, "classes of queues")
-}
-
 // of has a dump of classes be that of one device.
 func (s *dumpSocket) of(device int32) {
-	binary.NativeEndian.PutUint32(s.request[nlHeader+4:], uint32(device))
-}
-
-func openFlowDump() (*dumpSocket, error) {
-	return openDump(unix.NETLINK_NETFILTER, getFlow, nfHeader, "tracked connections")
+	binary.NativeEndian.PutUint32(s.request[kernel.NetlinkHeader+4:], uint32(device))
 }
 
 func deviceName(index int) string {

@@ -133,10 +133,10 @@ func (f *facts) offloads(name, device string) {
 		f.known[name+"pause"] = "autoneg=" + strconv.FormatBool(p.Autoneg) +
 			" rx=" + strconv.FormatBool(p.Receive) + " tx=" + strconv.FormatBool(p.Transmit)
 	}
-	if stats, err := kernel.QdiscStats(device); err == nil {
+	if stats, err := kernel.Qdiscs(device); err == nil {
 		var kinds []string
 		for _, q := range stats {
-			kinds = append(kinds, q.Kind)
+			kinds = append(kinds, string(q.Kind))
 		}
 		f.set(name+"qdisc", distinct(kinds), "none")
 	}

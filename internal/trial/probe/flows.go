@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -23,50 +24,47 @@ const (
 // meanwhile.
 const mostFlows = 20000
 
-var errFlows = errors.New("parse tracked connections: malformed netlink answer")
-
 // flowCount counts entries of connection tracking.
 type flowCount struct{ tracked, offloaded, hardware int }
 
 // parseFlows reads one datagram of a dump of connection tracking, adding to n; done tells that the dump has
-// ended.
+// ended. An entry's status bits are in network byte order.
 func parseFlows(b []byte, n flowCount) (more flowCount, done bool, err error) {
-	for len(b) > 0 {
-		if len(b) < nlHeader {
-			return flowCount{}, false, errFlows
+	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
+		if kind != newFlow {
+			return nil
 		}
-		size := binary.NativeEndian.Uint32(b)
-		if size < nlHeader || uint64(size) > uint64(len(b)) {
-			return flowCount{}, false, errFlows
+		if len(body) < nfHeader {
+			return kernel.ErrNetlink
 		}
-		body := b[nlHeader:size]
-		switch binary.NativeEndian.Uint16(b[4:]) {
-		case nlmsgDone:
-			return n, true, nil
-		case nlmsgError:
-			return flowCount{}, false, refusal(body)
-		case newFlow:
-			status, ok := flowStatus(body)
-			if !ok {
-				return flowCount{}, false, errFlows
+		var status uint32
+		if !kernel.EachAttribute(body[nfHeader:], func(kind uint16, v []byte) bool {
+			if kind == ctaStatus && len(v) >= 4 {
+				status = binary.BigEndian.Uint32(v)
 			}
-			n.tracked++
-			if status&statusOffload != 0 {
-				n.offloaded++
-			}
-			if status&statusHW != 0 {
-				n.hardware++
-			}
+			return true
+		}) {
+			return kernel.ErrNetlink
 		}
-		b = b[min(int(size+3)&^3, len(b)):]
+		n.tracked++
+		if status&statusOffload != 0 {
+			n.offloaded++
+		}
+		if status&statusHW != 0 {
+			n.hardware++
+		}
+		return nil
+	}, refusal)
+	if err != nil {
+		return flowCount{}, false, err
 	}
-	return n, false, nil
+	return n, done, nil
 }
 
 // refusal reads struct nlmsgerr.
 func refusal(body []byte) error {
 	if len(body) < 4 {
-		return errFlows
+		return kernel.ErrNetlink
 	}
 	no := syscall.Errno(-int32(binary.NativeEndian.Uint32(body)))
 	if no == syscall.EINVAL || no == syscall.EOPNOTSUPP {
@@ -75,26 +73,8 @@ func refusal(body []byte) error {
 	return fmt.Errorf("read tracked connections: %w", no)
 }
 
-// flowStatus finds an entry's status bits, which are in network byte order.
-func flowStatus(b []byte) (uint32, bool) {
-	if len(b) < nfHeader {
-		return 0, false
-	}
-	for b = b[nfHeader:]; len(b) >= attrHeader; {
-		kind, v, rest, ok := attribute(b)
-		if !ok {
-			return 0, false
-		}
-		if kind == ctaStatus && len(v) >= 4 {
-			return binary.BigEndian.Uint32(v), true
-		}
-		b = rest
-	}
-	return 0, true
-}
-
 // flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
-// they end, so that only a look during the traffic tells.
+// they end, so that only a sample during the traffic tells.
 func flows(root Root) Probe {
 	metrics := []record.Metric{
 		level(record.ScopeNode, "flows_tracked", "count",
@@ -122,7 +102,7 @@ func openFlows(root Root) (Sampler, error) {
 		return nil, err
 	}
 	s := &flowsSampler{count: count}
-	if s.socket, err = openFlowDump(); err == nil {
+	if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
 		_, err = s.read()
 	}
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // seed adds this machine's own text, if it has it, and some of its damage.
@@ -55,7 +57,8 @@ func FuzzParseNetdev(f *testing.F) {
 }
 
 func FuzzParseQdiscs(f *testing.F) {
-	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: handleRoot, values: [7]uint64{1, 2, 3, 4, 5, 6,
+	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: kernel.HandleRoot, values: [7]float64{1, 2, 3,
+		4, 5, 6,
 		7}}, "tbf"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

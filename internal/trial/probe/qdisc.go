@@ -1,13 +1,11 @@
 package probe
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
+	"fmt"
 	"strconv"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -26,126 +24,59 @@ type qdiscLine struct {
 	index          int32
 	handle, parent uint32
 	noqueue        bool // counts nothing
-	values         [len(qdiscStems)]uint64
+	values         [len(qdiscStems)]float64
 }
 
-// Constants of linux/netlink.h, rtnetlink.h, pkt_sched.h and gen_stats.h.
+// values are a queue's counters in the order of qdiscStems.
+func qdiscValues(q *kernel.Qdisc) [len(qdiscStems)]float64 {
+	return [...]float64{float64(q.Bytes), float64(q.Packets), float64(q.Drops), float64(q.Overlimits),
+		float64(q.Requeues), float64(q.Backlog), float64(q.Queue)}
+}
+
+// Messages of linux/rtnetlink.h, and the families of linux/netlink.h.
 const (
-	nlmsgError  = 2
-	nlmsgDone   = 3
-	newQdisc    = 36
-	getQdisc    = 38
-	tcaKind     = 1
-	tcaStats2   = 7
-	statsBasic  = 1
-	statsQueue  = 3
-	statsPkt64  = 8
-	handleRoot  = 0xffffffff
-	handleIngr  = 0xfffffff1
-	nlHeader    = 16
-	tcHeader    = 20
-	attrHeader  = 4
-	attrTypeNum = 0x3fff // without the nested and byte-order flags
+	netlinkRoute     = 0
+	netlinkNetfilter = 12
+
+	newQdisc = 36
+	getQdisc = 38
+	newClass = 40
+	getClass = 42
 )
 
-var errQdisc = errors.New("parse queueing disciplines: malformed netlink answer")
-
 // parseQdiscs reads one datagram of an RTM_GETQDISC dump, appending to list; done tells that the dump has
-// ended. Native byte order, as netlink has. The dump is read here and not through lab/kernel because it is
-// one of the five fast sources: it may not allocate.
+// ended.
 func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err error) {
-	for len(b) > 0 {
-		if len(b) < nlHeader {
-			return nil, false, errQdisc
+	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
+		if kind != newQdisc {
+			return nil
 		}
-		size := binary.NativeEndian.Uint32(b)
-		if size < nlHeader || uint64(size) > uint64(len(b)) {
-			return nil, false, errQdisc
-		}
-		body := b[nlHeader:size]
-		switch binary.NativeEndian.Uint16(b[4:]) {
-		case nlmsgDone:
-			return list, true, nil
-		case nlmsgError:
-			return nil, false, errors.New("read queueing disciplines: the kernel refuses the dump")
-		case newQdisc:
-			q, ok := parseQdisc(body)
-			if !ok {
-				return nil, false, errQdisc
-			}
-			list = append(list, q)
-		}
-		b = b[min(int(size+3)&^3, len(b)):]
-	}
-	return list, false, nil
-}
-
-func parseQdisc(b []byte) (qdiscLine, bool) {
-	if len(b) < tcHeader {
-		return qdiscLine{}, false
-	}
-	q := qdiscLine{
-		index:  int32(binary.NativeEndian.Uint32(b[4:])),
-		handle: binary.NativeEndian.Uint32(b[8:]),
-		parent: binary.NativeEndian.Uint32(b[12:]),
-	}
-	b = b[tcHeader:]
-	for len(b) >= attrHeader {
-		kind, v, rest, ok := attribute(b)
+		q, ok := kernel.ReadQdisc(body)
 		if !ok {
-			return qdiscLine{}, false
+			return kernel.ErrNetlink
 		}
-		b = rest
-		switch kind {
-		case tcaKind:
-			q.noqueue = string(trim(v)) == "noqueue"
-		case tcaStats2:
-			if !q.addStats(v) {
-				return qdiscLine{}, false
-			}
-		}
+		list = append(list, qdiscLine{q.Index, q.Handle, q.Parent, string(q.Kind) == "noqueue",
+			qdiscValues(&q)})
+		return nil
+	}, refusedDump)
+	if err != nil {
+		return nil, false, err
 	}
-	return q, true
+	return list, done, nil
 }
 
-func attribute(b []byte) (kind uint16, v, rest []byte, ok bool) {
-	n := int(binary.NativeEndian.Uint16(b))
-	if n < attrHeader || n > len(b) {
-		return 0, nil, nil, false
-	}
-	return binary.NativeEndian.Uint16(b[2:]) & attrTypeNum, b[attrHeader:n], b[min((n+3)&^3, len(b)):], true
+func openQdiscDump() (*dumpSocket, error) {
+	return openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, "queueing disciplines")
 }
 
-// addStats reads gnet_stats_basic {u64 bytes, u32 packets}, gnet_stats_queue {u32 qlen, backlog, drops,
-// requeues, overlimits} and the 64-bit packets of kernels from 5.5, which come after the 32-bit ones.
-func (q *qdiscLine) addStats(b []byte) bool {
-	for len(b) >= attrHeader {
-		kind, v, rest, ok := attribute(b)
-		if !ok {
-			return false
-		}
-		b = rest
-		switch {
-		case kind == statsBasic && len(v) >= 12:
-			q.values[0] = binary.NativeEndian.Uint64(v)
-			q.values[1] = uint64(binary.NativeEndian.Uint32(v[8:]))
-		case kind == statsPkt64 && len(v) >= 8:
-			q.values[1] = binary.NativeEndian.Uint64(v)
-		case kind == statsQueue && len(v) >= 20:
-			for i, at := range [...]int{8, 16, 12, 4, 0} { // drops, overlimits, requeues, backlog, qlen
-				q.values[2+i] = uint64(binary.NativeEndian.Uint32(v[at:]))
-			}
-		}
-	}
-	return true
-}
+func refusedDump([]byte) error { return errors.New("the kernel refuses the dump") }
 
 // label is the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
 func (q qdiscLine) label(device string) string {
 	switch q.parent {
-	case handleRoot:
+	case kernel.HandleRoot:
 		return device
-	case handleIngr:
+	case kernel.HandleIngress:
 		return device + "@ingress"
 	}
 	return device + "@" + strconv.FormatUint(uint64(q.parent>>16), 16) + ":" +
@@ -154,15 +85,7 @@ func (q qdiscLine) label(device string) string {
 
 func qdisc(Root) Probe {
 	return entry{name: "qdisc", metrics: qdiscStems[:],
-		check: func(context.Context, host.Host) check.Answer {
-			s, err := openQdisc()
-			if err != nil {
-				return errAnswer(err)
-			}
-			s.Close()
-			return check.OK()
-		},
-		open: openQdisc}
+		check: openCheck(openQdisc), open: openQdisc}
 }
 
 // qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not measurements.
@@ -199,7 +122,7 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 			continue
 		}
 		for _, v := range q.values {
-			dst[at] = float64(v)
+			dst[at] = v
 			at++
 		}
 	}
@@ -232,7 +155,7 @@ func (s *qdiscSampler) read() error {
 		}
 		var done bool
 		if list, done, err = parseQdiscs(b, list); err != nil {
-			return err
+			return fmt.Errorf("read queueing disciplines: %w", err)
 		}
 		if done {
 			s.now = list

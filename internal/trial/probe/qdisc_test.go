@@ -2,9 +2,21 @@ package probe
 
 import (
 	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Constants of linux/netlink.h, rtnetlink.h and gen_stats.h.
+const (
+	nlHeader, tcHeader, attrHeader = 16, 20, 4
+	nlmsgError, nlmsgDone          = 2, 3
+	tcaKind, tcaStats2             = 1, 7
+	statsBasic, statsQueue         = 1, 3
+	statsApp, statsPkt64           = 4, 8
 )
 
 // attr is a netlink attribute, padded.
@@ -16,15 +28,15 @@ func attr(kind uint16, v []byte) []byte {
 
 // dumpOf builds one answer of the kernel as linux/rtnetlink.h lays it out.
 func dumpOf(q qdiscLine, kind string) []byte {
-	basic := binary.NativeEndian.AppendUint64(nil, q.values[0])
-	basic = binary.NativeEndian.AppendUint32(basic, uint32(q.values[1]))
+	basic := binary.NativeEndian.AppendUint64(nil, uint64(q.values[0]))
+	basic = binary.NativeEndian.AppendUint32(basic, uint32(uint64(q.values[1])))
 	var queue []byte
 	for _, i := range []int{6, 5, 2, 4, 3} { // qlen, backlog, drops, requeues, overlimits
 		queue = binary.NativeEndian.AppendUint32(queue, uint32(q.values[i]))
 	}
 	stats := append(attr(statsBasic, basic), attr(statsQueue, queue)...)
-	if q.values[1]>>32 > 0 {
-		stats = append(stats, attr(statsPkt64, binary.NativeEndian.AppendUint64(nil, q.values[1]))...)
+	if q.values[1] > math.MaxUint32 {
+		stats = append(stats, attr(statsPkt64, binary.NativeEndian.AppendUint64(nil, uint64(q.values[1])))...)
 	}
 	body := make([]byte, tcHeader)
 	binary.NativeEndian.PutUint32(body[4:], uint32(q.index))
@@ -48,12 +60,14 @@ func TestParseQdiscs(t *testing.T) {
 		line  qdiscLine
 		label string
 	}{
-		{"root", "tbf", qdiscLine{index: 3, handle: 0x80010000, parent: handleRoot, values: [7]uint64{1 << 40,
-			9, 8, 7, 6, 5, 4}}, "wan"},
+		{"root", "tbf", qdiscLine{index: 3, handle: 0x80010000, parent: kernel.HandleRoot,
+			values: [7]float64{1 << 40,
+				9, 8, 7, 6, 5, 4}}, "wan"},
 		{"64-bit packets", "pfifo", qdiscLine{index: 3, handle: 0x10000, parent: 0x10010,
-			values: [7]uint64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
-		{"noqueue", "noqueue", qdiscLine{index: 1, parent: handleRoot, noqueue: true}, "wan"},
-		{"ingress", "ingress", qdiscLine{index: 1, handle: 0xffff0000, parent: handleIngr}, "wan@ingress"},
+			values: [7]float64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
+		{"noqueue", "noqueue", qdiscLine{index: 1, parent: kernel.HandleRoot, noqueue: true}, "wan"},
+		{"ingress", "ingress", qdiscLine{index: 1, handle: 0xffff0000, parent: kernel.HandleIngress},
+			"wan@ingress"},
 	}
 	for _, tt := range tests {
 		got, done, err := parseQdiscs(dumpOf(tt.line, tt.kind), nil)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -60,7 +61,8 @@ func openQueues() (Sampler, error) {
 	if s.qdiscs, err = openQdiscDump(); err != nil {
 		return nil, err
 	}
-	if s.classes, err = openClassDump(); err == nil {
+	if s.classes, err = openDump(netlinkRoute, getClass, kernel.TrafficHeader,
+		"classes of queues"); err == nil {
 		err = s.read()
 	}
 	if err != nil {
@@ -128,7 +130,7 @@ func (s *queuesSampler) describe() {
 	for _, v := range s.now {
 		k := v.key
 		label := deviceName(int(k.index))
-		if q := (qdiscLine{parent: k.id}); k.class || k.id != handleRoot {
+		if q := (qdiscLine{parent: k.id}); k.class || k.id != kernel.HandleRoot {
 			label = q.label(label)
 		}
 		if k.tin > 0 {

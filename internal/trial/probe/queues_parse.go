@@ -2,15 +2,13 @@ package probe
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Constants of linux/rtnetlink.h, gen_stats.h and pkt_sched.h.
+// Constants of linux/pkt_sched.h.
 const (
-	newClass = 40
-	getClass = 42
-	statsApp = 4
-
 	cakeMemoryUsed = 4
 	cakeTins       = 10
 )
@@ -55,99 +53,50 @@ var cakeTinFields = [...]queueField{
 	{21, "flows_new", 1}, {22, "flows_old", 1}, {23, "flows_unresponsive", 1},
 }
 
-var errQueues = errors.New("parse details of queues: malformed netlink answer")
-
 // parseQueues reads one datagram of a dump of queueing disciplines or of classes, appending to list, and to
 // shaped the devices that have classes.
 func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue, with []int32, done bool,
 	err error) {
-	for len(b) > 0 {
-		if len(b) < nlHeader {
-			return nil, nil, false, errQueues
+	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
+		if kind != newQdisc && kind != newClass {
+			return nil
 		}
-		size := binary.NativeEndian.Uint32(b)
-		if size < nlHeader || uint64(size) > uint64(len(b)) {
-			return nil, nil, false, errQueues
+		q, ok := kernel.ReadQdisc(body)
+		if !ok {
+			return kernel.ErrNetlink
 		}
-		kind, body := binary.NativeEndian.Uint16(b[4:]), b[nlHeader:size]
-		switch kind {
-		case nlmsgDone:
-			return list, shaped, true, nil
-		case nlmsgError:
-			return nil, nil, false, errors.New("read details of queues: the kernel refuses the dump")
-		case newQdisc, newClass:
-			var htb, ok bool
-			if list, htb, ok = parseQueue(body, kind == newClass, list); !ok {
-				return nil, nil, false, errQueues
+		k := queueKey{index: q.Index, class: kind == newClass, id: q.Parent}
+		if k.class {
+			k.id = q.Handle
+		}
+		switch string(q.Kind) {
+		case "fq_codel":
+			if !k.class && len(q.App) >= 4 && binary.NativeEndian.Uint32(q.App) == 0 {
+				list = k.fields(list, q.App, fqCodelFields[:])
 			}
-			if htb {
-				shaped = append(shaped, int32(binary.NativeEndian.Uint32(body[4:])))
+		case "cake":
+			if !k.class {
+				list, ok = k.cake(list, q.App)
+			}
+		case "htb":
+			if !k.class {
+				shaped = append(shaped, k.index)
+				break
+			}
+			list = k.fields(list, q.App, htbFields[:])
+			for i, v := range qdiscValues(&q) {
+				list = k.add(list, qdiscStems[i].Name, v)
 			}
 		}
-		b = b[min(int(size+3)&^3, len(b)):]
-	}
-	return list, shaped, false, nil
-}
-
-// parseQueue reads one queueing discipline or class.
-func parseQueue(b []byte, class bool, list []queueValue) (more []queueValue, htb, ok bool) {
-	if len(b) < tcHeader {
-		return list, false, false
-	}
-	k := queueKey{index: int32(binary.NativeEndian.Uint32(b[4:])), class: class,
-		id: binary.NativeEndian.Uint32(b[12:])}
-	if class {
-		k.id = binary.NativeEndian.Uint32(b[8:])
-	}
-	kind, stats := "", []byte(nil)
-	ok = eachAttribute(b[tcHeader:], func(at uint16, v []byte) bool {
-		switch at {
-		case tcaKind:
-			kind = string(trim(v))
-		case tcaStats2:
-			stats = v
+		if !ok {
+			return kernel.ErrNetlink
 		}
-		return true
-	})
-	if !ok {
-		return list, false, false
+		return nil
+	}, refusedDump)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("read details of queues: %w", err)
 	}
-	ok = eachAttribute(stats, func(at uint16, v []byte) bool {
-		switch {
-		case at == statsApp && !class && kind == "fq_codel" && len(v) >= 4 &&
-			binary.NativeEndian.Uint32(v) == 0:
-			list = k.fields(list, v, fqCodelFields[:])
-		case at == statsApp && !class && kind == "cake":
-			var fine bool
-			list, fine = k.cake(list, v)
-			return fine
-		case at == statsApp && class && kind == "htb":
-			list = k.fields(list, v, htbFields[:])
-		}
-		return true
-	})
-	if class && kind == "htb" && ok {
-		var q qdiscLine
-		if !q.addStats(stats) {
-			return list, false, false
-		}
-		for i, m := range qdiscStems {
-			list = k.add(list, m.Name, float64(q.values[i]))
-		}
-	}
-	return list, !class && kind == "htb", ok
-}
-
-// eachAttribute walks netlink attributes until do says no, or they are broken.
-func eachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
-	for len(b) >= attrHeader {
-		kind, v, rest, ok := attribute(b)
-		if !ok || !do(kind, v) {
-			return false
-		}
-		b = rest
-	}
-	return true
+	return list, shaped, done, nil
 }
 
 func (k queueKey) add(list []queueValue, metric string, v float64) []queueValue {
@@ -166,34 +115,27 @@ func (k queueKey) fields(list []queueValue, b []byte, fields []queueField) []que
 }
 
 func (k queueKey) cake(list []queueValue, b []byte) ([]queueValue, bool) {
-	ok := eachAttribute(b, func(kind uint16, v []byte) bool {
+	ok := kernel.EachAttribute(b, func(kind uint16, v []byte) bool {
 		switch {
 		case kind == cakeMemoryUsed && len(v) >= 4:
 			list = k.add(list, "memory_bytes", float64(binary.NativeEndian.Uint32(v)))
 		case kind == cakeTins:
 			tin := k
-			return eachAttribute(v, func(_ uint16, v []byte) bool {
+			return kernel.EachAttribute(v, func(_ uint16, v []byte) bool {
 				tin.tin++
-				var fine bool
-				list, fine = tin.cakeTin(list, v)
-				return fine
+				return kernel.EachAttribute(v, func(kind uint16, v []byte) bool {
+					for _, f := range cakeTinFields {
+						switch {
+						case int(kind) != f.at:
+						case len(v) >= 8:
+							list = tin.add(list, f.metric, float64(binary.NativeEndian.Uint64(v))*f.scale)
+						case len(v) >= 4:
+							list = tin.add(list, f.metric, float64(binary.NativeEndian.Uint32(v))*f.scale)
+						}
+					}
+					return true
+				})
 			})
-		}
-		return true
-	})
-	return list, ok
-}
-
-func (k queueKey) cakeTin(list []queueValue, b []byte) ([]queueValue, bool) {
-	ok := eachAttribute(b, func(kind uint16, v []byte) bool {
-		for _, f := range cakeTinFields {
-			switch {
-			case int(kind) != f.at:
-			case len(v) >= 8:
-				list = k.add(list, f.metric, float64(binary.NativeEndian.Uint64(v))*f.scale)
-			case len(v) >= 4:
-				list = k.add(list, f.metric, float64(binary.NativeEndian.Uint32(v))*f.scale)
-			}
 		}
 		return true
 	})

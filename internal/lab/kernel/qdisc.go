@@ -1,0 +1,125 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Qdisc is a queueing discipline, or a class, as a dump tells it: struct tcmsg and the attributes of
+// linux/rtnetlink.h and gen_stats.h. Kind, Options and App lie in the datagram that it was read from.
+type Qdisc struct {
+	Index          int32
+	Handle, Parent uint32
+	Kind, Options  []byte
+	App            []byte // the kind's own counters (TCA_STATS_APP)
+	QdiscCounters
+}
+
+// QdiscCounters are since it was made, but for Backlog and Queue: bytes and packets waiting now.
+type QdiscCounters struct{ Bytes, Packets, Drops, Overlimits, Requeues, Backlog, Queue uint64 }
+
+// Parents of linux/pkt_sched.h.
+const (
+	HandleRoot    = 0xffffffff
+	HandleIngress = 0xfffffff1
+)
+
+// ErrNetlink is about an answer of the kernel that is not as linux/netlink.h says.
+var ErrNetlink = errors.New("malformed netlink answer")
+
+var errShort = errors.New("shorter than the kernel's own structure")
+
+// What comes before a message's body, and what rtnetlink puts before attributes.
+const (
+	NetlinkHeader   = 16
+	TrafficHeader   = 20
+	attributeHeader = 4
+	nlmsgError      = 2
+	nlmsgDone       = 3
+)
+
+// EachMessage gives do each message of one datagram of a dump, and refused the body of a refusal (struct
+// nlmsgerr); done tells that the dump has ended. Native byte order, as netlink has. Neither it nor
+// EachAttribute nor ReadQdisc allocates: they serve what is read ten times a second.
+func EachMessage(b []byte, do func(kind uint16, body []byte) error, refused func(body []byte) error) (done bool,
+	err error) {
+	for len(b) > 0 {
+		if len(b) < NetlinkHeader {
+			return false, ErrNetlink
+		}
+		size := binary.NativeEndian.Uint32(b)
+		if size < NetlinkHeader || uint64(size) > uint64(len(b)) {
+			return false, ErrNetlink
+		}
+		kind, body := binary.NativeEndian.Uint16(b[4:]), b[NetlinkHeader:size]
+		switch kind {
+		case nlmsgDone:
+			return true, nil
+		case nlmsgError:
+			return false, refused(body)
+		}
+		if err := do(kind, body); err != nil {
+			return false, err
+		}
+		b = b[min(int(size+3)&^3, len(b)):]
+	}
+	return false, nil
+}
+
+// EachAttribute walks netlink attributes until do says no, or they are broken.
+func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
+	const flags = 0xc000 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
+	for len(b) >= attributeHeader {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < attributeHeader || n > len(b) || !do(binary.NativeEndian.Uint16(b[2:])&^flags,
+			b[attributeHeader:n]) {
+			return false
+		}
+		b = b[min((n+3)&^3, len(b)):]
+	}
+	return true
+}
+
+// ReadQdisc reads the body of an RTM_NEWQDISC or RTM_NEWTCLASS.
+func ReadQdisc(b []byte) (q Qdisc, ok bool) {
+	const kind, options, stats2 = 1, 2, 7 // TCA_*
+	const basic, queue, app, packets64 = 1, 3, 4, 8
+	if len(b) < TrafficHeader {
+		return Qdisc{}, false
+	}
+	q.Index = int32(binary.NativeEndian.Uint32(b[4:]))
+	q.Handle, q.Parent = binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint32(b[12:])
+	var stats []byte
+	ok = EachAttribute(b[TrafficHeader:], func(at uint16, v []byte) bool {
+		switch at {
+		case kind:
+			for q.Kind = v; len(q.Kind) > 0 && q.Kind[len(q.Kind)-1] == 0; {
+				q.Kind = q.Kind[:len(q.Kind)-1]
+			}
+		case options:
+			q.Options = v
+		case stats2:
+			stats = v
+		}
+		return true
+	})
+	// The packets in 64 bits, of kernels from 5.5 on, come after those in 32.
+	ok = ok && EachAttribute(stats, func(at uint16, v []byte) bool {
+		word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(v[4*i:])) }
+		switch {
+		case at == basic && len(v) >= 12: // struct gnet_stats_basic
+			q.Bytes, q.Packets = binary.NativeEndian.Uint64(v), word(2)
+		case at == packets64 && len(v) >= 8:
+			q.Packets = binary.NativeEndian.Uint64(v)
+		case at == queue && len(v) >= 20: // struct gnet_stats_queue
+			q.Queue, q.Backlog, q.Drops, q.Requeues, q.Overlimits = word(0), word(1), word(2), word(3), word(4)
+		case at == app:
+			q.App = v
+		}
+		return true
+	})
+	if !ok {
+		return Qdisc{}, false
+	}
+	return q, true
+}
