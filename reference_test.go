@@ -2,9 +2,11 @@ package chokepoint_test
 
 import (
 	"fmt"
+	"go/ast"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -41,10 +44,59 @@ func holdPage(t *testing.T, file, want string) {
 	}
 }
 
-// TestReferenceShowsTheCompletePlan: the one that the plan's own tests read.
-func TestReferenceShowsTheCompletePlan(t *testing.T) {
-	text := strings.TrimSpace(readText(t, "internal/plan/testdata/complete.yaml"))
-	holdBlock(t, "docs/reference/plan-keys.md", "complete-plan", "\n```yaml\n"+text+"\n```\n\n")
+// TestReferenceShowsEveryPlanKey: two plans that are valid and name every key that the reader of plans knows.
+func TestReferenceShowsEveryPlanKey(t *testing.T) {
+	const page = "docs/reference/plan-keys.md"
+	for block, file := range map[string]string{"complete-plan": "complete.yaml", "search-plan": "search.yaml"} {
+		text := readText(t, "internal/plan/testdata/"+file)
+		if _, err := plan.Read(file, []byte(text), registry.Vocabulary(), nil); err != nil {
+			t.Error(err)
+		}
+		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
+	}
+	text := readText(t, page)
+	keys := planKeys(t)
+	if len(keys) < 40 {
+		t.Errorf("keys of a plan: got %d, want 40 or more", len(keys))
+	}
+	for _, key := range keys {
+		if !regexp.MustCompile(`(^|[^\w])` + key + `:`).MatchString(text) {
+			t.Errorf("%s does not name the key %s", page, key)
+		}
+	}
+}
+
+// planKeys are the names in the lists of fields, []field{{"name", …}, …}, of package plan.
+func planKeys(t *testing.T) []string {
+	t.Helper()
+	tr, err := readTree(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, f := range tr.production() {
+		if f.pkg != "plan" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			list, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			if array, ok := list.Type.(*ast.ArrayType); !ok || fmt.Sprint(array.Elt) != "field" {
+				return true
+			}
+			for _, e := range list.Elts {
+				if one, ok := e.(*ast.CompositeLit); ok && len(one.Elts) == 2 {
+					if key, ok := firstText(one.Elts[0]); ok {
+						keys = append(keys, key)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return keys
 }
 
 // TestReferenceListsEveryFactor: what a plan may vary, from the registry.
