@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -160,7 +161,7 @@ func (s *live) failure() error {
 func (v *view) endLine(now time.Time) line {
 	l := line{}.add(bold, v.run+" "+v.ended)
 	if v.total > 0 {
-		l = l.add(plain, sentence(v.done(), v.total))
+		l = l.add(plain, fmt.Sprintf(": %d of %d trials", v.done(), v.total))
 	}
 	if took := since(v.started, now); took > 0 {
 		l = l.add(plain, " in "+took.Round(time.Second).String())

@@ -82,8 +82,3 @@ func rewind(columns []int, width int) string {
 	}
 	return fmt.Sprintf("\r\x1b[%dA", rows)
 }
-
-// sentence says how much of a run was done.
-func sentence(done, total int) string {
-	return fmt.Sprintf(": %d of %d trials", done, total)
-}

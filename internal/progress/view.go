@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // How much of the past the view keeps.
@@ -79,7 +80,12 @@ func (v *view) take(e record.Event) {
 	case Phase:
 		v.phase, v.phaseFrom, v.labText = clean(e.Phase), e.Time, ""
 	case Rate:
-		v.measure(e)
+		v.rate, v.pps = e.Rate, e.PPS
+		point := e.Rate // or packets, where there are no bits all along
+		if point == 0 {
+			point = e.PPS
+		}
+		v.rates = appendLast(v.rates, point, keepRates)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)
 	case TrialEnded:
@@ -90,16 +96,6 @@ func (v *view) take(e record.Event) {
 		}
 		v.ended, v.running, v.labText = clean(e.Status), false, ""
 	}
-}
-
-func (v *view) measure(e record.Event) {
-	v.rate, v.pps = e.Rate, e.PPS
-	// One of the two all along: bits where there are any.
-	point := e.Rate
-	if point == 0 {
-		point = e.PPS
-	}
-	v.rates = appendLast(v.rates, point, keepRates)
 }
 
 // general takes what any event may carry.
@@ -146,22 +142,15 @@ func (v *view) end(e record.Event) {
 	if r.status == record.TrialFailed {
 		r.failed, r.why = true, clean(e.Text)
 		r.rate, r.pps, r.rtt = 0, 0, 0
-	} else {
-		v.remember(e.Cell.Key(), r)
+	} else if cell := e.Cell.Key(); cell != "" {
+		if v.earlier == nil {
+			v.earlier = map[string][]result{}
+		}
+		v.earlier[cell] = append(v.earlier[cell], r)
 	}
 	v.last = appendLast(v.last, r, keepResults)
 	v.index = max(v.index, r.index)
 	v.running, v.phase = false, ""
-}
-
-func (v *view) remember(cell string, r result) {
-	if cell == "" {
-		return
-	}
-	if v.earlier == nil {
-		v.earlier = map[string][]result{}
-	}
-	v.earlier[cell] = append(v.earlier[cell], r)
 }
 
 // left is the time that remains as of now: the sender's estimate, counted down; without one, from the pace
@@ -205,4 +194,42 @@ func blockOf(row string) string {
 		return ""
 	}
 	return n
+}
+
+// outcome is the result of a trial in words.
+func (r result) outcome() string {
+	if r.failed {
+		if r.why == "" {
+			return "failed"
+		}
+		return "failed: " + r.why
+	}
+	numbers := r.numbers()
+	if len(numbers) == 0 {
+		return r.status
+	}
+	return strings.Join(numbers, ", ")
+}
+
+// numbers are the quantities a trial ended with.
+func (r result) numbers() []string {
+	var n []string
+	if r.rate > 0 {
+		n = append(n, unit.Bitrate(r.rate).String())
+	}
+	if r.pps > 0 {
+		n = append(n, unit.PacketRate(r.pps).String())
+	}
+	if r.rtt > 0 {
+		n = append(n, "rtt "+unit.Nanoseconds(float64(r.rtt)))
+	}
+	return n
+}
+
+// since is the time between two moments, never negative.
+func since(from, to time.Time) time.Duration {
+	if from.IsZero() || to.Before(from) {
+		return 0
+	}
+	return to.Sub(from)
 }

@@ -1,0 +1,103 @@
+package progress
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// JSON writes each event as one line of JSON, as soon as it happens.
+func JSON(w io.Writer) Sink {
+	return &lineSink{w: w, line: func(e record.Event) (string, error) {
+		b, err := json.Marshal(e)
+		return string(b), err
+	}}
+}
+
+// Plain writes one line per trial, and one for each thing that a person would want to know: warnings, the
+// lab, and the two ends of the run. It is what a log file or a pipe gets.
+func Plain(w io.Writer) Sink {
+	v := &view{}
+	return &lineSink{w: w, line: func(e record.Event) (string, error) {
+		v.take(e)
+		return plainLine(e, v), nil
+	}}
+}
+
+// lineSink writes what line makes of each event, unless that is empty: one write per event, so that a reader
+// of a pipe sees whole lines.
+type lineSink struct {
+	w io.Writer
+
+	mu     sync.Mutex
+	line   func(record.Event) (string, error) // under mu
+	err    error                              // under mu: the first that occurred
+	closed bool                               // under mu
+}
+
+func (s *lineSink) Event(e record.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.err != nil {
+		return
+	}
+	text, err := s.line(e)
+	if err == nil && text != "" {
+		_, err = io.WriteString(s.w, text+"\n")
+	}
+	s.err = err
+}
+
+func (s *lineSink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.err
+}
+
+// plainLine is the line of an event that the view has already taken, or "".
+func plainLine(e record.Event, v *view) string {
+	text := clean(e.Text)
+	switch e.Event {
+	case RunStarted:
+		parts := []string{"run " + v.run}
+		if v.plan != "" {
+			parts = append(parts, "plan "+v.plan)
+		}
+		if v.total > 0 {
+			parts = append(parts, fmt.Sprintf("%d trials", v.total))
+		}
+		if left := v.left(v.at); left > 0 {
+			parts = append(parts, "about "+unit.Seconds(left))
+		}
+		return strings.Join(parts, ", ")
+	case Lab:
+		return "lab: " + text
+	case Warning:
+		return "warning: " + text
+	case TrialEnded:
+		r := v.last[len(v.last)-1]
+		where := fmt.Sprint(r.index)
+		if v.total > 0 {
+			where = fmt.Sprintf("%*d/%d", len(fmt.Sprint(v.total)), r.index, v.total)
+		}
+		line := fmt.Sprintf("[%s] %s: %s", where, r.label, r.outcome())
+		if left := v.left(v.at); left >= time.Second && r.index < v.total {
+			line += ", " + unit.Seconds(left) + " left"
+		}
+		return line
+	case RunEnded:
+		line := "run " + v.run + " " + clean(e.Status)
+		if text != "" {
+			line += ": " + text
+		}
+		return line
+	}
+	return ""
+}
