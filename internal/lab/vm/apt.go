@@ -42,10 +42,8 @@ func (i aptItem) file() string {
 var present = []string{
 	"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils", "dpkg", "dracut",
 	"init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base", "linux-firmware",
-	"linux-initramfs-tool", "login",
-	"lsb-base", "passwd", "perl", "perl-base", "sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf",
-	"udev", "usrmerge",
-	"util-linux", "wireless-regdb",
+	"linux-initramfs-tool", "login", "lsb-base", "passwd", "perl", "perl-base", "sensible-utils", "systemd",
+	"sysvinit-utils", "tar", "ucf", "udev", "usrmerge", "util-linux", "wireless-regdb",
 }
 
 // prepare writes the configuration. It is read after the machine's own, whose proxies and pins hold, but

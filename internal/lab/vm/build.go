@@ -40,7 +40,8 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 		if again || !errors.Is(err, errOutdated) || ctx.Err() != nil {
 			return inputs{}, err
 		}
-		r.forgetInputs()
+		_ = os.Remove(r.resolvedFile()) // so that the distribution is asked again
+		_ = os.Remove(r.apt().stamp())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -70,12 +71,7 @@ func (a archive) pack(w io.Writer) error {
 // Documentation/driver-api/early-userspace/buffer-format.rst. Sorted names put a folder before what is in
 // it, as the kernel needs it.
 func (a archive) write(w io.Writer) error {
-	names := make([]string, 0, len(a))
-	for name := range a {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for i, name := range names {
+	for i, name := range slices.Sorted(maps.Keys(a)) {
 		if err := a[name].write(w, i+1); err != nil {
 			return err
 		}
@@ -92,6 +88,7 @@ func (e entry) write(w io.Writer, inode int) error {
 	if e.mode == modeFolder {
 		links = 2
 	}
+	pad := func(n int) []byte { return make([]byte, -n&3) } // up to a multiple of four
 	var b bytes.Buffer
 	// magic; inode, mode, uid, gid, nlink, mtime, size; device of the file and of the node, major and
 	// minor; length of the name; checksum (unused).
@@ -99,22 +96,11 @@ func (e entry) write(w io.Writer, inode int) error {
 		inode, e.mode, 0, 0, links, 0, len(e.data), 0, 0, 0, 0, len(e.name)+1, 0)
 	b.WriteString(e.name)
 	b.WriteByte(0)
-	pad(&b, b.Len())
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return err
+	b.Write(pad(b.Len()))
+	for _, part := range [][]byte{b.Bytes(), e.data, pad(len(e.data))} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
 	}
-	if _, err := w.Write(e.data); err != nil {
-		return err
-	}
-	b.Reset()
-	pad(&b, len(e.data))
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
-// pad fills n bytes up to a multiple of four.
-func pad(b *bytes.Buffer, n int) {
-	for ; n%4 != 0; n++ {
-		b.WriteByte(0)
-	}
+	return nil
 }

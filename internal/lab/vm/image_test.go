@@ -326,7 +326,7 @@ func TestNoNetwork(t *testing.T) {
 	if _, ok := r.knownInputs(time.Now()); !ok {
 		t.Error("after that: got another look at the network, want an hour's rest")
 	}
-	r.forgetInputs()
+	os.Remove(r.resolvedFile())
 	if _, ok := r.knownInputs(time.Now()); ok {
 		t.Error("after forgetting: got inputs")
 	}

@@ -105,12 +105,6 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	return r.withTree(known.Inputs)
 }
 
-// forgetInputs makes the next look ask the distribution again.
-func (r Recipe) forgetInputs() {
-	_ = os.Remove(r.resolvedFile())
-	_ = os.Remove(r.apt().stamp())
-}
-
 // findPackages resolves the kernel's package and those of the programs.
 func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	a := r.apt()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -30,11 +31,10 @@ type moduleTree struct {
 	dir     string
 	machine machine
 	paths   map[string]string // by normal name
-	read    map[string]*module
 }
 
 func openModules(dir string, m machine) (*moduleTree, error) {
-	t := &moduleTree{dir: dir, machine: m, paths: map[string]string{}, read: map[string]*module{}}
+	t := &moduleTree{dir: dir, machine: m, paths: map[string]string{}}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -62,33 +62,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 	return t, nil
 }
 
-// get reads a module. It is nil if the tree has none of that name.
-func (t *moduleTree) get(ctx context.Context, name string) (*module, error) {
-	if m := t.read[name]; m != nil {
-		return m, nil
-	}
-	p, ok := t.paths[name]
-	if !ok {
-		return nil, nil
-	}
-	data, err := readCompressed(ctx, filepath.Join(t.dir, filepath.FromSlash(p)))
-	if err != nil {
-		return nil, err
-	}
-	f, info, err := readModinfo(data)
-	if err != nil {
-		return nil, fmt.Errorf("read module %s: %w", p, err)
-	}
-	if !t.machine.runs(f) {
-		return nil, fmt.Errorf("read module %s: it is for %v, not for %s", p, f.Machine, t.machine.arch)
-	}
-	m := &module{name: name, path: p, data: data, modinfo: info}
-	t.read[name] = m
-	return m, nil
-}
-
-// choose returns the wanted modules and everything that they depend on, by name. A dependency that has no
-// file is part of the kernel.
+// choose reads the wanted modules and everything that they depend on, by name. A dependency that has no file
+// is part of the kernel.
 func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module,
 	error) {
 	var queue []string
@@ -99,20 +74,25 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	}
 	slices.Sort(queue)
 	chosen := map[string]*module{}
-	for len(queue) > 0 {
+	for ; len(queue) > 0; queue = queue[1:] {
 		name := queue[0]
-		queue = queue[1:]
-		if chosen[name] != nil {
+		p, ok := t.paths[name]
+		if !ok || chosen[name] != nil {
 			continue
 		}
-		m, err := t.get(ctx, name)
+		data, err := readCompressed(ctx, filepath.Join(t.dir, filepath.FromSlash(p)))
 		if err != nil {
 			return nil, err
 		}
-		if m != nil {
-			chosen[name] = m
-			queue = append(append(queue, m.depends...), m.soft...)
+		f, info, err := readModinfo(data)
+		if err != nil {
+			return nil, fmt.Errorf("read module %s: %w", p, err)
 		}
+		if !t.machine.runs(f) {
+			return nil, fmt.Errorf("read module %s: it is for %v, not for %s", p, f.Machine, t.machine.arch)
+		}
+		chosen[name] = &module{name: name, path: p, data: data, modinfo: info}
+		queue = append(append(queue, info.depends...), info.soft...)
 	}
 	return chosen, nil
 }
@@ -156,12 +136,8 @@ func moduleLists(chosen map[string]*module) (dep, alias string) {
 
 // sortedModules orders by place, so that equal trees make equal lists.
 func sortedModules(chosen map[string]*module) []*module {
-	var list []*module
-	for _, m := range chosen {
-		list = append(list, m)
-	}
-	slices.SortFunc(list, func(a, b *module) int { return strings.Compare(a.place(), b.place()) })
-	return list
+	return slices.SortedFunc(maps.Values(chosen),
+		func(a, b *module) int { return strings.Compare(a.place(), b.place()) })
 }
 
 // releaseOf is the release that all modules were built for: the kernel looks for them in a folder of that

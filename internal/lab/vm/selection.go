@@ -19,22 +19,18 @@ var moduleFolders = []string{
 var notRouted = []string{
 	"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/", "kernel/net/ax25/",
 	"kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/", "kernel/net/can/",
-	"kernel/net/ceph/",
-	"kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/", "kernel/net/lapb/",
-	"kernel/net/mac80211/",
-	"kernel/net/mac802154/", "kernel/net/netrom/", "kernel/net/nfc/", "kernel/net/phonet/", "kernel/net/rds/",
-	"kernel/net/rfkill/", "kernel/net/rose/", "kernel/net/rxrpc/", "kernel/net/smc/", "kernel/net/sunrpc/",
-	"kernel/net/tipc/", "kernel/net/wireless/", "kernel/net/x25/", "kernel/net/vmw_vsock/",
-	"kernel/net/qrtr/",
-	"kernel/lib/kunit/",
+	"kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/", "kernel/net/lapb/",
+	"kernel/net/mac80211/", "kernel/net/mac802154/", "kernel/net/netrom/", "kernel/net/nfc/",
+	"kernel/net/phonet/", "kernel/net/rds/", "kernel/net/rfkill/", "kernel/net/rose/", "kernel/net/rxrpc/",
+	"kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/", "kernel/net/x25/",
+	"kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/",
 }
 
 // moduleNames are taken wherever they are.
 var moduleNames = []string{
-	"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover",
-	"tun", "tap", "veth", "ifb", "dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec",
-	"nlmon",
-	"vmxnet3", "e1000", "e1000e",
+	"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun", "tap", "veth", "ifb",
+	"dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon", "vmxnet3", "e1000",
+	"e1000e",
 }
 
 // wantedModule decides for the image.
@@ -66,22 +62,17 @@ var bootModules = []string{
 	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
 	// Firewall, address translation, flow offload.
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
-	"nft_redir",
-	"nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter", "nft_hash",
-	"nft_quota",
-	"nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
-	// Processor's own implementations come first: those that the processor lacks refuse to load, and the
+	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
+	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
+	// The CPU's own implementations come first: those that the CPU lacks refuse to load, and the
 	// algorithm's generic form serves.
-	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3",
-	"aes_ce_blk", "aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon",
-	"poly1305_neon",
+	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
+	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
 	// IPsec: without these the kernel "is unable to initialize cryptographic operations".
 	"seqiv", "echainiv", "drbg", "jitterentropy_rng", "hmac", "sha1_generic", "sha256_generic",
-	"sha512_generic",
-	"aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
-	"chacha_generic", "poly1305_generic", "chacha20poly1305",
-	"xfrm_user", "xfrm_algo", "esp4", "esp6", "xfrm_interface",
-	"wireguard",
+	"sha512_generic", "aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
+	"chacha_generic", "poly1305_generic", "chacha20poly1305", "xfrm_user", "xfrm_algo", "esp4", "esp6",
+	"xfrm_interface", "wireguard",
 	// What probes ask.
 	"inet_diag", "tcp_diag", "udp_diag",
 }

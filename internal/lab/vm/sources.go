@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,24 +32,16 @@ func (a apt) sourceFiles() map[string]string {
 // sourcesKey is a hash over them: lists of other sources are of no use.
 func (a apt) sourcesKey() string { return keyOf(a.sourceFiles()) }
 
-// copySources puts the sources into the private root.
+// copySources puts the sources into the private root, in place of those of the time before.
 func (a apt) copySources() error {
-	dir := filepath.Join(a.dir, "sources")
-	old, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
 	files := a.sourceFiles()
 	if len(files) == 0 {
 		return check.WithHint(fmt.Errorf("take packages of the distribution: %w: %s names no sources",
 			host.ErrUnsupported, a.etc), ownKernel)
 	}
-	for _, f := range old {
-		if _, ok := files[f.Name()]; !ok {
-			if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
-				return err
-			}
-		}
+	dir := filepath.Join(a.dir, "sources")
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		return err
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

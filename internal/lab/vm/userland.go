@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -41,16 +42,12 @@ var programs = []program{
 // name and would prefer applets again, nor those that end the machine without telling its init.
 var applets = []string{
 	"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff", "dmesg", "du",
-	"echo", "env", "expr",
-	"false", "find", "free", "grep", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "kill", "killall",
-	"less",
-	"ln", "ls", "lsmod", "md5sum", "mkdir", "mknod", "mktemp", "more", "mount", "mv", "nc", "netstat",
-	"nslookup", "od",
-	"ping", "ping6", "printf", "ps", "pwd", "readlink", "rm", "rmdir", "rmmod", "sed", "seq", "sha256sum",
-	"sleep", "sort",
-	"stat", "strings", "stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr",
-	"traceroute", "true",
-	"tty", "umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat",
+	"echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head", "hexdump", "hostname",
+	"id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod", "mktemp", "more",
+	"mount", "mv", "nc", "netstat", "nslookup", "od", "ping", "ping6", "printf", "ps", "pwd", "readlink",
+	"rm", "rmdir", "rmmod", "sed", "seq", "sha256sum", "sleep", "sort", "stat", "strings", "stty", "sync",
+	"sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty", "umount",
+	"uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat",
 }
 
 // etcFiles make users and groups known to the programs that ask.
@@ -194,50 +191,38 @@ func (r root) addApplets(a archive) {
 
 // addBinary copies a program or a library, and returns what it needs: its libraries and, for a program, the
 // dynamic linker.
-func (r root) addBinary(a archive, name, full string) ([]string, error) {
+func (r root) addBinary(a archive, name, full string) (needed []string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read %s of a package: %w", path.Base(name), err)
+		}
+	}()
 	data, err := os.ReadFile(full)
 	if err != nil {
 		return nil, err
 	}
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
-		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
+		return nil, err
 	}
 	if !r.machine.runs(f) {
-		return nil, fmt.Errorf("read %s of a package: it is for %v, not for %s", path.Base(name), f.Machine,
-			r.machine.arch)
+		return nil, fmt.Errorf("it is for %v, not for %s", f.Machine, r.machine.arch)
 	}
 	a.add(name, modeProgram, data)
-	needed, err := f.ImportedLibraries()
-	if errors.Is(err, elf.ErrNoSymbols) {
-		needed, err = nil, nil
+	if needed, err = f.ImportedLibraries(); err != nil && !errors.Is(err, elf.ErrNoSymbols) {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
-	}
-	linker, err := interpreter(f)
-	if err != nil {
-		return nil, fmt.Errorf("read %s of a package: %w", path.Base(name), err)
-	}
-	if linker != "" {
-		needed = append(needed, path.Base(linker))
-	}
-	return needed, nil
-}
-
-// interpreter is the dynamic linker that a program names, or "".
-func interpreter(f *elf.File) (string, error) {
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_INTERP || p.Filesz > 4096 {
 			continue
 		}
-		b := make([]byte, p.Filesz)
-		if _, err := p.ReadAt(b, 0); err != nil {
-			return "", err
+		linker, err := io.ReadAll(p.Open())
+		if err != nil {
+			return nil, err
 		}
-		return strings.TrimRight(string(b), "\x00"), nil
+		needed = append(needed, path.Base(strings.TrimRight(string(linker), "\x00")))
 	}
-	return "", nil
+	return needed, nil
 }
 
 // addFiles copies files that match a pattern, to where their package has them.

@@ -69,16 +69,16 @@ func (g *guest) boot() error {
 		return fmt.Errorf("take over ctrl-alt-del: %w", err)
 	}
 	g.began = host.Monotonic()
-	if err := g.loadModules(); err != nil {
+	if err := g.loadList(); err != nil {
 		return err
 	}
 	g.modules = host.Monotonic() - g.began
 	return g.findPort()
 }
 
-// loadModules loads the list. A module that does not load is told of, and no more: it may be for another
-// processor.
-func (g *guest) loadModules() error {
+// loadList loads the modules of the image's list. One that does not load is told of, and no more: it may be
+// for another CPU.
+func (g *guest) loadList() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -86,15 +86,7 @@ func (g *guest) loadModules() error {
 	if err != nil {
 		return fmt.Errorf("load modules: %w", err)
 	}
-	root, err := modulesRoot()
-	if err != nil {
-		return err
-	}
-	m, err := openModules(root, insert)
-	if err != nil {
-		return err
-	}
-	if err := (request{Names: moduleList(string(list))}).serve(m); err != nil {
+	if err := loadModules(moduleList(string(list))); err != nil {
 		g.say("modules: %s", oneLine(err))
 	}
 	return nil
@@ -200,19 +192,15 @@ func (g *guest) reap() (agent bool) {
 		if g.agent == nil || pid != g.agent.Pid() {
 			continue
 		}
-		if status != 0 {
-			g.say("agent ended: %s", ending(status))
+		switch {
+		case status.Signaled():
+			g.say("agent ended: %s", status.Signal())
+		case status != 0:
+			g.say("agent ended: exit status %d", status.ExitStatus())
 		}
 		g.agent.Wait() // it was collected; this frees what is kept of it
 		g.agent, agent = nil, true
 	}
-}
-
-func ending(s unix.WaitStatus) string {
-	if s.Signaled() {
-		return s.Signal().String()
-	}
-	return fmt.Sprintf("exit status %d", s.ExitStatus())
 }
 
 // powerOff ends the machine. What was last written to the console and to the port gets out first.

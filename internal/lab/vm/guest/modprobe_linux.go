@@ -12,17 +12,17 @@ import (
 )
 
 // Modprobe loads the modules that args name, for the kernel, to which nobody listens, or for a user, and
-// reports whether all of them are there. Only what went wrong is talked about; if that is to be quiet, a
-// module that exists and does not load is noted in the kernel's log instead.
+// reports whether all of them are there. Only what went wrong is printed; if that is to be quiet, a module
+// that exists and does not load is noted in the kernel's log instead.
 func Modprobe(args []string, messages io.Writer) bool {
-	r, err := parseRequest(args)
+	names, quiet, err := parseRequest(args)
 	if err == nil {
-		err = probe(r)
+		err = loadModules(names)
 	}
 	switch {
 	case err == nil:
 		return true
-	case !r.Quiet:
+	case !quiet:
 		fmt.Fprintf(messages, "modprobe: error: %s\n", oneLine(err))
 	case !errors.Is(err, errUnknown):
 		note(err)
@@ -30,25 +30,17 @@ func Modprobe(args []string, messages io.Writer) bool {
 	return false
 }
 
-func probe(r request) error {
-	root, err := modulesRoot()
-	if err != nil {
-		return err
-	}
-	m, err := openModules(root, insert)
-	if err != nil {
-		return err
-	}
-	return r.serve(m)
-}
-
-// modulesRoot is the folder of the running kernel's modules.
-func modulesRoot() (string, error) {
+// loadModules loads modules of the running kernel, with what they depend on.
+func loadModules(names []string) error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return "", fmt.Errorf("read the kernel's release: %w", err)
+		return fmt.Errorf("read the kernel's release: %w", err)
 	}
-	return filepath.Join("/lib/modules", unix.ByteSliceToString(u.Release[:])), nil
+	m, err := openModules(filepath.Join("/lib/modules", unix.ByteSliceToString(u.Release[:])), insert)
+	if err != nil {
+		return err
+	}
+	return m.wantAll(names)
 }
 
 // insert hands a module's file to the kernel, without parameters. The kernel would read all of a file

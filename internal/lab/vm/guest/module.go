@@ -121,6 +121,15 @@ func builtIn(text, name string) bool {
 	return false
 }
 
+// wantAll loads all names and tells of each that cannot be.
+func (m *modules) wantAll(names []string) error {
+	var failed []error
+	for _, name := range names {
+		failed = append(failed, m.want(name))
+	}
+	return errors.Join(failed...)
+}
+
 // want loads what a name stands for: the module itself, or else all modules that have it as an alias, of
 // which one must load. Several drivers offer one algorithm, and the first may be for another processor.
 // What is part of the kernel is there already.
@@ -173,4 +182,29 @@ func (m *modules) one(files []string) error {
 		m.loaded[file] = true
 	}
 	return nil
+}
+
+// parseRequest reads the arguments of modprobe that load something; the kernel's are "-q -- ALIAS". quiet says
+// that an unknown name is no error to print. Module parameters are not among them.
+func parseRequest(args []string) (names []string, quiet bool, err error) {
+	flags := true
+	for _, a := range args {
+		switch {
+		case flags && a == "--":
+			flags = false
+		case flags && (a == "-q" || a == "--quiet"):
+			quiet = true
+		case flags && (a == "-a" || a == "--all"):
+		case flags && strings.HasPrefix(a, "-"):
+			return nil, false, fmt.Errorf("flag %s is not among -q, -a and --", a)
+		case a == "" || strings.ContainsRune(a, '='):
+			return nil, false, fmt.Errorf("%q is not a module's name", a)
+		default:
+			names = append(names, a)
+		}
+	}
+	if len(names) == 0 {
+		return nil, false, errors.New("no module's name")
+	}
+	return names, quiet, nil
 }

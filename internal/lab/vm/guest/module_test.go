@@ -98,11 +98,11 @@ func TestModprobe(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m, log := someModules(t, tt.refuse)
-			r, err := parseRequest(strings.Fields(tt.args))
+			names, _, err := parseRequest(strings.Fields(tt.args))
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = r.serve(m)
+			err = m.wantAll(names)
 			if diff := cmp.Diff(tt.loaded, *log); diff != "" {
 				t.Errorf("loaded (-want +got):\n%s", diff)
 			}
@@ -127,19 +127,19 @@ func TestImageWithoutModules(t *testing.T) {
 }
 
 func TestParseRequest(t *testing.T) {
-	for args, want := range map[string]request{
-		"-q -- crypto-ghash": {Quiet: true, Names: []string{"crypto-ghash"}},
-		"-q -- -odd":         {Quiet: true, Names: []string{"-odd"}},
-		"tun":                {Names: []string{"tun"}},
-		"-a tun veth":        {Names: []string{"tun", "veth"}},
+	for args, want := range map[string][]string{
+		"-q -- crypto-ghash": {"crypto-ghash"},
+		"-q -- -odd":         {"-odd"},
+		"tun":                {"tun"},
+		"-a tun veth":        {"tun", "veth"},
 	} {
-		got, err := parseRequest(strings.Fields(args))
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("modprobe %s: %v (-want +got):\n%s", args, err, diff)
+		got, quiet, err := parseRequest(strings.Fields(args))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil || quiet != strings.HasPrefix(args, "-q") {
+			t.Errorf("modprobe %s: %v, quiet %v (-want +got):\n%s", args, err, quiet, diff)
 		}
 	}
 	for _, args := range []string{"", "-q --", "-r tun", "nf_conntrack hashsize=1"} {
-		if got, err := parseRequest(strings.Fields(args)); err == nil || got.Names != nil {
+		if got, _, err := parseRequest(strings.Fields(args)); err == nil || got != nil {
 			t.Errorf("modprobe %s: got %v, want an error and nothing else", args, got)
 		}
 	}
