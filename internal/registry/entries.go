@@ -1,6 +1,9 @@
 package registry
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
@@ -110,31 +113,18 @@ func tunnelTest(name string) string {
 	}[name]
 }
 
-// probeTest is the test that makes the counters of a source move.
+// probeTest is the test that makes the counters of a source move: named after it, unless it is below.
 func probeTest(name string) string {
-	return map[string]string{
+	return cmp.Or(map[string]string{
 		"cpu":       "trial/probe.TestCPUMoves",
-		"softirq":   "trial/probe.TestSoftirqMoves",
-		"softnet":   "trial/probe.TestSoftnetMoves",
-		"netdev":    "trial/probe.TestNetdevMoves",
 		"link":      "trial/probe.TestLinkSeesTheCarrierComeAndGo",
-		"qdisc":     "trial/probe.TestQdiscMoves",
-		"ethtool":   "trial/probe.TestEthtoolMoves",
-		"snmp":      "trial/probe.TestSnmpMoves",
-		"conntrack": "trial/probe.TestConntrackMoves",
-		"memory":    "trial/probe.TestMemoryMoves",
-		"pressure":  "trial/probe.TestPressureMoves",
 		"cpufreq":   "trial/probe.TestCPUFreqMoves",
-		"thermal":   "trial/probe.TestThermalMoves",
-		"power":     "trial/probe.TestPowerMoves",
 		"kernellog": "trial/probe.TestKernelLogMoves",
-		"foreign":   "trial/probe.TestForeignMoves",
 		"guests":    "lab.TestProbesOfAGuest",
-		"clock":     "trial/probe.TestClockMoves",
 		"drops":     "lab.TestProbesOfAGuest",
 		"xfrm":      "lab.TestProbesOfAGuest",
 		"wireguard": "lab.TestProbesOfAGuest",
 		"flows":     "trial/probe.TestFlowsMove",
 		"queues":    "trial/probe.TestQueuesMove",
-	}[name]
+	}[name], "trial/probe.Test"+strings.ToUpper(name[:1])+name[1:]+"Moves")
 }

@@ -2,31 +2,29 @@ package probe
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conntrackNames are the columns of /proc/net/stat/nf_conntrack that we keep
-// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), by the kernel's own spelling, with their
-// stems.
-var conntrackNames = map[string]string{
-	"clashres": "clash_resolved", "found": "found", "invalid": "invalid", "insert_failed": "insert_failed",
-	"drop": "drop", "early_drop": "early_drop", "icmp_error": "error", "search_restart": "search_restart",
-	"chainlength": "chain_too_long",
-}
+// conntrackNames are files of /proc/sys/net/netfilter and columns of /proc/net/stat/nf_conntrack
+// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), by the kernel's own spelling; conntrackStems
+// are ours.
+var (
+	conntrackNames = []string{"nf_conntrack_count", "nf_conntrack_max", "clashres", "found", "invalid",
+		"insert_failed", "drop", "early_drop", "icmp_error", "search_restart", "chainlength"}
+	conntrackStems = []string{"entries", "max", "clash_resolved", "found", "invalid", "insert_failed", "drop",
+		"early_drop", "error", "search_restart", "chain_too_long"}
+)
 
-var conntrackStems = [...]string{"entries", "max", "clash_resolved", "found", "invalid",
-	"insert_failed", "drop", "early_drop", "error", "search_restart", "chain_too_long"}
+var errPerCPU = errors.New("parse counters of /proc/net/stat: want a heading and rows of hexadecimal numbers")
 
-var errConntrack = errors.New("parse /proc/net/stat/nf_conntrack: want a heading and rows of hexadecimal " +
-	"numbers")
-
-// parseConntrack adds up the rows of the cores, setting dst[want[stem]]. Kernels name and order the columns
+// parsePerCPU adds up the rows of the CPUs in a file of /proc/net/stat. Kernels name and order the columns
 // differently, so the heading decides.
-func parseConntrack(b []byte, want map[string]int, dst []float64) error {
+func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	head, b := line(b)
 	if len(trim(head)) == 0 {
-		return errConntrack
+		return errPerCPU
 	}
 	var at []int // column → index into dst, or -1
 	for {
@@ -34,12 +32,11 @@ func parseConntrack(b []byte, want map[string]int, dst []float64) error {
 		if w, head = word(head); len(w) == 0 {
 			break
 		}
-		i := -1
-		if stem, ok := conntrackNames[string(w)]; ok {
-			if j, ok := want[stem]; ok {
-				i = j
-				dst[j] = 0
-			}
+		i, wanted := want[string(w)]
+		if !wanted {
+			i = -1
+		} else {
+			dst[i] = 0
 		}
 		at = append(at, i)
 	}
@@ -54,7 +51,7 @@ func parseConntrack(b []byte, want map[string]int, dst []float64) error {
 			w, l = word(l)
 			v, ok := hexNumber(w)
 			if !ok {
-				return errConntrack
+				return errPerCPU
 			}
 			if i >= 0 {
 				dst[i] += float64(v)
@@ -64,15 +61,15 @@ func parseConntrack(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parseOne reads a file that holds one number as the stem.
-func parseOne(stem string) func(b []byte, want map[string]int, dst []float64) error {
+// parseOne reads a file that holds one number as the name.
+func parseOne(name string) func(b []byte, want map[string]int, dst []float64) error {
 	return func(b []byte, want map[string]int, dst []float64) error {
 		w, _ := word(b)
 		v, ok := signed(w)
 		if !ok {
-			return errors.New("parse " + stem + ": not a whole number")
+			return errors.New("parse " + name + ": not a whole number")
 		}
-		if i, ok := want[stem]; ok {
+		if i, ok := want[name]; ok {
 			dst[i] = v
 		}
 		return nil
@@ -81,21 +78,18 @@ func parseOne(stem string) func(b []byte, want map[string]int, dst []float64) er
 
 func conntrack(root Root) Probe {
 	const why = "connection tracking is not in use on this kernel (nf_conntrack is not loaded)"
-	docs := "of connection tracking in this network namespace, all cores together"
 	metrics := []record.Metric{
 		level(record.ScopeNode, conntrackStems[0], "count", "connections tracked now"),
 		level(record.ScopeNode, conntrackStems[1], "count", "most connections that can be tracked"),
 	}
 	for _, s := range conntrackStems[2:] {
-		metrics = append(metrics, counter(record.ScopeNode, s, "count", docs))
+		metrics = append(metrics, counter(record.ScopeNode, s, "count",
+			"of connection tracking in this network namespace, all cores together"))
 	}
-	path := root.proc("sys/net/netfilter/nf_conntrack_count")
-	return entry{name: "conntrack", slow: true, metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) {
-			return openNamed([]namedFile{
-				{path, parseOne("entries"), why, 1},
-				{root.proc("sys/net/netfilter/nf_conntrack_max"), parseOne("max"), "", 1},
-				{root.proc("net/stat/nf_conntrack"), parseConntrack, "", 1},
-			}, conntrackStems[:])
-		}}
+	parts := []namedFile{{path: root.proc("net/stat/nf_conntrack"), parse: parsePerCPU, scale: 1}}
+	for i, name := range conntrackNames[:2] {
+		parts = slices.Insert(parts, i, namedFile{root.proc("sys/net/netfilter/" + name), parseOne(name),
+			why, 1})
+	}
+	return namedProbe("conntrack", metrics, parts, conntrackNames, conntrackStems...)
 }

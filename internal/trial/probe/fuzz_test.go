@@ -78,7 +78,7 @@ func FuzzParseNamed(f *testing.F) {
 		want := map[string]int{"TcpRetransSegs": 0, "MemTotal": 1, "drop": 2, "Ip6InReceives": 3,
 			"entries": 4}
 		for _, parse := range []func([]byte, map[string]int, []float64) error{parseSnmp, parsePairs,
-			parseConntrack, parseOne("entries")} {
+			parsePerCPU, parseOne("entries")} {
 			dst := []float64{nan, nan, nan, nan, nan, -7}
 			if parse(b, want, dst); dst[5] != -7 {
 				t.Errorf("wrote where nothing is wanted: %v", dst)

@@ -34,12 +34,8 @@ func memory(root Root) Probe {
 		}
 		metrics, names, stems = append(metrics, m), append(names, n.name), append(stems, n.stem)
 	}
-	path := root.proc("meminfo")
-	return entry{name: "memory", slow: true, metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) {
-			return openNamed([]namedFile{
-				{path, parsePairs, why, 1024},
-				{root.proc("vmstat"), parsePairs, "", 1},
-			}, names, stems...)
-		}}
+	return namedProbe("memory", metrics, []namedFile{
+		{root.proc("meminfo"), parsePairs, why, 1024},
+		{root.proc("vmstat"), parsePairs, "", 1},
+	}, names, stems...)
 }

@@ -146,8 +146,8 @@ func TestParsePairs(t *testing.T) {
 	}
 }
 
-func TestParseConntrack(t *testing.T) {
-	want := map[string]int{"drop": 0, "clash_resolved": 1, "chain_too_long": 2, "search_restart": 3}
+func TestParsePerCPU(t *testing.T) {
+	want := map[string]int{"drop": 0, "clashres": 1, "chainlength": 2, "search_restart": 3}
 	tests := []struct {
 		name, text string
 		want       []float64
@@ -163,13 +163,13 @@ func TestParseConntrack(t *testing.T) {
 	}
 	for _, tt := range tests {
 		dst := []float64{nan, nan, nan, nan}
-		err := parseConntrack([]byte(tt.text), want, dst)
+		err := parsePerCPU([]byte(tt.text), want, dst)
 		if d := cmp.Diff(dst, tt.want, sameNaN); d != "" || err != nil {
 			t.Errorf("%s: error %v (-got +want):\n%s", tt.name, err, d)
 		}
 	}
 	for _, bad := range []string{"", "drop found\n1\n", "drop\nzz\n"} {
-		if err := parseConntrack([]byte(bad), want, make([]float64, 4)); err == nil {
+		if err := parsePerCPU([]byte(bad), want, make([]float64, 4)); err == nil {
 			t.Errorf("%q: got no error", bad)
 		}
 	}

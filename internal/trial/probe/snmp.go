@@ -77,15 +77,18 @@ func snmp(root Root) Probe {
 		metrics = append(metrics, counter(record.ScopeNode, name, "count",
 			"protocol counter by nstat's name, see the kernel's snmp_counter document"))
 	}
-	path := root.proc("net/snmp")
-	return entry{name: "snmp", slow: true, metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) {
-			return openNamed([]namedFile{
-				{path, parseSnmp, why, 1},
-				{root.proc("net/netstat"), parseSnmp, "", 1},
-				{root.proc("net/snmp6"), parsePairs, "", 1},
-			}, snmpNames[:])
-		}}
+	return namedProbe("snmp", metrics, []namedFile{
+		{root.proc("net/snmp"), parseSnmp, why, 1},
+		{root.proc("net/netstat"), parseSnmp, "", 1},
+		{root.proc("net/snmp6"), parsePairs, "", 1},
+	}, snmpNames[:])
+}
+
+// namedProbe reads the wanted names out of some files, of which the first must exist.
+func namedProbe(name string, metrics []record.Metric, parts []namedFile, names []string,
+	stems ...string) Probe {
+	return entry{name: name, slow: true, metrics: metrics, check: fileCheck(parts[0].path, parts[0].why),
+		open: func() (Sampler, error) { return openNamed(parts, names, stems...) }}
 }
 
 // namedFile is a file that names its numbers. The first of a list must exist.

@@ -24,9 +24,6 @@ func xfrm(root Root) Probe {
 		metrics = append(metrics, counter(record.ScopeNode, name, "count",
 			"packets that IPsec has dropped for this reason, see the kernel's xfrm_proc document"))
 	}
-	path := root.proc("net/xfrm_stat")
-	return entry{name: "xfrm", slow: true, metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) {
-			return openNamed([]namedFile{{path, parsePairs, why, 1}}, xfrmNames[:])
-		}}
+	return namedProbe("xfrm", metrics, []namedFile{{root.proc("net/xfrm_stat"), parsePairs, why, 1}},
+		xfrmNames[:])
 }
