@@ -15,7 +15,7 @@ func All(root Root) []Probe {
 		link(root), ethtool(root), snmp(root), conntrack(root),
 		memory(root), pressure(root), cpufreq(root), thermal(root), power(root),
 		kernellog(root), foreign(root), guests(root), clock(root), drops(root),
-		xfrm(root), wireguard(root), flows(root), queues(root),
+		xfrm(root), wireguard(root), flows(root), queues(root), routecache(root),
 	}
 }
 

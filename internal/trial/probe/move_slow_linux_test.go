@@ -96,6 +96,19 @@ func TestConntrackMoves(t *testing.T) {
 	}
 }
 
+func TestRoutecacheMoves(t *testing.T) {
+	s := open(t, routecache(Root{}))
+	to := net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}
+	moves(t, s, func() {
+		// Without a connection each datagram's route is looked up.
+		c, err := net.ListenUDP("udp4", nil)
+		must(t, err)
+		defer c.Close()
+		_, err = c.WriteToUDP([]byte("x"), &to)
+		must(t, err)
+	}, "out_slow_tot")
+}
+
 func TestMemoryMoves(t *testing.T) {
 	s := open(t, memory(Root{}))
 	// Others work on this machine too: half is enough to be sure, and one that gives back as much at the

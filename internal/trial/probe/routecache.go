@@ -1,0 +1,28 @@
+package probe
+
+import "github.com/chokepoint-lab/chokepoint/internal/record"
+
+// routecacheNames are columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show), as lnstat(8)
+// names them; the others have been zero since Linux 3.6 took the cache away.
+var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_brd", "in_martian_dst",
+	"in_martian_src", "out_slow_tot", "out_slow_mc"}
+
+// routecache counts the look-ups of IPv4 routes, and what they refused.
+func routecache(root Root) Probe {
+	var metrics []record.Metric
+	for i, doc := range []string{
+		"packets received whose route was looked up, with those refused",
+		"multicast packets received whose route was looked up",
+		"packets received for which there is no route",
+		"broadcast packets received",
+		"packets received whose destination no packet may have here",
+		"packets received whose source no packet may have here, among them those that rp_filter refuses",
+		"packets of the machine itself whose route was looked up",
+		"multicast packets of the machine itself whose route was looked up",
+	} {
+		metrics = append(metrics, counter(record.ScopeHost, routecacheNames[i], "count",
+			doc+", of IPv4, all CPUs and network namespaces together (/proc/net/stat/rt_cache)"))
+	}
+	return namedProbe("routecache", metrics, []namedFile{{root.proc("net/stat/rt_cache"), parsePerCPU,
+		"the kernel has no statistics of IPv4 routing", 1}}, routecacheNames)
+}
