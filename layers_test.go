@@ -12,7 +12,7 @@ import (
 // the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/steady"},
-	1: {"overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
+	1: {"factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
@@ -173,7 +173,7 @@ func homeOf(imported string) (home, bool) {
 
 // pure packages compute: no files, no network, no clock, no output, and no randomness that a seed does not
 // decide.
-var pure = []string{"unit", "check", "overhead", "record", "plan", "analysis", "analysis/method",
+var pure = []string{"unit", "check", "factor", "overhead", "record", "plan", "analysis", "analysis/method",
 	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
 	"analysis/diagnosis"}

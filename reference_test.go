@@ -117,12 +117,12 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 		if strings.HasSuffix(name, ":") {
 			full, shown = name+"net.core.rmem_max", name+"NAME"
 		}
-		f, ok := v.Factor(full)
+		f, ok := v.Lookup(full)
 		if !ok {
 			t.Errorf("factor %s: listed, but not found", full)
 			continue
 		}
-		if f.Placed {
+		if f.Placed != 0 {
 			shown += "[@PLACE]"
 		}
 		def := f.Default

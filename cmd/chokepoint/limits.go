@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -174,7 +175,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 			l.UDP = append(l.UDP, limitOf(path, float64(rate), size, overhead.UDPHeader))
 		}
 	}
-	if sizes := record.IMIXSizes(strconv.Itoa(o.ip)); slices.Max(sizes) <= mtu {
+	if sizes := factor.IMIXSizes(strconv.Itoa(o.ip)); slices.Max(sizes) <= mtu {
 		l.IMIX = limitOfMix(path, float64(rate), sizes)
 	}
 	return l, nil

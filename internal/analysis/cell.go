@@ -73,7 +73,7 @@ func groups(run *record.Run, trials []*validity.Judged) []*group {
 	}
 	idle, verify := map[string][]*validity.Judged{}, map[string][]*validity.Judged{}
 	for _, j := range trials {
-		path := j.Trial.Row.Factors.Path().Key()
+		path := run.Design.Path(j.Trial.Row.Factors).Key()
 		switch j.Trial.Row.Kind {
 		case record.RowIdle:
 			idle[path] = append(idle[path], j)
@@ -85,7 +85,7 @@ func groups(run *record.Run, trials []*validity.Judged) []*group {
 		}
 	}
 	for _, g := range out {
-		path := g.factors.Path().Key()
+		path := run.Design.Path(g.factors).Key()
 		g.idle, g.verify = idle[path], verify[path]
 	}
 	return out

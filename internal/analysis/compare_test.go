@@ -132,7 +132,7 @@ func TestNoComparisonTwice(t *testing.T) {
 	seen := map[string]int{}
 	for _, c := range Derive(run, trials).Comparisons {
 		if c.Metric == "rtt_idle_p50_ns" {
-			seen[c.Factors.Path().Key()+c.Against.Path().Key()]++
+			seen[run.Design.Path(c.Factors).Key()+run.Design.Path(c.Against).Key()]++
 		}
 		if c.Factors["protocol"] == "udp" && c.Metric == metrics.Goodput {
 			t.Errorf("UDP goodput is compared: %s", c.Name)

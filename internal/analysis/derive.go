@@ -51,7 +51,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
 		UnderLoad:   underLoad(cells),
-		Comparisons: comparison.OfCells(sides, run.Design.Baseline),
+		Comparisons: comparison.OfCells(sides, &run.Design),
 		Observing:   observing(trials),
 		Trials:      make([]TrialView, 0, len(all)),
 		Cells:       make([]Cell, 0, len(cells)),
@@ -99,7 +99,7 @@ func head(run *record.Run) RunHead {
 		Description: description(run), Lab: run.Lab, LabNote: run.LabNote,
 		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
 		Version: run.Version, BinaryHash: run.BinaryHash, Method: run.Design.Method,
-		Measure: run.Design.Measure, Set: run.Design.Set, Cuts: run.Design.Cuts,
+		Measure: run.Design.Measure, Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads,
 	}
 }
 

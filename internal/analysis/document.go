@@ -58,7 +58,11 @@ type RunHead struct {
 	Measure     record.Measure `json:"measure"`
 	Set         []string       `json:"set,omitempty"`
 	Cuts        []string       `json:"cuts,omitempty"`
+	Loads       []string       `json:"loads,omitempty"` // factors that do not identify a path
 }
+
+// Path returns a cell without its loads.
+func (d *Document) Path(cell record.Factors) record.Factors { return record.PathOf(cell, d.Run.Loads) }
 
 // Cell is the summary of all trials of one combination of factors.
 type Cell struct {

@@ -72,7 +72,8 @@ func CompareRuns(a, b *Document) *RunComparison {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
-	c.Comparisons = comparison.OfRuns(matched, valuesOf(a), valuesOf(b), causesOf(c.Changes))
+	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: valuesOf(a), Path: a.Path},
+		comparison.Run{Values: valuesOf(b), Path: b.Path}, causesOf(c.Changes))
 	c.Metrics = judgedOf(slices.Concat(a.Metrics, b.Metrics), c.Comparisons)
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
@@ -157,7 +158,7 @@ func valuesOf(d *Document) map[string]map[string]map[int]float64 {
 		if t.Kind == record.RowVerify {
 			continue
 		}
-		for _, key := range []string{t.Factors.Key(), t.Factors.Path().Key()} {
+		for _, key := range []string{t.Factors.Key(), d.Path(t.Factors).Key()} {
 			for name, v := range t.Metrics {
 				if out[key] == nil {
 					out[key] = map[string]map[int]float64{}

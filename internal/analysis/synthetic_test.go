@@ -66,7 +66,7 @@ func (s *synthetic) trial(f record.Factors, block, index int, rate float64) reco
 
 func (s *synthetic) idle(f record.Factors, block, index int) record.Trial {
 	t := s.trial(f, block, index, 1e9)
-	t.Row.Kind, t.Row.Factors = record.RowIdle, f.Path()
+	t.Row.Kind, t.Row.Factors = record.RowIdle, record.PathOf(f, nil)
 	t.Idle, t.Loaded, t.Traffic = s.latency(t.Window, 100e3, 10e3), nil, nil
 	return t
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
@@ -127,11 +128,11 @@ func Loads() map[string]record.Load {
 				record.UDPCount, "far"
 		}),
 		"udp imix": change(func(l *record.Load) {
-			l.Protocol, l.Sizes, l.Streams, l.RateBps = "udp", record.IMIXSizes("4"), 3, 20e6
+			l.Protocol, l.Sizes, l.Streams, l.RateBps = "udp", factor.IMIXSizes("4"), 3, 20e6
 		}),
 		"udp imix, IPv6, checked": change(func(l *record.Load) {
 			l.Protocol, l.Sizes, l.IP, l.Verify = "udp",
-				record.IMIXSizes("6"), 6, true
+				factor.IMIXSizes("6"), 6, true
 		}),
 		"tcp paced, marked": change(func(l *record.Load) {
 			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46,

@@ -3,18 +3,18 @@ package plan
 import (
 	"fmt"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
 )
 
 // expansion collects the cells of a plan, each once, in the order listed.
 type expansion struct {
-	v       Vocabulary
 	method  record.Method
-	base    []Factor
-	given   map[string]Factor // every factor that the plan names
+	base    []factor.Declaration
+	given   map[string]factor.Declaration // every factor that the plan names
 	seen    map[string]bool
-	cells   []record.Factors
+	cells   []factor.Cell
 	skipped []record.Skipped
 	reasons []string // of dropped factors, in order of appearance
 	dropped map[string]int
@@ -24,10 +24,10 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	if err := r.checkSize(m, root); err != nil {
 		return err
 	}
-	e := &expansion{v: r.v, method: p.Design.Method, given: map[string]Factor{}, seen: map[string]bool{},
+	e := &expansion{method: p.Design.Method, given: map[string]factor.Declaration{}, seen: map[string]bool{},
 		dropped: map[string]int{}}
 	for _, name := range r.v.Names() {
-		if f, ok := r.v.Factor(name); ok && f.Base {
+		if f, ok := r.v.Lookup(name); ok && f.Base {
 			e.base = append(e.base, f)
 		}
 	}
@@ -36,7 +36,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 			e.given[a.factor.Name] = a.factor
 			p.Design.Factors = addLevels(p.Design.Factors, a)
 		}
-		c.each(func(given record.Factors) { e.add(given, m.exclude) })
+		c.each(func(given factor.Cell) { e.add(given, m.exclude) })
 	}
 	e.dropUnfound()
 	if len(e.cells) == 0 {
@@ -52,6 +52,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	d := &p.Design
 	d.Cells, d.Skipped, d.Hard = e.cells, e.skipped, e.hard(d.Factors)
 	d.Baseline = e.cells[0].Clone()
+	d.Catalogue, d.Loads = r.v.Catalogue, r.v.Loads(e.cells)
 	for _, reason := range e.reasons {
 		p.notes = append(p.notes, fmt.Sprintf("%s (%s)", reason, plural(e.dropped[reason], "combination")))
 	}
@@ -97,7 +98,7 @@ func addLevels(all []record.FactorLevels, a axis) []record.FactorLevels {
 }
 
 // add completes one combination and files it as cell, skip or duplicate.
-func (e *expansion) add(given record.Factors, exclude []combination) {
+func (e *expansion) add(given factor.Cell, exclude []combination) {
 	cell := e.complete(given)
 	key := cell.Key()
 	if e.seen[key] {
@@ -122,7 +123,7 @@ func (e *expansion) add(given record.Factors, exclude []combination) {
 
 // complete fills in defaults and drops what means nothing. Fixed defaults come first, because whether a
 // factor means something may hang on another's default; computed ones come last, in the vocabulary's order.
-func (e *expansion) complete(given record.Factors) record.Factors {
+func (e *expansion) complete(given factor.Cell) factor.Cell {
 	cell := given.Clone()
 	for _, f := range e.base {
 		if _, ok := cell[f.Name]; !ok && f.Derive == nil {
@@ -163,7 +164,7 @@ func (e *expansion) note(reason string) {
 	e.dropped[reason]++
 }
 
-func (e *expansion) conflict(cell record.Factors) string {
+func (e *expansion) conflict(cell factor.Cell) string {
 	for _, f := range e.of(cell) {
 		if f.Conflict == nil {
 			continue
@@ -176,8 +177,8 @@ func (e *expansion) conflict(cell record.Factors) string {
 }
 
 // of returns the factors of a cell in a fixed order: base factors, then the others by name.
-func (e *expansion) of(cell record.Factors) []Factor {
-	out := make([]Factor, 0, len(cell))
+func (e *expansion) of(cell factor.Cell) []factor.Declaration {
+	out := make([]factor.Declaration, 0, len(cell))
 	isBase := make(map[string]bool, len(e.base))
 	for _, f := range e.base {
 		isBase[f.Name] = true
@@ -185,7 +186,7 @@ func (e *expansion) of(cell record.Factors) []Factor {
 			out = append(out, f)
 		}
 	}
-	for _, name := range sortedNames(cell) {
+	for _, name := range cell.Names() {
 		if f, ok := e.given[name]; ok && !isBase[name] {
 			out = append(out, f)
 		}

@@ -161,7 +161,7 @@ func TestSkipsWithReason(t *testing.T) {
 		{"protocol: udp, packet_size: imix, ip: 6", ""},
 		{"protocol: udp, packet_size: imix, udp_mode: exact", ""},
 		{"protocol: udp, packet_size: imix, udp_mode: count",
-			"count mode sends and counts trains of packets of one size: imix needs udp_mode: exact"},
+			"count mode sends and counts batches of packets of one size: imix needs udp_mode: exact"},
 		{"protocol: udp, frame_size: imix, engine: iperf3",
 			"engine iperf3 sends packets of one size: imix needs engine: native"},
 		{"protocol: udp, packet_size: imix, tunnel: wireguard",

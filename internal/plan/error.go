@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // Error is what is wrong with a plan, and where. Every error of Read is one.
@@ -33,7 +35,7 @@ func (e *Error) Hint() string { return e.HintText }
 
 // choiceHint helps with a misspelled word out of a list.
 func choiceHint(text, noun string, allowed []string) string {
-	if near := nearest(text, allowed); near != "" {
+	if near := factor.Nearest(text, allowed); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	return fmt.Sprintf("%s: %s", noun, strings.Join(allowed, ", "))

@@ -33,7 +33,7 @@ func (p *Plan) parts() []part {
 	parts := []part{{}}
 	searches := 0
 	for i, c := range p.Design.Cells {
-		seen[c.Path().Key()] = true
+		seen[p.Design.Path(c).Key()] = true
 		if p.Design.Searches(record.Row{Kind: record.RowLoad, Factors: c}) {
 			searches++
 		}

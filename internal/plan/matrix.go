@@ -4,13 +4,13 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	yaml "go.yaml.in/yaml/v4"
 )
 
 // axis is one factor with the levels that a plan gives it.
 type axis struct {
-	factor Factor
+	factor factor.Declaration
 	levels []string
 }
 
@@ -54,9 +54,11 @@ func (r *reader) combination(n *yaml.Node, what string) (combination, error) {
 		if err != nil {
 			return err
 		}
-		if other := sizeTwin(f.Name); other != "" && c.has(other) {
-			return r.fail(key, "give one of them; frame_size is packet_size + 18 bytes of Ethernet",
-				"%s and %s say the same thing", other, f.Name)
+		for _, a := range c.axes {
+			if a.factor.Says == factor.Name(f.Name) || f.Says == factor.Name(a.factor.Name) {
+				return r.fail(key, "give one of them; frame_size is packet_size + 18 bytes of Ethernet",
+					"%s and %s say the same thing", a.factor.Name, f.Name)
+			}
 		}
 		a := axis{factor: f}
 		if a.levels, err = r.levels(value, f); err != nil {
@@ -74,32 +76,24 @@ func (r *reader) combination(n *yaml.Node, what string) (combination, error) {
 	return c, nil
 }
 
-// sizeTwin is the other factor that says how large packets are, or "".
-func sizeTwin(name string) string {
-	switch name {
-	case "packet_size":
-		return "frame_size"
-	case "frame_size":
-		return "packet_size"
-	}
-	return ""
+func (r *reader) factor(key *yaml.Node) (factor.Declaration, error) {
+	return r.lookup(key, key.Value)
 }
 
-func (c combination) has(name string) bool {
-	return slices.ContainsFunc(c.axes, func(a axis) bool { return a.factor.Name == name })
-}
-
-func (r *reader) factor(key *yaml.Node) (Factor, error) {
-	f, ok := r.v.Factor(key.Value)
-	if !ok {
-		return Factor{}, r.fail(key, choiceHint(key.Value, "factors", r.v.Names()), "unknown factor %q",
-			key.Value)
+// lookup finds a factor by its name; one that has another name now is refused with that.
+func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
+	f, ok := r.v.Lookup(name)
+	if ok {
+		return f, nil
 	}
-	return f, nil
+	if now, was := factor.Renamed(name); was {
+		return f, r.fail(n, name+" is now "+now, "unknown factor %q", name)
+	}
+	return f, r.fail(n, choiceHint(name, "factors", r.v.Names()), "unknown factor %q", name)
 }
 
 // levels reads one level or a list of them, each once.
-func (r *reader) levels(n *yaml.Node, f Factor) ([]string, error) {
+func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if n.Kind != yaml.SequenceNode {
 		return r.named(n, f)
 	}
@@ -121,7 +115,7 @@ func (r *reader) levels(n *yaml.Node, f Factor) ([]string, error) {
 }
 
 // named reads one level, or the name of several.
-func (r *reader) named(n *yaml.Node, f Factor) ([]string, error) {
+func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if set, ok := f.Sets[n.Value]; ok {
 		return slices.Clone(set), nil
 	}
@@ -132,7 +126,7 @@ func (r *reader) named(n *yaml.Node, f Factor) ([]string, error) {
 	return []string{level}, nil
 }
 
-func (r *reader) level(n *yaml.Node, f Factor) (string, error) {
+func (r *reader) level(n *yaml.Node, f factor.Declaration) (string, error) {
 	text, err := r.scalar(n, f.Name)
 	if err != nil {
 		return "", err
@@ -144,7 +138,7 @@ func (r *reader) level(n *yaml.Node, f Factor) (string, error) {
 	return level, nil
 }
 
-func parseLevel(f Factor, text string) (string, error) {
+func parseLevel(f factor.Declaration, text string) (string, error) {
 	level, err := f.Parse(text)
 	if err == nil && level == "" {
 		return "", errors.New("an empty level is not allowed")
@@ -152,12 +146,12 @@ func parseLevel(f Factor, text string) (string, error) {
 	return level, err
 }
 
-func levelHint(f Factor, text string, err error) string {
+func levelHint(f factor.Declaration, text string, err error) string {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) && hinted.Hint() != "" {
 		return hinted.Hint()
 	}
-	if len(f.Levels) > 0 && nearest(text, f.Levels) != "" {
+	if len(f.Levels) > 0 && factor.Nearest(text, f.Levels) != "" {
 		return choiceHint(text, "levels", f.Levels)
 	}
 	return ""
@@ -175,13 +169,13 @@ func (c combination) size() int {
 }
 
 // each calls fn with every combination, the first factor slowest.
-func (c combination) each(fn func(record.Factors)) {
+func (c combination) each(fn func(factor.Cell)) {
 	if len(c.axes) == 0 {
 		return
 	}
 	place := make([]int, len(c.axes))
 	for {
-		given := make(record.Factors, len(c.axes))
+		given := make(factor.Cell, len(c.axes))
 		for i, a := range c.axes {
 			given[a.factor.Name] = a.levels[place[i]]
 		}
@@ -200,7 +194,7 @@ func (c combination) each(fn func(record.Factors)) {
 }
 
 // matches says that a cell has one of the levels of every axis.
-func (c combination) matches(cell record.Factors) bool {
+func (c combination) matches(cell factor.Cell) bool {
 	for _, a := range c.axes {
 		if !slices.Contains(a.levels, cell[a.factor.Name]) {
 			return false

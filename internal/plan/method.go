@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
 )
@@ -221,7 +222,7 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 		d, err := parseDuration(text)
 		if err != nil || d < low || d > high {
 			hint := ""
-			if wholeForm.MatchString(text) {
+			if factor.WholeForm.MatchString(text) {
 				hint = "add the unit, such as " + text + "s"
 			}
 			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low),
@@ -238,7 +239,7 @@ func (r *reader) count(what string, low, high int64, into *int) func(*yaml.Node)
 		if err != nil {
 			return err
 		}
-		v, err := ParseWhole(text, low, high)
+		v, err := factor.ParseWhole(text, low, high)
 		if err != nil {
 			return r.fail(n, "", "%s: %v", what, err)
 		}
@@ -254,7 +255,8 @@ func (r *reader) word(what string, into *string, words ...string) func(*yaml.Nod
 			return err
 		}
 		if !slices.Contains(words, text) {
-			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text, oneOf(words))
+			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text,
+				factor.OneOf(words))
 		}
 		*into = text
 		return nil
@@ -280,7 +282,7 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, nil
 	}
 	if !durationForm.MatchString(text) {
-		return 0, &LevelError{Text: text, Want: "a duration such as 5s"}
+		return 0, &factor.LevelError{Text: text, Want: "a duration such as 5s"}
 	}
 	return time.ParseDuration(strings.ReplaceAll(text, " ", ""))
 }

@@ -3,7 +3,7 @@ package plan_test
 import (
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -38,7 +38,7 @@ func TestPathMTU(t *testing.T) {
 			if shape.Name != tt.topology {
 				continue
 			}
-			if got := plan.PathMTU(shape, tt.cell); got != tt.want {
+			if got := factor.PathMTU(shape, tt.cell); got != tt.want {
 				t.Errorf("path MTU of %s with %v: got %d, want %d", tt.topology, tt.cell, got, tt.want)
 			}
 		}

@@ -5,9 +5,9 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -24,9 +24,9 @@ func (p *Plan) Block(k int) []record.Row {
 	var rows []record.Row
 	for _, group := range p.groups(k) {
 		group = findersFirst(group)
-		var paths []record.Factors
+		var paths []factor.Cell
 		for _, cell := range group {
-			path := cell.Path()
+			path := d.Path(cell)
 			if key := path.Key(); !seen[key] {
 				seen[key] = true
 				paths = append(paths, path)
@@ -80,14 +80,17 @@ func (p *Plan) rowsBefore(k, paths int) int {
 
 // verifyFactors is the traffic that proves a path's bytes right: one TCP stream each way, by the engine
 // that can check content.
-func verifyFactors(path record.Factors) record.Factors {
+func verifyFactors(path factor.Cell) factor.Cell {
 	path = path.Clone()
-	path["protocol"], path["streams"], path["direction"], path["engine"] = "tcp", "1", record.Both, "native"
+	factor.Protocol.Set(path, factor.TCP)
+	factor.Streams.Set(path, "1")
+	factor.Direction.Set(path, factor.Both)
+	factor.Engine.Set(path, factor.Native)
 	return path
 }
 
 // groups returns the cells of block k in order, cut where a hard factor changes.
-func (p *Plan) groups(k int) [][]record.Factors {
+func (p *Plan) groups(k int) [][]factor.Cell {
 	d := &p.Design
 	if d.Method.Order == OrderListed {
 		return cut(d.Cells, d.Hard)
@@ -96,8 +99,8 @@ func (p *Plan) groups(k int) [][]record.Factors {
 }
 
 // cut splits cells where a hard factor changes, and keeps their order.
-func cut(cells []record.Factors, hard []string) [][]record.Factors {
-	var groups [][]record.Factors
+func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
+	var groups [][]factor.Cell
 	for i, cell := range cells {
 		if i == 0 || hardKey(cell, hard) != hardKey(cells[i-1], hard) {
 			groups = append(groups, nil)
@@ -109,14 +112,14 @@ func cut(cells []record.Factors, hard []string) [][]record.Factors {
 
 // shuffled groups cells by the first hard factor, shuffles the groups, and does the same inside each with
 // the next one; cells are shuffled last.
-func shuffled(cells []record.Factors, hard []string, rng *rand.Rand) [][]record.Factors {
+func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cell {
 	if len(hard) == 0 {
 		group := slices.Clone(cells)
 		rng.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
-		return [][]record.Factors{group}
+		return [][]factor.Cell{group}
 	}
 	var levels []string
-	byLevel := map[string][]record.Factors{}
+	byLevel := map[string][]factor.Cell{}
 	for _, cell := range cells {
 		level := cell[hard[0]]
 		if byLevel[level] == nil {
@@ -125,14 +128,14 @@ func shuffled(cells []record.Factors, hard []string, rng *rand.Rand) [][]record.
 		byLevel[level] = append(byLevel[level], cell)
 	}
 	rng.Shuffle(len(levels), func(i, j int) { levels[i], levels[j] = levels[j], levels[i] })
-	var groups [][]record.Factors
+	var groups [][]factor.Cell
 	for _, level := range levels {
 		groups = append(groups, shuffled(byLevel[level], hard[1:], rng)...)
 	}
 	return groups
 }
 
-func hardKey(cell record.Factors, hard []string) string {
+func hardKey(cell factor.Cell, hard []string) string {
 	var b strings.Builder
 	for _, name := range hard {
 		fmt.Fprintf(&b, "%q ", cell[name])
@@ -145,15 +148,6 @@ func stream(seed uint64, label string, block int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%d", label, block)
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
-}
-
-func sortedNames(f record.Factors) []string {
-	names := make([]string, 0, len(f))
-	for name := range f {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
 }
 
 func contains(list []string, text string) bool { return slices.Contains(list, text) }

@@ -147,7 +147,7 @@ func TestIdleAndVerifyRows(t *testing.T) {
 	for k := 1; k <= 2; k++ {
 		idle, verify, ready := map[string]int{}, map[string]int{}, map[string]bool{}
 		for _, row := range p.Block(k) {
-			path := row.Factors.Path().Key()
+			path := p.Design.Path(row.Factors).Key()
 			switch row.Kind {
 			case record.RowIdle:
 				idle[path]++
@@ -170,7 +170,7 @@ func TestIdleAndVerifyRows(t *testing.T) {
 		}
 		paths := map[string]int{}
 		for _, c := range p.Cells() {
-			paths[c.Path().Key()] = 1
+			paths[p.Design.Path(c).Key()] = 1
 		}
 		if diff := cmp.Diff(paths, idle); diff != "" {
 			t.Errorf("block %d: idle rows per path (-want +got):\n%s", k, diff)

@@ -8,6 +8,7 @@
 package plan
 
 import (
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -33,7 +34,7 @@ func (p *Plan) WithSeed(seed uint64) *Plan {
 }
 
 // Cells are the combinations that are run, in the order listed, each once.
-func (p *Plan) Cells() []record.Factors { return p.Design.Cells }
+func (p *Plan) Cells() []factor.Cell { return p.Design.Cells }
 
 // Skipped are the combinations that no machine can run, with the reasons.
 func (p *Plan) Skipped() []record.Skipped { return p.Design.Skipped }

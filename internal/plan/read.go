@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
 )
@@ -112,8 +113,8 @@ const wholePlan = "the plan"
 
 // keyHint helps with an unknown key; most often it stands one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
-	if what == wholePlan && nearest(key, names) == "" {
-		if _, ok := r.v.Factor(key); ok {
+	if what == wholePlan && factor.Nearest(key, names) == "" {
+		if _, ok := r.v.Lookup(key); ok {
 			return key + " is a factor and belongs under matrix"
 		}
 		for home, keys := range map[string][]string{"method": methodKeys[:], "measure": measureKeys[:]} {

@@ -224,7 +224,9 @@ func TestDefaults(t *testing.T) {
 		Cells:    []record.Factors{plainCell},
 		Hard:     []string{"topology"},
 		Baseline: plainCell,
+		Loads:    []string{"congestion", "direction", "engine", "protocol", "streams"},
 	}
+	p.Design.Catalogue = nil
 	if diff := cmp.Diff(want, p.Design); diff != "" {
 		t.Errorf("design (-want +got):\n%s", diff)
 	}
@@ -264,21 +266,15 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// measured is a vocabulary that knows its metrics.
-type measured struct{ plan.List }
-
-func (measured) MetricNames() []string {
-	return []string{"goodput_bps", "rtt_idle_p50_ns", "retransmits"}
-}
-
 func TestRequireKnowsMetrics(t *testing.T) {
+	measured := words()
+	measured.Metrics = []string{"goodput_bps", "rtt_idle_p50_ns", "retransmits"}
 	for _, tc := range []struct{ text, metric, err string }{
 		{"goodput > 1M", "goodput_bps", ""},
 		{"rtt_idle_p50 < 1ms", "rtt_idle_p50_ns", ""},
 		{"rtt_idle_p51 < 1ms", "", `p.yaml:2:11: unknown metric "rtt_idle_p51"`},
 	} {
-		p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\nrequire: ["+tc.text+"]\n"), measured{words()},
-			nil)
+		p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\nrequire: ["+tc.text+"]\n"), measured, nil)
 		if err != nil {
 			if err.Error() != tc.err {
 				t.Errorf("%s: got %v, want %q", tc.text, err, tc.err)

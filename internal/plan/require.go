@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
@@ -61,10 +62,7 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	case "loss":
 		return "loss_ratio", nil
 	}
-	var known []string
-	if names, ok := r.v.(MetricNames); ok {
-		known = names.MetricNames()
-	}
+	known := r.v.Metrics
 	for _, candidate := range append([]string{""}, metricUnits[:]...) {
 		if slices.Contains(known, name+candidate) {
 			return name + candidate, nil
@@ -111,10 +109,10 @@ func parseThreshold(metric, text string) (float64, bool) {
 	switch metricUnit(metric) {
 	case "_bps":
 		v, err := unit.ParseBitrate(text)
-		return float64(v), err == nil && v <= maxRate
+		return float64(v), err == nil && v <= factor.MaxRate
 	case "_pps":
 		v, err := unit.ParsePacketRate(text)
-		return float64(v), err == nil && v <= maxRate
+		return float64(v), err == nil && v <= factor.MaxRate
 	case "_ns":
 		d, err := parseDuration(text)
 		return float64(d), err == nil
@@ -163,9 +161,9 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 		if !ok {
 			return nil, r.fail(n, requireHint, "%q is not factor=level", strings.TrimSpace(part))
 		}
-		f, known := r.v.Factor(name)
-		if !known {
-			return nil, r.fail(n, choiceHint(name, "factors", r.v.Names()), "unknown factor %q", name)
+		f, err := r.lookup(n, name)
+		if err != nil {
+			return nil, err
 		}
 		if _, twice := where[name]; twice {
 			return nil, r.fail(n, "", "the threshold names %s twice", name)
@@ -183,9 +181,9 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 // threshold is missed, and that is shown.
 func (r *reader) checkWhere(p *Plan) error {
 	for _, w := range r.where {
-		match := func(cell record.Factors) bool {
+		match := func(cell factor.Cell) bool {
 			for name, level := range w.req.Where {
-				if cell[name] != level {
+				if factor.Name(name).Of(cell) != level {
 					return false
 				}
 			}

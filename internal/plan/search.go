@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
@@ -136,7 +137,7 @@ func (r *reader) connectionRate(what string, into *float64) func(*yaml.Node) err
 			return err
 		}
 		rate, err := unit.ParsePacketRate(text)
-		if err != nil || rate < 1 || rate > mostConnectionRate {
+		if err != nil || rate < 1 || rate > factor.MostConnectionRate {
 			return r.fail(n, "write, for example, 2k",
 				"%s: %q is not a rate from 1 to 10M connections a second", what, text)
 		}
@@ -262,21 +263,29 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 }
 
 // searchConflict is why the rate of a cell cannot be looked for, or "".
-func searchConflict(m record.Method, cell record.Factors) string {
-	_, share := FoundOf(cell)
-	switch {
+func searchConflict(m record.Method, cell factor.Cell) string {
+	_, share := factor.FoundOf(cell)
+	switch tcp := factor.Protocol.Is(cell, factor.TCP); {
 	case m.Search == nil || share:
 		return ""
-	case cell["engine"] == engineFlows:
-		return flowSearchConflict(m.Search, cell)
-	case cell["protocol"] == "tcp" && m.Search.Goals[0].MaxDelay == 0:
+	case factor.FlowSize.In(cell): // new connections
+		switch {
+		case factor.ConnectionRate.In(cell):
+			return "the rate is what the search looks for: leave out connection_rate"
+		case m.Search.MaxHz == 0:
+			return "a search for new connections needs method.search.max_connections"
+		case m.Search.Goals[0].MaxDelay > 0:
+			return "max_added_delay is for packets and paced TCP: new connections are late by themselves"
+		}
+		return ""
+	case tcp && m.Search.Goals[0].MaxDelay == 0:
 		return "TCP finds its rate by itself: a search for one needs max_added_delay, or protocol: udp"
-	case cell["protocol"] == "tcp" && cell["engine"] != "native":
-		return "engine " + cell["engine"] + " does not pace TCP"
-	case cell["pacing"] != "":
+	case tcp && !factor.Engine.Is(cell, factor.Native):
+		return "engine " + factor.Engine.Of(cell) + " does not pace TCP"
+	case factor.Pacing.In(cell):
 		return "the rate is what the search looks for: leave out pacing, or write a share such as 90% " +
 			"of found"
-	case cell["protocol"] != "tcp" && cell["rate"] != flat:
+	case !tcp && !factor.Rate.Is(cell, factor.Flat):
 		return "the rate is what the search looks for: leave out rate, or write a share such as 90% of found"
 	}
 	return ""

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -37,7 +38,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		if n.Kind == yaml.MappingNode && free {
 			// Names of factors and conditions may hold dots themselves.
 			key, tail, more = rest, "", false
-			if i := strings.LastIndexByte(rest, '.'); i > 0 && wholeForm.MatchString(rest[i+1:]) &&
+			if i := strings.LastIndexByte(rest, '.'); i > 0 && factor.WholeForm.MatchString(rest[i+1:]) &&
 				has(n, rest[:i], yaml.SequenceNode) {
 				key, tail, more = rest[:i], rest[i+1:], true
 			}
@@ -103,7 +104,7 @@ func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, erro
 		n.Content = append(n.Content, k, v)
 		return v, nil
 	case yaml.SequenceNode:
-		i, err := ParseWhole(key, 0, int64(len(n.Content)))
+		i, err := factor.ParseWhole(key, 0, int64(len(n.Content)))
 		if err != nil {
 			return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a list of %d: %q is no place in it",
 				done, len(n.Content), key),

@@ -6,12 +6,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestRateShares(t *testing.T) {
-	f, ok := words().Factor("rate")
+	f, ok := words().Lookup("rate")
 	if !ok {
 		t.Fatal("there is no factor rate")
 	}
@@ -38,18 +38,18 @@ func TestRateShares(t *testing.T) {
 }
 
 func TestFoundOf(t *testing.T) {
-	got, ok := plan.FoundOf(record.Factors{"protocol": "udp", "rate": "12.5% of found"})
-	want := plan.Found{Share: .125, Of: record.Factors{"protocol": "udp", "rate": "flat"}}
+	got, ok := factor.FoundOf(record.Factors{"protocol": "udp", "rate": "12.5% of found"})
+	want := factor.Found{Share: .125, Of: record.Factors{"protocol": "udp", "rate": "flat"}}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("found %v (-want +got):\n%s", ok, diff)
 	}
-	got, ok = plan.FoundOf(record.Factors{"protocol": "tcp", "pacing": "50% of found"})
-	want = plan.Found{Share: .5, Of: record.Factors{"protocol": "tcp"}}
+	got, ok = factor.FoundOf(record.Factors{"protocol": "tcp", "pacing": "50% of found"})
+	want = factor.Found{Share: .5, Of: record.Factors{"protocol": "tcp"}}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("pacing: found %v (-want +got):\n%s", ok, diff)
 	}
 	for _, rate := range []string{"", "flat", "20M", "x% of found"} {
-		if _, ok := plan.FoundOf(record.Factors{"rate": rate}); ok {
+		if _, ok := factor.FoundOf(record.Factors{"rate": rate}); ok {
 			t.Errorf("rate %q is taken for a share of a found one", rate)
 		}
 	}
@@ -75,7 +75,7 @@ func TestSharesComeBehindWhoFinds(t *testing.T) {
 				if r.Kind != record.RowLoad {
 					continue
 				}
-				if share, ok := plan.FoundOf(r.Factors); ok && !found[share.Of.Key()] {
+				if share, ok := factor.FoundOf(r.Factors); ok && !found[share.Of.Key()] {
 					t.Fatalf("%s, block %d: %s comes before the cell that finds its rate", order, block, r.ID)
 				}
 				found[r.Cell()] = true

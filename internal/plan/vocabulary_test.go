@@ -3,22 +3,31 @@ package plan_test
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 // topologies are those of the labs, as far as plans look at them.
 func topologies() []record.Topology {
 	shape := func(name, near, far string, links ...string) record.Topology {
 		t := record.Topology{Name: name, Tunnel: [2]string{near, far}}
+		nodes := map[string]bool{}
 		for _, l := range links { // node.port node.port
 			var e [4]string
 			copy(e[:], strings.FieldsFunc(l, func(r rune) bool { return r == '.' || r == ' ' }))
 			t.Links = append(t.Links, record.TopoLink{Ends: [2]record.TopoPort{{Node: e[0], Port: e[1]},
 				{Node: e[2], Port: e[3]}}})
+			for _, n := range []string{e[0], e[2]} {
+				if !nodes[n] {
+					nodes[n], t.Nodes = true, append(t.Nodes, record.TopoNode{Name: n})
+				}
+			}
 		}
 		return t
 	}
@@ -31,56 +40,44 @@ func topologies() []record.Topology {
 	}
 }
 
-// words is a vocabulary as the registry makes one: the base factors, and settings with a place and a
-// grammar of their own.
-func words() plan.List {
-	base := plan.BaseFactors(plan.BaseOptions{
+// words is a vocabulary as the registry makes one: the factors of every plan and of engines, and settings
+// with a place and a grammar of their own.
+func words() plan.Vocabulary {
+	base := factor.Base(factor.Options{
 		MaxTunnels: 16,
-		Topologies: topologies(),
+		Shapes:     topologies(),
 		Tunnels: []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace",
 			"openvpn", "openvpn-chacha20-poly1305", "openvpn-tcp", "openvpn-tcp-chacha20-poly1305"},
-		Engines: []string{"native", "iperf3", "responsiveness", "flows", "requests", "xdp"},
-		FlowSize: func(text string) (string, error) {
-			if text != "websearch" {
-				return plan.Whole(1, 1e9)(text)
-			}
-			return text, nil
-		},
+		Engines:     []string{"native", "iperf3", "responsiveness", "flows", "requests", "xdp"},
 		Congestions: []string{"cubic", "reno", "bbr"},
 	})
-	form := func(name, pattern, want string) plan.Factor {
+	form := func(name, pattern, want string) factor.Declaration {
 		re := regexp.MustCompile(`^(?:` + pattern + `)$`)
-		return plan.Factor{Name: name, Placed: true, Parse: func(text string) (string, error) {
-			if !re.MatchString(text) {
-				return "", &plan.LevelError{Text: text, Want: want}
-			}
-			return text, nil
-		}}
+		return factor.Declaration{Name: name, Placed: factor.Placed,
+			Parse: func(text string) (string, error) {
+				if !re.MatchString(text) {
+					return "", &factor.LevelError{Text: text, Want: want}
+				}
+				return text, nil
+			}}
 	}
 	queue := form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000")
-	queue.AppliesAt = func(place string, c record.Factors) (bool, string) {
-		return place != "" || c["topology"] != "direct", "topology direct has no router"
+	queue.Needs = func(s factor.Shape, place string) (bool, string) {
+		return place != "" || s.Name != "direct", "topology direct has no router"
 	}
-	return plan.List{
-		Factors: []plan.Factor{
-			queue,
-			{Name: "link_mtu", Placed: true, Parse: plan.Whole(68, 65535)},
-			form("idle_policies", `[0-9]+`, "N"),
-			form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
-			{Name: "cpus", Hard: true, Parse: plan.Whole(1, 64)},
-			{Name: "sysctl:", Placed: true, Param: func(param string) (plan.Factor, bool) {
-				return form("", `.+`, "a value"), regexp.MustCompile(`^[a-z0-9_.]+$`).MatchString(param)
-			}},
-			{Name: "broken", Parse: func(string) (string, error) { return "", errors.New("never right") }},
-		},
-		Places: func(place string) []string {
-			return map[string][]string{
-				"client":       {"forward", "to-router", "site-to-site", "direct"},
-				"router.wan":   {"forward", "to-router"},
-				"router-a.wan": {"site-to-site"},
-			}[place]
-		},
-	}.Merge(base...)
+	settings := []factor.Declaration{
+		queue,
+		{Name: "link_mtu", Placed: factor.Placed, Parse: factor.Whole(68, 65535)},
+		form("idle_policies", `[0-9]+`, "N"),
+		form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
+		{Name: "cpus", Hard: true, Parse: factor.Whole(1, 64)},
+		{Name: "sysctl:", Placed: factor.Placed, Param: func(param string) (factor.Declaration, bool) {
+			return form("", `.+`, "a value"), regexp.MustCompile(`^[a-z0-9_.]+$`).MatchString(param)
+		}},
+		{Name: "broken", Parse: func(string) (string, error) { return "", errors.New("never right") }},
+	}
+	return plan.Vocabulary{Catalogue: &factor.Catalogue{Shapes: topologies(), Factors: slices.Concat(settings,
+		base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further())}}
 }
 
 func TestListResolvesNames(t *testing.T) {
@@ -101,12 +98,12 @@ func TestListResolvesNames(t *testing.T) {
 		{"queue:x", false},
 		{"", false},
 	} {
-		f, ok := words().Factor(tc.name)
+		f, ok := words().Lookup(tc.name)
 		if ok != tc.want {
-			t.Errorf("Factor(%q) found: got %v, want %v", tc.name, ok, tc.want)
+			t.Errorf("Lookup(%q) found: got %v, want %v", tc.name, ok, tc.want)
 		}
 		if ok && f.Name != tc.name {
-			t.Errorf("Factor(%q).Name: got %q, want the name asked for", tc.name, f.Name)
+			t.Errorf("Lookup(%q).Name: got %q, want the name asked for", tc.name, f.Name)
 		}
 	}
 }
@@ -124,8 +121,8 @@ func TestBaseLevels(t *testing.T) {
 		{"flow_size", "websearch", "websearch"}, {"flow_size", "5000", "5000"}, {"flow_size", "small", ""},
 		{"request_size", "1", "1"}, {"request_size", "0", ""}, {"response_size", "1073741824", "1073741824"},
 		{"response_size", "1073741825", ""},
-		{"udp_mode", "count", "count"}, {"udp_mode", "fast", ""}, {"udp_trains", "off", "off"},
-		{"udp_trains", "on", ""},
+		{"udp_mode", "count", "count"}, {"udp_mode", "fast", ""}, {"udp_gso", "off", "off"},
+		{"udp_gso", "on", ""},
 		{"dscp", "63", "63"}, {"dscp", "64", ""}, {"ecn", "on", "on"}, {"ecn", "1", ""},
 		{"streams", "4", "4"}, {"streams", "10000", "10000"}, {"streams", "10001", ""}, {"streams", "0", ""},
 		{"streams", "010", ""}, {"streams", "1_000", ""}, {"streams", "2.5", ""}, {"streams", "+4", ""},
@@ -136,7 +133,7 @@ func TestBaseLevels(t *testing.T) {
 		{"rate", "fast", ""}, {"ip", "4", "4"}, {"ip", "5", ""}, {"nat", "off", "off"}, {"nat", "false", ""},
 		{"frame_size", "64", "64"}, {"frame_size", "63", ""},
 	} {
-		f, _ := words().Factor(tc.factor)
+		f, _ := words().Lookup(tc.factor)
 		got, err := f.Parse(tc.text)
 		if got != tc.want || (err == nil) != (tc.want != "") {
 			t.Errorf("%s: Parse(%q): got %q, %v, want %q", tc.factor, tc.text, got, err, tc.want)

@@ -1,6 +1,10 @@
 package record
 
-import "time"
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
 
 // Load is what an engine is asked to offer. It is plain data.
 type Load struct {
@@ -49,8 +53,8 @@ type Load struct {
 
 // Ways to count UDP, and whether datagrams are sent as trains.
 const (
-	UDPExact  = "exact" // each datagram by its number and time
-	UDPCount  = "count" // by length: several may be sent and received as one
+	UDPExact  = factor.UDPExact // each datagram by its number and time
+	UDPCount  = factor.UDPCount // by length: several may be sent and received as one
 	TrainsOff = "off"
 )
 

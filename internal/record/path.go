@@ -1,17 +1,26 @@
 package record
 
-// trafficFactors are the factors that describe what is sent over a path; all others describe the path
-// itself.
-var trafficFactors = [...]string{
+import "slices"
+
+// olderLoads are the loads of runs whose design does not list them.
+var olderLoads = []string{
 	"streams", "direction", "protocol", "packet_size", "frame_size", "rate", "congestion", "engine", "copy",
 }
 
-// Path returns the factors without those of the traffic. Cells with equal paths share an idle latency:
+// Path returns a cell without its loads. Cells with equal paths share a verification and an idle latency:
 // their packets pass the same devices with the same settings.
-func (f Factors) Path() Factors {
-	p := f.Clone()
-	for _, name := range trafficFactors {
-		delete(p, name)
+func (d *Design) Path(cell Factors) Factors { return PathOf(cell, d.Loads) }
+
+// PathOf is Path by a design's list of loads.
+func PathOf(cell Factors, loads []string) Factors {
+	if loads == nil {
+		loads = olderLoads
 	}
-	return p
+	path := Factors{}
+	for name, level := range cell {
+		if !slices.Contains(loads, name) {
+			path[name] = level
+		}
+	}
+	return path
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestPathDropsTrafficOnly: of a design that does not say which factors are loads.
 func TestPathDropsTrafficOnly(t *testing.T) {
 	cell := Factors{
 		"topology": "forward", "tunnel": "wireguard", "mtu": "1420", "ip": "4", "nat": "off",
@@ -17,10 +18,14 @@ func TestPathDropsTrafficOnly(t *testing.T) {
 		"topology": "forward", "tunnel": "wireguard", "mtu": "1420", "ip": "4", "nat": "off",
 		"queue@router.wan": "pfifo",
 	}
-	if diff := cmp.Diff(want, cell.Path()); diff != "" {
+	if diff := cmp.Diff(want, (&Design{}).Path(cell)); diff != "" {
 		t.Errorf("Path() (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, cell); diff != "" {
-		t.Errorf("Path() changed its receiver (-want +got):\n%s", diff)
+		t.Errorf("Path() changed its cell (-want +got):\n%s", diff)
+	}
+	d := Design{Loads: []string{"streams"}}
+	if got := d.Path(Factors{"streams": "4", "direction": "up"}); got.Key() != "direction=up" {
+		t.Errorf("path by a design's own list: got %s, want direction=up", got.Key())
 	}
 }

@@ -7,43 +7,17 @@
 package record
 
 import (
-	"sort"
-	"strings"
+	"encoding/json"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // Format is the version of the stored and printed documents.
 const Format = "chokepoint/1"
 
-// Factors are the settings of one cell: canonical name → canonical text. Every base factor is present, also
-// where it has its default.
-type Factors map[string]string
-
-// Key is the stable identity of a cell: "name=value" pairs sorted by name.
-func (f Factors) Key() string {
-	names := make([]string, 0, len(f))
-	for n := range f {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	var b strings.Builder
-	for i, n := range names {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(n + "=" + f[n])
-	}
-	return b.String()
-}
-
-// Clone returns an independent copy.
-func (f Factors) Clone() Factors {
-	c := make(Factors, len(f))
-	for k, v := range f {
-		c[k] = v
-	}
-	return c
-}
+// Factors are the settings of one cell.
+type Factors = factor.Cell
 
 // Method says how each row is measured and how often.
 type Method struct {
@@ -84,11 +58,11 @@ type Measure struct {
 
 // Requirement is a threshold: Metric Op Value, in cells that match Where.
 type Requirement struct {
-	Text   string            `json:"text"` // as written
-	Metric string            `json:"metric"`
-	Op     string            `json:"op"` // >=, >, <=, <
-	Value  float64           `json:"value"`
-	Where  map[string]string `json:"where,omitempty"`
+	Text   string  `json:"text"` // as written
+	Metric string  `json:"metric"`
+	Op     string  `json:"op"` // >=, >, <=, <
+	Value  float64 `json:"value"`
+	Where  Factors `json:"where,omitempty"`
 }
 
 // Step is something a human must do; When is "start", "block" or "end".
@@ -118,12 +92,27 @@ type Design struct {
 	Steps        []Step            `json:"steps,omitempty"`
 	Skipped      []Skipped         `json:"skipped,omitempty"` // by the plan's own rules
 	Cuts         []string          `json:"cuts,omitempty"`    // what --budget cut, in words
+	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
+	// Absent in older runs.
+	Loads []string `json:"loads,omitempty"`
+
+	// Catalogue says what the factors' names mean. It is not stored: who reads a run gives that of this
+	// program. nil has the factors of every plan.
+	Catalogue *factor.Catalogue `json:"-"`
 }
 
 // FactorLevels is one factor of the matrix with its levels.
 type FactorLevels struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
+}
+
+// UnmarshalJSON reads a stored factor by its present name.
+func (f *FactorLevels) UnmarshalJSON(data []byte) error {
+	type stored FactorLevels
+	err := json.Unmarshal(data, (*stored)(f))
+	f.Name, _ = factor.Renamed(f.Name)
+	return err
 }
 
 // Skipped is a cell that is not run, with the reason.
@@ -159,35 +148,13 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Topology is the shape of a lab: nodes and links, with roles by name. Near and Far name the nodes between
-// which traffic runs.
-type Topology struct {
-	Name    string     `json:"name"`
-	Nodes   []TopoNode `json:"nodes"`
-	Links   []TopoLink `json:"links"`
-	Near    string     `json:"near"`
-	Far     string     `json:"far"`
-	Tunnel  [2]string  `json:"tunnel"`  // the nodes between which a tunnel is laid
-	Routers []string   `json:"routers"` // devices under test, near to far
-}
-
-// TopoNode is a machine of the lab.
-type TopoNode struct {
-	Name   string `json:"name"`
-	Router bool   `json:"router"` // forwards packets; a device under test
-}
-
-// TopoLink joins two ports.
-type TopoLink struct {
-	Name string      `json:"name"` // "lan", "wan", …
-	Ends [2]TopoPort `json:"ends"`
-}
-
-// TopoPort is an interface of a node; Port is also the device's name there.
-type TopoPort struct {
-	Node string `json:"node"`
-	Port string `json:"port"`
-}
+// Topology is the shape of a lab, and its parts.
+type (
+	Topology = factor.Shape
+	TopoNode = factor.Node
+	TopoLink = factor.Link
+	TopoPort = factor.Port
+)
 
 // Caveat qualifies the thing it is attached to and must reach the page.
 type Caveat struct {
@@ -314,9 +281,9 @@ type CounterMove struct {
 
 // Traffic directions: where the data goes. Up is near to far.
 const (
-	Up   = "up"
-	Down = "down"
-	Both = "both"
+	Up   = factor.Up
+	Down = factor.Down
+	Both = factor.Both
 )
 
 // Traffic is what an engine reported of one trial.

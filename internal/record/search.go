@@ -1,8 +1,9 @@
 package record
 
 import (
-	"strings"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // Search looks for the highest rate that meets its goals, by RFC 9971. A row then yields as many trials as
@@ -78,11 +79,8 @@ const (
 	UnitFlows   = "flows/s" // new connections
 )
 
-// OfFound ends the level of a rate that is a share of what another cell finds.
-const OfFound = "% of found"
-
 // Searches says that a row's rate is looked for. One that is a share of what is found is offered as it is.
 func (d Design) Searches(r Row) bool {
-	return d.Method.Search != nil && r.Kind == RowLoad &&
-		!strings.HasSuffix(r.Factors["rate"], OfFound) && !strings.HasSuffix(r.Factors["pacing"], OfFound)
+	_, share := factor.FoundOf(r.Factors)
+	return d.Method.Search != nil && r.Kind == RowLoad && !share
 }

@@ -75,7 +75,7 @@ func TestTunnelsSideBySide(t *testing.T) {
 
 func TestTunnelMTUFollowsTheVersionOutside(t *testing.T) {
 	words := registry.Vocabulary()
-	f, ok := words.Factor("mtu")
+	f, ok := words.Lookup("mtu")
 	if !ok {
 		t.Fatal("no factor mtu")
 	}

@@ -26,7 +26,7 @@ func TestBuiltInPlansSpeakTheRegistrysLanguage(t *testing.T) {
 		}
 		for _, cell := range p.Cells() {
 			for factor, level := range cell {
-				f, ok := v.Factor(factor)
+				f, ok := v.Lookup(factor)
 				if !ok {
 					t.Errorf("plan %s: got factor %s, want one of the vocabulary", name, factor)
 					continue
@@ -63,7 +63,7 @@ func parseByKnob(t *testing.T, plan, factor, level string) {
 func TestBaseFactorsThatKnobsApply(t *testing.T) {
 	want := map[string][]string{"nat": {"off", "masquerade", "forward"}, "offload": {"wire", "super"}}
 	for name, levels := range want {
-		f, ok := registry.Vocabulary().Factor(name)
+		f, ok := registry.Vocabulary().Lookup(name)
 		if !ok {
 			t.Errorf("factor %s: got none, want a base factor", name)
 			continue

@@ -165,10 +165,10 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 		out = append(out, quantileCurve{Class: kind, Title: "trial " + t.ID + ", " + kind,
 			Levels: analysis.QuantileLevels[:min(len(q), len(analysis.QuantileLevels))], NS: q})
 	}
-	path := c.Factors.Path().Key()
+	path := v.Path(c.Factors).Key()
 	for i := range v.Trials {
 		t := &v.Trials[i]
-		if t.Grade != evidence.GradeFailed && t.Kind == record.RowIdle && t.Factors.Path().Key() == path {
+		if t.Grade != evidence.GradeFailed && t.Kind == record.RowIdle && v.Path(t.Factors).Key() == path {
 			add(t, "idle")
 		}
 	}

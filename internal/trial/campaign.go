@@ -353,10 +353,10 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	case row.Kind == record.RowLoad:
 		return c.narrow(row.Cell())
 	}
-	path := row.Factors.Path().Key()
+	path := c.Run.Design.Path(row.Factors).Key()
 	return !slices.ContainsFunc(c.Plan.Cells(), func(cell record.Factors) bool {
 		_, skipped := c.skip[cell.Key()]
-		return cell.Path().Key() == path && !skipped && !c.narrow(cell.Key())
+		return c.Run.Design.Path(cell).Key() == path && !skipped && !c.narrow(cell.Key())
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -39,7 +40,7 @@ type demand struct {
 // base are the factors that no knob applies by their own name.
 var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
 	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels",
-	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_trains",
+	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_gso",
 	"flow_size", "connection_rate", "arrivals", "request_size", "response_size"}
 
 // ask computes the demand of a row. knobs is the order in which settings are made; a setting is placed on
@@ -47,7 +48,7 @@ var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "d
 func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (demand, error) {
 	f := row.Factors
 	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4,
-		engine: f["engine"], wantMTU: plan.PathMTU(t, f)}
+		engine: f["engine"], wantMTU: factor.PathMTU(t, f)}
 	var err error
 	number := func(name string, into *int) {
 		text := f[name]
@@ -80,7 +81,7 @@ func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (de
 		number("packet_size", &d.load.PacketSize)
 	}
 	d.load.UDPMode = f["udp_mode"]
-	if f["udp_trains"] == record.TrainsOff {
+	if factor.UDPGSO.Is(f, factor.Off) {
 		d.load.Trains = record.TrainsOff
 	}
 	number("mss", &d.load.MSS)
@@ -144,7 +145,7 @@ func switched(level string) string {
 // campaign knows.
 func statedRate(f record.Factors) (float64, error) {
 	rate := f["rate"] + f["pacing"]
-	if _, found := plan.FoundOf(f); found || rate == "" || rate == "flat" {
+	if _, found := factor.FoundOf(f); found || rate == "" || rate == "flat" {
 		return 0, nil
 	}
 	b, err := unit.ParseBitrate(rate)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -155,7 +156,7 @@ func TestAsk(t *testing.T) {
 				46, "cubic+bbr"
 		}},
 		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; " +
-			"udp_trains=off", record.RowLoad, func(d *demand) {
+			"udp_gso=off", record.RowLoad, func(d *demand) {
 			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.Trains = "udp", 64,
 				"", "count", "off"
 		}},
@@ -221,7 +222,7 @@ func TestSearchAsksForConnections(t *testing.T) {
 func TestSearchAsksForMeanPayload(t *testing.T) {
 	for ip, want := range map[int]float64{4: 1200 * 2 * 8 * (float64(7*46+4*552+1500)/12 - 28),
 		6: 1200 * 2 * 8 * (float64(7*66+4*552+1500)/12 - 48)} {
-		d := demand{ip: ip, load: record.Load{Protocol: "udp", Sizes: record.IMIXSizes(fmt.Sprint(ip))}}
+		d := demand{ip: ip, load: record.Load{Protocol: "udp", Sizes: factor.IMIXSizes(fmt.Sprint(ip))}}
 		if err := d.asks(&record.SearchTrial{Unit: record.UnitPackets, Load: 1200, Duration: time.Second,
 			Interfaces: 2}); err != nil {
 			t.Fatal(err)

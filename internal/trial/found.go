@@ -5,7 +5,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -13,7 +13,7 @@ import (
 // finds: of the median of what its searches found so far; or, without a search, of what arrived in its
 // trials. A share of the latter is below what the path carries only as far as the generator, flat out, was
 // not slower than the path.
-func (c *Campaign) shareOf(found plan.Found) (float64, error) {
+func (c *Campaign) shareOf(found factor.Found) (float64, error) {
 	var rates []float64
 	rows := map[string]bool{} // searched ones
 	for i := range c.trials {

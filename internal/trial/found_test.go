@@ -10,7 +10,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -62,7 +62,7 @@ func TestNothingFound(t *testing.T) {
 	}
 	execute(t, r)
 	for _, x := range r.Trials {
-		_, share := plan.FoundOf(x.Row.Factors)
+		_, share := factor.FoundOf(x.Row.Factors)
 		if x.Status != record.TrialFailed || share && (x.Failure.Phase != record.PhaseSetup ||
 			!strings.Contains(x.Failure.Error, "rate=flat") || x.Failure.Hint == "") {
 			t.Errorf("%s: %s, %+v; want it failed, for want of a rate", x.Row.Factors["rate"], x.Status,
@@ -91,7 +91,7 @@ func TestSharesOfASearch(t *testing.T) {
 	found[1] = (found[0] + *d.Searches[1].Results[0].ThroughputBps) / 2
 	fixed := 0
 	for _, x := range r.Trials {
-		share, ok := plan.FoundOf(x.Row.Factors)
+		share, ok := factor.FoundOf(x.Row.Factors)
 		if !ok || x.Row.Kind != record.RowLoad {
 			continue
 		}

@@ -49,9 +49,9 @@ func (c *Campaign) skipKey(row record.Row) string {
 	if row.Kind == record.RowLoad {
 		return row.Cell()
 	}
-	path := row.Factors.Path().Key()
+	path := c.Run.Design.Path(row.Factors).Key()
 	for _, cell := range c.Plan.Cells() {
-		if cell.Path().Key() == path {
+		if c.Run.Design.Path(cell).Key() == path {
 			if _, skipped := c.skip[cell.Key()]; !skipped {
 				return ""
 			}

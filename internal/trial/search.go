@@ -72,12 +72,12 @@ func (c *Campaign) searched(row record.Row) bool {
 
 // idleOf is the latency of a row's path without load, from its block.
 func (c *Campaign) idleOf(row record.Row) *record.Latency {
-	path := row.Factors.Path().Key()
+	path := c.Run.Design.Path(row.Factors).Key()
 	var found *record.Latency
 	for i := range c.trials {
 		t := &c.trials[i]
 		if t.Row.Kind == record.RowIdle && t.Row.Block == row.Block && t.Status == record.TrialOK &&
-			t.Row.Factors.Path().Key() == path {
+			c.Run.Design.Path(t.Row.Factors).Key() == path {
 			found = t.Idle
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -181,7 +181,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return cmp.Or(err, errors.New(why))
 	}
 	a.d.load.Tag = a.lab.Tag(a.name())
-	if found, ok := plan.FoundOf(a.t.Row.Factors); ok && a.t.Row.Kind == record.RowLoad {
+	if found, ok := factor.FoundOf(a.t.Row.Factors); ok && a.t.Row.Kind == record.RowLoad {
 		if a.d.load.RateBps, err = a.c.shareOf(found); err != nil {
 			return err
 		}

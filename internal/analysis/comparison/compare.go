@@ -329,15 +329,15 @@ func verdict(c Comparison, relevant float64) string {
 }
 
 // OfCells compares all cells on all metrics, in a stable order.
-func OfCells(groups []*Cell, baseline record.Factors) []Comparison {
-	pairs := pairsOf(groups, baseline)
+func OfCells(groups []*Cell, d *record.Design) []Comparison {
+	pairs := pairsOf(groups, d.Baseline)
 	out := []Comparison{}
 	var family []map[int]float64
 	for _, m := range comparedMetrics {
 		paths := map[string]bool{}
 		var chosen []pair
 		for _, p := range pairs {
-			key := p.cell.Factors.Path().Key() + " / " + p.against.Factors.Path().Key()
+			key := d.Path(p.cell.Factors).Key() + " / " + d.Path(p.against.Factors).Key()
 			switch {
 			case p.baseline && !m.baseline, m.ofPath && paths[key]:
 				continue

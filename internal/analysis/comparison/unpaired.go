@@ -32,20 +32,25 @@ var JudgedMetrics = [...]struct {
 	{Name: "rtt_loaded_p99_ns"},
 }
 
+// Run is one of two runs: its values by cell or path, metric and block, and which path a cell has there.
+type Run struct {
+	Values map[string]map[string]map[int]float64
+	Path   func(record.Factors) record.Factors
+}
+
 // OfRuns compares the cells that both runs have.
-func OfRuns(cells []record.Factors, ofA, ofB map[string]map[string]map[int]float64,
-	causes []string) []Comparison {
+func OfRuns(cells []record.Factors, first, second Run, causes []string) []Comparison {
 	out := []Comparison{}
 	var a, b []map[int]float64
 	var tested []int
 	for _, m := range JudgedMetrics {
 		seen := map[string]bool{}
 		for _, f := range cells {
-			key := f.Key()
+			key, keyOfSecond := f.Key(), f.Key()
 			if m.ofPath {
-				key = f.Path().Key()
+				key, keyOfSecond = first.Path(f).Key(), second.Path(f).Key()
 			}
-			x, y := ofA[key][m.Name], ofB[key][m.Name]
+			x, y := first.Values[key][m.Name], second.Values[keyOfSecond][m.Name]
 			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
 				f["protocol"] == "udp" {
 				continue // the packet rate of UDP says the same

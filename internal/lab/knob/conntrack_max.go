@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -14,11 +15,17 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 // ConntrackMax is how many connections a node's connection tracking holds at most; packets of further ones
 // are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
-func ConntrackMax() Knob { return conntrack{} }
+func ConntrackMax() Knob {
+	return conntrack{declared{&factor.Declaration{
+		Name:   "conntrack_max",
+		Unit:   "connections",
+		Doc:    "connections that the router tracks at most",
+		Placed: factor.Placed,
+		Needs:  factor.NeedsRouter,
+	}}}
+}
 
-type conntrack struct{}
-
-func (conntrack) Name() string { return "conntrack_max" }
+type conntrack struct{ declared }
 
 func (conntrack) Parse(text string) (State, error) {
 	return number("conntrack_max", text, 1, math.MaxInt32)

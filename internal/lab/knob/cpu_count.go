@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -12,11 +13,17 @@ const maxCPUCount = 64
 
 // CPUCount is how many of its processors a guest works with, the first ones; its kernel takes the others
 // offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
-func CPUCount() Knob { return cpuCount{} }
+func CPUCount() Knob {
+	return cpuCount{declared{&factor.Declaration{
+		Name:   "cpu_count",
+		Unit:   "CPUs",
+		Placed: factor.Placed | factor.OnHost, Scales: true,
+		Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
+		Needs: factor.NeedsRouter,
+	}}}
+}
 
-type cpuCount struct{}
-
-func (cpuCount) Name() string { return "cpu_count" }
+type cpuCount struct{ declared }
 
 func (cpuCount) Parse(text string) (State, error) { return number("cpu_count", text, 1, maxCPUCount) }
 

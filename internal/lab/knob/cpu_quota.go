@@ -8,17 +8,25 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // CPUQuota is how much of one core of this machine each processor of the lab's guests may use, such as
 // "25%": a slower router of the same kind. "off" is without a limit. Its place is the machine that runs
 // QEMU. QEMU's own thread, which carries the packets in and out, is not limited.
-func CPUQuota() Knob { return cpuQuota{} }
+func CPUQuota() Knob {
+	return cpuQuota{declared{&factor.Declaration{
+		Name:   "cpu_quota",
+		Unit:   "off, or % of a core, 1% to 100%",
+		Placed: factor.OnHost,
+		Target: factor.Carrier,
+		Doc:    "share of one core of this machine that each CPU of the virtual routers may use; or off",
+		Needs:  factor.NeedsRouter,
+	}}}
+}
 
-type cpuQuota struct{}
-
-func (cpuQuota) Name() string { return "cpu_quota" }
+type cpuQuota struct{ declared }
 
 func (cpuQuota) Parse(text string) (State, error) {
 	if text == "off" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -18,7 +19,15 @@ const maxCPU = 1023
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
 	return &perPort{
-		name: "cpus", parse: parseCPUs,
+		declared: declared{&factor.Declaration{
+			Name:    "cpus",
+			Unit:    "off, or cores such as 0-1,3",
+			Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
+			Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
+		parse: parseCPUs,
 		read: func(dev string) (State, error) {
 			masks, err := kernel.RPS(dev)
 			if err != nil {

@@ -4,8 +4,10 @@ package knob
 
 import (
 	"context"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // Place is where a setting is made: in the namespace or machine of the process that calls. Port is a
@@ -41,6 +43,45 @@ type Knob interface {
 	// Read returns the present state, such that applying it again restores the place.
 	Read(ctx context.Context, p Place) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
+}
+
+// Declarer is implemented by every knob of All: it says what the factor of the knob's name is. Parse and
+// Param are the knob's.
+type Declarer interface{ Factor() factor.Declaration }
+
+// declared is the part of a knob that says what its factor is; a pointer, so that knobs can be compared.
+type declared struct{ factor *factor.Declaration }
+
+func (d declared) Name() string               { return d.factor.Name }
+func (d declared) Factor() factor.Declaration { return *d.factor }
+
+// Factors declares the factors of knobs, with their levels as the knobs parse them.
+func Factors(knobs []Knob) []factor.Declaration {
+	var out []factor.Declaration
+	for _, k := range knobs {
+		d := factor.Declaration{Name: k.Name()}
+		if declarer, ok := k.(Declarer); ok {
+			d = declarer.Factor()
+		}
+		d.Parse = func(text string) (string, error) {
+			s, err := k.Parse(text)
+			return string(s), err
+		}
+		if family, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
+			d.Param = func(param string) (factor.Declaration, bool) {
+				member := d
+				member.Param, member.Name = nil, family+":"+param
+				member.Parse = func(text string) (string, error) {
+					s, err := k.Parse(param + "=" + text)
+					_, value, _ := strings.Cut(string(s), "=")
+					return value, err
+				}
+				return member, true
+			}
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // Sameness is implemented by knobs whose read-back may differ in form from what was asked ("auto", rounded

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -22,11 +23,19 @@ const firewallWords = "off, or N with N from 0 to 20000, then any of: in a set, 
 //	log        packets that come to the end are written to the kernel's log
 //
 // IPv4 and IPv6 get the same rules.
-func Firewall() Knob { return firewall{} }
+func Firewall() Knob {
+	return firewall{declared{&factor.Declaration{
+		Name: "firewall",
+		Unit: "off, or rules, 0 to 20000, and words", Rank: 18,
+		Doc: "rules that each forwarded packet is compared with: in a list, set or map, stateful, " +
+			"logging",
+		Without: &factor.Without{Words: "of the same without firewall rules"}, Long: firewallPhrase,
+		Placed: factor.Placed,
+		Needs:  factor.NeedsForwarding,
+	}}}
+}
 
-type firewall struct{}
-
-func (firewall) Name() string { return "firewall" }
+type firewall struct{ declared }
 
 func (firewall) Parse(text string) (State, error) {
 	f, ok := parseFirewall(text)
@@ -34,6 +43,15 @@ func (firewall) Parse(text string) (State, error) {
 		return "", refuse("firewall", text, firewallWords)
 	}
 	return spellFirewall(f), nil
+}
+
+// firewallPhrase says a level in a sentence.
+func firewallPhrase(level string) string {
+	number, rest, _ := strings.Cut(level, " ")
+	if _, err := strconv.Atoi(number); err != nil {
+		return "firewall " + level
+	}
+	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
 
 func parseFirewall(text string) (kernel.Firewall, bool) {

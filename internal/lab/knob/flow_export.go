@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -22,7 +23,15 @@ import (
 // where nobody listens.
 func FlowExport() Knob {
 	return flowExport{atPort{&perPort{
-		name: "flow_export", parse: func(text string) (State, error) {
+		declared: declared{&factor.Declaration{
+			Name: "flow_export",
+			Unit: "off, softflowd",
+			Doc: "what accounts for the traffic of the router's port towards the far side and exports it " +
+				"(NetFlow 9); or off",
+			Placed: factor.Placed,
+			Needs:  factor.NeedsRouter,
+		}},
+		parse: func(text string) (State, error) {
 			if text == "off" || text == softflowd {
 				return State(text), nil
 			}

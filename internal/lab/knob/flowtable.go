@@ -7,17 +7,26 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // Flowtable lets the connections that a router forwards skip its forwarding path, and with it the packet
 // filter, once they are known: "on" or "off". It is nftables' flow table in software, between the node's
 // ports, with one rule that adds every TCP and UDP connection to it.
-func Flowtable() Knob { return flowtable{} }
+func Flowtable() Knob {
+	return flowtable{declared{&factor.Declaration{
+		Name: "flowtable",
+		Unit: "on, off", Rank: 19,
+		Doc: "whether known connections skip the router's forwarding path (nftables' flow table, in " +
+			"software)",
+		Without: &factor.Without{Level: "off", Words: "of the same without flow table"},
+		Placed:  factor.Placed,
+		Needs:   factor.NeedsForwarding,
+	}}}
+}
 
-type flowtable struct{}
-
-func (flowtable) Name() string { return "flowtable" }
+type flowtable struct{ declared }
 
 func (flowtable) Parse(text string) (State, error) { return parseSwitch("flowtable", text) }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -13,11 +14,19 @@ const maxPolicies = 10_000
 // IdlePolicies are N IPsec policies that the traffic does not match, for each direction (out, in, forward)
 // and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
 // policy for every packet. It needs no ESP.
-func IdlePolicies() Knob { return idlePolicies{} }
+func IdlePolicies() Knob {
+	return idlePolicies{declared{&factor.Declaration{
+		Name:    "idle_policies",
+		Unit:    "policies, 0 to 10000",
+		Doc:     "IPsec policies per direction that the traffic does not match",
+		Without: &factor.Without{Level: "0", Words: "of the same without idle policies"},
+		Long:    func(level string) string { return level + " idle policies" },
+		Placed:  factor.Placed,
+		Needs:   factor.NeedsRouter,
+	}}}
+}
 
-type idlePolicies struct{}
-
-func (idlePolicies) Name() string { return "idle_policies" }
+type idlePolicies struct{ declared }
 
 func (idlePolicies) Parse(text string) (State, error) {
 	return number("idle_policies", text, 0, maxPolicies)

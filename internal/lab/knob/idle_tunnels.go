@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -12,11 +13,19 @@ const maxIdleTunnels = 64
 
 // IdleTunnels are N WireGuard tunnels of the kernel that are up, each with a peer and routes that the
 // traffic does not match.
-func IdleTunnels() Knob { return idleTunnels{} }
+func IdleTunnels() Knob {
+	return idleTunnels{declared{&factor.Declaration{
+		Name:    "idle_tunnels",
+		Unit:    "tunnels, 0 to 64",
+		Doc:     "WireGuard tunnels of the router, up, that the traffic does not match",
+		Without: &factor.Without{Level: "0", Words: "of the same without idle tunnels"},
+		Long:    func(level string) string { return level + " idle tunnels" },
+		Placed:  factor.Placed,
+		Needs:   factor.NeedsRouter,
+	}}}
+}
 
-type idleTunnels struct{}
-
-func (idleTunnels) Name() string { return "idle_tunnels" }
+type idleTunnels struct{ declared }
 
 func (idleTunnels) Parse(text string) (State, error) {
 	return number("idle_tunnels", text, 0, maxIdleTunnels)

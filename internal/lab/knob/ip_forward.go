@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -15,11 +16,17 @@ const (
 )
 
 // IPForward is whether a node passes packets on: "on", "off", or for one IP version only "ipv4" or "ipv6".
-func IPForward() Knob { return ipForward{} }
+func IPForward() Knob {
+	return ipForward{declared{&factor.Declaration{
+		Name:   "ip_forward",
+		Unit:   "on, off, ipv4, ipv6",
+		Doc:    "whether the router forwards at all",
+		Placed: factor.Placed,
+		Needs:  factor.NeedsRouter,
+	}}}
+}
 
-type ipForward struct{}
-
-func (ipForward) Name() string { return "ip_forward" }
+type ipForward struct{ declared }
 
 func (ipForward) Parse(text string) (State, error) {
 	switch s := strings.TrimSpace(text); s {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -14,7 +15,14 @@ import (
 // no interrupts: only the ports of a guest do.
 func IRQAffinity() Knob {
 	return &perPort{
-		name: "irq_affinity", parse: parseAffinity,
+		declared: declared{&factor.Declaration{
+			Name:   "irq_affinity",
+			Unit:   "CPUs such as 0-1",
+			Doc:    "CPUs that serve the interrupts of the virtual router's ports",
+			Placed: factor.Placed,
+			Needs:  factor.NeedsRouter,
+		}},
+		parse: parseAffinity,
 		read: func(dev string) (State, error) {
 			lists, err := kernel.IRQAffinity(dev)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -15,7 +16,15 @@ const minMTU, maxMTU = 1280, 65535
 // LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
 func LinkMTU() Knob {
 	return &perPort{
-		name: "link_mtu",
+		declared: declared{&factor.Declaration{
+			Name:   "link_mtu",
+			Unit:   "bytes, 1280 to 65535",
+			Doc:    "MTU of the underlay's links, in bytes",
+			Target: factor.EveryNode, Follow: []factor.Name{factor.MTU}, Rank: 6,
+			Without: &factor.Without{Words: "of the same with the default link MTU"},
+			Long:    func(level string) string { return "link MTU " + level },
+			Placed:  factor.Placed,
+		}},
 		parse: func(text string) (State, error) {
 			return number("link_mtu", text, minMTU, maxMTU)
 		},

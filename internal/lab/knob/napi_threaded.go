@@ -2,6 +2,7 @@ package knob
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -9,7 +10,15 @@ import (
 // in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
 	return &perPort{
-		name:    "napi_threaded",
+		declared: declared{&factor.Declaration{
+			Name: "napi_threaded",
+			Unit: "on, off",
+			Doc: "whether the router receives in kernel threads instead of softirqs, from its ports and " +
+				"its tunnel",
+			Without: &factor.Without{Level: "off", Words: "of the same received in softirqs"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
 		tunnels: true,
 		parse:   func(text string) (State, error) { return parseSwitch("napi_threaded", text) },
 		read: func(dev string) (State, error) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -14,11 +15,14 @@ import (
 // "forward", for connections from outside to the router's WAN address, ports 20000 to 20999. It is of IPv4:
 // IPv6 passes as it is (NAT66 is off). Where the WAN port has a tag, the place's Port must name the device
 // with the tag (VLANDevice): rules go by it.
-func NAT() Knob { return nat{} }
+func NAT() Knob {
+	return nat{declared{&factor.Declaration{
+		Name: "nat",
+		Doc:  "address translation on the router",
+	}}}
+}
 
-type nat struct{}
-
-func (nat) Name() string { return "nat" }
+type nat struct{ declared }
 
 func (nat) Parse(text string) (State, error) {
 	switch s := strings.TrimSpace(text); kernel.NATMode(s) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -16,7 +17,15 @@ import (
 // kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
 	return &perPort{
-		name: "offload", parse: parseOffload, read: readOffload, apply: applyOffload,
+		declared: declared{&factor.Declaration{
+			Name: "offload",
+			Unit: "wire, super, or features such as gro=on udp-gro=on",
+			Doc:  "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
+			Without: &factor.Without{Level: "wire", Words: "of the same with packets as on a wire"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
+		parse: parseOffload, read: readOffload, apply: applyOffload,
 		same: sameOffload, check: checkOffload,
 	}
 }

@@ -2,6 +2,7 @@ package knob
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -10,7 +11,14 @@ import (
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
 	return atPort{&perPort{
-		name:  "policer",
+		declared: declared{&factor.Declaration{
+			Name: "policer",
+			Unit: "off, or bit/s", Rank: 17,
+			Doc:     "rate above which the router drops what comes from the near side; or off",
+			Without: &factor.Without{Level: "off", Words: "of the same without policer"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsDirection,
+		}},
 		parse: func(text string) (State, error) { return parseLimit("policer", text) },
 		read: func(dev string) (State, error) {
 			rate, err := kernel.Policer(dev)

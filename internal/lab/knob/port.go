@@ -14,7 +14,7 @@ import (
 // perPort is a knob that is set on devices: on Place.Port, or if that is empty on all of Place.Ports. Where
 // they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal with one device.
 type perPort struct {
-	name  string
+	declared
 	parse func(text string) (State, error)
 	read  func(dev string) (State, error)
 	apply func(dev string, s State) error
@@ -23,8 +23,6 @@ type perPort struct {
 
 	tunnels bool // the setting of all ports is also that of tunnels' devices
 }
-
-func (k *perPort) Name() string { return k.name }
 
 func (k *perPort) OnTunnels() bool { return k.tunnels }
 
@@ -38,7 +36,7 @@ func (k *perPort) Parse(text string) (State, error) {
 		dev, value, ok := strings.Cut(part, ":")
 		dev = strings.TrimSpace(dev)
 		if !ok || !deviceLike(dev) || each[dev] != "" {
-			return "", refuse(k.name, text, "each device once, as in eth0: VALUE; eth1: VALUE")
+			return "", refuse(k.Name(), text, "each device once, as in eth0: VALUE; eth1: VALUE")
 		}
 		s, err := k.parse(strings.TrimSpace(value))
 		if err != nil {
@@ -136,7 +134,7 @@ func (k *perPort) ports(p Place) ([]string, error) {
 		return []string{p.Port}, nil
 	}
 	if len(p.Ports) == 0 {
-		return nil, errors.New("set " + k.name + ": no port named at " + p.Node)
+		return nil, errors.New("set " + k.Name() + ": no port named at " + p.Node)
 	}
 	return p.Ports, nil
 }
@@ -156,7 +154,7 @@ func (k *perPort) split(p Place, s State) (map[string]State, error) {
 	}
 	for dev, one := range each {
 		if one == "" {
-			return nil, fmt.Errorf("set %s of %s: no value", k.name, dev)
+			return nil, fmt.Errorf("set %s of %s: no value", k.Name(), dev)
 		}
 	}
 	return each, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -22,7 +23,15 @@ import (
 // has a default that does not depend on the device.
 func Queue() Knob {
 	return &perPort{
-		name: "queue", parse: parseQueueState, read: readQueue, apply: applyQueue,
+		declared: declared{&factor.Declaration{
+			Name: "queue",
+			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
+			Doc:     "queueing discipline of the router's ports, with its parameters",
+			Without: &factor.Without{Words: "of the same with the default queue"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
+		parse: parseQueueState, read: readQueue, apply: applyQueue,
 		same: sameQueue, check: checkQueue,
 	}
 }

@@ -3,9 +3,12 @@ package knob
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -17,7 +20,15 @@ const over = "over "
 // there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
 	return atPort{&perPort{
-		name: "shape", parse: parseShape, read: readShape, apply: applyShape,
+		declared: declared{&factor.Declaration{
+			Name: "shape",
+			Unit: "off, or bit/s", Rank: 16, Refuses: shapeRefuses,
+			Doc:     "rate of the router's shaper towards the far side: htb with fq_codel; or off",
+			Without: &factor.Without{Level: "off", Words: "of the same without shaper"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsDirection,
+		}},
+		parse: parseShape, read: readShape, apply: applyShape,
 		same: func(want, got State) bool { return want == "off" && strings.HasPrefix(string(got), over) },
 		check: func(_ string, s State) check.Answer {
 			if s == "off" || strings.HasPrefix(string(s), over) {
@@ -100,7 +111,7 @@ type atPort struct {
 // Parse refuses a list of devices: only one port is read, so that only one could be put back.
 func (k atPort) Parse(text string) (State, error) {
 	if strings.Contains(text, ":") {
-		return "", refuse(k.name, text, "one value; name the port as in "+k.name+"@router.lan")
+		return "", refuse(k.Name(), text, "one value; name the port as in "+k.Name()+"@router.lan")
 	}
 	return k.perPort.Parse(text)
 }
@@ -110,7 +121,7 @@ func (k atPort) at(p Place) (Place, error) {
 		p.Port = k.pick(p)
 	}
 	if p.Port == "" {
-		return p, errors.New("set " + k.name + ": name the port at " + p.Node)
+		return p, errors.New("set " + k.Name() + ": name the port at " + p.Node)
 	}
 	return p, nil
 }
@@ -137,4 +148,40 @@ func (k atPort) Check(ctx context.Context, p Place, s State) check.Answer {
 		return check.Not("%v", err)
 	}
 	return k.perPort.Check(ctx, p, s)
+}
+
+// shapeRefuses: a shaper takes the place of its port's queue.
+func shapeRefuses(s factor.Shape, cell factor.Cell) string {
+	var shaped, queued []factor.Port
+	for place, level := range factor.Name("shape").Each(cell) {
+		if level != "off" {
+			shaped = append(shaped, portsAt(s, place, s.FarPorts)...)
+		}
+	}
+	for place := range factor.Name("queue").Each(cell) {
+		queued = append(queued, portsAt(s, place, s.Ports)...)
+	}
+	for _, p := range shaped {
+		if slices.Contains(queued, p) {
+			return fmt.Sprintf("a shaper has a queue of its own in the place of that of %s.%s", p.Node,
+				p.Port)
+		}
+	}
+	return ""
+}
+
+// portsAt are the ports that a factor at a place is set on: that port, those of that node, or those of each
+// router.
+func portsAt(s factor.Shape, place string, of func(node string) []factor.Port) []factor.Port {
+	if node, port, placed := strings.Cut(place, "."); placed {
+		return []factor.Port{{Node: node, Port: port}}
+	}
+	if place != "" {
+		return of(place)
+	}
+	var out []factor.Port
+	for _, r := range s.Routers {
+		out = append(out, of(r)...)
+	}
+	return out
 }

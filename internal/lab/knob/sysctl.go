@@ -7,15 +7,23 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // Sysctl is the family of kernel settings: its State is "NAME=value", with the name as sysctl(8) writes it.
-func Sysctl() Knob { return sysctl{} }
+func Sysctl() Knob {
+	return sysctl{declared{&factor.Declaration{
+		Name:    "sysctl:",
+		Unit:    "as sysctl(8) has it",
+		Doc:     "a kernel setting, by its name",
+		Target:  factor.EveryNode,
+		Without: &factor.Without{Level: "default", Words: "of the same with the default"},
+		Placed:  factor.Placed,
+	}}}
+}
 
-type sysctl struct{}
-
-func (sysctl) Name() string { return "sysctl:" }
+type sysctl struct{ declared }
 
 func (sysctl) Parse(text string) (State, error) {
 	name, value, ok := strings.Cut(text, "=")

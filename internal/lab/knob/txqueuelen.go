@@ -3,6 +3,7 @@ package knob
 import (
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -11,7 +12,13 @@ const maxTxQueueLen = 1_000_000
 // TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
 func TxQueueLen() Knob {
 	return &perPort{
-		name: "txqueuelen",
+		declared: declared{&factor.Declaration{
+			Name:   "txqueuelen",
+			Unit:   "packets",
+			Doc:    "length of the devices' transmit queue, in packets",
+			Placed: factor.Placed,
+			Needs:  factor.NeedsRouter,
+		}},
 		parse: func(text string) (State, error) {
 			return number("txqueuelen", text, 0, maxTxQueueLen)
 		},

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -25,7 +26,14 @@ func VLANDevice(port string, s State) string {
 // addresses and routes move to the device PORT.ID.
 func VLAN() Knob {
 	return &perPort{
-		name: "vlan",
+		declared: declared{&factor.Declaration{
+			Name:    "vlan",
+			Unit:    "off, or a tag from 1 to 4094",
+			Doc:     "802.1Q tag on the links, or off",
+			Target:  factor.EveryNode,
+			Without: &factor.Without{Words: "of the same without VLAN tag"},
+			Placed:  factor.Placed,
+		}},
 		parse: func(text string) (State, error) {
 			if text == "off" {
 				return "off", nil

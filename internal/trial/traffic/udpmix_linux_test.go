@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -19,7 +20,7 @@ import (
 // mixLoad is of packets of several sizes.
 func mixLoad(streams int, direction, opener string, ip int, pps float64) record.Load {
 	l := udpLoad(streams, direction, opener, 0, 0)
-	l.IP, l.Sizes = ip, record.IMIXSizes(strconv.Itoa(ip))
+	l.IP, l.Sizes = ip, factor.IMIXSizes(strconv.Itoa(ip))
 	l.RateBps = pps * 8 * (record.MeanSize(l.PacketSizes()) - float64(traffic.PacketOverhead(ip)))
 	return l
 }
@@ -39,7 +40,7 @@ func checkMix(t *steady.Trial, f record.Flow, flow int) {
 		t.Timedf("stream %d %s: accounts %+v, want all sent received", f.Stream, f.Direction, p)
 		return
 	}
-	want, sizes := int64(0), record.IMIXSizes(strconv.Itoa(ip))
+	want, sizes := int64(0), factor.IMIXSizes(strconv.Itoa(ip))
 	for n := range int(p.Sent) {
 		want += int64(sizes[(flow+n)%len(sizes)] - traffic.PacketOverhead(ip))
 	}
@@ -157,7 +158,7 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 
 func TestOnlyTheNativeEngineMixesSizes(t *testing.T) {
 	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4,
-		Sizes: record.IMIXSizes("4")}
+		Sizes: factor.IMIXSizes("4")}
 	near, far := ends(t, loopback4)
 	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
 		t.Errorf("native: got %+v, want yes", a)

@@ -13,6 +13,7 @@ import (
 
 	"cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
@@ -259,7 +260,7 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
 		}
 		if k.IMIX {
-			l.Sizes = record.IMIXSizes("4")
+			l.Sizes = factor.IMIXSizes("4")
 		}
 		var e traffic.Engine = stream.Native{}
 		switch k.Engine {

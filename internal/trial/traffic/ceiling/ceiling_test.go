@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -28,7 +29,7 @@ func TestKindsOfLoads(t *testing.T) {
 	}
 	for _, streams := range []int{1, 3} {
 		all = append(all, KindOf("native", record.Load{Protocol: "udp", Streams: streams,
-			Sizes: record.IMIXSizes("6")},
+			Sizes: factor.IMIXSizes("6")},
 			wired))
 	}
 	for _, l := range []record.Load{{PacketSize: 46, Streams: 3}, {PacketSize: 1500}, {PacketSize: 46}} {

@@ -5,12 +5,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestSizesAddUp: the bytes of the first n datagrams are the sum of their sizes, of every flow.
 func TestSizesAddUp(t *testing.T) {
-	for _, load := range []record.Load{{IP: 4, PacketSize: 500}, {IP: 6, Sizes: record.IMIXSizes("6")},
+	for _, load := range []record.Load{{IP: 4, PacketSize: 500}, {IP: 6, Sizes: factor.IMIXSizes("6")},
 		{IP: 4, Sizes: []int{100, 1500, 60, 60, 60}}} {
 		for flow := range 20 {
 			s, sum := sizesOf(load, flow), int64(0)

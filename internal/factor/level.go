@@ -1,4 +1,4 @@
-package plan
+package factor
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -28,14 +27,14 @@ func (e *LevelError) Hint() string {
 	return fmt.Sprintf("did you mean %s?", e.Near)
 }
 
-// wholeForm leaves out signs, leading zeros, underscores and exponents, which YAML dialects read in
+// WholeForm leaves out signs, leading zeros, underscores and exponents, which YAML dialects read in
 // different ways.
-var wholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
+var WholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 
 // ParseWhole reads a whole number, written with digits only.
 func ParseWhole(text string, low, high int64) (int64, error) {
 	want := fmt.Sprintf("a whole number from %d to %d", low, high)
-	if !wholeForm.MatchString(text) {
+	if !WholeForm.MatchString(text) {
 		return 0, &LevelError{Text: text, Want: want}
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -45,7 +44,7 @@ func ParseWhole(text string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// Whole makes a Factor.Parse for whole numbers.
+// Whole makes a Declaration.Parse for whole numbers.
 func Whole(low, high int64) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if _, err := ParseWhole(text, low, high); err != nil {
@@ -55,31 +54,32 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// orIMIX makes a Factor.Parse for sizes, or a mix of them.
+// orIMIX makes a Declaration.Parse for sizes, or a mix of them.
 func orIMIX(parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
 		if wrong, ok := err.(*LevelError); ok {
-			if text == record.IMIX {
+			if text == IMIX {
 				return text, nil
 			}
-			wrong.Want, wrong.Near = wrong.Want+", or "+record.IMIX, nearest(text, []string{record.IMIX})
+			wrong.Want, wrong.Near = wrong.Want+", or "+IMIX, Nearest(text, []string{IMIX})
 		}
 		return level, err
 	}
 }
 
-// Choice makes a Factor.Parse for a closed set of levels.
+// Choice makes a Declaration.Parse for a closed set of levels.
 func Choice(levels ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if slices.Contains(levels, text) {
 			return text, nil
 		}
-		return "", &LevelError{Text: text, Want: oneOf(levels), Near: nearest(text, levels)}
+		return "", &LevelError{Text: text, Want: OneOf(levels), Near: Nearest(text, levels)}
 	}
 }
 
-func oneOf(levels []string) string {
+// OneOf says which levels are allowed.
+func OneOf(levels []string) string {
 	if len(levels) == 1 {
 		return levels[0]
 	}
@@ -89,23 +89,23 @@ func oneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
-// maxRate is far above any link; it keeps later sums finite.
-const maxRate = 1e14
+// MaxRate is far above any link; it keeps later sums finite.
+const MaxRate = 1e14
 
-// flat is as fast as it goes.
-const flat = "flat"
+// Flat is as fast as it goes.
+const Flat = "flat"
 
 // parseRate reads a rate, flat, or a share of a rate.
 func parseRate(text string) (string, error) {
 	return shareOf(text, func(text string) (string, error) {
-		if text == flat {
+		if text == Flat {
 			return text, nil
 		}
 		rate, ok := rateValue(text)
 		if !ok {
 			return "", &LevelError{
 				Text: text, Want: "flat, a bit rate such as 300M, or a share such as 90% of found",
-				Near: nearest(text, []string{flat}),
+				Near: Nearest(text, []string{Flat}),
 			}
 		}
 		return rateText(rate), nil
@@ -115,7 +115,7 @@ func parseRate(text string) (string, error) {
 // rateValue reads a bit rate.
 func rateValue(text string) (float64, bool) {
 	rate, err := unit.ParseBitrate(text)
-	return float64(rate), err == nil && rate > 0 && rate <= maxRate
+	return float64(rate), err == nil && rate > 0 && rate <= MaxRate
 }
 
 // parsePacing reads a rate, or a share of a rate.
@@ -143,8 +143,8 @@ func rateText(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// nearest returns the candidate that text was probably meant to be, or "".
-func nearest(text string, candidates []string) string {
+// Nearest returns the candidate that text was probably meant to be, or "".
+func Nearest(text string, candidates []string) string {
 	best, limit := "", min(3, len(text)/2+1)
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(text), c, limit); d < limit {
@@ -180,4 +180,17 @@ func distance(a, b string, limit int) int {
 		before, above, row = above, row, before
 	}
 	return above[len(b)]
+}
+
+// MostConnectionRate is the highest rate of new connections that can be asked for, per second.
+const MostConnectionRate = 1e7
+
+// ConnectionRateLevel reads how many connections a second are begun.
+func ConnectionRateLevel(text string) (string, error) {
+	rate, err := unit.ParsePacketRate(text)
+	if err != nil || rate < 1 || rate > MostConnectionRate {
+		return "", &LevelError{Text: text,
+			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
+	}
+	return rateText(float64(rate)), nil
 }

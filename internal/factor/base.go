@@ -1,0 +1,441 @@
+package factor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The factors that this package declares, and those of knobs and engines that other factors' meaning hangs
+// on.
+const (
+	Topology     Name = "topology"
+	Tunnel       Name = "tunnel"
+	MTU          Name = "mtu"
+	OuterIP      Name = "outer_ip"
+	Tunnels      Name = "tunnels"
+	IP           Name = "ip"
+	NAT          Name = "nat"
+	Offload      Name = "offload"
+	Protocol     Name = "protocol"
+	Streams      Name = "streams"
+	Direction    Name = "direction"
+	FrameSize    Name = "frame_size"
+	PacketSize   Name = "packet_size"
+	Rate         Name = "rate"
+	UDPMode      Name = "udp_mode"
+	UDPGSO       Name = "udp_gso"
+	Congestion   Name = "congestion"
+	Pacing       Name = "pacing"
+	MSS          Name = "mss"
+	SocketBuffer Name = "socket_buffer"
+	ECN          Name = "ecn"
+	Engine       Name = "engine"
+	DSCP         Name = "dscp"
+	Copy         Name = "copy"
+
+	FlowSize       Name = "flow_size"
+	ConnectionRate Name = "connection_rate"
+	Arrivals       Name = "arrivals"
+	RequestSize    Name = "request_size"
+	ResponseSize   Name = "response_size"
+
+	LinkMTU Name = "link_mtu"
+	VLAN    Name = "vlan"
+)
+
+// Levels that say what a cell is.
+const (
+	NoTunnel = "none"
+
+	TCP = "tcp"
+	UDP = "udp"
+
+	Up   = "up"   // client to server
+	Down = "down" // server to client
+	Both = "both"
+
+	UDPExact = "exact" // each datagram by its number and time
+	UDPCount = "count" // by length: several may be sent and received as one
+
+	Off = "off"
+	On  = "on"
+
+	NATForward = "forward" // ports of the router's outer address lead to the client
+
+	Native = "native" // the engine of our own
+)
+
+// Header bytes that bound a UDP packet, and what Ethernet adds to it.
+const (
+	ipv4Header  = 20
+	ipv6Header  = 40
+	udpHeader   = 8
+	stampHeader = 16 // our sequence number and flags, in each datagram
+
+	// EthernetBytes is what a frame adds to its IP packet: 14 bytes of header and 4 of frame check sequence
+	// (IEEE 802.3), without a tag.
+	EthernetBytes = 18
+)
+
+// Bounds of TCP's own settings: the kernel's least segment (TCP_MIN_MSS), what fits an IP packet, the
+// kernel's least receive buffer, and far more than any path holds.
+const (
+	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
+	minBuffer, maxBuffer   = 4608, 1 << 30
+)
+
+// maxStreams is of UDP; an engine says how many it carries of TCP.
+const maxStreams = 10_000
+
+// frameSizes are those of Ethernet that RFC 2544, section 9.1, names.
+var frameSizes = [...]string{"64", "128", "256", "512", "1024", "1280", "1518"}
+
+// Options names the levels that other packages own.
+type Options struct {
+	Shapes      []Shape  // the first is the default
+	Tunnels     []string // NoTunnel must be one, and is the default
+	Engines     []string // the first is the default
+	Congestions []string // the first is the default
+	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself over a version of IP; nil leaves 80
+	// bytes for the outer headers, as wg-quick(8) does.
+	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
+	MaxTunnels int // that a lab carries side by side
+}
+
+// Base returns the factors that are part of every cell, in the order in which their defaults depend on each
+// other.
+func Base(o Options) []Declaration {
+	if o.TunnelMTU == nil {
+		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
+	}
+	var topologies []string
+	for _, s := range o.Shapes {
+		topologies = append(topologies, s.Name)
+	}
+	tunnelled := Beside(Tunnel, "there is no tunnel", func(t string) bool { return t != NoTunnel })
+	udp := Beside(Protocol, "protocol is not udp", func(p string) bool { return p == UDP })
+	tcp := Beside(Protocol, "protocol is not tcp", func(p string) bool { return p == TCP })
+	itself := func(level string) string { return level }
+	return []Declaration{
+		choice(topologies, Declaration{
+			Name: "topology", Doc: "shape of the lab", Kind: Path, Hard: true,
+			Rank: 1, Leading: true, Short: itself,
+		}),
+		choice(o.Tunnels, Declaration{
+			Name: "tunnel", Doc: "what carries the traffic", Kind: Path,
+			Without: &Without{NoTunnel, "of the same without tunnel"}, Follow: []Name{MTU, OuterIP, Tunnels},
+			Rank: 2, Leading: true,
+			Short: insteadOf(NoTunnel, "no tunnel", itself), Long: insteadOf(NoTunnel, "no tunnel",
+				tunnelName),
+		}),
+		{
+			Name: "mtu", Unit: "bytes", Doc: "the tunnel's inner MTU", Kind: Path, Base: true,
+			Parse: Whole(minIPv4MTU, 65535), Applies: tunnelled,
+			Derive: func(c Cell) string {
+				outer := cmp.Or(OuterIP.Number(c), 4)
+				return strconv.Itoa(o.TunnelMTU(Tunnel.Of(c), outer, UnderlayMTU(c)))
+			},
+			Conflict:  mtuConflict,
+			Dependent: true, Rank: 5, Long: phrase("MTU %"),
+		},
+		{
+			Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given", Kind: Path,
+			Levels: []string{"4", "6"}, Parse: Choice("4", "6"), Applies: tunnelled,
+			Conflict: outerConflict,
+			Without:  &Without{"4", "of the same with IPv4 outside"}, Follow: []Name{MTU},
+			Dependent: true, Rank: 4, Short: phrase("IPv% outside"),
+		},
+		{
+			Name: "tunnels", Doc: "tunnels side by side, over which the streams are spread; 1 if not given",
+			Kind: Path, Parse: Whole(1, int64(max(o.MaxTunnels, 1))), Applies: tunnelled,
+			Conflict: tunnelsConflict,
+			Without:  &Without{"1", "of the same through one tunnel"}, Scales: true,
+			Dependent: true, Rank: 3, Short: counted("tunnel"),
+		},
+		choice([]string{"4", "6"}, Declaration{
+			Name: "ip", Doc: "version of the Internet Protocol", Kind: Path, Conflict: o.ipConflict,
+			Without: &Without{"4", "of the same with IPv4"},
+			Rank:    9, Leading: true, Short: phrase("IPv%"),
+		}),
+		choice([]string{Off, "masquerade", NATForward}, Declaration{
+			Name: "nat", Kind: Path, Conflict: natConflict, Target: FirstOfWAN,
+			Doc:     "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
+			Value:   insteadOf(Off, "", itself),
+			Without: &Without{Off, "of the same without address translation"},
+			Rank:    7, Short: itself, Long: insteadOf(Off, "no NAT", phrase("NAT %")),
+		}),
+		choice([]string{"wire", "super"}, Declaration{
+			Name: "offload", Doc: "virtual links: packets of up to 64 KiB, or as on a wire", Kind: Path,
+			Target:  EveryNode,
+			Without: &Without{"wire", "of the same with packets as on a wire"}, Rank: 20,
+		}),
+		choice([]string{TCP, UDP}, Declaration{
+			Name: "protocol", Doc: "transport protocol", Kind: Load,
+			Rank: 8, Leading: true, Short: strings.ToUpper,
+		}),
+		{
+			Name: "streams", Doc: "parallel flows in each direction", Kind: Load, Base: true, Default: "1",
+			Parse: Whole(1, maxStreams), Scales: true,
+			Rank: 12, Leading: true, Short: counted("stream"),
+		},
+		choice([]string{Up, Down, Both}, Declaration{
+			Name: "direction", Doc: "where the data goes; up is client to server", Kind: Load,
+			Rank: 13, Leading: true, Short: itself,
+		}),
+		{
+			Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
+			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
+			Parse: orIMIX(Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
+			Dependent: true, Rank: 11, Short: insteadOf(IMIX, "IMIX", phrase("% B frames")),
+			Long: insteadOf(IMIX, "IMIX frames", phrase("%-byte frames")),
+		},
+		{
+			Name: "packet_size", Unit: "bytes, imix", Doc: "length of the IP packet", Kind: Load, Base: true,
+			Parse: orIMIX(Whole(1, 65535)), Applies: udp,
+			Derive: func(c Cell) string {
+				if FrameSize.Is(c, IMIX) {
+					return IMIX
+				}
+				if frame := FrameSize.Number(c); frame > 0 {
+					return strconv.Itoa(frame - EthernetBytes)
+				}
+				return strconv.Itoa(o.pathMTU(c))
+			},
+			Conflict: o.sizeConflict, Says: FrameSize,
+			Rank: 10, Short: insteadOf(IMIX, "IMIX", phrase("% B")),
+			Long: insteadOf(IMIX, "IMIX packets", phrase("%-byte packets")),
+		},
+		{
+			Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Kind: Load,
+			Base: true, Default: Flat, Parse: parseRate, Applies: udp, Dependent: true, Rank: 14,
+		},
+		{
+			Name: "udp_mode", Kind: Load, Applies: udp,
+			Doc: "datagrams one by one with order and delay, or counted by length at the highest rate; " +
+				"exact if not given",
+			Levels: []string{UDPExact, UDPCount}, Parse: Choice(UDPExact, UDPCount),
+		},
+		{
+			Name: "udp_gso", Kind: Load, Applies: udp,
+			Doc: "whether the sender may give the kernel a batch of datagrams in one write (UDP GSO); auto " +
+				"if not given",
+			Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
+		},
+		choice(o.Congestions, Declaration{
+			Name: "congestion", Doc: "TCP congestion control; streams take several, joined by +, in turn",
+			Kind: Load, Applies: tcp, Parse: severalOf(Choice(o.Congestions...)), Dependent: true, Rank: 21,
+		}),
+		{
+			Name: "pacing", Unit: "bit/s", Kind: Load, Parse: parsePacing, Applies: tcp,
+			Doc: "TCP payload of all streams together, at which the kernel paces them",
+		},
+		{
+			Name: "mss", Unit: "bytes", Doc: "TCP segment size asked for; from the path's MTU if not given",
+			Kind: Load, Parse: Whole(minSegment, maxSegment), Applies: tcp,
+		},
+		{
+			Name: "socket_buffer", Unit: "bytes", Kind: Load, Parse: Whole(minBuffer, maxBuffer),
+			Applies: tcp,
+			Doc:     "buffers of each TCP socket, both ways; tuned by the kernel if not given",
+		},
+		{
+			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Kind: Load,
+			Levels: []string{On, Off}, Parse: Choice(On, Off), Applies: tcp,
+			// The end that opens asks, the other agrees.
+			Target: BothEnds, Knob: "sysctl:net.ipv4.tcp_ecn",
+			Value: func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
+		},
+		choice(o.Engines, Declaration{Name: "engine", Doc: "load generator", Kind: Activity, Rank: 22}),
+	}
+}
+
+// Further returns the factors that follow those of the engines.
+func Further() []Declaration {
+	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
+	return []Declaration{
+		{
+			Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
+			Parse: Whole(0, 63),
+		},
+		{
+			Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),
+			Doc:     "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
+			Without: &Without{"a", "of the same, measured beside it"},
+		},
+	}
+}
+
+// choice completes the declaration of a factor with a closed set of levels, of which the first is the
+// default.
+func choice(levels []string, d Declaration) Declaration {
+	d.Base, d.Levels = true, levels
+	if len(levels) > 0 {
+		d.Default = levels[0]
+	}
+	if d.Parse == nil {
+		d.Parse = Choice(levels...)
+	}
+	return d
+}
+
+// Beside makes the Applies of a factor that means something beside some levels of another only.
+func Beside(name Name, why string, ok func(level string) bool) func(Cell) (bool, string) {
+	return func(c Cell) (bool, string) {
+		if ok(name.Of(c)) {
+			return true, ""
+		}
+		return false, why
+	}
+}
+
+// phrase makes words of a level, which stands for the "%".
+func phrase(form string) func(string) string {
+	return func(level string) string { return strings.Replace(form, "%", level, 1) }
+}
+
+// counted makes words of a number of things.
+func counted(what string) func(string) string {
+	return insteadOf("1", "1 "+what, phrase("% "+what+"s"))
+}
+
+// insteadOf has words of its own for one level.
+func insteadOf(level, words string, others func(string) string) func(string) string {
+	return func(l string) string {
+		if l == level {
+			return words
+		}
+		return others(l)
+	}
+}
+
+func tunnelName(level string) string {
+	if rest, ok := strings.CutPrefix(level, "wireguard"); ok {
+		return "WireGuard" + strings.ReplaceAll(rest, "-", ", ")
+	}
+	if rest, ok := strings.CutPrefix(level, "esp"); ok {
+		return "IPsec ESP" + strings.Replace(rest, "-", ", ", 1)
+	}
+	return level
+}
+
+// severalOf reads levels joined by "+", each once.
+func severalOf(parse func(string) (string, error)) func(string) (string, error) {
+	return func(text string) (string, error) {
+		var seen []string
+		for part := range strings.SplitSeq(text, "+") {
+			level, err := parse(part)
+			if err != nil {
+				return "", err
+			}
+			if slices.Contains(seen, level) {
+				return "", &LevelError{Text: text, Want: "a list that names each once"}
+			}
+			seen = append(seen, level)
+		}
+		return strings.Join(seen, "+"), nil
+	}
+}
+
+func (o Options) pathMTU(c Cell) int {
+	i := slices.IndexFunc(o.Shapes, func(s Shape) bool { return Topology.Is(c, s.Name) })
+	return PathMTU(o.Shapes[max(i, 0)], c)
+}
+
+// mtuConflict is for an inner MTU that was derived; a written one is judged when it is read.
+func mtuConflict(c Cell) string {
+	if mtu, err := strconv.Atoi(MTU.Of(c)); err == nil && mtu < minIPv4MTU {
+		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,
+			minIPv4MTU)
+	}
+	return ""
+}
+
+// outerConflict: IPv6 outside needs links that have room for it.
+func outerConflict(c Cell) string {
+	if mtu := UnderlayMTU(c); OuterIP.Is(c, "6") && mtu < minIPv6MTU {
+		return fmt.Sprintf("IPv6 outside the tunnel needs links of %d bytes or more, there are some of %d",
+			minIPv6MTU, mtu)
+	}
+	return ""
+}
+
+// tunnelsConflict: stream n takes tunnel n modulo their number, so that each must have one.
+func tunnelsConflict(c Cell) string {
+	n, streams := Tunnels.Number(c), Streams.Number(c)
+	switch {
+	case n <= 1 || streams == 0:
+		return ""
+	case streams == 1:
+		return fmt.Sprintf("%d tunnels need as many streams, there is 1", n)
+	case streams < n:
+		return fmt.Sprintf("%d tunnels need as many streams, there are %d", n, streams)
+	case Engine.Is(c, "iperf3"):
+		return "iperf3 sends all its streams to one address, and each tunnel leads to another"
+	}
+	return ""
+}
+
+func (o Options) ipConflict(c Cell) string {
+	if mtu := min(o.pathMTU(c), UnderlayMTU(c)); IP.Is(c, "6") && mtu < minIPv6MTU {
+		return fmt.Sprintf("IPv6 needs an MTU of %d bytes or more, the path has %d", minIPv6MTU, mtu)
+	}
+	return ""
+}
+
+func natConflict(c Cell) string {
+	tunnelled, forward := !Tunnel.Is(c, NoTunnel), NAT.Is(c, NATForward)
+	switch {
+	case NAT.Is(c, Off):
+		return ""
+	case IP.Is(c, "6") && forward:
+		return "NAT66 is off: ports are forwarded with IPv4 only"
+	case !Topology.Is(c, "forward", "site-to-site"):
+		return fmt.Sprintf("topology %s forwards nothing that could be translated", Topology.Of(c))
+	case tunnelled && forward:
+		return "a port forward leads to the client's own address, past the tunnel"
+	case tunnelled && Topology.Is(c, "site-to-site"):
+		return "the tunnel between the routers carries the traffic past the address translation"
+	}
+	return ""
+}
+
+// sizeConflict holds for the cell's packets, however their size was given.
+func (o Options) sizeConflict(c Cell) string {
+	mtu := o.pathMTU(c)
+	if PacketSize.Is(c, IMIX) { // which is why packets of several sizes cannot be sent in turn
+		switch largest := slices.Max(c.PacketSizes()); {
+		case !Engine.Is(c, Native):
+			return fmt.Sprintf("engine %s sends packets of one size: imix needs engine: native", Engine.Of(c))
+		case UDPMode.Is(c, UDPCount):
+			return "count mode sends and counts batches of packets of one size: imix needs udp_mode: exact"
+		case largest > mtu:
+			return fmt.Sprintf("imix has packets of %d bytes, which do not fit the path's MTU of %d, and "+
+				"fragmentation is not measured", largest, mtu)
+		}
+		return ""
+	}
+	size, err := strconv.Atoi(PacketSize.Of(c))
+	if err != nil {
+		return ""
+	}
+	header := ipv4Header
+	if IP.Is(c, "6") {
+		header = ipv6Header
+	}
+	least := header + udpHeader + stampHeader
+	what := fmt.Sprintf("an IPv%s packet of %d bytes", IP.Of(c), size)
+	if FrameSize.In(c) {
+		what = fmt.Sprintf("a frame of %s bytes (an IPv%s packet of %d)", FrameSize.Of(c), IP.Of(c), size)
+	}
+	if size < least {
+		return fmt.Sprintf("%s is too small: IP, UDP and our own header need %d", what, least)
+	}
+	if size > mtu {
+		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what,
+			mtu)
+	}
+	return ""
+}

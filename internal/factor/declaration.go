@@ -1,0 +1,290 @@
+package factor
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Kind says what of a measurement a factor is.
+type Kind int
+
+// Kinds. Cells that differ in loads alone share a path: their packets pass the same devices with the same
+// settings, so that it is verified, and measured idle, once.
+const (
+	Setting  Kind = iota // a node's, made by a knob
+	Path                 // what carries the traffic
+	Load                 // what is sent over a path
+	Activity             // who sends it: the load generator
+)
+
+// Places are where a plan may put a factor.
+type Places int
+
+// Placed allows "name@node" and "name@node.port", and OnHost the machine that carries the lab.
+const (
+	Placed Places = 1 << iota
+	OnHost
+)
+
+// Target says which nodes a setting without a place is made at.
+type Target int
+
+// Targets.
+const (
+	Routers    Target = iota // every device under test
+	EveryNode                // of the lab
+	Carrier                  // the machine that carries the lab, whatever the place
+	FirstOfWAN               // the first device under test, at its WAN port
+	BothEnds                 // the nodes between which traffic runs
+)
+
+// Without is the level of a factor that stands for "without it", and the words for a comparison with that.
+type Without struct{ Level, Words string }
+
+// Declaration is everything that is known of a factor. Only Name, Doc and Parse must be given.
+type Declaration struct {
+	Name string
+	Unit string // for people: what a level is a number of, or which words it may be
+	Doc  string // one sentence: what a level means
+	Kind Kind
+
+	// Default is the level of a cell that does not name the factor. Derive, where it is not nil, computes
+	// it from the other levels instead; both are used only for base factors.
+	Default string
+	Derive  func(Cell) string
+
+	Base bool // present in every cell where it means something
+	Hard bool // hard to change: forms outer blocks
+
+	// Levels are all allowed levels of a closed set, for hints; Parse judges.
+	Levels []string
+	// Sets are names that a plan may write for several levels.
+	Sets map[string][]string
+	// Parse returns the canonical text of a level, or an error that says what is allowed; an error may have
+	// a Hint() string.
+	Parse func(text string) (string, error)
+
+	// Applies says whether the factor means something beside the other levels of the cell, or why not: then
+	// it is dropped. nil: always.
+	Applies func(Cell) (ok bool, why string)
+	// Needs is Applies for what depends on the lab and the place: "node", "node.port", or "" where the plan
+	// names none. A Catalogue makes the Applies of it; only one of the two may be set.
+	Needs func(s Shape, place string) (ok bool, why string)
+	// Conflict gives the reason why a complete cell cannot exist, or "". nil: never.
+	Conflict func(Cell) string
+	// Refuses is Conflict for what depends on the lab.
+	Refuses func(Shape, Cell) string
+
+	Placed Places // where a plan may put it
+	// Param makes the factor of a family (a name that ends in a colon) for what follows the colon.
+	Param func(param string) (Declaration, bool)
+	// Target is where a setting without a place is made, by the knob of the factor's name or of Knob, with
+	// the level or what Value makes of it; a Value of "" is no setting.
+	Target Target
+	Knob   string
+	Value  func(level string) string
+
+	// Without, where it is not nil, is what other levels are compared with.
+	Without *Without
+	// Follow are factors whose level follows from this one's: a comparison need not hold them equal.
+	Follow []Name
+	// Dependent factors exist only beside certain levels of others: their presence alone is no news.
+	Dependent bool
+	// Says is the factor that, where it is given, says the same as this one.
+	Says Name
+	// Scales: of more of it, more throughput may be expected (streams, tunnels, CPUs).
+	Scales bool
+
+	// Rank is the place among the factors in titles and labels, from 1; those of 0 follow by name. Leading
+	// ones come first in a label and are not left out, Level of them alone is enough.
+	Rank    int
+	Leading bool
+	// Short says a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
+	// packets". nil: Long is Short, and Short is "name level".
+	Short, Long func(level string) string
+}
+
+// usual are the words that stand for a level that nobody set.
+var usual = [...]string{"", "default", "off", "none"}
+
+// AtBaseline says whether a level is that of Without.
+func (d Declaration) AtBaseline(level string) bool {
+	return d.Without != nil && Same(level, d.Without.Level)
+}
+
+// Same says whether a level is the one of a baseline. Where that is "", the words for "nothing set" are
+// alike. Zero is none of them, and of a setting whose level is "default" nor are "off" and "none": those
+// are values.
+func Same(level, baseline string) bool {
+	return level == baseline || baseline == "default" && level == "" ||
+		baseline == "" && slices.Contains(usual[:], level)
+}
+
+// Label says a level in a label.
+func (d Declaration) Label(level string) string {
+	if d.Short != nil {
+		return d.Short(level)
+	}
+	return d.Name + " " + level
+}
+
+// Words says a level the way people do.
+func (d Declaration) Words(level string) string {
+	if d.Long != nil {
+		return d.Long(level)
+	}
+	return d.Label(level)
+}
+
+// Catalogue lists the factors that plans may speak of, in the order in which they are shown and in which
+// defaults are filled in. Of two that have the same name the second is the one at a place. A nil Catalogue
+// has the factors that this package declares.
+type Catalogue struct {
+	Factors []Declaration
+	Shapes  []Shape // of labs; the first is the default
+}
+
+// Equal says whether two catalogues are the same one.
+func (c *Catalogue) Equal(other *Catalogue) bool { return c == other }
+
+// Names lists the plain names, families with their colon, each once.
+func (c *Catalogue) Names() []string {
+	var names []string
+	for _, d := range c.all() {
+		if !slices.Contains(names, d.Name) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// Shape finds a lab's shape by its name.
+func (c *Catalogue) Shape(name string) (Shape, bool) {
+	if c != nil {
+		for _, s := range c.Shapes {
+			if s.Name == name {
+				return s, true
+			}
+		}
+	}
+	return Shape{}, false
+}
+
+func (c *Catalogue) all() []Declaration {
+	if c == nil {
+		return Base(Options{})
+	}
+	return c.Factors
+}
+
+var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
+
+// Lookup finds a factor by the name written in a plan, which may be placed ("queue@router.wan") or
+// parametrised ("sysctl:net.ipv4.tcp_rmem@client"); the Declaration that it returns carries that whole
+// name. A name with a place that no lab has is unknown, and in the other labs the factor means nothing.
+func (c *Catalogue) Lookup(name string) (Declaration, bool) {
+	plain, place := Split(name)
+	placed := plain != name
+	d, ok := c.plain(plain, placed)
+	switch {
+	case !ok, placed && !placeForm.MatchString(place):
+		return Declaration{}, false
+	case placed && place == Host && d.Placed&OnHost == 0, placed && place != Host && d.Placed&Placed == 0:
+		return Declaration{}, false
+	}
+	d.Name = name
+	d.Base = d.Base && !placed // a default is never placed
+	if placed && !slices.ContainsFunc(c.Shapes, func(s Shape) bool { return s.has(place) }) {
+		return Declaration{}, false
+	}
+	if placed || d.Needs != nil {
+		d.Applies = c.within(place, d)
+	}
+	if refuses := d.Refuses; refuses != nil {
+		d.Conflict = func(cell Cell) string {
+			s, _ := c.Shape(Topology.Of(cell))
+			return refuses(s, cell)
+		}
+	}
+	return d, true
+}
+
+// within narrows where a factor means something to the labs that have the place.
+func (c *Catalogue) within(place string, d Declaration) func(Cell) (bool, string) {
+	return func(cell Cell) (bool, string) {
+		s, ok := c.Shape(Topology.Of(cell))
+		switch {
+		case !ok:
+			return false, fmt.Sprintf("there is no topology %s", Topology.Of(cell))
+		case place != "" && !s.has(place):
+			return false, fmt.Sprintf("topology %s has no %s", s.Name, place)
+		case d.Needs != nil:
+			return d.Needs(s, place)
+		case d.Applies != nil:
+			return d.Applies(cell)
+		}
+		return true, ""
+	}
+}
+
+func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool) {
+	family, param, parametrised := strings.Cut(name, ":")
+	for _, d := range c.all() {
+		switch {
+		case !parametrised && d.Name == name && d.Param == nil:
+			if found, ok = d, true; !placed {
+				return found, true
+			}
+		case parametrised && d.Name == family+":" && d.Param != nil && param != "":
+			return d.Param(param)
+		}
+	}
+	return found, ok
+}
+
+// Of is the declaration of a name that a cell has, whatever its place; one that is not known, such as that
+// of a stored run by a later version, is a setting without any further meaning. Its Name is the whole one.
+func (c *Catalogue) Of(name string) Declaration {
+	plain, place := Split(name)
+	d, ok := c.plain(plain, place != "")
+	if !ok {
+		d = Declaration{}
+	}
+	d.Name = name
+	if _, param, isFamily := strings.Cut(name, ":"); isFamily && d.Without != nil {
+		d.Without = &Without{d.Without.Level, d.Without.Words + " " + param}
+	}
+	return d
+}
+
+// Sort puts names in the order in which people name the settings of a path.
+func (c *Catalogue) Sort(names []string) {
+	rank := map[string]int{}
+	for _, n := range names {
+		if rank[n] = c.Of(n).Rank; rank[n] == 0 {
+			rank[n] = 1 << 30
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
+	})
+}
+
+// Loads lists those factors of the cells that describe what is sent over a path, sorted.
+func (c *Catalogue) Loads(cells []Cell) []string {
+	var loads []string
+	for _, cell := range cells {
+		for _, n := range cell.Names() {
+			if k := c.Of(n).Kind; (k == Load || k == Activity) && !slices.Contains(loads, n) {
+				loads = append(loads, n)
+			}
+		}
+	}
+	slices.Sort(loads)
+	return loads
+}
+
+func cut(place string) (node, port string, isPort bool) { return strings.Cut(place, ".") }

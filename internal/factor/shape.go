@@ -1,0 +1,110 @@
+package factor
+
+import "slices"
+
+// Shape is that of a lab: nodes and links, with roles by name. Near and Far name the nodes between which
+// traffic runs. It is what a level of the factor topology means.
+type Shape struct {
+	Name    string    `json:"name"`
+	Nodes   []Node    `json:"nodes"`
+	Links   []Link    `json:"links"`
+	Near    string    `json:"near"`
+	Far     string    `json:"far"`
+	Tunnel  [2]string `json:"tunnel"`  // the nodes between which a tunnel is laid
+	Routers []string  `json:"routers"` // devices under test, near to far
+}
+
+// Node is a machine of the lab.
+type Node struct {
+	Name   string `json:"name"`
+	Router bool   `json:"router"` // forwards packets; a device under test
+}
+
+// Link joins two ports.
+type Link struct {
+	Name string  `json:"name"` // "lan", "wan", …
+	Ends [2]Port `json:"ends"`
+}
+
+// Port is an interface of a node; Port is also the device's name there.
+type Port struct {
+	Node string `json:"node"`
+	Port string `json:"port"`
+}
+
+// Ends says whether traffic begins or ends at a node.
+func (s Shape) Ends(node string) bool { return node == s.Near || node == s.Far }
+
+// Forwards says whether a device under test passes on what others send: all of them, or the one named.
+func (s Shape) Forwards(node string) bool {
+	return slices.ContainsFunc(s.Routers, func(r string) bool {
+		return (node == "" || r == node) && !s.Ends(r)
+	})
+}
+
+// Ports are a node's, in the order of the links.
+func (s Shape) Ports(node string) []Port {
+	var out []Port
+	for _, l := range s.Links {
+		for _, e := range l.Ends {
+			if e.Node == node {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// FarPorts are a node's ports that face the far side: the near end of a link is its first.
+func (s Shape) FarPorts(node string) []Port {
+	var out []Port
+	for _, l := range s.Links {
+		if l.Ends[0].Node == node {
+			out = append(out, l.Ends[0])
+		}
+	}
+	return out
+}
+
+// has says whether a place, "node" or "node.port", is one of the lab's.
+func (s Shape) has(place string) bool {
+	if place == Host {
+		return true
+	}
+	node, port, isPort := cut(place)
+	if !isPort {
+		return slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.Name == node })
+	}
+	return slices.Contains(s.Ports(node), Port{node, port})
+}
+
+// NeedsRouter is the Needs of a setting of the device under test: where the plan names no place, there must
+// be one.
+func NeedsRouter(s Shape, place string) (bool, string) {
+	if (place == "" || place == Host) && len(s.Routers) == 0 {
+		return false, "topology " + s.Name + " has no router"
+	}
+	return true, ""
+}
+
+// NeedsForwarding is the Needs of a setting that sees only what a router forwards.
+func NeedsForwarding(s Shape, place string) (bool, string) {
+	ok, why := NeedsRouter(s, place)
+	node, _, _ := cut(place)
+	switch {
+	case !ok || s.Forwards(node):
+		return ok, why
+	case place == "":
+		return false, "topology " + s.Name + " forwards nothing"
+	}
+	return false, node + " forwards nothing in topology " + s.Name
+}
+
+// NeedsDirection is the Needs of a setting of a port, which follows from the direction of what a router
+// the plan names it.
+func NeedsDirection(s Shape, place string) (bool, string) {
+	if place == "" {
+		return NeedsForwarding(s, place)
+	}
+	return NeedsRouter(s, place)
+}
