@@ -100,8 +100,8 @@ func NeedsForwarding(s Shape, place string) (bool, string) {
 	return false, node + " forwards nothing in topology " + s.Name
 }
 
-// NeedsDirection is the Needs of a setting of a port, which follows from the direction of what a router
-// the plan names it.
+// NeedsDirection is the Needs of a setting of one port, which follows from the direction of what a router
+// forwards unless the plan names it.
 func NeedsDirection(s Shape, place string) (bool, string) {
 	if place == "" {
 		return NeedsForwarding(s, place)
