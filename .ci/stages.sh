@@ -331,7 +331,7 @@ simulations() {
 	go test -v -count=1 -timeout 2h -run 'Coverage|FalseAlarm|ErrorRate' ./internal/analysis | sed 's/^/note: /'
 }
 
-agreement() { as_root go run ./bench/engine-agreement; }
+agreement() { as_root go run ./bench/engine -suite agreement -pairs 6 -seconds 3; }
 
 # Ten searches of one rate: of a router with a limit of its own, of one that is
 # as fast as this machine, and of a virtual one. The last two, loaded flat out for

@@ -8,21 +8,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // The first argument of the process that holds packets back, and of the one that looks at those that
@@ -32,117 +28,61 @@ const (
 	tapRole   = "tap"
 )
 
-func main() { os.Exit(role(os.Args[1:])) }
+func main() { os.Exit(rig.Main("accounts", run)) }
 
-// role is the program's own, or what it is started for on a node.
-func role(args []string) int {
-	handled, err := true, error(nil)
+func run(ctx context.Context, args []string, out, log io.Writer) error {
 	switch {
 	case len(args) > 0 && args[0] == relayRole:
-		err = relay(os.Stdin, os.Stdout)
+		return relay(os.Stdin, out)
 	case len(args) > 0 && args[0] == tapRole:
-		err = tap(os.Stdin, os.Stdout)
-	default:
-		handled, err = registry.Serve(args)
+		return tap(os.Stdin, out)
 	}
-	switch {
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "accounts %s: %v\n", args[0], err)
-		return 1
-	case handled:
-		return 0
-	}
-	return run(args, os.Stdout, os.Stderr)
-}
-
-type options struct {
-	packets int64
-	length  time.Duration
-	lab     string
-	only    string
-}
-
-func run(args []string, out, talk io.Writer) int {
-	o := options{}
 	flags := flag.NewFlagSet("accounts", flag.ContinueOnError)
-	flags.SetOutput(talk)
-	flags.Int64Var(&o.packets, "packets", 1e8, "packets in all, at least")
-	flags.DurationVar(&o.length, "length", 10*time.Second, "of each load")
-	flags.StringVar(&o.lab, "lab", "local", "local or vm")
-	flags.StringVar(&o.only, "only", "", "rows whose name begins so")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || o.packets < 1 || o.length <= 0 || o.lab != "local" &&
-		o.lab != "vm" {
-		fmt.Fprintln(talk, "usage: accounts [-packets N] [-length D] [-lab local|vm] [-only NAME]")
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := bench(ctx, o, out, talk); err != nil {
-		fmt.Fprintln(talk, "accounts:", err)
-		return 1
-	}
-	return 0
-}
-
-func bench(ctx context.Context, o options, out, talk io.Writer) (err error) {
-	dir, err := os.MkdirTemp("", "accounts-")
-	if err != nil {
-		return fmt.Errorf("create a folder for the lab: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	topology, err := lab.TopologyNamed("forward")
+	packets := flags.Int64("packets", 1e8, "packets in all, at least")
+	length := flags.Duration("length", 10*time.Second, "of each load")
+	kind := flags.String("lab", "local", "local or vm")
+	only := flags.String("only", "", "rows whose name begins so")
+	err := rig.Parse(flags, args, log, func() bool {
+		return *packets >= 1 && *length > 0 && (*kind == "local" || *kind == "vm")
+	})
 	if err != nil {
 		return err
 	}
-	local := lab.Local{ID: "accounts", Topology: topology, Dir: filepath.Join(dir, "labs"),
-		Parts: registry.LabParts()}
-	if o.lab == "vm" {
-		if local.Guest, err = guest(ctx, talk); err != nil {
+	local, rows := lab.Local{}, localRows()
+	if *kind == "vm" {
+		rows = guestRows()
+		if local.Guest, err = guest(ctx, log); err != nil {
 			return err
 		}
 	}
-	l, err := local.Up(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
-		err = errors.Join(err, l.Close(down))
-	}()
-	b := &stand{lab: l, length: o.length, out: out, talk: talk}
-	if err := b.settle(ctx); err != nil {
-		return err
-	}
-	rows := localRows()
-	if o.lab == "vm" {
-		rows = guestRows()
-	}
-	fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: planted "+
-		"| found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
-	total := int64(0)
-	for _, r := range rows {
-		if !strings.HasPrefix(r.name, o.only) {
-			continue
+	return rig.OnLab(ctx, "forward", local, func(l *lab.Lab) error {
+		b := &stand{lab: l, length: *length, out: out, log: log}
+		fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: planted "+
+			"| found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		total := int64(0)
+		for _, r := range rows {
+			if !strings.HasPrefix(r.name, *only) {
+				continue
+			}
+			a, err := b.row(ctx, r, int64(float64(*packets)*r.share)+1)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			total += a.sent
 		}
-		a, err := b.row(ctx, r, int64(float64(o.packets)*r.share)+1)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		total += a.sent
-	}
-	fmt.Fprintf(out, "\n%d packets, none unaccounted for\n", total)
-	return nil
+		fmt.Fprintf(out, "\n%d packets, none unaccounted for\n", total)
+		return nil
+	})
 }
 
 // guest is a virtual router of this machine's architecture.
-func guest(ctx context.Context, talk io.Writer) (*vm.Guest, error) {
+func guest(ctx context.Context, log io.Writer) (*vm.Guest, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err
 	}
 	r := vm.Recipe{Arch: vm.NativeArch(), Cache: filepath.Join(cache, "chokepoint", "vm"),
-		Say: func(text string) { fmt.Fprintln(talk, text) }}
+		Say: func(text string) { fmt.Fprintln(log, text) }}
 	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache, r.Say); err != nil {
 		return nil, err
 	}
@@ -155,15 +95,4 @@ func guest(ctx context.Context, talk io.Writer) (*vm.Guest, error) {
 	// in front of that, too.
 	g.CPUs = 1
 	return &g, nil
-}
-
-// settle makes every link carry real packets.
-func (b *stand) settle(ctx context.Context) error {
-	var all []record.Setting
-	for _, link := range b.lab.Topology.Links {
-		for _, end := range link.Ends {
-			all = append(all, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port, Value: "wire"})
-		}
-	}
-	return b.lab.Settle(ctx, all)
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // netemRules lead the window's packets through netem, and past it all others; but where packets are delayed
-// the farewell is delayed longer, so that it comes last.
+// the end-of-stream is delayed longer, so that it comes last.
 const (
 	netemRules = `qdisc replace dev wan root handle 1: htb
 class add dev wan parent 1: classid 1:1 htb rate 10gbit quantum 1514
 qdisc add dev wan parent 1:1 handle 11: netem limit 10000 %s
 filter add dev wan parent 1: protocol ip u32 match ip dport %d 0xffff match u8 %d 0xff at %d flowid 1:1
 `
-	farewellRules = `class add dev wan parent 1: classid 1:2 htb rate 10gbit quantum 1514
+	endRules = `class add dev wan parent 1: classid 1:2 htb rate 10gbit quantum 1514
 qdisc add dev wan parent 1:2 handle 12: netem limit 10000 delay 100ms
 filter add dev wan parent 1: protocol ip u32 match ip dport %d 0xffff match u8 %d 0xff at %d flowid 1:2
 `
@@ -30,9 +30,9 @@ filter add dev wan parent 1: protocol ip u32 match ip dport %d 0xffff match u8 %
 func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *account) error, error) {
 	rules := fmt.Sprintf(netemRules, *r.netem, port, datagramWindow, 28+datagramMark/8)
 	if r.plant == reordering {
-		rules += fmt.Sprintf(farewellRules, port, datagramFarewell, 28+datagramMark/8)
+		rules += fmt.Sprintf(endRules, port, datagramEnd, 28+datagramMark/8)
 	}
-	if _, err := b.exec(ctx, rules, "tc", "-batch", "-"); err != nil {
+	if _, err := b.onRouter(ctx, rules, "tc", "-batch", "-"); err != nil {
 		return nil, err
 	}
 	tapped, err := b.startTap(ctx)
@@ -65,23 +65,23 @@ func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *a
 		if r.plant == reordering {
 			a.planted[2] = n.passed - n.first
 		}
-		fmt.Fprintf(b.talk, "%s: router in %d, out %d; netem %+v; tap %+v; engine sent %d, lost %d, "+
+		fmt.Fprintf(b.log, "%s: router in %d, out %d; netem %+v; tap %+v; engine sent %d, lost %d, "+
 			"duplicates %d, reordered %d\n",
 			r.name, in, out, n, seen, a.sent, a.lost, a.duplicates, a.reordered)
 		return a.agree(n, seen)
 	}, nil
 }
 
-// devicesAgree holds the router's devices to the engine's totals. They count greetings and farewells too
+// devicesAgree holds the router's devices to the engine's totals. They count handshakes and ends of streams too
 // that did not reach the engine.
 func devicesAgree(in, out int64, t *record.Traffic) error {
-	const greetings = 10
+	const handshakes = 10
 	sent, arrived := int64(0), int64(0)
 	for i := range t.Flows {
 		s, r := t.Flows[i].Sent.Column("packets"), t.Flows[i].Received.Column("packets")
 		sent, arrived = sent+int64(s[len(s)-1]), arrived+int64(r[len(r)-1])
 	}
-	if in < sent || in > sent+greetings || out < arrived || out > arrived+greetings {
+	if in < sent || in > sent+handshakes || out < arrived || out > arrived+handshakes {
 		return fmt.Errorf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived",
 			in, out, sent, arrived)
 	}
@@ -110,7 +110,7 @@ type netem struct{ passed, dropped, first int64 }
 
 // netem reads the counters, and takes it away.
 func (b *stand) netem(ctx context.Context) (n netem, err error) {
-	text, err := b.exec(ctx, "", "tc", "-s", "qdisc", "show", "dev", "wan")
+	text, err := b.onRouter(ctx, "", "tc", "-s", "qdisc", "show", "dev", "wan")
 	if err != nil {
 		return n, err
 	}
@@ -121,6 +121,6 @@ func (b *stand) netem(ctx context.Context) (n netem, err error) {
 	for i, c := range []*int64{&n.passed, &n.dropped, &n.first} {
 		*c, _ = strconv.ParseInt(m[i+1], 10, 64)
 	}
-	_, err = b.exec(ctx, "", "tc", "qdisc", "del", "dev", "wan", "root")
+	_, err = b.onRouter(ctx, "", "tc", "qdisc", "del", "dev", "wan", "root")
 	return n, err
 }

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -29,11 +33,11 @@ func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *
 	}
 	rules := fmt.Sprintf("table ip planted {\n chain forward {\n type filter hook forward priority 0\n udp "+
 		"dport %d %s numgen inc mod 1000 0 counter %s\n }\n}\n", port, mark, deed)
-	if _, err := b.exec(ctx, rules, "nft", "-f", "-"); err != nil {
+	if _, err := b.onRouter(ctx, rules, "nft", "-f", "-"); err != nil {
 		return nil, err
 	}
 	return func(_ *record.Traffic, a *account) error {
-		text, err := b.exec(ctx, "", "nft", "list", "table", "ip", "planted")
+		text, err := b.onRouter(ctx, "", "nft", "list", "table", "ip", "planted")
 		if err != nil {
 			return err
 		}
@@ -42,7 +46,7 @@ func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *
 			return fmt.Errorf("no counter in %q", text)
 		}
 		a.planted[into], _ = strconv.ParseInt(m[1], 10, 64)
-		_, err = b.exec(ctx, "", "nft", "delete", "table", "ip", "planted")
+		_, err = b.onRouter(ctx, "", "nft", "delete", "table", "ip", "planted")
 		return err
 	}, nil
 }
@@ -67,5 +71,35 @@ func (b *stand) plantRelay(ctx context.Context) (func(*record.Traffic, *account)
 		}
 		a.planted[2], err = strconv.ParseInt(line, 10, 64)
 		return err
+	}, nil
+}
+
+// onRouter runs a command on the router to its end.
+func (b *stand) onRouter(ctx context.Context, input string, args ...string) (string, error) {
+	return rig.Exec(ctx, b.lab, "router", input, args...)
+}
+
+// start runs a command on a node; lines gives one line of its output.
+func (b *stand) start(ctx context.Context, node string, args ...string) (s host.Session,
+	lines func() (string, error), err error) {
+	if s, err = rig.Start(ctx, b.lab, node, args...); err != nil {
+		return nil, nil, err
+	}
+	text := ""
+	return s, func() (string, error) {
+		for {
+			if line, rest, ok := strings.Cut(text, "\n"); ok {
+				text = rest
+				return line, nil
+			}
+			var o agent.ExecOutput
+			if err := s.Recv(&o); err != nil {
+				return text, err
+			}
+			text += string(o.Out) + string(o.Err)
+			if o.Exit != nil {
+				return text, fmt.Errorf("%s ended with %d", args[0], *o.Exit)
+			}
+		}
 	}, nil
 }

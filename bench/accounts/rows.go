@@ -10,26 +10,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // Where the load's packets say that they belong to the window: bits of UDP's payload (struct datagram of
 // package traffic; mark of frames.c in probe/bpf).
 const (
-	port             = 20000
-	frameSize        = 46 // IP length of the smallest Ethernet frame
-	datagramSize     = 200
-	datagramMark     = 48 // 8 bits
-	datagramWindow   = 4
-	datagramFarewell = 5
-	framesMark       = 128 // 2 bits
-	framesWindow     = 1
+	port           = 20000
+	frameSize      = 46 // IP length of the smallest Ethernet frame
+	datagramSize   = 200
+	datagramMark   = 48 // 8 bits
+	datagramWindow = 4
+	datagramEnd    = 5
+	framesMark     = 128 // 2 bits
+	framesWindow   = 1
 )
 
 // planted is what is done to packets on their way.
@@ -56,7 +55,7 @@ type row struct {
 // localRows are flat out where the sender's own core carries a packet to its end, so that no queue can
 // overflow, and else slow enough.
 func localRows() []row {
-	frames, sockets := frames.XDP{Fallback: stream.Native{}}, stream.Native{}
+	frames, sockets := rig.Engine("xdp"), rig.Engine("native")
 	return []row{
 		{name: "frames, IPv4", engine: frames, ip: 4, plant: nothing, share: .35},
 		{name: "frames, IPv6", engine: frames, ip: 6, plant: nothing, share: .2},
@@ -80,7 +79,7 @@ func localRows() []row {
 // guestRows are rates that an emulated router forwards.
 func guestRows() []row {
 	exact := func(name string, pps float64, plant planted, netem string, share float64) row {
-		return row{name: "datagrams, exact" + name, engine: stream.Native{}, mode: record.UDPExact, ip: 4,
+		return row{name: "datagrams, exact" + name, engine: rig.Engine("native"), mode: record.UDPExact, ip: 4,
 			pps: pps, plant: plant, netem: &netem, share: share}
 	}
 	return []row{
@@ -93,9 +92,9 @@ func guestRows() []row {
 }
 
 type stand struct {
-	lab       *lab.Lab
-	length    time.Duration // of one load
-	out, talk io.Writer
+	lab      *lab.Lab
+	length   time.Duration // of one load
+	out, log io.Writer
 }
 
 // account is what was planted and what the engine found.
@@ -147,7 +146,7 @@ func (b *stand) once(ctx context.Context, r row) (a account, err error) {
 	if headers := 28 + (r.ip-4)*10; r.pps > 0 {
 		load.RateBps = r.pps * 8 * float64(load.PacketSize-headers)
 	}
-	near, far, err := b.ends(ctx, r.ip)
+	near, far, err := rig.Ends(ctx, b.lab, 0, r.ip)
 	if err != nil {
 		return a, err
 	}
@@ -162,7 +161,7 @@ func (b *stand) once(ctx context.Context, r row) (a account, err error) {
 	if err != nil {
 		return a, errors.Join(err, count(nil, &a))
 	}
-	t, err := r.engine.Offer(ctx, near, far, load, clock{load})
+	t, err := r.engine.Offer(ctx, near, far, load, rig.Clock{Load: load})
 	if err != nil {
 		return a, errors.Join(err, count(nil, &a))
 	}

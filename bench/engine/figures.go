@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -73,10 +74,7 @@ type quantity struct {
 }
 
 func goodput() quantity {
-	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) {
-		return f.goodput,
-			nil
-	}}
+	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) { return f.goodput, nil }}
 }
 
 func delivered() quantity {
@@ -91,7 +89,7 @@ func delivered() quantity {
 func cost() quantity {
 	return quantity{"cost", "s/GB", 1, true, func(f figures) (float64, error) {
 		if f.cpu == 0 {
-			return 0, errors.New("no processor time was counted")
+			return 0, errors.New("no CPU time was counted")
 		}
 		return f.cpu / f.gigabytes, nil
 	}}
@@ -100,45 +98,42 @@ func cost() quantity {
 // result is the runs of both sides, pair by pair.
 type result struct{ runs [2][]figures }
 
-// ratios are those of the pairs, sorted.
-func (r result) ratios() []float64 {
-	var out []float64
-	for i := range r.runs[0] {
-		out = append(out, r.runs[0][i].value/r.runs[1][i].value)
-	}
-	slices.Sort(out)
-	return out
-}
-
-const tableHead = `| path | ÷ | ratio, median | interval | medians | loss, median | memory per flow | safe | moonshot | |
+const tableHead = `| path | ÷ | ratio, median | interval | medians | loss, median | memory per flow | target | stretch | |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---|`
 
-// row is a line of the table.
-func (r result) row(c comparison) string {
-	all := r.ratios()
-	m, k := median(all), rank(len(all))
-	column := func(i int, of func(figures) float64) float64 {
+// row is a line of the table, and whether the ratio agrees where that is judged.
+func (r result) row(c comparison) (line string, agrees bool) {
+	column := func(i int, of func(figures) float64) []float64 {
 		var v []float64
 		for _, f := range r.runs[i] {
 			v = append(v, of(f))
 		}
-		return median(v)
+		return v
 	}
+	mid := func(i int, of func(figures) float64) float64 { return statistics.Median(column(i, of)) }
 	value := func(f figures) float64 { return f.value / c.of.scale }
+	ratio := rig.Ratio(column(0, value), column(1, value))
 	loss, memory := "", ""
 	if c.ours.load.Protocol == "udp" {
-		loss = fmt.Sprintf("%.3f %%, %.3f %%", 100*column(0, func(f figures) float64 { return f.loss }),
-			100*column(1, func(f figures) float64 { return f.loss }))
+		lost := func(f figures) float64 { return 100 * f.loss }
+		loss = fmt.Sprintf("%.3f %%, %.3f %%", mid(0, lost), mid(1, lost))
 	}
 	if c.ours.load.Streams > 4 {
 		memory = fmt.Sprintf("%.0f kB + %.0f kB in sockets",
-			column(0, func(f figures) float64 { return float64(f.memory) / float64(f.flows) / 1e3 }),
-			column(0, func(f figures) float64 { return float64(f.kernelMemory) / float64(f.flows) / 1e3 }))
+			mid(0, func(f figures) float64 { return float64(f.memory) / float64(f.flows) / 1e3 }),
+			mid(0, func(f figures) float64 { return float64(f.kernelMemory) / float64(f.flows) / 1e3 }))
+	}
+	word, target, stretch := verdict(c, ratio.Low, ratio.Median, ratio.High), bound(c, c.target), bound(c, c.stretch)
+	if agrees = true; c.within > 0 {
+		word, target, stretch = "agrees", fmt.Sprintf("1 ± %g %%", 100*c.within), "–"
+		// Also false where there is no ratio at all: NaN.
+		if agrees = ratio.Low >= 1-c.within && ratio.High <= 1+c.within; !agrees {
+			word = "DISAGREES"
+		}
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer,
-		short(m), short(all[k]), short(all[len(all)-1-k]),
-		short(column(0, value)), short(column(1, value)), c.of.unit, loss, memory, bound(c, c.safe),
-		bound(c, c.moon), verdict(c, all[k], m, all[len(all)-1-k]))
+		short(ratio.Median), short(ratio.Low), short(ratio.High), short(mid(0, value)), short(mid(1, value)),
+		c.of.unit, loss, memory, target, stretch, word), agrees
 }
 
 func bound(c comparison, v float64) string {
@@ -159,14 +154,13 @@ func verdict(c comparison, low, m, high float64) string {
 		word string
 	}{{worst, ""}, {m, " by the median only"}} {
 		reaches := func(bound float64) bool {
-			return c.of.lower && of.v <= bound || !c.of.lower &&
-				of.v >= bound
+			return c.of.lower && of.v <= bound || !c.of.lower && of.v >= bound
 		}
 		switch {
-		case reaches(c.moon):
-			return "moonshot" + of.word
-		case reaches(c.safe):
-			return "safe" + of.word
+		case reaches(c.stretch):
+			return "stretch" + of.word
+		case reaches(c.target):
+			return "target" + of.word
 		}
 	}
 	return "missed"
@@ -181,22 +175,4 @@ func short(v float64) string {
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 2, 64), "0")
-}
-
-// rank is the largest k such that the k-th smallest (from 0) and k-th largest of n values hold the median
-// with at least 95 %: the sign test's interval.
-func rank(n int) int {
-	tail, term := 0.0, math.Pow(.5, float64(n)) // P(no value below the median)
-	k := -1
-	for i := 0; 2*(tail+term) <= 0.05; i++ {
-		tail += term
-		term *= float64(n-i) / float64(i+1)
-		k = i
-	}
-	return max(k, 0)
-}
-
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }

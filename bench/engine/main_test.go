@@ -49,17 +49,19 @@ func TestRow(t *testing.T) {
 		c    comparison
 		want []string
 	}{
-		{comparison{name: "a", of: up, safe: .9, moon: 1}, []string{"| 1.3 |", "1.0–1.6", "13.0, 10.0 u",
-			"≥ 0.9", "| moonshot |"}},
-		{comparison{name: "a", of: up, safe: .9, moon: 1.1}, []string{"| safe |"}},
-		{comparison{name: "a", of: up, safe: 1.2, moon: 1.3}, []string{"| moonshot by the median only |"}},
-		{comparison{name: "a", of: up, safe: 1.2, moon: 1.4}, []string{"| safe by the median only |"}},
-		{comparison{name: "a", of: up, safe: 2, moon: 3}, []string{"| missed |"}},
-		{comparison{name: "a", of: down, safe: 1.6, moon: 1}, []string{"≤ 1.6", "| safe |"}},
-		{comparison{name: "a", of: down, safe: 1.5, moon: 1}, []string{"| safe by the median only |"}},
+		{comparison{name: "a", of: up, target: .9, stretch: 1}, []string{"| 1.3 |", "1.0–1.6", "13.0, 10.0 u",
+			"≥ 0.9", "| stretch |"}},
+		{comparison{name: "a", of: up, target: .9, stretch: 1.1}, []string{"| target |"}},
+		{comparison{name: "a", of: up, target: 1.2, stretch: 1.3}, []string{"| stretch by the median only |"}},
+		{comparison{name: "a", of: up, target: 1.2, stretch: 1.4}, []string{"| target by the median only |"}},
+		{comparison{name: "a", of: up, target: 2, stretch: 3}, []string{"| missed |"}},
+		{comparison{name: "a", of: down, target: 1.6, stretch: 1}, []string{"≤ 1.6", "| target |"}},
+		{comparison{name: "a", of: down, target: 1.5, stretch: 1}, []string{"| target by the median only |"}},
+		{comparison{name: "a", of: up, within: .7}, []string{"1 ± 70 %", "| agrees |"}},
+		{comparison{name: "a", of: up, within: .5}, []string{"| DISAGREES |"}},
 	} {
 		for _, want := range tt.want {
-			if got := r.row(tt.c); !strings.Contains(got, want) {
+			if got, _ := r.row(tt.c); !strings.Contains(got, want) {
 				t.Errorf("row %q lacks %q", got, want)
 			}
 		}
@@ -69,13 +71,16 @@ func TestRow(t *testing.T) {
 func TestEverySuiteIsComplete(t *testing.T) {
 	for _, s := range suites() {
 		for _, c := range s.rows {
-			if c.ours.engine == nil || c.theirs.engine == nil || c.of.of == nil || c.safe == 0 ||
-				c.moon == 0 || c.offload == "" {
+			if c.within > 0 {
+				c.target, c.stretch = 1, 1
+			}
+			if c.ours.engine == nil || c.theirs.engine == nil || c.of.of == nil || c.target == 0 ||
+				c.stretch == 0 || c.offload == "" {
 				t.Errorf("suite %s: row %+v is not complete", s.name, c)
 			}
-			if (c.moon < c.safe) != c.of.lower {
-				t.Errorf("suite %s, %s: the moonshot %v is nearer than the safe %v", s.name, c.name, c.moon,
-					c.safe)
+			if c.within == 0 && (c.stretch < c.target) != c.of.lower {
+				t.Errorf("suite %s, %s: the stretch %v is nearer than the target %v", s.name, c.name, c.stretch,
+					c.target)
 			}
 		}
 	}

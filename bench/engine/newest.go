@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -43,7 +44,7 @@ func (n newest) Serve(context.Context, host.Session) error { return errors.ErrUn
 func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	_ traffic.Conductor) (*record.Traffic, error) {
 	const port = "5301"
-	server, err := n.stand.open(ctx, far.Node, n.file, "-s", "-1", "-p", port)
+	server, err := rig.Start(ctx, n.stand.lab, far.Node, n.file, "-s", "-1", "-p", port)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 		"-t", strconv.Itoa(int(load.Duration / time.Second)), "-P", strconv.Itoa(load.Streams)}
 	var text string
 	for range 20 { // until the server listens
-		if text, err = n.stand.exec(ctx, near.Node, "", args...); err == nil || ctx.Err() != nil {
+		if text, err = rig.Exec(ctx, n.stand.lab, near.Node, "", args...); err == nil || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)

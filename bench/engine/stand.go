@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -24,7 +24,8 @@ type stand struct {
 	tunnels   map[int]*[2]traffic.End
 	running   []host.Session // what was started on nodes
 	options   options
-	out, talk io.Writer
+	out, log  io.Writer
+	disagree  bool // a ratio left the tolerance of its row
 }
 
 // close ends what was started.
@@ -34,9 +35,9 @@ func (b *stand) close() {
 	}
 }
 
-// ends are those of a side's way.
+// ends are those of the path of a side.
 func (b *stand) ends(s side) (near, far traffic.End) {
-	if e := b.tunnels[s.way]; e != nil {
+	if e := b.tunnels[s.path]; e != nil {
 		return e[0], e[1]
 	}
 	return b.near, b.far
@@ -44,14 +45,14 @@ func (b *stand) ends(s side) (near, far traffic.End) {
 
 // suite runs its rows and prints a table.
 func (b *stand) suite(ctx context.Context, s suite) error {
-	if s.rows[0].ours.way != plainWay {
+	if s.rows[0].ours.path != plainPath {
 		if err := b.layTunnels(ctx); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(b.out, "\n%s\n\n%s\n", s.title, tableHead)
 	for _, c := range s.rows {
-		if err := settle(ctx, b.lab, c.offload); err != nil {
+		if err := rig.Settle(ctx, b.lab, c.offload, c.settings...); err != nil {
 			return err
 		}
 		for _, side := range []side{c.ours, c.theirs} {
@@ -65,7 +66,9 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		fmt.Fprintln(b.out, r.row(c))
+		line, agrees := r.row(c)
+		b.disagree = b.disagree || !agrees
+		fmt.Fprintln(b.out, line)
 	}
 	return nil
 }
@@ -74,20 +77,18 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 func (b *stand) compare(ctx context.Context, c comparison) (result, error) {
 	sides := [2]side{c.ours, c.theirs}
 	var r result
-	draw := rand.New(rand.NewPCG(b.options.seed, uint64(len(c.name))))
-	for range b.options.pairs {
-		for _, i := range draw.Perm(2) {
-			f, err := b.once(ctx, sides[i], c.of)
-			if err != nil {
-				return result{}, fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
-			}
-			r.runs[i] = append(r.runs[i], f)
-			if b.options.verbose {
-				fmt.Fprintf(b.talk, "%-32s %-7s %s\n", c.name, sides[i].engine.Name(), f)
-			}
+	err := rig.Blocks(rig.Draw(b.options.seed+uint64(len(c.name))), b.options.pairs, 2, func(_, i int) error {
+		f, err := b.once(ctx, sides[i], c.of)
+		if err != nil {
+			return fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
 		}
-	}
-	return r, nil
+		r.runs[i] = append(r.runs[i], f)
+		if b.options.verbose {
+			fmt.Fprintf(b.log, "%-32s %-7s %s\n", c.name, sides[i].engine.Name(), f)
+		}
+		return nil
+	})
+	return r, err
 }
 
 func (b *stand) load(s side) record.Load {
@@ -104,9 +105,9 @@ func (b *stand) load(s side) record.Load {
 
 // once runs one side and reads what it did.
 func (b *stand) once(ctx context.Context, s side, of quantity) (figures, error) {
-	before := machineTimes()
+	before := rig.MachineTimes()
 	l := b.load(s)
-	c := &clock{load: l}
+	c := &clock{Clock: rig.Clock{Load: l}}
 	near, far := b.ends(s)
 	t, err := s.engine.Offer(ctx, near, far, l, c)
 	if err != nil {
@@ -117,25 +118,18 @@ func (b *stand) once(ctx context.Context, s side, of quantity) (figures, error) 
 		return figures{}, err
 	}
 	f.kernelMemory = c.kernelMemory
-	f.stolen = machineTimes().stolenSince(before)
+	f.stolen = rig.MachineTimes().StolenSince(before)
 	f.value, err = of.of(f)
 	return f, err
 }
 
-// clock conducts one engine that runs alone, and looks at the kernel's memory for sockets meanwhile.
+// clock looks at the kernel's memory for sockets meanwhile.
 type clock struct {
-	load         record.Load
+	rig.Clock
 	kernelMemory int64 // bytes, the most that was seen
 }
 
-func (c *clock) Ready(context.Context) (record.Window, error) {
-	w := record.Window{Begin: host.Monotonic() + int64(50*time.Millisecond)}
-	w.Start = w.Begin + int64(c.load.Warmup)
-	w.End = w.Start + int64(c.load.Duration)
-	w.Stop = w.End + int64(500*time.Millisecond)
-	return w, nil
-}
-
+// Progress implements traffic.Conductor.
 func (c *clock) Progress(traffic.Progress) { c.kernelMemory = max(c.kernelMemory, socketMemory()) }
 
 // socketMemory is what all sockets of the machine hold: the counts of pages in /proc/net/sockstat are not

@@ -4,27 +4,29 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // side is one of the two that are compared.
 type side struct {
 	engine traffic.Engine
 	load   record.Load
-	way    int // plainWay if not given
+	path   int // plainPath if not given
 }
 
 // comparison is a row: ours ÷ peer, of one quantity.
 type comparison struct {
 	name, peer string
 	offload    string
+	settings   []record.Setting // besides
 	ours       side
 	theirs     side
 	of         quantity
-	safe, moon float64
+
+	target, stretch float64
+	within          float64 // of 1 the ratio must stay; 0 = the two bounds above
 }
 
 type suite struct {
@@ -59,14 +61,15 @@ func suites() []suite {
 			growth("wire", udp(record.UDPExact, 512, 1), udp(record.UDPExact, 512, 10_000))}},
 		{"wireguard", "TCP goodput through WireGuard in user space", []comparison{tunnelled("super", 4, 5),
 			tunnelled("wire", 1.5, 1.65)}},
+		{"agreement", "goodput behind a queue of 300 Mbit/s", []comparison{shaped(1), shaped(4)}},
 	}
 }
 
 // tunnelled is one stream through either tunnel.
-func tunnelled(offload string, safe, moon float64) comparison {
+func tunnelled(offload string, target, stretch float64) comparison {
 	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(),
-		safe: safe, moon: moon,
-		ours: side{stream.Native{}, tcp(1), ourTunnel}, theirs: side{stream.Native{}, tcp(1), peerTunnel}}
+		target: target, stretch: stretch,
+		ours: side{rig.Engine("native"), tcp(1), ourTunnel}, theirs: side{rig.Engine("native"), tcp(1), peerTunnel}}
 }
 
 func tcp(streams int) record.Load {
@@ -79,19 +82,19 @@ func udp(mode string, payload, streams int) record.Load {
 	return record.Load{Protocol: "udp", Streams: streams, PacketSize: payload + headers, UDPMode: mode}
 }
 
-func tcpAgainst(offload string, streams int, of quantity, safe, moon float64) comparison {
+func tcpAgainst(offload string, streams int, of quantity, target, stretch float64) comparison {
 	name := fmt.Sprintf("%s, %s", offload, plural(streams))
-	return comparison{name: name, peer: "iperf3", offload: offload, of: of, safe: safe, moon: moon,
-		ours: side{engine: stream.Native{}, load: tcp(streams)}, theirs: side{engine: iperf3.Engine{},
+	return comparison{name: name, peer: "iperf3", offload: offload, of: of, target: target, stretch: stretch,
+		ours: side{engine: rig.Engine("native"), load: tcp(streams)}, theirs: side{engine: rig.Engine("iperf3"),
 			load: tcp(streams)}}
 }
 
-func udpAgainst(mode string, payload int, safe, moon float64) comparison {
+func udpAgainst(mode string, payload int, target, stretch float64) comparison {
 	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0",
 		offload: "wire",
-		of:      delivered(), safe: safe, moon: moon,
-		ours:   side{engine: stream.Native{}, load: udp(mode, payload, 2)},
-		theirs: side{engine: iperf3.Engine{}, load: udp("", payload, 1)}}
+		of:      delivered(), target: target, stretch: stretch,
+		ours:   side{engine: rig.Engine("native"), load: udp(mode, payload, 2)},
+		theirs: side{engine: rig.Engine("iperf3"), load: udp("", payload, 1)}}
 }
 
 func growth(offload string, one, many record.Load) comparison {
@@ -101,8 +104,18 @@ func growth(offload string, one, many record.Load) comparison {
 		name += ", " + one.UDPMode + " mode"
 		of = delivered()
 	}
-	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, safe: .8, moon: .9,
-		ours: side{engine: stream.Native{}, load: many}, theirs: side{engine: stream.Native{}, load: one}}
+	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, target: .8, stretch: .9,
+		ours: side{engine: rig.Engine("native"), load: many}, theirs: side{engine: rig.Engine("native"), load: one}}
+}
+
+// shaped has real packets wait in a queue of 300 Mbit/s, whose burst of 14 ms is so long that a late timer
+// costs no rate: there both engines must find the same.
+func shaped(streams int) comparison {
+	c := tcpAgainst("wire", streams, goodput(), 0, 0)
+	c.name, c.within = c.name+" behind tbf", .03
+	c.settings = []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
+		Value: "tbf rate 300M burst 512k limit 1M"}}
+	return c
 }
 
 func plural(streams int) string {

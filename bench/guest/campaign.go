@@ -11,10 +11,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // bench is what the suites run with.
@@ -23,14 +23,11 @@ type bench struct {
 	runs        int         // of the suite same
 	keepFile    string      // of the suite same
 	skipped     func(n int) // counts claims that could not be judged
-	out, talk   io.Writer
+	out, log    io.Writer
 }
 
-// campaign is one run of chokepoint, as it was stored and as it is shown.
-type campaign struct {
-	trials []record.Trial
-	doc    *analysis.Document
-}
+// campaign is one run of chokepoint.
+type campaign struct{ rig.Campaign }
 
 // measure runs a plan, the text of a file, and returns what was stored. Failed trials are no error: they
 // are judged.
@@ -58,35 +55,18 @@ func (b bench) start(ctx context.Context, limit time.Duration, dir string, args 
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.Stderr = b.talk
+	cmd.Stderr = b.log
 	_, runErr := cmd.Output()
 	var exit *exec.ExitError
 	if runErr != nil && !(errors.As(runErr, &exit) && exit.ExitCode() == exitFailedTrials) {
 		return campaign{}, fmt.Errorf("chokepoint run: %w", runErr)
 	}
-	return load(ctx, filepath.Join(dir, "chokepoint", "runs.db"))
+	c, err := rig.Latest(ctx, dir)
+	return campaign{c}, err
 }
 
 // exitFailedTrials is chokepoint's exit code where trials failed.
 const exitFailedTrials = 3
-
-func load(ctx context.Context, file string) (c campaign, err error) {
-	st, err := store.OpenReadOnly(ctx, file)
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	heads, err := st.Runs(ctx)
-	if err != nil || len(heads) == 0 {
-		return c, errors.Join(err, errors.New("the store has no run"))
-	}
-	run, err := st.Find(ctx, heads[0].ID)
-	if err == nil {
-		c.trials, err = st.Trials(ctx, run.ID)
-	}
-	c.doc = analysis.Derive(run, c.trials)
-	return c, err
-}
 
 // is says whether factors have all of the wanted levels; of a factor that is wanted to be "" there must be
 // none.
@@ -102,8 +82,8 @@ func is(f, want record.Factors) bool {
 // trial is the one load of the cell with the wanted levels.
 func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 	var found *record.Trial
-	for i := range c.trials {
-		if t := &c.trials[i]; t.Row.Kind == record.RowLoad && is(t.Row.Factors, want) {
+	for i := range c.Trials {
+		if t := &c.Trials[i]; t.Row.Kind == record.RowLoad && is(t.Row.Factors, want) {
 			if found != nil {
 				return nil, fmt.Errorf("both %s and %s are %s", found.ID, t.ID, want.Key())
 			}
@@ -119,7 +99,7 @@ func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 // shared says whether others used the machine in that trial.
 func (c campaign) shared(want record.Factors) bool {
 	t, err := c.trial(want)
-	return err == nil && slices.ContainsFunc(c.doc.Trials, func(v analysis.TrialView) bool {
+	return err == nil && slices.ContainsFunc(c.Doc.Trials, func(v analysis.TrialView) bool {
 		return v.ID == t.ID && slices.ContainsFunc(v.Reasons,
 			func(r evidence.Reason) bool { return r.Kind == evidence.ReasonBackgroundLoad })
 	})
@@ -131,7 +111,7 @@ func (c campaign) metric(want record.Factors, name string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, v := range c.doc.Trials {
+	for _, v := range c.Doc.Trials {
 		if x, ok := v.Metrics[name]; ok && v.ID == t.ID {
 			return x, nil
 		}

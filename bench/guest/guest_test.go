@@ -48,12 +48,12 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 		for i, v := range []float64{over, under} {
 			id := []string{"over", "under"}[i]
 			row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"cell": id}}
-			c.trials = append(c.trials, record.Trial{ID: id, Row: row})
+			c.Trials = append(c.Trials, record.Trial{ID: id, Row: row})
 			view := analysis.TrialView{ID: id, Metrics: map[string]float64{"rate": v}}
 			for _, kind := range reasons {
 				view.Reasons = append(view.Reasons, evidence.Reason{Kind: kind})
 			}
-			c.doc.Trials = append(c.doc.Trials, view)
+			c.Doc.Trials = append(c.Doc.Trials, view)
 			reasons = nil // of the first only
 		}
 		return c

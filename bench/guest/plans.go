@@ -46,8 +46,8 @@ func plans(ctx context.Context, b bench) error {
 			errs = append(errs, fmt.Errorf("plan %s: %w", name, err))
 			continue
 		}
-		fmt.Fprintf(b.out, "note: plan %s: %d cells, %d skipped, in %s\n", name, len(c.doc.Cells),
-			len(c.doc.Skipped), time.Since(began).Round(time.Second))
+		fmt.Fprintf(b.out, "note: plan %s: %d cells, %d skipped, in %s\n", name, len(c.Doc.Cells),
+			len(c.Doc.Skipped), time.Since(began).Round(time.Second))
 	}
 	return errors.Join(errs...)
 }
@@ -63,7 +63,7 @@ func (b bench) table(ctx context.Context, name string, sets []string) (campaign,
 		args = append(args, "--set", set)
 	}
 	c, err := b.start(ctx, 8*time.Minute, dir, args...)
-	if slices.ContainsFunc(c.trials, func(t record.Trial) bool { return t.Failure != nil }) {
+	if slices.ContainsFunc(c.Trials, func(t record.Trial) bool { return t.Failure != nil }) {
 		b.quoteConsoles(dir)
 	}
 	return c, err
@@ -74,26 +74,26 @@ func (b bench) quoteConsoles(dir string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "chokepoint", "runs", "*", "*.console"))
 	for _, file := range files {
 		said, err := os.ReadFile(file)
-		fmt.Fprintf(b.talk, "%s: %s %v\n", filepath.Base(file), said[max(0, len(said)-4000):], err)
+		fmt.Fprintf(b.log, "%s: %s %v\n", filepath.Base(file), said[max(0, len(said)-4000):], err)
 	}
 }
 
 // judgeTable lists what a table lacks.
 func judgeTable(c campaign) []error {
 	var errs []error
-	if len(c.doc.Cells) == 0 {
+	if len(c.Doc.Cells) == 0 {
 		errs = append(errs, errors.New("there is no cell"))
 	}
-	for i := range c.trials {
-		if t := &c.trials[i]; t.Failure != nil {
+	for i := range c.Trials {
+		if t := &c.Trials[i]; t.Failure != nil {
 			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(),
 				t.Failure.Phase, t.Failure.Error))
 		}
 	}
-	for i := range c.doc.Cells {
-		errs = append(errs, lacks(&c.doc.Cells[i])...)
+	for i := range c.Doc.Cells {
+		errs = append(errs, lacks(&c.Doc.Cells[i])...)
 	}
-	for _, s := range c.doc.Skipped {
+	for _, s := range c.Doc.Skipped {
 		if !slices.Contains(mayLack, s.Reason) {
 			errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))
 		}

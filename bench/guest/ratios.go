@@ -106,12 +106,12 @@ func ratios(ctx context.Context, b bench) error {
 // faults are what no plan of this program may have.
 func faults(c campaign) []error {
 	var errs []error
-	for _, s := range c.doc.Skipped {
+	for _, s := range c.Doc.Skipped {
 		errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))
 	}
-	for i := range c.trials {
+	for i := range c.Trials {
 		// The load with too many connections may rightly fail; its counters are judged.
-		if t := &c.trials[i]; t.Failure != nil && !is(t.Row.Factors, crowded) {
+		if t := &c.Trials[i]; t.Failure != nil && !is(t.Row.Factors, crowded) {
 			errs = append(errs, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase,
 				t.Failure.Error))
 		}

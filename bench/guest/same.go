@@ -126,19 +126,8 @@ func (b bench) kept() (all []tally, err error) {
 }
 
 func (b bench) keep(t tally) error {
-	if b.keepFile == "" {
-		return nil
-	}
 	line, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(b.keepFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
+	return errors.Join(err, rig.Append(b.keepFile, string(line)+"\n"))
 }
 
 // sameOrder runs the first seed again, on the lab that is soonest up, and wants the same order of the
@@ -174,7 +163,7 @@ func (b bench) sameOrder(ctx context.Context, first []record.Factors) error {
 
 // orderOf are the cells of a run in the order in which they were measured.
 func orderOf(c campaign) []record.Factors {
-	trials := slices.Clone(c.trials)
+	trials := slices.Clone(c.Trials)
 	sort.SliceStable(trials, func(i, j int) bool { return trials[i].Started.Before(trials[j].Started) })
 	out := make([]record.Factors, len(trials))
 	for i := range trials {
@@ -186,8 +175,8 @@ func orderOf(c campaign) []record.Factors {
 // tallyOf compares the two cells of a run on every metric that both have and that is not one and the same
 // number throughout.
 func tallyOf(c campaign) (tally, error) {
-	for i := range c.trials {
-		if t := &c.trials[i]; t.Failure != nil {
+	for i := range c.Trials {
+		if t := &c.Trials[i]; t.Failure != nil {
 			return tally{}, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase, t.Failure.Error)
 		}
 	}
@@ -196,7 +185,7 @@ func tallyOf(c campaign) (tally, error) {
 	var p []float64
 	var different []bool
 	var family []map[int]float64
-	for _, name := range sortedNames(a) {
+	for _, name := range slices.Sorted(maps.Keys(a)) {
 		if !varies(a[name], b[name]) {
 			continue
 		}
@@ -242,15 +231,15 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 		}
 		out[name][block] = v
 	}
-	for _, v := range c.doc.Trials {
+	for _, v := range c.Doc.Trials {
 		if v.Factors["copy"] == copy {
 			for name, x := range v.Metrics {
 				add(name, v.Block, x)
 			}
 		}
 	}
-	for i := range c.trials {
-		t := &c.trials[i]
+	for i := range c.Trials {
+		t := &c.Trials[i]
 		if t.Row.Factors["copy"] != copy {
 			continue
 		}
@@ -262,15 +251,6 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 		}
 	}
 	return out
-}
-
-func sortedNames(m map[string]map[int]float64) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // varies says whether the values of two cells are not all one number.

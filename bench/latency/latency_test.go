@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 			all[name] = append(all[name], measured{tool: name, rtt: []float64{ns * slow}, sent: 2})
 		}
 	}
-	got := table(o, tools(), all)
+	got := table(o, "a machine", all)
 	for _, want := range []string{"| echo | kernel stamps", "| 6 of 12 |",
 		"| p99, echo ÷ irtt | 0.125 × | 0.125 × to 0.125 × (96.9 %) | 6 |",
 		"| p50, echo − ping | +3.00 µs |"} {

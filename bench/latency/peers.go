@@ -1,65 +1,24 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// command runs a program on a node to its end and returns its output.
-func command(ctx context.Context, n *lab.Node, args ...string) ([]byte, error) {
-	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
-	if err != nil {
-		return nil, fmt.Errorf("start %s on %s: %w", args[0], n.Name, err)
-	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
-	if err := s.Finish(); err != nil {
-		return nil, err
-	}
-	var out, errs bytes.Buffer
-	for {
-		var part agent.ExecOutput
-		switch err := s.Recv(&part); {
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%s on %s ended without a word", args[0], n.Name)
-		case err != nil:
-			return nil, fmt.Errorf("%s on %s: %w", args[0], n.Name, err)
-		}
-		out.Write(part.Out)
-		errs.Write(part.Err)
-		if part.Exit == nil {
-			continue
-		}
-		if *part.Exit != 0 {
-			return nil, fmt.Errorf("%s on %s: exit code %d: %s", args[0], n.Name, *part.Exit,
-				strings.TrimSpace(errs.String()))
-		}
-		return out.Bytes(), nil
-	}
-}
-
 // serveIRTT starts irtt's server on the far node. It lives as long as the session.
 func serveIRTT(ctx context.Context, b *bench) (host.Session, error) {
-	s, err := b.far.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: []string{"irtt", "server", "-i", "0",
-		"-b", b.addr[1].String() + ":2112"}})
-	if err != nil {
-		return nil, fmt.Errorf("start irtt's server: %w", err)
-	}
+	s, err := rig.Start(ctx, b.lab, b.far.Node, "irtt", "server", "-i", "0", "-b", b.far.Addr.String()+":2112")
 	time.Sleep(300 * time.Millisecond) // until it listens; a client that comes too early fails and says so
-	return s, nil
+	return s, err
 }
 
 // irttResult is the part of irtt's JSON that is used.
@@ -73,13 +32,13 @@ type irttResult struct {
 }
 
 func irtt(ctx context.Context, b *bench) (measured, error) {
-	out, err := command(ctx, b.near, "irtt", "client", "-Q", "-i", interval.String(), "-d",
-		fmt.Sprintf("%ds", b.o.seconds),
-		"-l", strconv.Itoa(packetSize-headers), "-o", "-", b.addr[1].String()+":2112")
+	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "irtt", "client", "-Q", "-i", interval.String(), "-d",
+		fmt.Sprintf("%ds", b.seconds),
+		"-l", strconv.Itoa(packetSize-headers), "-o", "-", b.far.Addr.String()+":2112")
 	if err != nil {
 		return measured{}, err
 	}
-	return readIRTT(out)
+	return readIRTT([]byte(out))
 }
 
 func readIRTT(out []byte) (measured, error) {
@@ -101,13 +60,13 @@ func readIRTT(out []byte) (measured, error) {
 }
 
 func ping(ctx context.Context, b *bench) (measured, error) {
-	out, err := command(ctx, b.near, "ping", "-n", "-i", fmt.Sprintf("%.3f", interval.Seconds()), "-c",
-		strconv.Itoa(b.o.count()),
-		"-s", strconv.Itoa(packetSize-headers), "-W", "1", b.addr[1].String())
+	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "ping", "-n", "-i", fmt.Sprintf("%.3f", interval.Seconds()), "-c",
+		strconv.Itoa(b.count()),
+		"-s", strconv.Itoa(packetSize-headers), "-W", "1", b.far.Addr.String())
 	if err != nil {
 		return measured{}, err
 	}
-	return readPing(out)
+	return readPing([]byte(out))
 }
 
 var (

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
@@ -34,15 +35,6 @@ func of(runs []measured, q float64) []float64 {
 	return out
 }
 
-// pairs joins two lists block by block.
-func pairs(a, b []float64, join func(a, b float64) float64) []float64 {
-	out := make([]float64, min(len(a), len(b)))
-	for i := range out {
-		out[i] = join(a[i], b[i])
-	}
-	return out
-}
-
 func ratio(a, b float64) float64 { return a / b }
 
 func minus(a, b float64) float64 { return a - b }
@@ -67,15 +59,14 @@ var claims = []claim{
 }
 
 // table is the result in Markdown: each tool by itself, then the ratios of the blocks with their intervals.
-func table(o options, list []tool, all map[string][]measured) string {
+func table(o options, machine string, all map[string][]measured) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved "+
-		"blocks of %d s, order drawn with seed %d. Medians of the blocks. Load average of the machine "+
-		"before: %s.\n\n",
-		packetSize, interval, o.blocks, o.seconds, o.seed, o.load)
+		"blocks of %d s, order drawn with seed %d. Medians of the blocks. %s.\n\n", packetSize, interval,
+		o.blocks, o.seconds, o.seed, machine)
 	b.WriteString("| tool | what a round trip is | answered | p50 µs | p99 µs | p99.9 of all µs " +
 		"|\n|---|---|---|---|---|---|\n")
-	for _, t := range list {
+	for _, t := range tools {
 		var pool measured
 		for _, r := range all[t.name] {
 			pool.rtt, pool.sent = append(pool.rtt, r.rtt...), pool.sent+r.sent
@@ -91,7 +82,7 @@ func table(o options, list []tool, all map[string][]measured) string {
 	}
 	b.WriteString("\n| measure | median | interval | n |\n|---|---|---|---|\n")
 	for _, c := range claims {
-		v := statistics.Summarise(pairs(of(all[c.ours], c.level), of(all[c.peer], c.level), c.join))
+		v := statistics.Summarise(rig.Each(of(all[c.ours], c.level), of(all[c.peer], c.level), c.join))
 		fmt.Fprintf(&b, "| %s | "+c.format+" | "+c.format+" to "+c.format+" (%.1f %%) | %d |\n", c.text,
 			v.Median/c.scale, v.Low/c.scale, v.High/c.scale, 100*v.Level, v.N)
 	}

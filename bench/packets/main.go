@@ -1,6 +1,6 @@
 // Program packets compares the xdp engine with other generators of small packets, in interleaved pairs
 // whose order is drawn, on local labs of this machine: routed against iperf3 with its smallest datagrams,
-// alone against xdp-trafficgen where that is given, its own ways to send against each other, and its rate
+// alone against xdp-trafficgen where that is given, its transmit modes against each other, and its rate
 // with the one asked for. It prints tables for docs/performance.md; ratios are medians over pairs with
 // their interval. It needs root.
 package main
@@ -14,147 +14,72 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-func main() {
-	if handled, err := registry.Serve(os.Args[1:]); handled {
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "packets %s: %v\n", os.Args[1], err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { os.Exit(rig.Main("packets", run)) }
 
-type options struct {
+type bench struct {
 	pairs     int
 	length    time.Duration
-	seed      uint64
 	only      string
 	generator string // path of xdp-trafficgen
 	sink      string // path of xdp-bench
 	verbose   bool
-}
-
-func run(args []string, out, talk io.Writer) int {
-	o := options{}
-	flags := flag.NewFlagSet("packets", flag.ContinueOnError)
-	flags.SetOutput(talk)
-	flags.IntVar(&o.pairs, "pairs", 8, "pairs of each comparison, and runs of each rate")
-	flags.DurationVar(&o.length, "length", 2*time.Second, "of each measured run")
-	flags.Uint64Var(&o.seed, "seed", 1, "of the order within pairs")
-	flags.StringVar(&o.only, "only", "routed,alone,ways,rate", "parts to run")
-	flags.StringVar(&o.generator, "trafficgen", "", "xdp-trafficgen, which needs xdp-bench")
-	flags.StringVar(&o.sink, "xdp-bench", "", "xdp-bench, which drops what xdp-trafficgen sends")
-	flags.BoolVar(&o.verbose, "v", false, "print each run")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || o.pairs < minPairs ||
-		(o.generator == "") != (o.sink == "") {
-		fmt.Fprintf(talk, "usage: packets [-pairs N≥%d] [-length D] [-only routed,alone,ways,rate] "+
-			"[-trafficgen FILE -xdp-bench FILE] [-v]\n", minPairs)
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	b := &bench{options: o, out: out, talk: talk, draw: rand.New(rand.NewPCG(o.seed, 1))}
-	if err := b.run(ctx); err != nil {
-		fmt.Fprintln(talk, "packets:", err)
-		return 1
-	}
-	return 0
-}
-
-type bench struct {
-	options
-	out, talk io.Writer
+	out, log  io.Writer
 	draw      *rand.Rand
+	lab       *lab.Lab
 }
 
-func (b *bench) run(ctx context.Context) error {
+func run(ctx context.Context, args []string, out, log io.Writer) error {
+	b := &bench{out: out, log: log}
+	flags := flag.NewFlagSet("packets", flag.ContinueOnError)
+	flags.IntVar(&b.pairs, "pairs", 8, "pairs of each comparison, and runs of each rate, at least 6")
+	flags.DurationVar(&b.length, "length", 2*time.Second, "of each measured run")
+	seed := flags.Uint64("seed", 1, "of the order within pairs")
+	flags.StringVar(&b.only, "only", "routed,alone,modes,rate", "parts to run")
+	flags.StringVar(&b.generator, "trafficgen", "", "xdp-trafficgen, which needs xdp-bench")
+	flags.StringVar(&b.sink, "xdp-bench", "", "xdp-bench, which drops what xdp-trafficgen sends")
+	flags.BoolVar(&b.verbose, "v", false, "print each run")
+	if err := rig.Parse(flags, args, log, func() bool {
+		return b.pairs >= rig.MinPairs && (b.generator == "") == (b.sink == "")
+	}); err != nil {
+		return err
+	}
+	b.draw = rig.Draw(*seed)
+	const through, without = "through a router", "without a router"
 	for _, part := range []struct {
 		name, topology string
 		queues         int
-		do             func(context.Context, *lab.Lab) error
+		do             func(ctx context.Context, where string, flows int) error
+		where          string
 	}{
-		{"routed", "forward", 1, func(ctx context.Context, l *lab.Lab) error { return b.routed(ctx, l, 1) }},
-		{"routed", "forward", 2, func(ctx context.Context, l *lab.Lab) error { return b.routed(ctx, l, 2) }},
-		{"alone", "direct", 1, b.alone},
-		{"ways", "forward", 1, func(ctx context.Context, l *lab.Lab) error {
-			return b.ways(ctx, l,
-				"through a router")
-		}},
-		{"ways", "direct", 1, func(ctx context.Context, l *lab.Lab) error {
-			return b.ways(ctx, l,
-				"without a router")
-		}},
-		{"rate", "direct", 1, func(ctx context.Context, l *lab.Lab) error {
-			return b.rate(ctx, l,
-				"without a router", 1)
-		}},
-		{"rate", "forward", 1, func(ctx context.Context, l *lab.Lab) error {
-			return b.rate(ctx, l,
-				"through a router", 1)
-		}},
-		{"rate", "forward", 2, func(ctx context.Context, l *lab.Lab) error {
-			return b.rate(ctx, l, "through a router, links of two queues, two flows", 2)
-		}},
+		{"routed", "forward", 1, b.routed, ""}, {"routed", "forward", 2, b.routed, ""},
+		{"alone", "direct", 1, b.alone, ""},
+		{"modes", "forward", 1, b.modes, through}, {"modes", "direct", 1, b.modes, without},
+		{"rate", "direct", 1, b.rate, without}, {"rate", "forward", 1, b.rate, through},
+		{"rate", "forward", 2, b.rate, through + ", links of two queues, two flows"},
 	} {
 		if !slices.Contains(strings.Split(b.only, ","), part.name) {
 			continue
 		}
-		if err := b.on(ctx, part.topology, part.queues, part.do); err != nil {
+		err := rig.OnLab(ctx, part.topology, lab.Local{Queues: part.queues}, func(l *lab.Lab) error {
+			b.lab = l
+			return part.do(ctx, part.where, part.queues)
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	return nil
-}
-
-// on does something on a lab on which real packets cross all links, each of so many queues.
-func (b *bench) on(ctx context.Context, topology string, queues int, do func(context.Context,
-	*lab.Lab) error) (err error) {
-	dir, err := os.MkdirTemp("", "packets-")
-	if err != nil {
-		return fmt.Errorf("create a folder for the lab: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	shape, err := lab.TopologyNamed(topology)
-	if err != nil {
-		return err
-	}
-	l, err := lab.Local{ID: "packets", Topology: shape, Queues: queues, Dir: filepath.Join(dir, "labs"),
-		Parts: registry.LabParts()}.Up(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
-		err = errors.Join(err, l.Close(down))
-	}()
-	var want []record.Setting
-	for _, link := range shape.Links {
-		for _, end := range link.Ends {
-			want = append(want, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
-				Value: "wire"})
-		}
-	}
-	if err := l.Settle(ctx, want); err != nil {
-		return err
-	}
-	return do(ctx, l)
 }
 
 // load is flat out with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
@@ -170,12 +95,12 @@ func (b *bench) load(ip, flows int) record.Load {
 }
 
 // offered runs a load and returns what arrived per second, and the share that was lost.
-func (b *bench) offered(ctx context.Context, l *lab.Lab, e traffic.Engine, load record.Load) (result, error) {
-	near, far, err := ends(ctx, l, load.IP)
+func (b *bench) offered(ctx context.Context, e traffic.Engine, load record.Load) (result, error) {
+	near, far, err := rig.Ends(ctx, b.lab, 0, load.IP)
 	if err != nil {
 		return result{}, err
 	}
-	t, err := e.Offer(ctx, near, far, load, clock{load})
+	t, err := e.Offer(ctx, near, far, load, rig.Clock{Load: load})
 	if err != nil {
 		return result{}, fmt.Errorf("%s: %w", e.Name(), err)
 	}
@@ -202,7 +127,7 @@ func (b *bench) offered(ctx context.Context, l *lab.Lab, e traffic.Engine, load 
 	u := t.Ends["near"]
 	r.cost = float64(u.UserNs+u.SystemNs) / float64(max(sent, 1))
 	if b.verbose {
-		fmt.Fprintf(b.talk, "%-7s IPv%d: %.0f pps, loss %.4f %%, %.0f ns of the sender's processor "+
+		fmt.Fprintf(b.log, "%-7s IPv%d: %.0f pps, loss %.4f %%, %.0f ns of the sender's CPU "+
 			"time each\n",
 			e.Name(), load.IP, r.pps, 100*r.loss, r.cost)
 	}
@@ -216,34 +141,32 @@ type result struct {
 }
 
 // routed: through the router, against iperf3, with a flow for each queue.
-func (b *bench) routed(ctx context.Context, l *lab.Lab, flows int) error {
+func (b *bench) routed(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintf(b.out, "64-byte frames through a router (IPv6: 84), one way, flat out; queues of each link, "+
 		"and flows of each engine: %d; %d pairs of %v\n\n", flows, b.pairs, b.length)
 	fmt.Fprintln(b.out, "| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | loss | ratio | 95 % interval |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
 	for _, ip := range []int{4, 6} {
-		engines := [2]traffic.Engine{frames.XDP{Fallback: stream.Native{}}, iperf3.Engine{}}
+		engines := [2]traffic.Engine{rig.Engine("xdp"), rig.Engine("iperf3")}
 		var rates, losses [2][]float64
-		for range b.pairs {
-			for _, i := range b.draw.Perm(2) {
-				r, err := b.offered(ctx, l, engines[i], b.load(ip, flows))
-				if err != nil {
-					return err
-				}
-				rates[i], losses[i] = append(rates[i], r.pps), append(losses[i], r.loss)
-			}
+		if err := rig.Blocks(b.draw, b.pairs, 2, func(_, i int) error {
+			r, err := b.offered(ctx, engines[i], b.load(ip, flows))
+			rates[i], losses[i] = append(rates[i], r.pps), append(losses[i], r.loss)
+			return err
+		}); err != nil {
+			return err
 		}
-		r := ratioOf(rates[0], rates[1])
+		r := rig.Ratio(rates[0], rates[1])
 		fmt.Fprintf(b.out, "| %d | %.3f | %.3f %% | %.3f | %.2f %% | %.2f | %.2f – %.2f |\n", ip,
-			median(rates[0])/1e6, 100*median(losses[0]),
-			median(rates[1])/1e6, 100*median(losses[1]), r.median, r.low, r.high)
+			statistics.Median(rates[0])/1e6, 100*statistics.Median(losses[0]),
+			statistics.Median(rates[1])/1e6, 100*statistics.Median(losses[1]), r.Median, r.Low, r.High)
 	}
 	fmt.Fprintln(b.out)
 	return nil
 }
 
 // alone: no router between, and the receiver drops in its driver.
-func (b *bench) alone(ctx context.Context, l *lab.Lab) error {
+func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintf(b.out, "The generator alone: one thread, no router, dropped in the receiver's driver; ours "+
 		"numbered, counted in order, one in 61 with its time; %d pairs of %v\n\n", b.pairs, b.length)
 	fmt.Fprintln(b.out, "| frames | xdp, Mpps | loss | xdp-trafficgen, Mpps (IPv6) | ratio | 95 % interval |")
@@ -251,67 +174,63 @@ func (b *bench) alone(ctx context.Context, l *lab.Lab) error {
 	for _, ip := range []int{4, 6} {
 		var rates [2][]float64
 		var losses []float64
-		for range b.pairs {
-			for _, i := range b.draw.Perm(2) {
-				if i == 1 {
-					if b.generator == "" {
-						continue
-					}
-					pps, err := b.peer(ctx, l)
-					if err != nil {
-						return err
-					}
-					rates[1] = append(rates[1], pps)
-					continue
-				}
-				r, err := b.offered(ctx, l, frames.XDP{Fallback: stream.Native{}}, b.load(ip, 1))
-				if err != nil {
-					return err
-				}
-				rates[0], losses = append(rates[0], r.pps), append(losses, r.loss)
+		if err := rig.Blocks(b.draw, b.pairs, 2, func(_, i int) error {
+			if i == 1 && b.generator != "" {
+				pps, err := b.peer(ctx)
+				rates[1] = append(rates[1], pps)
+				return err
 			}
+			if i == 1 {
+				return nil
+			}
+			r, err := b.offered(ctx, rig.Engine("xdp"), b.load(ip, flows))
+			rates[0], losses = append(rates[0], r.pps), append(losses, r.loss)
+			return err
+		}); err != nil {
+			return err
 		}
 		fmt.Fprintf(b.out, "| %d bytes, IPv%d | %.2f | %.3f %% |", map[int]int{4: 64, 6: 84}[ip], ip,
-			median(rates[0])/1e6, 100*median(losses))
+			statistics.Median(rates[0])/1e6, 100*statistics.Median(losses))
 		if b.generator == "" {
 			fmt.Fprintln(b.out, " not given | – | – |")
 			continue
 		}
-		r := ratioOf(rates[0], rates[1])
-		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", median(rates[1])/1e6, r.median, r.low, r.high)
+		r := rig.Ratio(rates[0], rates[1])
+		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", statistics.Median(rates[1])/1e6, r.Median, r.Low, r.High)
 	}
 	fmt.Fprintln(b.out)
 	return nil
 }
 
-// ways: how frames can be sent, against live frames; all counted in the driver.
-func (b *bench) ways(ctx context.Context, l *lab.Lab, where string) error {
+// modes: how frames can be sent, against BPF test-run frames; all counted in the driver.
+func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "64-byte frames %s (IPv6: 84), one flow, one way, flat out, by what sends them; %d "+
 		"runs of %v each in shuffled blocks\n\n", where, b.pairs, b.length)
-	fmt.Fprintln(b.out, "| IP | sent by | received, Mpps (least – most) | loss | sender's processor time "+
-		"per frame, ns | against live frames | 95 % interval |")
+	fmt.Fprintln(b.out, "| IP | sent by | received, Mpps (least – most) | loss | sender's CPU time "+
+		"per frame, ns | against test-run frames | 95 % interval |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
 	names := []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
 	for _, ip := range []int{4, 6} {
 		var rates, losses, costs [3][]float64
-		for range b.pairs {
-			for _, i := range b.draw.Perm(len(names)) {
-				load := b.load(ip, 1)
-				load.Frames, load.Sink = names[i], record.SinkDriver
-				r, err := b.offered(ctx, l, frames.XDP{Fallback: stream.Native{}}, load)
-				if err != nil {
-					return fmt.Errorf("%s: %w", names[i], err)
-				}
-				rates[i], losses[i], costs[i] = append(rates[i], r.pps), append(losses[i], r.loss),
-					append(costs[i], r.cost)
+		if err := rig.Blocks(b.draw, b.pairs, len(names), func(_, i int) error {
+			load := b.load(ip, flows)
+			load.Frames, load.Sink = names[i], record.SinkDriver
+			r, err := b.offered(ctx, rig.Engine("xdp"), load)
+			if err != nil {
+				return fmt.Errorf("%s: %w", names[i], err)
 			}
+			rates[i], losses[i], costs[i] = append(rates[i], r.pps), append(losses[i], r.loss),
+				append(costs[i], r.cost)
+			return nil
+		}); err != nil {
+			return err
 		}
 		for i, name := range names {
-			r := ratioOf(rates[i], rates[0])
+			r := rig.Ratio(rates[i], rates[0])
 			fmt.Fprintf(b.out, "| %d | %s | %.3f (%.3f – %.3f) | %.3f %% | %.0f | %.3f | %.3f – %.3f |\n", ip,
-				name, median(rates[i])/1e6,
-				slices.Min(rates[i])/1e6, slices.Max(rates[i])/1e6, 100*median(losses[i]), median(costs[i]),
-				r.median, r.low, r.high)
+				name, statistics.Median(rates[i])/1e6,
+				slices.Min(rates[i])/1e6, slices.Max(rates[i])/1e6, 100*statistics.Median(losses[i]), statistics.Median(costs[i]),
+				r.Median, r.Low, r.High)
 		}
 	}
 	fmt.Fprintln(b.out)
@@ -320,8 +239,8 @@ func (b *bench) ways(ctx context.Context, l *lab.Lab, where string) error {
 
 // rate: what was sent against what was asked for, and the delay of frames on their way. A router takes its
 // part of the sender's core, which then may be too slow for the highest rate.
-func (b *bench) rate(ctx context.Context, l *lab.Lab, where string, flows int) error {
-	fmt.Fprintf(b.out, "Rate %s, IPv4, 64-byte frames; %d runs of %v each (safe: 0.1 %%, moonshot: 0.05 %% "+
+func (b *bench) rate(ctx context.Context, where string, flows int) error {
+	fmt.Fprintf(b.out, "Rate %s, IPv4, 64-byte frames; %d runs of %v each (target: 0.1 %%, stretch: 0.05 %% "+
 		"and, routed, a p99 of 12 µs)\n\n", where, b.pairs, b.length)
 	fmt.Fprintln(b.out, "| asked, pps | error of the rate, without its sign: median | interval | worst | "+
 		"loss | one-way delay, µs: p50 ≤ | p99 ≤, interval | frames in a burst |")
@@ -330,28 +249,29 @@ func (b *bench) rate(ctx context.Context, l *lab.Lab, where string, flows int) e
 	errs, losses, p50, p99 := map[float64][]float64{}, map[float64][]float64{}, map[float64][]float64{},
 		map[float64][]float64{}
 	burst := map[float64]string{}
-	for range b.pairs {
-		for _, i := range b.draw.Perm(len(rates)) {
-			pps := rates[i]
-			load := b.load(4, flows)
-			load.RateBps = pps * 8 * 18
-			r, err := b.offered(ctx, l, frames.XDP{Fallback: stream.Native{}}, load)
-			if err != nil {
-				return err
-			}
-			errs[pps] = append(errs[pps], 100*math.Abs(r.sentPPS/pps-1))
-			losses[pps] = append(losses[pps], r.loss)
-			p50[pps] = append(p50[pps], quantile(r.traffic.OneWay, 0.5)/1e3)
-			p99[pps] = append(p99[pps], quantile(r.traffic.OneWay, 0.99)/1e3)
-			burst[pps] = between(r.traffic.Details["near.mode"], "bursts of ", ",")
+	if err := rig.Blocks(b.draw, b.pairs, len(rates), func(_, i int) error {
+		pps := rates[i]
+		load := b.load(4, flows)
+		load.RateBps = pps * 8 * 18
+		r, err := b.offered(ctx, rig.Engine("xdp"), load)
+		if err != nil {
+			return err
 		}
+		errs[pps] = append(errs[pps], 100*math.Abs(r.sentPPS/pps-1))
+		losses[pps] = append(losses[pps], r.loss)
+		p50[pps] = append(p50[pps], quantile(r.traffic.OneWay, 0.5)/1e3)
+		p99[pps] = append(p99[pps], quantile(r.traffic.OneWay, 0.99)/1e3)
+		burst[pps] = between(r.traffic.Details["near.mode"], "bursts of ", ",")
+		return nil
+	}); err != nil {
+		return err
 	}
 	for _, pps := range rates {
-		e, late := intervalOf(errs[pps]), intervalOf(p99[pps])
+		e, late := statistics.Summarise(errs[pps]), statistics.Summarise(p99[pps])
 		fmt.Fprintf(b.out, "| %.0f | %.3f %% | %.3f – %.3f %% | %.3f %% | %.3f %% | %.1f | %.1f, %.1f – "+
-			"%.1f | %s |\n", pps, e.median, e.low, e.high,
-			slices.Max(errs[pps]), 100*median(losses[pps]), median(p50[pps]), late.median, late.low,
-			late.high, burst[pps])
+			"%.1f | %s |\n", pps, e.Median, e.Low, e.High,
+			slices.Max(errs[pps]), 100*statistics.Median(losses[pps]), statistics.Median(p50[pps]), late.Median, late.Low,
+			late.High, burst[pps])
 	}
 	fmt.Fprintln(b.out)
 	return nil
@@ -361,4 +281,22 @@ func between(s, after, before string) string {
 	_, s, _ = strings.Cut(s, after)
 	s, _, _ = strings.Cut(s, before)
 	return s
+}
+
+// quantile of all directions' delays, in ns: the upper edge of the bucket that holds it; NaN if there are
+// none.
+func quantile(delays []record.OneWay, q float64) float64 {
+	for _, d := range delays {
+		total := int64(0)
+		for _, c := range d.Counts {
+			total += c.Packets
+		}
+		rank, seen := int64(math.Ceil(q*float64(total))), int64(0)
+		for _, c := range d.Counts {
+			if seen += c.Packets; seen >= rank {
+				return float64(c.FromNs) * 33 / 32 // a bucket is at most this wide
+			}
+		}
+	}
+	return math.NaN()
 }

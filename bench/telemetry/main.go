@@ -10,10 +10,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,51 +19,56 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
 const (
 	watchRole = "watch"
-	minBlocks = 6                      // below it, an order-statistic interval of 95 % does not exist
 	settle    = 500 * time.Millisecond // from a watcher's start to the first look at its clock
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(os.Args) == 3 && os.Args[1] == watchRole {
-		if err := sample(ctx, os.Args[2], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "telemetry watch:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { os.Exit(rig.Main("telemetry", run)) }
 
 type options struct {
 	blocks  int
 	seconds int
 	seed    uint64
-	load    string // of the machine before, of the last minute
 }
 
-func run(ctx context.Context, args []string, out, talk io.Writer) int {
+func run(ctx context.Context, args []string, out, log io.Writer) error {
+	if len(args) == 2 && args[0] == watchRole {
+		return sample(ctx, args[1], os.Stdin, out)
+	}
 	o := options{}
 	flags := flag.NewFlagSet("telemetry", flag.ContinueOnError)
-	flags.SetOutput(talk)
-	flags.IntVar(&o.blocks, "blocks", 8, "blocks, each with every watcher once")
+	flags.IntVar(&o.blocks, "blocks", 8, "blocks, each with every watcher once, at least 6")
 	flags.IntVar(&o.seconds, "seconds", 5, "seconds of each")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the order within blocks")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || o.blocks < minBlocks || o.seconds < 1 {
-		fmt.Fprintf(talk, "usage: telemetry [-blocks N≥%d] [-seconds N] [-seed N]\n", minBlocks)
-		return 2
+	if err := rig.Parse(flags, args, log, func() bool {
+		return o.blocks >= rig.MinPairs && o.seconds >= 1
+	}); err != nil {
+		return err
 	}
-	if err := compare(ctx, o, out); err != nil {
-		fmt.Fprintln(talk, "telemetry:", err)
-		return 1
+	machine := rig.Machine()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
 	}
-	return 0
+	list := watchers(self)
+	costs := make([][]float64, len(list))
+	err = rig.Blocks(rig.Draw(o.seed), o.blocks, len(list), func(block, i int) error {
+		share, err := cost(ctx, list[i], time.Duration(o.seconds)*time.Second)
+		if err != nil {
+			return fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
+		}
+		costs[i] = append(costs[i], share)
+		return nil
+	})
+	if err == nil {
+		io.WriteString(out, table(o, machine, list, costs))
+	}
+	return err
 }
 
 // watcher is a program that watches; hz = 0 is one that is not ours.
@@ -81,31 +84,6 @@ func watchers(self string) []watcher {
 		{"five fast sources, 100 Hz", 100, []string{self, watchRole, "100"}},
 		{"mpstat -P ALL 1", 0, []string{"mpstat", "-P", "ALL", "1"}},
 	}
-}
-
-func compare(ctx context.Context, o options, out io.Writer) error {
-	o.load = "unknown"
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
-		o.load, _, _ = strings.Cut(string(b), " ")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	list := watchers(self)
-	costs := make([][]float64, len(list))
-	draw := rand.New(rand.NewPCG(o.seed, 1))
-	for block := range o.blocks {
-		for _, i := range draw.Perm(len(list)) {
-			share, err := cost(ctx, list[i], time.Duration(o.seconds)*time.Second)
-			if err != nil {
-				return fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
-			}
-			costs[i] = append(costs[i], share)
-		}
-	}
-	io.WriteString(out, table(o, list, costs))
-	return nil
 }
 
 // cost is the share of one core that a watcher takes.
@@ -177,11 +155,10 @@ func enough(said string, hz int, length time.Duration) error {
 }
 
 // table is the result in Markdown.
-func table(o options, list []watcher, costs [][]float64) string {
+func table(o options, machine string, list []watcher, costs [][]float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole "+
-		"process. Load average of the machine before: %s.\n\n",
-		o.blocks, o.seconds, o.seed, o.load)
+		"process. %s.\n\n", o.blocks, o.seconds, o.seed, machine)
 	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
 	for i, w := range list {
 		v := statistics.Summarise(costs[i])

@@ -1,4 +1,4 @@
-package main
+package rig
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// machine describes this one in words.
-func machine() string {
+// Machine describes this one in words.
+func Machine() string {
 	return fmt.Sprintf("%s, %d cores of %s, %s GB, Linux %s, %s (%s), %s, load average %s before the "+
 		"first run", time.Now().Format("2 January 2006"), runtime.NumCPU(),
 		after("/proc/cpuinfo", "model name"), gigabytes(), first("/proc/sys/kernel/osrelease"), hypervisor(),
@@ -60,12 +60,12 @@ func spectre() string {
 	return strings.TrimSpace(text)
 }
 
-// times are the machine's, in ticks of all cores.
-type times struct{ all, stolen float64 }
+// Times are the machine's, in ticks of all cores.
+type Times struct{ all, stolen float64 }
 
-func machineTimes() times {
+func MachineTimes() Times {
 	f := strings.Fields(first("/proc/stat"))
-	var t times
+	var t Times
 	for i, text := range f[min(len(f), 1):] {
 		v, _ := strconv.ParseFloat(text, 64)
 		if i < 8 { // what follows is part of what came before
@@ -78,7 +78,7 @@ func machineTimes() times {
 	return t
 }
 
-func (t times) stolenSince(b times) float64 {
+func (t Times) StolenSince(b Times) float64 {
 	if t.all <= b.all {
 		return 0
 	}

@@ -1,0 +1,152 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// OnLab does something on a local lab of its own on which real packets cross all links. What the lab already
+// says, such as a guest or queues, holds.
+func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab) error) (err error) {
+	dir, err := os.MkdirTemp("", "chokepoint-bench-")
+	if err != nil {
+		return fmt.Errorf("create a folder for the lab: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if l.Topology, err = lab.TopologyNamed(topology); err != nil {
+		return err
+	}
+	l.ID, l.Dir, l.Parts = "bench", filepath.Join(dir, "labs"), registry.LabParts()
+	up, err := l.Up(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		err = errors.Join(err, up.Close(down))
+	}()
+	if err := Settle(ctx, up, "wire"); err != nil {
+		return err
+	}
+	return do(up)
+}
+
+// Settle gives all links an offload level, and the lab the other settings.
+func Settle(ctx context.Context, l *lab.Lab, offload string, others ...record.Setting) error {
+	for _, link := range l.Topology.Links {
+		for _, end := range link.Ends {
+			others = append(others, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
+				Value: offload})
+		}
+	}
+	return l.Settle(ctx, others)
+}
+
+// Ends are those of the plain path (slot 0) or of a tunnel's.
+func Ends(ctx context.Context, l *lab.Lab, slot, ip int) (near, far traffic.End, err error) {
+	var e [2]traffic.End
+	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			return near, far, err
+		}
+		a := l.Address(slot, i, ip)
+		e[i] = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a}
+		if e[i].Offset, _, err = n.Agent.Clock(ctx); err != nil {
+			return near, far, err
+		}
+		if port, ok := l.Neighbor(name); ok {
+			next, err := l.Node(ctx, port.Node)
+			if err != nil {
+				return near, far, err
+			}
+			e[i].Next = &traffic.Neighbor{Node: port.Node, Agent: next.Agent, Device: port.Port}
+		}
+	}
+	return e[0], e[1], nil
+}
+
+// Engine and Prober are the registry's of that name.
+func Engine(name string) traffic.Engine { return named(node.Engines(), name) }
+
+func Prober(name string) traffic.Prober { return named(node.Probers(), name) }
+
+func named[T interface{ Name() string }](all []T, name string) T {
+	return all[slices.IndexFunc(all, func(x T) bool { return x.Name() == name })]
+}
+
+// Clock conducts one engine or probe that runs alone.
+type Clock struct{ Load record.Load }
+
+// Ready implements traffic.Conductor.
+func (c Clock) Ready(context.Context) (record.Window, error) {
+	w := record.Window{Begin: host.Monotonic() + int64(50*time.Millisecond)}
+	w.Start = w.Begin + int64(c.Load.Warmup)
+	w.End = w.Start + int64(c.Load.Duration)
+	w.Stop = w.End + int64(500*time.Millisecond)
+	return w, nil
+}
+
+// Progress implements traffic.Conductor.
+func (Clock) Progress(traffic.Progress) {}
+
+// Start runs a command on a node; it ends with the session.
+func Start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.Session, error) {
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
+	if err != nil {
+		return nil, fmt.Errorf("start %s on %s: %w", args[0], node, err)
+	}
+	return s, nil
+}
+
+// Exec runs a command on a node to its end and returns what it printed.
+func Exec(ctx context.Context, l *lab.Lab, node, input string, args ...string) (string, error) {
+	s, err := Start(ctx, l, node, args...)
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if input != "" {
+		err = s.Send([]byte(input))
+	}
+	if err := errors.Join(err, s.Finish()); err != nil {
+		return "", err
+	}
+	var out, errs strings.Builder
+	for {
+		var o agent.ExecOutput
+		if err := s.Recv(&o); err != nil {
+			return "", fmt.Errorf("execute %s on %s: %w", args[0], node, err)
+		}
+		out.Write(o.Out)
+		errs.Write(o.Err)
+		switch {
+		case o.Exit == nil:
+		case *o.Exit != 0:
+			return out.String(), fmt.Errorf("execute %s on %s: exit status %d: %s", strings.Join(args, " "), node,
+				*o.Exit, strings.TrimSpace(errs.String()))
+		default:
+			return out.String(), nil
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home, data,
+// state, run, tmp, config and cache.
+type Program struct {
+	Path, Dir string
+	UID       int
+}
+
+// Folders are those that a program may write to.
+var folders = [...]string{"home", "data", "state", "run", "tmp", "config", "cache"}
+
+// NewProgram makes the folders in dir, and copies the program there: so its processes can be told from all
+// others. Beside it goes the agent that lies beside it. Without a path it is built from the source here.
+func NewProgram(dir, path string, uid int) (Program, error) {
+	p := Program{filepath.Join(dir, "bin", "chokepoint"), dir, uid}
+	for _, d := range append(folders[:], "", "bin") {
+		if err := errors.Join(os.MkdirAll(p.At(d), 0o700), os.Chown(p.At(d), uid, -1)); err != nil {
+			return p, err
+		}
+	}
+	if path == "" {
+		return p, errors.Join(Build(p.Path, "./cmd/chokepoint"),
+			Build(p.Path+"-agent", "./cmd/chokepoint-agent"))
+	}
+	err := CopyFile(path+"-agent", p.Path+"-agent", 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the program itself serves
+	}
+	return p, errors.Join(err, CopyFile(path, p.Path, 0o755))
+}
+
+// Build builds a package of the source here; guests have no C library.
+func Build(to, pkg string, flags ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...), pkg)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %v\n%s", pkg, err, said)
+	}
+	return os.Chmod(to, 0o755)
+}
+
+// At is the path of a name in the program's folders.
+func (p Program) At(name string) string { return filepath.Join(p.Dir, name) }
+
+// Command is a command line of the program, which sees nothing of this machine's user but the search path.
+func (p Program) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.Path, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.At("home"), "TMPDIR=" + p.At("tmp"),
+		"XDG_DATA_HOME=" + p.At("data"), "XDG_STATE_HOME=" + p.At("state"), "XDG_RUNTIME_DIR=" + p.At("run"),
+		"XDG_CONFIG_HOME=" + p.At("config"), "XDG_CACHE_HOME=" + p.At("cache")}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.UID != os.Geteuid() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(p.UID), Gid: uint32(p.UID)}
+	}
+	return cmd
+}
+
+// Say runs a short command of the program and returns what it prints.
+func (p Program) Say(ctx context.Context, args ...string) (string, error) {
+	cmd := p.Command(ctx, args...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("chokepoint %s: %w: %s%s", strings.Join(args, " "), err, said.String(), out)
+	}
+	return string(out), nil
+}
+
+// CopyFile copies a file.
+func CopyFile(from, to string, mode os.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// Append adds a line to a file, which is made if need be; without a name there is none.
+func Append(name, line string) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
+}
+
+// Campaign is one run of chokepoint, as it was stored and as it is shown.
+type Campaign struct {
+	Trials []record.Trial
+	Doc    *analysis.Document
+}
+
+// Latest reads the newest run of a store.
+func Latest(ctx context.Context, data string) (c Campaign, err error) {
+	st, err := store.OpenReadOnly(ctx, filepath.Join(data, "chokepoint", "runs.db"))
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	heads, err := st.Runs(ctx)
+	if err != nil || len(heads) == 0 {
+		return c, errors.Join(err, errors.New("the store has no run"))
+	}
+	run, err := st.Find(ctx, heads[0].ID)
+	if err != nil {
+		return c, err
+	}
+	if c.Trials, err = st.Trials(ctx, run.ID); err == nil {
+		c.Doc = analysis.Derive(run, c.Trials)
+	}
+	return c, err
+}

@@ -1,0 +1,97 @@
+// Package rig is what the programs of bench share: how they start and end, the lab that they measure on, the
+// order of what they compare, the program under test in folders of its own, and this machine in words.
+package rig
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// MinPairs is the fewest pairs, or blocks, for which an order-statistic interval of 95 % exists.
+const MinPairs = 6
+
+// ErrUsage and ErrFailed are what a program returns that has said by itself what is wrong: with its flags, or
+// with what it judged.
+var (
+	ErrUsage  = errors.New("wrong flags")
+	ErrFailed = errors.New("failed")
+)
+
+// Func is a program. It reads its flags, prints what it found on out, and how it goes on log.
+type Func func(ctx context.Context, args []string, out, log io.Writer) error
+
+// Main lives a program's life, or the one for which a lab has started it again, and returns the exit status.
+func Main(name string, f Func) int {
+	args := os.Args[1:]
+	if handled, err := registry.Serve(args); handled {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s %s: %v\n", name, args[0], err)
+			return 1
+		}
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := f(ctx, args, os.Stdout, os.Stderr); {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrUsage):
+		return 2
+	case !errors.Is(err, ErrFailed):
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	}
+	return 1
+}
+
+// Parse reads the flags; words beside them, and values that ok refuses, are answered with the usage.
+func Parse(flags *flag.FlagSet, args []string, log io.Writer, ok func() bool) error {
+	flags.SetOutput(log)
+	if flags.Parse(args) != nil {
+		return ErrUsage
+	}
+	if flags.NArg() > 0 || !ok() {
+		fmt.Fprintf(log, "%s: a value that cannot be, or a word too many: %q\n", flags.Name(), args)
+		flags.Usage()
+		return ErrUsage
+	}
+	return nil
+}
+
+// Blocks does each of n things once per block, in an order that is drawn anew for each.
+func Blocks(draw *rand.Rand, blocks, n int, do func(block, i int) error) error {
+	for block := range blocks {
+		for _, i := range draw.Perm(n) {
+			if err := do(block, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Draw is the source of the orders of a seed.
+func Draw(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// Each joins two lists block by block.
+func Each(a, b []float64, join func(a, b float64) float64) []float64 {
+	out := make([]float64, min(len(a), len(b)))
+	for i := range out {
+		out[i] = join(a[i], b[i])
+	}
+	return out
+}
+
+// Ratio is the median of the pairs' ratios a ÷ b, with its interval.
+func Ratio(a, b []float64) statistics.Value {
+	return statistics.Summarise(Each(a, b, func(a, b float64) float64 { return a / b }))
+}
