@@ -245,7 +245,7 @@ kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" -counts "$STAGE_COUNTS" ratios
+	as_root go run ./bench/guest -binary "$PROGRAM" -counts "$STAGE_COUNTS" -suite ratios
 	count 1 0 0
 	same_image
 }
@@ -289,13 +289,13 @@ guest_tests() {
 # called different?
 same() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" same | sed 's/^ /note: /'
+	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -suite same | sed 's/^ /note: /'
 }
 
 # Each plan of a published table on a virtual router, with short windows.
 plans() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" plans
+	as_root go run ./bench/guest -binary "$PROGRAM" -suite plans
 }
 
 # Nightly only: images of every architecture, from packages.

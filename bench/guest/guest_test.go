@@ -5,11 +5,10 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -44,7 +43,7 @@ func TestEveryNameIsOneCell(t *testing.T) {
 func TestClaimsThatTheMachineSpoils(t *testing.T) {
 	run := func(over, under float64, reasons ...string) campaign {
 		var c campaign
-		c.doc = &analysis.Document{}
+		c.Doc = &analysis.Document{}
 		for i, v := range []float64{over, under} {
 			id := []string{"over", "under"}[i]
 			row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"cell": id}}
@@ -69,31 +68,13 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 		{"does not hold", run(19, 10), 0, 1},
 		{"does not hold, and is doubted for another reason", run(19, 10, evidence.ReasonDrift), 0, 1},
 		{"does not hold on a busy machine", run(19, 10, evidence.ReasonBackgroundLoad), 1, 0},
-		{"there is nothing", campaign{doc: &analysis.Document{}}, 0, 1},
+		{"there is nothing", campaign{rig.Campaign{Doc: &analysis.Document{}}}, 0, 1},
 	} {
 		spoilt, wrong := (bench{out: io.Discard}).judgeClaims(tt.c, twice)
 		if len(spoilt) != tt.spoilt || len(wrong) != tt.wrong {
 			t.Errorf("%s: %d spoilt, %v wrong; want %d and %d", tt.name, len(spoilt), wrong, tt.spoilt,
 				tt.wrong)
 		}
-	}
-}
-
-func TestSkippedAreCounted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "counts")
-	if err := os.WriteFile(file, []byte("1 0 0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []int{0, 2} {
-		if err := addSkipped(file, n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile(file); string(got) != "1 0 0\n0 0 2\n" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if err := addSkipped(filepath.Join(file, "none"), 1); err == nil {
-		t.Error("a file that cannot be: got no error")
 	}
 }
 
