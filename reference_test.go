@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
 //go:generate go test -count=1 -run ^TestReference . -update
@@ -164,6 +165,23 @@ far, of one node, or of the host that carries all nodes. How they are made: [rat
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Unit, better, m.Scope, m.Doc)
 	}
 	holdPage(t, "docs/reference/metrics.md", b.String())
+}
+
+// TestReferenceListsEverySource: the probes of a node, with the stems of their columns.
+func TestReferenceListsEverySource(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Telemetry sources\n" + written + `
+What an agent can read on its node, by source. The names are the stems of columns in a run's samples and in the output
+of ` + "`chokepoint-agent probe --json`" + `, behind the label of a core, a device or a queue: ` + "`cpu0/softirq_ns`" + `.
+What needs a word stands in [telemetry](../method/telemetry.md).
+`)
+	for _, p := range node.Probes() {
+		fmt.Fprintf(&b, "\n## %s\n\n| column | unit | scope | meaning |\n|---|---|---|---|\n", p.Name())
+		for _, m := range p.Metrics() {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Scope, m.Doc)
+		}
+	}
+	holdPage(t, "docs/reference/telemetry.md", b.String())
 }
 
 // TestReferenceListsEveryPreset: the goals of each, by the names of RFC 9971.
