@@ -149,7 +149,7 @@ type execution struct {
 	sink     progress.Sink
 	campaign *trial.Campaign
 	report   *outFile
-	answers  *bufio.Reader // of the human; one, because it reads ahead
+	answers  *bufio.Reader // of the user; one, because it reads ahead
 }
 
 // whole opens everything that could fail late, runs, puts back, and reports.

@@ -114,8 +114,8 @@ func (l *Lab) GuestFacts(ctx context.Context) map[string]string {
 	facts := map[string]string{
 		"guest_accel":     strings.Join(slices.Compact(accel), ", "),
 		"guest_arch":      g.Image.Arch,
-		"guest_cpu_model": g.Processor(),
-		"guest_cpus":      strconv.Itoa(g.Processors()),
+		"guest_cpu_model": g.CPUModel(),
+		"guest_cpus":      strconv.Itoa(g.VCPUs()),
 		"guest_memory_mb": strconv.Itoa(g.Memory()),
 		"guest_kernel":    g.Image.Release,
 		"guest_image":     g.Image.Key,

@@ -79,7 +79,7 @@ const (
 // ManagementAddr is the address of the management NIC of the n-th guest of a lab; no port has it.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
-// diskModel is the oldest processor that all distributions run on; QEMU's usual one is older. Only an
+// diskModel is the oldest CPU that all distributions run on; QEMU's usual one is older. Only an
 // emulated guest is given it.
 const diskModel = "Nehalem"
 

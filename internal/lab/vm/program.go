@@ -57,7 +57,7 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 			"%s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource))
 }
 
-// softFloat: processors of MIPS routers have no floating point unit.
+// softFloat: the CPUs of MIPS routers have no floating point unit.
 func softFloat(m machine) string {
 	if m.goarch == "mipsle" {
 		return " GOMIPS=softfloat"

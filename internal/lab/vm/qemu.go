@@ -20,9 +20,9 @@ type Guest struct {
 	Image    Image  `json:"image"`
 	Kernel   string `json:"kernel"` // file, as in Image, whose own do not travel
 	Initrd   string `json:"initrd"`
-	CPUs     int    `json:"cpus,omitempty"`      // 0 = see Processors
+	CPUs     int    `json:"cpus,omitempty"`      // 0 = see VCPUs
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
-	Model    string `json:"model,omitempty"`     // processor; "" = see board
+	Model    string `json:"model,omitempty"`     // of the vCPUs; "" = see board
 	KVM      bool   `json:"kvm,omitempty"`
 	// a foreign image, booted instead of Image, of which only the architecture counts
 	Disk *Disk `json:"disk,omitempty"`
@@ -31,14 +31,14 @@ type Guest struct {
 // NewGuest is a guest of an image.
 func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
 
-// board is how QEMU is told to make a machine of an architecture. Processor models are the ones that are
+// board is how QEMU is told to make a machine of an architecture. CPU models are the ones that are
 // quickest under emulation: vector instructions cost more there than they save.
 type board struct {
 	program string
 	machine []string
 	model   string
 	cpus    int      // of an emulated guest, unless it is told otherwise
-	most    int      // processors that the board can have; 0 = any number
+	most    int      // vCPUs that the board can have; 0 = any number
 	console string   // the kernel's name of the first serial line
 	cmdline []string // further words for the kernel
 	slots   []string // PCI addresses of the ports; nil = any
@@ -63,7 +63,7 @@ var boards = map[string]board{
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
 // SingleCore reports whether the emulator must have one core of the machine for all its threads. QEMU
-// changes the interrupts that wait at a MIPS processor from two threads without a lock (CP0_Cause, in
+// changes the interrupts that wait at a MIPS CPU from two threads without a lock (CP0_Cause, in
 // target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores one is lost or left over within
 // a minute, and the guest hangs, at times with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
@@ -71,7 +71,7 @@ func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM 
 // MaxPorts is how many ports a guest of an architecture can have, 0 = any.
 func MaxPorts(arch string) int { return len(boards[arch].slots) }
 
-// MaxCPUs is how many processors a guest of an architecture can have, 0 = any.
+// MaxCPUs is how many vCPUs a guest of an architecture can have, 0 = any.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
 // HardwareAddr is the address of the i-th port of the n-th guest of a lab, from the locally administered
@@ -88,15 +88,15 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
 		"-no-reboot"}
 	a = append(a, b.machine...)
-	a = append(a, "-smp", strconv.Itoa(g.Processors()), "-m", strconv.Itoa(g.Memory()))
+	a = append(a, "-smp", strconv.Itoa(g.VCPUs()), "-m", strconv.Itoa(g.Memory()))
 	if g.KVM {
-		a = append(a, "-accel", "kvm", "-cpu", g.Processor())
+		a = append(a, "-accel", "kvm", "-cpu", g.CPUModel())
 	} else {
 		accel := "tcg"
-		if g.Processors() > 1 {
+		if g.VCPUs() > 1 {
 			accel = "tcg,thread=multi"
 		}
-		a = append(a, "-accel", accel, "-cpu", g.Processor())
+		a = append(a, "-accel", accel, "-cpu", g.CPUModel())
 	}
 	// The address layout is not randomised and the kernel's own test suites of ciphers do not run: both are
 	// time at boot.
@@ -127,8 +127,8 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// Processors is how many the guest has: two with KVM, and one where several do not bear emulation.
-func (g Guest) Processors() int {
+// VCPUs is how many the guest has: two with KVM, and one where several do not bear emulation.
+func (g Guest) VCPUs() int {
 	b := boards[g.Image.Arch]
 	switch {
 	case b.most == 1:
@@ -142,13 +142,13 @@ func (g Guest) Processors() int {
 }
 
 // Fragile reports whether the guest may hang or crash for no reason of its own. A kernel patches code that
-// its other processors run (static keys, as sockets' time stamps and nftables' hooks have them, and
-// tracepoints: text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each processor, QEMU 7.2
-// may go on running what was there before: of three guests of two processors on a busy machine none lasted
-// 10,000 switches (docs/quality.md). One thread for two processors has each wait for the other, which a
+// its other vCPUs run (static keys, as sockets' time stamps and nftables' hooks have them, and
+// tracepoints: text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2
+// may go on running what was there before: of three guests of two vCPUs on a busy machine none lasted
+// 10,000 switches (docs/quality.md). One thread for two vCPUs has each wait for the other, which a
 // queue's delays show.
 func (g Guest) Fragile() bool {
-	return !g.KVM && g.Image.Arch == "amd64" && g.Processors() > 1
+	return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1
 }
 
 // Memory is the guest's, in MB.
@@ -159,8 +159,8 @@ func (g Guest) Memory() int {
 	return g.MemoryMB
 }
 
-// Processor is the model of the guest's processors.
-func (g Guest) Processor() string {
+// CPUModel is the model of the guest's vCPUs.
+func (g Guest) CPUModel() string {
 	if g.KVM && g.Model == "" {
 		return "host"
 	}
@@ -186,8 +186,8 @@ func (g Guest) String() string {
 	if g.Disk != nil {
 		what = "QEMU guest from disk image " + filepath.Base(g.Disk.File)
 	}
-	return fmt.Sprintf("%s, %s, %s, processor %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel,
-		g.Processor(), g.Processors(), g.Memory(), g.Image.Release)
+	return fmt.Sprintf("%s, %s, %s, CPU %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel,
+		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
 
 // CheckKVM says whether this machine may try hardware virtualisation for a guest. That it works is only

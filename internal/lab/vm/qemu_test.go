@@ -2,8 +2,8 @@ package vm
 
 import "testing"
 
-// TestProcessors: an emulated x86 guest has one processor unless it is told otherwise, and then may hang.
-func TestProcessors(t *testing.T) {
+// TestVCPUs: an emulated x86 guest has one vCPU unless it is told otherwise, and then may hang.
+func TestVCPUs(t *testing.T) {
 	for _, tt := range []struct {
 		arch    string
 		cpus    int
@@ -20,8 +20,8 @@ func TestProcessors(t *testing.T) {
 		{"mipsel", 2, false, 1, false},
 	} {
 		g := Guest{Image: Image{Arch: tt.arch}, CPUs: tt.cpus, KVM: tt.kvm}
-		if got := g.Processors(); got != tt.want {
-			t.Errorf("%s, --cpus %d, KVM %v: got %d processors, want %d", tt.arch, tt.cpus, tt.kvm, got,
+		if got := g.VCPUs(); got != tt.want {
+			t.Errorf("%s, --cpus %d, KVM %v: got %d vCPUs, want %d", tt.arch, tt.cpus, tt.kvm, got,
 				tt.want)
 		}
 		if got := g.Fragile(); got != tt.fragile {

@@ -131,7 +131,7 @@ func (m *modules) wantAll(names []string) error {
 }
 
 // want loads what a name stands for: the module itself, or else all modules that have it as an alias, of
-// which one must load. Several drivers offer one algorithm, and the first may be for another processor.
+// which one must load. Several drivers offer one algorithm, and the first may be for another CPU.
 // What is part of the kernel is there already.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
