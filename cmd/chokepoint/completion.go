@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -12,42 +10,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
-
-// shells are what completion can write for.
-var shells = []string{"bash", "zsh", "fish"}
-
-func newCompletionCommand(p *program) *cobra.Command {
-	return &cobra.Command{
-		Use:   "completion SHELL",
-		Short: "Print a script that completes commands, flags and runs in a shell",
-		Long: "Print a script that completes commands, flags and the names of runs in a\n" +
-			"shell: bash, zsh or fish.\n\n" +
-			"  bash:  source <(chokepoint completion bash)\n" +
-			"  zsh:   chokepoint completion zsh > \"${fpath[1]}/_chokepoint\"\n" +
-			"  fish:  chokepoint completion fish | source",
-		Args:      exactArgs("SHELL"),
-		ValidArgs: shells,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runCompletion(cmd.Context(), cmd.Root(), args[0], p.streams)
-		},
-	}
-}
-
-func runCompletion(_ context.Context, root *cobra.Command, shell string, s streams) error {
-	script := map[string]func(io.Writer) error{
-		"bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) },
-		"zsh":  root.GenZshCompletion,
-		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
-	}[shell]
-	if script == nil {
-		return &usageError{fmt.Sprintf("no completion for shell %q", shell), "shells: " +
-			strings.Join(shells, ", ")}
-	}
-	if err := script(s.Out); err != nil {
-		return fmt.Errorf("write result: %w", err)
-	}
-	return nil
-}
 
 // completeRuns completes up to n arguments that name runs.
 func completeRuns(p *program, n int) cobra.CompletionFunc {

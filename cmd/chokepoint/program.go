@@ -108,7 +108,7 @@ func newRoot(p *program) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetFlagErrorFunc(flagError)
 	for _, make := range commands {
 		root.AddCommand(make(p))
@@ -116,6 +116,7 @@ func newRoot(p *program) *cobra.Command {
 	help := newHelp(root)
 	root.SetHelpCommand(help)
 	root.AddCommand(help)
+	root.InitDefaultCompletionCmd()
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		if err := showHelp(cmd); err != nil {
 			p.lost = err
@@ -139,7 +140,6 @@ var commands = []func(*program) *cobra.Command{
 	newResumeCommand,
 	newLabCommand,
 	newShowCommand,
-	newCompletionCommand,
 	newVMCommand,
 	newVersionCommand,
 }

@@ -76,9 +76,7 @@ func newRunCommand(p *program) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}
-	for _, name := range []string{"attach", "image"} {
-		cmd.MarkFlagsMutuallyExclusive(name, "peer")
-	}
+	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
 	return cmd
 }
 
@@ -94,13 +92,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := o.lab.check(); err != nil {
-		return err
-	}
-	if err := o.lab.absolute(); err != nil {
-		return err
-	}
-	if err := o.other.check(); err != nil {
+	if err := cmp.Or(o.lab.check(), o.lab.absolute(), o.other.check()); err != nil {
 		return err
 	}
 	now := time.Now()
