@@ -133,7 +133,7 @@ var homes = []home{
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
 	{"github.com/HdrHistogram", []string{"analysis", "bench/*"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
-	{"os/signal", []string{"lab/agent", "cmd/*", "bench/*"}},
+	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
 	{"github.com/google/go-cmp", []string{"labtest"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},

@@ -34,7 +34,7 @@ type labOptions struct {
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.kind, "lab", "local",
+	f.StringVar(&o.kind, "lab", record.LabLocal,
 		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
 	f.IntVar(&o.size.CPUs, "cpus", 0, "with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM "+
 		"and for arm64, else 1)")
@@ -61,13 +61,12 @@ func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 
 // arch is the architecture of the lab's guests, "" if it has none.
 func (o labOptions) arch() (string, error) {
-	kind, arch, _ := strings.Cut(o.kind, ":")
+	arch, guests := record.GuestArch(o.kind)
+	arch = cmp.Or(arch, vm.NativeArch())
 	switch {
-	case o.kind == "local":
+	case o.kind == record.LabLocal:
 		return "", nil
-	case o.kind == "vm" && vm.NativeArch() != "":
-		return vm.NativeArch(), nil
-	case kind == "vm" && slices.Contains(vm.Arches(), arch):
+	case guests && slices.Contains(vm.Arches(), arch):
 		return arch, nil
 	}
 	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" +

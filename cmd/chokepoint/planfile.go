@@ -127,7 +127,8 @@ func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error)
 func planBytes(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has this name", name),
+		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has "+
+			"this name", name),
 			"built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
 	}
 	if err != nil {

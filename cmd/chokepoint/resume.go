@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -43,8 +42,9 @@ func resume(ctx context.Context, name, report string, force bool, p *program) er
 	if err != nil {
 		return err
 	}
-	if run.Lab == lab.KindPair {
-		return check.WithHint(fmt.Errorf("resume run %s: it was made with a peer, whose code is gone", run.ID),
+	if record.WithPeer(run.Lab) {
+		return check.WithHint(fmt.Errorf("resume run %s: it was made with a peer, whose code is gone",
+			run.ID),
 			"run the plan again with --peer; compare sets the two runs side by side")
 	}
 	stale, living, err := journal.FindStale(journalDir(p.dirs))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -113,7 +114,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if o.other.peer != "" {
-		x.run.Lab = lab.KindPair
+		x.run.Lab = record.LabPair
 		if x.peer, err = o.other.lab(ctx, run.ID, p); err != nil {
 			return err
 		}
@@ -254,7 +255,8 @@ func (x *execution) refuseLeftovers() error {
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = check.WithHint(fmt.Errorf("attach to lab %s: run %s was killed and has left changes there",
+			refused = check.WithHint(fmt.Errorf("attach to lab %s: run %s was killed and has left "+
+				"changes there",
 				x.attach, s.Owner),
 				"chokepoint lab restore puts them back")
 		}

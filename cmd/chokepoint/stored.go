@@ -10,7 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -70,7 +69,7 @@ func loadDocument(ctx context.Context, d dirs, name string) (*analysis.Document,
 
 // again is how what failed is tried again.
 func again(r analysis.RunHead) string {
-	if r.Lab == lab.KindPair {
+	if record.WithPeer(r.Lab) {
 		return "the plan can be run again"
 	}
 	return "chokepoint resume " + r.ID + " tries again"
@@ -91,8 +90,10 @@ func outcome(d *analysis.Document) error {
 		}
 	}
 	if failed > 0 {
-		errs = append(errs, &exitError{codeFailed, check.WithHint(fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"), len(last)),
-			"chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
+		errs = append(errs, &exitError{codeFailed,
+			check.WithHint(fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"),
+				len(last)),
+				"chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
 	}
 	for _, t := range d.Thresholds {
 		if !t.Met {

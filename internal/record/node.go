@@ -23,6 +23,10 @@ func GuestArch(lab string) (arch string, ok bool) {
 	return arch, kind == LabVM
 }
 
+// WithPeer reports whether a kind of lab has a far end that somebody started for one run: the lab cannot be
+// made again to resume it.
+func WithPeer(lab string) bool { return lab == LabPair }
+
 // Whose a node's CPUs are. Only what is counted on shared ones is not the node's alone.
 const (
 	CPUsShared   = "shared"   // of the machine that carries the lab, beside all else there

@@ -107,7 +107,8 @@ func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
 		if errors.Is(err, host.ErrUnsupported) {
-			return check.WithHint(fmt.Errorf("take packages of the distribution: %w: this machine has no %s, so it "+
+			return check.WithHint(fmt.Errorf("take packages of the distribution: %w: this machine has no "+
+				"%s, so it "+
 				"is not like Debian", host.ErrUnsupported, program), ownKernel)
 		}
 		if err != nil {

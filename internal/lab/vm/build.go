@@ -190,7 +190,8 @@ func (r root) kernel() (kernel, modules string, err error) {
 		}
 	}
 	if kernel == "" {
-		return "", "", check.WithHint(errors.New("find the kernel in its package: it is not in boot, or there are "+
+		return "", "", check.WithHint(errors.New("find the kernel in its package: it is not in boot, or "+
+			"there are "+
 			"several"), ownKernel)
 	}
 	_, release, _ := strings.Cut(filepath.Base(kernel), "-")

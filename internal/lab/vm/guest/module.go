@@ -131,8 +131,8 @@ func (m *modules) wantAll(names []string) error {
 }
 
 // want loads what a name stands for: the module itself, or else all modules that have it as an alias, of
-// which one must load. Several drivers offer one algorithm, and the first may be for another CPU.
-// What is part of the kernel is there already.
+// which one must load. Several drivers offer one algorithm, and the first may be for another CPU. What is
+// part of the kernel is there already.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
 	if files, ok := m.files[name]; ok {
@@ -184,8 +184,8 @@ func (m *modules) one(files []string) error {
 	return nil
 }
 
-// parseRequest reads the arguments of modprobe that load something; the kernel's are "-q -- ALIAS". quiet says
-// that an unknown name is no error to print. Module parameters are not among them.
+// parseRequest reads the arguments of modprobe that load something; the kernel's are "-q -- ALIAS". quiet
+// says that an unknown name is no error to print. Module parameters are not among them.
 func parseRequest(args []string) (names []string, quiet bool, err error) {
 	flags := true
 	for _, a := range args {
