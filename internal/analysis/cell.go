@@ -140,7 +140,7 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		}
 		if n := len(values); n > 0 && n < len(good) {
 			c.Caveats = append(c.Caveats, record.Caveat{Kind: "partly-missing",
-				Text: fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Name, n, len(good), why)})
+				Text: fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Label, n, len(good), why)})
 		}
 	}
 	if v, ok := c.Metrics[metrics.Consistency]; ok {
@@ -171,7 +171,7 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 	value := v.Median
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
-	if !metrics.SharesCores(run) && top < 1.2*value {
+	if run.Near().CPUs != record.CPUsShared && top < 1.2*value {
 		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonTesterLimited,
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
 		c.Grade = evidence.GradeSuspect

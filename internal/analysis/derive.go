@@ -48,6 +48,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Environment: orEmpty(merged(run.Environments)),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),
+		Nodes:       nodes(&run),
 		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
 		UnderLoad:   underLoad(cells),
@@ -84,6 +85,23 @@ func noteMissing(run *record.Run, cells []*group) {
 		}
 		g.missing = "not measured: the run " + validity.StatusWords(run)
 	}
+}
+
+// nodes are the facts of every node of the topologies, and of the machine that carries them where there is
+// one.
+func nodes(run *record.Run) []record.NodeFacts {
+	out := []record.NodeFacts{}
+	add := func(name string) {
+		if !slices.ContainsFunc(out, func(n record.NodeFacts) bool { return n.Name == name }) {
+			out = append(out, run.Node(name))
+		}
+	}
+	for _, t := range run.Topologies {
+		for _, n := range t.Nodes {
+			add(n.Name)
+		}
+	}
+	return out
 }
 
 func orEmpty[T any](s []T) []T {
@@ -224,26 +242,23 @@ func observing(trials []record.Trial) Observing {
 	return o
 }
 
-// actsAsRouter is how a plan's description speaks of lab local.
+// actsAsRouter is how a plan's description speaks of a router that is a namespace of this machine.
 const actsAsRouter = "this machine acting as a router"
 
 // description is the plan's, with the subject that the run had.
 func description(run *record.Run) string {
-	text := run.Design.Description
-	if !metrics.IsVirtual(run) && !metrics.IsPair(run) || len(text) < len(actsAsRouter) ||
+	text, tested, between := run.Design.Description, run.Tested(), run.Near().OwnMachine()
+	if !tested.Guest() && !between || len(text) < len(actsAsRouter) ||
 		!strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
 		return text
 	}
-	subject := "A virtual router"
+	subject, rest := "A virtual router", text[len(actsAsRouter):]
 	switch {
-	case metrics.IsPair(run):
+	case between:
 		subject = "What lies between two machines"
-	case metrics.IsEmulated(run):
-		subject = "An emulated router"
-	}
-	rest := text[len(actsAsRouter):]
-	if metrics.IsPair(run) {
 		rest = strings.Replace(rest, "between two others", "between them", 1)
+	case tested.CPUs == record.CPUsEmulated:
+		subject = "An emulated router"
 	}
 	return subject + rest
 }

@@ -127,10 +127,10 @@ func TestMissingHasReasons(t *testing.T) {
 	d := Derive(run, trials)
 	c := cellOf(t, d, quickFactors())
 	want := map[string]string{
-		"router_busiest_core_ratio": "the router shares the host's cores in lab local",
+		"router_busiest_core_ratio": "the router shares the host's cores",
 		"host_power_w":              "no RAPL and no hwmon power sensor",
 		metrics.GoodputPerWatt:      "no RAPL and no hwmon power sensor",
-		metrics.GoodputPerRouter:    "the router shares the host's cores in lab local",
+		metrics.GoodputPerRouter:    "the router shares the host's cores",
 		metrics.ConntrackUsed:       "nf_conntrack is not loaded",
 		metrics.Fragments:           "probe snmp did not run",
 	}

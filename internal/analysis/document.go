@@ -22,6 +22,7 @@ type Document struct {
 	Environment []record.Environment `json:"environment"`
 	Conditions  map[string]string    `json:"conditions,omitempty"`
 	Topologies  []record.Topology    `json:"topologies"`
+	Nodes       []record.NodeFacts   `json:"nodes"`   // of the topologies: what each is and can
 	Metrics     []record.Metric      `json:"metrics"` // declarations of every metric that occurs
 	Cells       []Cell               `json:"cells"`
 	Searches    []SearchView         `json:"searches,omitempty"` // one per row whose rate was looked for

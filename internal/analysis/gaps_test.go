@@ -129,8 +129,8 @@ func TestLatencyOfLostProbes(t *testing.T) {
 			got = append(got, k.Text)
 		}
 	}
-	want := []string{"rtt_loaded: known in 2 of 3 trials (no probe was answered)",
-		"rtt_added_p50_ns: known in 2 of 3 trials (no probe was answered)"}
+	want := []string{"loaded round trip: known in 2 of 3 trials (no probe was answered)",
+		"round trip added by load: known in 2 of 3 trials (no probe was answered)"}
 	for _, text := range want {
 		if !slices.Contains(got, text) {
 			t.Errorf("caveats %q, want %q among them", got, text)

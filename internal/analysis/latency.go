@@ -54,7 +54,7 @@ func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) 
 	}
 	if n := len(trials); n > 0 && n < len(ran) {
 		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "partly-missing",
-			Text: fmt.Sprintf("rtt_%s: known in %d of %d trials (%s)", kind, n, len(ran), why)})
+			Text: fmt.Sprintf("%s round trip: known in %d of %d trials (%s)", kind, n, len(ran), why)})
 	}
 	for _, q := range metrics.Percentiles {
 		name := metrics.RTT(kind, q)

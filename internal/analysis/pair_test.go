@@ -35,7 +35,7 @@ func TestPairSaysWhatIsMissing(t *testing.T) {
 	missing := d.Trials[0].Missing
 	for metric, want := range map[string]string{
 		"router_cpu_ratio": "nobody is there", "router_interface_drops": "nobody is there",
-		"host_cpu_ratio": "in lab pair no machine carries all nodes",
+		"host_cpu_ratio": "no machine carries all nodes",
 	} {
 		if got := missing[metric]; got != want {
 			t.Errorf("%s is missing: got %q, want %q", metric, got, want)
@@ -70,7 +70,7 @@ func TestPairWatchesBothEnds(t *testing.T) {
 						}
 					}
 				}},
-			"others": {evidence.ReasonBackgroundLoad, "other processes used",
+			"others": {evidence.ReasonBackgroundLoad, "processes that are not the lab's used",
 				func(t *record.Trial) { after(t, table(t, node, "foreign"), "foreign_cpu_ns", 2e9) }},
 			"steal": {evidence.ReasonBackgroundLoad, "of the cores of the " + node + " away",
 				func(t *record.Trial) {

@@ -106,7 +106,7 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 		if _, has := b.Metrics[m.Name]; !m.Vital || !had || has {
 			continue
 		}
-		text := m.Name + " is missing in the second run"
+		text := "the second run has no " + metrics.Label(m.Name)
 		if why := b.Missing[m.Name]; why != "" {
 			text += ": " + why
 		}
@@ -123,14 +123,14 @@ func worse(c *RunComparison) []Regression {
 	}
 	var out []Regression
 	for _, x := range c.Comparisons {
-		same, text := 1.0, "is "+unit.Percent(x.Ratio)+" of what it was"
+		same, text := 1.0, "is "+unit.Ratio(x.Ratio)+" of what it was"
 		if x.Difference {
-			same, text = 0, "changed by "+unit.Significant(x.Ratio, 3)
+			same, text = 0, "changed by "+metrics.Say(x.Metric, x.Ratio)
 		}
 		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower &&
 			x.Ratio > same
 		if bad && (x.Verdict == "different" || x.Verdict == "confounded") {
-			out = append(out, Regression{x.Factors, x.Metric, x.Metric + " " + text})
+			out = append(out, Regression{x.Factors, x.Metric, metrics.Label(x.Metric) + " " + text})
 		}
 	}
 	return out

@@ -40,8 +40,8 @@ var twoCells = []record.Factors{quickFactors(), quickFactors("streams", "4")}
 // have.
 func TestRunsOfOneSetup(t *testing.T) {
 	names := []string{metrics.Goodput, metrics.Retransmits, "rtt_loaded_p50_ns", "rtt_loaded_p99_ns",
-		metrics.HostNode + "_" +
-			metrics.CPURatio, metrics.HostNode + "_" + metrics.Temperature, metrics.EngineCPU,
+		record.HostNode + "_" +
+			metrics.CPURatio, record.HostNode + "_" + metrics.Temperature, metrics.EngineCPU,
 		metrics.ProbeLate}
 	rng := source(70)
 	noise := func(int, int, string) float64 { return math.Exp(.2 * rng.NormFloat64()) }
@@ -63,7 +63,7 @@ func TestRegressions(t *testing.T) {
 	udp := quickFactors("protocol", "udp")
 	cells := append([]record.Factors{udp}, twoCells...)
 	names := []string{metrics.Goodput, metrics.PacketRate, metrics.LossRatio, metrics.Retransmits,
-		metrics.HostNode + "_" + metrics.CPURatio}
+		record.HostNode + "_" + metrics.CPURatio}
 	steady := func(cell, block int, metric string) float64 {
 		if metric == metrics.LossRatio || metric == metrics.Retransmits {
 			return 0
@@ -100,14 +100,14 @@ func TestRegressions(t *testing.T) {
 	}{
 		{"the same", times("", 1), nil},
 		{"faster", times(metrics.Goodput, 1.3), nil},
-		{"slower", times(metrics.Goodput, .5), []string{"goodput_bps is 50.0 % of what it was",
-			"goodput_bps is 50.0 % of what it was"}},
-		{"busier", times(metrics.HostNode+"_"+metrics.CPURatio, 1.3), nil},
-		{"loss out of nothing", lossy(), []string{"loss_ratio changed by 0.104"}},
+		{"slower", times(metrics.Goodput, .5), []string{"goodput is 50.0 % of what it was",
+			"goodput is 50.0 % of what it was"}},
+		{"busier", times(record.HostNode+"_"+metrics.CPURatio, 1.3), nil},
+		{"loss out of nothing", lossy(), []string{"packet loss changed by 10.4 %"}},
 		{"failed", failed, []string{"it has no number in the second run: no answer"}},
 		{"skipped", skipped, []string{"it was skipped in the second run: no iperf3"}},
 		{"gone", gone, []string{"it is not in the second run"}},
-		{"a metric missing", missing, []string{"retransmits is missing in the second run: no TCP_INFO"}},
+		{"a metric missing", missing, []string{"the second run has no retransmits: no TCP_INFO"}},
 	} {
 		c := CompareRuns(times("", 1), test.b)
 		var got []string

@@ -100,7 +100,7 @@ func (g *group) soak() Soak {
 	}
 	add := func(t Trend, values []float64, why string) {
 		if why != "" {
-			s.Missing = append(s.Missing, t.Of+": "+why)
+			s.Missing = append(s.Missing, metrics.Label(t.Of)+": "+why)
 			return
 		}
 		s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
@@ -193,6 +193,7 @@ func (t Trend) along(hours, values []float64, length float64) Trend {
 	if t.Real && t.Kind == TrendLeak {
 		words = "it grew by "
 	}
-	t.Text = fmt.Sprintf("%s: %s%s in %.2g h (Kendall, p = %.2g)", t.Of, words, text, length, t.PValue)
+	t.Text = fmt.Sprintf("%s: %s%s in %.2g h (Kendall, p = %.2g)", metrics.Label(t.Of), words, text, length,
+		t.PValue)
 	return t
 }

@@ -74,7 +74,7 @@ func TestSoakTellsDriftAndLeaks(t *testing.T) {
 		if got[TrendDrift] != c.drift || got[TrendLeak] != c.leak {
 			t.Errorf("%s: got %+v, want drift %v and leak %v", name, s.Trends, c.drift, c.leak)
 		}
-		if !strings.Contains(strings.Join(s.Missing, "\n"), metrics.ConntrackUsed) {
+		if !strings.Contains(strings.Join(s.Missing, "\n"), metrics.Label(metrics.ConntrackUsed)) {
 			t.Errorf("%s: missing: got %v, want that tracked connections were not watched", name, s.Missing)
 		}
 	}

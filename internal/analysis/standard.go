@@ -255,7 +255,7 @@ func deviations(run *record.Run) []string {
 	if mixed(run) {
 		add("IMIX: frames of several sizes in turn; RFC 2544 tests one size at a time (section 9)")
 	}
-	if run.Lab == "local" {
+	if run.Tested().CPUs == record.CPUsShared {
 		add("the tester is not a device of its own: it shares the machine with the router (section 6)")
 	}
 	add("no filters, broadcasts, management queries or routing updates run beside the frames (section 11), " +

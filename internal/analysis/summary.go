@@ -270,11 +270,9 @@ func (g *group) addFindings() {
 	if !ok || g.factors["protocol"] == "udp" || metrics.Bufferbloat(added.Median) == "A+" {
 		return // what was not found is no finding
 	}
-	c.Findings = append(c.Findings, evidence.Finding{
-		Kind: "bufferbloat",
-		Text: fmt.Sprintf("bufferbloat grade %s: the load adds %s to the median round trip",
-			metrics.Bufferbloat(added.Median),
-			addedWords(added.Median)),
-		Evidence: []string{fmt.Sprintf("%s = %.0f ns", metrics.RTTAdded, added.Median)},
-	})
+	adds := "the load adds " + addedWords(added.Median)
+	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
+		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": "+adds+" to the median round trip",
+		evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median), Low: new(added.Low),
+			High: new(added.High), Text: adds + " (" + spread(added, unit.Nanoseconds) + ")"}))
 }

@@ -91,6 +91,7 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 		},
 		Conditions: map[string]string{"ambient": "22 °C", "cooling": "passive", "watts read by hand": "31"},
 		Topologies: []record.Topology{forwardTopology()},
+		Nodes:      []record.NodeFacts{{Name: "router", CPUs: record.CPUsShared}},
 		Metrics:    sampleMetrics(),
 		Tester: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s", Note: "one stream"},
 			{Kind: "udp loopback 64 B", Value: 611e3, Unit: "pps"}},
@@ -226,7 +227,7 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "wireguard" && p.factors["direction"] == "up" {
 		c.Findings = []evidence.Finding{{Kind: "single-core",
 			Text: "One core did nearly all of the packet work while the others waited.", Confidence: .82,
-			Evidence: []string{"busiest core 100 %, mean of all cores 61 %",
+			Words: []string{"busiest core 100 %, mean of all cores 61 %",
 				"four streams gain 5.7 % over one"}}}
 	}
 	return c

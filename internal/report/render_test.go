@@ -161,7 +161,7 @@ func sayings(d *analysis.Document) []string {
 			out = append(out, r.Kind, r.Text)
 		}
 		for _, f := range c.Findings {
-			out = append(append(out, f.Kind, f.Text), f.Evidence...)
+			out = append(append(out, f.Kind, f.Text), f.Words...)
 		}
 	}
 	for _, k := range d.Trials {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -88,17 +89,6 @@ func (v *view) label(f map[string]string) string {
 	return setWords(f, sortedKeys(f))
 }
 
-// metricWords names a metric in a sentence.
-func metricWords(name string) string {
-	switch name {
-	case goodput:
-		return "goodput"
-	case packetRate:
-		return "packet rate"
-	}
-	return name
-}
-
 // comparisonSection: what does a setting cost or gain?
 func comparisonSection(v *view) Section {
 	s := Section{ID: "comparisons", Title: "What does it cost?"}
@@ -141,26 +131,30 @@ func comparisonIntervals(v *view) string {
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
-	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Percent(k.Ratio), Ratio: k.Ratio,
+	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Ratio(k.Ratio), Ratio: k.Ratio,
 		Low: k.Low, High: k.High,
 		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Percent(k.Ratio) + " — " + k.Verdict}
+		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
-		r.Text += " (" + percentRange(k.Low, k.High) + ")"
+		r.Text += " (" + ratioRange(k.Low, k.High) + ")"
 	}
 	return r
 }
 
-func percentRange(low, high float64) string {
-	return unit.Significant(low*100, 3) + "–" + unit.Significant(high*100, 3)
+// ratioRange prints the ends of a ratio's interval alike: as per cent, or from twice on as times.
+func ratioRange(low, high float64) string {
+	if high < 2 {
+		return unit.Significant(low*100, 3) + "–" + unit.Percent(high)
+	}
+	return unit.Ratio(low) + "–" + unit.Ratio(high)
 }
 
 func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
-		{Text: k.Metric}, {Text: unit.Percent(k.Ratio)}, {Text: "–", Tone: Quiet},
+		{Text: metrics.Label(k.Metric)}, {Text: unit.Ratio(k.Ratio)}, {Text: "–", Tone: Quiet},
 		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict}, {Text: k.Test}}}
 	if k.High > k.Low {
-		row.Cells[4] = TableCell{Text: percentRange(k.Low, k.High) + " %",
+		row.Cells[4] = TableCell{Text: ratioRange(k.Low, k.High),
 			Sub: intervalName(statistics.Value{Interval: k.Interval, Level: k.Level})}
 	}
 	if k.PValue > 0 {
@@ -188,10 +182,10 @@ func comparisonLines(v *view) []string {
 			}
 			continue
 		}
-		s := v.label(k.Factors) + ": " + metricWords(k.Metric) + " " + v.text("_ratio", k.Ratio)
+		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + unit.Ratio(k.Ratio)
 		if k.High > k.Low {
 			s += " (" + intervalName(statistics.Value{Interval: k.Interval, Level: k.Level}) + " " +
-				percentRange(k.Low, k.High) + " %, n = " + fmt.Sprint(k.N) + ")"
+				ratioRange(k.Low, k.High) + ", n = " + fmt.Sprint(k.N) + ")"
 		}
 		s += " " + k.Name + "; " + k.Verdict
 		if len(k.Confounders) > 0 {
@@ -230,9 +224,9 @@ func findingSection(v *view) Section {
 
 func evidenceWords(f evidence.Finding) []string {
 	if f.Confidence > 0 {
-		return append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Evidence...)
+		return append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Words...)
 	}
-	return f.Evidence
+	return f.Words
 }
 
 // findingItems are the same, a line each.

@@ -34,14 +34,19 @@ func timelineSection(v *view) Section {
 }
 
 func sharedCores(v *view) string {
-	switch kind, _, _ := strings.Cut(v.Run.Lab, ":"); kind {
-	case "local":
-	case "vm":
-		return " The cores are the host's: client, virtual router, server and load generators share them."
-	default:
+	router := ""
+	for _, n := range v.Nodes {
+		switch {
+		case n.Guest():
+			router = "virtual router"
+		case router == "" && n.CPUs == record.CPUsShared:
+			router = "router"
+		}
+	}
+	if router == "" {
 		return ""
 	}
-	return " The cores are the host's: client, router, server and load generators share them."
+	return " The cores are the host's: client, " + router + ", server and load generators share them."
 }
 
 func (v *view) rateWords(c *analysis.Cell) string {

@@ -115,6 +115,22 @@ func Nanoseconds(ns float64) string {
 // Percent prints a ratio as a percentage with three significant digits.
 func Percent(ratio float64) string { return Significant(ratio*100, 3) + " %" }
 
+// Ratio prints how much one thing is of another: "81.3 %", and from twice on "×2.33", "×2,330".
+func Ratio(ratio float64) string {
+	if math.Abs(ratio) < 2 || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
+		return Percent(ratio)
+	}
+	digits, fraction, _ := strings.Cut(Significant(ratio, 3), ".")
+	if len(digits) > 3 { // three digits are told of so large a ratio
+		digits = strconv.FormatFloat(math.Round(ratio/math.Pow10(len(digits)-3))*math.Pow10(len(digits)-3),
+			'f', 0, 64)
+	}
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return strings.TrimSuffix("×"+digits+"."+fraction, ".")
+}
+
 // Seconds prints a duration for people: "1m10s", "2.5s".
 func Seconds(d time.Duration) string {
 	if d >= 10*time.Second {

@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -58,7 +59,7 @@ func check(r record.Requirement, c *Cell) Threshold {
 	}
 	v, ok := c.Metrics[r.Metric]
 	if !ok {
-		t.Reason = r.Metric + " is missing"
+		t.Reason = "there is no " + metrics.Label(r.Metric)
 		if why := c.Missing[r.Metric]; why != "" {
 			t.Reason += ": " + why
 		}

@@ -8,37 +8,42 @@ const (
 	GradeFailed  = "failed"  // has none
 )
 
-// Reason is why a cell or trial is not plainly valid. Kind is one of the stable words that docs/method.md
-// lists.
-type Reason struct {
-	Kind  string `json:"kind"`
-	Text  string `json:"text"`
-	Trial string `json:"trial,omitempty"`
+// Evidence is one observation: what a reason or finding stands on. What does not apply is empty.
+type Evidence struct {
+	Metric string `json:"metric,omitempty"` // a metric, or a column of a probe
+	Node   string `json:"node,omitempty"`   // where it was seen
+	// the part of the node: a core, a device, a thread, a stream …
+	Element string   `json:"element,omitempty"`
+	Value   *float64 `json:"value,omitempty"` // in the metric's unit
+	Low     *float64 `json:"low,omitempty"`   // the value's interval
+	High    *float64 `json:"high,omitempty"`
+	Text    string   `json:"text,omitempty"` // in words, where they are more than those of what it stands for
 }
 
-// Reason kinds: the validity gate of ARCHITECTURE 2.7.
-const (
-	ReasonTesterLimited  = "tester-limited"
-	ReasonNotInTunnel    = "not-in-tunnel"
-	ReasonAboveCeiling   = "above-ceiling"
-	ReasonThrottled      = "throttled"
-	ReasonBackgroundLoad = "background-load"
-	ReasonSamplerStalled = "sampler-stalled"
-	ReasonKernelLog      = "kernel-log-error"
-	ReasonLinkFlap       = "link-flap"
-	ReasonWrongMTU       = "wrong-path-mtu"
-	ReasonCorrupt        = "corrupt-content"
-	ReasonAccounting     = "accounting" // sent ≠ received + lost
-	ReasonDrift          = "drift"
-	ReasonFailedTrials   = "failed-trials"
-	ReasonLateProbe      = "late-probe" // the latency probe's own timer error is large
-	ReasonLateEdge       = "late-edge"  // an end read its counts late, at an edge of the window
-)
+// Reason is why a cell or trial is not plainly valid. Kind is one of Kinds.
+type Reason struct {
+	Kind  string     `json:"kind"`
+	Text  string     `json:"text"`
+	Trial string     `json:"trial,omitempty"`
+	Facts []Evidence `json:"facts,omitempty"`
+}
 
-// Finding is a named observation about a cell, with its evidence.
+// Finding is a named observation about a cell. Kind is one of Kinds.
 type Finding struct {
-	Kind       string   `json:"kind"`
-	Text       string   `json:"text"`
-	Confidence float64  `json:"confidence,omitempty"`
-	Evidence   []string `json:"evidence,omitempty"`
+	Kind       string     `json:"kind"`
+	Text       string     `json:"text"`
+	Confidence float64    `json:"confidence,omitempty"`
+	Words      []string   `json:"evidence,omitempty"` // the facts in words
+	Facts      []Evidence `json:"facts,omitempty"`
+}
+
+// NewFinding makes a finding that stands on facts.
+func NewFinding(kind, text string, facts ...Evidence) Finding {
+	f := Finding{Kind: kind, Text: text, Facts: facts}
+	for _, e := range facts {
+		if e.Text != "" {
+			f.Words = append(f.Words, e.Text)
+		}
+	}
+	return f
 }

@@ -3,131 +3,148 @@
 package metrics
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Metrics declares every quantity that Derive computes, in the order in which they are shown.
-// docs/method.md describes the same names.
 func Metrics() []record.Metric {
-	var all []record.Metric
-	for _, group := range [][]record.Metric{trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(),
-		latencyMetrics(), loadMetrics(), dropMetrics()} {
-		all = append(all, group...)
-	}
-	return all
+	return slices.Concat(trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(),
+		loadMetrics(), dropMetrics())
+}
+
+// declared is a metric's declaration; one that nobody would call better has no direction.
+func declared(scope, name, label, unit, better, doc string) record.Metric {
+	return record.Metric{Name: name, Label: label, Unit: unit, Better: better, Scope: scope, Doc: doc}
+}
+
+// ofPath declares a metric from near to far.
+func ofPath(name, label, unit, better, doc string) record.Metric {
+	return declared(record.ScopePath, name, label, unit, better, doc)
 }
 
 func trafficMetrics() []record.Metric {
-	path := func(name, unit, better, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
-	}
 	return []record.Metric{
-		path(Goodput, "bit/s", record.Higher,
+		ofPath(Goodput, "goodput", "bit/s", record.Higher,
 			"payload that arrived in the window ÷ the receiver's window; all flows, both directions"),
-		path(GoodputUp, "bit/s", record.Higher,
+		ofPath(GoodputUp, "goodput up", "bit/s", record.Higher,
 			"the part of goodput_bps that went from near to far, when both directions were loaded"),
-		path(GoodputDown, "bit/s", record.Higher,
+		ofPath(GoodputDown, "goodput down", "bit/s", record.Higher,
 			"the part of goodput_bps that went from far to near, when both directions were loaded"),
-		path(PacketRate, "pps", record.Higher,
+		ofPath(PacketRate, "packet rate", "pps", record.Higher,
 			"UDP packets that arrived in the window, without duplicates, per second"),
-		path(offeredRate, "pps", "", "UDP packets that the sender really sent, per second"),
-		path(LossRatio, "ratio", record.Lower, "UDP packets that never arrived or that the sender could not "+
-			"send ÷ those that the rate asked for in the window"),
-		path(UnsentRatio, "ratio", record.Lower,
+		ofPath(offeredRate, "offered packet rate", "pps", "",
+			"UDP packets that the sender really sent, per second"),
+		ofPath(LossRatio, "packet loss", "ratio", record.Lower, "UDP packets that never arrived or that the "+
+			"sender could not send ÷ those that the rate asked for in the window"),
+		ofPath(UnsentRatio, "unsent packets", "ratio", record.Lower,
 			"UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
-		path(duplicates, "count", record.Lower, "UDP packets that arrived again"),
-		path(reordered, "count", record.Lower,
+		ofPath(duplicates, "duplicates", "count", record.Lower, "UDP packets that arrived again"),
+		ofPath(reordered, "reordered packets", "count", record.Lower,
 			"UDP packets that arrived after one with a higher number (RFC 4737)"),
-		path(delayVariation, "ns", record.Lower, "one-way delay of UDP packets above the lowest of their "+
-			"flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
-		path(longestGap, "count", record.Lower, "most UDP packets of a flow that were lost in a row"),
-		path(oneWayP50, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p50, "+
-			"rounded down by at most 3 %; engine xdp, where one clock tells both times"),
-		path(oneWayP99, "ns", record.Lower, "one-way delay of sampled packets of the load itself, p99, "+
-			"rounded down by at most 3 %; where p50 is"),
-		path(GoodputPerCPU, "bit/s", record.Higher, "payload bits that arrived per second of CPU time, of "+
-			"all cores of the machine that carries the nodes"),
-		path(GoodputPerRouter, "bit/s", record.Higher,
+		ofPath(delayVariation, "delay variation (p99)", "ns", record.Lower,
+			"one-way delay of UDP packets above "+
+				"the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
+		ofPath(longestGap, "longest loss gap", "count", record.Lower,
+			"most UDP packets of a flow that were lost in a row"),
+		ofPath(oneWayP50, "one-way delay (p50)", "ns", record.Lower,
+			"one-way delay of sampled packets of the "+
+				"load itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells "+
+				"both times"),
+		ofPath(oneWayP99, "one-way delay (p99)", "ns", record.Lower,
+			"one-way delay of sampled packets of the "+
+				"load itself, p99, rounded down by at most 3 %; where p50 is"),
+		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", record.Higher,
+			"payload bits that arrived per "+
+				"second of CPU time, of all cores of the machine that carries the nodes"),
+		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", record.Higher,
 			"the same per second of CPU time of the routers' own cores, all routers together"),
-		path(GoodputPerWatt, "bit/s", record.Higher,
+		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", record.Higher,
 			"goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, "+
 				"else that of the machine that carries all nodes, else the condition watts as typed in"),
-		path(Consistency, "ratio", record.Lower, "unevenness of the throughput inside the window: 1.2533 × "+
-			"mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
+		ofPath(Consistency, "unevenness", "ratio", record.Lower, "unevenness of the throughput inside the "+
+			"window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms "+
+			"or more"),
 	}
 }
 
 func searchMetrics() []record.Metric {
-	path := func(name, unit, better, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
-	}
 	const of = "conditional throughput (RFC 9971) of one interface, of the first goal "
 	return []record.Metric{
-		path(ThroughputNDR, "pps", record.Higher, of+"that allows no loss (no drop rate)"),
-		path(ThroughputPDR, "pps", record.Higher, of+"that allows some loss (partial drop rate)"),
-		path(ThroughputDelay, "pps", record.Higher, of+"that bounds the added delay"),
-		path(ThroughputPaced, "bit/s", record.Higher, of+
-			"that bounds the added delay, with paced TCP: payload"),
-		path(ConnectionsNDR, "flows/s", record.Higher, of+
-			"that allows no loss, of new TCP connections: none failed or was late"),
-		path(ConnectionsPDR, "flows/s", record.Higher, of+
-			"that allows some loss, of new TCP connections that failed or were late"),
-		path(SearchSeconds, "s", record.Lower,
+		ofPath(ThroughputNDR, "throughput without loss", "pps", record.Higher,
+			of+"that allows no loss (no drop rate)"),
+		ofPath(ThroughputPDR, "throughput with some loss", "pps", record.Higher,
+			of+"that allows some loss (partial drop rate)"),
+		ofPath(ThroughputDelay, "throughput within a delay", "pps", record.Higher,
+			of+"that bounds the added delay"),
+		ofPath(ThroughputPaced, "paced goodput within a delay", "bit/s", record.Higher,
+			of+"that bounds the added delay, with paced TCP: payload"),
+		ofPath(ConnectionsNDR, "connection rate without loss", "flows/s", record.Higher,
+			of+"that allows no loss, of new TCP connections: none failed or was late"),
+		ofPath(ConnectionsPDR, "connection rate with some loss", "flows/s", record.Higher,
+			of+"that allows some loss, of new TCP connections that failed or were late"),
+		ofPath(SearchSeconds, "time of the search", "s", record.Lower,
 			"how long the search took, from its first trial's start to its last trial's end"),
 	}
 }
 
 func tcpMetrics() []record.Metric {
-	flow := func(name, unit, better, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopeFlow, Doc: doc}
+	flow := func(name, label, unit, better, doc string) record.Metric {
+		return declared(record.ScopeFlow, name, label, unit, better, doc)
 	}
 	return []record.Metric{
-		flow(Retransmits, "count", record.Lower, "TCP segments sent again in the window, all flows"),
-		flow(rttTCP, "ns", record.Lower,
+		flow(Retransmits, "retransmits", "count", record.Lower,
+			"TCP segments sent again in the window, all flows"),
+		flow(rttTCP, "TCP's round trip", "ns", record.Lower,
 			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
-		flow(minRTTTCP, "ns", record.Lower, "smallest round-trip time that TCP saw, of all flows"),
-		flow(busyRatio, "ratio", "", "share of the window in which TCP had data to send (chronographs, "+
-			"Linux commit 05b055e8), mean over flows"),
-		flow(RwndLimited, "ratio", record.Lower,
+		flow(minRTTTCP, "TCP's smallest round trip", "ns", record.Lower,
+			"smallest round-trip time that TCP saw, of all flows"),
+		flow(busyRatio, "time with data to send", "ratio", "",
+			"share of the window in which TCP had data to "+
+				"send (chronographs, Linux commit 05b055e8), mean over flows"),
+		flow(RwndLimited, "time limited by the receive window", "ratio", record.Lower,
 			"share of the window in which the receiver's window held TCP back"),
-		flow(sndbufLimited, "ratio", record.Lower,
+		flow(sndbufLimited, "time limited by the send buffer", "ratio", record.Lower,
 			"share of the window in which the send buffer held TCP back"),
-		flow(NetworkLimited, "ratio", "", "busy - rwnd limited - sndbuf limited: share in which the network "+
-			"or congestion control held TCP back"),
+		flow(NetworkLimited, "time limited by the network", "ratio", "",
+			"busy - rwnd limited - sndbuf limited: "+
+				"share in which the network or congestion control held TCP back"),
 	}
 }
 
 func latencyMetrics() []record.Metric {
 	var all []record.Metric
-	for _, kind := range []struct{ name, doc string }{
-		{"idle", "round-trip time of a probe on the idle path"},
-		{"loaded", "round-trip time of a probe beside the load"},
+	for _, kind := range []struct{ name, label, doc string }{
+		{"idle", "idle round trip", "round-trip time of a probe on the idle path"},
+		{"loaded", "round trip under load", "round-trip time of a probe beside the load"},
 	} {
 		for _, q := range Percentiles {
-			all = append(all, record.Metric{
-				Name: RTT(kind.name, q), Unit: "ns", Better: record.Lower, Scope: record.ScopePath,
-				Doc: kind.doc + ", " + q.Name + " of the probes that were answered",
-			})
+			all = append(all, ofPath(RTT(kind.name, q), kind.label+" ("+q.Name+")", "ns", record.Lower,
+				kind.doc+", "+q.Name+" of the probes that were answered"))
 		}
 	}
-	path := func(name, unit, better, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath, Doc: doc}
-	}
 	return append(all,
-		path(RTTAdded, "ns", record.Lower,
+		ofPath(RTTAdded, "round trip added by load", "ns", record.Lower,
 			"rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
-		path(ProbeLoss, "ratio", record.Lower,
+		ofPath(ProbeLoss, "lost probes", "ratio", record.Lower,
 			"latency probes without an answer ÷ those sent, beside the load"),
-		path(ProbeLossIdle, "ratio", record.Lower, "the same on the idle path"),
-		path(ProbeLate, "ns", record.Lower,
+		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", record.Lower, "the same on the idle path"),
+		ofPath(ProbeLate, "lateness of probes (p99)", "ns", record.Lower,
 			"how late the probe was sent, 99th percentile: its own timer error"),
-		path(probeSpacing, "ns", record.Lower,
+		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", record.Lower,
 			"how far the gap between two probes was from the planned one, 99th percentile"),
-		path(Responsiveness, "rpm", record.Higher, "round trips per minute under load: the mean of the next "+
-			"two (draft-ietf-ippm-responsiveness, without TLS)"),
-		path(foreignRPM, "rpm", record.Higher, "60 s ÷ the mean of two trimmed means on connections of "+
-			"their own beside the load: TCP's handshake, and a request with its response"),
-		path(loadedRPM, "rpm", record.Higher,
+		ofPath(Responsiveness, "responsiveness", "rpm", record.Higher,
+			"round trips per minute under load: the "+
+				"mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
+		ofPath(foreignRPM, "responsiveness of new connections", "rpm", record.Higher,
+			"60 s ÷ the mean of two "+
+				"trimmed means on connections of their own beside the load: TCP's handshake, and a request "+
+				"with its "+
+				"response"),
+		ofPath(loadedRPM, "responsiveness of loaded connections", "rpm", record.Higher,
 			"60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
 	)
 }
@@ -135,63 +152,84 @@ func latencyMetrics() []record.Metric {
 func loadMetrics() []record.Metric {
 	var all []record.Metric
 	for _, who := range []struct{ prefix, scope, doc string }{
-		{HostNode, record.ScopeHost, "of the machine that carries all nodes, shared by all roles"},
+		{record.HostNode, record.ScopeHost, "of the machine that carries all nodes, shared by all roles"},
 		{"router", record.ScopeNode, "of the router's own cores"},
 	} {
-		m := func(stem, unit, better, doc string) {
-			all = append(all, record.Metric{Name: who.prefix + "_" + stem, Unit: unit, Better: better,
-				Scope: who.scope, Doc: doc + ", " + who.doc})
+		m := func(stem, label, unit, better, doc string) {
+			all = append(all, declared(who.scope, who.prefix+"_"+stem, label+" of the "+who.prefix, unit,
+				better,
+				doc+", "+who.doc))
 		}
-		m(CPURatio, "ratio", record.Lower, "share of the window in which cores were busy, mean of all cores")
-		m(busiestCore, "ratio", record.Lower, "the same of the busiest core")
-		m(softirqCore, "ratio", record.Lower,
-			"share of the window in software interrupts, of the core with most")
-		m(StealRatio, "ratio", record.Lower,
+		m(CPURatio, "CPU load", "ratio", record.Lower,
+			"share of the window in which cores were busy, mean of all cores")
+		m(busiestCore, "busiest core", "ratio", record.Lower, "the same of the busiest core")
+		m(softirqCore, "softirq load of a core", "ratio", record.Lower,
+			"share of the window in softirqs, of the core with most")
+		m(StealRatio, "CPU time stolen", "ratio", record.Lower,
 			"share of the window that a hypervisor took away, mean of all cores")
-		m(ForeignRatio, "ratio", record.Lower,
+		m(ForeignRatio, "CPU time of others", "ratio", record.Lower,
 			"CPU time of processes that do not belong to the lab ÷ the window, in cores")
-		m(powerWatts, "W", record.Lower, "mean power in the window")
-		m(Temperature, "°C", record.Lower, "highest temperature in the window")
-		m(loopRate, "Hz", record.Higher, "rounds of a fixed loop per second, median of short looks at each "+
-			"core in turn: it falls when a core is clocked down or its time is taken away unseen")
+		m(powerWatts, "power", "W", record.Lower, "mean power in the window")
+		m(Temperature, "temperature", "°C", record.Lower, "highest temperature in the window")
+		m(loopRate, "loop rate", "Hz", record.Higher, "rounds of a fixed loop per second, median of short "+
+			"samples at each core in turn: it falls when a core is clocked down or its time is taken "+
+			"away unseen")
 	}
-	return append(all, record.Metric{
-		Name: GuestsCPU, Unit: "ratio", Better: record.Lower, Scope: record.ScopeHost,
-		Doc: "CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host",
-	}, record.Metric{
-		Name: EngineCPU, Unit: "s", Better: record.Lower, Scope: record.ScopePath,
-		Doc: "CPU time of the load generator's own processes in the window, both ends; on kernels without " +
-			"IRQ time accounting it holds the software interrupts that interrupted them",
-	})
+	return append(all, declared(record.ScopeHost, GuestsCPU, "CPU time of the guests", "ratio", record.Lower,
+		"CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host"),
+		ofPath(EngineCPU, "CPU time of the load generator", "s", record.Lower,
+			"CPU time of the load generator's own processes in the window, both ends; on kernels without "+
+				"IRQ time accounting it holds the interrupts and softirqs that interrupted them"))
 }
 
 func dropMetrics() []record.Metric {
-	count := func(name, scope, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: "count", Better: record.Lower, Scope: scope, Doc: doc}
+	count := func(name, label, scope, doc string) record.Metric {
+		return declared(scope, name, label, "count", record.Lower, doc+", in the window")
 	}
+	offloaded := count(FlowsOffloaded, "offloaded connections", record.ScopeNode,
+		"connections that a flow table of the routers carried past their rules, largest value")
+	offloaded.Better = ""
 	return []record.Metric{
-		count(softnetDrops, record.ScopeHost,
-			"packets dropped because a core's backlog was full (softnet_stat column 2), in the window"),
-		count(SoftnetSqueeze, record.ScopeHost,
-			"times a core's packet work ran out of budget (softnet_stat column 3), in the window"),
-		count(interfaceDrops, record.ScopeNode,
-			"packets that interfaces of the routers dropped, in the window"),
-		count(qdiscDrops, record.ScopeNode,
-			"packets that queueing disciplines of the routers dropped, in the window"),
-		count(Fragments, record.ScopeNode, "IP fragments that the routers made, in the window"),
-		count(ConntrackUsed, record.ScopeNode,
-			"connections tracked by the routers, largest value in the window"),
-		count(conntrackDrops, record.ScopeNode, "packets that connection tracking of the routers dropped, "+
-			"mostly because its table was full, in the window"),
-		{Name: FlowsOffloaded, Unit: "count", Scope: record.ScopeNode,
-			Doc: "connections that a flow table of the routers carried past their rules, largest value in " +
-				"the window"},
-		count(IPsecDrops, record.ScopeNode,
-			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat), in the window"),
-		count(KernelDrops, record.ScopeNode,
+		count(softnetDrops, "backlog drops", record.ScopeHost,
+			"packets dropped because a core's backlog was full (softnet_stat column 2)"),
+		count(SoftnetSqueeze, "time squeezes", record.ScopeHost,
+			"times a core's packet work ran out of budget (softnet_stat column 3)"),
+		count(interfaceDrops, "interface drops", record.ScopeNode,
+			"packets that interfaces of the routers dropped"),
+		count(qdiscDrops, "qdisc drops", record.ScopeNode,
+			"packets that queueing disciplines of the routers dropped"),
+		count(Fragments, "IP fragments", record.ScopeNode, "IP fragments that the routers made"),
+		count(ConntrackUsed, "tracked connections", record.ScopeNode,
+			"connections tracked by the routers, largest value"),
+		count(conntrackDrops, "conntrack drops", record.ScopeNode, "packets that connection tracking of the "+
+			"routers dropped, mostly because its table was full"),
+		offloaded,
+		count(IPsecDrops, "IPsec drops", record.ScopeNode,
+			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat)"),
+		declared(record.ScopeNode, KernelDrops, "kernel drops", "count", record.Lower,
 			"packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the "+
 				"samples tell the reasons), in the window; where the routers are machines of the lab"),
 	}
+}
+
+// Label is what a metric is called in a sentence; one that is not declared keeps its name.
+func Label(name string) string {
+	for _, m := range Metrics() {
+		if m.Name == name {
+			return m.Label
+		}
+	}
+	return name
+}
+
+// Say says a value of a metric in words, by the unit of its declaration: "26.9 ms".
+func Say(name string, value float64) string {
+	for _, m := range Metrics() {
+		if m.Name == name {
+			return unit.ScaleOf(m.Unit, value).Text(value)
+		}
+	}
+	return unit.Significant(value, 3)
 }
 
 // Names of the metrics that other files compute or ask for.
@@ -266,9 +304,6 @@ const (
 	loopRate     = "loop_rate_hz"
 )
 
-// HostNode is the name of the machine that carries all nodes.
-const HostNode = "host"
-
 // percentile is a quantile with its name in metrics.
 type percentile struct {
 	Name  string
@@ -288,40 +323,44 @@ var flowSizes = [...]struct{ name, words string }{
 }
 
 func flowMetrics() []record.Metric {
-	var all []record.Metric
-	path := func(name, unit, better, doc string) {
-		all = append(all, record.Metric{Name: name, Unit: unit, Better: better, Scope: record.ScopePath,
-			Doc: doc})
-	}
-	path(FlowRate, "flows/s", record.Higher, "short flows, each on a TCP connection of its own, that were "+
-		"completed in the window, per second; engine flows")
-	for _, q := range flowPercentiles {
-		path(flowTime("connect", q), "ns", record.Lower,
-			"TCP handshake of the flows begun in the window, from the call to its answer, "+q.Name)
-	}
-	for _, q := range flowPercentiles {
-		path(flowTime("completion", q), "ns", record.Lower,
-			"flow completion time, from a flow's intended start to the last byte of the answer, "+q.Name+
-				" of those to start in the window; what failed or was not done by its end counts as slower "+
-				"than all others")
-	}
-	for _, s := range flowSizes {
-		for _, q := range flowPercentiles {
-			path(flowTime("completion_"+s.name, q), "ns", record.Lower, "the same of flows "+s.words+", "+
-				q.Name)
+	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", record.Higher,
+		"short flows, each on a TCP "+
+			"connection of its own, that were completed in the window, per second; engine flows")}
+	times := func(label, doc string, name func(percentile) string, levels []percentile) {
+		for _, q := range levels {
+			all = append(all, ofPath(name(q), label+" ("+q.Name+")", "ns", record.Lower,
+				strings.Replace(doc, "PERCENTILE", q.Name, 1)))
 		}
 	}
-	path(flowFailed, "ratio", record.Lower,
-		"flows that were refused, reset or wrongly answered ÷ those to start in the window")
-	path(flowUnfinished, "ratio", "", "flows that were not done by the window's end ÷ those to start in it")
-	path(flowLate, "ns", record.Lower, "how much later than intended a flow was begun, 99th percentile: for "+
-		"want of time or of open connections; where they are begun at a rate")
-	path(RequestRate, "requests/s", record.Higher,
-		"requests whose response was complete in the window, per second, of all connections; engine requests")
-	for _, q := range Percentiles[:4] {
-		path(requestTime(q), "ns", record.Lower, "from sending a request to the last byte of its response, "+
-			q.Name+" of those sent in the window")
+	flow := func(what string) func(percentile) string {
+		return func(q percentile) string { return flowTime(what, q) }
 	}
+	times("TCP handshake", "TCP handshake of the flows begun in the window, from the call to its answer, "+
+		"PERCENTILE", flow("connect"), flowPercentiles)
+	times("flow completion", "flow completion time, from a flow's intended start to the last byte of the "+
+		"answer, "+
+		"PERCENTILE of those to start in the window; what failed or was not done by its end counts as "+
+		"slower "+
+		"than all others", flow("completion"), flowPercentiles)
+	for _, s := range flowSizes {
+		times("completion of "+s.name+" flows", "the same of flows "+s.words+", PERCENTILE",
+			flow("completion_"+s.name), flowPercentiles)
+	}
+	all = append(all,
+		ofPath(flowFailed, "failed flows", "ratio", record.Lower,
+			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),
+		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
+			"flows that were not done by the window's end ÷ those to start in it"),
+		ofPath(flowLate, "lateness of flows (p99)", "ns", record.Lower,
+			"how much later than intended a flow was "+
+				"begun, 99th percentile: for want of time or of open connections; where they are begun "+
+				"at a rate"),
+		ofPath(RequestRate, "request rate", "requests/s", record.Higher,
+			"requests whose response was complete in the window, per second, of all connections; engine "+
+				"requests"))
+	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+
+		"sent in "+
+		"the window", requestTime, Percentiles[:4])
 	return all
 }
 

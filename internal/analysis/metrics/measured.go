@@ -289,15 +289,16 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 	w := t.Window
 	stems := []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts, Temperature,
 		loopRate}
-	host, ok := t.Nodes[HostNode]
+	host, ok := t.Nodes[record.HostNode]
 	if !ok {
-		m.Lack(p.noHost(), append(prefixed(HostNode, stems...), softnetDrops, SoftnetSqueeze, GuestsCPU)...)
+		m.Lack(p.noHost(), append(prefixed(record.HostNode, stems...), softnetDrops, SoftnetSqueeze,
+			GuestsCPU)...)
 	} else {
-		m.AddCPU(HostNode, host, w)
-		m.AddForeign(HostNode, host, w)
-		m.addPower(HostNode, host, w)
-		m.addTemperature(HostNode, host, w)
-		m.addLoopRate(HostNode, host, w)
+		m.AddCPU(record.HostNode, host, w)
+		m.AddForeign(record.HostNode, host, w)
+		m.addPower(record.HostNode, host, w)
+		m.addTemperature(record.HostNode, host, w)
+		m.addLoopRate(record.HostNode, host, w)
 		m.addGuests(host, w)
 		m.addSoftnet(softnetDrops, host, w, "dropped")
 		m.addSoftnet(SoftnetSqueeze, host, w, "time_squeeze")
@@ -329,7 +330,7 @@ func (m *Measured) addEfficiency(p place) {
 		why = "the CPU time of a router is unknown"
 	}
 	m.ratio(GoodputPerRouter, rate, m.routers, why)
-	watts, name := m.Values["router_"+powerWatts], HostNode+"_"+powerWatts
+	watts, name := m.Values["router_"+powerWatts], record.HostNode+"_"+powerWatts
 	if watts <= 0 {
 		watts = m.Values[name]
 	}

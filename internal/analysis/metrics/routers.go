@@ -12,28 +12,31 @@ type place struct {
 	routers []string // devices under test, near to far
 	own     bool     // their work has cores of its own
 	why     string   // why not
-	pair    bool     // there is no machine that carries all nodes
+	apart   bool     // there is no machine that carries all nodes
 	watts   float64  // mean power under load as typed in, 0 if it was not
 }
 
 // PlaceOf finds the routers of a trial's topology. Only real machines and guests have cores that do nothing
 // but the router's work.
 func PlaceOf(run *record.Run, f record.Factors) place {
-	p := place{own: run.Lab != "local", pair: IsPair(run)}
+	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine()}
 	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
-	if !p.own {
-		p.why = "the router shares the host's cores in lab local"
-	}
 	if t := TopologyOf(run, f); t != nil {
 		p.routers = t.Routers
+		if len(p.routers) > 0 {
+			p.own = run.Node(p.routers[0]).OwnCPUs()
+		}
+	}
+	if !p.own {
+		p.why = "the router shares the host's cores"
 	}
 	return p
 }
 
 // noHost is why nothing is known of the machine that carries the lab.
 func (p place) noHost() string {
-	if p.pair {
-		return "in lab pair no machine carries all nodes"
+	if p.apart {
+		return "no machine carries all nodes"
 	}
 	return "nothing watched the host"
 }

@@ -207,7 +207,7 @@ func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 	m.Set(prefix+"_"+busiestCore, busyMost)
 	m.Set(prefix+"_"+softirqCore, softirqMost)
 	m.Set(prefix+"_"+StealRatio, stealSum/count)
-	if prefix == HostNode {
+	if prefix == record.HostNode {
 		m.busy = busySum
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -22,15 +21,16 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 			out = append(out, record.Caveat{Kind: kind, Text: text})
 		}
 	}
-	if run.Lab == "local" {
+	tested := run.Tested()
+	if tested.CPUs == record.CPUsShared {
 		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
 			"machine doing all three, not a router alone")
 	}
-	if metrics.IsEmulated(run) {
+	if tested.CPUs == record.CPUsEmulated {
 		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
 			"reactions do")
 	}
-	if metrics.IsVirtual(run) {
+	if tested.Guest() {
 		add("shared-cores", "the router's virtual cores are this machine's, which client, server and load "+
 			"generators use as well")
 	}
@@ -50,7 +50,7 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 	for _, c := range run.Design.Cuts {
 		out = append(out, record.Caveat{Kind: "cut", Text: c})
 	}
-	if metrics.IsPair(run) && len(run.Imports) == 0 {
+	if run.Near().OwnMachine() && len(run.Imports) == 0 {
 		add("router-unwatched", "what the router did, its processor, queues and drops, is missing: "+
 			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import "+
 			"adds that to the run")

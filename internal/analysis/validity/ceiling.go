@@ -25,7 +25,7 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{Kind: "none: virtual link", Efficiency: metrics.PayloadShare(f, tunnelled,
 		overhead.LayerWire)}
-	if run.Lab != "local" && !metrics.IsVirtual(run) {
+	if tested := run.Tested(); tested.CPUs != record.CPUsShared && !tested.Guest() {
 		c.Kind = "none: no link rate is known"
 	}
 	top := metrics.TopologyOf(run, f)

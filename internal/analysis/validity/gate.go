@@ -45,7 +45,7 @@ func gate(s suspect) []evidence.Reason {
 	reasons := []evidence.Reason{}
 	for _, check := range []func(suspect) []evidence.Reason{
 		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
-		throttled, backgroundLoad, othersOnEnds, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
+		throttled, backgroundLoad, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
 		lateEdge,
 	} {
 		for _, r := range check(s) {
@@ -56,8 +56,11 @@ func gate(s suspect) []evidence.Reason {
 	return reasons
 }
 
-func because(kind, format string, args ...any) []evidence.Reason {
-	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...)}}
+// at is the observation that a reason stands on.
+type at = evidence.Evidence
+
+func because(kind string, fact at, format string, args ...any) []evidence.Reason {
+	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...), Facts: []at{fact}}}
 }
 
 // testerLimited fires when the generator could not send what was asked, or, where it has a machine of its
@@ -65,25 +68,27 @@ func because(kind, format string, args ...any) []evidence.Reason {
 // compete.
 func testerLimited(s suspect) []evidence.Reason {
 	if r := s.m.Values[metrics.UnsentRatio]; r > gateUnsent {
-		return because(evidence.ReasonTesterLimited,
+		return because(evidence.ReasonTesterLimited, at{Metric: metrics.UnsentRatio, Value: new(r)},
 			"the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
 	}
 	if s.t.Traffic == nil {
 		return nil
 	}
 	if n, share := ownDrops(s); share > gateUnsent {
-		return because(evidence.ReasonTesterLimited,
+		return because(evidence.ReasonTesterLimited, at{Element: "receive buffer", Value: new(float64(n))},
 			"%d packets (%s of those sent) were lost in the receiver's own "+
 				"socket buffer: the tester's loss, not the path's",
 			n, unit.Percent(share))
 	}
-	if metrics.SharesCores(s.run) {
+	if s.run.Near().CPUs == record.CPUsShared {
 		return nil
 	}
 	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
-		for _, ns := range s.t.Traffic.Ends[end].ThreadsNs {
+		usage := s.t.Traffic.Ends[end]
+		for _, ns := range usage.ThreadsNs {
 			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
-				return because(evidence.ReasonTesterLimited,
+				return because(evidence.ReasonTesterLimited, at{Node: usage.Node, Element: "thread",
+					Value: new(share)},
 					"a thread of the %s end was busy %s of the window", end,
 					unit.Percent(share))
 			}
@@ -116,7 +121,8 @@ func ownDrops(s suspect) (dropped int64, share float64) {
 // wrongMTU fires when the path's MTU is not what the factors say.
 func wrongMTU(s suspect) []evidence.Reason {
 	if p := s.t.Path; p != nil && p.WantMTU > 0 && p.PathMTU != p.WantMTU {
-		return because(evidence.ReasonWrongMTU, "the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
+		return because(evidence.ReasonWrongMTU, at{Value: new(float64(p.PathMTU))},
+			"the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
 	}
 	return nil
 }
@@ -128,7 +134,8 @@ func aboveCeiling(s suspect) []evidence.Reason {
 		return nil
 	}
 	if ratio := s.m.Values[metrics.Goodput] / s.ceil.Bps; ratio > gateCeiling {
-		return because(evidence.ReasonAboveCeiling, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
+		return because(evidence.ReasonAboveCeiling, at{Metric: metrics.Goodput,
+			Value: new(s.m.Values[metrics.Goodput])}, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
 			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
 	}
 	return nil
@@ -139,24 +146,27 @@ func accounting(s suspect) []evidence.Reason {
 	tr := s.t.Traffic
 	if tr == nil {
 		if s.t.Row.Kind == record.RowLoad {
-			return because(evidence.ReasonAccounting, "the engine reported nothing")
+			return because(evidence.ReasonAccounting, at{Metric: metrics.Goodput},
+				"the engine reported nothing")
 		}
 		return nil
 	}
 	if why := s.m.Missing[metrics.Goodput]; why != "" && s.t.Row.Kind == record.RowLoad {
-		return because(evidence.ReasonAccounting, "%s", why)
+		return because(evidence.ReasonAccounting, at{Metric: metrics.Goodput}, "%s", why)
 	}
 	want := max(tr.Load.Streams, 1)
 	if tr.Load.Direction == record.Both {
 		want *= 2
 	}
 	if len(tr.Flows) != want {
-		return because(evidence.ReasonAccounting, "%d flows were asked for, %d reported", want, len(tr.Flows))
+		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(float64(len(tr.Flows)))},
+			"%d flows were asked for, %d reported", want, len(tr.Flows))
 	}
 	for i := range tr.Flows {
 		p := tr.Flows[i].Packets
 		if p != nil && p.Sent != p.Received+p.Lost {
-			return because(evidence.ReasonAccounting, "stream %d %s: sent %d ≠ received %d + lost %d",
+			return because(evidence.ReasonAccounting, at{Element: fmt.Sprintf("stream %d %s",
+				tr.Flows[i].Stream, tr.Flows[i].Direction)}, "stream %d %s: sent %d ≠ received %d + lost %d",
 				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
 		}
 	}
@@ -175,9 +185,10 @@ func corrupt(s suspect) []evidence.Reason {
 	}
 	switch {
 	case wrong > 0:
-		return because(evidence.ReasonCorrupt, "%d bytes arrived that were not sent", wrong)
+		return because(evidence.ReasonCorrupt, at{Value: new(float64(wrong))},
+			"%d bytes arrived that were not sent", wrong)
 	case s.t.Traffic.Load.Verify && checked == 0:
-		return because(evidence.ReasonCorrupt, "the content was to be checked, and no byte was")
+		return because(evidence.ReasonCorrupt, at{}, "the content was to be checked, and no byte was")
 	}
 	return nil
 }
@@ -188,7 +199,8 @@ func samplerStalled(s suspect) []evidence.Reason {
 		for _, stall := range s.t.Nodes[node].Stalls {
 			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start &&
 				stall.At-stall.LateNs < s.t.Window.End {
-				return because(evidence.ReasonSamplerStalled, "the sampler on %s came %s late", node,
+				return because(evidence.ReasonSamplerStalled, at{Node: node, Element: "sampler",
+					Value: new(float64(stall.LateNs))}, "the sampler on %s came %s late", node,
 					unit.Nanoseconds(float64(stall.LateNs)))
 			}
 		}
@@ -210,11 +222,11 @@ func drifting(s suspect) []evidence.Reason {
 	case !found:
 		return nil
 	case change > 0:
-		return because(evidence.ReasonDrift,
+		return because(evidence.ReasonDrift, at{Metric: metrics.Goodput, Value: new(change)},
 			"throughput rose by %s from the first to the last third of the window: "+
 				"too short a warm-up, or something else changed", unit.Percent(change))
 	}
-	return because(evidence.ReasonDrift,
+	return because(evidence.ReasonDrift, at{Metric: metrics.Goodput, Value: new(change)},
 		"throughput fell by %s from the first to the last third of the window",
 		unit.Percent(-change))
 }
@@ -234,12 +246,14 @@ func lateProbe(s suspect) []evidence.Reason {
 		limit = gateLateUser
 	}
 	if late > float64(limit) {
-		return because(evidence.ReasonLateProbe, "one in a hundred latency probes was sent %s late or more",
+		return because(evidence.ReasonLateProbe, at{Metric: metrics.ProbeLate, Value: new(late)},
+			"one in a hundred latency probes was sent %s late or more",
 			unit.Nanoseconds(late))
 	}
 	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
 	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
-		return because(evidence.ReasonLateProbe, "the latency probe was too late for %s of its slots",
+		return because(evidence.ReasonLateProbe, at{Element: "latency probe", Value: new(share)},
+			"the latency probe was too late for %s of its slots",
 			unit.Percent(share))
 	}
 	return nil
@@ -254,7 +268,8 @@ func lateEdge(s suspect) []evidence.Reason {
 	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
 		late := s.t.Traffic.Ends[end].EdgeLateNs
 		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > gateEdgeLeast && share > gateEdge {
-			return because(evidence.ReasonLateEdge,
+			return because(evidence.ReasonLateEdge, at{Node: s.t.Traffic.Ends[end].Node,
+				Value: new(float64(late))},
 				"the %s end read its counts %s late at an edge of the window: "+
 					"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
 		}
@@ -268,13 +283,13 @@ func notInTunnel(s suspect) []evidence.Reason {
 	tunnelled := tunnel != "" && tunnel != "none"
 	if s.t.Path == nil {
 		if tunnelled && s.t.Traffic != nil {
-			return because(evidence.ReasonNotInTunnel, "nothing proves that traffic took the tunnel")
+			return because(evidence.ReasonNotInTunnel, at{}, "nothing proves that traffic took the tunnel")
 		}
 		return nil
 	}
-	way := "path under test"
+	what := "path under test"
 	if tunnelled {
-		way = "tunnel"
+		what = "tunnel"
 	}
 	carried := payloads(s.t)
 	seen := 0 // tunnels of the window
@@ -290,14 +305,15 @@ func notInTunnel(s suspect) []evidence.Reason {
 		want *= gateMoved
 		switch {
 		case d.most == 0:
-			return because(evidence.ReasonNotInTunnel,
+			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device, Value: new(0.0)},
 				"counters of %s on %s did not move in the %s: traffic did not "+
-					"take the %s", d.device, d.node, d.when, way)
+					"take the %s", d.device, d.node, d.when, what)
 		case d.bytes >= 0 && d.bytes < want:
-			return because(evidence.ReasonNotInTunnel,
+			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device,
+				Value: new(d.bytes)},
 				"%s on %s carried %.0f bytes in the %s, %.0f of payload were "+
 					"to be seen: traffic did not take the %s",
-				d.device, d.node, d.bytes, d.when, want/gateMoved, way)
+				d.device, d.node, d.bytes, d.when, want/gateMoved, what)
 		}
 	}
 	return nil
@@ -366,14 +382,16 @@ func flowAccounts(tr *record.Traffic) []evidence.Reason {
 	case s == nil:
 		return nil
 	case s.Started != s.Completed+s.Failed+s.Unfinished:
-		return because(evidence.ReasonAccounting,
+		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(float64(s.Started))},
 			"%d flows started ≠ %d completed + %d failed + %d unfinished",
 			s.Started, s.Completed, s.Failed, s.Unfinished)
 	case s.Asked != s.Confirmed:
-		return because(evidence.ReasonAccounting, "%d bytes of flows were asked for, %d confirmed", s.Asked,
+		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(float64(s.Confirmed))},
+			"%d bytes of flows were asked for, %d confirmed", s.Asked,
 			s.Confirmed)
 	case s.Started == 0:
-		return because(evidence.ReasonAccounting, "no flow was begun in the window")
+		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(0.0)},
+			"no flow was begun in the window")
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ func throttled(s suspect) []evidence.Reason {
 			for i, name := range table.Names {
 				if text := throttleSign(name, statistics.NewCurve(table.T, table.V[i]),
 					s.t.Window); text != "" {
-					return because(evidence.ReasonThrottled, "on %s %s", node, text)
+					return because(evidence.ReasonThrottled, at{Node: node, Element: name}, "on %s %s", node,
+						text)
 				}
 			}
 		}
@@ -65,15 +66,51 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 // backgroundLoad fires when others used the machine in the window: processes that are not the lab's, or a
 // hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
 func backgroundLoad(s suspect) []evidence.Reason {
-	for _, who := range []string{metrics.HostNode, "router"} {
-		if v := s.m.Values[who+"_"+metrics.ForeignRatio]; v > gateForeign {
-			return because(evidence.ReasonBackgroundLoad,
-				"processes that are not the lab's used %s of a core on the %s", unit.Percent(v), who)
+	for _, node := range append([]string{record.HostNode, "router"}, s.endMachines()...) {
+		m := s.m
+		if slices.Contains(s.endMachines(), node) {
+			m = metrics.NewMeasured()
+			m.AddCPU(node, s.t.Nodes[node], s.t.Window)
+			m.AddForeign(node, s.t.Nodes[node], s.t.Window)
 		}
-		if v := s.m.Values[who+"_"+metrics.StealRatio]; v > gateSteal {
-			return because(evidence.ReasonBackgroundLoad,
-				"the hypervisor took %s of the cores of the %s away",
-				unit.Percent(v), who)
+		for _, k := range []struct {
+			stem, format string
+			most         float64
+		}{
+			{metrics.ForeignRatio, "processes that are not the lab's used %s of a core on the %s",
+				gateForeign},
+			{metrics.StealRatio, "the hypervisor took %s of the cores of the %s away", gateSteal},
+		} {
+			metric := node + "_" + k.stem
+			if v := m.Values[metric]; v > k.most {
+				return because(evidence.ReasonBackgroundLoad, at{Metric: metric, Node: node, Value: new(v)},
+					k.format, unit.Percent(v), node)
+			}
+		}
+	}
+	return nil
+}
+
+// endMachines are the nodes that send and receive, near to far, where each is a machine of its own.
+func (s suspect) endMachines() []string {
+	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
+	if t == nil || !s.run.Node(t.Near).OwnMachine() {
+		return nil
+	}
+	return []string{t.Near, t.Far}
+}
+
+// busyTester fires when a core of an end's machine was always busy: the kernel does most of the work of
+// sending and receiving outside of the generator's own threads.
+func busyTester(s suspect) []evidence.Reason {
+	for _, node := range s.endMachines() {
+		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
+			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok && share >= gateThread {
+				return because(evidence.ReasonTesterLimited, at{Node: node, Element: c.Name,
+					Value: new(share)},
+					"%s of the %s, an end of the path, was busy %s of the window", c.Name, node,
+					unit.Percent(share))
+			}
 		}
 	}
 	return nil
@@ -99,7 +136,8 @@ func kernelLog(s suspect) []evidence.Reason {
 				continue
 			}
 			if l.Severity <= 3 || troublesome(l.Text) {
-				return because(evidence.ReasonKernelLog, "kernel of %s: %s", node, shorten(l.Text, 160))
+				return because(evidence.ReasonKernelLog, at{Node: node, Element: "kernel"},
+					"kernel of %s: %s", node, shorten(l.Text, 160))
 			}
 		}
 	}
@@ -130,19 +168,13 @@ func linkFlap(s suspect) []evidence.Reason {
 		table, _ := metrics.SamplesOf(s.t.Nodes[node], "link")
 		for _, c := range metrics.ColumnsOf(table, "carrier_changes") {
 			if d, ok := c.Curve.Moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
-				return because(evidence.ReasonLinkFlap,
+				return because(evidence.ReasonLinkFlap, at{Node: node, Element: c.Label, Value: new(d)},
 					"the link of %s on %s changed %.0f times in the window",
 					c.Label, node, d)
 			}
 		}
 	}
 	return nil
-}
-
-// verifyReasons are what a verifying trial can cast on the cells of its path.
-var verifyReasons = map[string]bool{
-	evidence.ReasonCorrupt: true, evidence.ReasonAccounting: true, evidence.ReasonNotInTunnel: true,
-	evidence.ReasonWrongMTU: true,
 }
 
 // grade is what reasons make of a trial.

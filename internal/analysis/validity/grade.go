@@ -68,14 +68,6 @@ func StatusWords(run *record.Run) string {
 	return words
 }
 
-// soft reasons blame chance as well as the set-up: they make a cell suspect only where they touch a quarter
-// of its trials. The median does not move with fewer.
-var soft = map[string]bool{
-	evidence.ReasonDrift: true, evidence.ReasonBackgroundLoad: true, evidence.ReasonSamplerStalled: true,
-	evidence.ReasonLateProbe: true,
-	evidence.ReasonLateEdge:  true,
-}
-
 // cellGrade is what the trials of a cell make of it.
 type cellGrade struct {
 	Grade        string
@@ -103,7 +95,7 @@ func OfCell(good, trials, verify []*Judged, missing string) cellGrade {
 	for _, j := range good {
 		for _, r := range j.Reasons {
 			switch {
-			case soft[r.Kind] && 4*touched[r.Kind] < len(good):
+			case evidence.KindOf(r.Kind).Chance && 4*touched[r.Kind] < len(good):
 				minor[r.Kind] = true
 			case !named[r.Kind]:
 				named[r.Kind] = true
@@ -175,7 +167,7 @@ func (c *cellGrade) addVerify(verify []*Judged) {
 	for _, j := range LastGood(verify) {
 		ok[j.Trial.Row.ID] = true
 		for _, r := range j.Reasons {
-			if verifyReasons[r.Kind] {
+			if evidence.KindOf(r.Kind).Content {
 				c.Reasons = append(c.Reasons, r)
 			}
 		}
