@@ -54,7 +54,7 @@ func joinThirdParty(load record.Load, client []byte, started int64) (*record.Tra
 			f.TCP.Series = nil // of the sender, which is the stranger
 		}
 	}
-	t.Caveats = append(t.Caveats, record.Caveat{Kind: "stranger",
+	t.Caveats = append(t.Caveats, record.Caveat{Kind: "third-party",
 		Text: "the far end is somebody else's iperf3: its counts are what it told, and of its machine " +
 			"nothing is known"})
 	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client}); err != nil {
