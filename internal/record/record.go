@@ -172,10 +172,10 @@ const (
 
 // Metric declares a quantity once: unit in the name, direction, scope.
 type Metric struct {
-	Name    string `json:"name"`            // goodput_bps, rtt_idle_p50_ns …
+	Name string `json:"name"` // goodput_bps, rtt_idle_p50_ns …
 	// in a sentence: "idle round trip (p50)"; values are said by their unit
 	Label   string `json:"label,omitempty"`
-	Unit    string `json:"unit"`            // bit/s, pps, ns, ratio, count, bytes, Hz, W, °C
+	Unit    string `json:"unit"` // bit/s, pps, ns, ratio, count, bytes, Hz, W, °C
 	Better  string `json:"better,omitempty"`
 	Scope   string `json:"scope"`
 	Counter bool   `json:"counter,omitempty"` // only ever grows; show its rate
