@@ -1,0 +1,307 @@
+// Program oldnew runs built-in plans with two builds of chokepoint in turn, an old one and a new one, and prints
+// the ratios new ÷ old of what they measure, with intervals: goodput, packets, round trips, and CPU time per
+// gigabyte. It fails if a quantity, over all cells of a plan, is worse by more than a tolerance with its whole
+// interval; and before that, if any built-in plan has other cells or another order than it had.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+)
+
+func main() { os.Exit(rig.Main("oldnew", run)) }
+
+// quantities are compared where both builds have them. A bound of 2 % more is one of 2 % less for those of which
+// less is better; the rate per CPU second is told as its inverse.
+var quantities = [...]struct {
+	metric, name, unit string
+	scale              float64
+	inverse, lower     bool
+}{
+	{"goodput_bps", "goodput", "Mbit/s", 1e6, false, false},
+	{"packet_rate_pps", "packets", "kpps", 1e3, false, false},
+	{"rtt_idle_p50_ns", "round trip, idle, median", "µs", 1e3, false, true},
+	{"rtt_loaded_p50_ns", "round trip, loaded, median", "µs", 1e3, false, true},
+	{"goodput_per_cpu_second_bps", "CPU time per GB", "s", 1. / 8e9, true, true},
+}
+
+// side is one of the two builds.
+type side struct {
+	rig.Program
+	name string
+}
+
+type bench struct {
+	sides     [2]side
+	sets      []string
+	blocks    int
+	lab       string
+	tolerance float64
+	renamed   map[string]string // factors: an old name, its new one
+	out, log  io.Writer
+}
+
+func run(ctx context.Context, args []string, out, log io.Writer) error {
+	b := bench{out: out, log: log, renamed: map[string]string{}}
+	flags := flag.NewFlagSet("oldnew", flag.ContinueOnError)
+	old := flags.String("old", "", "the old chokepoint")
+	now := flags.String("new", "", "the new one (default: built from the source here)")
+	plans := flags.String("plans", "quick", "built-in plans to run, by commas")
+	flags.IntVar(&b.blocks, "n", 8, "blocks, each with both builds once per plan, at least 6")
+	flags.StringVar(&b.lab, "lab", "local", "kind of lab")
+	flags.Float64Var(&b.tolerance, "tolerance", .02, "by which nothing may be worse")
+	seed := flags.Uint64("seed", 1, "of the order within blocks; the plans take those from 1 on")
+	flags.Func("set", "a setting of the plans, PATH=VALUE; may be repeated (default method.runs=1)",
+		func(s string) error {
+			b.sets = append(b.sets, "--set", s)
+			return nil
+		})
+	flags.Func("renamed", "a factor that has another name now, OLD=NEW; may be repeated", func(s string) error {
+		before, after, ok := strings.Cut(s, "=")
+		if b.renamed[before] = after; !ok {
+			return errors.New("want OLD=NEW")
+		}
+		return nil
+	})
+	if err := rig.Parse(flags, args, log, func() bool {
+		return *old != "" && b.blocks >= rig.MinPairs && b.tolerance > 0
+	}); err != nil {
+		return err
+	}
+	if b.sets == nil {
+		b.sets = []string{"--set", "method.runs=1"}
+	}
+	dir, err := os.MkdirTemp("", "chokepoint-oldnew-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for i, path := range []string{*old, *now} {
+		b.sides[i].name = []string{"old", "new"}[i]
+		if b.sides[i].Program, err = rig.NewProgram(filepath.Join(dir, b.sides[i].name), path,
+			os.Geteuid()); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%s; %d blocks, order drawn with seed %d; %s.\n", rig.Machine(), b.blocks, *seed,
+		strings.Join(b.sets, " "))
+	if err := b.samePlans(ctx); err != nil {
+		return err
+	}
+	draw, worse := rig.Draw(*seed), false
+	for _, plan := range strings.Split(*plans, ",") {
+		var runs [2][]map[string]map[string]float64 // per block: cell → metric → value
+		err := rig.Blocks(draw, b.blocks, 2, func(block, i int) error {
+			cells, err := b.measure(ctx, b.sides[i], plan, block+1)
+			if err != nil {
+				return fmt.Errorf("%s, block %d, %s: %w", plan, block+1, b.sides[i].name, err)
+			}
+			runs[i] = append(runs[i], cells)
+			fmt.Fprintf(log, "%s, block %d, %s: %d cells\n", plan, block+1, b.sides[i].name, len(cells))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		worse = b.table(plan, runs) || worse
+	}
+	if worse {
+		return rig.ErrFailed
+	}
+	return nil
+}
+
+// expanded is the part of plan expand --json that must be the same.
+type expanded struct {
+	Cells []map[string]string
+	Rows  []struct {
+		ID      string
+		Kind    string
+		Factors map[string]string
+	}
+}
+
+// samePlans holds each built-in plan of the old build to the same cells, and trials in the same order.
+func (b *bench) samePlans(ctx context.Context) error {
+	list, err := b.sides[0].Say(ctx, "plan", "list", "--json")
+	if err != nil {
+		return err
+	}
+	n := 0
+	for line := range strings.Lines(list) {
+		var head struct{ Name string }
+		if err := json.Unmarshal([]byte(line), &head); err != nil {
+			return fmt.Errorf("plan list: %w", err)
+		}
+		var e [2]expanded
+		for i, s := range b.sides {
+			said, err := s.Say(ctx, "plan", "expand", head.Name, "--seed", "7", "--json")
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			if err := json.Unmarshal([]byte(said), &e[i]); err != nil {
+				return fmt.Errorf("plan expand %s: %w", head.Name, err)
+			}
+		}
+		for i := range e[0].Cells {
+			e[0].Cells[i] = b.today(e[0].Cells[i])
+		}
+		for i := range e[0].Rows {
+			e[0].Rows[i].Factors = b.today(e[0].Rows[i].Factors)
+		}
+		if !reflect.DeepEqual(e[0].Cells, e[1].Cells) {
+			return fmt.Errorf("plan %s has other cells: old %v, new %v", head.Name, e[0].Cells, e[1].Cells)
+		}
+		if !reflect.DeepEqual(e[0].Rows, e[1].Rows) {
+			return fmt.Errorf("plan %s has other rows: old %v, new %v", head.Name, e[0].Rows, e[1].Rows)
+		}
+		n++
+	}
+	fmt.Fprintf(b.out, "\n%d built-in plans have the same cells and the same order of trials.\n", n)
+	return nil
+}
+
+// today gives the factors of the old build their present names.
+func (b *bench) today(factors map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, level := range factors {
+		if after := b.renamed[name]; after != "" {
+			name = after
+		}
+		out[name] = level
+	}
+	return out
+}
+
+// measure runs a plan with one build and returns what its cells came to.
+func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (map[string]map[string]float64, error) {
+	args := slices.Concat([]string{"run", plan, "--lab", b.lab, "--seed", fmt.Sprint(seed)}, b.sets)
+	_, err := s.Say(ctx, args...)
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == exitFailedTrials) {
+		return nil, err
+	}
+	said, err := s.Say(ctx, "show", "--json", "latest")
+	if err != nil {
+		return nil, err
+	}
+	var doc struct {
+		Cells []struct {
+			Factors map[string]string
+			Metrics map[string]struct{ Median float64 }
+		}
+	}
+	if err := json.Unmarshal([]byte(said), &doc); err != nil {
+		return nil, fmt.Errorf("show --json: %w", err)
+	}
+	cells := map[string]map[string]float64{}
+	for _, c := range doc.Cells {
+		var words []string
+		factors := b.today(c.Factors)
+		for _, name := range slices.Sorted(maps.Keys(factors)) {
+			words = append(words, name+"="+factors[name])
+		}
+		values := map[string]float64{}
+		for name, v := range c.Metrics {
+			values[name] = v.Median
+		}
+		cells[strings.Join(words, " ")] = values
+	}
+	return cells, nil
+}
+
+// exitFailedTrials is chokepoint's exit code where trials failed, which then have no numbers.
+const exitFailedTrials = 3
+
+// table prints the ratios of a plan, of each cell and over all, and says whether one of the latter is worse.
+func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (worse bool) {
+	var cells []string
+	for _, run := range slices.Concat(runs[0], runs[1]) {
+		cells = append(cells, slices.Collect(maps.Keys(run))...)
+	}
+	slices.Sort(cells)
+	cells = slices.Compact(cells)
+	common := commonWords(cells)
+	fmt.Fprintf(b.out, "\nPlan %s; in every cell: %s.\n\n| cell | quantity | old | new | new ÷ old | interval | n | |\n"+
+		"|---|---|---:|---:|---:|---:|---:|---|\n", plan, strings.Join(common, " "))
+	for _, q := range quantities {
+		logs := make([][]float64, b.blocks) // per block, of all cells
+		for _, cell := range cells {
+			var sides [2][]float64
+			for block := range b.blocks {
+				old, now := runs[0][block][cell][q.metric], runs[1][block][cell][q.metric]
+				if !(old > 0 && now > 0) {
+					continue // a trial failed, or this cell has no such number
+				}
+				if q.inverse {
+					old, now = 1/old, 1/now
+				}
+				sides[0], sides[1] = append(sides[0], old), append(sides[1], now)
+				logs[block] = append(logs[block], math.Log(now/old))
+			}
+			if len(sides[0]) > 0 {
+				own := slices.DeleteFunc(strings.Fields(cell), func(w string) bool { return slices.Contains(common, w) })
+				b.row(strings.Join(own, " "), q.name, rig.Ratio(sides[1], sides[0]), q.lower,
+					fmt.Sprintf("%.4g %s", statistics.Median(sides[0])/q.scale, q.unit),
+					fmt.Sprintf("%.4g %s", statistics.Median(sides[1])/q.scale, q.unit))
+			}
+		}
+		var means []float64
+		for _, l := range logs {
+			if len(l) > 0 {
+				means = append(means, math.Exp(statistics.Total(l)/float64(len(l))))
+			}
+		}
+		if len(means) > 0 {
+			worse = b.row("**all**", q.name, statistics.Summarise(means), q.lower, "", "") || worse
+		}
+	}
+	return worse
+}
+
+// row prints a ratio, and says whether its whole interval is worse than the tolerance admits.
+func (b *bench) row(cell, quantity string, v statistics.Value, lower bool, old, now string) (worse bool) {
+	word := b.verdict(v, lower)
+	fmt.Fprintf(b.out, "| %s | %s | %s | %s | %.3f | %.3f–%.3f | %d | %s |\n", cell, quantity, old, now, v.Median,
+		v.Low, v.High, v.N, word)
+	return word == "worse"
+}
+
+func (b *bench) verdict(v statistics.Value, lower bool) string {
+	best, worst := v.High, v.Low
+	if lower {
+		best, worst = 1/v.Low, 1/v.High
+	}
+	switch least := 1 - b.tolerance; {
+	case best < least:
+		return "worse"
+	case worst >= least:
+		return "no worse"
+	}
+	return "cannot tell"
+}
+
+// commonWords are those that all cells have.
+func commonWords(cells []string) []string {
+	if len(cells) < 2 {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Fields(cells[0]), func(w string) bool {
+		return slices.ContainsFunc(cells, func(c string) bool { return !slices.Contains(strings.Fields(c), w) })
+	})
+}
