@@ -13,8 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -24,6 +26,13 @@ import (
 
 // written is the second line of a page that the code writes whole.
 const written = "\n<!-- written by go generate -->\n"
+
+func orDash(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return text
+}
 
 // holdPage compares a whole page with what the code says; -update rewrites it.
 func holdPage(t *testing.T, file, want string) {
@@ -109,10 +118,8 @@ What the parts matrix, include and exclude of a [plan](plan-keys.md) may vary. *
 nothing is changed. ` + "`@PLACE`" + ` puts a factor at a node or a node's port, such as ` +
 		"`queue@router.wan`" + `; how
 places and factors work together stands in [write a plan](../howto/write-a-plan.md#factors-and-places).
-
-| factor | default | levels | meaning |
-|---|---|---|---|
 `)
+	tables := map[factor.Kind]*strings.Builder{}
 	for _, name := range v.Names() {
 		full, shown := name, name
 		if strings.HasSuffix(name, ":") {
@@ -137,7 +144,21 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 		if levels == "" {
 			levels = f.Unit
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", shown, def, levels, f.Doc)
+		if tables[f.Kind] == nil {
+			tables[f.Kind] = &strings.Builder{}
+		}
+		fmt.Fprintf(tables[f.Kind], "| `%s` | %s | %s | %s |\n", shown, def, levels, f.Doc)
+	}
+	for _, part := range []struct {
+		kind  factor.Kind
+		title string
+	}{
+		{factor.Path, "Path: what carries the traffic"}, {factor.Activity, "Activity: who sends"},
+		{factor.Load, "Load: what is sent over a path"},
+		{factor.Setting, "Settings of the nodes"},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| factor | default | levels | meaning |\n|---|---|---|---|\n%s", part.title,
+			tables[part.kind])
 	}
 	holdPage(t, "docs/reference/factors.md", b.String())
 }
@@ -151,18 +172,15 @@ The numbers of the document and of ` + "`require`" +
 far, of one node, or of the host that carries all nodes. How they are made: [rates](../method/rates.md),
 [latency](../method/latency.md), [flows](../method/flows.md), [search](../method/search.md).
 
-| metric | unit | better | scope | meaning |
-|---|---|---|---|---|
+| metric | in words | unit | better | scope | meaning |
+|---|---|---|---|---|---|
 `)
 	for _, m := range metrics.Metrics() {
 		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
 			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
 		}
-		better := m.Better
-		if better == "" {
-			better = "–"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Unit, better, m.Scope, m.Doc)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", m.Name, m.Label, m.Unit, orDash(m.Better), m.Scope,
+			m.Doc)
 	}
 	holdPage(t, "docs/reference/metrics.md", b.String())
 }
@@ -200,14 +218,26 @@ func TestReferenceListsEveryPreset(t *testing.T) {
 	holdBlock(t, "docs/method/search.md", "presets", b.String())
 }
 
-// TestReferenceListsEveryReason: every kind of reason and interval has a row.
-func TestReferenceListsEveryReason(t *testing.T) {
-	rows := rowNames(readText(t, "docs/reference/reasons.md"))
-	for prefix, pkg := range map[string]string{"Reason": "analysis/evidence", "Interval": "analysis/statistics"} {
-		for _, kind := range constants(t, pkg, prefix) {
-			if !slices.Contains(rows, kind) {
-				t.Errorf("docs/reference/reasons.md has no row for %s %s", strings.ToLower(prefix), kind)
+// TestReferenceListsEveryKind: what is said of results beside their numbers, from the one registry; every kind
+// of interval has a row.
+func TestReferenceListsEveryKind(t *testing.T) {
+	const page = "docs/reference/reasons.md"
+	for block, class := range map[string]string{"reasons": evidence.ClassReason, "caveats": evidence.ClassCaveat,
+		"findings": evidence.ClassFinding} {
+		var b strings.Builder
+		b.WriteString("\n| kind | of | meaning | what to do |\n|---|---|---|---|\n")
+		for _, k := range evidence.Kinds() {
+			if k.Class == class {
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Of, k.Means, orDash(k.Do))
 			}
+		}
+		b.WriteString("\n")
+		holdBlock(t, page, block, b.String())
+	}
+	rows := rowNames(readText(t, page))
+	for _, kind := range constants(t, "analysis/statistics", "Interval") {
+		if !slices.Contains(rows, kind) {
+			t.Errorf("%s has no row for interval %s", page, kind)
 		}
 	}
 }
