@@ -19,7 +19,7 @@ var layers = [][]string{
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
-		"lab/router", "lab/vm", "lab/agent"},
+		"lab/driver", "lab/vm", "lab/agent"},
 	5: {"analysis", "lab", "registry/node", "trial/traffic/ceiling"},
 	6: {"trial", "report"},
 	7: {"labtest"},

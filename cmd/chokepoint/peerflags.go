@@ -109,7 +109,7 @@ func (o otherEnd) lab(ctx context.Context, run string, p *program) (func(context
 		return nil, err
 	}
 	if o.thirdParty() {
-		return lab.Stranger{ID: run, Address: address, Parts: registry.LabParts()}.Up, nil
+		return lab.ThirdParty{ID: run, Address: address, Parts: registry.LabParts()}.Up, nil
 	}
 	code, err := o.code(ctx, address, p)
 	if err != nil {

@@ -333,7 +333,11 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 		if err != nil {
 			return err
 		}
-		if theirs, ok := l.PeerVersion(); ok && source(theirs) != source(x.run.Version) {
+		far, err := l.Node(ctx, l.Topology.Far)
+		if err != nil {
+			return err
+		}
+		if theirs := far.Version; theirs != "" && source(theirs) != source(x.run.Version) {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "peer-version",
 				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs,
 					x.run.Version)})

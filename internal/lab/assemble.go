@@ -12,14 +12,15 @@ import (
 
 // Assemble makes a lab of nodes that stand already: it brings nothing up and takes nothing down, but puts
 // settings and tunnels back at Close. Every node of the topology must be there, with an agent or with a
-// system and a host; the node HostNode is optional. j may be nil: then nothing is written down for restore.
+// driver and a host; the node HostNode is optional. j may be nil: then nothing is written down for restore.
 func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journal.Journal) (*Lab, error) {
-	l := &Lab{ID: id, Kind: "assembled", Topology: t, parts: parts, plan: addressPlan{t}, journal: j,
-		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
+	l := newLab(id, "assembled", t, parts, j)
+	l.carried = true
 	for _, n := range nodes {
-		if n.Agent == nil && (n.System == nil || n.Host == nil) {
-			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a system and a host",
-				id, n.Name)
+		if !n.HasAgent() && !n.HasDriver() {
+			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a driver "+
+				"and a host", id,
+				n.Name)
 		}
 		l.nodes[n.Name] = n
 	}

@@ -89,20 +89,17 @@ func quoteConsole(lines []string) string {
 // consoleOf is the file of a guest's console in the lab's directory.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
-// keepConsoles copies the consoles of the lab's guests, which go with the lab, to TOPOLOGY-NODE.console in
-// a directory.
-func (l *Lab) keepConsoles(dir string) error {
-	if dir == "" || l.Guest == nil {
-		return nil
-	}
+// keepConsoles copies the consoles of a lab's guests, which go with the lab, to TOPOLOGY-NODE.console in a
+// directory.
+func (g guests) keepConsoles(lab, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("keep consoles of lab %s: %w", l.ID, err)
+		return fmt.Errorf("keep consoles of lab %s: %w", lab, err)
 	}
 	var failed error
-	for _, name := range l.Topology.Routers {
-		said, err := os.ReadFile(consoleOf(l.dir, name))
+	for _, name := range g.topology.Routers {
+		said, err := os.ReadFile(consoleOf(g.dir, name))
 		if err == nil {
-			err = os.WriteFile(consoleOf(dir, l.Topology.Name+"-"+name), said, 0o644)
+			err = os.WriteFile(consoleOf(dir, g.topology.Name+"-"+name), said, 0o644)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("keep console of %s: %w", name, err))

@@ -63,11 +63,11 @@ func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) er
 }
 
 func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) {
-	k, state, p, err := l.resolve(s)
+	n, err := l.Node(ctx, s.Node)
 	if err != nil {
 		return Followed{}, err
 	}
-	n, err := l.Node(ctx, s.Node)
+	k, state, p, err := l.resolve(s, n)
 	if err != nil {
 		return Followed{}, err
 	}

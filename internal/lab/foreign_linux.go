@@ -265,42 +265,11 @@ func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'",
 // describeForeign removes the agent's file, which runs on without it, and reads what the guest is.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
 	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
-	out, err := execute(ctx, far, "sh", "-c", script)
+	out, err := host.Run(ctx, agent.NewHost("the guest", far), host.Command{Path: "sh",
+		Args: []string{"-c", script}})
 	if err != nil {
 		return "", "", fmt.Errorf("ask the guest what it is: %w", err)
 	}
-	release, system, _ = strings.Cut(strings.TrimSpace(out), "\n")
+	release, system, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return strings.TrimSpace(system), release, nil
-}
-
-// execute runs a command on a node and returns its output.
-func execute(ctx context.Context, far host.Agent, args ...string) (string, error) {
-	s, err := far.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
-	if err != nil {
-		return "", err
-	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
-	if err := s.Finish(); err != nil {
-		return "", err
-	}
-	var out, talk strings.Builder
-	for {
-		var m agent.ExecOutput
-		if err := s.Recv(&m); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return "", err
-		}
-		out.Write(m.Out)
-		talk.Write(m.Err)
-		if m.Exit != nil && *m.Exit != 0 {
-			return "", fmt.Errorf("%s: exit status %d: %s", args[0], *m.Exit,
-				strings.TrimSpace(talk.String()))
-		}
-		if m.Exit != nil {
-			return out.String(), nil
-		}
-	}
 }

@@ -81,7 +81,7 @@ func TestForeignImage(t *testing.T) {
 				}
 			})
 			t.Log(l.Note)
-			facts := l.GuestFacts(t.Context())
+			facts := l.MachineFacts(t.Context())
 			if want := filepath.Base(tt.file) + " " + d.Sum; facts["guest_image"] != want {
 				t.Errorf("guest_image: got %q, want %q", facts["guest_image"], want)
 			}

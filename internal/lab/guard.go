@@ -21,15 +21,12 @@ func (l *Lab) Guard(ctx context.Context) error {
 	var mu sync.Mutex
 	var found error
 	for _, name := range l.Topology.Routers {
-		if !l.OwnKernel(name) {
-			continue
-		}
 		n, err := l.Node(ctx, name)
-		if err != nil || n.Agent == nil {
+		if err != nil || !n.Facts.Guest() || n.connection() == nil {
 			continue // whoever uses the node is told
 		}
 		all.Go(func() {
-			err := ended(ctx, n.Agent)
+			err := ended(ctx, n.connection())
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil && found == nil {

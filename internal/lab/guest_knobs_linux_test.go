@@ -220,7 +220,8 @@ func carried(t *testing.T, l *lab.Lab) map[string][4]uint64 {
 
 func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want string) {
 	if a := l.CheckSetting(labtest.Context(t), s); a.State != check.Yes {
-		if a.State == check.No && !l.OwnKernel(s.Node) {
+		n, err := l.Node(labtest.Context(t), s.Node)
+		if err == nil && a.State == check.No && !n.Facts.OwnKernel {
 			t.Skip("skip: this kernel or user lacks the setting: " + a.Reason)
 		}
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)

@@ -128,7 +128,7 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	}
 	w, err := watch.Start(ctx, n.Agent, node, []string{source},
 		watch.Options{Options: probe.Options{Own: []int{os.Getpid(), l.Holder},
-			Trace: l.MayTrace(node)}})
+			Trace: n.Trace}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ type holderRequest struct {
 	Detached bool            `json:"detached"` // stays after its input ends
 	Queues   int             `json:"queues"`
 	Guest    *vm.Guest       `json:"guest,omitempty"` // what the routers are; nil = namespaces
+	Driver   string          `json:"driver,omitempty"`
 }
 
 // holderAnswer is the one line on its standard output.

@@ -24,13 +24,6 @@ const (
 	MachineRole = "lab-machine"
 )
 
-const (
-	wakeTime  = 5 * time.Second
-	wakeTries = 2
-)
-
-func bootTimes(*vm.Guest) (kvm, emulated time.Duration) { return 0, 0 }
-
 var errNotLinux = fmt.Errorf("%w: a lab of this machine needs Linux", host.ErrUnsupported)
 
 // Local describes a local lab to be made.
@@ -41,6 +34,7 @@ type Local struct {
 	Journal  *journal.Journal
 	Detached bool
 	Guest    *vm.Guest
+	Driver   string
 	Queues   int
 	Parts    Parts
 }
@@ -56,6 +50,7 @@ type Info struct {
 	Detached bool
 	Started  time.Time
 	Guest    *vm.Guest
+	Driver   string
 	Queues   int
 	Topology record.Topology
 }
@@ -85,14 +80,3 @@ func Attach(string, string, Parts, *journal.Journal) (*Lab, error) { return nil,
 
 // Restore has nothing to put back.
 func Restore(context.Context, string, string) (Restored, error) { return Restored{}, nil }
-
-// GuestFacts are none.
-func (l *Lab) GuestFacts(context.Context) map[string]string { return nil }
-
-func lastWords(string) string        { return "" }
-func consoleOf(dir, _ string) string { return dir }
-
-func (l *Lab) keepConsoles(string) error { return nil }
-
-// MayTrace answers that nothing may be traced.
-func (*Lab) MayTrace(string) bool { return false }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
@@ -34,6 +36,7 @@ type Local struct {
 	Journal  *journal.Journal // nil only for a detached lab
 	Detached bool             // stays up until Down
 	Guest    *vm.Guest        // what the routers are: virtual machines; nil = namespaces
+	Driver   string           // by which the routers are set and watched, see package driver; "" = agents
 	Queues   int              // transmit and receive queues of each veth; 0 = 1
 	Parts    Parts
 }
@@ -46,17 +49,25 @@ type Info struct {
 	Detached bool            `json:"detached"`
 	Started  time.Time       `json:"started"`
 	Guest    *vm.Guest       `json:"guest,omitempty"`
+	Driver   string          `json:"driver,omitempty"`
 	Queues   int             `json:"queues,omitempty"`
 	Topology record.Topology `json:"topology"`
+}
+
+// site is where the lab is, below the runtime directory of all labs.
+func (i Info) site(dir string) site {
+	return site{filepath.Join(dir, i.ID), i.Topology, i.Guest, i.Driver}
 }
 
 const infoFile = "lab.json"
 
 // Up makes the lab. On error nothing is left.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
-	l := newLab(o.ID, o.Topology, o.Guest, o.Parts, o.Journal)
-	l.addNote(queuesNote(o.Queues))
 	dir := filepath.Join(o.Dir, o.ID)
+	at := site{dir, o.Topology, o.Guest, o.Driver}
+	if err := at.checkDriver(); err != nil {
+		return nil, err
+	}
 	held, err := makeDir(o.Dir, dir)
 	if err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
@@ -66,7 +77,8 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 	}
 	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
-		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest, Queues: o.Queues}
+		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest, Driver: o.Driver,
+		Queues: o.Queues}
 	seq := 0
 	if o.Journal != nil {
 		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid,
@@ -87,8 +99,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		}
 		return nil, errors.Join(err, left, held.Close())
 	}
-	l.dir, l.dial = dir, func(_ context.Context, node string) (*Node, error) { return dialNode(dir, node) }
-	l.addNote(l.guestNote())
+	l := at.lab(o.ID, o.Queues, o.Parts, o.Journal)
 	if o.Detached {
 		held.Close() // its file says that it is up
 	} else {
@@ -146,30 +157,78 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-func newLab(id string, t record.Topology, guest *vm.Guest, parts Parts, j *journal.Journal) *Lab {
-	l := &Lab{ID: id, Kind: KindOf(guest), Topology: t, Guest: guest, parts: parts, plan: addressPlan{t},
-		journal: j,
-		nodes:   map[string]*Node{}, tunnels: map[string]*laid{}}
+// site is where a local lab is, which it is enough to know to reach its nodes.
+type site struct {
+	dir      string
+	topology record.Topology
+	guest    *vm.Guest // see Local
+	driver   string
+}
+
+// lab is the lab that stands there.
+func (s site) lab(id string, queues int, parts Parts, j *journal.Journal) *Lab {
+	l := newLab(id, KindOf(s.guest), s.topology, parts, j)
+	l.carried, l.dir = true, s.dir
+	l.dial = func(_ context.Context, node string) (*Node, error) { return s.dial(node) }
+	var notes []string
 	if os.Geteuid() != 0 {
-		l.addNote("as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no real-time " +
-			"priority, " +
-			"socket buffers limited by rmem_max and wmem_max, no BPF")
+		notes = append(notes, "as an ordinary user, in a user namespace: no softirq placement (RPS, "+
+			"XPS), no "+
+			"real-time priority, socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
+	if queues > 1 {
+		notes = append(notes, fmt.Sprintf("each virtual link has %d queues", queues))
+	}
+	if s.guest != nil {
+		g := guests{s.dir, s.topology, *s.guest}
+		g.supply(l)
+		notes = append(notes, g.note())
+	}
+	if s.driver != "" {
+		notes = append(notes, "routers are driven by driver "+s.driver+
+			": settings and counters are those that "+
+			"it knows, sampled once a second")
+	}
+	l.Note = strings.Join(notes, "; ")
 	return l
 }
 
-func queuesNote(queues int) string {
-	if queues < 2 {
-		return ""
+func (s site) checkDriver() error {
+	if _, ok := driver.Named(s.driver); s.driver != "" && !ok {
+		return fmt.Errorf("make lab with driver %q: %w: it is not known", s.driver, host.ErrUnsupported)
 	}
-	return fmt.Sprintf("each virtual link has %d queues", queues)
+	return nil
 }
 
-func (l *Lab) addNote(text string) {
-	if l.Note != "" && text != "" {
-		l.Note += "; "
+// dial connects to a node, which starts an agent there, or reaches what a driver commands it by.
+func (s site) dial(node string) (n *Node, err error) {
+	n = &Node{Name: node, Facts: record.NodeFacts{CPUs: record.CPUsShared, Clock: record.ClockSame}}
+	if node == HostNode {
+		n.Agent, err = ownAgent()
+		return n, err
 	}
-	l.Note += text
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	c, err := net.Dial("unix", socketOf(d, node))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", host.ErrUnreachable, err)
+	}
+	a := host.Connect(c)
+	router := slices.ContainsFunc(s.topology.Nodes, func(n record.TopoNode) bool {
+		return n.Router && n.Name == node
+	})
+	if router && s.guest != nil {
+		guests{s.dir, s.topology, *s.guest}.describe(n)
+	}
+	if by, ok := driver.Named(s.driver); ok && router {
+		n.Driver, n.Host, n.line = by, agent.NewHost(node, a), a
+		return n, nil
+	}
+	n.Agent = a
+	return n, nil
 }
 
 // startHolder starts the lab's first process and waits, no longer than patience, until all stands.
@@ -196,8 +255,8 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	kvm, emulated := bootTimes(o.Guest)
 	patience += kvm + emulated
 	late := time.AfterFunc(patience, func() { child.Kill() })
-	err = greet(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues,
-		Guest: o.Guest})
+	err = begin(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues,
+		Guest: o.Guest, Driver: o.Driver})
 	// Else it is being killed, whatever it answered.
 	inTime, stillWanted := late.Stop(), wanted()
 	if err == nil && inTime && stillWanted {
@@ -241,7 +300,7 @@ func lastLine(b []byte) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-func greet(child *host.Child, q holderRequest) error {
+func begin(child *host.Child, q holderRequest) error {
 	b, err := json.Marshal(q)
 	if err != nil {
 		return err
@@ -294,27 +353,6 @@ func writeJSON(path string, v any) error {
 	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
-// dialNode connects to a node of the lab in dir, which starts an agent there.
-func dialNode(dir, node string) (*Node, error) {
-	if node == HostNode {
-		child, err := host.Spawn{Args: []string{agent.Role}}.Start()
-		if err != nil {
-			return nil, err
-		}
-		return &Node{Name: node, Agent: host.Connect(child)}, nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	c, err := net.Dial("unix", socketOf(d, node))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", host.ErrUnreachable, err)
-	}
-	return &Node{Name: node, Agent: host.Connect(c)}, nil
-}
-
 // Attach connects to a detached lab. With a journal it is for a campaign, and only one may have the lab at
 // a time; without, for looking into it.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
@@ -326,12 +364,8 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 		if i.ID != id || !i.Alive() {
 			continue
 		}
-		l := newLab(i.ID, i.Topology, i.Guest, parts, j)
-		l.addNote(queuesNote(i.Queues))
+		l := i.site(dir).lab(i.ID, i.Queues, parts, j)
 		l.Holder = i.Pid
-		l.dir = filepath.Join(dir, id)
-		l.addNote(l.guestNote())
-		l.dial = func(_ context.Context, node string) (*Node, error) { return dialNode(l.dir, node) }
 		if j == nil {
 			return l, nil
 		}

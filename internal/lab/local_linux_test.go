@@ -72,7 +72,7 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	}
 	defer child.Close()
 	o := small(t)
-	err = greet(child, holderRequest{Topology: o.Topology, Dir: o.Dir})
+	err = begin(child, holderRequest{Topology: o.Topology, Dir: o.Dir})
 	var r *refused
 	if !errors.As(err, &r) || !strings.Contains(err.Error(), "mounts") {
 		t.Errorf("got %v, want it to be the mounts that were refused", err)

@@ -18,6 +18,7 @@ type Locals struct {
 	Journal  *journal.Journal
 	Parts    Parts
 	Guest    *vm.Guest // what the routers are; nil = namespaces
+	Driver   string    // by which the routers are set and watched; "" = agents
 	Queues   int       // transmit and receive queues of each virtual link; 0 = 1
 	Attached *Lab
 	Keep     string // directory that the consoles of guests are kept in, "" = nowhere
@@ -41,7 +42,7 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 		return nil, err
 	}
 	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest,
-		Queues: o.Queues, Parts: o.Parts}.Up(ctx)
+		Driver: o.Driver, Queues: o.Queues, Parts: o.Parts}.Up(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,11 +57,18 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
 	for _, topology := range slices.Sorted(maps.Keys(o.labs)) {
-		err = errors.Join(err, o.labs[topology].keepConsoles(o.Keep), o.labs[topology].Close(ctx))
+		err = errors.Join(err, keepConsoles(o.labs[topology], o.Keep), o.labs[topology].Close(ctx))
 		delete(o.labs, topology)
 	}
 	if o.Attached != nil {
-		err = errors.Join(err, o.Attached.keepConsoles(o.Keep), o.Attached.Close(ctx))
+		err = errors.Join(err, keepConsoles(o.Attached, o.Keep), o.Attached.Close(ctx))
 	}
 	return err
+}
+
+func keepConsoles(l *Lab, dir string) error {
+	if l.keep == nil || dir == "" {
+		return nil
+	}
+	return l.keep(dir)
 }

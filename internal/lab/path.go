@@ -11,7 +11,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -61,9 +60,6 @@ func (s TunnelSpec) key(index int) string {
 func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
-	}
-	if l.pair != nil {
-		return check.Not(notDriven)
 	}
 	t, near, far, err := l.tunnelEnds(ctx, s, 1)
 	if err != nil {
@@ -197,10 +193,14 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 		if err != nil {
 			return nil, near, far, err
 		}
-		if n.Agent == nil {
-			return nil, near, far, fmt.Errorf("node %s has no agent to hold a tunnel's end", name)
+		if n.Facts.Fixed != "" {
+			return nil, near, far, errors.New(n.Facts.Fixed)
 		}
-		ends[e] = tunnel.End{Node: name, Agent: n.Agent, Outer: l.plan.outer(e, cmp.Or(s.Outer, 4)),
+		a, err := n.AgentFor("hold a tunnel's end")
+		if err != nil {
+			return nil, near, far, err
+		}
+		ends[e] = tunnel.End{Node: name, Agent: a, Outer: l.plan.outer(e, cmp.Or(s.Outer, 4)),
 			Inner: l.plan.tunnel(slot, e)}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
@@ -209,35 +209,20 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 	return l.parts.Tunnels[i], ends[0], ends[1], nil
 }
 
-// Counters reads the counters of a node's devices.
-func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (map[string]kernel.LinkCounters,
-	error) {
-	n, err := l.Node(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	if n.Agent == nil {
-		return nil, fmt.Errorf("read counters of %s: the node has no agent", node)
-	}
-	var out map[string]kernel.LinkCounters
-	err = n.Agent.Invoke(ctx, agent.VerbCounters, devices, &out)
-	return out, err
-}
-
 // AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory for fragments. A load of
 // which a router drops fragments, such as of a tunnel's packets larger than the link's MTU, fills it with
 // packets that will never be whole; until they time out, nothing that comes in fragments arrives.
 func (l *Lab) AwaitReassembly(ctx context.Context) error {
-	if l.TwoMachines() { // whose kernels are their own
-		return nil
-	}
 	end := time.Now().Add(fragmentTime)
 	for _, node := range l.Topology.Nodes {
 		n, err := l.Node(ctx, node.Name)
 		if err != nil {
 			return err
 		}
-		for n.Agent != nil && time.Now().Before(end) {
+		if n.Facts.OwnMachine() { // others use its memory too
+			continue
+		}
+		for n.HasAgent() && time.Now().Before(end) {
 			var used float64
 			if err := n.Agent.Invoke(ctx, agent.VerbReassembly, struct{}{}, &used); err != nil {
 				return fmt.Errorf("wait for memory for fragments on %s: %w", node.Name, err)
@@ -255,18 +240,6 @@ const (
 	fragmentTime  = 65 * time.Second // more than the kernel keeps any, which is 60 s of IPv6
 	fragmentsLeft = 0.1              // of the memory for them may still be used
 )
-
-// Neighbor is the device at the other end of a node's first link, and the node that it belongs to.
-func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
-	for _, link := range l.Topology.Links {
-		for i, e := range link.Ends {
-			if e.Node == node {
-				return link.Ends[1-i], true
-			}
-		}
-	}
-	return record.TopoPort{}, false
-}
 
 // Ports lists the devices of a node that the lab's links end on.
 func (l *Lab) Ports(node string) []string {

@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Restored says what Restore did.
@@ -83,34 +84,38 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, err
 	}
 	for _, i := range labs {
 		if i.ID == e.Lab && i.Alive() {
-			return "put back " + what, putBack(ctx, filepath.Join(labDir, i.ID), e)
+			return "put back " + what, putBack(ctx, i.site(labDir), e)
 		}
 	}
 	if e.Node == HostNode { // what this machine was set to outlives the lab
-		return "put back " + what, putBackOn(ctx, filepath.Join(labDir, e.Lab), e)
+		return "put back " + what, putBackOn(ctx, site{dir: filepath.Join(labDir, e.Lab)}, e)
 	}
 	return "forgot " + what + ": the lab is gone", nil
 }
 
 // putBack applies the state before through a fresh agent, unless a run is using the lab.
-func putBack(ctx context.Context, dir string, e journal.Entry) error {
-	lock, err := lockLab(dir, e.Lab)
+func putBack(ctx context.Context, at site, e journal.Entry) error {
+	lock, err := lockLab(at.dir, e.Lab)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	return putBackOn(ctx, dir, e)
+	return putBackOn(ctx, at, e)
 }
 
-func putBackOn(ctx context.Context, dir string, e journal.Entry) error {
-	n, err := dialNode(dir, e.Node)
+func putBackOn(ctx context.Context, at site, e journal.Entry) error {
+	n, err := at.dial(e.Node)
 	if err != nil {
 		return err
 	}
-	defer n.Agent.Close()
+	defer n.close()
 	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
 	if err := json.Unmarshal(e.Place, &t.Place); err != nil {
 		return fmt.Errorf("read place of %s: %w", e.Knob, err)
+	}
+	if n.HasDriver() {
+		return n.Driver.Apply(ctx, n.Host, record.Setting{Knob: e.Knob, Node: e.Node, Port: t.Place.Port,
+			Value: e.Before})
 	}
 	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// turned is a setting in force, with the way back.
-type turned struct {
+// applied is a setting in force, with what undoes it.
+type applied struct {
 	setting record.Setting
 	seq     int
 	undo    func(ctx context.Context) error
@@ -29,7 +29,7 @@ type turned struct {
 
 // sameAs reports whether both are of one knob and node: then the later one's "before" is what the earlier
 // one made.
-func (t *turned) sameAs(o *turned) bool {
+func (t *applied) sameAs(o *applied) bool {
 	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node
 }
 
@@ -39,13 +39,16 @@ func (t *turned) sameAs(o *turned) bool {
 // node, so that undoing restores what each found. What could not be undone stays to be undone by the next
 // call, and until that succeeds every call fails: nothing is to be measured under it.
 func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
-	want = l.settable(want)
-	keep := func(t *turned) bool { return !t.stuck && slices.Contains(want, t.setting) }
+	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
+		n, err := l.Node(ctx, s.Node)
+		return err == nil && n.given(s)
+	})
+	keep := func(t *applied) bool { return !t.stuck && slices.Contains(want, t.setting) }
 	// The first unwanted one, and every later one at the same knob and node: their "before" is what the
 	// unwanted one made.
-	var drop []*turned
+	var drop []*applied
 	for i, t := range l.settings {
-		if !keep(t) || slices.ContainsFunc(l.settings[:i], func(o *turned) bool {
+		if !keep(t) || slices.ContainsFunc(l.settings[:i], func(o *applied) bool {
 			return slices.Contains(drop,
 				o) && o.sameAs(t)
 		}) {
@@ -56,10 +59,10 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 		return err
 	}
 	for _, s := range want {
-		if slices.ContainsFunc(l.settings, func(t *turned) bool { return t.setting == s }) {
+		if slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting == s }) {
 			continue
 		}
-		t, err := l.turn(ctx, s)
+		t, err := l.apply(ctx, s)
 		if t != nil {
 			l.settings = append(l.settings, t)
 		}
@@ -72,9 +75,9 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 
 // undo undoes settings, last first, and forgets those that it has undone. One that is under a later one
 // which could not be undone must wait for that.
-func (l *Lab) undo(ctx context.Context, drop []*turned) error {
+func (l *Lab) undo(ctx context.Context, drop []*applied) error {
 	var failed error
-	var left []*turned
+	var left []*applied
 	for _, t := range slices.Backward(drop) {
 		if slices.ContainsFunc(left, t.sameAs) {
 			left = append(left, t)
@@ -85,7 +88,7 @@ func (l *Lab) undo(ctx context.Context, drop []*turned) error {
 			left = append(left, t)
 		}
 	}
-	l.settings = slices.DeleteFunc(l.settings, func(t *turned) bool {
+	l.settings = slices.DeleteFunc(l.settings, func(t *applied) bool {
 		return slices.Contains(drop, t) && !slices.Contains(left, t)
 	})
 	return failed
@@ -95,19 +98,21 @@ func place(s record.Setting) string { return strings.TrimSuffix(s.Node+"."+s.Por
 
 // CheckSetting asks the node whether a setting can be made there.
 func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
-	if l.pair != nil {
-		return l.checkGiven(s)
+	n, err := l.Node(ctx, s.Node)
+	switch {
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	case n.given(s):
+		return check.OK()
+	case n.Facts.Fixed != "":
+		return check.Not("%s", n.Facts.Fixed)
 	}
-	k, state, p, err := l.resolve(s)
+	k, state, p, err := l.resolve(s, n)
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	n, err := l.Node(ctx, s.Node)
-	if err != nil {
-		return check.CouldNotTell("%v", err)
-	}
-	if n.Agent == nil {
-		return checkByCommand(ctx, n, s)
+	if n.HasDriver() {
+		return checkByDriver(ctx, n, s)
 	}
 	var got agent.Held
 	err = n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state,
@@ -120,7 +125,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 
 // resolve finds the knob of a setting, its canonical state and its place. A knob family such as "sysctl:"
 // carries the rest of the name in its state.
-func (l *Lab) resolve(s record.Setting) (knob.Knob, knob.State, knob.Place, error) {
+func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Place, error) {
 	for _, k := range l.parts.Knobs {
 		text := s.Value
 		if prefix, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
@@ -133,7 +138,9 @@ func (l *Lab) resolve(s record.Setting) (knob.Knob, knob.State, knob.Place, erro
 			continue
 		}
 		state, err := k.Parse(text)
-		return k, state, l.placeOf(s), err
+		p := l.placeOf(s)
+		p.OwnKernel = n.Facts.OwnKernel
+		return k, state, p, err
 	}
 	return nil, "", knob.Place{}, fmt.Errorf("no such knob")
 }
@@ -145,7 +152,6 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 		p.Lab = l.dir
 		return p
 	}
-	p.OwnKernel = l.OwnKernel(s.Node)
 	p.Collector = l.plan.endAddress(0, 1, 4).String()
 	for i, link := range l.Topology.Links {
 		for e, end := range link.Ends {
@@ -169,19 +175,19 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 	return p
 }
 
-// turn applies one setting, journalled before it happens. With an error it returns the setting if it could
+// apply applies one setting, journalled before it happens. With an error it returns the setting if it could
 // not be undone either.
-func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
-	k, state, p, err := l.resolve(s)
-	if err != nil {
-		return nil, err
-	}
+func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {
 		return nil, err
 	}
-	if n.Agent == nil {
-		return l.turnByCommand(ctx, n, s, k, state)
+	k, state, p, err := l.resolve(s, n)
+	if err != nil {
+		return nil, err
+	}
+	if n.HasDriver() {
+		return l.applyByDriver(ctx, n, s, k, p, state)
 	}
 	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state})
 	if err != nil {
@@ -198,12 +204,12 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 			session.Close()
 		}
 	})
-	t := &turned{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
+	t := &applied{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
 	var held agent.Held
 	if err = session.Recv(&held); err == nil {
 		before := agent.Turn{Place: p, Want: held.State, Restore: true}
 		t.again = func(ctx context.Context) error { return l.putBackOn(ctx, s.Node, k.Name(), before) }
-		t.seq, err = l.remember(s, k, p, string(held.State), string(state))
+		t.seq, err = l.remember(s, k.Name(), p, string(held.State), string(state))
 	} else {
 		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
 		defer session.Close()
@@ -224,7 +230,7 @@ func (l *Lab) turn(ctx context.Context, s record.Setting) (*turned, error) {
 }
 
 // failed undoes a setting that was not applied for err. It returns the setting if that fails, too.
-func (l *Lab) failed(ctx context.Context, t *turned, err error) (*turned, error) {
+func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, error) {
 	if undoErr := l.unwind(ctx, t); undoErr != nil {
 		return t, errors.Join(err, undoErr)
 	}
@@ -245,7 +251,7 @@ const unwindTime = 5 * time.Second
 
 // unwind undoes a setting although ctx may be cancelled: that is when it is undone. What could not be keeps
 // its journal entry, for restore.
-func (l *Lab) unwind(ctx context.Context, t *turned) error {
+func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwindTime)
 	defer cancel()
 	if err := t.undo(ctx); err != nil {
@@ -262,7 +268,7 @@ func (l *Lab) unwind(ctx context.Context, t *turned) error {
 }
 
 // remember journals a change before it is made.
-func (l *Lab) remember(s record.Setting, k knob.Knob, p knob.Place, before, after string) (int, error) {
+func (l *Lab) remember(s record.Setting, knob string, p knob.Place, before, after string) (int, error) {
 	if l.journal == nil {
 		return 0, nil
 	}
@@ -270,7 +276,7 @@ func (l *Lab) remember(s record.Setting, k knob.Knob, p knob.Place, before, afte
 	if err != nil {
 		return 0, fmt.Errorf("encode place: %w", err)
 	}
-	return l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: k.Name(),
+	return l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: knob,
 		Place: b, Before: before, After: after})
 }
 

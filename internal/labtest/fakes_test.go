@@ -23,14 +23,14 @@ import (
 
 func TestRouterOfCommandsConforms(t *testing.T) {
 	h := NewRouter("router", []string{"lan", "wan"}, nil)
-	RouterSuite(t, RouterSystem{}, h, []record.Setting{
+	DriverSuite(t, RouterDriver{}, h, []record.Setting{
 		{Knob: "firewall", Node: "router", Value: "10 stateful"},
 		{Knob: "nat", Node: "router", Value: "masquerade"},
 		{Knob: "queue", Node: "router", Port: "wan", Value: "tbf rate 300M burst 128k limit 256k"},
 		{Knob: "queue", Node: "router", Value: "pfifo limit 50"},
 		{Knob: "link_mtu", Node: "router", Value: "lan: 1400; wan: 9000"},
 	})
-	if a := (RouterSystem{}).Check(Context(t), NewHost("toaster", nil, nil)); a.State != check.No {
+	if a := (RouterDriver{}).Check(Context(t), NewHost("toaster", nil, nil)); a.State != check.No {
 		t.Errorf("check of a machine that is no such router: got %v (%s), want no", a.State, a.Reason)
 	}
 }
@@ -125,7 +125,7 @@ func TestSettle(t *testing.T) {
 
 // stubborn is a router that takes a setting and does something else.
 type stubborn struct {
-	RouterSystem
+	RouterDriver
 	broken bool // refuses to be restored, too
 }
 
@@ -136,7 +136,7 @@ func (s stubborn) Apply(ctx context.Context, h host.Host, set record.Setting) er
 	case s.broken:
 		return errors.New("the router hangs")
 	}
-	return s.RouterSystem.Apply(ctx, h, set)
+	return s.RouterDriver.Apply(ctx, h, set)
 }
 
 // TestSettingThatDoesNotTake: what is read back decides; what was changed is undone, and if it cannot be,
@@ -154,7 +154,7 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 		}
 		router := NewRouter("router", []string{"lan", "wan"}, nil)
 		nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
-			{Name: "router", Host: router, System: stubborn{broken: broken}}}
+			{Name: "router", Host: router, Driver: stubborn{broken: broken}}}
 		l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, j)
 		if err != nil {
 			t.Fatal(err)
@@ -327,9 +327,9 @@ func TestAssembleWantsEveryNode(t *testing.T) {
 	}{
 		{[]*lab.Node{{Name: "client", Agent: a}}, "topology to-router wants node router"},
 		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router"}},
-			"node router has neither an agent nor a system and a host"},
-		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router", System: RouterSystem{}}},
-			"node router has neither an agent nor a system and a host"},
+			"node router has neither an agent nor a driver and a host"},
+		{[]*lab.Node{{Name: "client", Agent: a}, {Name: "router", Driver: RouterDriver{}}},
+			"node router has neither an agent nor a driver and a host"},
 	} {
 		if _, err := lab.Assemble("x", shape, tt.nodes, lab.Parts{}, nil); err == nil ||
 			!strings.Contains(err.Error(), tt.want) {
@@ -418,9 +418,9 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 	}
 }
 
-// TestMendLaysDeadTunnelsAgain: one that does not tell, and the one wanted last, of whose far end nobody
+// TestRenewLaysDeadTunnelsAgain: one that does not tell, and the one wanted last, of whose far end nobody
 // knows; not the others.
-func TestMendLaysDeadTunnelsAgain(t *testing.T) {
+func TestRenewLaysDeadTunnelsAgain(t *testing.T) {
 	shape, err := lab.TopologyNamed("direct")
 	if err != nil {
 		t.Fatal(err)
@@ -441,8 +441,8 @@ func TestMendLaysDeadTunnelsAgain(t *testing.T) {
 	if err := dead.Tunnel.Down(Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, found := l.Mend(Context(t)); fresh || found != nil {
-		t.Errorf("mend: got new agents %v, %v, want none", fresh, found)
+	if fresh, found := l.Renew(Context(t)); fresh || found != nil {
+		t.Errorf("renew: got new agents %v, %v, want none", fresh, found)
 	}
 	again := lay(1420)
 	if _, err := again.Tunnel.Counters(Context(t)); err != nil || again.Tunnel == dead.Tunnel {

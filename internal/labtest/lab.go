@@ -44,7 +44,7 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
 		if slices.Contains(f.Agentless, n.Name) {
 			f.Routers[n.Name] = NewRouter(n.Name, Ports(f.Topology, n.Name), f.changed(n.Name))
-			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], System: RouterSystem{}})
+			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], Driver: RouterDriver{}})
 			continue
 		}
 		f.states[n.Name] = &nodeState{settings: map[string]knob.State{}}
@@ -60,7 +60,7 @@ func (f *Lab) Attach() (*lab.Lab, error) {
 		nodes = append(nodes, &lab.Node{Name: name, Agent: Serve(f.handlers(name))})
 	}
 	for name, h := range f.Routers {
-		nodes = append(nodes, &lab.Node{Name: name, Host: h, System: RouterSystem{}})
+		nodes = append(nodes, &lab.Node{Name: name, Host: h, Driver: RouterDriver{}})
 	}
 	return f.assemble(nodes, nil)
 }

@@ -24,8 +24,8 @@ func TestNodeFactsOfOldRuns(t *testing.T) {
 		router, client := tt.run.Tested(), tt.run.Near()
 		if router.CPUs != tt.router || client.CPUs != tt.client || router.Driven != tt.driven ||
 			router.Unreachable != tt.lost {
-			t.Errorf("lab %s: got router %+v and client %+v, want CPUs %s and %s, driven %q", tt.run.Lab, router,
-				client, tt.router, tt.client, tt.driven)
+			t.Errorf("lab %s: got router %+v and client %+v, want CPUs %s and %s, driven %q", tt.run.Lab,
+				router, client, tt.router, tt.client, tt.driven)
 		}
 	}
 }

@@ -36,7 +36,7 @@ var faults = []struct {
 			map[string]labtest.Script{"ls": cheerful}), "/dir")
 	}, "got exit code 0"},
 	{"router that cannot be restored", func(t *testing.T) {
-		labtest.RouterSuite(t, sticky{}, labtest.NewRouter("router", []string{"lan"}, nil),
+		labtest.DriverSuite(t, sticky{}, labtest.NewRouter("router", []string{"lan"}, nil),
 			[]record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
 	}, "canonical forms after restoring"},
 	{"tunnel that stays", func(t *testing.T) {
@@ -146,13 +146,13 @@ type forgetful struct{ host.Host }
 
 func (forgetful) WriteFile(context.Context, string, []byte) error { return nil }
 
-type sticky struct{ labtest.RouterSystem }
+type sticky struct{ labtest.RouterDriver }
 
 func (s sticky) Apply(ctx context.Context, h host.Host, set record.Setting) error {
 	if set.Value == "off" {
 		return nil
 	}
-	return s.RouterSystem.Apply(ctx, h, set)
+	return s.RouterDriver.Apply(ctx, h, set)
 }
 
 // odd is a tunnel whose path is not what it should be.

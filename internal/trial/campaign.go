@@ -139,16 +139,16 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
-// mend keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
+// renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
 // found gone, and what their consoles said last.
-func (c *Campaign) mend(ctx context.Context, t *record.Trial) {
+func (c *Campaign) renew(ctx context.Context, t *record.Trial) {
 	b := c.benches[t.Row.Factors["topology"]]
 	if b == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.lab.MendTime())
+	ctx, cancel := context.WithTimeout(ctx, b.lab.RenewTime())
 	defer cancel()
-	fresh, found := b.lab.Mend(ctx)
+	fresh, found := b.lab.Renew(ctx)
 	if fresh && b.watch != nil {
 		b.watch.Close() // part of it went with the old agents
 		b.watch = nil
@@ -268,7 +268,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 		return nil, err
 	}
 	if t.Status == record.TrialFailed {
-		c.mend(ctx, t)
+		c.renew(ctx, t)
 	}
 	return t, c.keep(ctx, row, t, left-1)
 }

@@ -18,19 +18,27 @@ import (
 // measured before an error is returned with it.
 func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Kind) ([]record.Ceiling,
 	error) {
-	if !l.TwoMachines() {
-		return direct(ctx, own, kinds)
-	}
 	near, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
 		return nil, err
 	}
+	if !near.Facts.OwnMachine() {
+		return direct(ctx, own, kinds)
+	}
 	kinds = overLoopback(kinds)
 	found, err := ceiling.Loopback(ctx, near.Agent, kinds)
-	if err == nil && !l.Stranger() {
-		found, err = slowerOfTwo(ctx, l, kinds, found)
+	if err != nil {
+		return found, err
 	}
-	return found, err
+	far, err := l.Node(ctx, l.Topology.Far)
+	if err != nil || !far.HasAgent() {
+		return found, err
+	}
+	var theirs []record.Ceiling
+	if err := far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs); err != nil {
+		return nil, fmt.Errorf("measure the ceiling of the peer: %w", err)
+	}
+	return slower(found, theirs), nil
 }
 
 // overLoopback are the kinds that a loopback device can show: it is as it is.
@@ -41,20 +49,6 @@ func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 		}
 	}
 	return out
-}
-
-// slowerOfTwo asks the far machine too.
-func slowerOfTwo(ctx context.Context, l *lab.Lab, kinds []ceiling.Kind,
-	ours []record.Ceiling) ([]record.Ceiling, error) {
-	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil {
-		return nil, err
-	}
-	var theirs []record.Ceiling
-	if err := far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs); err != nil {
-		return nil, fmt.Errorf("measure the ceiling of the peer: %w", err)
-	}
-	return slower(ours, theirs), nil
 }
 
 // direct measures in a lab of two ends, which lives only for that.

@@ -37,11 +37,19 @@ func portsOf(l *lab.Lab) lab.DataPorts {
 func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
 	d.ports, d.talker = portsOf(l), d.load.Opener
 	d.load.Port = d.ports.Load
-	if !l.TwoMachines() {
+	if l.OwnNetwork() {
 		return "", nil
 	}
-	if l.Stranger() {
-		return fitStranger(l, d), nil
+	far, err := l.Node(ctx, l.Topology.Far)
+	if err != nil {
+		return "", err
+	}
+	if far.Serves != "" { // its path cannot be explored
+		d.wantMTU = 0
+		if _, err := l.End(0, 0, d.ip); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
 	}
 	if len(d.cpus[l.Topology.Far]) > 0 {
 		return "the peer's processes run where its kernel puts them", nil
@@ -58,14 +66,6 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
 	}
 	return "", nil
-}
-
-func fitStranger(l *lab.Lab, d *demand) (reason string) {
-	if _, err := l.End(0, 0, d.ip); err != nil {
-		return err.Error()
-	}
-	d.wantMTU = 0 // unknown
-	return ""
 }
 
 // cross explores the way over a version of IP, once per run.
@@ -253,13 +253,10 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 }
 
 // between describes what lies between two machines, as far as it shows.
-func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
+func (c *Campaign) between(name string) record.Environment {
 	e := record.Environment{Node: name, Facts: map[string]string{}, Missing: map[string]string{
 		"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and " +
 			"chokepoint import adds that"}}
-	if l.Stranger() {
-		return e, nil
-	}
 	for _, ip := range []int{4, 6} {
 		x := c.crossings[ip]
 		if x == nil {
@@ -276,7 +273,7 @@ func (c *Campaign) between(ctx context.Context, l *lab.Lab, name string) (record
 		}
 		c.describeRoute(&e, prefix, x.route)
 	}
-	return e, nil
+	return e
 }
 
 func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.FoundRoute) {

@@ -13,7 +13,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
 // Prepare brings up the labs that the plan needs and tries everything that could fail late: it fills
@@ -123,17 +122,18 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, 
 		if err != nil {
 			return "", err
 		}
-		if l.Stranger() && name == l.Topology.Far {
-			if d.engine != (iperf3.Engine{}).Name() {
-				return "the peer is somebody else's iperf3 server, which engine " + d.engine +
+		if n.Serves != "" {
+			if d.engine != n.Serves {
+				return "the peer is somebody else's " + n.Serves + " server, which engine " + d.engine +
 					" cannot use", nil
 			}
 			continue
 		}
-		if n.Agent == nil {
-			return "node " + name + " has no agent to end traffic", nil
+		a, err := n.AgentFor("end traffic")
+		if err != nil {
+			return err.Error(), nil
 		}
-		ends[i] = traffic.End{Node: name, Agent: n.Agent}
+		ends[i] = traffic.End{Node: name, Agent: a}
 	}
 	if a := engine.Check(ctx, ends[0], ends[1], d.load); a.State == check.No {
 		return "engine " + d.engine + ": " + a.Reason, nil
@@ -151,13 +151,18 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 		}
 		c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
 		c.Run.LabNote = b.lab.Note
-		guest := b.lab.GuestFacts(ctx)
+		guest := b.lab.MachineFacts(ctx)
 		for _, name := range b.lab.Nodes() {
 			if seen[name] {
 				continue
 			}
 			seen[name] = true
-			e, err := c.describe(ctx, b.lab, name)
+			n, err := b.lab.Node(ctx, name)
+			if err != nil {
+				return err
+			}
+			c.Run.Nodes = append(c.Run.Nodes, n.Describe())
+			e, err := c.describe(ctx, b.lab, n)
 			if err != nil {
 				return err
 			}
@@ -181,19 +186,16 @@ func order(node string) int {
 	return 1
 }
 
-func (c *Campaign) describe(ctx context.Context, l *lab.Lab, name string) (record.Environment, error) {
-	n, err := l.Node(ctx, name)
-	if err != nil {
-		return record.Environment{}, err
+func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
+	switch {
+	case n.HasDriver():
+		return record.Environment{Node: n.Name,
+			Missing: map[string]string{"all": "the node has no agent"}}, nil
+	case !n.HasAgent():
+		return c.between(n.Name), nil
 	}
-	if n.Agent == nil && l.TwoMachines() {
-		return c.between(ctx, l, name)
-	}
-	if n.Agent == nil {
-		return record.Environment{Node: name, Missing: map[string]string{"all": "the node has no agent"}}, nil
-	}
-	e, err := probe.Environment(ctx, n.Agent, name)
-	if err == nil && l.TwoMachines() {
+	e, err := probe.Environment(ctx, n.Agent, n.Name)
+	if err == nil && n.Facts.OwnMachine() {
 		err = c.ofMachine(ctx, l, n, &e)
 	}
 	return e, err

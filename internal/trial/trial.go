@@ -18,20 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// usualSlack is a Campaign's Slack where none is given.
-const usualSlack = 20 * time.Second
-
-// guestSlack is that of a lab whose routers are guests: emulated on a busy machine they are slow, and those
-// that hang are noticed long before.
-const guestSlack = 60 * time.Second
-
-func (c *Campaign) slackOf(row record.Row) time.Duration {
-	if b := c.benches[row.Factors["topology"]]; b != nil && b.lab.Guest != nil {
-		return guestSlack
-	}
-	return usualSlack
-}
-
 // attempt is one trial in the making.
 type attempt struct {
 	c     *Campaign
@@ -56,7 +42,10 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	a := &attempt{c: c, m: m, t: t}
 	slack := c.Slack
 	if slack == 0 {
-		slack = c.slackOf(row)
+		slack = lab.UsualSlack
+		if b := c.benches[row.Factors["topology"]]; b != nil {
+			slack = b.lab.Slack()
+		}
 	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
@@ -220,9 +209,9 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.d.talker == "" || a.lab.Stranger() { // who would answer?
+	if a.d.talker == "" || a.way.thirdParty { // who would answer?
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
-		if !a.lab.Stranger() {
+		if !a.way.thirdParty {
 			a.t.Caveats = append(a.t.Caveats, unproven())
 		}
 		return nil

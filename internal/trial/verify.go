@@ -24,13 +24,15 @@ type way struct {
 	opener    string // of the path check: "near" or "far"
 	ports     lab.DataPorts
 	tag       string   // that the path check's packets show; "" where nobody else sends any
-	unwatched []string // routers without an agent: nobody reads their counters
+	unwatched []string // routers whose counters nobody reads
+	// thirdParty: at the far end is a program that is not ours, which answers nothing but its own traffic.
+	thirdParty bool
 }
 
 // gather resolves the ends of a row's path.
 func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) {
 	w := way{lab: l, path: p, opener: d.talker, ports: d.ports}
-	if l.TwoMachines() {
+	if !l.OwnNetwork() {
 		w.tag = d.load.Tag
 	}
 	for i, end := range []*traffic.End{&w.near, &w.far} {
@@ -44,13 +46,15 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		}
 		var offset int64
 		switch {
-		case n.Agent != nil:
+		case n.HasAgent():
 			if offset, _, err = n.Agent.Clock(ctx); err != nil {
 				return way{}, fmt.Errorf("relate the clock of %s: %w", name, err)
 			}
-		case !l.Stranger() || i == 0:
-			return way{}, fmt.Errorf("node %s has no agent to end traffic", name)
+		case n.Serves == "":
+			_, err := n.AgentFor("end traffic")
+			return way{}, err
 		}
+		w.thirdParty = n.Serves != ""
 		at, err := l.End(p.Slot, i, d.ip)
 		if err != nil {
 			return way{}, err
@@ -76,7 +80,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		if err != nil {
 			return way{}, err
 		}
-		if n.Agent == nil {
+		if !n.Counts() {
 			w.unwatched = append(w.unwatched, r)
 		}
 	}
@@ -90,7 +94,7 @@ func neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 		return nil, nil
 	}
 	n, err := l.Node(ctx, port.Node)
-	if err != nil || n.Agent == nil {
+	if err != nil || !n.HasAgent() {
 		return nil, err
 	}
 	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: port.Port}, nil

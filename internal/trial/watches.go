@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,8 @@ import (
 // liveEvery is how often the host's cores are reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its node.
-// Agentless nodes have none.
+// watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its
+// node. Agentless nodes have none.
 type watches struct {
 	watchers map[string]*watch.Watcher
 	shown    string            // node whose cores are shown live
@@ -34,12 +35,8 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
-		if n.Agent == nil {
-			w.missing[name] = "the node has no agent"
-			if l.TwoMachines() {
-				w.missing[name] = "nothing of chokepoint runs on it; what chokepoint-agent probe sees " +
-					"there, chokepoint import adds"
-			}
+		if !n.HasAgent() {
+			w.missing[name] = cmp.Or(n.Describe().Unreachable, "the node has no agent")
 			continue
 		}
 		options := watch.Options{Options: probe.Options{Own: []int{os.Getpid()}}}
@@ -50,9 +47,9 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 		switch {
 		case name == lab.HostNode:
 			watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
-		case l.OwnKernel(name): // its cores and memory are nobody else's
-			watched, options.Own, options.Trace = probes, nil, l.MayTrace(name)
-		case l.WholeMachine(name): // everything of it, beside which other things run
+		case n.Facts.Guest(): // its cores and memory are nobody else's
+			watched, options.Own, options.Trace = probes, nil, n.Trace
+		case n.Facts.OwnMachine(): // everything of it, beside which other things run
 			watched = probes
 			if name == l.Topology.Near {
 				options.Live, w.shown = liveEvery, name

@@ -45,7 +45,7 @@ func TestEndsOfAPair(t *testing.T) {
 			Remote: a("127.0.0.1")}, 6, want{why: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &pairing{visit: &pair.Visit{Local: at(tt.local), Remote: at(tt.remote)}, about: tt.about}
+			p := &peering{visit: &pair.Visit{Local: at(tt.local), Remote: at(tt.remote)}, about: tt.about}
 			ends, err := p.endsOf(context.Background(), at(tt.remote).String(), tt.ip)
 			got := want{ends[0], ends[1], err != nil}
 			if tt.want.why {
@@ -61,7 +61,13 @@ func TestEndsOfAPair(t *testing.T) {
 
 // TestPairChangesNothing: every setting is refused but the one that real wires have by nature.
 func TestPairChangesNothing(t *testing.T) {
-	l := &Lab{Kind: KindPair, pair: &pairing{}}
+	l, err := newPair("pair", Parts{}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range l.Nodes() {
+		l.nodes[name] = untouched(name, "")
+	}
 	ctx := context.Background()
 	wire := record.Setting{Knob: "offload", Node: "router", Value: "wire"}
 	if a := l.CheckSetting(ctx, wire); a.State != check.Yes {
@@ -71,7 +77,7 @@ func TestPairChangesNothing(t *testing.T) {
 		{Knob: "nat", Node: "router", Value: "masquerade"},
 		{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"}, {Knob: "cpu_quota", Node: HostNode,
 			Value: "25%"}} {
-		if a := l.CheckSetting(ctx, s); a.State != check.No || a.Reason != notDriven {
+		if a := l.CheckSetting(ctx, s); a.State != check.No || a.Reason != pairFixed {
 			t.Errorf("%v: got %v, want a no with the reason", s, a)
 		}
 	}
@@ -89,7 +95,7 @@ func TestPairChangesNothing(t *testing.T) {
 // TestTagsNeedTheKey: a trial's tag differs by run and by name, and shows neither.
 func TestTagsNeedTheKey(t *testing.T) {
 	of := func(key string) *Lab {
-		return &Lab{pair: &pairing{visit: &pair.Visit{Data: host.SecretFrom([]byte(key))}}}
+		return &Lab{supply: supply{network: &peering{visit: &pair.Visit{Data: host.SecretFrom([]byte(key))}}}}
 	}
 	a, b := of("one"), of("two")
 	if again := a.Tag("r/1"); a.Tag("r/1") != again || a.Tag("r/1") == a.Tag("r/2") ||

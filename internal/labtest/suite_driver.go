@@ -8,24 +8,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/router"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterSuite is what every router's operating system must do: say what it is, take settings, read them
-// back in canonical form, and be restored to canonical forms that equal those before, each difference
-// named. settings are tried one after the other, each on top of the one before.
-func RouterSuite(t *testing.T, sys router.System, h host.Host, settings []record.Setting) {
+// DriverSuite is what every driver must do with a router's operating system: say what it is, take settings,
+// read them back in canonical form, and be restored to canonical forms that equal those before, each
+// difference named. settings are tried one after the other, each on top of the one before.
+func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting) {
 	ctx := Context(t)
-	if a := sys.Check(ctx, h); a.State != check.Yes {
+	if a := d.Check(ctx, h); a.State != check.Yes {
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
 	forms := func() map[record.Setting]string {
 		out := map[record.Setting]string{}
 		for _, s := range settings {
 			s.Value = ""
-			text, err := sys.Read(ctx, h, s)
+			text, err := d.Read(ctx, h, s)
 			if err != nil {
 				t.Fatalf("read %s: %v", s.Knob, err)
 			}
@@ -37,21 +37,21 @@ func RouterSuite(t *testing.T, sys router.System, h host.Host, settings []record
 	before := make([]string, len(settings))
 	for i, s := range settings {
 		var err error
-		if before[i], err = sys.Read(ctx, h, s); err != nil {
+		if before[i], err = d.Read(ctx, h, s); err != nil {
 			t.Fatalf("read %s: %v", s.Knob, err)
 		}
 		for range 2 { // a setting that holds already is no error
-			if err := sys.Apply(ctx, h, s); err != nil {
+			if err := d.Apply(ctx, h, s); err != nil {
 				t.Fatalf("apply %s=%s: %v", s.Knob, s.Value, err)
 			}
 		}
-		if got, err := sys.Read(ctx, h, s); err != nil || got != s.Value {
+		if got, err := d.Read(ctx, h, s); err != nil || got != s.Value {
 			t.Errorf("read back %s: got %q, %v, want %q", s.Knob, got, err, s.Value)
 		}
 	}
 	for i, s := range slices.Backward(settings) {
 		s.Value = before[i]
-		if err := sys.Apply(ctx, h, s); err != nil {
+		if err := d.Apply(ctx, h, s); err != nil {
 			t.Errorf("restore %s=%s: %v", s.Knob, s.Value, err)
 		}
 	}
@@ -59,10 +59,10 @@ func RouterSuite(t *testing.T, sys router.System, h host.Host, settings []record
 		t.Errorf("canonical forms after restoring (-before +after):\n%s", diff)
 	}
 	lacking := record.Setting{Knob: "no_such_setting", Node: h.Name(), Value: "1"}
-	if _, err := sys.Read(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
+	if _, err := d.Read(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("read a setting that it lacks: got %v, want %v", err, host.ErrUnsupported)
 	}
-	if err := sys.Apply(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
+	if err := d.Apply(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("apply a setting that it lacks: got %v, want %v", err, host.ErrUnsupported)
 	}
 }

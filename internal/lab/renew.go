@@ -10,27 +10,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// lookTime is how long a node or a tunnel may take to say that it is there.
-const lookTime = 5 * time.Second
+// answerTime is how long a node or a tunnel may take to say that it is there.
+const answerTime = 5 * time.Second
 
-// MendTime bounds the mending of the lab. That of a guest may take longer than that of a namespace: to see
-// that it hangs, and to boot another.
-func (l *Lab) MendTime() time.Duration {
-	if l.Guest == nil {
-		return mendTime
-	}
-	kvm, emulated := bootTimes(l.Guest)
-	return mendTime + wakeTries*wakeTime + kvm + emulated
+// RenewTime bounds Renew. A guest may take longer than a namespace: to see that it hangs, and to boot
+// another.
+func (l *Lab) RenewTime() time.Duration {
+	return renewTime + l.patience
 }
 
-const mendTime = 20 * time.Second
+const renewTime = 20 * time.Second
 
-// Mend makes the lab usable again after something in it has failed. Nodes whose agents are gone get new
+// Renew makes the lab usable again after something in it has failed. Nodes whose agents are gone get new
 // ones, guests that have ended or hang are booted anew, and what was set there is taken as unknown: the
 // next Settle puts it back. The tunnel that was wanted last, tunnels that ended on such nodes and those
-// whose counters cannot be read are taken down; the next Path lays them again. Mend reports whether a node
+// whose counters cannot be read are taken down; the next Path lays them again. Renew reports whether a node
 // has a new agent, and in which state it has found those that did not answer.
-func (l *Lab) Mend(ctx context.Context) (fresh bool, found error) {
+func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
 	renewed, found := l.renew(ctx)
 	for _, t := range l.settings {
 		if slices.Contains(renewed, t.setting.Node) {
@@ -38,7 +34,9 @@ func (l *Lab) Mend(ctx context.Context) (fresh bool, found error) {
 		}
 		// What the machine does to a guest it did to the one that is gone. Its own agent lives, and with it
 		// the way back.
-		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, l.OwnKernel) {
+		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, func(name string) bool {
+			return l.nodes[name].Facts.Guest()
+		}) {
 			t.stuck = true
 		}
 	}
@@ -57,7 +55,7 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, n := range l.nodes {
-		if n.Agent == nil {
+		if n.connection() == nil {
 			continue
 		}
 		gone := l.gone(ctx, n)
@@ -66,15 +64,15 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 		}
 		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
-		if err == nil && l.OwnKernel(name) {
-			if _, _, err = fresh.Agent.Clock(ctx); err != nil { // once it has booted
-				fresh.Agent.Close()
+		if err == nil && fresh.Facts.Guest() {
+			if _, _, err = fresh.connection().Clock(ctx); err != nil { // once it has booted
+				fresh.close()
 			}
 		}
 		if err != nil {
 			continue // it stays as it is: every use of it says that it is gone
 		}
-		n.Agent.Close()
+		n.close()
 		l.nodes[name] = fresh
 		names = append(names, name)
 	}
@@ -84,21 +82,21 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 // gone says why a node's agent is of no use any more. A process that is only slow still holds what was set
 // through it; a guest that does not answer, now that nothing loads it, hangs.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	_, _, err := n.Agent.Clock(ctx)
+	_, _, err := n.connection().Clock(ctx)
 	switch {
 	case err == nil || errors.Is(err, host.ErrUnreachable):
 		return err
-	case l.OwnKernel(n.Name):
-		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, lookTime,
-			lastWords(consoleOf(l.dir, n.Name)))
+	case n.Facts.Guest():
+		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, answerTime,
+			l.words(n.Name))
 	}
 	return nil
 }
 
 func tells(ctx context.Context, t *laid) bool {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	_, err := t.Counters(ctx)
 	return err == nil
@@ -107,7 +105,7 @@ func tells(ctx context.Context, t *laid) bool {
 // goneWithIt reports whether everything that is still set was set in the lab itself, not on the machine
 // that carried it.
 func (l *Lab) goneWithIt() bool {
-	return !slices.ContainsFunc(l.settings, func(t *turned) bool { return t.setting.Node == HostNode })
+	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
 }
 
 // forget says of what was set in a lab that is gone that it is undone.

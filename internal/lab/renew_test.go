@@ -62,9 +62,9 @@ func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 	return l, j
 }
 
-// TestMend: after the agents of a router and of a tunnel's end have died, what was set is settled again and
+// TestRenew: after the agents of a router and of a tunnel's end have died, what was set is settled again and
 // the tunnel carries again.
-func TestMend(t *testing.T) {
+func TestRenew(t *testing.T) {
 	l, j := upForward(t)
 	want, wire := []record.Setting{aSetting}, lab.TunnelSpec{Kind: "wireguard"}
 	before := queueLength(t, l)
@@ -74,16 +74,16 @@ func TestMend(t *testing.T) {
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, found := l.Mend(labtest.Context(t)); fresh || found != nil {
-		t.Error("mend with all agents alive: got new ones, want none")
+	if fresh, found := l.Renew(labtest.Context(t)); fresh || found != nil {
+		t.Error("renew with all agents alive: got new ones, want none")
 	}
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
 	killAgent(t, l, "router")
 	killAgent(t, l, "server")
-	if fresh, found := l.Mend(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {
-		t.Error("mend after two agents have died: got no new ones, want two")
+	if fresh, found := l.Renew(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {
+		t.Error("renew after two agents have died: got no new ones, want two")
 	}
 	for _, step := range []struct {
 		want   []record.Setting

@@ -105,14 +105,14 @@ func parseConfig(r io.Reader) (map[string]string, error) {
 	return out, nil
 }
 
-// RouterSystem drives what NewRouter returns, by its commands.
-type RouterSystem struct{}
+// RouterDriver drives what NewRouter returns, by its commands.
+type RouterDriver struct{}
 
-// Name implements router.System.
-func (RouterSystem) Name() string { return "fake" }
+// Name implements driver.Driver.
+func (RouterDriver) Name() string { return "fake" }
 
-// Check implements router.System.
-func (RouterSystem) Check(ctx context.Context, h host.Host) check.Answer {
+// Check implements driver.Driver.
+func (RouterDriver) Check(ctx context.Context, h host.Host) check.Answer {
 	switch _, err := host.Run(ctx, h, host.Command{Path: "show"}); {
 	case errors.Is(err, host.ErrUnsupported):
 		return check.Not("%s is not such a router: %v", h.Name(), err)
@@ -122,8 +122,8 @@ func (RouterSystem) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// Read implements router.System.
-func (RouterSystem) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+// Read implements driver.Driver.
+func (RouterDriver) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	config, err := show(ctx, h)
 	if err != nil {
 		return "", err
@@ -145,8 +145,8 @@ func (RouterSystem) Read(ctx context.Context, h host.Host, s record.Setting) (st
 	return strings.Join(each, "; "), nil
 }
 
-// Apply implements router.System.
-func (RouterSystem) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+// Apply implements driver.Driver.
+func (RouterDriver) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	config, err := show(ctx, h)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func usable(a netip.Addr) bool {
 
 // endsOf finds where both machines are over a version of IP. Over the one of the connection they have met;
 // over the other the peer is looked for by its name, or by the addresses that it says it has.
-func (p *pairing) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
+func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
 	if at := p.visit.Remote.Addr(); versionOf(at) == ip {
 		if !usable(at) {
 			return ends, fmt.Errorf("%s is an address of one link only", at)
@@ -68,8 +68,8 @@ func sourceTo(ctx context.Context, target netip.Addr) (netip.Addr, error) {
 	return local.Addr().Unmap(), err
 }
 
-// strangerAt finds the ends of the way to a machine by its name or address.
-func strangerAt(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
+// endsTowards finds the ends of the path to a machine by its name or address.
+func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
 	target, err := netip.ParseAddr(name)
 	if err != nil {
 		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // none is none
@@ -88,7 +88,7 @@ func strangerAt(ctx context.Context, name string, ip int) (ends [2]Meeting, err 
 }
 
 // candidates are where the peer may be found over a version of IP, the likeliest first.
-func (p *pairing) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
+func (p *peering) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

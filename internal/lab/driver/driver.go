@@ -1,0 +1,45 @@
+// Package driver drives routers that have no room for an agent, by their own commands through a host: one
+// file per operating system. A node with an agent needs none of it.
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Driver knows a router's operating system. Read and Apply speak the canonical states of package knob, so
+// that a plan means the same everywhere; Apply of what Read returned restores the router. Settings that the
+// system lacks are host.ErrUnsupported. Implementations hold no state and are safe for concurrent use.
+type Driver interface {
+	Name() string
+	Check(ctx context.Context, h host.Host) check.Answer
+	Read(ctx context.Context, h host.Host, s record.Setting) (string, error)
+	Apply(ctx context.Context, h host.Host, s record.Setting) error
+}
+
+// Counting is implemented by drivers that read the counters of a router's devices: what proves that traffic
+// passed it.
+type Counting interface {
+	Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters, error)
+}
+
+// Sampling is implemented by drivers that watch a router while traffic flows. Watch starts one process
+// there, before load; it samples every interval until Close, keeps the samples on the router, and hands them
+// over only when it is asked, after load.
+type Sampling interface {
+	Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error)
+}
+
+// Watch is such a process. Its samples are the record series that probes have, at the watch's rate.
+type Watch interface {
+	// Collect hands over what was sampled from…to (the controller's CLOCK_MONOTONIC) and the nearest sample
+	// outside on either side.
+	Collect(ctx context.Context, from, to int64) (record.NodeData, error)
+	// Close ends the process and removes what it kept there.
+	Close(ctx context.Context) error
+}

@@ -1,0 +1,104 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Network is what a lab knows of its ends where the network between them is not its own: others send there
+// too, addresses and ports are found and not chosen, and what crosses it must be explored.
+type Network interface {
+	// End is where the near (0) or far (1) node is, or why there is no path over that version of IP.
+	End(end, ip int) (Meeting, error)
+	// FarMayOpen reports whether the far node may open connections to the near one.
+	FarMayOpen(ip int) bool
+	// DataPorts are those of the listening ends.
+	DataPorts() DataPorts
+	// Tag is what tells the packets of that name from others'.
+	Tag(name string) string
+}
+
+// Meeting is where one end of a path is.
+type Meeting struct {
+	Addr   netip.Addr // its own
+	Target netip.Addr // where the other end finds it
+}
+
+// DataPorts are the ports of the listening ends, at either machine.
+type DataPorts struct{ Load, Echo, Check int }
+
+// OwnNetwork reports whether the network between the ends is the lab's own.
+func (l *Lab) OwnNetwork() bool { return l.network == nil }
+
+// End is where the near (0) or far (1) node is on the path of a slot.
+func (l *Lab) End(slot, end, ip int) (Meeting, error) {
+	if l.network != nil {
+		return l.network.End(end, ip)
+	}
+	a := l.Address(slot, end, ip)
+	return Meeting{a, a}, nil
+}
+
+// FarMayOpen reports whether the far node may open connections to the near one.
+func (l *Lab) FarMayOpen(ip int) bool { return l.network == nil || l.network.FarMayOpen(ip) }
+
+// DataPorts are those that others have left; ok is false for a lab whose network is its own.
+func (l *Lab) DataPorts() (p DataPorts, ok bool) {
+	if l.network == nil {
+		return DataPorts{}, false
+	}
+	return l.network.DataPorts(), true
+}
+
+// Tag is what tells the packets of a trial from others. Where others may send packets too it can be told
+// only by those who have the run's key, and must not be shown.
+func (l *Lab) Tag(name string) string {
+	if l.network == nil {
+		return name
+	}
+	return l.network.Tag(name)
+}
+
+// Address is the near (0) or far (1) node's address on the path of a slot.
+func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
+
+// ForwardAddress is where the far side reaches the near node through a port forward: the address of the
+// near side's router that faces the far side.
+func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
+	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
+		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
+	}
+	i, e, ok := l.plan.linkOf(l.Topology.Routers[0], "wan")
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("router %s has no port wan", l.Topology.Routers[0])
+	}
+	pair := l.plan.link(i, e)
+	return family(pair[:], ip), nil
+}
+
+// Addresses lists each node's addresses on the plain path, IPv4 first.
+func (l *Lab) Addresses() map[string][]netip.Addr {
+	out := map[string][]netip.Addr{}
+	for i, link := range l.Topology.Links {
+		for e, end := range link.Ends {
+			for _, a := range l.plan.link(i, e) {
+				out[end.Node] = append(out[end.Node], a.Addr())
+			}
+		}
+	}
+	return out
+}
+
+// Neighbor is the device at the other end of a node's first link, and the node that it belongs to.
+func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
+	for _, link := range l.Topology.Links {
+		for i, e := range link.Ends {
+			if e.Node == node {
+				return link.Ends[1-i], true
+			}
+		}
+	}
+	return record.TopoPort{}, false
+}

@@ -1,0 +1,106 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// HostNode is the node that stands for the machine which carries the lab.
+const HostNode = record.HostNode
+
+// Node is one machine of a lab, as its kind of lab supplies it: what it is and can stands here, so that
+// nobody else asks what kind of lab it belongs to. It is set and watched by an agent, by a driver, or by
+// nothing.
+type Node struct {
+	Name  string
+	Facts record.NodeFacts // Describe completes them
+
+	Agent  host.Agent    // see HasAgent
+	Driver driver.Driver // see HasDriver
+	Host   host.Host     // takes the driver's commands
+	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
+
+	Version string           // of the chokepoint whose agent it is, where that is not ours
+	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does
+	Trace   bool             // tracepoints of its kernel may be switched: it is the lab's alone, and bears it
+	Given   []record.Setting // settings that hold as it is, without node and port
+}
+
+// HasAgent reports whether the node is set and watched by an agent.
+func (n *Node) HasAgent() bool { return n.Agent != nil }
+
+// HasDriver reports whether the node is set and watched by a driver.
+func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
+
+// AgentFor returns the node's agent, or an error that says what it would be needed for.
+func (n *Node) AgentFor(purpose string) (host.Agent, error) {
+	if n.Agent == nil {
+		return nil, fmt.Errorf("node %s has no agent to %s", n.Name, purpose)
+	}
+	return n.Agent, nil
+}
+
+// Describe are the node's facts, with its name, what it is driven by or why by nothing.
+func (n *Node) Describe() record.NodeFacts {
+	f := n.Facts
+	f.Name = n.Name
+	switch {
+	case n.HasAgent():
+		f.Driven = record.DrivenByAgent
+	case n.HasDriver():
+		f.Driven = n.Driver.Name()
+	case f.Unreachable == "":
+		f.Unreachable = "it has neither an agent nor a driver"
+	}
+	return f
+}
+
+// given reports whether a setting holds there as it is.
+func (n *Node) given(s record.Setting) bool {
+	return slices.Contains(n.Given, record.Setting{Knob: s.Knob, Value: s.Value})
+}
+
+// Counts reports whether the counters of the node's devices can be read.
+func (n *Node) Counts() bool {
+	_, ok := n.Driver.(driver.Counting)
+	return n.HasAgent() || n.HasDriver() && ok
+}
+
+// Counters reads the counters of a node's devices.
+func (l *Lab) Counters(ctx context.Context, node string,
+	devices ...string) (out map[string]kernel.LinkCounters,
+	err error) {
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := n.Driver.(driver.Counting); ok && n.HasDriver() {
+		return d.Counters(ctx, n.Host, devices)
+	}
+	a, err := n.AgentFor("read counters")
+	if err == nil {
+		err = a.Invoke(ctx, agent.VerbCounters, devices, &out)
+	}
+	return out, err
+}
+
+// connection is what the node is reached by, nil if by nothing that can be lost.
+func (n *Node) connection() host.Agent {
+	if n.Agent != nil {
+		return n.Agent
+	}
+	return n.line
+}
+
+func (n *Node) close() {
+	if c := n.connection(); c != nil {
+		c.Close()
+	}
+}

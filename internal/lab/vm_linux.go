@@ -1,0 +1,168 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// bootedAs is what a machine process writes down of the guest that it has booted, where that is not known
+// before.
+type bootedAs struct {
+	KVM bool   `json:"kvm"`
+	Why string `json:"why,omitempty"` // why not KVM, although it was tried
+	// Interrupts are the processors that serve those of each port.
+	Interrupts map[string]string `json:"interrupts,omitempty"`
+
+	// Of a foreign image: its distribution and its kernel.
+	System  string `json:"system,omitempty"`
+	Release string `json:"release,omitempty"`
+}
+
+// of completes what is known of a guest.
+func (b bootedAs) of(g vm.Guest) vm.Guest {
+	g.KVM = b.KVM
+	if g.Disk != nil {
+		g.Image.Release = b.Release
+	}
+	return g
+}
+
+func bootedFile(dir, node string) string {
+	return filepath.Join(dir, filepath.Base(node)+".guest.json")
+}
+
+// guests are the virtual machines of a lab.
+type guests struct {
+	dir      string // the lab's
+	topology record.Topology
+	guest    vm.Guest // what each is
+}
+
+// supply adds to a lab what its guests need.
+func (g guests) supply(l *Lab) {
+	kvm, emulated := bootTimes(&g.guest)
+	l.patience = wakeTries*wakeTime + kvm + emulated
+	l.facts, l.keep = g.facts, func(dir string) error { return g.keepConsoles(l.ID, dir) }
+	l.words = func(node string) string { return lastWords(consoleOf(g.dir, node)) }
+}
+
+// KindOf names the kind of lab whose routers are such guests, as record.Run.Lab has it.
+func KindOf(guest *vm.Guest) string {
+	switch {
+	case guest == nil:
+		return record.LabLocal
+	case guest.Image.Arch == vm.NativeArch():
+		return record.LabVM
+	}
+	return record.LabVM + ":" + guest.Image.Arch
+}
+
+// nodes are those that are guests, in the order of the topology's nodes.
+func (g guests) nodes() (names []string) {
+	for _, n := range g.topology.Nodes {
+		if n.Router {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// bootedAs tells how a node was booted.
+func (g guests) bootedAs(node string) (b bootedAs) {
+	if text, err := os.ReadFile(bootedFile(g.dir, node)); err == nil {
+		json.Unmarshal(text, &b) // of another version: it tells nothing
+	}
+	return b
+}
+
+// describe says what a node is that is a guest.
+func (g guests) describe(n *Node) {
+	n.Facts = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsEmulated, Clock: record.ClockRelated}
+	if g.bootedAs(n.Name).KVM {
+		n.Facts.CPUs = record.CPUsVirtual
+	}
+	n.Trace = !slices.ContainsFunc(g.nodes(), func(name string) bool {
+		return g.bootedAs(name).of(g.guest).Fragile()
+	})
+}
+
+// note says what the routers are, and what was tried in vain.
+func (g guests) note() string {
+	var said []string
+	for _, name := range g.nodes() {
+		b := g.bootedAs(name)
+		as := b.of(g.guest)
+		text := as.String()
+		if b.System != "" {
+			text += " of " + b.System
+		}
+		if b.Why != "" {
+			text += " (" + b.Why + ")"
+		}
+		if as.Fragile() {
+			text += ", which may hang: several emulated processors do not bear that a kernel patches its code"
+		}
+		if !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+func (g guests) facts(ctx context.Context) map[string]string {
+	guest := g.guest
+	accels := map[bool]string{false: "tcg", true: "kvm"}
+	var accel, interrupts []string
+	system := ""
+	for _, name := range g.nodes() {
+		b := g.bootedAs(name)
+		for _, port := range slices.Sorted(maps.Keys(b.Interrupts)) {
+			interrupts = append(interrupts, port+" on "+b.Interrupts[port])
+		}
+		guest.KVM = guest.KVM || b.KVM
+		if guest.Disk != nil {
+			guest.Image.Release, system = b.Release, b.System
+		}
+		accel = append(accel, accels[b.KVM])
+	}
+	facts := map[string]string{
+		"guest_accel":     strings.Join(slices.Compact(accel), ", "),
+		"guest_arch":      guest.Image.Arch,
+		"guest_cpu_model": guest.CPUModel(),
+		"guest_cpus":      strconv.Itoa(guest.VCPUs()),
+		"guest_memory_mb": strconv.Itoa(guest.Memory()),
+		"guest_kernel":    guest.Image.Release,
+		"guest_image":     guest.Image.Key,
+	}
+	if len(interrupts) > 0 {
+		facts["guest_irq_affinity"] = strings.Join(interrupts, ", ")
+	}
+	if guest.Disk != nil {
+		facts["guest_image"], facts["guest_system"], facts["guest_login"] = guest.Disk.String(), system,
+			guest.Disk.Login.String()
+	}
+	if version := qemuVersion(ctx, guest); version != "" {
+		facts["guest_qemu"] = version
+	}
+	return facts
+}
+
+// qemuVersion is the first line of what the emulator says of itself.
+func qemuVersion(ctx context.Context, g vm.Guest) string {
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimPrefix(strings.TrimSpace(first), "QEMU emulator version ")
+}
