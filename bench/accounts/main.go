@@ -57,7 +57,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	return rig.OnLab(ctx, "forward", local, func(l *lab.Lab) error {
 		b := &stand{lab: l, length: *length, out: out, log: log}
-		fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: planted "+
+		fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: "+
+			"planted "+
 			"| found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 		total := int64(0)
 		for _, r := range rows {

@@ -72,8 +72,8 @@ func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *a
 	}, nil
 }
 
-// devicesAgree holds the router's devices to the engine's totals. They count handshakes and ends of streams too
-// that did not reach the engine.
+// devicesAgree holds the router's devices to the engine's totals. They count handshakes and ends of streams
+// too that did not reach the engine.
 func devicesAgree(in, out int64, t *record.Traffic) error {
 	const handshakes = 10
 	sent, arrived := int64(0), int64(0)

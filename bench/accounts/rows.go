@@ -79,7 +79,8 @@ func localRows() []row {
 // guestRows are rates that an emulated router forwards.
 func guestRows() []row {
 	exact := func(name string, pps float64, plant planted, netem string, share float64) row {
-		return row{name: "datagrams, exact" + name, engine: rig.Engine("native"), mode: record.UDPExact, ip: 4,
+		return row{name: "datagrams, exact" + name, engine: rig.Engine("native"), mode: record.UDPExact,
+			ip:  4,
 			pps: pps, plant: plant, netem: &netem, share: share}
 	}
 	return []row{

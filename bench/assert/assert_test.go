@@ -276,14 +276,15 @@ func TestSearches(t *testing.T) {
 	}
 }
 
-// TestPackagesMustExecuteTheirTests: a package that skips or leaves out more tests of its source than its line
-// admits fails; of a part, only what was skipped counts.
+// TestPackagesMustExecuteTheirTests: a package that skips or leaves out more tests of its source than its
+// line admits fails; of a part, only what was skipped counts.
 func TestPackagesMustExecuteTheirTests(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "p"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	text := "package p\n\nfunc TestA() {}\nfunc TestB() {}\nfunc TestC() {}\nfunc TestMain() {}\nfunc Testify() {}\n"
+	text := "package p\n\nfunc TestA() {}\nfunc TestB() {}\nfunc TestC() {}\nfunc TestMain() {}\nfunc " +
+		"Testify() {}\n"
 	if err := os.WriteFile(filepath.Join(dir, "p", "p_test.go"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +304,10 @@ func TestPackagesMustExecuteTheirTests(t *testing.T) {
 		{"one is left out", map[string]bool{"TestA": true, "TestB": true}, false, 0, ""},
 		{"two are gone", map[string]bool{"TestA": true, "TestC": false}, false, 0, "p executed 1 of the 3"},
 		{"a part", map[string]bool{"TestA": true}, true, 0, ""},
-		{"a part is skipped", map[string]bool{"TestA": false, "TestB": false}, true, 0, "p executed 1 of the 3"},
-		{"stalled", map[string]bool{"TestA": true, "TestB": true, "TestC": true}, false, 6, "6 tests were skipped"},
+		{"a part is skipped", map[string]bool{"TestA": false, "TestB": false}, true, 0,
+			"p executed 1 of the 3"},
+		{"stalled", map[string]bool{"TestA": true, "TestB": true, "TestC": true}, false, 6,
+			"6 tests were skipped"},
 	} {
 		o := outcome{ran: map[string]map[string]bool{module + "/p": tt.ran}}
 		for range tt.stalled {

@@ -184,8 +184,8 @@ func (o *outcome) skip(e testEvent, output string, allowed []allowance, talk io.
 	o.faults.add("%s %s was skipped (%q), which .ci/allowed-skips does not list", e.Package, e.Test, reason)
 }
 
-// readLeast parses the lines "package | tests | why" of .ci/least: how many of the tests in the source of
-// a package may be skipped; of the others, none.
+// readLeast parses the lines "package | tests | why" of .ci/least: how many of the tests in the source of a
+// package may be skipped; of the others, none.
 func readLeast(r io.Reader) (map[string]int, error) {
 	list := map[string]int{}
 	lines := bufio.NewScanner(r)
@@ -215,7 +215,8 @@ func sourceTests(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, file := range slices.Concat(pkg.TestGoFiles, pkg.XTestGoFiles) {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, file), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, file), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +232,8 @@ func sourceTests(dir string) ([]string, error) {
 
 var testName = regexp.MustCompile(`^Test($|[^a-z])`)
 
-// stalledMost is how many tests of a stage may be skipped because a vCPU was stalled in each of their trials.
+// stalledMost is how many tests of a stage may be skipped because a vCPU was stalled in each of their
+// trials.
 const stalledMost = 5
 
 // executed holds that each package of the run has executed as many of the tests in its source as most says:
@@ -245,7 +247,8 @@ func (o *outcome) executed(source string, most map[string]int, part bool) error 
 	}
 	if stalled > stalledMost {
 		o.failed++
-		o.faults.add("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on another "+
+		o.faults.add("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on "+
+			"another "+
 			"machine", stalled, stalledMost)
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(o.ran)) {
@@ -266,7 +269,8 @@ func (o *outcome) executed(source string, most map[string]int, part bool) error 
 		}
 		if missing > most[name] {
 			o.failed++
-			o.faults.add("%s executed %d of the %d tests in its source, at least %d must be (.ci/least)", name,
+			o.faults.add("%s executed %d of the %d tests in its source, at least %d must be (.ci/least)",
+				name,
 				len(names)-missing, len(names), len(names)-most[name])
 		}
 	}
@@ -289,7 +293,8 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
 	timedFile := flags.String("timed", "", "write \"./package test\" of the tests that were not timed here")
-	skippedFile := flags.String("skipped", "", "append \"reason, tab, test\" of the skipped ones to this file")
+	skippedFile := flags.String("skipped", "",
+		"append \"reason, tab, test\" of the skipped ones to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -74,7 +74,10 @@ type quantity struct {
 }
 
 func goodput() quantity {
-	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) { return f.goodput, nil }}
+	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) {
+		return f.goodput,
+			nil
+	}}
 }
 
 func delivered() quantity {
@@ -123,16 +126,20 @@ func (r result) row(c comparison) (line string, agrees bool) {
 			mid(0, func(f figures) float64 { return float64(f.memory) / float64(f.flows) / 1e3 }),
 			mid(0, func(f figures) float64 { return float64(f.kernelMemory) / float64(f.flows) / 1e3 }))
 	}
-	word, target, stretch := verdict(c, ratio.Low, ratio.Median, ratio.High), bound(c, c.target), bound(c, c.stretch)
+	digits := short
+	word, target, stretch := verdict(c, ratio.Low, ratio.Median, ratio.High), bound(c, c.target),
+		bound(c, c.stretch)
 	if agrees = true; c.within > 0 {
 		word, target, stretch = "agrees", fmt.Sprintf("1 ± %g %%", 100*c.within), "–"
+		digits = func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
 		// Also false where there is no ratio at all: NaN.
 		if agrees = ratio.Low >= 1-c.within && ratio.High <= 1+c.within; !agrees {
 			word = "DISAGREES"
 		}
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer,
-		short(ratio.Median), short(ratio.Low), short(ratio.High), short(mid(0, value)), short(mid(1, value)),
+		digits(ratio.Median), digits(ratio.Low), digits(ratio.High), short(mid(0, value)),
+		short(mid(1, value)),
 		c.of.unit, loss, memory, target, stretch, word), agrees
 }
 

@@ -52,7 +52,8 @@ func TestRow(t *testing.T) {
 		{comparison{name: "a", of: up, target: .9, stretch: 1}, []string{"| 1.3 |", "1.0–1.6", "13.0, 10.0 u",
 			"≥ 0.9", "| stretch |"}},
 		{comparison{name: "a", of: up, target: .9, stretch: 1.1}, []string{"| target |"}},
-		{comparison{name: "a", of: up, target: 1.2, stretch: 1.3}, []string{"| stretch by the median only |"}},
+		{comparison{name: "a", of: up, target: 1.2, stretch: 1.3},
+			[]string{"| stretch by the median only |"}},
 		{comparison{name: "a", of: up, target: 1.2, stretch: 1.4}, []string{"| target by the median only |"}},
 		{comparison{name: "a", of: up, target: 2, stretch: 3}, []string{"| missed |"}},
 		{comparison{name: "a", of: down, target: 1.6, stretch: 1}, []string{"≤ 1.6", "| target |"}},
@@ -79,7 +80,8 @@ func TestEverySuiteIsComplete(t *testing.T) {
 				t.Errorf("suite %s: row %+v is not complete", s.name, c)
 			}
 			if c.within == 0 && (c.stretch < c.target) != c.of.lower {
-				t.Errorf("suite %s, %s: the stretch %v is nearer than the target %v", s.name, c.name, c.stretch,
+				t.Errorf("suite %s, %s: the stretch %v is nearer than the target %v", s.name, c.name,
+					c.stretch,
 					c.target)
 			}
 		}

@@ -96,7 +96,9 @@ func (b *stand) load(s side) record.Load {
 	l.Direction, l.IP, l.Opener, l.Port = record.Up, 4, "near", 5201
 	l.Warmup, l.Duration, l.Interval = 300*time.Millisecond, time.Duration(b.options.seconds)*time.Second,
 		100*time.Millisecond
-	if s.engine.Name() == "iperf3" { // whose processor time is of its whole life
+	if s.load.Warmup > 0 {
+		l.Warmup = s.load.Warmup
+	} else if s.engine.Name() == "iperf3" { // whose CPU time is of its whole life
 		l.Warmup, l.Interval = 0, time.Second
 	}
 	l.Tag = "engine " + strconv.FormatInt(time.Now().UnixNano(), 10)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -69,7 +70,8 @@ func suites() []suite {
 func tunnelled(offload string, target, stretch float64) comparison {
 	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(),
 		target: target, stretch: stretch,
-		ours: side{rig.Engine("native"), tcp(1), ourTunnel}, theirs: side{rig.Engine("native"), tcp(1), peerTunnel}}
+		ours: side{rig.Engine("native"), tcp(1), ourTunnel}, theirs: side{rig.Engine("native"), tcp(1),
+			peerTunnel}}
 }
 
 func tcp(streams int) record.Load {
@@ -85,7 +87,8 @@ func udp(mode string, payload, streams int) record.Load {
 func tcpAgainst(offload string, streams int, of quantity, target, stretch float64) comparison {
 	name := fmt.Sprintf("%s, %s", offload, plural(streams))
 	return comparison{name: name, peer: "iperf3", offload: offload, of: of, target: target, stretch: stretch,
-		ours: side{engine: rig.Engine("native"), load: tcp(streams)}, theirs: side{engine: rig.Engine("iperf3"),
+		ours: side{engine: rig.Engine("native"), load: tcp(streams)},
+		theirs: side{engine: rig.Engine("iperf3"),
 			load: tcp(streams)}}
 }
 
@@ -105,7 +108,8 @@ func growth(offload string, one, many record.Load) comparison {
 		of = delivered()
 	}
 	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, target: .8, stretch: .9,
-		ours: side{engine: rig.Engine("native"), load: many}, theirs: side{engine: rig.Engine("native"), load: one}}
+		ours: side{engine: rig.Engine("native"), load: many}, theirs: side{engine: rig.Engine("native"),
+			load: one}}
 }
 
 // shaped has real packets wait in a queue of 300 Mbit/s, whose burst of 14 ms is so long that a late timer
@@ -113,6 +117,7 @@ func growth(offload string, one, many record.Load) comparison {
 func shaped(streams int) comparison {
 	c := tcpAgainst("wire", streams, goodput(), 0, 0)
 	c.name, c.within = c.name+" behind tbf", .03
+	c.ours.load.Warmup, c.theirs.load.Warmup = time.Second, time.Second // until the burst is gone
 	c.settings = []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
 		Value: "tbf rate 300M burst 512k limit 1M"}}
 	return c

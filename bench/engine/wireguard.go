@@ -61,7 +61,8 @@ func (b *stand) startPeer(ctx context.Context) error {
 		dev, other := fmt.Sprintf("peer%d", i), 1-i
 		var err error
 		for range 50 { // until the device is there
-			if _, err = rig.Exec(ctx, b.lab, node, private[i], "wg", "set", dev, "listen-port", "51900", "private-key",
+			if _, err = rig.Exec(ctx, b.lab, node, private[i], "wg", "set", dev, "listen-port", "51900",
+				"private-key",
 				"/dev/stdin",
 				"peer", strings.TrimSpace(public[other]), "allowed-ips",
 				b.tunnels[peerTunnel][other].Addr.String()+"/32",

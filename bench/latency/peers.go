@@ -16,7 +16,8 @@ import (
 
 // serveIRTT starts irtt's server on the far node. It lives as long as the session.
 func serveIRTT(ctx context.Context, b *bench) (host.Session, error) {
-	s, err := rig.Start(ctx, b.lab, b.far.Node, "irtt", "server", "-i", "0", "-b", b.far.Addr.String()+":2112")
+	s, err := rig.Start(ctx, b.lab, b.far.Node, "irtt", "server", "-i", "0", "-b", b.far.Addr.String()+
+		":2112")
 	time.Sleep(300 * time.Millisecond) // until it listens; a client that comes too early fails and says so
 	return s, err
 }
@@ -60,7 +61,8 @@ func readIRTT(out []byte) (measured, error) {
 }
 
 func ping(ctx context.Context, b *bench) (measured, error) {
-	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "ping", "-n", "-i", fmt.Sprintf("%.3f", interval.Seconds()), "-c",
+	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "ping", "-n", "-i",
+		fmt.Sprintf("%.3f", interval.Seconds()), "-c",
 		strconv.Itoa(b.count()),
 		"-s", strconv.Itoa(packetSize-headers), "-W", "1", b.far.Addr.String())
 	if err != nil {

@@ -1,7 +1,8 @@
-// Program oldnew runs built-in plans with two builds of chokepoint in turn, an old one and a new one, and prints
-// the ratios new ÷ old of what they measure, with intervals: goodput, packets, round trips, and CPU time per
-// gigabyte. It fails if a quantity, over all cells of a plan, is worse by more than a tolerance with its whole
-// interval; and before that, if any built-in plan has other cells or another order than it had.
+// Program oldnew runs built-in plans with two builds of chokepoint in turn, an old one and a new one, and
+// prints the ratios new ÷ old of what they measure, with intervals: goodput, packets, round trips, and CPU
+// time per gigabyte. It fails if a quantity, over all cells of a plan, is worse by more than a tolerance
+// with its whole interval; and before that, if any built-in plan has other cells or another order than it
+// had.
 package main
 
 import (
@@ -26,8 +27,8 @@ import (
 
 func main() { os.Exit(rig.Main("oldnew", run)) }
 
-// quantities are compared where both builds have them. A bound of 2 % more is one of 2 % less for those of which
-// less is better; the rate per CPU second is told as its inverse.
+// quantities are compared where both builds have them. A bound of 2 % more is one of 2 % less for those of
+// which less is better; the rate per CPU second is told as its inverse.
 var quantities = [...]struct {
 	metric, name, unit string
 	scale              float64
@@ -71,13 +72,14 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 			b.sets = append(b.sets, "--set", s)
 			return nil
 		})
-	flags.Func("renamed", "a factor that has another name now, OLD=NEW; may be repeated", func(s string) error {
-		before, after, ok := strings.Cut(s, "=")
-		if b.renamed[before] = after; !ok {
-			return errors.New("want OLD=NEW")
-		}
-		return nil
-	})
+	flags.Func("renamed", "a factor that has another name now, OLD=NEW; may be repeated",
+		func(s string) error {
+			before, after, ok := strings.Cut(s, "=")
+			if b.renamed[before] = after; !ok {
+				return errors.New("want OLD=NEW")
+			}
+			return nil
+		})
 	if err := rig.Parse(flags, args, log, func() bool {
 		return *old != "" && b.blocks >= rig.MinPairs && b.tolerance > 0
 	}); err != nil {
@@ -189,7 +191,8 @@ func (b *bench) today(factors map[string]string) map[string]string {
 }
 
 // measure runs a plan with one build and returns what its cells came to.
-func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (map[string]map[string]float64, error) {
+func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (map[string]map[string]float64,
+	error) {
 	args := slices.Concat([]string{"run", plan, "--lab", b.lab, "--seed", fmt.Sprint(seed)}, b.sets)
 	_, err := s.Say(ctx, args...)
 	var exit *exec.ExitError
@@ -228,7 +231,8 @@ func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (map
 // exitFailedTrials is chokepoint's exit code where trials failed, which then have no numbers.
 const exitFailedTrials = 3
 
-// table prints the ratios of a plan, of each cell and over all, and says whether one of the latter is worse.
+// table prints the ratios of a plan, of each cell and over all, and says whether one of the latter is
+// worse.
 func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (worse bool) {
 	var cells []string
 	for _, run := range slices.Concat(runs[0], runs[1]) {
@@ -237,7 +241,8 @@ func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (wor
 	slices.Sort(cells)
 	cells = slices.Compact(cells)
 	common := commonWords(cells)
-	fmt.Fprintf(b.out, "\nPlan %s; in every cell: %s.\n\n| cell | quantity | old | new | new ÷ old | interval | n | |\n"+
+	fmt.Fprintf(b.out, "\nPlan %s; in every cell: %s.\n\n| cell | quantity | old | new | new ÷ old | "+
+		"interval | n | |\n"+
 		"|---|---|---:|---:|---:|---:|---:|---|\n", plan, strings.Join(common, " "))
 	for _, q := range quantities {
 		logs := make([][]float64, b.blocks) // per block, of all cells
@@ -255,7 +260,8 @@ func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (wor
 				logs[block] = append(logs[block], math.Log(now/old))
 			}
 			if len(sides[0]) > 0 {
-				own := slices.DeleteFunc(strings.Fields(cell), func(w string) bool { return slices.Contains(common, w) })
+				own := slices.DeleteFunc(strings.Fields(cell),
+					func(w string) bool { return slices.Contains(common, w) })
 				b.row(strings.Join(own, " "), q.name, rig.Ratio(sides[1], sides[0]), q.lower,
 					fmt.Sprintf("%.4g %s", statistics.Median(sides[0])/q.scale, q.unit),
 					fmt.Sprintf("%.4g %s", statistics.Median(sides[1])/q.scale, q.unit))
@@ -277,7 +283,8 @@ func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (wor
 // row prints a ratio, and says whether its whole interval is worse than the tolerance admits.
 func (b *bench) row(cell, quantity string, v statistics.Value, lower bool, old, now string) (worse bool) {
 	word := b.verdict(v, lower)
-	fmt.Fprintf(b.out, "| %s | %s | %s | %s | %.3f | %.3f–%.3f | %d | %s |\n", cell, quantity, old, now, v.Median,
+	fmt.Fprintf(b.out, "| %s | %s | %s | %s | %.3f | %.3f–%.3f | %d | %s |\n", cell, quantity, old, now,
+		v.Median,
 		v.Low, v.High, v.N, word)
 	return word == "worse"
 }
@@ -302,6 +309,9 @@ func commonWords(cells []string) []string {
 		return nil
 	}
 	return slices.DeleteFunc(strings.Fields(cells[0]), func(w string) bool {
-		return slices.ContainsFunc(cells, func(c string) bool { return !slices.Contains(strings.Fields(c), w) })
+		return slices.ContainsFunc(cells, func(c string) bool {
+			return !slices.Contains(strings.Fields(c),
+				w)
+		})
 	})
 }

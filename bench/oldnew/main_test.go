@@ -40,12 +40,14 @@ func TestTable(t *testing.T) {
 		new   float64
 		worse bool
 		want  string
-	}{{1e9, false, "| streams=4 | goodput | 2000 Mbit/s | 2000 Mbit/s | 1.000 | 1.000–1.000 | 6 | no worse |"},
+	}{{1e9, false, "| streams=4 | goodput | 2000 Mbit/s | 2000 Mbit/s | 1.000 | 1.000–1.000 | 6 | no " +
+		"worse |"},
 		{9e8, true, "| **all** | goodput |  |  | 0.900 | 0.900–0.900 | 6 | worse |"}} {
 		var out bytes.Buffer
 		b := bench{tolerance: .02, blocks: 6, out: &out}
 		worse := b.table("quick", [2][]map[string]map[string]float64{runs(1e9), runs(tt.new)})
-		if worse != tt.worse || !strings.Contains(out.String(), tt.want) || strings.Contains(out.String(), "idle") {
+		if worse != tt.worse || !strings.Contains(out.String(), tt.want) || strings.Contains(out.String(),
+			"idle") {
 			t.Errorf("new %v: worse %v, want %v and %q in\n%s", tt.new, worse, tt.worse, tt.want, &out)
 		}
 	}
@@ -53,7 +55,8 @@ func TestTable(t *testing.T) {
 
 func TestRenamedFactors(t *testing.T) {
 	b := bench{renamed: map[string]string{"udp_trains": "udp_gso"}}
-	if got := b.today(map[string]string{"udp_trains": "on", "ip": "4"}); len(got) != 2 || got["udp_gso"] != "on" {
+	if got := b.today(map[string]string{"udp_trains": "on", "ip": "4"}); len(got) != 2 ||
+		got["udp_gso"] != "on" {
 		t.Errorf("got %v, want udp_gso=on and ip=4", got)
 	}
 }

@@ -196,7 +196,8 @@ func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 			continue
 		}
 		r := rig.Ratio(rates[0], rates[1])
-		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", statistics.Median(rates[1])/1e6, r.Median, r.Low, r.High)
+		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", statistics.Median(rates[1])/1e6, r.Median, r.Low,
+			r.High)
 	}
 	fmt.Fprintln(b.out)
 	return nil
@@ -229,7 +230,8 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 			r := rig.Ratio(rates[i], rates[0])
 			fmt.Fprintf(b.out, "| %d | %s | %.3f (%.3f – %.3f) | %.3f %% | %.0f | %.3f | %.3f – %.3f |\n", ip,
 				name, statistics.Median(rates[i])/1e6,
-				slices.Min(rates[i])/1e6, slices.Max(rates[i])/1e6, 100*statistics.Median(losses[i]), statistics.Median(costs[i]),
+				slices.Min(rates[i])/1e6, slices.Max(rates[i])/1e6, 100*statistics.Median(losses[i]),
+				statistics.Median(costs[i]),
 				r.Median, r.Low, r.High)
 		}
 	}
@@ -270,7 +272,8 @@ func (b *bench) rate(ctx context.Context, where string, flows int) error {
 		e, late := statistics.Summarise(errs[pps]), statistics.Summarise(p99[pps])
 		fmt.Fprintf(b.out, "| %.0f | %.3f %% | %.3f – %.3f %% | %.3f %% | %.3f %% | %.1f | %.1f, %.1f – "+
 			"%.1f | %s |\n", pps, e.Median, e.Low, e.High,
-			slices.Max(errs[pps]), 100*statistics.Median(losses[pps]), statistics.Median(p50[pps]), late.Median, late.Low,
+			slices.Max(errs[pps]), 100*statistics.Median(losses[pps]), statistics.Median(p50[pps]),
+			late.Median, late.Low,
 			late.High, burst[pps])
 	}
 	fmt.Fprintln(b.out)

@@ -17,14 +17,16 @@ func (b *bench) peer(ctx context.Context) (pps float64, err error) {
 	limit := func(spare time.Duration) []string {
 		return []string{"timeout", "-s", "INT", fmt.Sprintf("%.1f", (b.length + spare).Seconds())}
 	}
-	sink, err := rig.Start(ctx, b.lab, "server", append(limit(6*time.Second), b.sink, "drop", "lan", "-p", "no-touch",
+	sink, err := rig.Start(ctx, b.lab, "server", append(limit(6*time.Second), b.sink, "drop", "lan", "-p",
+		"no-touch",
 		"-m", "native", "-i", "60")...)
 	if err != nil {
 		return 0, err
 	}
 	defer end(sink)
 	time.Sleep(500 * time.Millisecond)
-	generator, err := rig.Start(ctx, b.lab, "client", append(limit(4*time.Second), b.generator, "udp", "lan", "-t",
+	generator, err := rig.Start(ctx, b.lab, "client", append(limit(4*time.Second), b.generator, "udp", "lan",
+		"-t",
 		"1", "-I", "60")...)
 	if err != nil {
 		return 0, err

@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// OnLab does something on a local lab of its own on which real packets cross all links. What the lab already
-// says, such as a guest or queues, holds.
+// OnLab does something on a local lab of its own on which real packets cross all links. What the lab
+// already says, such as a guest or queues, holds.
 func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab) error) (err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-bench-")
 	if err != nil {
@@ -143,7 +143,8 @@ func Exec(ctx context.Context, l *lab.Lab, node, input string, args ...string) (
 		switch {
 		case o.Exit == nil:
 		case *o.Exit != 0:
-			return out.String(), fmt.Errorf("execute %s on %s: exit status %d: %s", strings.Join(args, " "), node,
+			return out.String(), fmt.Errorf("execute %s on %s: exit status %d: %s", strings.Join(args, " "),
+				node,
 				*o.Exit, strings.TrimSpace(errs.String()))
 		default:
 			return out.String(), nil

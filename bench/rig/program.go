@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home, data,
-// state, run, tmp, config and cache.
+// Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home,
+// data, state, run, tmp, config and cache.
 type Program struct {
 	Path, Dir string
 	UID       int
@@ -49,7 +49,8 @@ func NewProgram(dir, path string, uid int) (Program, error) {
 
 // Build builds a package of the source here; guests have no C library.
 func Build(to, pkg string, flags ...string) error {
-	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...), pkg)...)
+	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...),
+		pkg)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %v\n%s", pkg, err, said)
@@ -81,7 +82,8 @@ func (p Program) Say(ctx context.Context, args ...string) (string, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("chokepoint %s: %w: %s%s", strings.Join(args, " "), err, said.String(), out)
+		return string(out), fmt.Errorf("chokepoint %s: %w: %s%s", strings.Join(args, " "), err, said.String(),
+			out)
 	}
 	return string(out), nil
 }

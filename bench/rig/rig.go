@@ -1,5 +1,5 @@
-// Package rig is what the programs of bench share: how they start and end, the lab that they measure on, the
-// order of what they compare, the program under test in folders of its own, and this machine in words.
+// Package rig is what the programs of bench share: how they start and end, the lab that they measure on,
+// the order of what they compare, the program under test in folders of its own, and this machine in words.
 package rig
 
 import (
@@ -20,8 +20,8 @@ import (
 // MinPairs is the fewest pairs, or blocks, for which an order-statistic interval of 95 % exists.
 const MinPairs = 6
 
-// ErrUsage and ErrFailed are what a program returns that has said by itself what is wrong: with its flags, or
-// with what it judged.
+// ErrUsage and ErrFailed are what a program returns that has said by itself what is wrong: with its flags,
+// or with what it judged.
 var (
 	ErrUsage  = errors.New("wrong flags")
 	ErrFailed = errors.New("failed")
@@ -30,7 +30,8 @@ var (
 // Func is a program. It reads its flags, prints what it found on out, and how it goes on log.
 type Func func(ctx context.Context, args []string, out, log io.Writer) error
 
-// Main lives a program's life, or the one for which a lab has started it again, and returns the exit status.
+// Main lives a program's life, or the one for which a lab has started it again, and returns the exit
+// status.
 func Main(name string, f Func) int {
 	args := os.Args[1:]
 	if handled, err := registry.Serve(args); handled {

@@ -47,7 +47,8 @@ func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		ok   bool
-	}{{[]string{"-n", "3"}, true}, {[]string{"-n", "0"}, false}, {[]string{"-x"}, false}, {[]string{"more"}, false}} {
+	}{{[]string{"-n", "3"}, true}, {[]string{"-n", "0"}, false}, {[]string{"-x"}, false},
+		{[]string{"more"}, false}} {
 		flags := flag.NewFlagSet("x", flag.ContinueOnError)
 		n := flags.Int("n", 1, "")
 		if err := Parse(flags, tt.args, io.Discard, func() bool { return *n > 0 }); (err == nil) != tt.ok {
