@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"path"
 	"regexp"
 	"slices"
 	"sort"
@@ -462,6 +463,71 @@ func forbiddenMarks(t *tree) []string {
 	})
 }
 
+// privateWords are words that this project once had for things that have a name in the kernel's, OpenWrt's and
+// the IETF's documents; docs/glossary.md has those names.
+var privateWords = regexp.MustCompile(`^(trains?|lanes?|crews?|doors?|porters?|halls?|porch(es)?|crowd(s|ed)?|` +
+	`knock(s|ed|ing)?|greet(s|ed|ings?)?|bells?|farewells?|askers?|givers?|strangers?|moonshots?|talkers?)$`)
+
+var privatePhrases = regexp.MustCompile(`(?i)\bst(ood|ands?) still\b|\blive frames\b`)
+
+// privateAllowed are the words that something else than this project decides, by file.
+var privateAllowed = map[string][]string{}
+
+// wordIn are the words of a text, also those inside of identifiers such as trainSize and Train_size.
+var wordIn = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+
+func privateLanguage(t *tree) []string {
+	var found []string
+	for _, f := range t.grepFiles(func(name string, line []byte) string {
+		if ext := path.Ext(name); ext != ".go" && ext != ".md" && ext != ".sh" && ext != ".yaml" {
+			return ""
+		}
+		for _, w := range wordIn.FindAll(line, -1) {
+			word := strings.ToLower(string(w))
+			if privateWords.MatchString(word) && !slices.Contains(privateAllowed[name], word) {
+				return fmt.Sprintf("says %q", word)
+			}
+		}
+		if m := privatePhrases.Find(line); m != nil {
+			return fmt.Sprintf("says %q", m)
+		}
+		return ""
+	}) {
+		found = append(found, f+", which no reader of networking documents knows")
+	}
+	return found
+}
+
+const maxPageLines = 600
+
+// longPages: nobody reads to the end of a page of documentation that is longer.
+func longPages(t *tree) []string {
+	var found []string
+	for name, text := range t.files {
+		if n := bytes.Count(text, []byte("\n")); strings.HasSuffix(name, ".md") && n > maxPageLines {
+			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", name, n, maxPageLines))
+		}
+	}
+	sort.Strings(found)
+	return found
+}
+
+// maxLines is how large the program may be, without its tests.
+const maxLines = 72_000
+
+func tooMuch(t *tree) []string { return sizeOf(t, maxLines) }
+
+func sizeOf(t *tree, most int) []string {
+	lines := 0
+	for _, f := range t.production() {
+		lines += bytes.Count(t.files[f.path], []byte("\n"))
+	}
+	if lines > most {
+		return []string{fmt.Sprintf("%d lines of Go without tests, at most %d are allowed", lines, most)}
+	}
+	return nil
+}
+
 // A path of somebody's machine in the tree, also inside of binary samples.
 var developerPath = regexp.MustCompile(`/(home|Users)/[A-Za-z][A-Za-z0-9._-]*/|/root/[A-Za-z.]|[A-Z]:\\Users\\`)
 
@@ -477,6 +543,11 @@ func developerPaths(t *tree) []string {
 // grep calls f with every line of every file except the rules' own, and returns what it has to say, with
 // the place.
 func (t *tree) grep(f func(line []byte) string) []string {
+	return t.grepFiles(func(_ string, line []byte) string { return f(line) })
+}
+
+// grepFiles is grep for what depends on the file's name.
+func (t *tree) grepFiles(f func(name string, line []byte) string) []string {
 	var names, found []string
 	for name := range t.files {
 		names = append(names, name)
@@ -487,7 +558,7 @@ func (t *tree) grep(f func(line []byte) string) []string {
 			continue
 		}
 		for i, line := range bytes.Split(t.files[name], []byte("\n")) {
-			if why := f(line); why != "" {
+			if why := f(name, line); why != "" {
 				found = append(found, fmt.Sprintf("%s:%d: %s", name, i+1, why))
 			}
 		}

@@ -65,6 +65,8 @@ var rules = []rule{
 	{"disabled-tests", disabledTests},
 	{"marks", forbiddenMarks},
 	{"paths", developerPaths},
+	{"words", privateLanguage},
+	{"pages", longPages},
 }
 
 func TestRules(t *testing.T) {

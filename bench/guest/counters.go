@@ -260,9 +260,9 @@ func (c campaign) of(want record.Factors) counters {
 	return n
 }
 
-// judgeCrowded: 60 connections do not fit into a table of 20.
-func judgeCrowded(c campaign, b bench) error {
-	n, t, err := c.counters(crowded)
+// judgeOverfull: 60 connections do not fit into a table of 20.
+func judgeOverfull(c campaign, b bench) error {
+	n, t, err := c.counters(overfull)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func TestEveryNameIsOneCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []record.Factors{fifo, cake, fqCodel, plain, rules, offloaded, wireGuard, tooLarge,
-		esp, openVPN, openVPN6K, crowded} {
+		esp, openVPN, openVPN6K, overfull} {
 		found := 0
 		for _, c := range p.Cells() {
 			if is(c, want) {

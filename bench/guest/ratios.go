@@ -48,7 +48,7 @@ var (
 	esp       = record.Factors{"tunnel": "esp"}
 	openVPN   = record.Factors{"tunnel": "openvpn", "mtu": "1500"}
 	openVPN6K = record.Factors{"tunnel": "openvpn", "mtu": "6000"}
-	crowded   = record.Factors{"conntrack_max": "20"}
+	overfull  = record.Factors{"conntrack_max": "20"}
 )
 
 // claim bounds the ratio of a metric in two cells; most = 0 is no bound.
@@ -81,7 +81,7 @@ func ratios(ctx context.Context, b bench) error {
 	}
 	errs := faults(c)
 	for _, judge := range []func(campaign, bench) error{judgeWireGuard, judgeESP, judgeTooLarge, judgeOpenVPN,
-		judgeCrowded} {
+		judgeOverfull} {
 		errs = append(errs, judge(c, b))
 	}
 	spoilt, wrong := b.judgeClaims(c, claims)
@@ -111,7 +111,7 @@ func faults(c campaign) []error {
 	}
 	for i := range c.Trials {
 		// The load with too many connections may rightly fail; its counters are judged.
-		if t := &c.Trials[i]; t.Failure != nil && !is(t.Row.Factors, crowded) {
+		if t := &c.Trials[i]; t.Failure != nil && !is(t.Row.Factors, overfull) {
 			errs = append(errs, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase,
 				t.Failure.Error))
 		}

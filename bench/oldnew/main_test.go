@@ -54,9 +54,9 @@ func TestTable(t *testing.T) {
 }
 
 func TestRenamedFactors(t *testing.T) {
-	b := bench{renamed: map[string]string{"udp_trains": "udp_gso"}}
-	if got := b.today(map[string]string{"udp_trains": "on", "ip": "4"}); len(got) != 2 ||
-		got["udp_gso"] != "on" {
-		t.Errorf("got %v, want udp_gso=on and ip=4", got)
+	b := bench{renamed: map[string]string{"old_name": "new_name"}}
+	if got := b.today(map[string]string{"old_name": "on", "ip": "4"}); len(got) != 2 ||
+		got["new_name"] != "on" {
+		t.Errorf("got %v, want new_name=on and ip=4", got)
 	}
 }
