@@ -14,21 +14,12 @@ func Counters(dev string) (LinkCounters, error) {
 	if err != nil {
 		return LinkCounters{}, explain(err, "read counters of %s", dev)
 	}
-	if l.Attrs().Statistics == nil {
+	s := l.Attrs().Statistics
+	if s == nil {
 		return LinkCounters{}, explain(ErrUnsupported, "read counters of %s", dev)
 	}
-	return counters((*netlink.LinkStatistics64)(l.Attrs().Statistics)), nil
-}
-
-func counters(s *netlink.LinkStatistics64) LinkCounters {
-	return LinkCounters{
-		RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxErrors: s.RxErrors, RxDropped: s.RxDropped,
-		TxBytes: s.TxBytes, TxPackets: s.TxPackets, TxErrors: s.TxErrors, TxDropped: s.TxDropped,
-		Multicast: s.Multicast, Collisions: s.Collisions,
-		RxOverErrors: s.RxOverErrors, RxCRCErrors: s.RxCrcErrors, RxFrameErrors: s.RxFrameErrors,
-		RxFIFOErrors: s.RxFifoErrors, RxMissedErrors: s.RxMissedErrors, TxFIFOErrors: s.TxFifoErrors,
-		TxAbortedErrors: s.TxAbortedErrors, TxCarrierErrors: s.TxCarrierErrors,
-	}
+	return LinkCounters{RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxDropped: s.RxDropped,
+		TxBytes: s.TxBytes, TxPackets: s.TxPackets, TxDropped: s.TxDropped}, nil
 }
 
 // NICStats reads the driver's own counters by the driver's names.

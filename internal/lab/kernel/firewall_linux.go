@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -20,23 +19,8 @@ const (
 // ReadFirewall reads the rules of ours that are in place. Both IP versions must have the same; something
 // else is an error.
 func ReadFirewall() (Firewall, error) {
-	f, err := openFilter()
-	if err != nil {
-		return Firewall{}, explain(err, "read firewall")
-	}
-	var found []Firewall
-	for _, family := range families() {
-		one, err := f.firewall(family)
-		if err != nil {
-			return Firewall{}, explain(err, "read firewall")
-		}
-		found = append(found, one)
-	}
-	if found[0] != found[1] {
-		return Firewall{}, fmt.Errorf("read firewall: IPv4 has %+v, IPv6 %+v, want the same", found[0],
-			found[1])
-	}
-	return found[0], nil
+	found, err := ofBothFamilies(filter.firewall, equal)
+	return found, explain(err, "read firewall")
 }
 
 func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
@@ -71,17 +55,14 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	if got.Form = FirewallSet; set.IsMap {
 		got.Form = FirewallMap
 	}
-	elements, err := repeatInterrupted(func() ([]nftables.SetElement,
-		error) {
-		return f.conn.GetSetElements(set)
-	})
+	elements, err := dump(func() ([]nftables.SetElement, error) { return f.conn.GetSetElements(set) })
 	got.Rules = len(elements)
 	return got, filterError(err)
 }
 
 // sources finds the set or map of our firewall; nil if it has none.
 func (f filter) sources(t *nftables.Table) (*nftables.Set, error) {
-	sets, err := repeatInterrupted(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) })
+	sets, err := dump(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) })
 	if err != nil {
 		return nil, filterError(err)
 	}
@@ -102,27 +83,21 @@ const sourcesSet = "sources"
 // SetFirewall replaces our rules, and counts them back.
 func SetFirewall(want Firewall) error {
 	f, err := openFilter()
-	if err == nil {
-		err = f.remove(firewallTable)
-	}
-	if err != nil || !want.On {
-		return explain(err, "set firewall off")
-	}
-	for _, family := range families() {
-		if err = f.addFirewall(firewallTable, family, want); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		var got Firewall
-		if got, err = ReadFirewall(); err == nil && got != want {
-			err = fmt.Errorf("kernel has %+v", got)
-		}
-	}
 	if err != nil {
-		return explain(errors.Join(err, f.remove(firewallTable)), "set firewall of %d rules", want.Rules)
+		return explain(err, "set firewall")
 	}
-	return nil
+	err = replaced(want, equal, func() error { return f.remove(firewallTable) }, func() error {
+		for _, family := range families() {
+			if !want.On {
+				break
+			}
+			if err := f.addFirewall(firewallTable, family, want); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, ReadFirewall)
+	return explain(err, "set firewall of %d rules", want.Rules)
 }
 
 // ProbeFirewall makes rules like the wanted ones in a chain that no packet sees, and deletes them again.

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -17,22 +16,8 @@ const (
 // ReadFlowtable reads the devices whose known connections skip the kernel's forwarding; none without our
 // flow table. Both IP versions must have the same.
 func ReadFlowtable() ([]string, error) {
-	f, err := openFilter()
-	if err != nil {
-		return nil, explain(err, "read flow table")
-	}
-	var found [][]string
-	for _, family := range families() {
-		devs, err := f.flowtable(family)
-		if err != nil {
-			return nil, explain(err, "read flow table")
-		}
-		found = append(found, devs)
-	}
-	if !slices.Equal(found[0], found[1]) {
-		return nil, fmt.Errorf("read flow table: IPv4 has %v, IPv6 %v, want the same", found[0], found[1])
-	}
-	return found[0], nil
+	found, err := ofBothFamilies(filter.flowtable, slices.Equal)
+	return found, explain(err, "read flow table")
 }
 
 func (f filter) flowtable(family nftables.TableFamily) ([]string, error) {
@@ -40,7 +25,7 @@ func (f filter) flowtable(family nftables.TableFamily) ([]string, error) {
 	if err != nil || t == nil {
 		return nil, err
 	}
-	list, err := repeatInterrupted(func() ([]*nftables.Flowtable, error) { return f.conn.ListFlowtables(t) })
+	list, err := dump(func() ([]*nftables.Flowtable, error) { return f.conn.ListFlowtables(t) })
 	if err != nil {
 		return nil, filterError(err)
 	}
@@ -60,24 +45,17 @@ func (f filter) flowtable(family nftables.TableFamily) ([]string, error) {
 // later rules. No devices: none.
 func SetFlowtable(devs []string) error {
 	f, err := openFilter()
-	if err == nil {
-		err = f.remove(flowtableTable)
-	}
-	if err != nil || len(devs) == 0 {
-		return explain(err, "set flow table off")
-	}
-	err = f.addFlowtable(flowtableTable, devs)
-	if err == nil {
-		var got []string
-		want := slices.Sorted(slices.Values(devs))
-		if got, err = ReadFlowtable(); err == nil && !slices.Equal(got, want) {
-			err = fmt.Errorf("kernel has %v", got)
-		}
-	}
 	if err != nil {
-		return explain(errors.Join(err, f.remove(flowtableTable)), "set flow table of %v", devs)
+		return explain(err, "set flow table")
 	}
-	return nil
+	err = replaced(slices.Sorted(slices.Values(devs)), slices.Equal,
+		func() error { return f.remove(flowtableTable) }, func() error {
+			if len(devs) == 0 {
+				return nil
+			}
+			return f.addFlowtable(flowtableTable, devs)
+		}, ReadFlowtable)
+	return explain(err, "set flow table of %v", devs)
 }
 
 // ProbeFlowtable makes a flow table of no device, and deletes it again.

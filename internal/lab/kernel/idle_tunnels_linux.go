@@ -3,7 +3,6 @@ package kernel
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -63,18 +62,15 @@ func idleDevices() ([]string, error) {
 
 // SetIdleTunnels replaces our idle tunnels by n, and counts them back.
 func SetIdleTunnels(n int) error {
-	err := removeIdleTunnels()
-	for i := 0; err == nil && i < n; i++ {
-		err = addIdleTunnel(i)
-	}
-	if err == nil {
-		var got int
-		if got, err = IdleTunnels(); err == nil && got != n {
-			err = fmt.Errorf("kernel has %d", got)
+	err := replaced(n, equal, removeIdleTunnels, func() error { return times(n, addIdleTunnel) }, IdleTunnels)
+	return explain(err, "set %d idle tunnels", n)
+}
+
+func times(n int, do func(i int) error) error {
+	for i := range n {
+		if err := do(i); err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return explain(errors.Join(err, removeIdleTunnels()), "set %d idle tunnels", n)
 	}
 	return nil
 }

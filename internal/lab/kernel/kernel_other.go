@@ -5,42 +5,32 @@ package kernel
 import (
 	"net"
 	"net/netip"
-	"os"
 )
 
-func AddTap(name string) (*os.File, error)                        { return nil, ErrUnsupported }
-func MoveLink(dev string, pid int) error                          { return ErrUnsupported }
-func AddBridge(name string, ports ...string) error                { return ErrUnsupported }
-func AddVeth(a, b VethEnd, queues int) error                      { return ErrUnsupported }
 func Up(dev string) error                                         { return ErrUnsupported }
-func Down(dev string) error                                       { return ErrUnsupported }
 func LoopbackUp() error                                           { return ErrUnsupported }
 func DeleteLink(dev string) error                                 { return ErrUnsupported }
 func SetMTU(dev string, mtu int) error                            { return ErrUnsupported }
 func MTU(dev string) (int, error)                                 { return 0, ErrUnsupported }
 func SetTxQueueLen(dev string, packets int) error                 { return ErrUnsupported }
 func TxQueueLen(dev string) (int, error)                          { return 0, ErrUnsupported }
-func HardwareAddr(dev string) (net.HardwareAddr, error)           { return nil, ErrUnsupported }
 func Exists(dev string) (bool, error)                             { return false, ErrUnsupported }
 func Devices() ([]string, error)                                  { return nil, ErrUnsupported }
-func Parent(dev string) (string, error)                           { return "", ErrUnsupported }
 func DeviceOf(mac net.HardwareAddr) (string, error)               { return "", ErrUnsupported }
 func Rename(dev, name string) error                               { return ErrUnsupported }
 func AddAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func DelAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
-func Addresses(dev string) ([]netip.Prefix, error)                { return nil, ErrUnsupported }
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }
-func NextHop(to netip.Addr) (Hop, error)                                { return Hop{}, ErrUnsupported }
-func Identity(dev string) (index int, kind string, err error)           { return 0, "", ErrUnsupported }
-func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error       { return ErrUnsupported }
-func RouteDevice(to netip.Addr) (string, error)                         { return "", ErrUnsupported }
-func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error { return ErrUnsupported }
-func ReadSysctl(name string) (string, error)                            { return "", ErrUnsupported }
-func WriteSysctl(name, value string) error                              { return ErrUnsupported }
-func SysctlWritable(name string) error                                  { return ErrUnsupported }
+func NextHop(to netip.Addr) (Hop, error)                          { return Hop{}, ErrUnsupported }
+func Identity(dev string) (index int, kind string, err error)     { return 0, "", ErrUnsupported }
+func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
+func RouteDevice(to netip.Addr) (string, error)                   { return "", ErrUnsupported }
+func ReadSysctl(name string) (string, error)                      { return "", ErrUnsupported }
+func WriteSysctl(name, value string) error                        { return ErrUnsupported }
+func SysctlWritable(name string) error                            { return ErrUnsupported }
 func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{},
 		ErrUnsupported
@@ -59,7 +49,6 @@ func SetNAT(n NAT) error                                 { return ErrUnsupported
 func ReadFirewall() (Firewall, error)                    { return Firewall{}, ErrUnsupported }
 func SetFirewall(want Firewall) error                    { return ErrUnsupported }
 func FilterTables() ([]string, error)                    { return nil, ErrUnsupported }
-func VLANDevice(dev string, id int) string               { return "" }
 func VLAN(dev string) (int, error)                       { return 0, ErrUnsupported }
 func SetVLAN(dev string, id int) error                   { return ErrUnsupported }
 func RPS(dev string) ([]string, error)                   { return nil, ErrUnsupported }
@@ -86,3 +75,26 @@ func SetIRQAffinity(dev string, lists []string) error    { return ErrUnsupported
 func OnlineCPUs() (online, has int, err error)           { return 0, 0, ErrUnsupported }
 func SetOnlineCPUs(n int) error                          { return ErrUnsupported }
 func Reassembly() float64                                { return 0 }
+func ReadFlowtable() ([]string, error)                   { return nil, ErrUnsupported }
+func SetFlowtable(devs []string) error                   { return ErrUnsupported }
+func ProbeFlowtable() error                              { return ErrUnsupported }
+func Shaper(dev string) (uint64, error)                  { return 0, ErrUnsupported }
+func SetShaper(dev string, rate, burst uint64) error     { return ErrUnsupported }
+func ClearShaper(dev string) error                       { return ErrUnsupported }
+func ProbeShaper() error                                 { return ErrUnsupported }
+func Policer(dev string) (uint64, error)                 { return 0, ErrUnsupported }
+func SetPolicer(dev string, rate, burst uint64) error    { return ErrUnsupported }
+func ProbePolicer() error                                { return ErrUnsupported }
+func NAPIThreaded(dev string) (bool, error)              { return false, ErrUnsupported }
+func SetNAPIThreaded(dev string, on bool) error          { return ErrUnsupported }
+func IdlePolicies() (int, error)                         { return 0, ErrUnsupported }
+func SetIdlePolicies(n int) error                        { return ErrUnsupported }
+func IdleTunnels() (int, error)                          { return 0, ErrUnsupported }
+func SetIdleTunnels(n int) error                         { return ErrUnsupported }
+
+// WireGuardReader exists on Linux only.
+type WireGuardReader struct{}
+
+func OpenWireGuard() (*WireGuardReader, error)                   { return nil, ErrUnsupported }
+func (*WireGuardReader) Close() error                            { return nil }
+func (*WireGuardReader) Peers([]string) ([]WireGuardPeer, error) { return nil, ErrUnsupported }

@@ -77,11 +77,16 @@ func SetMTU(dev string, mtu int) error {
 
 // MTU is the largest packet of a device, in bytes of layer 3.
 func MTU(dev string) (int, error) {
+	return attribute(dev, "mtu", func(a *netlink.LinkAttrs) int { return a.MTU })
+}
+
+// attribute reads what the kernel says of a device.
+func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T, err error) {
 	l, err := find(dev)
 	if err != nil {
-		return 0, explain(err, "read mtu of %s", dev)
+		return value, explain(err, "read %s of %s", what, dev)
 	}
-	return l.Attrs().MTU, nil
+	return of(l.Attrs()), nil
 }
 
 // SetTxQueueLen sets the length that queueing disciplines take as default, in packets.
@@ -93,29 +98,18 @@ func SetTxQueueLen(dev string, packets int) error {
 
 // TxQueueLen is what SetTxQueueLen sets.
 func TxQueueLen(dev string) (int, error) {
-	l, err := find(dev)
-	if err != nil {
-		return 0, explain(err, "read txqueuelen of %s", dev)
-	}
-	return l.Attrs().TxQLen, nil
+	return attribute(dev, "txqueuelen", func(a *netlink.LinkAttrs) int { return a.TxQLen })
 }
 
 // TxQueues is how many transmit queues a device has.
 func TxQueues(dev string) (int, error) {
-	l, err := find(dev)
-	if err != nil {
-		return 0, explain(err, "read number of queues of %s", dev)
-	}
-	return l.Attrs().NumTxQueues, nil
+	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
 // HardwareAddr is a device's layer-2 address.
 func HardwareAddr(dev string) (net.HardwareAddr, error) {
-	l, err := find(dev)
-	if err != nil {
-		return nil, explain(err, "read hardware address of %s", dev)
-	}
-	return l.Attrs().HardwareAddr, nil
+	return attribute(dev, "hardware address",
+		func(a *netlink.LinkAttrs) net.HardwareAddr { return a.HardwareAddr })
 }
 
 // Identity is a device's index and kind, such as "veth" or "device", which is any without a name of its
@@ -148,23 +142,6 @@ func Devices() ([]string, error) {
 		names[i] = l.Attrs().Name
 	}
 	return names, nil
-}
-
-// Parent is the device that dev is made on top of (a VLAN's port), or "". For a virtual link's end, whose
-// other end has an index in another namespace, it is "".
-func Parent(dev string) (string, error) {
-	l, err := find(dev)
-	if err != nil {
-		return "", explain(err, "read parent of %s", dev)
-	}
-	if l.Attrs().ParentIndex == 0 || l.Type() == "veth" {
-		return "", nil
-	}
-	p, err := netlink.LinkByIndex(l.Attrs().ParentIndex)
-	if err != nil {
-		return "", explain(err, "read parent of %s", dev)
-	}
-	return p.Attrs().Name, nil
 }
 
 func withLink(dev, verb string, do func(netlink.Link) error) error {

@@ -15,7 +15,7 @@ import (
 var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
 
 // dumps is how often a listing is repeated when the kernel says that what it lists changed meanwhile
-// (NLM_F_DUMP_INTR).
+// (NLM_F_DUMP_INTR, EINTR).
 const dumps = 5
 
 func dump[T any](list func() (T, error)) (T, error) {
@@ -23,7 +23,7 @@ func dump[T any](list func() (T, error)) (T, error) {
 	var got T
 	var err error
 	for range dumps {
-		if got, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if got, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, syscall.EINTR) {
 			return got, err
 		}
 	}
@@ -55,3 +55,24 @@ func find(dev string) (netlink.Link, error) {
 	}
 	return l, err
 }
+
+// replaced removes what was there of ours, adds what is wanted, and reads it back: it is there whole, or
+// nothing of it is.
+func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
+	err := remove()
+	if err == nil {
+		err = add()
+	}
+	if err == nil {
+		var got T
+		if got, err = read(); err == nil && !same(got, want) {
+			err = fmt.Errorf("kernel has %+v", got)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, remove())
+	}
+	return nil
+}
+
+func equal[T comparable](a, b T) bool { return a == b }

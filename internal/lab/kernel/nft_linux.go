@@ -17,6 +17,28 @@ func families() []nftables.TableFamily {
 	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 }
 
+// ofBothFamilies reads something that both IP versions must have the same of.
+func ofBothFamilies[T any](read func(filter, nftables.TableFamily) (T, error), same func(a, b T) bool) (T,
+	error) {
+	var none T
+	f, err := openFilter()
+	if err != nil {
+		return none, err
+	}
+	v4, err := read(f, nftables.TableFamilyIPv4)
+	if err != nil {
+		return none, err
+	}
+	v6, err := read(f, nftables.TableFamilyIPv6)
+	if err == nil && !same(v4, v6) {
+		err = fmt.Errorf("IPv4 has %+v, IPv6 %+v, want the same", v4, v6)
+	}
+	if err != nil {
+		return none, err
+	}
+	return v4, nil
+}
+
 // filter is one transaction after the other to the packet filter.
 type filter struct{ conn *nftables.Conn }
 
@@ -39,10 +61,7 @@ func (f filter) add() error {
 
 // table finds one of our tables; nil if there is none.
 func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
-	tables, err := repeatInterrupted(func() ([]*nftables.Table,
-		error) {
-		return f.conn.ListTablesOfFamily(family)
-	})
+	tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
 	if err != nil {
 		return nil, filterError(err)
 	}
@@ -74,7 +93,7 @@ func (f filter) remove(name string) error {
 
 // rules counts the rules of one chain; -1 if there is no such chain.
 func (f filter) rules(t *nftables.Table, chain string) (int, error) {
-	list, err := repeatInterrupted(func() ([]*nftables.Rule, error) {
+	list, err := dump(func() ([]*nftables.Rule, error) {
 		return f.conn.GetRules(t, &nftables.Chain{Name: chain, Table: t})
 	})
 	if errors.Is(err, syscall.ENOENT) {
@@ -85,10 +104,7 @@ func (f filter) rules(t *nftables.Table, chain string) (int, error) {
 
 // hasChain reports whether one of our tables has a chain of that name.
 func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
-	list, err := repeatInterrupted(func() ([]*nftables.Chain,
-		error) {
-		return f.conn.ListChainsOfTableFamily(t.Family)
-	})
+	list, err := dump(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) })
 	if err != nil {
 		return false, filterError(err)
 	}
@@ -108,10 +124,7 @@ func FilterTables() ([]string, error) {
 	}
 	var names []string
 	for i, family := range families() {
-		tables, err := repeatInterrupted(func() ([]*nftables.Table,
-			error) {
-			return f.conn.ListTablesOfFamily(family)
-		})
+		tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
 		if err != nil {
 			return nil, explain(filterError(err), "list packet filter tables")
 		}
@@ -122,17 +135,6 @@ func FilterTables() ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-func repeatInterrupted[T any](list func() (T, error)) (T, error) {
-	var got T
-	var err error
-	for range dumps {
-		if got, err = list(); !errors.Is(err, syscall.EINTR) {
-			return got, err
-		}
-	}
-	return got, err
 }
 
 // filterError names the kernels that have no packet filter of this kind.

@@ -65,20 +65,9 @@ func idlePolicies() ([]netlink.XfrmPolicy, error) {
 // They are those of n tunnels between networks that no packet comes from or goes to; there are no security
 // associations.
 func SetIdlePolicies(n int) error {
-	err := removeIdlePolicies()
-	for i := 0; err == nil && i < n; i++ {
-		err = addIdlePolicies(i)
-	}
-	if err == nil {
-		var got int
-		if got, err = IdlePolicies(); err == nil && got != n {
-			err = fmt.Errorf("kernel has %d", got)
-		}
-	}
-	if err != nil {
-		return explain(errors.Join(err, removeIdlePolicies()), "set %d idle policies", n)
-	}
-	return nil
+	err := replaced(n, equal, removeIdlePolicies, func() error { return times(n, addIdlePolicies) },
+		IdlePolicies)
+	return explain(err, "set %d idle policies", n)
 }
 
 func removeIdlePolicies() error {

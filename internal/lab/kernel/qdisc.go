@@ -41,7 +41,8 @@ const (
 // EachMessage gives do each message of one datagram of a dump, and refused the body of a refusal (struct
 // nlmsgerr); done tells that the dump has ended. Native byte order, as netlink has. Neither it nor
 // EachAttribute nor ReadQdisc allocates: they serve what is read ten times a second.
-func EachMessage(b []byte, do func(kind uint16, body []byte) error, refused func(body []byte) error) (done bool,
+func EachMessage(b []byte, do func(kind uint16, body []byte) error,
+	refused func(body []byte) error) (done bool,
 	err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
@@ -112,7 +113,8 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 		case at == packets64 && len(v) >= 8:
 			q.Packets = binary.NativeEndian.Uint64(v)
 		case at == queue && len(v) >= 20: // struct gnet_stats_queue
-			q.Queue, q.Backlog, q.Drops, q.Requeues, q.Overlimits = word(0), word(1), word(2), word(3), word(4)
+			q.Queue, q.Backlog, q.Drops, q.Requeues, q.Overlimits = word(0), word(1), word(2), word(3),
+				word(4)
 		case at == app:
 			q.App = v
 		}

@@ -70,7 +70,8 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		send(t, "198.18.0.2:9", 200)
 		stats, err := Qdiscs("a0")
 		must(t, err)
-		if len(stats) == 0 || string(stats[0].Kind) != "tbf" || stats[0].Drops < 100 || stats[0].Packets == 0 {
+		if len(stats) == 0 || string(stats[0].Kind) != "tbf" || stats[0].Drops < 100 ||
+			stats[0].Packets == 0 {
 			t.Errorf("queue counts %+v, want most of 200 packets dropped", stats)
 		}
 	})

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,60 +16,77 @@ import (
 // /sys of the namespace.
 func RPS(dev string) ([]string, error) {
 	files, err := rpsFiles(dev)
-	if err != nil {
-		return nil, explain(err, "read packet steering of %s", dev)
-	}
-	masks := make([]string, len(files))
-	for i, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, explain(bare(err), "read packet steering of %s", dev)
-		}
-		masks[i] = strings.TrimSpace(string(b))
-	}
-	return masks, nil
+	masks, err := readEach(files, err)
+	return masks, explain(err, "read packet steering of %s", dev)
 }
 
 // SetRPS writes what RPS reads; a single mask is meant for every queue.
 func SetRPS(dev string, masks []string) error {
 	files, err := rpsFiles(dev)
-	if err != nil {
-		return explain(err, "set packet steering of %s", dev)
-	}
-	if len(masks) == 1 {
-		masks = slices.Repeat(masks, len(files))
-	}
-	if len(masks) != len(files) {
-		return fmt.Errorf("set packet steering of %s: %d masks for %d receive queues", dev, len(masks),
-			len(files))
-	}
-	for i, f := range files {
-		if err := os.WriteFile(f, []byte(masks[i]), 0o600); err != nil {
-			return explain(bare(err), "set packet steering of %s to %s", dev, masks[i])
-		}
-	}
-	return nil
+	return explain(writeEach(files, masks, err), "set packet steering of %s", dev)
 }
 
 func rpsFiles(dev string) ([]string, error) {
-	if strings.ContainsAny(dev, "/*?[") || dev == "" || dev == ".." {
-		return nil, fmt.Errorf("device name %q", dev)
-	}
-	dir := filepath.Join("/sys/class/net", dev)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("device %s %w in /sys", dev, ErrAbsent)
+	dir, err := deviceDir(dev)
+	if err != nil {
+		return nil, err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "queues/rx-*/rps_cpus"))
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%w: no receive packet steering", ErrUnsupported)
 	}
-	slices.SortFunc(files, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(a) - len(b) // rx-2 before rx-10
-		}
-		return strings.Compare(a, b)
+	slices.SortFunc(files, func(a, b string) int { // rx-2 before rx-10
+		return cmp.Or(len(a)-len(b), strings.Compare(a, b))
 	})
 	return files, err
+}
+
+// deviceDir is where /sys tells of a device.
+func deviceDir(dev string) (string, error) {
+	if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/*?[") {
+		return "", fmt.Errorf("device name %q", dev)
+	}
+	dir := filepath.Join("/sys/class/net", dev)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("device %s %w in /sys", dev, ErrAbsent)
+	}
+	return dir, nil
+}
+
+// readEach reads a word of each file, unless finding them was an error.
+func readEach(files []string, err error) ([]string, error) {
+	var words []string
+	for _, f := range files {
+		if err != nil {
+			break
+		}
+		var b []byte
+		b, err = os.ReadFile(f)
+		words = append(words, strings.TrimSpace(string(b)))
+	}
+	if err != nil {
+		return nil, bare(err)
+	}
+	return words, nil
+}
+
+// writeEach writes a word into each file; a single one is meant for all.
+func writeEach(files, words []string, err error) error {
+	if len(words) == 1 {
+		words = slices.Repeat(words, len(files))
+	}
+	if err == nil && len(words) != len(files) {
+		err = fmt.Errorf("%d values for %d", len(words), len(files))
+	}
+	for i, f := range files {
+		if err != nil {
+			break
+		}
+		if err = os.WriteFile(f, []byte(words[i]), 0o600); err != nil {
+			err = fmt.Errorf("to %s: %w", words[i], bare(err))
+		}
+	}
+	return err
 }
 
 // bare leaves out the path, which repeats the device.
@@ -80,9 +98,9 @@ func bare(err error) error {
 	return err
 }
 
-// SpreadQueues lets each transmit queue of a virtual link that has several serve processors of its own, in
-// turn, as drivers of network cards do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow
-// chooses, and processors stand in each other's way. It needs the /sys of the namespace; only root may.
+// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn, as
+// drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow
+// chooses, and CPUs contend for one queue. It needs the /sys of the namespace; only root may.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {
@@ -108,7 +126,7 @@ func SpreadQueues(dev string) error {
 			err = fs.ErrPermission
 		}
 		if err != nil {
-			return explain(bare(err), "let queue %d of %s serve the processors %s", q, dev, mask)
+			return explain(bare(err), "let queue %d of %s serve the CPUs %s", q, dev, mask)
 		}
 	}
 	return nil

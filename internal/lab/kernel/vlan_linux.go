@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -49,15 +48,12 @@ func SetVLAN(dev string, id int) error {
 
 // ProbeVLAN makes a tagged device on a virtual link made for the purpose.
 func ProbeVLAN() error {
-	a, b := fmt.Sprintf("cpv%da", os.Getpid()), fmt.Sprintf("cpv%db", os.Getpid())
-	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 1); err != nil {
-		return err
-	}
-	err := Up(a) // or its tagged device cannot come up
-	if err == nil {
-		err = SetVLAN(a, 1)
-	}
-	return errors.Join(err, DeleteLink(a))
+	return onProbeLink("cpv", func(dev string) error {
+		if err := Up(dev); err != nil { // or its tagged device cannot come up
+			return err
+		}
+		return SetVLAN(dev, 1)
+	})
 }
 
 func addVLAN(dev string, id int) error {

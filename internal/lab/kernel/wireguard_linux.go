@@ -52,28 +52,66 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 	return explain(err, "configure wireguard device %s", dev)
 }
 
-// ReadWireGuard reads the counters of a kernel device.
+// ReadWireGuard reads the counters of a kernel device, of all its peers together.
 func ReadWireGuard(dev string) (WireGuardStats, error) {
-	c, err := wgctrl.New()
+	r, err := OpenWireGuard()
 	if err != nil {
-		return WireGuardStats{}, explain(err, "read wireguard device %s", dev)
+		return WireGuardStats{}, err
 	}
-	defer c.Close()
-	d, err := c.Device(dev)
-	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("device %s %w", dev, ErrAbsent)
-	}
-	if err != nil {
-		return WireGuardStats{}, explain(err, "read wireguard device %s", dev)
+	defer r.Close()
+	peers, err := r.Peers([]string{dev})
+	if err == nil && len(peers) == 0 {
+		err = explain(ErrAbsent, "read wireguard device %s", dev)
 	}
 	var s WireGuardStats
-	for _, p := range d.Peers {
-		s.Sent += uint64(max(p.TransmitBytes, 0))
-		s.Received += uint64(max(p.ReceiveBytes, 0))
-		// The library gives the epoch, not the zero time, for "never".
-		if p.LastHandshakeTime.After(time.Unix(0, 0)) {
-			s.Handshake = p.LastHandshakeTime
+	for _, p := range peers {
+		s.Sent += p.Sent
+		s.Received += p.Received
+		if p.Handshake.After(s.Handshake) {
+			s.Handshake = p.Handshake
 		}
 	}
-	return s, nil
+	return s, err
+}
+
+// WireGuardReader reads the kernel's devices of a network namespace again and again.
+type WireGuardReader struct{ c *wgctrl.Client }
+
+// OpenWireGuard opens a reader.
+func OpenWireGuard() (*WireGuardReader, error) {
+	c, err := wgctrl.New()
+	if err != nil {
+		return nil, explain(err, "open wireguard")
+	}
+	return &WireGuardReader{c}, nil
+}
+
+// Close closes the reader.
+func (r *WireGuardReader) Close() error { return r.c.Close() }
+
+// Peers lists the peers of some of the kernel's devices, by device.
+func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
+	var out []WireGuardPeer
+	for _, name := range devices {
+		d, err := r.c.Device(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has gone meanwhile
+		}
+		if err != nil {
+			return nil, explain(err, "read wireguard device %s", name)
+		}
+		clear(d.PrivateKey[:])
+		for i := range d.Peers {
+			p := &d.Peers[i]
+			clear(p.PresharedKey[:])
+			peer := WireGuardPeer{Device: name, Index: i}
+			peer.Sent, peer.Received = uint64(max(p.TransmitBytes, 0)), uint64(max(p.ReceiveBytes, 0))
+			// The library gives the epoch, not the zero time, for "never".
+			if p.LastHandshakeTime.After(time.Unix(0, 0)) {
+				peer.Handshake = p.LastHandshakeTime
+			}
+			out = append(out, peer)
+		}
+	}
+	return out, nil
 }

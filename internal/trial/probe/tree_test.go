@@ -134,7 +134,7 @@ func TestByScope(t *testing.T) {
 	list := All(Root{})
 	machine := Names(ByScope(list, record.ScopeHost))
 	want := []string{"cpu", "softirq", "softnet", "memory", "pressure", "cpufreq", "thermal", "power",
-		"kernellog", "foreign", "guests", "clock", "drops"}
+		"kernellog", "foreign", "guests", "clock", "drops", "routecache"}
 	if d := cmp.Diff(machine, want); d != "" {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
