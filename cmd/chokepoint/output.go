@@ -14,6 +14,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
@@ -86,9 +87,9 @@ func (s streams) sink(asJSON bool) progress.Sink {
 		return progress.JSON(s.Out)
 	}
 	if f, ok := s.Err.(*os.File); ok && s.ErrTTY {
-		return progress.Live(f)
+		return progress.Live(f, registry.Catalogue())
 	}
-	return progress.Plain(s.Err)
+	return progress.Plain(s.Err, registry.Catalogue())
 }
 
 // note prints something that is worth knowing and is no error, on its own line.

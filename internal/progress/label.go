@@ -2,32 +2,26 @@ package progress
 
 import (
 	"encoding/json"
-	"slices"
-	"sort"
 	"strings"
 	"unicode"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// leading factors come first in a label, by their bare levels.
-var leading = [...]string{"topology", "tunnel", "protocol", "streams", "direction"}
-
-// following are the factors that a cell has because of its other levels.
-var following = [...]string{"mtu", "packet_size", "congestion", "rate"}
-
 // labeller names cells for people. Once it knows the cells of a run it uses the factors that vary; before,
 // all that are not at an ordinary level.
 type labeller struct {
-	vary map[string]bool // nil: the cells are not known
+	factors *factor.Catalogue
+	vary    map[string]bool // nil: the cells are not known
 }
 
 // learn reads the cells out of a stored design, the data of run-started. Data of another shape teaches
 // nothing.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
-		Cells []record.Factors `json:"cells"`
+		Cells []factor.Cell `json:"cells"`
 	}
 	if json.Unmarshal(data, &design) != nil || len(design.Cells) < 2 {
 		return
@@ -35,7 +29,7 @@ func (l *labeller) learn(data json.RawMessage) {
 	// A factor that follows from others (the one MTU of all tunnels) varies if it has several levels; a
 	// setting that only some cells have, such as a queue, tells those from the rest.
 	levels, has := map[string]string{}, map[string]int{}
-	l.vary = map[string]bool{"packet_size": true}
+	l.vary = map[string]bool{}
 	for _, cell := range design.Cells {
 		for name, level := range cell {
 			if first, seen := levels[name]; seen && first != level {
@@ -46,7 +40,7 @@ func (l *labeller) learn(data json.RawMessage) {
 		}
 	}
 	for name, n := range has {
-		if n < len(design.Cells) && !slices.Contains(following[:], name) {
+		if n < len(design.Cells) && !l.factors.Of(name).Dependent {
 			l.vary[name] = true
 		}
 	}
@@ -75,52 +69,27 @@ func (l *labeller) row(e record.Event) string {
 	return clean(e.Text)
 }
 
-func (l *labeller) cell(f record.Factors) string {
-	var parts, rest []string
-	for _, name := range leading {
-		if f[name] != "" && l.shows(name, f[name]) {
-			parts = append(parts, leadingWords(name, clean(f[name])))
+// cell names the factors of a cell that are shown, the leading ones first.
+func (l *labeller) cell(f factor.Cell) string {
+	var leading, rest []string
+	names := f.Names()
+	l.factors.Sort(names)
+	for _, name := range names {
+		d, level := l.factors.Of(name), f[name]
+		shows := l.vary[name]
+		if l.vary == nil {
+			shows = d.Leading && !d.Hard || level != d.Default && !factor.Same(level, "") && level != "auto"
+		}
+		if !shows {
+			continue
+		}
+		if d.Leading {
+			leading = append(leading, clean(d.Label(level)))
+		} else {
+			rest = append(rest, clean(d.Words(level)))
 		}
 	}
-	for name, level := range f {
-		if !slices.Contains(leading[:], name) && l.shows(name, level) {
-			rest = append(rest, clean(name)+"="+clean(level))
-		}
-	}
-	sort.Strings(rest)
-	return strings.Join(append(parts, rest...), " ")
-}
-
-func (l *labeller) shows(name, level string) bool {
-	if l.vary != nil {
-		return l.vary[name]
-	}
-	if slices.Contains(leading[1:], name) {
-		return true
-	}
-	switch level {
-	case "", "off", "none", "default", "auto":
-		return false
-	}
-	switch name + "=" + level {
-	case "topology=forward", "ip=4", "offload=wire", "rate=flat", "engine=native", "congestion=cubic":
-		return false
-	}
-	return true
-}
-
-func leadingWords(name, level string) string {
-	switch {
-	case name == "tunnel" && level == "none":
-		return "no tunnel"
-	case name == "protocol":
-		return strings.ToUpper(level)
-	case name == "streams" && level == "1":
-		return "1 stream"
-	case name == "streams":
-		return level + " streams"
-	}
-	return level
+	return strings.Join(append(leading, rest...), " ")
 }
 
 // clean makes text fit for one line of a terminal: no control characters, so that nothing a node reports

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -21,9 +22,9 @@ func JSON(w io.Writer) Sink {
 }
 
 // Plain writes one line per trial, and one for each thing that a person would want to know: warnings, the
-// lab, and the two ends of the run. It is what a log file or a pipe gets.
-func Plain(w io.Writer) Sink {
-	v := &view{}
+// lab, and the two ends of the run. It is what a log file or a pipe gets. factors have the words of the cells.
+func Plain(w io.Writer, factors *factor.Catalogue) Sink {
+	v := &view{names: labeller{factors: factors}}
 	return &lineSink{w: w, line: func(e record.Event) (string, error) {
 		v.take(e)
 		return plainLine(e, v), nil

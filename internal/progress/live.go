@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -21,10 +22,10 @@ const repaint = 125 * time.Millisecond
 // a signal, scrollback is kept, and a killed program leaves nothing to repair. Warnings and failures scroll
 // by above the picture and stay; while a human is asked for a step, the picture is away. Off a terminal, or
 // with TERM=dumb, Live is Plain. NO_COLOR is respected (https://no-color.org).
-func Live(w *os.File) Sink {
+func Live(w *os.File, factors *factor.Catalogue) Sink {
 	fd := int(w.Fd())
 	if !term.IsTerminal(fd) || dumb(os.Getenv("TERM")) {
-		return Plain(w)
+		return Plain(w, factors)
 	}
 	base := look{
 		colour:  os.Getenv("NO_COLOR") == "",
@@ -38,7 +39,7 @@ func Live(w *os.File) Sink {
 		return width, height
 	}
 	ticker := time.NewTicker(repaint)
-	s := newLive(w, base, size, time.Now)
+	s := newLive(w, factors, base, size, time.Now)
 	s.start(ticker.C, ticker.Stop)
 	return s
 }
@@ -76,9 +77,10 @@ type live struct {
 	err     error  // under paintMu: the first that occurred
 }
 
-func newLive(w io.Writer, base look, size func() (int, int), now func() time.Time) *live {
+func newLive(w io.Writer, factors *factor.Catalogue, base look, size func() (int, int),
+	now func() time.Time) *live {
 	return &live{
-		w: w, base: base, size: size, now: now,
+		w: w, base: base, size: size, now: now, view: view{names: labeller{factors: factors}},
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }

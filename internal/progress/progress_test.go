@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -27,6 +28,10 @@ func cell(tunnel, streams string) record.Factors {
 		"topology": "forward", "nat": "off", "ip": "4",
 	}
 }
+
+// words are the factors of a usual plan.
+var words = &factor.Catalogue{Factors: factor.Base(factor.Options{Shapes: []factor.Shape{{Name: "forward"}},
+	Tunnels: []string{factor.NoTunnel}, Engines: []string{factor.Native}, Congestions: []string{"cubic"}})}
 
 // story is a run of four rows: one good, one failed, one under way.
 func story() []record.Event {
@@ -53,7 +58,7 @@ func story() []record.Event {
 
 func TestPlain(t *testing.T) {
 	var out bytes.Buffer
-	s := Plain(&out)
+	s := Plain(&out, words)
 	for _, e := range story() {
 		s.Event(e)
 	}
@@ -65,9 +70,9 @@ func TestPlain(t *testing.T) {
 	s.Event(record.Event{Event: Warning, Text: "late"})
 	want := `run r1, plan quick, 4 trials, about 40s
 lab: forward: nodes client, router, server
-[1/4] no tunnel TCP 1 stream up: 912 Mbit/s, rtt 1.25 ms, 30s left
+[1/4] no tunnel TCP IPv4 1 stream up: 912 Mbit/s, rtt 1.25 ms, 30s left
 warning: clock source is not  stable[2J
-[2/4] wireguard TCP 4 streams up: failed: tunnel counters did not move, 20s left
+[2/4] wireguard TCP IPv4 4 streams up: failed: tunnel counters did not move, 20s left
 run r1 interrupted: interrupted by the user
 `
 	if d := cmp.Diff(out.String(), want); d != "" {
@@ -106,9 +111,9 @@ func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
 func TestCloseReportsTheFirstWriteError(t *testing.T) {
 	broken := errors.New("pipe is gone")
 	size := func() (int, int) { return 80, 24 }
-	l := newLive(brokenWriter{broken}, look{}, size, time.Now)
+	l := newLive(brokenWriter{broken}, words, look{}, size, time.Now)
 	l.start(nil, func() {})
-	sinks := map[string]Sink{"plain": Plain(brokenWriter{broken}), "json": JSON(brokenWriter{broken}),
+	sinks := map[string]Sink{"plain": Plain(brokenWriter{broken}, nil), "json": JSON(brokenWriter{broken}),
 		"live": l}
 	for name, s := range sinks {
 		t.Run(name, func(t *testing.T) {
@@ -132,33 +137,33 @@ func TestLiveFrames(t *testing.T) {
 		want string
 	}{
 		{"wide", look{unicode: true}, 100, 24, `warning: clock source is not  stable[2J
-failed: wireguard TCP 4 streams up: tunnel counters did not move
+failed: wireguard TCP IPv4 4 streams up: tunnel counters did not move
 r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
-now      no tunnel TCP 1 stream up · warm-up 2s · before: 912 Mbit/s
+now      no tunnel TCP IPv4 1 stream up · warm-up 2s · before: 912 Mbit/s
 rate     900 Mbit/s     ▅█
 cores    0 ███░░░  50 %  1 ██████  97 %
 latency  850 µs loaded
 warnings 1  last: clock source is not  stable[2J
-done     failed  wireguard TCP 4 streams up: tunnel counters did not move
-         ok      no tunnel TCP 1 stream up       912 Mbit/s, rtt 1.25 ms
+done     failed  wireguard TCP IPv4 4 streams up: tunnel counters did not move
+         ok      no tunnel TCP IPv4 1 stream up  912 Mbit/s, rtt 1.25 ms
 `},
 		{"narrow, ASCII", look{}, 40, 24, `warning: clock source is not  stable[2J
-failed: wireguard TCP 4 streams up: tunn
-el counters did not move
+failed: wireguard TCP IPv4 4 streams up:
+ tunnel counters did not move
 r1, quick, block 2, 3/4 #####....., 16s
-now      no tunnel TCP 1 stream up, war
+now      no tunnel TCP IPv4 1 stream up
 rate     900 Mbit/s     +@
 cores    0 ###...  50 %  1 ######  97 %
 latency  850 us loaded
 warnings 1  last: clock source is not
-done     failed  wireguard TCP 4 stream
-         ok      no tunnel TCP 1 stream
+done     failed  wireguard TCP IPv4 4 s
+         ok      no tunnel TCP IPv4 1 s
 `},
 		{"low", look{unicode: true, colour: true}, 60, 4, `warning: clock source is not  stable[2J
-failed: wireguard TCP 4 streams up: tunnel counters did not
-move
+failed: wireguard TCP IPv4 4 streams up: tunnel counters did
+ not move
 r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
-now      no tunnel TCP 1 stream up · warm-up 2s · before: 9
+now      no tunnel TCP IPv4 1 stream up · warm-up 2s · befo
 rate     900 Mbit/s     ▅█
 `},
 	}
@@ -166,7 +171,7 @@ rate     900 Mbit/s     ▅█
 		t.Run(tt.name, func(t *testing.T) {
 			scr := newScreen(tt.w, tt.h)
 			now := at(0)
-			s := newLive(scr, tt.look, func() (int, int) { return tt.w, tt.h },
+			s := newLive(scr, words, tt.look, func() (int, int) { return tt.w, tt.h },
 				func() time.Time { return now })
 			for _, e := range story() {
 				now = e.Time
@@ -195,7 +200,7 @@ rate     900 Mbit/s     ▅█
 
 func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 	scr := newScreen(100, 24)
-	s := newLive(scr, look{unicode: true}, func() (int, int) { return 100, 24 },
+	s := newLive(scr, words, look{unicode: true}, func() (int, int) { return 100, 24 },
 		func() time.Time { return at(72) })
 	ticks := make(chan time.Time)
 	stopped := false
@@ -209,7 +214,7 @@ func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 		t.Fatalf("Close: got %v, want nil", err)
 	}
 	want := `warning: clock source is not  stable[2J
-failed: wireguard TCP 4 streams up: tunnel counters did not move
+failed: wireguard TCP IPv4 4 streams up: tunnel counters did not move
 r1 done: 2 of 4 trials in 1m12s
 `
 	if d := cmp.Diff(scr.text(), want); d != "" {
@@ -222,7 +227,7 @@ r1 done: 2 of 4 trials in 1m12s
 
 func TestLiveStepsAsideForAHuman(t *testing.T) {
 	scr := newScreen(80, 24)
-	s := newLive(scr, look{}, func() (int, int) { return 80, 24 }, func() time.Time { return at(1) })
+	s := newLive(scr, words, look{}, func() (int, int) { return 80, 24 }, func() time.Time { return at(1) })
 	s.Event(story()[0])
 	s.paint(keepPicture)
 	s.Event(record.Event{Time: at(1), Event: Step, Text: "press reset, then Enter"})
@@ -252,7 +257,7 @@ func TestLiveOffATerminalIsPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s := Live(f)
+	s := Live(f, nil)
 	s.Event(story()[0])
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: got %v, want nil", err)
@@ -265,7 +270,7 @@ func TestLiveOffATerminalIsPlain(t *testing.T) {
 
 func TestEventsFromManyGoroutines(t *testing.T) {
 	scr := newScreen(80, 24)
-	s := newLive(scr, look{}, func() (int, int) { return 80, 24 }, time.Now)
+	s := newLive(scr, words, look{}, func() (int, int) { return 80, 24 }, time.Now)
 	ticks := make(chan time.Time)
 	s.start(ticks, func() {})
 	var wg sync.WaitGroup
@@ -322,25 +327,25 @@ func TestLabels(t *testing.T) {
 		want string
 	}{
 		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad},
-			"wireguard TCP 4 streams nat=masquerade"},
+			"wireguard TCP 4 streams NAT masquerade"},
 		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad},
-			"no tunnel UDP 1 stream nat=off packet_size=64"},
+			"no tunnel UDP 1 stream no NAT 64-byte packets"},
 		{"a rate that a search has chosen", string(data), record.Event{Cell: udp, Text: record.RowLoad,
-			PPS: 12500}, "no tunnel UDP 1 stream nat=off packet_size=64 at 12.5 kpps"},
+			PPS: 12500}, "no tunnel UDP 1 stream no NAT 64-byte packets at 12.5 kpps"},
 		{"a pace that a search has chosen", string(data), record.Event{Cell: tcp, Text: record.RowLoad,
-			Rate: 2e7}, "wireguard TCP 4 streams nat=masquerade at 20.0 Mbit/s"},
+			Rate: 2e7}, "wireguard TCP 4 streams NAT masquerade at 20.0 Mbit/s"},
 		{"idle path", string(data), record.Event{Cell: record.Factors{"tunnel": "none", "nat": "off"},
-			Text: record.RowIdle}, "idle latency, no tunnel nat=off"},
+			Text: record.RowIdle}, "idle latency, no tunnel no NAT"},
 		{"verify", string(data), record.Event{Cell: record.Factors{"tunnel": "none"}, Text: record.RowVerify},
 			"every byte checked, no tunnel"},
 		{"cells not known", "", record.Event{Cell: tcp, Text: record.RowLoad},
-			"wireguard TCP 4 streams up mtu=1420 nat=masquerade"},
-		{"other data", `{"cells": 5}`, record.Event{Cell: udp}, "no tunnel UDP 1 stream up packet_size=64"},
+			"wireguard TCP 4 streams up MTU 1420 NAT masquerade"},
+		{"other data", `{"cells": 5}`, record.Event{Cell: udp}, "no tunnel UDP 1 stream up 64-byte packets"},
 		{"no factors", "", record.Event{Row: "b1-r01"}, "b1-r01"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var l labeller
+			l := labeller{factors: words}
 			l.learn(json.RawMessage(tt.data))
 			if got := l.row(tt.row); got != tt.want {
 				t.Errorf("label: got %q, want %q", got, tt.want)

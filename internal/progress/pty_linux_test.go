@@ -61,7 +61,7 @@ func TestLiveOnAPseudoTerminal(t *testing.T) {
 			if err != nil {
 				t.Fatalf("read terminal settings: %v", err)
 			}
-			s := Live(tty)
+			s := Live(tty, nil)
 			for _, e := range story() {
 				s.Event(e)
 			}
