@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -125,7 +126,7 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]str
 		if !slices.Contains(headline, x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
 		}
-		metric := x.Metric
+		metric := metrics.Label(x.Metric)
 		if x.Difference {
 			metric += ", B − A"
 		}

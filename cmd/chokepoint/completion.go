@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // completeRuns completes up to n arguments that name runs.
@@ -44,4 +45,22 @@ func runNames(ctx context.Context, d dirs) ([]string, error) {
 		names = append(names, r.ID+"\t"+r.Design.Name)
 	}
 	return names, nil
+}
+
+// completeSet completes PATH=VALUE for the factors of a plan and their levels.
+func completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	var found []string
+	for _, d := range registry.Catalogue().Factors {
+		path := "matrix." + d.Name
+		if !strings.HasPrefix(prefix, path+"=") {
+			found = append(found, path+"=\t"+d.Doc)
+			continue
+		}
+		done := prefix[:strings.LastIndexAny(prefix, "=,")+1] // several levels stand side by side
+		for _, level := range d.Levels {
+			found = append(found, done+level)
+		}
+	}
+	return slices.DeleteFunc(found, func(s string) bool { return !strings.HasPrefix(s, prefix) }), directive
 }

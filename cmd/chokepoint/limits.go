@@ -13,21 +13,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// encapsulations are the tunnels whose arithmetic is known.
-var encapsulations = []struct {
-	name   string
-	tunnel overhead.Tunnel
-}{
-	{"none", overhead.Tunnel{}},
-	{"wireguard", overhead.Tunnel{Kind: overhead.WireGuard}},
-	{"esp-aead", overhead.Tunnel{Kind: overhead.ESP, Suite: overhead.ESPAEAD}},
-	{"esp-aead-natt", overhead.Tunnel{Kind: overhead.ESP, Suite: overhead.ESPAEAD, NATT: true}},
-	{"esp-cbc-sha256", overhead.Tunnel{Kind: overhead.ESP, Suite: overhead.ESPCBCSHA256}},
-	{"openvpn-udp", overhead.Tunnel{Kind: overhead.OpenVPNUDP}},
-	{"openvpn-tcp", overhead.Tunnel{Kind: overhead.OpenVPNTCP}},
+// tunnelNames are those of plans, and of encapsulations that no tunnel of a plan has.
+func tunnelNames() []string {
+	names := slices.Clone(registry.Catalogue().Of(string(factor.Tunnel)).Levels)
+	return append(names, "esp-aead", "esp-aead-natt", "esp-cbc-sha256", "openvpn-udp")
 }
 
 // packetSizes are those of the table of small packets, where they fit.
@@ -68,8 +61,11 @@ func newLimitsCommand(p *program) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.tunnel, "tunnel", "none", "`NAME` of the encapsulation: "+strings.Join(tunnelNames(),
-		", "))
+	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
+		"`NAME` of the tunnel, as plans have it, or of an encapsulation:\n"+
+			strings.Join(tunnelNames(), ", "))
+	cmd.RegisterFlagCompletionFunc("tunnel", cobra.FixedCompletions(tunnelNames(),
+		cobra.ShellCompDirectiveNoFileComp))
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
 		"without fragments")
 	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")
@@ -80,14 +76,6 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
 	addJSON(cmd, "print one JSON document")
 	return cmd
-}
-
-func tunnelNames() []string {
-	var names []string
-	for _, e := range encapsulations {
-		names = append(names, e.name)
-	}
-	return names
 }
 
 // validate judges the flags; mtuGiven says that --mtu is one of them.
@@ -104,7 +92,7 @@ func (o *limitsOptions) validate(mtuGiven bool) error {
 		return &usageError{"--ip and --outer-ip are 4 or 6", ""}
 	case o.linkMTU < 576 || o.linkMTU > 65535:
 		return &usageError{fmt.Sprintf("--link-mtu %d is not from 576 to 65535", o.linkMTU), ""}
-	case mtuGiven && o.tunnel == "none":
+	case mtuGiven && o.tunnel == factor.NoTunnel:
 		return &usageError{"--mtu is the tunnel's, and there is no tunnel",
 			"name one with --tunnel, or use --link-mtu"}
 	case mtuGiven && (o.mtu < 576 || o.mtu > 65535):
@@ -147,11 +135,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	}
 	path := overhead.Path{Link: overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
 		Inner: overhead.IP(o.ip)}
-	for _, e := range encapsulations {
-		if e.name == o.tunnel {
-			path.Tunnel = e.tunnel
-		}
-	}
+	path.Tunnel, _ = overhead.Named(o.tunnel)
 	if path.Tunnel.Kind != overhead.Plain {
 		path.Tunnel.OuterIP, path.Tunnel.MTU = overhead.IP(o.outerIP), o.mtu
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 func newPlanCommand(p *program) *cobra.Command {
@@ -93,7 +94,7 @@ func newPlanViewCommand(p *program, cmd *cobra.Command, show func(*plan.Plan) er
 		}
 		return show(pl)
 	}
-	o.addFlags(cmd.Flags())
+	o.addFlags(cmd)
 	addJSON(cmd, "print one JSON document")
 	return cmd
 }
@@ -199,7 +200,8 @@ func planHead(p *plan.Plan) string {
 // rowTable shows the rows in their order, with a column for each factor that varies; a dash is a factor
 // that means nothing there.
 func rowTable(p *plan.Plan) string {
-	varying := inOrder(varyingFactors(p.Cells()), vocabulary().Names())
+	varying := varyingFactors(p.Cells())
+	registry.Catalogue().Sort(varying)
 	rows := [][]string{append([]string{"trial", "row", "kind"}, varying...)}
 	for _, row := range p.Rows() {
 		line := []string{fmt.Sprint(row.Index), row.ID, row.Kind}
@@ -209,18 +211,6 @@ func rowTable(p *plan.Plan) string {
 		rows = append(rows, line)
 	}
 	return table(rows, 0)
-}
-
-// inOrder sorts names as they stand in order; those that do not, such as placed ones, come behind.
-func inOrder(names, order []string) []string {
-	rank := func(name string) int {
-		if i := slices.Index(order, name); i >= 0 {
-			return i
-		}
-		return len(order)
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
-	return names
 }
 
 // varyingFactors are the names of the factors that differ between cells, sorted.
@@ -242,14 +232,7 @@ func varyingFactors(cells []record.Factors) []string {
 
 // factorText is a cell by the factors that vary, or by all of them where none does.
 func factorText(cell record.Factors, varying []string) string {
-	short := record.Factors{}
-	for _, name := range varying {
-		if level, ok := cell[name]; ok {
-			short[name] = level
-		}
-	}
-	if len(short) == 0 {
-		return cell.Key()
-	}
-	return short.Key()
+	short := cell.Clone()
+	maps.DeleteFunc(short, func(name, _ string) bool { return !slices.Contains(varying, name) })
+	return cmp.Or(short.Key(), cell.Key())
 }

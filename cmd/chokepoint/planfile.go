@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -34,10 +35,12 @@ type planOptions struct {
 	strict bool
 }
 
-func (o *planOptions) addFlags(flags *pflag.FlagSet) {
+func (o *planOptions) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.StringArrayVar(&o.sets, "set", nil,
 		"replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or "+
 			"matrix.streams=1,4; may be repeated")
+	cmd.RegisterFlagCompletionFunc("set", completeSet)
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
 	flags.DurationVar(&o.budget, "budget", 0,
 		"cut the plan to this time `D`, such as 10m: first\nrepetitions, to six if there are more, then "+

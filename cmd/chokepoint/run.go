@@ -68,7 +68,7 @@ func newRunCommand(p *program) *cobra.Command {
 			return runRun(cmd.Context(), o, p)
 		},
 	}
-	o.plan.addFlags(cmd.Flags())
+	o.plan.addFlags(cmd)
 	o.lab.addFlags(cmd.Flags())
 	o.other.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")

@@ -2,21 +2,28 @@ package overhead
 
 import "strings"
 
+// families are the encapsulations by the beginning of a tunnel's name in a plan, such as "esp-aes-gcm-256";
+// the first that fits counts.
+var families = []struct {
+	name   string
+	tunnel Tunnel
+}{
+	{"wireguard", Tunnel{Kind: WireGuard}},
+	{"esp-aead-natt", Tunnel{Kind: ESP, Suite: ESPAEAD, NATT: true}},
+	{"esp-aes-cbc-sha256", Tunnel{Kind: ESP, Suite: ESPCBCSHA256}},
+	{"esp-cbc-sha256", Tunnel{Kind: ESP, Suite: ESPCBCSHA256}},
+	{"esp", Tunnel{Kind: ESP, Suite: ESPAEAD}},
+	{"openvpn-tcp", Tunnel{Kind: OpenVPNTCP}},
+	{"openvpn", Tunnel{Kind: OpenVPNUDP}},
+}
+
 // Named is the encapsulation of a kind of tunnel by the name that plans give it, such as "wireguard-kernel"
 // or "esp"; false if there is none such. The version outside and the MTU are left open.
 func Named(kind string) (Tunnel, bool) {
-	is := func(family string) bool { return kind == family || strings.HasPrefix(kind, family+"-") }
-	switch {
-	case is("wireguard"):
-		return Tunnel{Kind: WireGuard}, true
-	case kind == "esp-aes-cbc-sha256":
-		return Tunnel{Kind: ESP, Suite: ESPCBCSHA256}, true
-	case is("esp"):
-		return Tunnel{Kind: ESP, Suite: ESPAEAD}, true
-	case is("openvpn-tcp"):
-		return Tunnel{Kind: OpenVPNTCP}, true
-	case is("openvpn"):
-		return Tunnel{Kind: OpenVPNUDP}, true
+	for _, f := range families {
+		if kind == f.name || strings.HasPrefix(kind, f.name+"-") {
+			return f.tunnel, true
+		}
 	}
 	return Tunnel{}, false
 }
