@@ -138,15 +138,6 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// TestPagesAreShort: no page is longer than 600 lines.
-func TestPagesAreShort(t *testing.T) {
-	for name, text := range documents(t) {
-		if n := strings.Count(text, "\n"); n > 600 {
-			t.Errorf("%s: got %d lines, want at most 600", name, n)
-		}
-	}
-}
-
 func TestLinkCheckCanFail(t *testing.T) {
 	docs := map[string]string{
 		"README.md": "[a](docs/guide.md) [b](docs/none.md) [c](docs/guide.md#two-words) " +
