@@ -57,7 +57,8 @@ func holdPage(t *testing.T, file, want string) {
 // TestReferenceShowsEveryPlanKey: two plans that are valid and name every key that the reader of plans knows.
 func TestReferenceShowsEveryPlanKey(t *testing.T) {
 	const page = "docs/reference/plan-keys.md"
-	for block, file := range map[string]string{"complete-plan": "complete.yaml", "search-plan": "search.yaml"} {
+	for block, file := range map[string]string{"complete-plan": "complete.yaml",
+		"search-plan": "search.yaml"} {
 		text := readText(t, "internal/plan/testdata/"+file)
 		if _, err := plan.Read(file, []byte(text), registry.Vocabulary(), nil); err != nil {
 			t.Error(err)
@@ -157,7 +158,8 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 		{factor.Load, "Load: what is sent over a path"},
 		{factor.Setting, "Settings of the nodes"},
 	} {
-		fmt.Fprintf(&b, "\n## %s\n\n| factor | default | levels | meaning |\n|---|---|---|---|\n%s", part.title,
+		fmt.Fprintf(&b, "\n## %s\n\n| factor | default | levels | meaning |\n|---|---|---|---|\n%s",
+			part.title,
 			tables[part.kind])
 	}
 	holdPage(t, "docs/reference/factors.md", b.String())
@@ -179,7 +181,8 @@ far, of one node, or of the host that carries all nodes. How they are made: [rat
 		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
 			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", m.Name, m.Label, m.Unit, orDash(m.Better), m.Scope,
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", m.Name, m.Label, m.Unit, orDash(m.Better),
+			m.Scope,
 			m.Doc)
 	}
 	holdPage(t, "docs/reference/metrics.md", b.String())
@@ -189,8 +192,9 @@ far, of one node, or of the host that carries all nodes. How they are made: [rat
 func TestReferenceListsEverySource(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Telemetry sources\n" + written + `
-What an agent can read on its node, by source. The names are the stems of columns in a run's samples and in the output
-of ` + "`chokepoint-agent probe --json`" + `, behind the label of a core, a device or a queue: ` + "`cpu0/softirq_ns`" + `.
+What an agent can read on its node, by source. The names are the stems of columns in a run's samples and
+in the output of ` + "`chokepoint-agent probe --json`" + `, behind the label of a core, a device or a queue: ` +
+		"`cpu0/softirq_ns`" + `.
 What needs a word stands in [telemetry](../method/telemetry.md).
 `)
 	for _, p := range node.Probes() {
@@ -218,11 +222,12 @@ func TestReferenceListsEveryPreset(t *testing.T) {
 	holdBlock(t, "docs/method/search.md", "presets", b.String())
 }
 
-// TestReferenceListsEveryKind: what is said of results beside their numbers, from the one registry; every kind
-// of interval has a row.
+// TestReferenceListsEveryKind: what is said of results beside their numbers, from the one registry; every
+// kind of interval has a row.
 func TestReferenceListsEveryKind(t *testing.T) {
 	const page = "docs/reference/reasons.md"
-	for block, class := range map[string]string{"reasons": evidence.ClassReason, "caveats": evidence.ClassCaveat,
+	for block, class := range map[string]string{"reasons": evidence.ClassReason,
+		"caveats":  evidence.ClassCaveat,
 		"findings": evidence.ClassFinding} {
 		var b strings.Builder
 		b.WriteString("\n| kind | of | meaning | what to do |\n|---|---|---|---|\n")
