@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home,
@@ -138,6 +139,7 @@ func Latest(ctx context.Context, data string) (c Campaign, err error) {
 		return c, err
 	}
 	if c.Trials, err = st.Trials(ctx, run.ID); err == nil {
+		run.Design.Catalogue = registry.Catalogue()
 		c.Doc = analysis.Derive(run, c.Trials)
 	}
 	return c, err

@@ -409,6 +409,7 @@ func (x *execution) present(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc := analysis.Derive(run, trials)
 	html, err := render(doc, formatHTML)
 	if err != nil {

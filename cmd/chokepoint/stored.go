@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // readStore opens the runs for reading; store.ErrNone says that there is none.
@@ -55,6 +56,7 @@ func loadRun(ctx context.Context, d dirs, name string) (record.Run, []record.Tri
 	if err := errors.Join(err, st.Close()); err != nil {
 		return record.Run{}, nil, err
 	}
+	run.Design.Catalogue = registry.Catalogue()
 	return run, trials, nil
 }
 

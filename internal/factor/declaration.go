@@ -86,6 +86,9 @@ type Declaration struct {
 	Target Target
 	Knob   string
 	Value  func(level string) string
+	// PinsEnds: at an end of the traffic a level says which CPUs the load generator runs on there, and is no
+	// setting.
+	PinsEnds bool
 
 	// Without, where it is not nil, is what other levels are compared with.
 	Without *Without
@@ -271,6 +274,21 @@ func (c *Catalogue) Sort(names []string) {
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
 	})
+}
+
+// Position is that of a knob's factor in the catalogue: settings are made in this order.
+func (c *Catalogue) Position(knob string) int {
+	family, _, isFamily := strings.Cut(knob, ":")
+	if isFamily {
+		family += ":"
+	}
+	all := c.all()
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Name == family {
+			return i
+		}
+	}
+	return -1
 }
 
 // Loads lists those factors of the cells that describe what is sent over a path, sorted.

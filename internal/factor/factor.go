@@ -116,9 +116,12 @@ func (n Name) With(c Cell, level string) Cell {
 	return c
 }
 
-// At is the factor's level at a place, "node.port" or "node", as far as the cell names that place.
+// At is the factor's level at a place, "node.port", "node" or "", as far as the cell names that place.
 func (n Name) At(c Cell, place string) (level string, ok bool) {
-	level, ok = c[string(n)+"@"+place]
+	if place != "" {
+		place = "@" + place
+	}
+	level, ok = c[string(n)+place]
 	return level, ok
 }
 

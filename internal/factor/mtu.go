@@ -29,15 +29,12 @@ func PathMTU(s Shape, c Cell) int {
 
 // portMTU is the MTU that the cell sets on a port: the narrowest place wins.
 func portMTU(c Cell, p Port) int {
-	for _, place := range []string{p.Node + "." + p.Port, p.Node} {
+	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		if level, ok := LinkMTU.At(c, place); ok {
 			if mtu, err := strconv.Atoi(level); err == nil {
 				return mtu
 			}
 		}
-	}
-	if mtu := LinkMTU.Number(c); mtu != 0 {
-		return mtu
 	}
 	return defaultLinkMTU
 }

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -74,20 +74,20 @@ type bench struct {
 func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
-		b := c.benches[cell["topology"]]
+		b := c.benches[factor.Topology.Of(cell)]
 		if _, skipped := c.skip[cell.Key()]; skipped || b == nil {
 			continue
 		}
 		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
-		d, err := ask(row, b.lab.Topology, c.Run.Design.Method, c.knobOrder())
+		d, err := ask(row, b.lab.Topology, c.Run.Design.Method, c.Run.Design.Catalogue)
 		if err != nil {
 			continue
 		}
 		if c.Run.Design.Searches(row) && search.SearchUnit(cell) == record.UnitFlows {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
-		mtu, _ := strconv.Atoi(cell["link_mtu"])
-		out = append(out, ceiling.KindOf(d.engine, d.load, ceiling.Link{Offload: cell["offload"], MTU: mtu}))
+		out = append(out, ceiling.KindOf(d.engine, d.load, ceiling.Link{Offload: factor.Offload.Of(cell),
+			MTU: factor.LinkMTU.Number(cell)}))
 	}
 	return ceiling.Few(out)
 }
@@ -142,7 +142,7 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 // renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
 // found gone, and what their consoles said last.
 func (c *Campaign) renew(ctx context.Context, t *record.Trial) {
-	b := c.benches[t.Row.Factors["topology"]]
+	b := c.benches[factor.Topology.Of(t.Row.Factors)]
 	if b == nil {
 		return
 	}

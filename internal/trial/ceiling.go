@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
@@ -85,12 +86,20 @@ func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []r
 func settleLink(ctx context.Context, l *lab.Lab, as ceiling.Link) error {
 	var want []record.Setting
 	if as.MTU > 0 {
-		want = everywhere("link_mtu", strconv.Itoa(as.MTU), l.Topology)
+		want = everywhere(factor.LinkMTU, strconv.Itoa(as.MTU), l.Topology)
 	}
 	if as.Offload != "" {
-		want = append(want, everywhere("offload", as.Offload, l.Topology)...)
+		want = append(want, everywhere(factor.Offload, as.Offload, l.Topology)...)
 	}
 	return l.Settle(ctx, want)
+}
+
+func everywhere(knob factor.Name, value string, t record.Topology) []record.Setting {
+	var out []record.Setting
+	for _, n := range t.Nodes {
+		out = append(out, record.Setting{Knob: string(knob), Node: n.Name, Value: value})
+	}
+	return out
 }
 
 // slower keeps the lower ceiling of each kind, and says whose it is.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -137,7 +138,7 @@ func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol str
 // latency can be measured there.
 func (c *Campaign) silent(row record.Row) bool {
 	ip := 4
-	if row.Factors["ip"] == "6" {
+	if factor.IP.Is(row.Factors, "6") {
 		ip = 6
 	}
 	x := c.crossings[ip]

@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,72 +39,73 @@ type demand struct {
 	talker   string // the end that opens what is sent beside the load: "near" or "far"
 }
 
-// base are the factors that no knob applies by their own name.
-var base = []string{"topology", "tunnel", "mtu", "ip", "protocol", "streams", "direction", "packet_size",
-	"frame_size", "rate", "congestion", "engine", "copy", "nat", "offload", "outer_ip", "tunnels",
-	"pacing", "mss", "socket_buffer", "dscp", "udp_mode", "udp_gso",
-	"flow_size", "connection_rate", "arrivals", "request_size", "response_size"}
-
-// ask computes the demand of a row. knobs is the order in which settings are made; a setting is placed on
-// every device under test of its kind unless the factor names a place.
-func ask(row record.Row, t record.Topology, m record.Method, knobs []string) (demand, error) {
+// ask computes the demand of a row. Settings are made in the catalogue's order; one is placed on every
+// device under test of its kind unless the factor names a place, or its declaration says otherwise.
+func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue) (demand, error) {
 	f := row.Factors
-	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: f["tunnel"]}, nat: f["nat"], ip: 4,
-		engine: f["engine"], wantMTU: factor.PathMTU(t, f)}
+	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: factor.Tunnel.Of(f)}, nat: factor.NAT.Of(f),
+		ip: 4, engine: factor.Engine.Of(f), wantMTU: factor.PathMTU(t, f)}
+	d.load = record.Load{Protocol: factor.Protocol.Of(f), Direction: factor.Direction.Of(f), Streams: 1,
+		Congestion: factor.Congestion.Of(f), Opener: "near", Port: loadPort, Warmup: m.Warmup,
+		Duration: m.Duration, Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify,
+		UDPMode: factor.UDPMode.Of(f), FlowSize: factor.FlowSize.Of(f), Spacing: factor.Arrivals.Of(f)}
 	var err error
-	number := func(name string, into *int) {
-		text := f[name]
-		if text == "" || err != nil {
-			return
-		}
-		n, convErr := strconv.Atoi(text)
-		if convErr != nil {
-			err = fmt.Errorf("row %s: %s=%q is not a number", row.ID, name, text)
-		}
-		*into = n
+	for _, level := range factor.LinkMTU.Each(f) {
+		err = errors.Join(err, number(row, factor.LinkMTU, level, new(int)))
 	}
-	number("ip", &d.ip)
-	for name := range f {
-		if name == "link_mtu" || strings.HasPrefix(name, "link_mtu@") {
-			number(name, new(int))
-		}
+	for _, n := range []struct {
+		name factor.Name
+		into *int
+	}{
+		{factor.IP, &d.ip}, {factor.MTU, &d.tunnel.MTU}, {factor.OuterIP, &d.tunnel.Outer},
+		{factor.Tunnels, &d.tunnel.Count}, {factor.Streams, &d.load.Streams}, {factor.MSS, &d.load.MSS},
+		{factor.SocketBuffer, &d.load.Buffer}, {factor.DSCP, &d.load.DSCP},
+		{factor.RequestSize, &d.load.RequestSize}, {factor.ResponseSize, &d.load.ResponseSize},
+	} {
+		err = errors.Join(err, number(row, n.name, n.name.Of(f), n.into))
 	}
-	number("mtu", &d.tunnel.MTU)
-	number("outer_ip", &d.tunnel.Outer)
-	number("tunnels", &d.tunnel.Count)
-	d.load = record.Load{Protocol: f["protocol"], Direction: f["direction"], Streams: 1, IP: d.ip,
-		Congestion: f["congestion"], Opener: "near", Port: loadPort, Warmup: m.Warmup, Duration: m.Duration,
-		Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify}
-	number("streams", &d.load.Streams)
-	d.load.Tunnels = d.tunnel.Count
+	d.load.IP, d.load.Tunnels = d.ip, d.tunnel.Count
 	if sizes := f.PacketSizes(); len(sizes) > 1 {
 		d.load.Sizes = sizes
 	} else {
-		number("packet_size", &d.load.PacketSize)
+		err = errors.Join(err, number(row, factor.PacketSize, factor.PacketSize.Of(f), &d.load.PacketSize))
 	}
-	d.load.UDPMode = f["udp_mode"]
 	if factor.UDPGSO.Is(f, factor.Off) {
 		d.load.Trains = record.TrainsOff
 	}
-	number("mss", &d.load.MSS)
-	number("socket_buffer", &d.load.Buffer)
-	number("dscp", &d.load.DSCP)
-	number("request_size", &d.load.RequestSize)
-	number("response_size", &d.load.ResponseSize)
-	if f["nat"] == "forward" {
+	if factor.NAT.Is(f, factor.NATForward) {
 		d.load.Opener = "far"
 	}
-	if err == nil {
-		err = askRates(row, &d.load)
-	}
-	d.fitTo(row.Kind, m)
 	if err != nil {
 		return demand{}, err
 	}
-	if d.settings, d.cpus, err = place(f, t, knobs); err != nil {
+	if d.load.RateBps, err = statedRate(f); err != nil {
+		return demand{}, err
+	}
+	// A verification is so short that its flows are not begun at a rate.
+	if rate := factor.ConnectionRate.Of(f); rate != "" && row.Kind != record.RowVerify {
+		hz, err := unit.ParsePacketRate(rate)
+		if err != nil {
+			return demand{}, err
+		}
+		d.load.ConnectionRate = float64(hz)
+	}
+	d.fitTo(row.Kind, m)
+	if d.settings, d.cpus, err = place(f, t, c); err != nil {
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// number reads a level that is a whole number, where there is one.
+func number(row record.Row, name factor.Name, level string, into *int) (err error) {
+	if level == "" {
+		return nil
+	}
+	if *into, err = strconv.Atoi(level); err != nil {
+		return fmt.Errorf("row %s: %s=%q is not a number", row.ID, name, level)
+	}
+	return nil
 }
 
 // fitTo makes a verification short, and times those of the engine.
@@ -116,36 +119,11 @@ func (d *demand) fitTo(kind string, m record.Method) {
 	}
 }
 
-// askRates adds the rates that a cell names, and what else is asked of short flows. A verification is so
-// short that its flows are not begun at a rate.
-func askRates(row record.Row, load *record.Load) error {
-	var err error
-	if load.RateBps, err = statedRate(row.Factors); err != nil {
-		return err
-	}
-	load.FlowSize, load.Spacing = row.Factors["flow_size"], row.Factors["arrivals"]
-	rate := row.Factors["connection_rate"]
-	if rate == "" || row.Kind == record.RowVerify {
-		return nil
-	}
-	hz, err := unit.ParsePacketRate(rate)
-	load.ConnectionRate = float64(hz)
-	return err
-}
-
-// switched is the value of a kernel setting that is on or off.
-func switched(level string) string {
-	if level == "on" {
-		return "1"
-	}
-	return "0"
-}
-
 // statedRate is the rate of UDP or of TCP that a cell names; 0 is flat out, or a share of what only the
 // campaign knows.
 func statedRate(f record.Factors) (float64, error) {
-	rate := f["rate"] + f["pacing"]
-	if _, found := factor.FoundOf(f); found || rate == "" || rate == "flat" {
+	rate := factor.Rate.Of(f) + factor.Pacing.Of(f)
+	if _, found := factor.FoundOf(f); found || rate == "" || rate == factor.Flat {
 		return 0, nil
 	}
 	b, err := unit.ParseBitrate(rate)
@@ -157,72 +135,65 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// place turns the factors that knobs apply into settings, in knob order.
-func place(f record.Factors, t record.Topology, knobs []string) ([]record.Setting, map[string][]int, error) {
+// place turns the factors that knobs apply into settings, in the knobs' order.
+func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, map[string][]int,
+	error) {
 	var out []record.Setting
 	cpus := map[string][]int{}
-	names := make([]string, 0, len(f))
-	for n := range f {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		knob, at, placed := strings.Cut(name, "@")
+	for _, name := range f.Names() {
+		d := c.Of(name)
+		if d.Parse == nil {
+			return nil, nil, fmt.Errorf("place %s: there is no such factor", name)
+		}
+		plain, at := factor.Split(name)
+		s := record.Setting{Knob: cmp.Or(d.Knob, plain), Value: f[name]}
+		if d.Value != nil {
+			s.Value = d.Value(f[name])
+		}
+		node, port, _ := strings.Cut(at, ".")
+		target := d.Target
+		if target == factor.Routers && d.Kind != factor.Setting || s.Value == "" {
+			continue
+		}
+		var nodes []string
 		switch {
-		case knob == "nat":
-			if f[name] != "off" && len(t.Routers) > 0 {
-				out = append(out, record.Setting{Knob: knob, Node: t.Routers[0], Port: taggedWAN(f, t),
-					Value: f[name]})
-			}
-		case knob == "ecn" && !placed: // asked for by the end that opens, agreed to by the other
-			for _, end := range []string{t.Near, t.Far} {
-				out = append(out, record.Setting{Knob: "sysctl:net.ipv4.tcp_ecn", Node: end,
-					Value: switched(f[name])})
-			}
-		case knob == "offload" && !placed:
-			out = append(out, everywhere(knob, f[name], t)...)
-		case slices.Contains(base, knob) && !placed:
-		case knob == "cpus" && placed && isEnd(at, t):
+		case d.PinsEnds && t.Ends(at):
 			list, err := cpuList(f[name])
 			if err != nil {
 				return nil, nil, fmt.Errorf("place %s: %v", name, err)
 			}
 			cpus[at] = list
-		case knob == "cpu_quota": // of the machine that carries the lab
-			out = append(out, record.Setting{Knob: knob, Node: lab.HostNode, Value: f[name]})
-		case placed && at != lab.HostNode:
-			node, port, _ := strings.Cut(at, ".")
-			out = append(out, record.Setting{Knob: knob, Node: node, Port: port, Value: f[name]})
-		case knob == "link_mtu" || knob == "vlan" || strings.HasPrefix(knob, "sysctl:"):
-			out = append(out, everywhere(knob, f[name], t)...)
-		default: // of the device under test, also where the machine that carries it is named
-			for _, r := range t.Routers {
-				out = append(out, record.Setting{Knob: knob, Node: r, Value: f[name]})
+		case target == factor.Carrier:
+			nodes = []string{factor.Host}
+		case at != "" && at != factor.Host:
+			nodes, s.Port = []string{node}, port
+		case target == factor.EveryNode:
+			for _, n := range t.Nodes {
+				nodes = append(nodes, n.Name)
 			}
+		case target == factor.BothEnds:
+			nodes = []string{t.Near, t.Far}
+		case target == factor.FirstOfWAN && len(t.Routers) > 0:
+			nodes, s.Port = t.Routers[:1], taggedWAN(f, t)
+		case target == factor.Routers: // also where the machine that carries them is named
+			nodes = t.Routers
+		}
+		for _, s.Node = range nodes {
+			out = append(out, s)
 		}
 	}
-	rank := func(s record.Setting) int {
-		name, _, isFamily := strings.Cut(s.Knob, ":")
-		if isFamily {
-			name += ":"
-		}
-		return slices.Index(knobs, name)
-	}
-	slices.SortStableFunc(out, func(a, b record.Setting) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(out, func(a, b record.Setting) int {
+		return c.Position(a.Knob) - c.Position(b.Knob)
+	})
 	return out, cpus, nil
 }
 
 // taggedWAN is the device of the first router's WAN port where the cell puts a tag on that, else "". A
 // change of the tag makes the setting another, so that the translation moves along.
 func taggedWAN(f record.Factors, t record.Topology) string {
-	router := t.Routers[0]
-	for _, l := range t.Links {
-		wan := l.Ends[0]
-		if wan.Node != router { // the first end faces the far side
-			continue
-		}
-		for _, place := range []string{"@" + router + "." + wan.Port, "@" + router, ""} {
-			level, ok := f["vlan"+place]
+	for _, wan := range t.FarPorts(t.Routers[0]) {
+		for _, at := range []string{wan.Node + "." + wan.Port, wan.Node, ""} {
+			level, ok := factor.VLAN.At(f, at)
 			if !ok {
 				continue
 			}
@@ -233,16 +204,6 @@ func taggedWAN(f record.Factors, t record.Topology) string {
 		}
 	}
 	return ""
-}
-
-func isEnd(node string, t record.Topology) bool { return node == t.Near || node == t.Far }
-
-func everywhere(knob, value string, t record.Topology) []record.Setting {
-	var out []record.Setting
-	for _, n := range t.Nodes {
-		out = append(out, record.Setting{Knob: knob, Node: n.Name, Value: value})
-	}
-	return out
 }
 
 // maxCore is the highest number of a core that a Linux kernel can be built for (CONFIG_NR_CPUS, 8192 at

@@ -3,6 +3,7 @@ package trial
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 func shape(t *testing.T, name string) record.Topology {
@@ -24,12 +26,11 @@ func shape(t *testing.T, name string) record.Topology {
 	return s
 }
 
-func knobNames() []string {
-	var names []string
-	for _, k := range knob.All() {
-		names = append(names, k.Name())
-	}
-	return names
+// catalogue is the registry's: this package's tests cannot import that.
+func catalogue() *factor.Catalogue {
+	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
+		shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further(),
+		knob.Factors(knob.All()))}
 }
 
 // factors reads "name=value name=value".
@@ -79,7 +80,7 @@ func TestPlace(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			settings, cpus, err := place(factors(tt.factors), shape(t, tt.topology), knobNames())
+			settings, cpus, err := place(factors(tt.factors), shape(t, tt.topology), catalogue())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +197,7 @@ func TestAsk(t *testing.T) {
 				load: load, cpus: map[string][]int{}}
 			tt.want(&want)
 			got, err := ask(record.Row{ID: "r", Kind: tt.kind, Factors: f}, shape(t, "forward"), method,
-				knobNames())
+				catalogue())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +238,7 @@ func TestAskRefusesWhatIsNoNumber(t *testing.T) {
 	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast",
 		"packet_size=-", "cpus@client=3-1", "connection_rate=often", "request_size=x"} {
 		got, err := ask(record.Row{ID: "r", Kind: record.RowLoad, Factors: factors(f)}, shape(t, "forward"),
-			record.Method{}, knobNames())
+			record.Method{}, catalogue())
 		if diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{})); err == nil || diff != "" {
 			t.Errorf("ask for %s: got %v and a demand (-want +got)\n%s\nwant an error and none", f, err, diff)
 		}

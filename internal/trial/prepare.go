@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -63,7 +64,7 @@ func (c *Campaign) skipKey(row record.Row) string {
 // impossible finds the reason why a cell cannot be run here, or "".
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (string, error) {
-	topology := cell["topology"]
+	topology := factor.Topology.Of(cell)
 	l, _, err := c.bench(ctx, topology)
 	var no *lab.NoTopology
 	if errors.As(err, &no) {
@@ -73,7 +74,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		return "", err
 	}
 	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
-		c.Run.Design.Method, c.knobOrder())
+		c.Run.Design.Method, c.Run.Design.Catalogue)
 	if err != nil { // a level that means nothing at its place
 		return err.Error(), nil
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -46,7 +47,7 @@ func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Ou
 func (c *Campaign) nextOfSearch(row record.Row) (record.SearchTrial, bool, error) {
 	interfaces := 1
 	unit := search.SearchUnit(row.Factors)
-	if row.Factors["direction"] == record.Both && unit != record.UnitFlows {
+	if factor.Direction.Is(row.Factors, factor.Both) && unit != record.UnitFlows {
 		interfaces = 2
 	}
 	return search.NextOfSearch(c.Run.Design.Method, unit, validity.TesterRate(&c.Run, row.Factors),

@@ -151,14 +151,14 @@ func (a *attempt) wantsIdle() bool {
 
 // setUp changes only what differs from the row before.
 func (a *attempt) setUp(ctx context.Context) (err error) {
-	topology, err := lab.TopologyNamed(a.t.Row.Factors["topology"])
+	topology, err := lab.TopologyNamed(factor.Topology.Of(a.t.Row.Factors))
 	if err != nil {
 		return err
 	}
 	if a.lab, a.watch, err = a.c.bench(ctx, topology.Name); err != nil {
 		return err
 	}
-	if a.d, err = ask(a.t.Row, a.lab.Topology, a.m, a.c.knobOrder()); err != nil {
+	if a.d, err = ask(a.t.Row, a.lab.Topology, a.m, a.c.Run.Design.Catalogue); err != nil {
 		return err
 	}
 	if a.t.Search != nil {
@@ -343,14 +343,6 @@ func (a *attempt) collect(ctx context.Context) (err error) {
 	}
 	a.t.Nodes, err = a.watch.collect(ctx, a.t.Origin, host.Monotonic())
 	return err
-}
-
-func (c *Campaign) knobOrder() []string {
-	var names []string
-	for _, k := range c.Knobs {
-		names = append(names, k.Name())
-	}
-	return names
 }
 
 func (c *Campaign) engine(name string) traffic.Engine {

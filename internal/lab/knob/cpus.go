@@ -24,8 +24,8 @@ func CPUs() Knob {
 			Unit:    "off, or cores such as 0-1,3",
 			Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
 			Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
-			Placed:  factor.Placed,
-			Needs:   factor.NeedsRouter,
+			Placed:  factor.Placed, PinsEnds: true,
+			Needs: factor.NeedsRouter,
 		}},
 		parse: parseCPUs,
 		read: func(dev string) (State, error) {
