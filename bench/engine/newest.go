@@ -20,12 +20,13 @@ import (
 type newest struct {
 	stand *stand
 	file  string
+	traffic.Pair
 }
 
 // againstNewest is the comparison at what both reach by all cores.
 func (b *stand) againstNewest() comparison {
 	c := tcpAgainst("super", 4, goodput(), .97, 1)
-	c.theirs.engine, c.peer = newest{b, b.options.newest}, "newest iperf3 -Z --skip-rx-copy"
+	c.theirs.engine, c.peer = newest{stand: b, file: b.options.newest}, "newest iperf3 -Z --skip-rx-copy"
 	return c
 }
 

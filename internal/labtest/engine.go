@@ -33,6 +33,8 @@ type Engine struct {
 	Watch func(load record.Load)
 
 	wire *Wire // the node half's: what the load crosses
+
+	traffic.Pair
 }
 
 // Name implements traffic.Engine: it takes the name that plans use.
@@ -213,6 +215,7 @@ func until(ctx context.Context, at int64) error {
 type Prober struct {
 	RTT  time.Duration
 	Fail error
+	traffic.Pair
 }
 
 // Name implements traffic.Prober.

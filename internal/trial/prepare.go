@@ -123,18 +123,12 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, 
 		if err != nil {
 			return "", err
 		}
-		if n.Serves != "" {
-			if d.engine != n.Serves {
-				return "the peer is somebody else's " + n.Serves + " server, which engine " + d.engine +
-					" cannot use", nil
+		ends[i] = traffic.End{Node: name, ThirdParty: n.Serves}
+		if n.Serves == "" {
+			if ends[i].Agent, err = n.AgentFor("end traffic"); err != nil {
+				return err.Error(), nil
 			}
-			continue
 		}
-		a, err := n.AgentFor("end traffic")
-		if err != nil {
-			return err.Error(), nil
-		}
-		ends[i] = traffic.End{Node: name, Agent: a}
 	}
 	if a := engine.Check(ctx, ends[0], ends[1], d.load); a.State == check.No {
 		return "engine " + d.engine + ": " + a.Reason, nil

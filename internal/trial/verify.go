@@ -60,7 +60,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 			return way{}, err
 		}
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset,
-			CPUs: d.cpus[name]}
+			CPUs: d.cpus[name], ThirdParty: n.Serves}
 		if end.Next, err = neighbor(ctx, l, name); err != nil {
 			return way{}, err
 		}

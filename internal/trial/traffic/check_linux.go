@@ -7,8 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// CheckNative answers for this node.
-func CheckNative(load record.Load) check.Answer {
+// CheckFlows answers for a node that is to have the flows of a load.
+func CheckFlows(q Request) check.Answer {
+	load := q.Load
 	if a := checkDescriptors(load); a.State != check.Yes {
 		return a
 	}

@@ -14,52 +14,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ConductAlone is ConductBoth where nothing of ours runs at the far end: the near end connects to a
-// stranger at far.Target, at the load's port.
-func ConductAlone(parent context.Context, verb string, near, far End, load record.Load,
-	c Conductor) (result []json.RawMessage, err error) {
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
-	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]Glimpse{}}
-	p := newParty("near", near)
-	defer func() {
-		if p.session != nil {
-			p.session.Close()
-			<-p.done
-		}
-	}()
-	if err := r.alone(ctx, p, far); err != nil {
-		if parent.Err() != nil {
-			return nil, parent.Err()
-		}
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return nil, err
-	}
-	return p.result, nil
-}
-
-func (r *conduct) alone(ctx context.Context, p *party, far End) error {
-	if err := r.open(ctx, p, far, false, r.load.Port); err != nil {
-		return err
-	}
-	if _, err := await(ctx, p, "ready", p.ready); err != nil {
-		return err
-	}
-	w, err := r.conductor.Ready(ctx)
-	if err != nil {
-		return err
-	}
-	if err := p.session.Send(shiftWindow(w, p.end.Offset)); err != nil {
-		return r.fault(p, fmt.Errorf("send the timeline: %w", err))
-	}
-	if err := p.session.Finish(); err != nil {
-		return r.fault(p, fmt.Errorf("finish: %w", err))
-	}
-	return r.collect(ctx, p, time.Duration(w.Stop-w.Begin)+overtime)
-}
-
 // Every wait has an end. Patience is a node's for its peer, and the controller's patience with a node is
 // longer, so that the node can say what it waited for; overtime is what the nodes may need beyond the
 // planned end of the load to hand in their results.
@@ -133,34 +87,41 @@ type party struct {
 	err       error
 }
 
-// conduct is the controller half that all engines share: it opens the listening end, then the connecting
-// end, waits until both are ready, hands them the timeline and collects the parts of each one's result:
-// index 0 is near.
+// conduct is an activity under way.
 type conduct struct {
 	verb      string
 	load      record.Load
 	conductor Conductor
 	cancel    context.CancelCauseFunc
+	parties   []*party
 
 	mu   sync.Mutex
 	last map[string]Glimpse
 }
 
-func ConductBoth(parent context.Context, verb string, near, far End, load record.Load,
-	c Conductor) (results [2][]json.RawMessage, err error) {
+// Conduct is the controller half that all activities share: it opens the listening end, then the connecting
+// one, waits until both are ready, hands them the timeline and collects the parts of each one's result:
+// index 0 is near's. An activity of one node has one end. A third party's has no result: the other end
+// connects to it, at the load's port.
+func Conduct(parent context.Context, name string, load record.Load, c Conductor,
+	ends ...End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	r := &conduct{verb: verb, load: load, conductor: c, cancel: cancel, last: map[string]Glimpse{}}
-	parties := [2]*party{newParty("near", near), newParty("far", far)}
+	r := &conduct{verb: host.Verb(host.FamilyTraffic, name), load: load, conductor: c, cancel: cancel,
+		last: map[string]Glimpse{}}
+	for i, end := range ends {
+		r.parties = append(r.parties, &party{side: sides[i], end: end, listening: make(chan int, 1),
+			ready: make(chan struct{}), done: make(chan struct{})})
+	}
 	defer func() {
-		for _, p := range parties {
+		for _, p := range r.parties {
 			if p.session != nil {
 				p.session.Close()
 				<-p.done
 			}
 		}
 	}()
-	if err := r.run(ctx, parties); err != nil {
+	if err := r.run(ctx); err != nil {
 		if parent.Err() != nil {
 			return results, parent.Err()
 		}
@@ -169,35 +130,35 @@ func ConductBoth(parent context.Context, verb string, near, far End, load record
 		}
 		return results, err
 	}
-	for i, p := range parties {
+	for i, p := range r.parties {
 		results[i] = p.result
 	}
 	return results, nil
 }
 
-func newParty(side string, end End) *party {
-	return &party{
-		side: side, end: end,
-		listening: make(chan int, 1), ready: make(chan struct{}), done: make(chan struct{}),
-	}
-}
+// sides are the names of the ends, in their order.
+var sides = [2]string{"near", "far"}
 
-func (r *conduct) run(ctx context.Context, parties [2]*party) error {
-	opener, listener := parties[0], parties[1]
-	if r.load.Opener == "far" {
+func (r *conduct) run(ctx context.Context) error {
+	opener, listener, port := r.parties[0], r.parties[len(r.parties)-1], r.load.Port
+	if r.load.Opener == "far" && listener.end.ThirdParty == "" {
 		opener, listener = listener, opener
 	}
-	if err := r.open(ctx, listener, opener.end, true, r.load.Port); err != nil {
-		return err
-	}
-	port, err := await(ctx, listener, "listening", listener.listening)
-	if err != nil {
-		return err
+	ours := []*party{opener}
+	if listener != opener && listener.end.ThirdParty == "" {
+		ours = append(ours, listener)
+		err := r.open(ctx, listener, opener.end, true, port)
+		if err == nil {
+			port, err = await(ctx, listener, "listening", listener.listening)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := r.open(ctx, opener, listener.end, false, port); err != nil {
 		return err
 	}
-	for _, p := range []*party{opener, listener} {
+	for _, p := range ours {
 		if _, err := await(ctx, p, "ready", p.ready); err != nil {
 			return err
 		}
@@ -206,7 +167,7 @@ func (r *conduct) run(ctx context.Context, parties [2]*party) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range parties {
+	for _, p := range ours {
 		if err := p.session.Send(shiftWindow(w, p.end.Offset)); err != nil {
 			return r.fault(p, fmt.Errorf("send the timeline: %w", err))
 		}
@@ -215,9 +176,18 @@ func (r *conduct) run(ctx context.Context, parties [2]*party) error {
 		}
 	}
 	limit := time.Duration(w.Stop-w.Begin) + overtime
-	for _, p := range parties {
-		if err := r.collect(ctx, p, limit); err != nil {
-			return err
+	for _, p := range ours {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return r.fault(p, fmt.Errorf("no result within %v", limit))
+		}
+		if p.err != nil {
+			return r.fault(p, p.err)
 		}
 	}
 	return nil
@@ -294,22 +264,6 @@ func (r *conduct) glimpse(p *party, g Glimpse) {
 	}
 	r.mu.Unlock()
 	r.conductor.Progress(sum)
-}
-
-func (r *conduct) collect(ctx context.Context, p *party, limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return r.fault(p, fmt.Errorf("no result within %v", limit))
-	}
-	if p.err != nil {
-		return r.fault(p, p.err)
-	}
-	return nil
 }
 
 func (r *conduct) fault(p *party, err error) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -16,11 +17,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// PreambleTimeout is how long a stranger may hold a connection open without a valid preamble.
+// PreambleTimeout is how long a client may hold a connection open without a valid preamble.
 const PreambleTimeout = 3 * time.Second
 
-// Tune sets what must be set before the connection is made.
-func Tune(load record.Load, congestion string) func(network, address string, c syscall.RawConn) error {
+// tune sets what must be set before the connection is made.
+func tune(load record.Load, congestion string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error
 		outer := c.Control(func(fd uintptr) { err = TuneTCP(int(fd), load, congestion) })
@@ -28,6 +29,7 @@ func Tune(load record.Load, congestion string) func(network, address string, c s
 	}
 }
 
+// TuneTCP sets what a load asks of a socket.
 func TuneTCP(fd int, load record.Load, congestion string) error {
 	if congestion != "" {
 		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
@@ -40,7 +42,7 @@ func TuneTCP(fd int, load record.Load, congestion string) error {
 		}
 	}
 	if load.Buffer > 0 {
-		s := &Socket{Fd: fd}
+		s := &Socket{FD: fd}
 		// The kernel doubles what is asked for, to have room for its own use.
 		bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, load.Buffer/2)
 		if got := bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, load.Buffer/2); got < load.Buffer/2*2 {
@@ -50,26 +52,77 @@ func TuneTCP(fd int, load record.Load, congestion string) error {
 	return MarkDSCP(fd, load)
 }
 
-func DialFlows(ctx context.Context, q Request, keys []FlowKey) ([]*net.TCPConn, error) {
-	conns := make([]*net.TCPConn, len(keys))
-	for i, k := range keys {
-		way := q.PathOf(k)
-		d := net.Dialer{
-			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(way.Addr, 0)),
-			Control:   Tune(q.Load, CongestionOf(q.Load, k)), KeepAlive: -1,
-		}
-		d.SetMultipathTCP(false)
-		target := netip.AddrPortFrom(way.Peer, uint16(q.Port)).String()
-		c, err := d.DialContext(ctx, "tcp", target)
-		if err != nil {
-			return conns, fmt.Errorf("connect to %s: %w", target, Cause(err))
-		}
-		conns[i] = c.(*net.TCPConn)
-		if err := sendPreamble(ctx, c, q.Load.Tag, i); err != nil {
-			return conns, fmt.Errorf("introduce stream to %s: %w", target, err)
+// ConnectFlows makes one TCP connection per flow, whoever sends in it, within Patience; port is the
+// listener's.
+func ConnectFlows(ctx context.Context, q Request, keys []FlowKey, listening func(port int) error) (
+	conns []*net.TCPConn, port int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	conns = make([]*net.TCPConn, len(keys))
+	if q.Listen {
+		port, err = acceptFlows(ctx, q, conns, listening)
+	} else {
+		port, err = q.Port, dialFlows(ctx, q, keys, conns)
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
 		}
 	}
-	return conns, nil
+	return conns, port, err
+}
+
+func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPConn) error {
+	for i, k := range keys {
+		c, err := q.Dial(ctx, k)
+		if err != nil {
+			return err
+		}
+		conns[i] = c.(*net.TCPConn)
+		if t, ok := ctx.Deadline(); ok {
+			c.SetDeadline(t)
+		}
+		stop := context.AfterFunc(ctx, func() { c.Close() })
+		err = Identify(c, q.Load.Tag, i)
+		if stop(); err == nil {
+			err = c.SetDeadline(time.Time{})
+		}
+		if err != nil {
+			return fmt.Errorf("identify stream %d to %v: %w", i+1, c.RemoteAddr(), err)
+		}
+	}
+	return nil
+}
+
+// Dial makes a connection on the path of a flow.
+func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
+	path := q.PathOf(k)
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
+		Control: tune(q.Load, CongestionOf(q.Load, k)), KeepAlive: -1}
+	d.SetMultipathTCP(false)
+	target := netip.AddrPortFrom(path.Peer, uint16(q.Port)).String()
+	c, err := d.DialContext(ctx, "tcp", target)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", target, Cause(err))
+	}
+	return c, nil
+}
+
+// Identify shows a listener the preamble of a flow and awaits its welcome.
+func Identify(c net.Conn, tag string, flow int) error {
+	if _, err := c.Write(Preamble(tag, flow)); err != nil {
+		return Cause(err)
+	}
+	b := make([]byte, WelcomeSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return Cause(err)
+	}
+	if string(b) != string(Welcome(tag)) {
+		return errors.New("somebody else is listening there")
+	}
+	return nil
 }
 
 // Cause drops the wordy wrapping of net's errors, which repeats addresses.
@@ -81,150 +134,203 @@ func Cause(err error) error {
 	return err
 }
 
-func sendPreamble(ctx context.Context, c net.Conn, tag string, flow int) error {
-	if t, ok := ctx.Deadline(); ok {
-		c.SetDeadline(t)
-	}
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
-	if _, err := c.Write(Preamble(tag, flow)); err != nil {
-		return Cause(err)
-	}
-	b := make([]byte, WelcomeSize)
-	if _, err := io.ReadFull(c, b); err != nil {
-		return Cause(err)
-	}
-	if string(b) != string(Welcome(tag)) {
-		return errors.New("somebody else is listening there")
-	}
-	return c.SetDeadline(time.Time{})
-}
-
-// AcceptFlows listens until each flow has introduced itself. Strangers are dropped and never hold up the
-// others.
-func AcceptFlows(ctx context.Context, q Request, n int, listening func(port int) error) ([]*net.TCPConn,
-	error) {
-	doors, port, err := ListenTCP(ctx, q)
+// acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the load.
+func acceptFlows(ctx context.Context, q Request, conns []*net.TCPConn, listening func(port int) error) (
+	port int, err error) {
+	listeners, port, err := ListenTCP(ctx, q)
 	if err == nil {
 		err = listening(port)
 	}
 	if err != nil {
-		CloseListeners(doors)
-		return nil, err
+		CloseListeners(listeners)
+		return port, err
 	}
-	h := acceptor{tag: q.Load.Tag, pending: PendingConns{Most: n + MaxPending},
-		conns:   make([]*net.TCPConn, n),
-		missing: n, full: make(chan struct{})}
-	var guests sync.WaitGroup
-	for _, ln := range doors {
-		guests.Go(func() { h.accept(ln, &guests) })
-	}
+	var mu sync.Mutex
+	missing, full := len(conns), make(chan struct{})
+	a := Accept(listeners, q.Load.Tag, len(conns), len(conns)+MaxPending, func(flow int, c *net.TCPConn) {
+		mu.Lock()
+		defer mu.Unlock()
+		if conns[flow] != nil {
+			c.Close()
+		} else if _, err := c.Write(Welcome(q.Load.Tag)); err != nil {
+			c.Close()
+		} else {
+			c.SetDeadline(time.Time{})
+			conns[flow] = c
+			if missing--; missing == 0 {
+				close(full)
+			}
+		}
+	})
 	select {
-	case <-h.full:
-		err = nil
+	case <-full:
 	case <-ctx.Done():
-		err = fmt.Errorf("wait for %d connections on %v port %d: %w", n, q.Addr, port, ctx.Err())
+		err = fmt.Errorf("wait for %d connections on %v port %d: %w", len(conns), q.Addr, port, ctx.Err())
 	}
-	CloseListeners(doors)
-	h.end()
-	guests.Wait()
-	return h.conns, err
+	a.Close()
+	return port, err
 }
 
-// ListenTCP listens on each way, everywhere on the same port.
-func ListenTCP(ctx context.Context, q Request) (doors []net.Listener, port int, err error) {
-	lc := net.ListenConfig{Control: Tune(q.Load, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
+// ListenTCP listens on each path, everywhere on the same port.
+func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port int, err error) {
+	lc := net.ListenConfig{Control: tune(q.Load, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
 	lc.SetMultipathTCP(false)
 	port = q.Port
-	for _, way := range q.Paths() {
-		at := netip.AddrPortFrom(way.Addr, uint16(port))
+	for _, path := range q.Paths() {
+		at := netip.AddrPortFrom(path.Addr, uint16(port))
 		ln, err := lc.Listen(ctx, "tcp", at.String())
 		if err != nil {
-			return doors, port, fmt.Errorf("listen on %v: %w", at, Cause(err))
+			return listeners, port, fmt.Errorf("listen on %v: %w", at, Cause(err))
 		}
-		doors, port = append(doors, ln), ln.Addr().(*net.TCPAddr).Port
+		listeners, port = append(listeners, ln), ln.Addr().(*net.TCPAddr).Port
 	}
-	return doors, port, nil
+	return listeners, port, nil
 }
 
-func CloseListeners(doors []net.Listener) {
-	for _, ln := range doors {
+// CloseListeners closes all of them.
+func CloseListeners(listeners []net.Listener) {
+	for _, ln := range listeners {
 		ln.Close()
 	}
 }
 
-// MaxPending is how many connections may wait that are not the load's.
+// MaxPending is how many connections may wait that have shown no preamble.
 const MaxPending = 64
 
-// acceptor is where connections wait until they are recognised.
-type acceptor struct {
-	tag  string
-	full chan struct{} // closed when nobody is missing
+// Acceptor accepts connections and reads the preamble of each. One that shows none in time, or another
+// load's, is closed.
+type Acceptor struct {
+	Listeners []net.Listener
+	tag       string
+	flows     int
+	admit     func(flow int, c *net.TCPConn)
+	busy      sync.WaitGroup
 
 	mu      sync.Mutex
-	pending PendingConns // not yet recognised
-	conns   []*net.TCPConn
-	missing int
+	pending pendingConns
 	closed  bool
 }
 
-func (h *acceptor) accept(ln net.Listener, guests *sync.WaitGroup) {
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		h.mu.Lock()
-		over := h.closed
-		if !over {
-			h.pending.Add(c)
-		}
-		h.mu.Unlock()
-		if over {
-			c.Close()
-			return
-		}
-		guests.Go(func() { h.identify(c.(*net.TCPConn)) })
+// Accept begins to accept. admit takes a connection over that has shown the preamble of a flow, on a
+// goroutine of its own. At most so many may be pending.
+func Accept(listeners []net.Listener, tag string, flows, pending int,
+	admit func(flow int, c *net.TCPConn)) *Acceptor {
+	a := &Acceptor{Listeners: listeners, tag: tag, flows: flows, admit: admit,
+		pending: pendingConns{most: pending}}
+	for _, ln := range listeners {
+		a.busy.Go(func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				a.mu.Lock()
+				if a.closed {
+					a.mu.Unlock()
+					c.Close()
+					return
+				}
+				a.pending.add(c)
+				a.mu.Unlock()
+				a.busy.Go(func() { a.identify(c.(*net.TCPConn)) })
+			}
+		})
 	}
+	return a
 }
 
-func (h *acceptor) identify(c *net.TCPConn) {
+func (a *Acceptor) identify(c *net.TCPConn) {
 	c.SetDeadline(time.Now().Add(PreambleTimeout))
 	b := make([]byte, PreambleSize)
 	_, err := io.ReadFull(c, b)
-	i, known := ReadPreamble(b, h.tag, len(h.conns))
-	if err != nil || !known || !h.admit(i, c) {
+	flow, known := readPreamble(b, a.tag, a.flows)
+	a.mu.Lock()
+	a.pending.remove(c)
+	closed := a.closed
+	a.mu.Unlock()
+	if err != nil || !known || closed {
 		c.Close()
+		return
 	}
-	h.mu.Lock()
-	h.pending.Remove(c)
-	h.mu.Unlock()
+	a.admit(flow, c)
 }
 
-func (h *acceptor) admit(i int, c *net.TCPConn) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || h.conns[i] != nil {
-		return false
+// Close closes the listeners and what is pending, and waits for those that were admitted.
+func (a *Acceptor) Close() {
+	CloseListeners(a.Listeners)
+	a.mu.Lock()
+	a.closed = true
+	for _, c := range a.pending.conns {
+		c.Close()
 	}
-	if _, err := c.Write(Welcome(h.tag)); err != nil {
-		return false
-	}
-	c.SetDeadline(time.Time{})
-	h.pending.Remove(c)
-	h.conns[i] = c
-	if h.missing--; h.missing == 0 {
-		close(h.full)
-	}
-	return true
+	a.mu.Unlock()
+	a.busy.Wait()
 }
 
-// end sends the strangers away.
-func (h *acceptor) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for _, c := range h.pending.conns {
-		c.Close()
+// TakeOver takes a descriptor out of Go's poller, as a socket that blocks or not: a thread that blocks in
+// the kernel is what a measurement wants.
+func TakeOver(c syscall.Conn, blocks bool) (int, error) {
+	raw, err := c.SyscallConn()
+	fd := -1
+	if err == nil {
+		outer := raw.Control(func(old uintptr) {
+			if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil && blocks {
+				err = unix.SetNonblock(fd, false)
+			}
+		})
+		err = errors.Join(outer, err)
+	}
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return -1, fmt.Errorf("take over a socket: %w", err)
+	}
+	return fd, nil
+}
+
+// SetCongestion gives a stream its congestion control, which its listener could not, and says which it has.
+func SetCongestion(fd int, want string) (string, error) {
+	if want != "" {
+		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, want) // read back below
+	}
+	got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	if err != nil || want != "" && got != want {
+		return "", fmt.Errorf("congestion control is %q after setting %q: %v", got, want, err)
+	}
+	return got, nil
+}
+
+// pendingConns are the connections that have not shown the load's preamble, in the order in which they came.
+type pendingConns struct {
+	most  int
+	conns []net.Conn
+}
+
+// add takes one in. Where there is no room, one leaves for it: of those from the address that most come
+// from, the one that has waited longest. So nobody keeps others out by waiting.
+func (w *pendingConns) add(c net.Conn) {
+	w.conns = append(w.conns, c)
+	if len(w.conns) <= w.most {
+		return
+	}
+	host := func(c net.Conn) string {
+		a, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		return a
+	}
+	from, most := map[string]int{}, 0
+	for _, c := range w.conns {
+		from[host(c)]++
+		most = max(most, from[host(c)])
+	}
+	i := slices.IndexFunc(w.conns, func(c net.Conn) bool { return from[host(c)] == most })
+	w.conns[i].Close()
+	w.conns = slices.Delete(w.conns, i, i+1)
+}
+
+// remove is for one that has shown it, or is gone.
+func (w *pendingConns) remove(c net.Conn) {
+	if i := slices.Index(w.conns, c); i >= 0 {
+		w.conns = slices.Delete(w.conns, i, i+1)
 	}
 }

@@ -1,5 +1,6 @@
-// Package traffic offers load and counts what arrives: load generators and latency probes, one file each.
-// It never computes a rate or a percentile; it hands on counts, times and series as they were seen.
+// Package traffic is what activities share that offer load or probe latency, each in a package below: their
+// contracts, the controller that keeps the nodes in step, and the parts of a node half. It never computes a
+// rate or a percentile; it hands on counts, times and series as they were seen.
 package traffic
 
 import (
@@ -17,10 +18,12 @@ type End struct {
 	Agent  host.Agent
 	Addr   netip.Addr   // bind here
 	Target netip.Addr   // the other end reaches this one here; differs from Addr behind a port forward
-	Beside []netip.Addr // addresses on the other ways of the path; stream n takes way n-1 modulo their number
+	Beside []netip.Addr // addresses on the other paths; stream n takes path n-1 modulo their number
 	Offset int64        // ns: the node's monotonic clock minus the controller's
 	CPUs   []int        // allowed cores of the engine's processes; nil = all
 	Next   *Neighbor    // nil = not ours to command
+	// ThirdParty names the server of somebody else's that runs there, such as iperf3: Agent is nil then.
+	ThirdParty string
 }
 
 // Neighbor is the device at the other end of an end's link, on a node that has an agent.
@@ -49,22 +52,34 @@ type Progress struct {
 	RTT         int64   // ns, latency probes only; 0 = nothing to say
 }
 
-// Engine is a way to offer load between two ends.
-type Engine interface {
+// Activity is what nodes do for a trial between two times: offer load, probe latency.
+type Activity interface {
 	Name() string
+	// Nodes is how many nodes take part: 1, or 2 for the ends of the path.
+	Nodes() int
+	// Serve is the node half. It runs in a process of its own.
+	Serve(ctx context.Context, s host.Session) error
+}
+
+// Pair is embedded by an activity of two nodes.
+type Pair struct{}
+
+// Nodes is two.
+func (Pair) Nodes() int { return 2 }
+
+// Engine is an activity that offers load between two ends.
+type Engine interface {
+	Activity
 	// Check asks whether the engine can offer load between the ends; it may be called before they have
 	// addresses.
 	Check(ctx context.Context, near, far End, load record.Load) check.Answer
 	// Offer runs the load to its end and joins what both ends saw. It returns with ctx's error soon after
 	// ctx is cancelled, leaving no process. Times of the result are in the controller's clock.
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
-	// Serve is the node half. It runs in a process of its own.
-	Serve(ctx context.Context, s host.Session) error
 }
 
-// Prober is an engine that measures latency instead of offering load.
+// Prober is an activity that measures latency.
 type Prober interface {
-	Name() string
+	Activity
 	Probe(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Latency, error)
-	Serve(ctx context.Context, s host.Session) error
 }

@@ -87,8 +87,10 @@ type Half struct {
 	Keys     []FlowKey
 	Flows    []Flow
 	Workers  []Worker // who carry the flows
-	EndSetup func()   // ends what keeps connections alive before the run
-	Release  func()   // closes what the flows share
+	EndSetup func()   // ends what keeps connections alive before the run; may be nil, like what follows
+	Begin    func(ctx context.Context, w record.Window)
+	Finish   func(*EndReport) error // completes the report of the end
+	Release  func()                 // closes what the flows share
 	Details  map[string]string
 	Mode     func() string // how this end sent and received; asked at the end
 }
@@ -110,11 +112,14 @@ func (l *Half) Close() {
 	}
 }
 
-// Run follows the timeline and returns what this end saw.
-func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error) (*EndReport, error) {
+// Run follows the timeline and returns what this end saw: the report of the end, then that of each flow.
+func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error) ([]any, error) {
 	if l.EndSetup != nil {
 		l.EndSetup()
 		l.EndSetup = nil
+	}
+	if l.Begin != nil {
+		l.Begin(ctx, w)
 	}
 	p := newPhases(w)
 	flows := l.Flows // may outlive close in the watcher of a cancelled context
@@ -169,7 +174,17 @@ func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error
 			return nil, fmt.Errorf("%s: %w", l.Workers[i].Name(), err)
 		}
 	}
-	return l.report(m), nil
+	r := l.report(m)
+	if l.Finish != nil {
+		if err := l.Finish(r); err != nil {
+			return nil, err
+		}
+	}
+	parts := []any{r}
+	for i := range r.Flows {
+		parts = append(parts, &r.Flows[i])
+	}
+	return parts, nil
 }
 
 // drain is how long the flows may take to end by themselves. A stream's bytes that are on their way at the
@@ -239,8 +254,42 @@ func (l *Half) report(m *meter) *EndReport {
 	return r
 }
 
-// FlowMark is the payload that a flow has carried at a time.
-type FlowMark struct{ At, Bytes int64 }
+// ByteFlow counts the payload of one end of one stream in one direction: a flow that has no more to tell.
+type ByteFlow struct {
+	Key   FlowKey
+	Sends bool
+	Addr  string // this end's address and port
+	Count atomic.Int64
+	Table *record.Table
+
+	at, bytes [2]int64 // at the window's edges; the meter's until the run has ended
+}
+
+// Name names the flow in errors.
+func (f *ByteFlow) Name() string { return fmt.Sprintf("stream %d %s", f.Key.Stream, f.Key.Direction) }
+
+// Sample takes note of the count.
+func (f *ByteFlow) Sample(at int64, e Edge) {
+	n := f.Count.Load()
+	f.Table.Append(at, float64(n))
+	if e != NoEdge {
+		f.at[e-StartEdge], f.bytes[e-StartEdge] = at, n
+	}
+}
+
+// Received is the count of a receiver.
+func (f *ByteFlow) Received() (bytes, packets int64) {
+	if f.Sends {
+		return 0, 0
+	}
+	return f.Count.Load(), 0
+}
+
+// Report is of the window.
+func (f *ByteFlow) Report() FlowReport {
+	return FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Bytes: f.bytes[1] - f.bytes[0],
+		Ns: f.at[1] - f.at[0]}
+}
 
 // Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }

@@ -4,83 +4,242 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// knock is how often the opener repeats its hello until it is welcomed.
+// HelloInterval is how often an opener of UDP flows repeats its hello until it is welcomed.
 const (
 	HelloInterval = 20 * time.Millisecond
-	MaxRefusals   = 20 // then nobody is listening there
+	maxRefusals   = 20 // then nobody is listening there
+	hellosAtOnce  = 64 // flows that say hello together
 )
 
-// Handshake says hello on a connected socket until it is welcomed.
-func Handshake(ctx context.Context, fd int, tag uint32, flow uint16) error {
-	hello := make([]byte, DatagramHeader)
-	Datagram{Tag: tag, Flow: flow, Phase: PhaseHello}.Put(hello)
-	answer := make([]byte, 64)
-	refused := 0
-	for ctx.Err() == nil && refused < MaxRefusals {
-		if _, err := unix.Write(fd, hello); err == unix.ECONNREFUSED {
-			refused++
-		} else if err != nil && err != unix.EINTR {
+// SayHello says hello on connected sockets, the i-th of which is flow i's, until each is welcomed.
+func SayHello(ctx context.Context, fds []int, tag uint32) error {
+	for first := 0; first < len(fds); first += hellosAtOnce {
+		if err := sayHello(ctx, fds[first:min(first+hellosAtOnce, len(fds))], tag, first); err != nil {
 			return err
 		}
-		if !Readable(fd, HelloInterval) {
-			continue
+	}
+	return nil
+}
+
+func sayHello(ctx context.Context, fds []int, tag uint32, first int) error {
+	waiting := make([]unix.PollFd, len(fds)) // poll(2) leaves out what is below 0
+	for i, fd := range fds {
+		waiting[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	b, missing, refusals := make([]byte, 64), len(fds), 0
+	for ctx.Err() == nil && refusals < maxRefusals {
+		refused := false
+		for i := range waiting {
+			if waiting[i].Fd < 0 {
+				continue
+			}
+			Datagram{Tag: tag, Flow: uint16(first + i), Phase: PhaseHello}.Put(b)
+			switch _, err := unix.Write(fds[i], b[:DatagramHeader]); err {
+			case nil, unix.EINTR, unix.EAGAIN, unix.ENOBUFS:
+			case unix.ECONNREFUSED:
+				refused = true
+			default:
+				return err
+			}
 		}
-		n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
-		if err == unix.ECONNREFUSED {
-			refused++
-			Nap(HelloInterval)
+		for until := Monotonic() + int64(HelloInterval); Monotonic() < until; {
+			unix.Poll(waiting, int(HelloInterval.Milliseconds()))
+			for i := range waiting {
+				if waiting[i].Fd < 0 || waiting[i].Revents == 0 {
+					continue
+				}
+				n, _, err := unix.Recvfrom(fds[i], b, unix.MSG_DONTWAIT)
+				refused = refused || err == unix.ECONNREFUSED
+				if d, ok := ReadDatagram(b[:max(n, 0)]); ok && d.Tag == tag && d.Phase == PhaseWelcome &&
+					int(d.Flow) == first+i {
+					waiting[i].Fd = -1
+					missing--
+				}
+			}
+			if missing == 0 {
+				return nil
+			}
 		}
-		d, ok := ReadDatagram(answer[:max(n, 0)])
-		if ok && d.Tag == tag && d.Flow == flow && d.Phase == PhaseWelcome {
-			return nil
+		if refused {
+			refusals++
 		}
 	}
-	if refused > 0 {
+	if refusals > 0 {
 		return unix.ECONNREFUSED
 	}
-	return fmt.Errorf("no answer within %v", Patience)
+	return fmt.Errorf("%d of %d flows had no answer within %v", missing, len(fds), Patience)
 }
 
-// Readable waits until something can be read.
-func Readable(fd int, d time.Duration) bool {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, int(d.Milliseconds()))
-	return err == nil && n > 0
+// UDPListener is where the flows of one path say hello; many flows share it for their data.
+type UDPListener struct {
+	Socket
+	At netip.AddrPort
 }
 
-// EventFD ends the waiting of a thread that answers, so that the run need not wait for it.
-type EventFD int
+// HelloServer answers the hellos of a load's flows.
+type HelloServer struct {
+	Listeners []*UDPListener // one on each path, everywhere on the same port
 
-const NoEventFD EventFD = -1
+	admit   func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)
+	tag     uint32
+	flows   []admitted
+	missing int
+	full    chan error // nil once no flow is missing
+	end     int        // an eventfd that ends the answering
+	done    chan struct{}
+}
 
-func NewEventFD() (EventFD, error) {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+// admitted is a flow that has said hello. It is answered by its own socket, or else by the listener's.
+type admitted struct {
+	known bool
+	from  netip.AddrPort
+	fd    int
+}
+
+// AnswerHellos listens until each flow of a load has said hello. admit takes a flow in and returns its own
+// socket, or -1. Hellos that come again are answered until Stop, because a welcome may be lost.
+func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port int) error,
+	admit func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)) (*HelloServer, error) {
+	h := &HelloServer{admit: admit, tag: TagHash(q.Load.Tag), flows: make([]admitted, flows), missing: flows,
+		full: make(chan error, 1), end: -1, done: make(chan struct{})}
+	err := h.listen(q)
+	if err == nil {
+		err = listening(int(h.Listeners[0].At.Port()))
+	}
+	if err == nil {
+		if h.end, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			err = fmt.Errorf("open an eventfd: %w", err)
+		}
+	}
+	if err == nil {
+		go func() {
+			defer close(h.done)
+			h.serve()
+		}()
+		select {
+		case err = <-h.full:
+		case <-ctx.Done():
+			err = fmt.Errorf("wait for %d flows on udp %v: %w", flows, h.Listeners[0].At, ctx.Err())
+		}
+	}
 	if err != nil {
-		return NoEventFD, fmt.Errorf("open an event counter: %w", err)
+		h.Close()
 	}
-	return EventFD(fd), nil
+	return h, err
 }
 
-func (b EventFD) Signal() {
-	if b != NoEventFD {
-		unix.Write(int(b), binary.NativeEndian.AppendUint64(nil, 1))
+func (h *HelloServer) listen(q Request) error {
+	port := uint16(q.Port)
+	for _, path := range q.Paths() {
+		fd, at, err := BindUDP(netip.AddrPortFrom(path.Addr, port))
+		if err != nil {
+			return err
+		}
+		l := &UDPListener{Socket: Socket{FD: fd}, At: at}
+		h.Listeners, port = append(h.Listeners, l), at.Port()
+		if err := DontFragment(fd, q.Load.IP); err != nil {
+			return fmt.Errorf("forbid fragments on udp %v: %w", at, err)
+		}
+		if err := MarkDSCP(fd, q.Load); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop ends the answering; the listeners stay open.
+func (h *HelloServer) Stop() {
+	if h.end >= 0 {
+		unix.Write(h.end, binary.NativeEndian.AppendUint64(nil, 1))
+		<-h.done
+		unix.Close(h.end)
+		h.end = -1
 	}
 }
 
-func (b EventFD) Close() {
-	if b != NoEventFD {
-		unix.Close(int(b))
+// Close closes the listeners too.
+func (h *HelloServer) Close() {
+	h.Stop()
+	for _, l := range h.Listeners {
+		l.Close()
 	}
 }
 
-// Readable waits until something can be read, or the bell rings.
-func (b EventFD) Readable(fd int, d time.Duration) bool {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(b), Events: unix.POLLIN}}
-	_, err := unix.Poll(p, int(d.Milliseconds()))
-	return err == nil && p[0].Revents != 0
+// answersAtOnce is how many datagrams of one socket are answered before the others' turn.
+const answersAtOnce = 64
+
+func (h *HelloServer) serve() {
+	b := make([]byte, 64)
+	for {
+		fds := []unix.PollFd{{Fd: int32(h.end), Events: unix.POLLIN}}
+		for _, l := range h.Listeners {
+			fds = append(fds, unix.PollFd{Fd: int32(l.FD), Events: unix.POLLIN})
+		}
+		for _, f := range h.flows {
+			if f.known && f.fd >= 0 {
+				fds = append(fds, unix.PollFd{Fd: int32(f.fd), Events: unix.POLLIN})
+			}
+		}
+		if _, err := unix.Poll(fds, -1); err != nil {
+			continue
+		}
+		if fds[0].Revents != 0 {
+			return
+		}
+		for i, p := range fds[1:] {
+			var l *UDPListener
+			if i < len(h.Listeners) {
+				l = h.Listeners[i]
+			}
+			for n := 0; p.Revents != 0 && n < answersAtOnce; n++ {
+				more, err := h.answer(int(p.Fd), l, b)
+				if err != nil {
+					h.full <- err
+					return
+				}
+				if !more {
+					break
+				}
+			}
+		}
+	}
+}
+
+// answer welcomes what one socket has: a new flow at a listener, or a flow that did not hear its welcome.
+func (h *HelloServer) answer(fd int, at *UDPListener, b []byte) (more bool, err error) {
+	n, sa, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
+	if err != nil {
+		return false, nil // spurious wake-up, or the echo of an ICMP error
+	}
+	d, ok := ReadDatagram(b[:n])
+	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.flows) {
+		return true, nil // a stray
+	}
+	f, from := &h.flows[d.Flow], AddrPort(sa)
+	if !f.known {
+		if at == nil {
+			return true, nil
+		}
+		if f.fd, err = h.admit(int(d.Flow), from, at); err != nil {
+			return false, err
+		}
+		f.known, f.from = true, from
+		if h.missing--; h.missing == 0 {
+			defer func() { h.full <- nil }()
+		}
+	}
+	Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseWelcome}.Put(b)
+	switch {
+	case f.fd >= 0:
+		unix.Write(f.fd, b[:DatagramHeader])
+	case at != nil && f.from == from:
+		unix.Sendto(fd, b[:DatagramHeader], unix.MSG_DONTWAIT, sa)
+	}
+	return true, nil
 }

@@ -80,12 +80,21 @@ func checkPacketSize(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// CheckNodes puts a check request to both ends; the worse answer counts.
-func CheckNodes(ctx context.Context, verb string, near, far End, load record.Load) check.Answer {
+// CheckEnds is the Check of an engine: what depends on no machine has been judged; the ends are asked, and
+// the worse answer counts. A third party cannot be asked.
+func CheckEnds(ctx context.Context, engine string, load record.Load, judged check.Answer,
+	ends ...End) check.Answer {
+	if judged.State != check.Yes {
+		return judged
+	}
 	best := check.OK()
-	for side, end := range map[string]End{"near": near, "far": far} {
+	for i, end := range ends {
+		if end.ThirdParty != "" {
+			return check.Not("the %s end is a third party's %s server, which it cannot use", sides[i], end.ThirdParty)
+		}
 		var a check.Answer
-		err := end.Agent.Invoke(ctx, verb, Request{Check: true, Side: side, Addr: end.Addr, Load: load}, &a)
+		err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),
+			Request{Check: true, Side: sides[i], Addr: end.Addr, Load: load}, &a)
 		switch {
 		case errors.Is(err, host.ErrUnsupported), errors.Is(err, host.ErrUnknownVerb):
 			a = check.Not("%s: %v", end.Node, err)
@@ -105,8 +114,8 @@ func CheckNodes(ctx context.Context, verb string, near, far End, load record.Loa
 	return best
 }
 
-// UdpMode is the mode of a load: what is verified is looked at one by one.
-func UdpMode(load record.Load) string {
+// UDPMode is the mode of a load: what is verified is looked at one by one.
+func UDPMode(load record.Load) string {
 	if load.UDPMode == record.UDPCount && !load.Verify {
 		return record.UDPCount
 	}
@@ -114,4 +123,4 @@ func UdpMode(load record.Load) string {
 }
 
 // Counts says whether datagrams are counted by their length only.
-func Counts(load record.Load) bool { return UdpMode(load) == record.UDPCount }
+func Counts(load record.Load) bool { return UDPMode(load) == record.UDPCount }

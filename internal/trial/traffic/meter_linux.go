@@ -1,12 +1,9 @@
 package traffic
 
 import (
-	"encoding/json"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -137,14 +134,4 @@ func UsageBetween(start, end Mark) record.EndUsage {
 	}
 	u.ThreadCPUs = end.cores
 	return u
-}
-
-// SendResult sends a part of a node's last word. A result is sent in parts where it grows with the length
-// of the load, because a message is bounded.
-func SendResult(s host.Session, part any) error {
-	b, err := json.Marshal(part)
-	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
-	}
-	return s.Send(Message{Result: b})
 }

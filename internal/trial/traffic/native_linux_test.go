@@ -152,7 +152,7 @@ func TestUDPRefused(t *testing.T) {
 	far.Target = relayed
 	_, err := stream.Native{}.Offer(t.Context(), near, far, udpLoad(1, record.Up, "near", 100, 0),
 		newStopwatch(time.Second))
-	wantError(t, err, "near end", "greet 127.0.0.2:", "refused")
+	wantError(t, err, "near end", "say hello to 127.0.0.2:", "refused")
 }
 
 func TestOneSideDies(t *testing.T) {

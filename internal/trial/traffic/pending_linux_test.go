@@ -32,7 +32,7 @@ func TestPendingConnsKeepNobodyOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	w := PendingConns{Most: 3}
+	w := pendingConns{most: 3}
 	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3",
 		"127.0.0.2"} {
 		hold(t, from, ln.Addr().(*net.TCPAddr).Port, 1)
@@ -41,7 +41,7 @@ func TestPendingConnsKeepNobodyOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		w.Add(c)
+		w.add(c)
 	}
 	got := map[string]int{}
 	for _, c := range w.conns {
@@ -50,7 +50,7 @@ func TestPendingConnsKeepNobodyOut(t *testing.T) {
 	if got["127.0.0.1"] != 1 || got["127.0.0.2"] != 1 || got["127.0.0.3"] != 1 {
 		t.Errorf("waiting: got %v, want one from each address", got)
 	}
-	w.Remove(w.conns[1])
+	w.remove(w.conns[1])
 	if len(w.conns) != 2 {
 		t.Errorf("waiting after one has left: got %d, want 2", len(w.conns))
 	}
@@ -64,12 +64,14 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	met := make(chan error, 1)
-	conns, err := AcceptFlows(ctx, q, 1, func(port int) error {
+	accepting := q
+	accepting.Listen = true
+	conns, _, err := ConnectFlows(ctx, accepting, FlowsOf(q.Load), func(port int) error {
 		hold(t, "127.0.0.2", port, 3*MaxPending)
 		go func() {
 			ours := q
 			ours.Peer, ours.Port = loopback, port
-			mine, err := DialFlows(ctx, ours, FlowsOf(q.Load))
+			mine, _, err := ConnectFlows(ctx, ours, FlowsOf(q.Load), nil)
 			for _, c := range mine {
 				if c != nil {
 					c.Close()

@@ -132,7 +132,7 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 		t.Fatal(err)
 	}
 	var here uint32
-	err = raw.Control(func(fd uintptr) { here = (&traffic.Socket{Fd: int(fd)}).SocketDrops() })
+	err = raw.Control(func(fd uintptr) { here = (&traffic.Socket{FD: int(fd)}).SocketDrops() })
 	if err != nil {
 		t.Fatal(err)
 	}

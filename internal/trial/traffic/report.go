@@ -1,15 +1,17 @@
 package traffic
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ReadEndReport joins the parts: the end's own, then one per flow.
-func ReadEndReport(parts []json.RawMessage) (EndReport, error) {
+// readEndReport joins the parts: the end's own, then one per flow.
+func readEndReport(parts []json.RawMessage) (EndReport, error) {
 	var r EndReport
 	if err := json.Unmarshal(parts[0], &r); err != nil {
 		return EndReport{}, err
@@ -67,7 +69,8 @@ type FlowReport struct {
 	Delay *record.DelayVariation `json:"delay_variation,omitempty"`
 }
 
-func (r *EndReport) Shift(d int64) {
+// shift moves all times to another clock.
+func (r *EndReport) shift(d int64) {
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		f.Table.Shift(d)
@@ -75,15 +78,46 @@ func (r *EndReport) Shift(d int64) {
 			f.TCP.Series.Shift(d)
 		}
 	}
+	if a := r.Responsiveness; a != nil {
+		for _, times := range [][]int64{a.ForeignAt, a.LoadedAt} {
+			for i := range times {
+				times[i] += d
+			}
+		}
+	}
 }
 
-func JoinNative(load record.Load, reports [2]EndReport) (*record.Traffic, error) {
+// Offer is the controller half of an engine whose ends are Halves: it runs a load and joins what both ends
+// counted. checked is what the engine says of the load.
+func Offer(ctx context.Context, engine string, near, far End, load record.Load, c Conductor,
+	checked check.Answer) (*record.Traffic, [2]EndReport, error) {
+	var reports [2]EndReport
+	if checked.State != check.Yes {
+		return nil, reports, fmt.Errorf("offer %s load: %s", load.Protocol, checked.Reason)
+	}
+	raw, err := Conduct(ctx, engine, load, c, near, far)
+	if err != nil {
+		return nil, reports, err
+	}
+	for i, end := range []End{near, far} {
+		if reports[i], err = readEndReport(raw[i]); err != nil {
+			return nil, reports, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		}
+		reports[i].shift(-end.Offset)
+		reports[i].Usage.Node = end.Node
+	}
+	t, err := join(engine, load, reports)
+	return t, reports, err
+}
+
+// join closes the accounts of all flows.
+func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffic, error) {
 	keys := FlowsOf(load)
 	t := &record.Traffic{
-		Engine: "native", Load: load, Details: map[string]string{},
+		Engine: engine, Load: load, Details: map[string]string{},
 		Ends: map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage},
 	}
-	for i, side := range []string{"near", "far"} {
+	for i, side := range sides {
 		if len(reports[i].Flows) != len(keys) {
 			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side,
 				len(reports[i].Flows), len(keys))
@@ -111,7 +145,7 @@ func JoinNative(load record.Load, reports [2]EndReport) (*record.Traffic, error)
 	}
 	t.RateError = rateError(load, t.Flows)
 	if load.Protocol == "udp" {
-		t.Details["udp_mode"] = UdpMode(load)
+		t.Details["udp_mode"] = UDPMode(load)
 	}
 	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(load, t.Ends)...)
 	t.Caveats = append(t.Caveats, udpCaveats(load, t.Details)...)
@@ -122,7 +156,7 @@ func JoinNative(load record.Load, reports [2]EndReport) (*record.Traffic, error)
 // the tester's loss.
 func socketDropCaveats(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
-	for _, side := range []string{"near", "far"} {
+	for _, side := range sides {
 		if n := details[side+".socket_drops"]; n != "" && n != "0" {
 			caveats = append(caveats, record.Caveat{Kind: "receiver-drops",
 				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, "+
@@ -140,7 +174,7 @@ const sendersMargin = 20 * time.Millisecond
 // processor time of an end is read.
 func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
 	var caveats []record.Caveat
-	for _, side := range []string{"near", "far"} {
+	for _, side := range sides {
 		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" && late > sendersMargin {
 			caveats = append(caveats, record.Caveat{Kind: "late-edge",
 				Text: fmt.Sprintf("the %s end read its processor time %v late at an edge of the window", side,
@@ -213,8 +247,8 @@ func udpCaveats(load record.Load, details map[string]string) []record.Caveat {
 		caveats = append(caveats, record.Caveat{Kind: "count-mode",
 			Text: "datagrams were counted by length: their order, duplicates and delays are unknown"})
 	}
-	for _, side := range []string{"near", "far"} {
-		if details[side+".uncut_trains"] == "true" {
+	for _, side := range sides {
+		if details[side+".gso_uncut"] == "true" {
 			caveats = append(caveats, record.Caveat{Kind: "super-packets", Text: fmt.Sprintf(
 				"the %s end's device took trains of datagrams uncut: across virtual links they are large "+
 					"packets, not those of a wire", side)})

@@ -72,7 +72,7 @@ func udpReports() [2]EndReport {
 
 func TestJoinClosesTheAccounts(t *testing.T) {
 	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, PacketSize: 64}
-	got, err := JoinNative(load, udpReports())
+	got, err := join("native", load, udpReports())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,18 +92,18 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	// Without any packet of the cool-down the tail comes from the sender.
 	r := udpReports()
 	r[1].Flows[0].Announced, r[1].Flows[0].Lost = -1, 8
-	if got, err = JoinNative(load, r); err != nil || got.Flows[0].Packets.Lost != 10 {
+	if got, err = join("native", load, r); err != nil || got.Flows[0].Packets.Lost != 10 {
 		t.Errorf("unannounced tail: got %v, %v; want 10 lost", got, err)
 	}
 	r = udpReports()
 	r[1].Details = map[string]string{"socket_drops": "7"}
-	if got, err = JoinNative(load, r); err != nil || len(got.Caveats) != 1 ||
+	if got, err = join("native", load, r); err != nil || len(got.Caveats) != 1 ||
 		got.Caveats[0].Kind != "receiver-drops" {
 		t.Errorf("full socket buffer: got %v, %v; want a caveat", got, err)
 	}
 	r = udpReports()
 	r[1].Usage.EdgeLateNs = int64(sendersMargin) + 1
-	if got, err = JoinNative(load, r); err != nil || len(got.Caveats) != 1 ||
+	if got, err = join("native", load, r); err != nil || len(got.Caveats) != 1 ||
 		got.Caveats[0].Kind != "late-edge" {
 		t.Errorf("processor time read late: got %v, %v; want a caveat", got, err)
 	}
@@ -123,7 +123,7 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	} {
 		r := udpReports()
 		spoil(&r)
-		if _, err := JoinNative(load, r); err == nil {
+		if _, err := join("native", load, r); err == nil {
 			t.Errorf("%s: joined without an error", name)
 		}
 	}
@@ -178,7 +178,7 @@ func TestReportsMoveToTheControllersClock(t *testing.T) {
 	series := record.NewTable("rtt_ns")
 	series.Append(6000, 1)
 	r := EndReport{Flows: []FlowReport{{Table: table, TCP: &record.TCP{Series: series}}}}
-	r.Shift(-4000)
+	r.shift(-4000)
 	if table.T[0] != 1000 || series.T[0] != 2000 {
 		t.Errorf("times %d, %d; want 1000, 2000", table.T[0], series.T[0])
 	}

@@ -16,7 +16,7 @@ import (
 
 // Socket is a descriptor that several threads use and one closes.
 type Socket struct {
-	Fd int
+	FD int
 
 	mu     sync.Mutex
 	Closed bool
@@ -26,7 +26,7 @@ func (s *Socket) Shutdown(how int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.Closed {
-		unix.Shutdown(s.Fd, how)
+		unix.Shutdown(s.FD, how)
 	}
 }
 
@@ -38,12 +38,12 @@ func (s *Socket) Close() {
 		return
 	}
 	s.Closed = true
-	unix.SetsockoptLinger(s.Fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	unix.Close(s.Fd)
+	unix.SetsockoptLinger(s.FD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	unix.Close(s.FD)
 }
 
 func (s *Socket) Option(level, name int) int {
-	v, err := unix.GetsockoptInt(s.Fd, level, name)
+	v, err := unix.GetsockoptInt(s.FD, level, name)
 	if err != nil {
 		return 0
 	}
@@ -52,7 +52,7 @@ func (s *Socket) Option(level, name int) int {
 
 // Local is the socket's own address and port.
 func (s *Socket) Local() string {
-	sa, err := unix.Getsockname(s.Fd)
+	sa, err := unix.Getsockname(s.FD)
 	if err != nil {
 		return ""
 	}
@@ -93,21 +93,36 @@ func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 // BindUDP opens a UDP socket on an address; several may share a port that is asked for, and the kernel
 // prefers the one that is connected to a packet's sender. Where the kernel chooses the port it must be
 // nobody else's: leave to share it comes after.
-func BindUDP(at netip.AddrPort) (int, error) {
+func BindUDP(at netip.AddrPort) (fd int, bound netip.AddrPort, err error) {
 	domain, sa := Sockaddr(at)
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open a UDP socket: %w", err)
+	if fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, at, fmt.Errorf("open a UDP socket: %w", err)
 	}
 	if at.Port() != 0 {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	if err := unix.Bind(fd, sa); err != nil {
+	err = unix.Bind(fd, sa)
+	if err == nil {
+		sa, err = unix.Getsockname(fd)
+	}
+	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("bind udp %v: %w", at, err)
+		return -1, at, fmt.Errorf("bind udp %v: %w", at, err)
 	}
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	return fd, nil
+	return fd, AddrPort(sa), nil
+}
+
+// Connect connects a socket of datagrams, whose packets are not fragmented.
+func Connect(fd int, to netip.AddrPort, ip int) error {
+	_, sa := Sockaddr(to)
+	if err := unix.Connect(fd, sa); err != nil {
+		return fmt.Errorf("connect to %v: %w", to, err)
+	}
+	if err := DontFragment(fd, ip); err != nil {
+		return fmt.Errorf("forbid fragments to %v: %w", to, err)
+	}
+	return nil
 }
 
 // DontFragment makes a packet that does not fit an error instead of fragments: the packet size is what is
@@ -122,8 +137,8 @@ func DontFragment(fd int, ip int) error {
 // bigBuffer asks for a socket buffer beyond the system's limit, which an ordinary user does not get; it
 // returns what was granted.
 func bigBuffer(s *Socket, forced, plain, bytes int) int {
-	if unix.SetsockoptInt(s.Fd, unix.SOL_SOCKET, forced, bytes) != nil {
-		unix.SetsockoptInt(s.Fd, unix.SOL_SOCKET, plain, bytes)
+	if unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, forced, bytes) != nil {
+		unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, plain, bytes)
 	}
 	return s.Option(unix.SOL_SOCKET, plain)
 }
@@ -169,13 +184,13 @@ const (
 	sendTimeout = 50 * time.Millisecond // until a full buffer lets go to look at the time
 )
 
-// UdpRoom asks for large buffers; many flows share what one has.
-func UdpRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
+// UDPRoom asks for large buffers; many flows share what one has.
+func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/OwnThreads, 1),
 		leastRoom))
 	sndbuf = bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendRoom)
 	tv := unix.NsecToTimeval(int64(sendTimeout))
-	unix.SetsockoptTimeval(s.Fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
+	unix.SetsockoptTimeval(s.FD, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 	return rcvbuf, sndbuf
 }
 
@@ -184,7 +199,7 @@ func (s *Socket) SocketDrops() uint32 {
 	const memInfo, drops = 9, 8
 	var v [memInfo]uint32
 	size := uint32(unsafe.Sizeof(v))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.Fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.FD), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return 0

@@ -55,8 +55,8 @@ func countModeClaimsNoOrder(t *steady.Trial, trains string, at int) {
 	for _, c := range got.Caveats {
 		kinds[c.Kind] = true
 	}
-	if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.uncut_trains"] == "true") {
-		t.Errorf("caveats %v with uncut trains %s", got.Caveats, got.Details["near.uncut_trains"])
+	if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.gso_uncut"] == "true") {
+		t.Errorf("caveats %v with uncut trains %s", got.Caveats, got.Details["near.gso_uncut"])
 	}
 }
 

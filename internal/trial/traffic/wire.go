@@ -125,8 +125,8 @@ func Welcome(tag string) []byte {
 	return h[:WelcomeSize]
 }
 
-// ReadPreamble returns the flow's index, or false for a stranger's.
-func ReadPreamble(b []byte, tag string, flows int) (int, bool) {
+// readPreamble returns the flow's index, or false for a stranger's.
+func readPreamble(b []byte, tag string, flows int) (int, bool) {
 	if len(b) != PreambleSize || string(b[:16]) != string(Preamble(tag, 0)[:16]) {
 		return 0, false
 	}

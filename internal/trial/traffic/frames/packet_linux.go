@@ -23,7 +23,7 @@ func openPacket(device, size int) (*packetSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a socket of AF_PACKET: %w", err)
 	}
-	p := &packetSocket{Socket: traffic.Socket{Fd: fd}, batch: traffic.NewBatch(txSlots, size, 0)}
+	p := &packetSocket{Socket: traffic.Socket{FD: fd}, batch: traffic.NewBatch(txSlots, size, 0)}
 	if err := p.open(device); err != nil {
 		p.close()
 		return nil, err
@@ -32,17 +32,17 @@ func openPacket(device, size int) (*packetSocket, error) {
 }
 
 func (p *packetSocket) open(device int) error {
-	if err := unix.SetsockoptInt(p.Fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+	if err := unix.SetsockoptInt(p.FD, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 		return fmt.Errorf("pass the queueing discipline by AF_PACKET: %w", err)
 	}
-	if err := unix.SetsockoptInt(p.Fd, unix.SOL_SOCKET, unix.SO_SNDBUF, txRoom); err != nil {
+	if err := unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_SNDBUF, txRoom); err != nil {
 		return fmt.Errorf("bound what AF_PACKET has under way: %w", err)
 	}
-	if err := traffic.Bound(p.Fd); err != nil {
+	if err := traffic.Bound(p.FD); err != nil {
 		return fmt.Errorf("bound the calls of AF_PACKET: %w", err)
 	}
 	// Protocol 0: it receives nothing.
-	if err := unix.Bind(p.Fd, &unix.SockaddrLinklayer{Ifindex: device}); err != nil {
+	if err := unix.Bind(p.FD, &unix.SockaddrLinklayer{Ifindex: device}); err != nil {
 		return fmt.Errorf("bind AF_PACKET to device %d: %w", device, err)
 	}
 	return nil
@@ -58,7 +58,7 @@ func (p *packetSocket) slot() []byte {
 func (p *packetSocket) queue() { p.tail++ }
 
 func (p *packetSocket) push() error {
-	n, err := p.batch.Send(p.Fd, p.head, p.tail)
+	n, err := p.batch.Send(p.FD, p.head, p.tail)
 	if p.head += n; p.head == p.tail {
 		p.head, p.tail = 0, 0
 	}

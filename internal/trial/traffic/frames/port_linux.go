@@ -482,7 +482,7 @@ func (f *xdpFlow) socketDrops() int64 {
 	n, last := int64(0), -1
 	for _, fd := range f.port.sockets {
 		if fd != last { // at the listener all share one
-			n += int64((&traffic.Socket{Fd: fd}).SocketDrops())
+			n += int64((&traffic.Socket{FD: fd}).SocketDrops())
 		}
 		last = fd
 	}

@@ -26,7 +26,7 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 		}
 	}
 	for _, fd := range r.fds {
-		traffic.UdpRoom(&traffic.Socket{Fd: fd}, len(r.fds))
+		traffic.UDPRoom(&traffic.Socket{FD: fd}, len(r.fds))
 	}
 	return r
 }
@@ -88,7 +88,7 @@ func (r *frameReader) take(i int, now int64) {
 	b := r.batch.At(i)
 	d, ok := bpf.ReadDatagram(b[:min(len(b), r.batch.Length(i))], r.tag)
 	if !ok || d.Flow >= len(r.flows) {
-		if r.batch.Length(i) != helloSize { // one that came again
+		if r.batch.Length(i) != traffic.DatagramHeader { // one that came again
 			r.flows[0].wrong++ // a stray; whose it was meant to be is not known
 		}
 		return

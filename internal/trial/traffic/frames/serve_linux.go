@@ -10,7 +10,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -28,54 +27,27 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 			return err
 		}
 		return s.Send(w)
-	case q.Check:
-		return s.Send(checkXDP(q))
 	case q.Neighbor != "":
 		return keepReady(s, q.Neighbor)
 	}
-	if err := traffic.PinProcess(q.CPUs); err != nil {
-		return err
-	}
-	keys := traffic.FlowsOf(q.Load)
+	return traffic.ServeRequest(ctx, s, q, checkXDP, connect)
+}
+
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running, error) {
 	traffic.MakeRoom(4)
-	g, err := handshakeFlows(ctx, q, keys,
-		func(port int) error { return s.Send(traffic.Message{Listening: port}) })
+	l := &traffic.Half{Request: q, Keys: traffic.FlowsOf(q.Load), Details: map[string]string{}}
+	g, err := shakeHands(ctx, q, l.Keys, listening)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}, EndSetup: g.quiet}
-	defer g.close()
-	defer l.Close()
+	l.EndSetup, l.Release = g.stop, g.close
 	p, err := newXDPPort(l, g)
 	if err != nil {
-		return err
+		l.Close()
+		return nil, err
 	}
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
-	report,
-		err := l.Run(ctx, w, func(g traffic.Glimpse) error { return s.Send(traffic.Message{Glimpse: &g}) })
-	if err != nil {
-		return err
-	}
-	if err := p.finish(report); err != nil {
-		return err
-	}
-	flows := report.Flows
-	report.Flows = nil
-	if err := traffic.SendResult(s, report); err != nil {
-		return err
-	}
-	for i := range flows {
-		if err := traffic.SendResult(s, &flows[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	l.Finish = p.finish
+	return l, nil
 }
 
 // keepReady lets a device of this node take frames from the other end of its link until the session ends.

@@ -32,7 +32,7 @@ type socketLoad struct {
 // newSocketLoad opens one in IPv6, which the loopback device lets in from outside the stack.
 func newSocketLoad(t *testing.T, way string, flows, size int, pps float64) *socketLoad {
 	t.Helper()
-	fd, at, err := (&handshake{}).bind(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
+	fd, at, err := traffic.BindUDP(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestASocketCountsNoStrays(t *testing.T) {
 	}
 	defer c.Close()
 	for _, b := range [][]byte{good, strange, other, good[:17], append(good[:18:18], 0),
-		helloOf("x", 0, hello), nil} {
+		make([]byte, traffic.DatagramHeader), nil} {
 		if _, err := c.Write(b); err != nil {
 			t.Fatal(err)
 		}

@@ -4,9 +4,9 @@ package frames
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 // stack. Its node half needs Linux and the right to load BPF programs. Where a device cannot take frames
 // so, the load is offered by sendmmsg, and the result says so.
 type XDP struct {
+	traffic.Pair
 	// Fallback offers the load by sockets where no frames can be sent; nil refuses such a load.
 	Fallback traffic.Engine
 }
@@ -35,16 +36,16 @@ const maxFramePacket = 1500
 
 // Check asks both nodes; a load that is impossible anywhere is answered without them.
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	if a := checkFrames(load); a.State != check.Yes {
-		return a
-	}
-	if why := x.refusal(ctx, near, far, load); why != "" {
-		if x.Fallback == nil || load.Frames+load.Sink != "" {
-			return check.Not("%s", why)
+	judged := checkFrames(load)
+	if judged.State == check.Yes {
+		if why := x.refusal(ctx, near, far, load); why != "" {
+			if x.Fallback == nil || load.Frames+load.Sink != "" {
+				return check.Not("%s", why)
+			}
+			return x.Fallback.Check(ctx, near, far, load)
 		}
-		return x.Fallback.Check(ctx, near, far, load)
 	}
-	return traffic.CheckNodes(ctx, x.verb(), near, far, load)
+	return traffic.CheckEnds(ctx, x.Name(), load, judged, near, far)
 }
 
 // refusal is why an end has nothing to do with frames, whatever the load: the peer of lab pair, or an agent
@@ -128,16 +129,22 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	if err != nil {
 		return nil, err
 	}
-	raw, err := traffic.ConductBoth(ctx, x.verb(), near, far, load, conductor)
+	t, reports, err := traffic.Offer(ctx, x.Name(), near, far, load, conductor, check.OK())
 	if err != nil {
 		return nil, err
 	}
-	t, err := x.join(raw, near, far, load)
-	if err != nil {
-		return nil, err
+	maps.Copy(t.Details, prepared)
+	for i, f := range t.Flows {
+		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
+			".counted_by"] == record.SinkDriver {
+			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
+		}
 	}
-	for k, v := range prepared {
-		t.Details[k] = v
+	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
+	for i, direction := range []string{record.Down, record.Up} { // delays that one clock told
+		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
+			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
+		}
 	}
 	return t, nil
 }
@@ -226,38 +233,6 @@ func letGo(s host.Session) {
 	for host.Await(ctx, s, nil) == nil {
 	}
 	s.Close()
-}
-
-// join closes the accounts, and keeps the delays that one clock told.
-func (x XDP) join(raw [2][]json.RawMessage, near, far traffic.End, load record.Load) (*record.Traffic,
-	error) {
-	var reports [2]traffic.EndReport
-	for i, end := range []traffic.End{near, far} {
-		var err error
-		if reports[i], err = traffic.ReadEndReport(raw[i]); err != nil {
-			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
-		}
-		reports[i].Shift(-end.Offset)
-		reports[i].Usage.Node = end.Node
-	}
-	t, err := traffic.JoinNative(load, reports)
-	if err != nil {
-		return nil, err
-	}
-	t.Engine = x.Name()
-	for i, f := range t.Flows {
-		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
-			".counted_by"] == record.SinkDriver {
-			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
-		}
-	}
-	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
-	for i, direction := range []string{record.Down, record.Up} {
-		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
-			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
-		}
-	}
-	return t, nil
 }
 
 // ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP

@@ -19,7 +19,7 @@ import (
 // Engine offers load by an installed iperf3, so that results can be compared with those of everybody else.
 // Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are
 // made.
-type Engine struct{}
+type Engine struct{ traffic.Pair }
 
 // Name is "iperf3".
 func (Engine) Name() string { return "iperf3" }
@@ -27,15 +27,13 @@ func (Engine) Name() string { return "iperf3" }
 // smallestBlock is iperf3's limit for a datagram's payload.
 const smallestBlock = 16
 
-// Check asks both nodes for an installed iperf3, or the near one if the far end is a stranger's.
+// Check asks both nodes for an installed iperf3. A third party's server is asked by using it.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	if a := checkIperf3(load); a.State != check.Yes {
-		return a
+	ends := []traffic.End{near, far}
+	if far.ThirdParty == e.Name() {
+		ends = ends[:1]
 	}
-	if far.Agent == nil {
-		far = near // a stranger's is asked by using it
-	}
-	return traffic.CheckNodes(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load)
+	return traffic.CheckEnds(ctx, e.Name(), load, checkIperf3(load), ends...)
 }
 
 func checkIperf3(load record.Load) check.Answer {
@@ -73,41 +71,44 @@ type iperf3Output struct {
 	Started int64      `json:"started_ns"` // of the process, node's clock
 }
 
-// Offer runs iperf3 as a server at the listening end and as a client at the other. Without an agent at the
-// far end, a stranger's server is listening there.
+// Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at the
+// other. What such a server counted is known by what it tells the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic,
-	error) {
+	c traffic.Conductor) (*record.Traffic, error) {
 	if a := checkIperf3(load); a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load by iperf3: %s", load.Protocol, a.Reason)
 	}
-	if far.Agent == nil {
-		return e.offerToThirdParty(ctx, near, far, load, c)
-	}
-	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
+	raw, err := traffic.Conduct(ctx, e.Name(), load, c, near, far)
 	if err != nil {
 		return nil, err
 	}
 	var out [2]iperf3Output
+	ends := map[string]record.EndUsage{}
 	for i, end := range []traffic.End{near, far} {
+		if end.ThirdParty != "" {
+			continue
+		}
 		if err := json.Unmarshal(raw[i][0], &out[i]); err != nil {
 			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
 		}
+		out[i].Started -= end.Offset
+		ends[[]string{"near", "far"}[i]] = record.EndUsage{Node: end.Node, UserNs: out[i].Usage.UserNs,
+			SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
 	}
-	client, server, started := out[0], out[1], out[0].Started-near.Offset
-	if load.Opener == "far" {
-		client, server, started = out[1], out[0], out[1].Started-far.Offset
+	client, server := out[0], out[1]
+	var t *record.Traffic
+	switch {
+	case far.ThirdParty != "":
+		t, err = joinThirdParty(load, client.JSON, client.Started)
+	case load.Opener == "far":
+		t, err = joinIperf3(load, server.JSON, client.JSON, server.Started)
+	default:
+		t, err = joinIperf3(load, client.JSON, server.JSON, client.Started)
 	}
-	t, err := joinIperf3(load, client.JSON, server.JSON, started)
 	if err != nil {
 		return nil, err
 	}
-	t.Ends = map[string]record.EndUsage{}
-	for i, end := range []traffic.End{near, far} {
-		side := []string{"near", "far"}[i]
-		t.Ends[side] = record.EndUsage{Node: end.Node, UserNs: out[i].Usage.UserNs,
-			SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
-	}
+	t.Ends = ends
 	return t, nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,25 +17,71 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node half of the iperf3 adapter.
+// Serve is the node half of the adapter.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	var q traffic.Request
-	if err := s.Recv(&q); err != nil {
-		return err
-	}
-	if q.Check {
-		return s.Send(installedIperf3(ctx))
-	}
-	if err := traffic.PinProcess(q.CPUs); err != nil { // children inherit it
-		return err
-	}
 	// Whatever way this ends, so does the process.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if q.Listen {
-		return serveIperf3(ctx, s, q)
+	return traffic.Serve(ctx, s, func(traffic.Request) check.Answer { return installedIperf3(ctx) }, connect)
+}
+
+// connect starts a server; a client is started when it is time.
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running, error) {
+	if !q.Listen {
+		if a := installedIperf3(ctx); a.State == check.No {
+			return nil, fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)
+		}
+		return &client{request: q}, nil
 	}
-	return runIperf3(ctx, s, q)
+	if q.Port == 0 {
+		// Somebody may take the port that is free now; then iperf3 says so.
+		listeners, port, err := traffic.ListenTCP(ctx, q)
+		traffic.CloseListeners(listeners)
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		q.Port = port
+	}
+	c, err := startIperf3(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.awaitListening(ctx, q.Port); err == nil {
+		err = listening(q.Port)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// client is the end that begins its program with the load.
+type client struct {
+	request traffic.Request
+	*child
+}
+
+// Run starts iperf3 when the load begins.
+func (c *client) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) (parts []any,
+	err error) {
+	var stop atomic.Bool
+	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	traffic.SleepUntil(w.Begin, &stop)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if c.child, err = startIperf3(ctx, c.request); err != nil {
+		return nil, err
+	}
+	return c.child.Run(ctx, w, say)
+}
+
+// Close ends what Run has started.
+func (c *client) Close() {
+	if c.child != nil {
+		c.child.Close()
+	}
 }
 
 func installedIperf3(ctx context.Context) check.Answer {
@@ -90,24 +134,30 @@ func startIperf3(ctx context.Context, q traffic.Request) (*child, error) {
 	return c, nil
 }
 
-// stop ends the process and waits for it.
-func (c *child) stop() {
+// Close ends the process and waits for it.
+func (c *child) Close() {
 	c.process.Kill()
 	<-c.done
 }
 
-// result is what was printed, or why there is nothing. iperf3 explains its failures in the JSON.
-func (c *child) result(ctx context.Context, limit time.Duration) (iperf3Output, error) {
+// slack is what an iperf3 may need beyond the window: its own connections, exchange of results and rounding
+// to seconds.
+const slack = 8 * time.Second
+
+// Run returns what was printed, or why there is nothing. iperf3 explains its failures in the JSON.
+func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any, error) {
+	limit := time.Duration(w.Stop-traffic.Monotonic()) + slack
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		return iperf3Output{}, ctx.Err()
+		return nil, ctx.Err()
 	case <-timer.C:
-		return iperf3Output{}, fmt.Errorf("iperf3 did not end within %v", limit)
+		return nil, fmt.Errorf("iperf3 did not end within %v", limit)
 	}
-	return c.outcome()
+	out, err := c.outcome()
+	return []any{out}, err
 }
 
 // outcome is valid once done is closed.
@@ -119,82 +169,6 @@ func (c *child) outcome() (iperf3Output, error) {
 		return iperf3Output{}, fmt.Errorf("iperf3: %v: %s", c.err, bytes.TrimSpace(c.stderr))
 	}
 	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
-}
-
-// slack is what an iperf3 may need beyond the window: its own connections, exchange of results and rounding
-// to seconds.
-const slack = 8 * time.Second
-
-func serveIperf3(ctx context.Context, s host.Session, q traffic.Request) error {
-	if q.Port == 0 {
-		port, err := anyPort(q.Addr)
-		if err != nil {
-			return err
-		}
-		q.Port = port
-	}
-	c, err := startIperf3(ctx, q)
-	if err != nil {
-		return err
-	}
-	defer c.stop()
-	if err := c.awaitListening(ctx, q.Port); err != nil {
-		return err
-	}
-	if err := s.Send(traffic.Message{Listening: q.Port}); err != nil {
-		return err
-	}
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
-	out, err := c.result(ctx, time.Duration(w.Stop-traffic.Monotonic())+slack)
-	if err != nil {
-		return err
-	}
-	return traffic.SendResult(s, out)
-}
-
-func runIperf3(ctx context.Context, s host.Session, q traffic.Request) error {
-	if a := installedIperf3(ctx); a.State == check.No {
-		return fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)
-	}
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
-	var stop atomic.Bool
-	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
-	traffic.SleepUntil(w.Begin, &stop)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	c, err := startIperf3(ctx, q)
-	if err != nil {
-		return err
-	}
-	defer c.stop()
-	out, err := c.result(ctx, time.Duration(w.Stop-w.Begin)+slack)
-	if err != nil {
-		return err
-	}
-	return traffic.SendResult(s, out)
-}
-
-// anyPort finds a free port. Somebody may take it first; then iperf3 says so.
-func anyPort(at netip.Addr) (int, error) {
-	ln, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
-	if err != nil {
-		return 0, fmt.Errorf("find a free port on %v: %w", at, traffic.Cause(err))
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port, nil
 }
 
 // awaitListening waits for the server's socket. Asking it by a connection would use up its one test.

@@ -10,14 +10,13 @@ import (
 	"cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe is at the
 // end that opens connections, the echo at the other. Its node half needs Linux.
-type Echo struct{}
+type Echo struct{ traffic.Pair }
 
 // Name is "echo".
 func (Echo) Name() string { return "echo" }
@@ -74,7 +73,7 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	if a.State != check.Yes {
 		return nil, fmt.Errorf("probe latency: %s", a.Reason)
 	}
-	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, name), near, far, load, c)
+	raw, err := traffic.Conduct(ctx, name, load, c, near, far)
 	if err != nil {
 		return nil, err
 	}

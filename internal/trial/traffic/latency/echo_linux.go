@@ -19,93 +19,73 @@ import (
 
 // Serve is the node half of the latency probe: the listener echoes, the opener probes.
 func (Echo) Serve(ctx context.Context, s host.Session) error {
-	var q traffic.Request
-	if err := s.Recv(&q); err != nil {
-		return err
-	}
-	if q.Check {
-		return s.Send(check.OK())
-	}
-	if err := traffic.PinProcess(q.CPUs); err != nil {
-		return err
-	}
-	traffic.MakeRoom(4)
-	if q.Listen {
-		return serveEcho(ctx, s, q)
-	}
-	return serveProbe(ctx, s, q)
+	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
+		listening func(port int) error) (traffic.Running, error) {
+		traffic.MakeRoom(4)
+		if q.Listen {
+			return newEchoer(ctx, q, listening)
+		}
+		return connectEcho(ctx, q)
+	})
 }
 
-// serveEcho answers probes until the timeline ends.
-func serveEcho(ctx context.Context, s host.Session, q traffic.Request) error {
-	at := netip.AddrPortFrom(q.Addr, uint16(q.Port))
-	fd, err := traffic.BindUDP(at)
+// canProbe: every node can.
+func canProbe(traffic.Request) check.Answer { return check.OK() }
+
+// newEchoer answers probes from the first hello on, for which it waits.
+func newEchoer(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
+	fd, at, err := traffic.BindUDP(netip.AddrPortFrom(q.Addr, uint16(q.Port)))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: traffic.TagHash(q.Load.Tag),
-		tids: make([]atomic.Int64, 1), measured: make(chan struct{})}
-	defer e.Close()
-	letGo := sync.OnceFunc(func() { close(e.measured) })
+		tids: make([]atomic.Int64, 1), measured: make(chan struct{}), done: make(chan struct{})}
+	e.letGo = sync.OnceFunc(func() { close(e.measured) })
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return fmt.Errorf("read the port of %v: %w", at, err)
-	}
-	done := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(e.done)
 		e.run()
 	}()
-	defer func() {
-		e.stop.Store(true)
-		letGo()
-		<-done
-	}()
+	err = listening(int(at.Port()))
+	for limit := traffic.Monotonic() + int64(traffic.Patience); err == nil && !e.helloSeen.Load(); {
+		if err = ctx.Err(); err == nil && traffic.Monotonic() > limit {
+			err = fmt.Errorf("wait for a probe on udp %v: nothing within %v", at, traffic.Patience)
+		}
+		traffic.Nap(traffic.HelloInterval / 4)
+	}
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Run lets probes be answered until the timeline ends.
+func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any, error) {
 	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
-	if err := s.Send(traffic.Message{Listening: int(traffic.AddrPort(sa).Port())}); err != nil {
-		return err
-	}
-	if err := awaitHello(ctx, e); err != nil {
-		return err
-	}
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
 	traffic.SleepUntil(w.Start, &e.stop)
 	begin := traffic.TakeMark(traffic.Monotonic(), 0, e.tids)
 	traffic.SleepUntil(w.End, &e.stop)
 	end := traffic.TakeMark(traffic.Monotonic(), 0, e.tids)
 	end.Place(e.tids)
-	letGo()
+	e.letGo()
 	traffic.SleepUntil(w.Stop, &e.stop)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	e.stop.Store(true)
-	<-done
-	return traffic.SendResult(s, echoReport{Echoed: e.echoed, Scheduling: e.scheduling,
-		Usage: traffic.UsageBetween(begin,
-			end)})
+	<-e.done
+	return []any{echoReport{Echoed: e.echoed, Scheduling: e.scheduling,
+		Usage: traffic.UsageBetween(begin, end)}}, nil
 }
 
-// awaitHello waits for the first hello.
-func awaitHello(ctx context.Context, e *echoer) error {
-	limit := traffic.Monotonic() + int64(traffic.Patience)
-	for !e.helloSeen.Load() {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if traffic.Monotonic() > limit {
-			return fmt.Errorf("wait for a probe on udp %s: nothing within %v", e.Local(), traffic.Patience)
-		}
-		traffic.Nap(traffic.HelloInterval / 4)
-	}
-	return nil
+// Close ends the thread.
+func (e *echoer) Close() {
+	e.stop.Store(true)
+	e.letGo()
+	<-e.done
+	e.stampedSocket.Close()
 }
 
 // echoer sends probes back with the time they spent here.
@@ -118,6 +98,8 @@ type echoer struct {
 	// measured is closed when nobody asks for the thread's time any more: the prober may take leave before
 	// the window ends.
 	measured chan struct{}
+	letGo    func()        // closes it
+	done     chan struct{} // the thread has ended
 
 	echoed     int64 // owned by run
 	scheduling string

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -17,58 +16,40 @@ import (
 
 // Serve is the node half: the opener probes; the listener has nothing to do, because its kernel answers.
 func (ICMP) Serve(ctx context.Context, s host.Session) error {
-	var q traffic.Request
-	if err := s.Recv(&q); err != nil {
-		return err
-	}
-	if q.Check {
-		return s.Send(check.OK())
-	}
+	return traffic.Serve(ctx, s, canProbe, connectICMP)
+}
+
+// kernelEcho is the listener's part: none.
+type kernelEcho struct{}
+
+// Run has nothing to do.
+func (kernelEcho) Run(context.Context, record.Window, func(traffic.Glimpse) error) ([]any, error) {
+	return []any{echoReport{}}, nil
+}
+
+// Close has nothing to close.
+func (kernelEcho) Close() {}
+
+func connectICMP(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
 	if q.Listen {
-		return attendICMP(s)
-	}
-	if err := traffic.PinProcess(q.CPUs); err != nil {
-		return err
+		return kernelEcho{}, listening(1) // ICMP has no port; any number says that this end is there
 	}
 	traffic.MakeRoom(4)
-	return serveICMP(ctx, s, q)
-}
-
-// attendICMP keeps the listener's side of the protocol. ICMP has no port; any number says that this end is
-// there.
-func attendICMP(s host.Session) error {
-	if err := s.Send(traffic.Message{Listening: 1}); err != nil {
-		return err
-	}
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
-	return traffic.SendResult(s, echoReport{})
-}
-
-func serveICMP(ctx context.Context, s host.Session, q traffic.Request) error {
 	fd, raw, err := openICMP(q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := newProber(fd, q, icmpFraming(q.Load.IP, raw, traffic.TagHash(q.Load.Tag)))
-	defer p.Close()
 	p.kernel, p.reply = true, traffic.PhaseProbe // a kernel returns what it got
-	_, sa := traffic.Sockaddr(netip.AddrPortFrom(q.Peer, 0))
-	if err := unix.Connect(fd, sa); err != nil {
-		return fmt.Errorf("connect icmp to %v: %w", q.Peer, err)
+	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
+		err = p.awaitKernel(ctx)
 	}
-	if err := traffic.DontFragment(fd, q.Load.IP); err != nil {
-		return fmt.Errorf("forbid fragments on icmp to %v: %w", q.Peer, err)
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("ping %v: %w", q.Peer, err)
 	}
-	if err := p.awaitKernel(ctx); err != nil {
-		return fmt.Errorf("ping %v: %w", q.Peer, err)
-	}
-	return p.serve(ctx, s, q)
+	return p.ready(), nil
 }
 
 // openICMP opens a ping socket, which any user may have whose group is in net.ipv4.ping_group_range, or
@@ -139,11 +120,11 @@ func (p *prober) awaitKernel(ctx context.Context) error {
 	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseHello}.Put(b[p.head:])
 	for ctx.Err() == nil {
 		p.seal(b, 0)
-		if _, err := unix.Write(p.Fd, b); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Write(p.FD, b); err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		for traffic.Readable(p.Fd, traffic.HelloInterval) {
-			n, _, err := p.stampedSocket.receive(unix.MSG_DONTWAIT)
+		for {
+			n, _, err := p.stampedSocket.receive(0) // at most receiveTimeout
 			if err != nil {
 				break
 			}

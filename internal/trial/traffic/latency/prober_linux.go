@@ -11,57 +11,36 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// serveProbe probes along the timeline.
-func serveProbe(ctx context.Context, s host.Session, q traffic.Request) error {
-	fd, err := traffic.BindUDP(netip.AddrPortFrom(q.Addr, 0))
+// connectEcho is the opener's half of the echo.
+func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error) {
+	fd, _, err := traffic.BindUDP(netip.AddrPortFrom(q.Addr, 0))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := newProber(fd, q, framing{})
-	defer p.Close()
-	target := netip.AddrPortFrom(q.Peer, uint16(q.Port))
-	_, sa := traffic.Sockaddr(target)
-	if err := unix.Connect(fd, sa); err != nil {
-		return fmt.Errorf("connect udp to %v: %w", target, err)
+	to := netip.AddrPortFrom(q.Peer, uint16(q.Port))
+	if err = traffic.Connect(fd, to, q.Load.IP); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
+		defer cancel()
+		if err = traffic.SayHello(ctx, []int{fd}, p.tag); err != nil {
+			err = fmt.Errorf("say hello to %v: %w", to, err)
+		}
 	}
-	if err := traffic.DontFragment(fd, q.Load.IP); err != nil {
-		return fmt.Errorf("forbid fragments on udp to %v: %w", target, err)
+	if err != nil {
+		p.Close()
+		return nil, err
 	}
-	if err := handshakeWithin(ctx, fd, p.tag); err != nil {
-		return fmt.Errorf("greet %v: %w", target, err)
-	}
-	return p.serve(ctx, s, q)
+	return p.ready(), nil
 }
 
-// serve is the rest of the prober's work, once its socket has found the other end.
-func (p *prober) serve(ctx context.Context, s host.Session, q traffic.Request) error {
-	// From here on the kernel numbers what is sent.
-	unix.SetsockoptInt(p.Fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
-	interval := int64(q.Load.Interval)
-	if n := (w.End - w.Begin) / interval; n > maxProbes {
-		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", q.Load.Interval,
-			time.Duration(w.End-w.Begin), n, maxProbes)
-	}
-	p.window, p.due = w, NewSchedule(w, interval, q.Load.Spacing, uint64(p.tag))
-	return p.follow(ctx, s)
-}
-
-func handshakeWithin(ctx context.Context, fd int, tag uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
-	defer cancel()
-	return traffic.Handshake(ctx, fd, tag, 0)
+// ready has the kernel number what is sent from here on.
+func (p *prober) ready() *prober {
+	unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
+	return p
 }
 
 // framing is what stands around a probe's payload in what the socket sends and receives; the zero value is
@@ -78,10 +57,12 @@ type framing struct {
 type prober struct {
 	*stampedSocket
 	framing
-	tag     uint32
-	payload int
-	reply   traffic.Phase // of an answer
-	kernel  bool          // the far kernel answers, not an echo
+	tag      uint32
+	payload  int
+	reply    traffic.Phase // of an answer
+	interval time.Duration
+	spacing  string
+	kernel   bool // the far kernel answers, not an echo
 
 	window record.Window
 	due    schedule
@@ -124,37 +105,44 @@ func newProber(fd int, q traffic.Request, f framing) *prober {
 		stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room), framing: f,
 		tag:     traffic.TagHash(q.Load.Tag),
 		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), reply: traffic.PhaseEcho,
+		interval: q.Load.Interval, spacing: q.Load.Spacing,
 	}
 }
 
-func (p *prober) follow(ctx context.Context, s host.Session) error {
+// Run probes along the timeline. The report has a part for each so many probes.
+func (p *prober) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) ([]any, error) {
+	interval := int64(p.interval)
+	if n := (w.End - w.Begin) / interval; n > maxProbes {
+		return nil, fmt.Errorf("probe every %v for %v: %d probes, more than %d", p.interval,
+			time.Duration(w.End-w.Begin), n, maxProbes)
+	}
+	p.window, p.due = w, NewSchedule(w, interval, p.spacing, uint64(p.tag))
 	n := p.due.N
 	p.sent, p.answers = make([]sentProbe, n), make([]answer, n)
 	p.ids, p.queued = make([]int32, 0, n), make([]stamps, 0, n)
 	end := context.AfterFunc(ctx, func() { p.stop.Store(true) })
-	var threads sync.WaitGroup
+	var threads, teller sync.WaitGroup
 	threads.Go(p.send)
 	threads.Go(p.receive)
 	done := make(chan struct{})
-	var teller sync.WaitGroup
-	teller.Go(func() { p.glimpses(done, s) })
+	teller.Go(func() { p.glimpses(done, say) })
 	threads.Wait()
 	p.sendEnd()
 	close(done)
 	teller.Wait()
 	end()
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	r := p.report()
 	all := r.Probes
+	var parts []any
 	for {
-		r.Probes = all[:min(len(all), partProbes)]
-		if err := traffic.SendResult(s, r); err != nil {
-			return err
-		}
-		if all = all[len(r.Probes):]; len(all) == 0 {
-			return nil
+		part := r
+		part.Probes = all[:min(len(all), partProbes)]
+		parts, all = append(parts, part), all[len(part.Probes):]
+		if len(all) == 0 {
+			return parts, nil
 		}
 	}
 }
@@ -168,7 +156,7 @@ func (p *prober) sendEnd() {
 	b := make([]byte, p.payload)
 	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseCooldown}.Put(b)
 	for range 3 {
-		unix.Write(p.Fd, b)
+		unix.Write(p.FD, b)
 	}
 }
 
@@ -203,7 +191,7 @@ func (p *prober) send() {
 		at := traffic.Monotonic()
 		p.sent[i].at.Store(at)
 		p.sent[i].late, p.sent[i].sent = at-p.due.at(i), true
-		if _, err := traffic.Write(p.Fd, b); err != nil {
+		if _, err := traffic.Write(p.FD, b); err != nil {
 			p.failed++
 			continue
 		}
@@ -267,7 +255,7 @@ func (p *prober) enter(b []byte, at, stamp int64) {
 }
 
 // glimpses shows the newest round trip a few times per second.
-func (p *prober) glimpses(done <-chan struct{}, s host.Session) {
+func (p *prober) glimpses(done <-chan struct{}, say func(traffic.Glimpse) error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -277,7 +265,7 @@ func (p *prober) glimpses(done <-chan struct{}, s host.Session) {
 		case <-tick.C:
 		}
 		if rtt := p.newest.Load(); rtt > 0 {
-			if s.Send(traffic.Message{Glimpse: &traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}}) != nil {
+			if say(traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}) != nil {
 				return
 			}
 		}

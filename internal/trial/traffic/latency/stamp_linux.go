@@ -29,7 +29,7 @@ const (
 )
 
 func newStampedSocket(fd, room int) *stampedSocket {
-	s := &stampedSocket{Socket: traffic.Socket{Fd: fd}, buffer: make([]byte, room)}
+	s := &stampedSocket{Socket: traffic.Socket{FD: fd}, buffer: make([]byte, room)}
 	tv := unix.NsecToTimeval(int64(receiveTimeout))
 	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	s.vector.Base = &s.buffer[0]
@@ -46,7 +46,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.SetControllen(len(s.control))
 	s.header.Name = (*byte)(unsafe.Pointer(&s.from))
 	s.header.Namelen = uint32(unsafe.Sizeof(s.from))
-	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.Fd), uintptr(unsafe.Pointer(&s.header)),
+	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.FD), uintptr(unsafe.Pointer(&s.header)),
 		uintptr(flags))
 	if errno != 0 {
 		return 0, nil, errno
@@ -56,7 +56,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 
 // reply sends to whom the last datagram came from.
 func (s *stampedSocket) reply(b []byte) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.Fd), uintptr(unsafe.Pointer(&b[0])),
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), 0,
 		uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
 	if errno != 0 {
@@ -68,7 +68,7 @@ func (s *stampedSocket) reply(b []byte) error {
 // settleOn has the kernel drop what others send from now on than whom the last datagram came from. Where it
 // does not, the tag tells.
 func (s *stampedSocket) settleOn() {
-	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.Fd), uintptr(unsafe.Pointer(&s.from)),
+	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.FD), uintptr(unsafe.Pointer(&s.from)),
 		uintptr(s.header.Namelen))
 }
 

@@ -28,11 +28,11 @@ func hold(t *testing.T, from string, port, n int) {
 // Whoever knows neither tag nor number gets no answer, and harms nobody.
 func TestAcceptorAnswersOnlyTheLoadsClients(t *testing.T) {
 	q := traffic.Request{Addr: loopback, Load: record.Load{Tag: "mine"}}
-	p, err := openAcceptor(t.Context(), q, 0, 3)
+	p, err := answerForeign(t.Context(), q, 0, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.end()
+	defer p.close()
 	for _, test := range []struct {
 		name     string
 		says     []byte
@@ -43,7 +43,7 @@ func TestAcceptorAnswersOnlyTheLoadsClients(t *testing.T) {
 		{"a stream", traffic.Preamble("mine", 2), false},
 		{"garbage", make([]byte, traffic.PreambleSize), false},
 	} {
-		c, err := net.Dial("tcp", p.listener.Addr().String())
+		c, err := net.Dial("tcp", p.Listeners[0].Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,13 +60,13 @@ func TestAcceptorAnswersOnlyTheLoadsClients(t *testing.T) {
 
 // TestAcceptorKeepsItsClients: connections that say nothing keep no client out.
 func TestAcceptorKeepsItsClients(t *testing.T) {
-	p, err := openAcceptor(t.Context(), traffic.Request{Addr: loopback, Load: record.Load{Tag: "mine"}}, 0, 3)
+	p, err := answerForeign(t.Context(), traffic.Request{Addr: loopback, Load: record.Load{Tag: "mine"}}, 0, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.end()
-	hold(t, "127.0.0.2", p.listener.Addr().(*net.TCPAddr).Port, 4*mostForeign)
-	c, err := net.Dial("tcp", p.listener.Addr().String())
+	defer p.close()
+	hold(t, "127.0.0.2", p.Listeners[0].Addr().(*net.TCPAddr).Port, 4*mostForeign)
+	c, err := net.Dial("tcp", p.Listeners[0].Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -82,24 +80,13 @@ func readFrame(b []byte) (frame, bool) {
 // ways.
 type requestFlow struct {
 	traffic.Socket
-	key        traffic.FlowKey
-	sends      bool // the bulk data
-	congestion string
-	addr       string
-	outbox     chan frame      // what is to be sent between two bulk frames
-	answered   func(id uint64) // of a response
-	quit       chan struct{}   // closed by the first unblock
-	quitOnce   sync.Once
-	nothing    [bulkSize]byte // for receiving by truncation, which leaves it alone
-	count      atomic.Int64   // bytes in the bulk's direction
+	traffic.ByteFlow // in the direction of the bulk data
 
-	// Owned by the meter until run has ended.
-	table      *record.Table
-	start, end traffic.FlowMark
-}
-
-func (f *requestFlow) Name() string {
-	return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction)
+	outbox   chan frame      // what is to be sent between two bulk frames
+	answered func(id uint64) // of a response
+	quit     chan struct{}   // closed by the first unblock
+	quitOnce sync.Once
+	nothing  [bulkSize]byte // for receiving by truncation, which leaves it alone
 }
 
 func (f *requestFlow) Run(p *traffic.Phases) error {
@@ -130,13 +117,13 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 	adapted, counted := traffic.Monotonic(), int64(0)
 	for !p.Over(p.Senders) {
 		if now := traffic.Monotonic(); now-adapted >= int64(adaptEvery) {
-			n := f.count.Load()
+			n := f.Count.Load()
 			var unsent int
 			unsent, length = unsentFor(n-counted, now-adapted)
-			unix.SetsockoptInt(f.Fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+			unix.SetsockoptInt(f.FD, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
 			adapted, counted = now, n
 		}
-		if !f.sends {
+		if !f.Sends {
 			select {
 			case x := <-f.outbox:
 				x.put(small)
@@ -166,7 +153,7 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 
 func (f *requestFlow) write(p *traffic.Phases, b []byte) error {
 	for len(b) > 0 {
-		n, err := unix.Write(f.Fd, b)
+		n, err := unix.Write(f.FD, b)
 		if err == unix.EINTR {
 			continue
 		}
@@ -176,8 +163,8 @@ func (f *requestFlow) write(p *traffic.Phases, b []byte) error {
 			}
 			return fmt.Errorf("send: %w", err)
 		}
-		if f.sends {
-			f.count.Add(int64(n))
+		if f.Sends {
+			f.Count.Add(int64(n))
 		}
 		b = b[n:]
 	}
@@ -246,7 +233,7 @@ func (f *requestFlow) discard(n int) error {
 
 func (f *requestFlow) recv(b []byte, flags int) (int, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.Fd), uintptr(unsafe.Pointer(&b[0])),
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.FD), uintptr(unsafe.Pointer(&b[0])),
 			uintptr(len(b)), uintptr(flags), 0, 0)
 		switch {
 		case errno == unix.EINTR:
@@ -255,8 +242,8 @@ func (f *requestFlow) recv(b []byte, flags int) (int, error) {
 		case n == 0:
 			return 0, io.EOF
 		default:
-			if !f.sends {
-				f.count.Add(int64(n))
+			if !f.Sends {
+				f.Count.Add(int64(n))
 			}
 			return int(n), nil
 		}
@@ -270,29 +257,4 @@ func (f *requestFlow) Unblock(how traffic.Urgency) {
 		return
 	}
 	f.Shutdown(unix.SHUT_WR)
-}
-
-func (f *requestFlow) Sample(at int64, e traffic.Edge) {
-	m := traffic.FlowMark{At: at, Bytes: f.count.Load()}
-	f.table.Append(at, float64(m.Bytes))
-	switch e {
-	case traffic.StartEdge:
-		f.start = m
-	case traffic.EndEdge:
-		f.end = m
-	}
-}
-
-func (f *requestFlow) Received() (bytes, packets int64) {
-	if f.sends {
-		return 0, 0
-	}
-	return f.count.Load(), 0
-}
-
-func (f *requestFlow) Report() traffic.FlowReport {
-	return traffic.FlowReport{
-		Sends: f.sends, Addr: f.addr, Table: f.table,
-		Bytes: f.end.Bytes - f.start.Bytes, Ns: f.end.At - f.start.At,
-	}
 }

@@ -2,10 +2,8 @@ package responsiveness
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,16 +32,10 @@ type requester struct {
 	pending map[*requestFlow]bool // a request of it is not answered
 }
 
-func newRequester(q traffic.Request, flows []traffic.Flow, w record.Window) *requester {
-	r := &requester{
-		request: q, start: w.Start, until: w.End - min(int64(time.Second), (w.End-w.Start)/4),
-		foreign: make(chan struct{}, mostForeign), pending: map[*requestFlow]bool{},
-		seen: record.Responsiveness{
-			ForeignAt: []int64{}, Connect: []int64{}, Exchange: []int64{}, LoadedAt: []int64{},
-			Loaded: []int64{},
-		},
-	}
-	r.cancel = func() {}
+func newRequester(q traffic.Request, flows []traffic.Flow) *requester {
+	r := &requester{request: q, foreign: make(chan struct{}, mostForeign), cancel: func() {},
+		pending: map[*requestFlow]bool{}, seen: record.Responsiveness{ForeignAt: []int64{},
+			Connect: []int64{}, Exchange: []int64{}, LoadedAt: []int64{}, Loaded: []int64{}}}
 	for _, f := range flows {
 		f := f.(*requestFlow)
 		f.answered = func(id uint64) { r.answer(f, id) }
@@ -52,7 +44,8 @@ func newRequester(q traffic.Request, flows []traffic.Flow, w record.Window) *req
 	return r
 }
 
-func (r *requester) begin(ctx context.Context) {
+func (r *requester) begin(ctx context.Context, w record.Window) {
+	r.start, r.until = w.Start, w.End-min(int64(time.Second), (w.End-w.Start)/4)
 	ctx, r.cancel = context.WithCancel(ctx)
 	r.busy.Go(func() { r.each(func(int) { r.goForeign(ctx) }, 0) })
 	r.busy.Go(func() { r.each(r.askLoaded, requestInterval/2) })
@@ -107,12 +100,7 @@ func (r *requester) note(at, connect, exchange int64) {
 
 // visit makes one foreign connection. It is closed by a reset, so that no end has to keep it in mind.
 func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int64) {
-	q := r.request
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(q.Addr, 0)),
-		Control:   traffic.Tune(q.Load, traffic.CongestionOf(q.Load, traffic.FlowKey{Stream: 1})),
-		KeepAlive: -1}
-	d.SetMultipathTCP(false)
-	c, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(q.Peer, uint16(q.Port)).String())
+	c, err := r.request.Dial(ctx, traffic.FlowKey{Stream: 1})
 	if err != nil {
 		return -1, -1
 	}
@@ -120,12 +108,8 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
 	c.(*net.TCPConn).SetLinger(0)
-	b := make([]byte, traffic.WelcomeSize)
 	asked := traffic.Monotonic()
-	if _, err := c.Write(traffic.Preamble(q.Load.Tag, len(r.flows))); err != nil {
-		return connected - at, -1
-	}
-	if _, err := io.ReadFull(c, b); err != nil || string(b) != string(traffic.Welcome(q.Load.Tag)) {
+	if traffic.Identify(c, r.request.Load.Tag, len(r.flows)) != nil {
 		return connected - at, -1
 	}
 	return connected - at, traffic.Monotonic() - asked
@@ -163,88 +147,36 @@ func (r *requester) answer(f *requestFlow, id uint64) {
 	}
 }
 
-// acceptor is where the listener answers foreign connections while the load runs. Whoever does not show the
-// load's preamble is sent away.
-type acceptor struct {
-	listener net.Listener
-	tag      string
-	number   int // that a foreign connection gives itself
-	serving  sync.WaitGroup
-
-	mu      sync.Mutex
-	conns   map[net.Conn]bool
-	pending traffic.PendingConns // those of them that have shown nothing yet
-	over    bool
+// answering is where the listener answers foreign connections while the load runs.
+type answering struct {
+	*traffic.Acceptor
+	cancel context.CancelFunc
 }
 
-// openAcceptor listens where the flows were accepted.
-func openAcceptor(ctx context.Context, q traffic.Request, port, number int) (*acceptor, error) {
-	at := netip.AddrPortFrom(q.Addr, uint16(port))
-	lc := net.ListenConfig{Control: traffic.Tune(q.Load, traffic.CongestionOf(q.Load,
-		traffic.FlowKey{Stream: 1})), KeepAlive: -1}
-	lc.SetMultipathTCP(false)
-	door, err := lc.Listen(ctx, "tcp", at.String())
+// answerForeign listens where the flows were accepted, for those that show a number beyond the flows'.
+func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*answering, error) {
+	q.Port = port
+	listeners, _, err := traffic.ListenTCP(ctx, q)
 	if err != nil {
-		return nil, fmt.Errorf("listen for requests on %v: %w", at, traffic.Cause(err))
+		traffic.CloseListeners(listeners)
+		return nil, err
 	}
-	p := &acceptor{listener: door, tag: q.Load.Tag, number: number, conns: map[net.Conn]bool{},
-		pending: traffic.PendingConns{Most: 2 * mostForeign}}
-	p.serving.Go(p.receive)
-	return p, nil
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	return &answering{cancel: cancel, Acceptor: traffic.Accept(listeners, q.Load.Tag, number+1, 2*mostForeign,
+		func(i int, c *net.TCPConn) {
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			if i != number {
+				return
+			}
+			if _, err := c.Write(traffic.Welcome(q.Load.Tag)); err == nil {
+				io.Copy(io.Discard, io.LimitReader(c, 1)) // until the client leaves
+			}
+		})}, nil
 }
 
-func (p *acceptor) receive() {
-	for {
-		c, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		if p.over {
-			p.mu.Unlock()
-			c.Close()
-			continue
-		}
-		p.conns[c] = true
-		p.pending.Add(c)
-		p.mu.Unlock()
-		p.serving.Go(func() {
-			p.serve(c)
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.pending.Remove(c)
-			delete(p.conns, c)
-		})
-	}
-}
-
-func (p *acceptor) serve(c net.Conn) {
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(traffic.PreambleTimeout))
-	b := make([]byte, traffic.PreambleSize)
-	if _, err := io.ReadFull(c, b); err != nil {
-		return
-	}
-	if i, known := traffic.ReadPreamble(b, p.tag, p.number+1); !known || i != p.number {
-		return
-	}
-	p.mu.Lock()
-	p.pending.Remove(c)
-	p.mu.Unlock()
-	if _, err := c.Write(traffic.Welcome(p.tag)); err != nil {
-		return
-	}
-	io.Copy(io.Discard, io.LimitReader(c, 1)) // until the guest leaves
-}
-
-// end closes the door and sends everybody away.
-func (p *acceptor) end() {
-	p.listener.Close()
-	p.mu.Lock()
-	p.over = true
-	for c := range p.conns {
-		c.Close()
-	}
-	p.mu.Unlock()
-	p.serving.Wait()
+// close ends the connections that are answered too.
+func (a *answering) close() {
+	a.cancel()
+	a.Acceptor.Close()
 }

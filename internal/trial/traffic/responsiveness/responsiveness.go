@@ -2,12 +2,11 @@
 package responsiveness
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -16,7 +15,7 @@ import (
 // on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
 // HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
 // load's, not raised until the path is full. Its node half needs Linux.
-type Engine struct{}
+type Engine struct{ traffic.Pair }
 
 // Name is "responsiveness".
 func (Engine) Name() string { return "responsiveness" }
@@ -30,10 +29,7 @@ const mostRequestFlows = 64
 
 // Check asks both nodes, once it is clear that the load is TCP.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	if a := e.checkLoad(load); a.State != check.Yes {
-		return a
-	}
-	return traffic.CheckNodes(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load)
+	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
 func (Engine) checkLoad(load record.Load) check.Answer {
@@ -54,37 +50,11 @@ func (Engine) checkLoad(load record.Load) check.Answer {
 
 // Offer runs the load and the requests, and joins what both ends saw.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic,
-	error) {
-	if a := e.checkLoad(load); a.State != check.Yes {
-		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
-	}
-	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, e.Name()), near, far, load, c)
+	c traffic.Conductor) (*record.Traffic, error) {
+	t, reports, err := traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
 	if err != nil {
 		return nil, err
 	}
-	var reports [2]traffic.EndReport
-	var asked *record.Responsiveness
-	for i, end := range []traffic.End{near, far} {
-		if reports[i], err = traffic.ReadEndReport(raw[i]); err != nil {
-			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
-		}
-		reports[i].Shift(-end.Offset)
-		reports[i].Usage.Node = end.Node
-		if r := reports[i].Responsiveness; r != nil {
-			asked = r
-			for k := range r.ForeignAt {
-				r.ForeignAt[k] -= end.Offset
-			}
-			for k := range r.LoadedAt {
-				r.LoadedAt[k] -= end.Offset
-			}
-		}
-	}
-	t, err := traffic.JoinNative(load, reports)
-	if err != nil {
-		return nil, err
-	}
-	t.Engine, t.Responsiveness = e.Name(), asked
+	t.Responsiveness = cmp.Or(reports[0].Responsiveness, reports[1].Responsiveness)
 	return t, nil
 }

@@ -116,7 +116,7 @@ func (a *client) keep() error {
 		}
 		var err error
 		if s.kept.slot, err = a.table.add(s.kept.fd, s.kept); err != nil {
-			return fmt.Errorf("watch stream %d: %w", s.gives.key.Stream, err)
+			return fmt.Errorf("watch stream %d: %w", s.gives.Key.Stream, err)
 		}
 	}
 	return nil
@@ -354,7 +354,7 @@ func (a *client) failed(c *clientConn, err error) {
 		a.tally.fail(c.intended, now, failureWords(err))
 	}
 	if a.kept {
-		a.err = fmt.Errorf("stream %d: %s", c.stream.gives.key.Stream, failureWords(err))
+		a.err = fmt.Errorf("stream %d: %s", c.stream.gives.Key.Stream, failureWords(err))
 	} else if c.fd >= 0 {
 		abortFlow(c.fd)
 	}

@@ -8,59 +8,34 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // halfStream is one end of one stream in one direction: the count of what its flows carried.
 type halfStream struct {
-	key      traffic.FlowKey
-	sends    bool
-	addr     string
+	traffic.ByteFlow
 	pattern  traffic.Pattern
 	control  string // congestion control
-	count    atomic.Int64
 	verified atomic.Int64
 	corrupt  atomic.Int64
 	over     *atomic.Bool // of the whole end
-
-	// Owned by the meter until run has ended.
-	table      *record.Table
-	start, end traffic.FlowMark
 }
 
+// Unblock ends the listener's threads.
 func (l *halfStream) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		l.over.Store(true)
 	}
 }
 
-func (l *halfStream) Sample(at int64, e traffic.Edge) {
-	m := traffic.FlowMark{At: at, Bytes: l.count.Load()}
-	l.table.Append(at, float64(m.Bytes))
-	switch e {
-	case traffic.StartEdge:
-		l.start = m
-	case traffic.EndEdge:
-		l.end = m
-	}
-}
-
-func (l *halfStream) Received() (bytes, packets int64) {
-	if l.sends {
-		return 0, 0
-	}
-	return l.count.Load(), 0
-}
-
+// Close has nothing to close.
 func (l *halfStream) Close() {}
 
+// Report adds what was verified.
 func (l *halfStream) Report() traffic.FlowReport {
-	return traffic.FlowReport{
-		Sends: l.sends, Addr: l.addr, Table: l.table, Bytes: l.end.Bytes - l.start.Bytes,
-		Ns:       l.end.At - l.start.At,
-		Verified: l.verified.Load(), Corrupt: l.corrupt.Load(),
-	}
+	r := l.ByteFlow.Report()
+	r.Verified, r.Corrupt = l.verified.Load(), l.corrupt.Load()
+	return r
 }
 
 // flowBuffers are those of one thread.
@@ -164,7 +139,7 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 			}
 			if n, err = sendFlow(c.fd, piece, 0); err == nil {
 				c.gave += int64(n)
-				c.gives.count.Add(int64(n))
+				c.gives.Count.Add(int64(n))
 			}
 		}
 		switch {
@@ -226,7 +201,7 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 			c.takes.verified.Add(int64(n) - wrong)
 		}
 		c.took += int64(n)
-		c.takes.count.Add(int64(n))
+		c.takes.Count.Add(int64(n))
 		moved += int64(n)
 	}
 	return false, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -19,58 +20,18 @@ import (
 )
 
 // Serve is the node half: the opener begins flows, the listener answers.
-func (Flows) Serve(ctx context.Context, s host.Session) error { return serveFlows(ctx, s, false) }
+func (Flows) Serve(ctx context.Context, s host.Session) error {
+	return traffic.Serve(ctx, s, checkFlows, (&flowEnd{}).connect)
+}
 
 // Serve is the node half: the opener asks, the listener answers.
-func (Requests) Serve(ctx context.Context, s host.Session) error { return serveFlows(ctx, s, true) }
-
-func serveFlows(ctx context.Context, s host.Session, kept bool) error {
-	var q traffic.Request
-	if err := s.Recv(&q); err != nil {
-		return err
-	}
-	if q.Check {
-		return s.Send(checkFlows(q.Load))
-	}
-	if err := traffic.PinProcess(q.CPUs); err != nil {
-		return err
-	}
-	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
-	e := &flowEnd{request: q, kept: kept}
-	defer e.close()
-	l, err := e.connect(ctx, func(port int) error { return s.Send(traffic.Message{Listening: port}) })
-	if err != nil {
-		return err
-	}
-	if err := s.Send(traffic.Message{Ready: true}); err != nil {
-		return err
-	}
-	var w record.Window
-	if err := s.Recv(&w); err != nil {
-		return err
-	}
-	report,
-		err := l.Run(ctx, w, func(g traffic.Glimpse) error { return s.Send(traffic.Message{Glimpse: &g}) })
-	if err != nil {
-		return err
-	}
-	report.ShortFlows = e.shortFlows()
-	flows := report.Flows
-	report.Flows = nil
-	if err := traffic.SendResult(s, report); err != nil {
-		return err
-	}
-	for i := range flows {
-		if err := traffic.SendResult(s, &flows[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+func (Requests) Serve(ctx context.Context, s host.Session) error {
+	return traffic.Serve(ctx, s, checkFlows, (&flowEnd{kept: true}).connect)
 }
 
 // checkFlows answers for this node.
-func checkFlows(load record.Load) check.Answer {
-	if a := traffic.CheckNative(load); a.State != check.Yes || load.ConnectionRate <= 0 {
+func checkFlows(q traffic.Request) check.Answer {
+	if a := traffic.CheckFlows(q); a.State != check.Yes || q.Load.ConnectionRate <= 0 {
 		return a
 	}
 	limit := unix.Rlimit{}
@@ -112,40 +73,38 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 	return joinTallies(tallies, e.request.Load, e.kept)
 }
 
-// connect makes the connections of requests. For flows it makes one on each way of the path, to find out
-// before the load whether they lead there, and leaves the listener's doors open.
-func (e *flowEnd) connect(ctx context.Context, listening func(port int) error) (*traffic.Half, error) {
-	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
-	defer cancel()
-	q := e.request
+// connect makes the connections of requests. For flows it makes one on each path, to find out before the
+// load whether they lead there, and leaves the listeners open.
+func (e *flowEnd) connect(ctx context.Context, q traffic.Request, listening func(port int) error) (
+	traffic.Running, error) {
+	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
+	e.request = q
 	keys := traffic.FlowsOf(q.Load)
-	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}}
+	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}, Mode: e.String, Release: e.close,
+		Finish: func(r *traffic.EndReport) error {
+			r.ShortFlows = e.shortFlows()
+			return nil
+		}}
 	for i, k := range keys {
-		lane := &halfStream{key: k, sends: k.Sends(q.Side), addr: q.PathOf(k).Addr.String(),
-			pattern: traffic.NewPattern(q.Load.Tag, i),
-			control: traffic.CongestionOf(q.Load, k), over: &e.over, table: record.NewTable("bytes")}
-		e.streams, l.Flows = append(e.streams, lane), append(l.Flows, lane)
+		f := &halfStream{pattern: traffic.NewPattern(q.Load.Tag, i), control: traffic.CongestionOf(q.Load, k),
+			over: &e.over, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),
+				Addr: q.PathOf(k).Addr.String(), Table: record.NewTable("bytes")}}
+		e.streams, l.Flows = append(e.streams, f), append(l.Flows, f)
 	}
 	first := keys[:min(len(q.Paths()), q.Load.Streams)]
 	if e.kept {
 		first = keys[:q.Load.Streams]
 	}
-	var fds []int
-	var err error
-	if q.Listen {
-		fds, err = e.listen(ctx, first, listening)
-	} else {
-		fds, err = e.dial(ctx, first)
+	err := e.open(ctx, first, listening)
+	if err == nil && q.Listen {
+		e.startServers(l)
+	} else if err == nil {
+		err = e.startClients(l)
 	}
 	if err != nil {
+		l.Close()
 		return nil, err
 	}
-	if q.Listen {
-		e.startServers(l, fds)
-	} else if err := e.startClients(l, fds); err != nil {
-		return nil, err
-	}
-	l.Mode = e.String
 	l.Details["threads"] = fmt.Sprint(len(l.Workers))
 	return l, nil
 }
@@ -162,95 +121,56 @@ func (e *flowEnd) String() string {
 	return "tcp: the next connection when one has ended; the listener closes first"
 }
 
-// listen returns the connections that stay open, or else the doors.
-func (e *flowEnd) listen(ctx context.Context, keys []traffic.FlowKey, listening func(port int) error) ([]int,
-	error) {
-	port := 0
-	conns, err := traffic.AcceptFlows(ctx, e.request, len(keys), func(p int) error {
-		port = p
-		return listening(p)
-	})
-	if err != nil || e.kept {
-		return e.takeOver(conns, err)
+// open holds the connections that stay open, or else the listeners.
+func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening func(port int) error) error {
+	conns, port, err := traffic.ConnectFlows(ctx, e.request, keys, listening)
+	if err != nil {
+		return err
 	}
-	if _, err := e.takeOver(conns, nil); err != nil {
-		return nil, err
+	if e.kept {
+		return hold(e, conns, true)
 	}
-	e.close() // they were only to find out
+	hold(e, conns, false) // they were only to find out
+	if !e.request.Listen {
+		return nil
+	}
 	q := e.request
 	q.Port = port
-	doors, _, err := traffic.ListenTCP(ctx, q)
-	defer traffic.CloseListeners(doors)
-	if err != nil {
-		return nil, err
-	}
-	for _, ln := range doors {
-		fd, err := duplicate(ln.(*net.TCPListener))
-		if err != nil {
-			return nil, err
-		}
-		setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
-		e.held = append(e.held, fd)
-	}
-	return e.held, nil
+	listeners, _, err := traffic.ListenTCP(ctx, q)
+	return errors.Join(err, hold(e, listeners, err == nil))
 }
 
-// dial returns the connections that stay open.
-func (e *flowEnd) dial(ctx context.Context, keys []traffic.FlowKey) ([]int, error) {
-	conns, err := traffic.DialFlows(ctx, e.request, keys)
-	fds, err := e.takeOver(conns, err)
-	if err != nil || e.kept {
-		return fds, err
-	}
-	e.close()
-	return nil, nil
-}
-
-// takeOver takes descriptors out of Go's poller, to be closed with the end.
-func (e *flowEnd) takeOver(conns []*net.TCPConn, err error) ([]int, error) {
-	for _, c := range conns {
-		if c == nil {
-			continue
-		}
-		if err == nil {
+// hold takes descriptors out of Go's poller, to be closed with the end, or only closes them.
+func hold[S io.Closer](e *flowEnd, sockets []S, keep bool) (err error) {
+	for _, s := range sockets {
+		if keep && err == nil {
 			var fd int
-			if fd, err = duplicate(c); err == nil {
+			if fd, err = traffic.TakeOver(any(s).(syscall.Conn), false); err == nil {
 				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
 				e.held = append(e.held, fd)
 			}
 		}
-		c.Close()
+		if c, ok := any(s).(*net.TCPConn); ok && !keep {
+			c.SetLinger(0)
+		}
+		s.Close()
 	}
-	return e.held, err
-}
-
-// duplicate is another descriptor of a socket, which does not block.
-func duplicate(c syscall.Conn) (int, error) {
-	raw, err := c.SyscallConn()
-	fd := -1
-	if err == nil {
-		outer := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-		err = errors.Join(outer, err)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("take over a socket: %w", err)
-	}
-	return fd, nil
+	return err
 }
 
 // startServers makes the listener's threads.
-func (e *flowEnd) startServers(l *traffic.Half, fds []int) {
+func (e *flowEnd) startServers(l *traffic.Half) {
 	several := len(traffic.Congestions(e.request.Load)) > 1
 	if !e.kept {
 		for range traffic.AllowedCPUs() {
-			l.Workers = append(l.Workers, &server{request: e.request, streams: e.streams, listeners: fds,
+			l.Workers = append(l.Workers, &server{request: e.request, streams: e.streams, listeners: e.held,
 				several: several,
 				buffers: newFlowBuffers(e.request), hello: newFlowHello(e.request.Load.Tag)})
 		}
 		return
 	}
 	var all []keptConn
-	for i, fd := range fds {
+	for i, fd := range e.held {
 		gives, takes := e.pair(i)
 		all = append(all, keptConn{fd, gives, takes})
 	}
@@ -263,14 +183,14 @@ func (e *flowEnd) startServers(l *traffic.Half, fds []int) {
 // pair are the lanes of a stream that carries requests, as this end sees them.
 func (e *flowEnd) pair(i int) (gives, takes *halfStream) {
 	up, down := e.streams[i], e.streams[i+e.request.Load.Streams]
-	if up.sends {
+	if up.Sends {
 		return up, down
 	}
 	return down, up
 }
 
 // startClients makes the opener's threads.
-func (e *flowEnd) startClients(l *traffic.Half, fds []int) error {
+func (e *flowEnd) startClients(l *traffic.Half) error {
 	q := e.request
 	sizes, err := ParseFlowSizes(FlowSizeOf(q.Load))
 	if err != nil {
@@ -284,17 +204,17 @@ func (e *flowEnd) startClients(l *traffic.Half, fds []int) error {
 	for i, lane := range e.streams {
 		s := &clientStream{index: i}
 		switch {
-		case e.kept && i >= len(fds):
+		case e.kept && i >= len(e.held):
 			continue // the other direction of a stream
 		case e.kept:
 			s.gives, s.takes = e.pair(i)
-			s.kept = &clientConn{flowConn: flowConn{fd: fds[i]}}
-		case lane.sends:
+			s.kept = &clientConn{flowConn: flowConn{fd: e.held[i]}}
+		case lane.Sends:
 			s.gives = lane
 		default:
 			s.takes = lane
 		}
-		way, control := q.PathOf(lane.key), lane.control
+		way, control := q.PathOf(lane.Key), lane.control
 		if control == usual {
 			control = ""
 		}

@@ -67,7 +67,7 @@ func (a *server) Run(p *traffic.Phases) error {
 		c := &serverConn{flowConn: flowConn{fd: k.fd, gives: k.gives, takes: k.takes}}
 		c.expect(flowHeaderSize)
 		if c.slot, err = a.table.add(k.fd, c); err != nil {
-			return fmt.Errorf("watch stream %d: %w", k.gives.key.Stream, err)
+			return fmt.Errorf("watch stream %d: %w", k.gives.Key.Stream, err)
 		}
 	}
 	defer a.leave()
@@ -209,7 +209,7 @@ func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	more, err := a.move(c)
 	switch {
 	case err != nil && len(a.kept) > 0 && !p.Over(p.End):
-		return fmt.Errorf("stream %d: %s", c.gives.key.Stream, failureWords(err))
+		return fmt.Errorf("stream %d: %s", c.gives.Key.Stream, failureWords(err))
 	case err != nil:
 		a.dismiss(c)
 	case more:
@@ -265,7 +265,7 @@ func (a *server) heard(c *serverConn) error {
 		b = b[traffic.PreambleSize:]
 		l := a.streams[i]
 		c.pending = false
-		if l.sends {
+		if l.Sends {
 			c.gives = l
 		} else {
 			c.takes = l

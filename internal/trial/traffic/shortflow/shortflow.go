@@ -2,12 +2,12 @@
 package shortflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -15,14 +15,14 @@ import (
 // Flows makes a TCP connection for each flow, whose size is drawn from a distribution: either each stream
 // begins the next one when one has ended, or they are begun at a rate, however slow the answers are. Its
 // node half needs Linux.
-type Flows struct{}
+type Flows struct{ traffic.Pair }
 
 // Name is "flows".
 func (Flows) Name() string { return "flows" }
 
 // Requests sends requests over connections that stay open, one at a time on each, and waits for the
 // response. Its node half needs Linux.
-type Requests struct{}
+type Requests struct{ traffic.Pair }
 
 // Name is "requests".
 func (Requests) Name() string { return "requests" }
@@ -43,20 +43,12 @@ const mostConnectionRate = 1e7
 
 // Check asks both nodes, once it is clear that the load is one of short flows.
 func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	return checkFlowLoad(ctx, e.Name(), near, far, load, e.checkLoad(load))
+	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
 // Check asks both nodes, once it is clear that the load is one of requests.
 func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	return checkFlowLoad(ctx, e.Name(), near, far, load, e.checkLoad(load))
-}
-
-func checkFlowLoad(ctx context.Context, name string, near, far traffic.End, load record.Load,
-	a check.Answer) check.Answer {
-	if a.State != check.Yes {
-		return a
-	}
-	return traffic.CheckNodes(ctx, host.Verb(host.FamilyTraffic, name), near, far, load)
+	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
 func (Flows) checkLoad(load record.Load) check.Answer {
@@ -117,49 +109,23 @@ func MessageSizes(load record.Load) (request, response int64) {
 
 // Offer runs the load and joins what both ends saw.
 func (e Flows) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic,
-	error) {
-	return offerFlows(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
+	c traffic.Conductor) (*record.Traffic, error) {
+	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
 // Offer runs the load and joins what both ends saw.
 func (e Requests) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic,
-	error) {
-	return offerFlows(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
+	c traffic.Conductor) (*record.Traffic, error) {
+	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
-func offerFlows(ctx context.Context, name string, near, far traffic.End, load record.Load,
-	c traffic.Conductor,
-	a check.Answer) (*record.Traffic, error) {
-	if a.State != check.Yes {
-		return nil, fmt.Errorf("offer %s load: %s", name, a.Reason)
-	}
-	raw, err := traffic.ConductBoth(ctx, host.Verb(host.FamilyTraffic, name), near, far, load, c)
+// joined adds the flows that one of the ends has counted.
+func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record.Traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	var reports [2]traffic.EndReport
-	var seen *record.ShortFlows
-	for i, end := range []traffic.End{near, far} {
-		if reports[i], err = traffic.ReadEndReport(raw[i]); err != nil {
-			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
-		}
-		reports[i].Shift(-end.Offset)
-		reports[i].Usage.Node = end.Node
-		if s := reports[i].ShortFlows; s != nil {
-			seen = s
-		}
-	}
-	if err := checkShortFlows(seen); err != nil {
-		return nil, err
-	}
-	t, err := traffic.JoinNative(load, reports)
-	if err != nil {
-		return nil, err
-	}
-	t.Engine, t.ShortFlows = name, seen
-	return t, nil
+	t.ShortFlows = cmp.Or(reports[0].ShortFlows, reports[1].ShortFlows)
+	return t, checkShortFlows(t.ShortFlows)
 }
 
 // checkShortFlows closes the accounts.

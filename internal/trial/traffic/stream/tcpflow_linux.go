@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -25,20 +24,15 @@ const (
 // tcpFlow is one end of a TCP connection that carries data one way.
 type tcpFlow struct {
 	traffic.Socket
-	key        traffic.FlowKey
-	sends      bool
-	verify     bool
-	mode       tcpMode
-	pattern    traffic.Pattern
-	congestion string
-	addr       string
-	buffer     []byte
+	traffic.ByteFlow // Count is of payload bytes moved by system calls
+	verify           bool
+	mode             tcpMode
+	pattern          traffic.Pattern
+	congestion       string
+	buffer           []byte
+	corrupt          int64 // owned by Run
 
-	count   atomic.Int64 // payload bytes moved by system calls
-	corrupt int64        // owned by run
-
-	// Owned by the meter until run has ended.
-	table  *record.Table
+	// Owned by the meter until Run has ended.
 	series *record.Table
 	start  tcpMark
 	end    tcpMark
@@ -66,41 +60,38 @@ func newTCPBuffers(q traffic.Request) *tcpBuffers {
 }
 
 func (f *tcpFlow) prepare(shared *tcpBuffers) {
-	f.table = record.NewTable("bytes")
 	switch {
 	case f.verify && f.mode.pool: // has that of its thread
 	case f.verify:
 		f.buffer = make([]byte, verifySize)
-	case f.sends:
+	case f.Sends:
 		f.buffer = shared.send
 	default:
 		f.buffer = shared.trunc
 	}
-	if f.sends {
+	if f.Sends {
 		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
 			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes",
 			"min_rtt_ns")
 	}
 }
 
-func (f *tcpFlow) Name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
-
 // Run is for a flow with a thread of its own.
 func (f *tcpFlow) Run(p *traffic.Phases) error {
-	if err := traffic.Bound(f.Fd); err != nil {
+	if err := traffic.Bound(f.FD); err != nil {
 		return fmt.Errorf("bound the calls of %s: %w", f.Name(), err)
 	}
-	if !f.sends {
+	if !f.Sends {
 		return f.receive(p)
 	}
-	give := func(b []byte) (int, error) { return traffic.Write(f.Fd, b) }
+	give := func(b []byte) (int, error) { return traffic.Write(f.FD, b) }
 	if f.mode.splice {
 		g, err := newSplicer()
 		if err != nil {
 			return err
 		}
 		defer g.close()
-		give = func(b []byte) (int, error) { return g.splice(p, f.Fd, b) }
+		give = func(b []byte) (int, error) { return g.splice(p, f.FD, b) }
 	}
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
 	return f.send(p, give)
@@ -110,11 +101,11 @@ func (f *tcpFlow) send(p *traffic.Phases, give func([]byte) (int, error)) error 
 	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
 		b := f.buffer
 		if f.verify {
-			f.pattern.Fill(b, uint64(f.count.Load()))
+			f.pattern.Fill(b, uint64(f.Count.Load()))
 		}
 		for len(b) > 0 {
 			n, err := give(b)
-			f.count.Add(int64(max(n, 0)))
+			f.Count.Add(int64(max(n, 0)))
 			switch {
 			case traffic.Again(err) && !p.Over(p.Senders):
 				continue
@@ -138,13 +129,13 @@ func (f *tcpFlow) receive(p *traffic.Phases) error {
 		if f.mode.polled && patient < tcpPolls {
 			flags = unix.MSG_DONTWAIT
 		}
-		before := f.count.Load()
+		before := f.Count.Load()
 		over, err := f.take(p, flags)
 		if over || err != nil {
 			return err
 		}
 		patient++
-		if got := f.count.Load() - before; got > 0 {
+		if got := f.Count.Load() - before; got > 0 {
 			patient = 0
 		}
 		if f.mode.polled {
@@ -165,7 +156,7 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(f.Fd),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(f.FD),
 		uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
 	switch {
 	case errno != 0 && traffic.Again(errno):
@@ -183,9 +174,9 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 		return false, fmt.Errorf("receive: the sender closed the connection before the end of the window")
 	}
 	if f.verify {
-		f.corrupt += f.pattern.Mismatches(f.buffer[:n], uint64(f.count.Load()))
+		f.corrupt += f.pattern.Mismatches(f.buffer[:n], uint64(f.Count.Load()))
 	}
-	f.count.Add(int64(n))
+	f.Count.Add(int64(n))
 	return false, nil
 }
 
@@ -193,21 +184,21 @@ func (f *tcpFlow) Unblock(how traffic.Urgency) {
 	switch {
 	case how == traffic.AtOnce:
 		f.Shutdown(unix.SHUT_RDWR)
-	case f.sends:
+	case f.Sends:
 		f.Shutdown(unix.SHUT_WR)
 	}
 }
 
 func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
-	m := tcpMark{at: at, bytes: f.count.Load()}
-	if info, err := unix.GetsockoptTCPInfo(f.Fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+	m := tcpMark{at: at, bytes: f.Count.Load()}
+	if info, err := unix.GetsockoptTCPInfo(f.FD, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 		m.info = *info
 	}
-	if f.sends {
+	if f.Sends {
 		m.bytes = sentBytes(&m.info, m.bytes)
 		f.appendSeries(&m)
 	}
-	f.table.Append(at, float64(m.bytes))
+	f.Table.Append(at, float64(m.bytes))
 	switch e {
 	case traffic.StartEdge:
 		f.start = m
@@ -258,22 +249,15 @@ func minRTT(i *unix.TCPInfo) int64 {
 	return int64(i.Min_rtt) * int64(time.Microsecond)
 }
 
-func (f *tcpFlow) Received() (bytes, packets int64) {
-	if f.sends {
-		return 0, 0
-	}
-	return f.count.Load(), 0
-}
-
 func (f *tcpFlow) Report() traffic.FlowReport {
 	r := traffic.FlowReport{
-		Sends: f.sends, Addr: f.addr, Table: f.table,
+		Sends: f.Sends, Addr: f.Addr, Table: f.Table,
 		Bytes: f.end.bytes - f.start.bytes, Ns: f.end.at - f.start.at,
 	}
-	if f.verify && !f.sends {
-		r.Verified, r.Corrupt = f.count.Load()-f.corrupt, f.corrupt
+	if f.verify && !f.Sends {
+		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
 	}
-	if !f.sends {
+	if !f.Sends {
 		r.Notes = map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
 		return r
 	}

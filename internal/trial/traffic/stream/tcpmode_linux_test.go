@@ -60,9 +60,10 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 				// Content tells whether pages were given away that changed.
 				q := traffic.Request{Load: record.Load{Tag: "ways"}}
 				buffers := newTCPBuffers(q)
-				sender := &tcpFlow{Socket: traffic.Socket{Fd: fds[0]}, sends: true, mode: way}
+				sender := &tcpFlow{Socket: traffic.Socket{FD: fds[0]}, mode: way,
+					ByteFlow: traffic.ByteFlow{Sends: true, Table: record.NewTable("bytes")}}
 				sender.prepare(buffers)
-				receiver := &tcpFlow{Socket: traffic.Socket{Fd: fds[1]}, verify: true, mode: way}
+				receiver := &tcpFlow{Socket: traffic.Socket{FD: fds[1]}, verify: true, mode: way}
 				receiver.prepare(buffers)
 				receiver.pattern = traffic.NewPattern("ways", 0)
 				now := traffic.Monotonic()
@@ -78,7 +79,7 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 				got := int64(0)
 				b := make([]byte, 1<<20)
 				for {
-					n, err := unix.Read(receiver.Fd, b)
+					n, err := unix.Read(receiver.FD, b)
 					if err == unix.EINTR {
 						continue
 					}
@@ -98,7 +99,7 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 				if err := <-sent; err != nil {
 					t.Fatal(err)
 				}
-				if want := sender.count.Load(); got != want {
+				if want := sender.Count.Load(); got != want {
 					t.Errorf("received %d bytes of %d sent", got, want)
 				}
 				if got == 0 {

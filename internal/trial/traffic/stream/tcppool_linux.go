@@ -19,7 +19,7 @@ type tcpPool struct {
 }
 
 func (c *tcpPool) Name() string {
-	first, last := c.flows[0].key, c.flows[len(c.flows)-1].key
+	first, last := c.flows[0].Key, c.flows[len(c.flows)-1].Key
 	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
 }
 
@@ -34,12 +34,12 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 		ready = unix.EPOLLOUT
 	}
 	for i, f := range c.flows {
-		if err := unix.SetNonblock(f.Fd, true); err != nil {
-			return fmt.Errorf("stream %d: %w", f.key.Stream, err)
+		if err := unix.SetNonblock(f.FD, true); err != nil {
+			return fmt.Errorf("stream %d: %w", f.Key.Stream, err)
 		}
 		e := unix.EpollEvent{Events: ready, Fd: int32(i)}
-		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, f.Fd, &e); err != nil {
-			return fmt.Errorf("watch stream %d: %w", f.key.Stream, err)
+		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, f.FD, &e); err != nil {
+			return fmt.Errorf("watch stream %d: %w", f.Key.Stream, err)
 		}
 	}
 	c.open = len(c.flows)
@@ -67,11 +67,11 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 			f := c.flows[e.Fd]
 			over, err := f.turn(p)
 			if err != nil {
-				return fmt.Errorf("stream %d: %w", f.key.Stream, err)
+				return fmt.Errorf("stream %d: %w", f.Key.Stream, err)
 			}
 			if over {
 				c.open--
-				unix.EpollCtl(poll, unix.EPOLL_CTL_DEL, f.Fd, nil)
+				unix.EpollCtl(poll, unix.EPOLL_CTL_DEL, f.FD, nil)
 			}
 		}
 		if !c.sends && n > 0 && c.flows[0].mode.polled {
@@ -83,17 +83,17 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 
 // turn moves what one call moves; over tells that the stream has ended.
 func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
-	if !f.sends {
+	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)
 	}
 	b := f.buffer[:min(len(f.buffer), poolWrite)]
 	if f.verify {
-		f.pattern.Fill(b, uint64(f.count.Load()))
+		f.pattern.Fill(b, uint64(f.Count.Load()))
 	}
-	n, err := traffic.Write(f.Fd, b)
+	n, err := traffic.Write(f.FD, b)
 	switch {
 	case err == nil:
-		f.count.Add(int64(n))
+		f.Count.Add(int64(n))
 		return false, nil
 	case traffic.Again(err):
 		return false, nil

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -18,56 +17,74 @@ import (
 // NAT, and opens the way back. All flows share the listener's one port, so that a single port forward
 // carries them. There each has a connected socket, or, where there are many, all share that of the port:
 // kernels before 6.13 search through all sockets of a port for each packet.
-func connectUDP(ctx context.Context, q traffic.Request, keys []traffic.FlowKey,
-	listening func(port int) error) (*traffic.Half,
-	error) {
+func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
 	defer cancel()
-	l := &traffic.Half{Request: q, Keys: keys, Flows: make([]traffic.Flow, len(keys)),
-		Details: map[string]string{}}
-	u := &udpEnd{Half: l, shared: q.Listen && len(keys) > traffic.OwnThreads, gso: map[netip.Addr]gso{}}
-	var err error
+	q := l.Request
+	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, counted: map[*traffic.UDPListener]bool{}}
 	if q.Listen {
-		err = u.answerFlows(ctx, listening)
-	} else {
-		err = u.sayHello(ctx)
-	}
-	if err != nil {
-		l.Close()
-		return nil, err
+		var h *traffic.HelloServer
+		if h, err = traffic.AnswerHellos(ctx, q, len(l.Keys), listening, u.admit); err != nil {
+			return err
+		}
+		l.EndSetup, l.Release = h.Close, h.Close
+		if u.shared() {
+			l.EndSetup = h.Stop
+		}
+	} else if err := u.sayHello(ctx); err != nil {
+		return err
 	}
 	l.Workers = u.workers()
 	l.Mode = u.mode
 	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
 	l.Details["sndbuf_bytes"] = strconv.Itoa(u.sndbuf)
-	l.Details["uncut_trains"] = strconv.FormatBool(u.gsoWhole())
-	return l, nil
+	l.Details["gso_uncut"] = strconv.FormatBool(u.gsoWhole())
+	return nil
 }
 
 // udpEnd is one end of a UDP load.
 type udpEnd struct {
 	*traffic.Half
-	shared         bool // the flows share the listener's doors
 	gso            map[netip.Addr]gso
+	counted        map[*traffic.UDPListener]bool // some flow reports its drops
 	rcvbuf, sndbuf int
 }
 
-// newFlow makes a flow of a socket that is bound, and connects it; or, where the flows share a door, of
-// that.
-func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, through *udpListener) (*udpFlow, error) {
+// shared says whether the flows share the listener's sockets.
+func (u *udpEnd) shared() bool { return u.Request.Listen && len(u.Keys) > traffic.OwnThreads }
+
+// admit makes the flow of a hello.
+func (u *udpEnd) admit(i int, from netip.AddrPort, at *traffic.UDPListener) (int, error) {
+	if u.shared() {
+		return -1, u.newFlow(-1, i, from, at)
+	}
+	fd, _, err := traffic.BindUDP(at.At)
+	if err != nil {
+		return -1, err
+	}
+	return fd, u.newFlow(fd, i, from, nil)
+}
+
+// newFlow makes a flow of a socket that is bound, and connects it; or, where the flows share a listener's,
+// of that.
+func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPListener) error {
 	q := u.Request
-	if through == nil {
-		if err := prepareUDP(fd, q.Load, peer); err != nil {
+	if shared == nil {
+		err := traffic.Connect(fd, peer, q.Load.IP)
+		if err == nil {
+			err = traffic.MarkDSCP(fd, q.Load)
+		}
+		if err != nil {
 			unix.Close(fd)
-			return nil, err
+			return err
 		}
 	}
 	f := newUDPFlow(fd, q, i, u.Keys[i], len(u.Keys))
-	if through != nil {
-		f.listener, f.to, f.addr = through, traffic.NewRawAddr(peer), through.at.String()
-		if !through.reported {
-			f.drops, through.reported = &through.Socket, true
-			f.rcvbuf, f.sndbuf = traffic.UdpRoom(&through.Socket, 1)
+	if shared != nil {
+		f.listener, f.to, f.addr = shared, traffic.NewRawAddr(peer), shared.At.String()
+		if !u.counted[shared] {
+			f.drops, u.counted[shared] = &shared.Socket, true
+			f.rcvbuf, f.sndbuf = traffic.UDPRoom(&shared.Socket, 1)
 		}
 	}
 	if f.rcvbuf > 0 {
@@ -75,7 +92,7 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, through *udpListener) (
 	}
 	u.Flows[i] = f
 	if !f.sends || q.Load.Trains == record.TrainsOff || len(q.Load.Sizes) > 0 {
-		return f, nil
+		return nil
 	}
 	t, known := u.gso[peer.Addr()]
 	if !known {
@@ -83,19 +100,28 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, through *udpListener) (
 		u.gso[peer.Addr()] = t
 	}
 	f.gso = t.begin(f.sendFD(), f.payload)
-	return f, nil
+	return nil
 }
 
-// prepareUDP connects a socket and sets what concerns what it sends.
-func prepareUDP(fd int, load record.Load, peer netip.AddrPort) error {
-	_, sa := traffic.Sockaddr(peer)
-	if err := unix.Connect(fd, sa); err != nil {
-		return fmt.Errorf("connect udp to %v: %w", peer, err)
+// sayHello is the opener's half.
+func (u *udpEnd) sayHello(ctx context.Context) error {
+	q := u.Request
+	fds := make([]int, len(u.Keys))
+	for i, k := range u.Keys {
+		path := q.PathOf(k)
+		fd, _, err := traffic.BindUDP(netip.AddrPortFrom(path.Addr, 0))
+		if err == nil {
+			fds[i] = fd
+			err = u.newFlow(fd, i, netip.AddrPortFrom(path.Peer, uint16(q.Port)), nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err := traffic.DontFragment(fd, load.IP); err != nil {
-		return fmt.Errorf("forbid fragments on udp to %v: %w", peer, err)
+	if err := traffic.SayHello(ctx, fds, traffic.TagHash(q.Load.Tag)); err != nil {
+		return fmt.Errorf("say hello to %v: %w", netip.AddrPortFrom(q.Peer, uint16(q.Port)), err)
 	}
-	return traffic.MarkDSCP(fd, load)
+	return nil
 }
 
 // workers gives each flow a thread, or deals them: those with sockets of their own to one thread per core
@@ -104,7 +130,7 @@ func (u *udpEnd) workers() []traffic.Worker {
 	own := len(u.Keys) <= traffic.OwnThreads
 	var senders []*udpFlow
 	var crews []traffic.Worker
-	receivers := map[*udpListener][]*udpFlow{}
+	receivers := map[*traffic.UDPListener][]*udpFlow{}
 	for _, f := range u.Flows {
 		f := f.(*udpFlow)
 		switch {
@@ -161,7 +187,7 @@ func (u *udpEnd) mode() string {
 			parts = append(parts, part)
 		}
 	}
-	return fmt.Sprintf("udp, %s mode: %s", traffic.UdpMode(u.Request.Load), strings.Join(parts, "; "))
+	return fmt.Sprintf("udp, %s mode: %s", traffic.UDPMode(u.Request.Load), strings.Join(parts, "; "))
 }
 
 // gsoWhole says whether the first device was given trains whole.
@@ -172,221 +198,4 @@ func (u *udpEnd) gsoWhole() bool {
 		}
 	}
 	return false
-}
-
-// sayHello is the opener's half: it greets for each flow until it is answered.
-func (u *udpEnd) sayHello(ctx context.Context) error {
-	q := u.Request
-	for i, k := range u.Keys {
-		way := q.PathOf(k)
-		target := netip.AddrPortFrom(way.Peer, uint16(q.Port))
-		fd, err := traffic.BindUDP(netip.AddrPortFrom(way.Addr, 0))
-		if err != nil {
-			return err
-		}
-		f, err := u.newFlow(fd, i, target, nil)
-		if err != nil {
-			return err
-		}
-		if err := traffic.Handshake(ctx, f.Fd, f.tag, f.index); err != nil {
-			return fmt.Errorf("greet %v: %w", target, err)
-		}
-	}
-	return nil
-}
-
-// answerFlows is the listener's half. It goes on answering repeated hellos until the run begins, because a
-// welcome may be lost.
-func (u *udpEnd) answerFlows(ctx context.Context, listening func(port int) error) error {
-	l := u.Half
-	doors, err := listenUDP(l.Request)
-	if err == nil {
-		err = listening(int(doors[0].at.Port()))
-	}
-	if err != nil {
-		closeUDPListeners(doors)
-		return err
-	}
-	p := &acceptor{end: u, listeners: doors, missing: len(l.Keys), full: make(chan error, 1)}
-	if p.event, err = traffic.NewEventFD(); err != nil {
-		closeUDPListeners(doors)
-		return err
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.serve()
-	}()
-	l.EndSetup = func() {
-		p.stop.Store(true)
-		p.event.Signal()
-		<-done
-		p.event.Close()
-		if !u.shared {
-			closeUDPListeners(doors)
-		}
-	}
-	if u.shared {
-		l.Release = func() { closeUDPListeners(doors) }
-	}
-	select {
-	case err = <-p.full:
-	case <-ctx.Done():
-		err = fmt.Errorf("wait for %d flows on udp %v: %w", len(l.Keys), doors[0].at, ctx.Err())
-	}
-	if err != nil {
-		l.EndSetup()
-		l.EndSetup = nil
-	}
-	return err
-}
-
-// udpListener is where flows of one way say hello; many flows share it for their data.
-type udpListener struct {
-	traffic.Socket
-	at       netip.AddrPort
-	reported bool // some flow reports its drops
-}
-
-// listenUDP opens one on each way, everywhere on the same port.
-func listenUDP(q traffic.Request) (doors []*udpListener, err error) {
-	port := uint16(q.Port)
-	for _, way := range q.Paths() {
-		at := netip.AddrPortFrom(way.Addr, port)
-		fd, err := traffic.BindUDP(at)
-		if err != nil {
-			return doors, err
-		}
-		d := &udpListener{Socket: traffic.Socket{Fd: fd}}
-		doors = append(doors, d)
-		sa, err := unix.Getsockname(fd)
-		if err != nil {
-			return doors, fmt.Errorf("read the port of %v: %w", at, err)
-		}
-		d.at = traffic.AddrPort(sa)
-		port = d.at.Port()
-		if err := traffic.DontFragment(fd, q.Load.IP); err != nil {
-			return doors, fmt.Errorf("forbid fragments on udp %v: %w", d.at, err)
-		}
-		if err := traffic.MarkDSCP(fd, q.Load); err != nil {
-			return doors, err
-		}
-	}
-	return doors, nil
-}
-
-func closeUDPListeners(doors []*udpListener) {
-	for _, d := range doors {
-		d.Close()
-	}
-}
-
-// acceptor welcomes flows at the listener's port.
-type acceptor struct {
-	end       *udpEnd
-	listeners []*udpListener
-	stop      atomic.Bool
-	event     traffic.EventFD // says that stop may be set
-	full      chan error      // nil once no flow is missing
-
-	missing int // owned by serve, as are the lanes' flows until full
-}
-
-// acceptBatch is how many datagrams of one socket are answered in turn.
-const acceptBatch = 64
-
-func (p *acceptor) serve() {
-	for !p.stop.Load() {
-		var fds []int
-		for _, d := range p.listeners {
-			fds = append(fds, d.Fd)
-		}
-		for _, f := range p.end.Flows {
-			if f != nil && !p.end.shared {
-				fds = append(fds, f.(*udpFlow).Fd)
-			}
-		}
-		polls := make([]unix.PollFd, len(fds), len(fds)+1)
-		for i, fd := range fds {
-			polls[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-		}
-		polls = append(polls, unix.PollFd{Fd: int32(p.event), Events: unix.POLLIN})
-		if n, err := unix.Poll(polls, int(traffic.HelloInterval.Milliseconds())); err != nil || n == 0 {
-			continue
-		}
-		for i, fd := range fds {
-			if polls[i].Revents == 0 {
-				continue
-			}
-			through := p.listeners[0]
-			if i < len(p.listeners) {
-				through = p.listeners[i]
-			}
-			if err := p.answerAll(fd, through); err != nil {
-				p.say(err)
-				return
-			}
-		}
-	}
-}
-
-// say tells whether all flows are there, once.
-func (p *acceptor) say(err error) {
-	select {
-	case p.full <- err:
-	default:
-	}
-}
-
-func (p *acceptor) answerAll(fd int, through *udpListener) error {
-	for range acceptBatch {
-		if more, err := p.answer(fd, through); err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}
-
-// answer welcomes what one socket has: a new flow at a door, or a flow that did not hear its welcome.
-func (p *acceptor) answer(fd int, through *udpListener) (more bool, err error) {
-	b := make([]byte, 64)
-	n, from, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
-	if err != nil {
-		return false, nil // spurious wake-up, or the echo of an ICMP error
-	}
-	u := p.end
-	d, ok := traffic.ReadDatagram(b[:n])
-	if !ok || d.Tag != traffic.TagHash(u.Request.Load.Tag) || d.Phase != traffic.PhaseHello ||
-		int(d.Flow) >= len(u.Keys) {
-		return true, nil // a stray
-	}
-	if u.Flows[d.Flow] == nil {
-		if err := p.admit(int(d.Flow), traffic.AddrPort(from), through); err != nil {
-			return false, err
-		}
-		p.missing--
-	}
-	traffic.Datagram{Tag: d.Tag, Flow: d.Flow, Phase: traffic.PhaseWelcome}.Put(b)
-	if f := u.Flows[d.Flow].(*udpFlow); u.shared {
-		unix.Sendto(f.listener.Fd, b[:traffic.DatagramHeader], 0, from)
-	} else {
-		unix.Write(f.Fd, b[:traffic.DatagramHeader])
-	}
-	if p.missing == 0 {
-		p.say(nil)
-	}
-	return true, nil
-}
-
-func (p *acceptor) admit(i int, from netip.AddrPort, through *udpListener) error {
-	if p.end.shared {
-		_, err := p.end.newFlow(-1, i, from, through)
-		return err
-	}
-	fd, err := traffic.BindUDP(through.at)
-	if err != nil {
-		return err
-	}
-	_, err = p.end.newFlow(fd, i, from, nil)
-	return err
 }

@@ -20,10 +20,10 @@ const (
 
 // udpFlow is one end of a stream of datagrams.
 type udpFlow struct {
-	traffic.Socket                  // of its own; closed from the start where it shares a door
-	listener       *udpListener     // shared with other flows of the listener, or nil
-	to             *traffic.RawAddr // where to send through the door
-	drops          *traffic.Socket  // whose drops this flow reports, or nil
+	traffic.Socket                      // of its own; closed from the start where it shares a door
+	listener       *traffic.UDPListener // shared with other flows of the listener, or nil
+	to             *traffic.RawAddr     // where to send through the door
+	drops          *traffic.Socket      // whose drops this flow reports, or nil
 	key            traffic.FlowKey
 	index          uint16
 	sends          bool
@@ -82,8 +82,8 @@ func newUDPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, flows int) 
 		f.Closed = true
 		return f
 	}
-	f.Fd, f.drops = fd, &f.Socket
-	f.rcvbuf, f.sndbuf = traffic.UdpRoom(&f.Socket, flows)
+	f.FD, f.drops = fd, &f.Socket
+	f.rcvbuf, f.sndbuf = traffic.UDPRoom(&f.Socket, flows)
 	f.addr = f.Local()
 	return f
 }
@@ -91,9 +91,9 @@ func newUDPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, flows int) 
 // sendFD is the descriptor that the flow sends through.
 func (f *udpFlow) sendFD() int {
 	if f.listener != nil {
-		return f.listener.Fd
+		return f.listener.FD
 	}
-	return f.Fd
+	return f.FD
 }
 
 // Unblock does nothing: neither end ever blocks for longer than a glance.

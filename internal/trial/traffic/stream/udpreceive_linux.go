@@ -23,11 +23,11 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 	for _, f := range flows {
 		k.byFlow[f.index] = f
 		if f.listener == nil {
-			k.fds = append(k.fds, f.Fd)
+			k.fds = append(k.fds, f.FD)
 		}
 	}
 	if d := flows[0].listener; d != nil {
-		k.fds = []int{d.Fd}
+		k.fds = []int{d.FD}
 	}
 	return k
 }

@@ -131,7 +131,7 @@ func (s *udpSource) mark() {
 	}
 	if one.listener == nil {
 		for _, f := range s.flows {
-			unix.SetsockoptInt(f.Fd, level, option, ttl)
+			unix.SetsockoptInt(f.FD, level, option, ttl)
 		}
 		return
 	}

@@ -1,0 +1,70 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Running is the node half of an activity that is connected.
+type Running interface {
+	// Run follows the timeline and returns the parts of the result. A result has several where it grows with
+	// the length of the load, because a message is bounded.
+	Run(ctx context.Context, w record.Window, say func(Glimpse) error) (parts []any, err error)
+	Close()
+}
+
+// Connector makes a node ready for its part. A listener says on which port it listens before it waits for the
+// other end.
+type Connector func(ctx context.Context, q Request, listening func(port int) error) (Running, error)
+
+// Serve is the node half that all activities share: it answers a check, or connects, waits for the timeline,
+// follows it and sends the result.
+func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answer, connect Connector) error {
+	var q Request
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	return ServeRequest(ctx, s, q, checked, connect)
+}
+
+// ServeRequest is Serve for a request that has been read.
+func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(Request) check.Answer,
+	connect Connector) error {
+	if q.Check {
+		return s.Send(checked(q))
+	}
+	if err := PinProcess(q.CPUs); err != nil { // children inherit it
+		return err
+	}
+	r, err := connect(ctx, q, func(port int) error { return s.Send(Message{Listening: port}) })
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := s.Send(Message{Ready: true}); err != nil {
+		return err
+	}
+	var w record.Window
+	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	parts, err := r.Run(ctx, w, func(g Glimpse) error { return s.Send(Message{Glimpse: &g}) })
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		b, err := json.Marshal(part)
+		if err != nil {
+			return fmt.Errorf("encode the result: %w", err)
+		}
+		if err := s.Send(Message{Result: b}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
