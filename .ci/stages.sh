@@ -238,7 +238,7 @@ documents() {
 	left_as_found "$WORK/documents.machine"
 }
 
-secrets() { as_root go run ./bench/secrets -source "$TOP"; }
+secrets() { as_root go run ./bench/secrets; }
 
 kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
@@ -32,11 +33,11 @@ type trial struct {
 func (o options) files() (inventory, error) {
 	var i inventory
 	for _, d := range []string{"home", "state", "run", "tmp", "config", "data"} {
-		err := filepath.WalkDir(o.at(d), func(path string, e fs.DirEntry, err error) error {
+		err := filepath.WalkDir(o.At(d), func(path string, e fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // removed meanwhile
 			}
-			path = strings.TrimPrefix(path, o.dir+"/")
+			path = strings.TrimPrefix(path, o.Dir+"/")
 			// A folder stays of each kind; one of a lab must not.
 			if err != nil || e.IsDir() && !strings.HasPrefix(path, "run/chokepoint/labs/") {
 				return err
@@ -109,14 +110,14 @@ func (o options) show(run string) (document, error) {
 
 // verify reads a copy of the store, as it lies there after the kill, from beginning to end.
 func (o options) verify() error {
-	dir, err := os.MkdirTemp(o.dir, "copy-")
+	dir, err := os.MkdirTemp(o.Dir, "copy-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	from := o.at("data/chokepoint/runs.db")
+	from := o.At("data/chokepoint/runs.db")
 	for _, part := range []string{"", "-wal"} {
-		err := copyFile(from+part, filepath.Join(dir, "runs.db")+part, 0o600)
+		err := rig.CopyFile(from+part, filepath.Join(dir, "runs.db")+part, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // no store yet, or one that was closed in peace
 		}

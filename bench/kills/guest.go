@@ -50,7 +50,7 @@ func (o options) plan() string {
 	switch {
 	case !o.guests():
 		return plan
-	case o.uid == 0:
+	case o.UID == 0:
 		return strings.Replace(guestPlan, "matrix:\n", "matrix:\n  cpu_quota@host: [80%]\n", 1)
 	}
 	return guestPlan
@@ -99,18 +99,6 @@ func plannedGuestBlow(seed uint64, i int) blow {
 	return b
 }
 
-// copyAgent puts the guest's program beside the copy of the one under test.
-func (o options) copyAgent(from string) error {
-	if !o.guests() {
-		return nil
-	}
-	err := copyFile(filepath.Join(from, "chokepoint-agent"), o.at("bin/chokepoint-agent"), 0o755)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the program itself serves
-	}
-	return err
-}
-
 // buildImage builds the image of the lab's guests, and again what can be built without downloading
 // anything, which it times.
 func (o options) buildImage(out io.Writer) (time.Duration, error) {
@@ -138,7 +126,7 @@ func (o options) buildImage(out io.Writer) (time.Duration, error) {
 func (o options) forgetImages() error {
 	var failed error
 	for _, kind := range []string{"base-*", "image-*"} {
-		dirs, err := filepath.Glob(o.at("cache/chokepoint/vm/" + kind))
+		dirs, err := filepath.Glob(o.At("cache/chokepoint/vm/" + kind))
 		failed = errors.Join(failed, err)
 		for _, d := range dirs {
 			failed = errors.Join(failed, os.RemoveAll(d))
@@ -155,7 +143,7 @@ func (o options) cacheFaults() []string {
 	if _, err := o.buildImage(io.Discard); err != nil {
 		return []string{err.Error()}
 	}
-	left, err := filepath.Glob(o.at("cache/chokepoint/vm/.work-*"))
+	left, err := filepath.Glob(o.At("cache/chokepoint/vm/.work-*"))
 	if err != nil {
 		return []string{err.Error()}
 	}

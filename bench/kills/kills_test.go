@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
 func TestBlowsCoverEveryMomentSignalAndLab(t *testing.T) {
@@ -153,7 +155,7 @@ func TestInventoriesSeeWhatIsThere(t *testing.T) {
 }
 
 func TestProcessesAreToldByTheirFile(t *testing.T) {
-	o := options{program: "/proc/self/exe", uid: os.Geteuid()}
+	o := options{Program: rig.Program{Path: "/proc/self/exe", UID: os.Geteuid()}}
 	all, err := o.processes()
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +169,8 @@ func TestProcessesAreToldByTheirFile(t *testing.T) {
 	if own != 1 {
 		t.Errorf("this process: got %d times in %v, want once", own, all)
 	}
-	o.program = filepath.Join(t.TempDir(), "other")
-	if err := copyFile("/proc/self/exe", o.program, 0o755); err != nil {
+	o.Path = filepath.Join(t.TempDir(), "other")
+	if err := rig.CopyFile("/proc/self/exe", o.Path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := o.processes(); err != nil || len(all) > 0 {
@@ -192,16 +194,16 @@ func TestHeldFindsANamespace(t *testing.T) {
 }
 
 func TestFilesListsWhatMustNotStay(t *testing.T) {
-	o := options{dir: t.TempDir()}
+	o := options{Program: rig.Program{Dir: t.TempDir()}}
 	for path, stays := range map[string]bool{
 		"data/chokepoint/runs.db": true, "data/chokepoint/runs/a/report.html": true,
 		"data/chokepoint/runs/a/.chokepoint-1": false, "state/chokepoint/journal/a.jsonl": false,
 		"tmp/x": false,
 	} {
-		if err := os.MkdirAll(filepath.Dir(o.at(path)), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(o.At(path)), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(o.at(path), nil, 0o600); err != nil {
+		if err := os.WriteFile(o.At(path), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got, err := o.files()

@@ -62,7 +62,7 @@ type process struct {
 }
 
 func (o options) processes() ([]process, error) {
-	program, err := os.Stat(o.program)
+	program, err := os.Stat(o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (o options) processes() ([]process, error) {
 			continue // gone in the meantime, of the kernel, or waiting to be reaped
 		}
 		line := strings.TrimSpace(strings.ReplaceAll(string(words), "\x00", " "))
-		if o.guests() && strings.HasPrefix(line, "qemu-system-") && strings.Contains(line, o.dir+"/") {
+		if o.guests() && strings.HasPrefix(line, "qemu-system-") && strings.Contains(line, o.Dir+"/") {
 			out = append(out, process{pid, line[:strings.IndexByte(line, ' ')] + " of the lab"})
 			continue
 		}
@@ -93,7 +93,7 @@ func (o options) processes() ([]process, error) {
 			continue
 		}
 		owner, err := os.Stat(dir)
-		if err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == o.uid && o.uid != 0 &&
+		if err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == o.UID && o.UID != 0 &&
 			strings.HasPrefix(line, "chokepoint ") {
 			out = append(out, process{pid, line})
 		}

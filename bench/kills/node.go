@@ -11,17 +11,15 @@ import (
 // lookRole makes this program look around in the namespace that it is started in, and print what it sees.
 const lookRole = "look"
 
-func lookMain(out, talk io.Writer) int {
+func lookMain(out io.Writer) error {
 	i, err := lookAround()
 	if err == nil {
 		i, err = i.withKernel()
 	}
-	if err != nil {
-		fmt.Fprintln(talk, "look:", err)
-		return 1
+	if err == nil {
+		fmt.Fprintln(out, strings.Join(i.sorted(), "\n"))
 	}
-	fmt.Fprintln(out, strings.Join(i.sorted(), "\n"))
-	return 0
+	return err
 }
 
 // withKernel adds what needs netlink.

@@ -42,35 +42,11 @@ type told struct {
 	stopped  time.Duration // from the first signal to the end of the process
 }
 
-func (o options) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, o.program, args...)
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + o.at("home"), "XDG_DATA_HOME=" + o.at("data"),
-		"XDG_STATE_HOME=" + o.at("state"),
-		"XDG_RUNTIME_DIR=" + o.at("run"), "XDG_CONFIG_HOME=" + o.at("config"), "XDG_CACHE_HOME=" +
-			o.at("cache"), "TMPDIR=" + o.at("tmp"),
-	}
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if o.uid != os.Geteuid() {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.uid), Gid: uint32(o.uid)}
-	}
-	return cmd
-}
-
 // say runs a short command of the program and returns what it prints.
 func (o options) say(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.patience())
 	defer cancel()
-	cmd := o.command(ctx, args...)
-	var talk strings.Builder
-	cmd.Stderr = &talk
-	out, err := cmd.Output()
-	if err != nil {
-		return string(out), fmt.Errorf("chokepoint %s: %v: %s%s", strings.Join(args, " "), err, talk.String(),
-			out)
-	}
-	return string(out), nil
+	return o.Say(ctx, args...)
 }
 
 // watcher follows the events of one run, remembers its stretches, and strikes when the moment has come.
@@ -97,7 +73,7 @@ type watcher struct {
 func (w *watcher) follow(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, w.o.patience())
 	defer cancel()
-	cmd := w.o.command(ctx, args...)
+	cmd := w.o.Command(ctx, args...)
 	var talk strings.Builder
 	cmd.Stderr = &talk
 	stdout, err := cmd.StdoutPipe()
@@ -280,7 +256,7 @@ func spin(d time.Duration) {
 
 // awaitWriting returns when the store's write-ahead log changes, or when the trial is reported as stored.
 func (w *watcher) awaitWriting() {
-	log := w.o.at("data/chokepoint/runs.db-wal")
+	log := w.o.At("data/chokepoint/runs.db-wal")
 	look := func() (size, when int64) {
 		if info, err := os.Stat(log); err == nil {
 			return info.Size(), info.ModTime().UnixNano()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
 // tries is how often a kill that fell outside of its stretch is repeated, each time sooner after the
@@ -51,7 +53,7 @@ func newSuite(ctx context.Context, o options, out io.Writer) (*suite, error) {
 // all strikes every kill of the series and says what came of it. When it is asked to stop, it first sees
 // the present one to its end, so that nothing is left, but does not judge it: the program under test may
 // have been asked too.
-func (s *suite) all(asked context.Context) int {
+func (s *suite) all(asked context.Context) error {
 	var wrong []string
 	count := 0
 	for i := range s.o.kills {
@@ -88,7 +90,7 @@ func (s *suite) all(asked context.Context) int {
 	return s.summary(count, wrong)
 }
 
-func (s *suite) summary(count int, wrong []string) int {
+func (s *suite) summary(count int, wrong []string) error {
 	failed := len(wrong)
 	fmt.Fprintf(s.out, "note: %-12s %5s %9s %5s %5s\n", "moment", "INT", "INT twice", "TERM", "KILL")
 	for _, m := range append(slices.Clone(s.o.moments()), between, "") {
@@ -113,13 +115,13 @@ func (s *suite) summary(count int, wrong []string) int {
 	}
 	if failed > 0 {
 		fmt.Fprintf(s.out, "note: repeat one with -lab %s -n %d -seed %d -uid %d -only NUMBER\n", s.o.lab,
-			s.o.kills, s.o.seed, s.o.uid)
+			s.o.kills, s.o.seed, s.o.UID)
 	}
 	fmt.Fprintf(s.out, "kills: %d passed, %d failed\n", max(0, count-failed), failed)
 	if failed > 0 {
-		return 1
+		return rig.ErrFailed
 	}
-	return 0
+	return nil
 }
 
 // strike carries out one blow, again where it missed its stretch.
@@ -157,7 +159,7 @@ type scene struct {
 
 // onLab prepares the scene, plays it, and takes it down.
 func (s *suite) onLab(_ context.Context, attached bool, play func(*scene) []string) []string {
-	c := &scene{suite: s, args: []string{"run", s.o.at("kills.yaml"), "--json"},
+	c := &scene{suite: s, args: []string{"run", s.o.At("kills.yaml"), "--json"},
 		namespaces: map[string]bool{}}
 	if !attached && s.o.guests() {
 		c.args = append(c.args, "--lab", s.o.lab)

@@ -25,27 +25,36 @@ type Program struct {
 	UID       int
 }
 
-// Folders are those that a program may write to.
+// folders are those that a program may write to.
 var folders = [...]string{"home", "data", "state", "run", "tmp", "config", "cache"}
 
 // NewProgram makes the folders in dir, and copies the program there: so its processes can be told from all
 // others. Beside it goes the agent that lies beside it. Without a path it is built from the source here.
 func NewProgram(dir, path string, uid int) (Program, error) {
-	p := Program{filepath.Join(dir, "bin", "chokepoint"), dir, uid}
-	for _, d := range append(folders[:], "", "bin") {
-		if err := errors.Join(os.MkdirAll(p.At(d), 0o700), os.Chown(p.At(d), uid, -1)); err != nil {
-			return p, err
-		}
+	p, err := Folders(dir, uid)
+	if err != nil {
+		return p, err
 	}
 	if path == "" {
 		return p, errors.Join(Build(p.Path, "./cmd/chokepoint"),
 			Build(p.Path+"-agent", "./cmd/chokepoint-agent"))
 	}
-	err := CopyFile(path+"-agent", p.Path+"-agent", 0o755)
+	err = CopyFile(filepath.Join(filepath.Dir(path), "chokepoint-agent"), p.Path+"-agent", 0o755)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the program itself serves
 	}
 	return p, errors.Join(err, CopyFile(path, p.Path, 0o755))
+}
+
+// Folders makes the folders of a program that is put at its path later.
+func Folders(dir string, uid int) (Program, error) {
+	p := Program{filepath.Join(dir, "bin", "chokepoint"), dir, uid}
+	for _, d := range append([]string{"", "bin"}, folders[:]...) {
+		if err := errors.Join(os.MkdirAll(p.At(d), 0o700), os.Chown(p.At(d), uid, -1)); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
 }
 
 // Build builds a package of the source here; guests have no C library.

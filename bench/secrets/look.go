@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,8 +17,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
-
-func (p *place) at(name string) string { return filepath.Join(p.dir, name) }
 
 // look searches one text and remembers where the mark was.
 func (p *place) look(where string, data []byte) {
@@ -72,7 +69,7 @@ func (p *place) tunnels() int {
 		if to, _ := os.Readlink(l); to != "/dev/net/tun" {
 			continue
 		}
-		if exe, _ := os.Readlink(filepath.Join(l, "../../exe")); exe == p.program {
+		if exe, _ := os.Readlink(filepath.Join(l, "../../exe")); exe == p.Path {
 			n++
 		}
 	}
@@ -80,15 +77,9 @@ func (p *place) tunnels() int {
 }
 
 func (p *place) watch(ctx context.Context, args []string) (string, error) {
-	cmd := exec.CommandContext(ctx, p.program, args...)
-	cmd.Dir = p.dir
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + p.at("home"), "XDG_DATA_HOME=" + p.at("data"),
-		"XDG_STATE_HOME=" + p.at("state"),
-		"XDG_RUNTIME_DIR=" + p.at("run"), "XDG_CONFIG_HOME=" + p.at("config"), "TMPDIR=" + p.at("tmp"),
-	}
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	cmd := p.Command(ctx, args...)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
@@ -99,9 +90,9 @@ func (p *place) watch(ctx context.Context, args []string) (string, error) {
 		case err := <-done:
 			name := strings.Join(args, " ")
 			p.look("the output of "+name, out.Bytes())
-			p.look("the talk of "+name, talk.Bytes())
+			p.look("the messages of "+name, log.Bytes())
 			if err != nil {
-				err = fmt.Errorf("%v\n%s", err, talk.String())
+				err = fmt.Errorf("%v\n%s", err, log.String())
 			}
 			return out.String(), err
 		case <-time.After(20 * time.Millisecond):
@@ -120,7 +111,7 @@ func (p *place) lookAtProcesses() {
 	procs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed
 	for _, proc := range procs {
 		exe, _ := os.Readlink(proc + "/exe")
-		own := exe == p.program || strings.HasPrefix(exe, "/memfd:")
+		own := exe == p.Path || strings.HasPrefix(exe, "/memfd:")
 		if !own && filepath.Base(exe) != "openvpn" {
 			continue
 		}
@@ -170,12 +161,12 @@ func memoryHas(proc string, what []byte) bool {
 // searchFiles looks into every file under the program's folders, at this moment.
 func (p *place) searchFiles() {
 	for _, d := range []string{"home", "data", "state", "run", "tmp", "config", "report.html"} {
-		_ = filepath.WalkDir(p.at(d), func(path string, e fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(p.At(d), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() {
 				return nil // gone, or a socket
 			}
 			if data, err := os.ReadFile(path); err == nil {
-				p.look("file "+strings.TrimPrefix(path, p.dir+"/"), data)
+				p.look("file "+strings.TrimPrefix(path, p.Dir+"/"), data)
 			}
 			return nil
 		})
@@ -184,7 +175,7 @@ func (p *place) searchFiles() {
 
 // searchStore looks at what the store holds, unpacked.
 func (p *place) searchStore(ctx context.Context) error {
-	s, err := store.OpenReadOnly(ctx, filepath.Join(p.at("data"), "chokepoint", "runs.db"))
+	s, err := store.OpenReadOnly(ctx, filepath.Join(p.At("data"), "chokepoint", "runs.db"))
 	if err != nil {
 		return err
 	}

@@ -17,29 +17,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(rig.Main("secrets", run)) }
 
-func run(args []string, out, talk io.Writer) int {
+func run(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("secrets", flag.ContinueOnError)
-	flags.SetOutput(talk)
-	source := flags.String("source", ".", "the project's top folder")
-	if flags.Parse(args) != nil || flags.NArg() > 0 {
-		flags.Usage()
-		return 2
+	if err := rig.Parse(flags, args, log, func() bool { return true }); err != nil {
+		return err
 	}
-	found, err := hunt(context.Background(), *source, out)
+	found, err := hunt(ctx, out)
 	for _, f := range found {
 		fmt.Fprintln(out, "fail:", f)
 	}
-	if err != nil {
-		fmt.Fprintln(talk, "secrets:", err)
+	if err == nil && len(found) > 0 {
+		err = rig.ErrFailed
 	}
-	if err != nil || len(found) > 0 {
-		return 1
-	}
-	return 0
+	return err
 }
 
 // plan lays every kind of tunnel that can be had here, with and without load from outside, and settings for
@@ -55,26 +51,24 @@ matrix:
 
 // place is where a planted program works and what it left there.
 type place struct {
-	dir, program string
-	found        []string
-	inMemory     bool
-	looked       int    // places that were searched
-	meanwhile    func() // done again and again beside a run
+	rig.Program
+	found     []string
+	inMemory  bool
+	looked    int    // places that were searched
+	meanwhile func() // done again and again beside a run
 }
 
-func hunt(ctx context.Context, source string, out io.Writer) ([]string, error) {
+func hunt(ctx context.Context, out io.Writer) ([]string, error) {
 	dir, err := os.MkdirTemp("", "chokepoint-secrets-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	p := &place{dir: dir, program: filepath.Join(dir, "bin", "chokepoint")}
-	for _, d := range []string{"bin", "home", "data", "state", "run", "tmp", "config"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, err
-		}
+	p := &place{}
+	if p.Program, err = rig.Folders(dir, os.Geteuid()); err != nil {
+		return nil, err
 	}
-	if err := build(ctx, source, p.program); err != nil {
+	if err := build(ctx, p.Path); err != nil {
 		return nil, err
 	}
 	planFile := filepath.Join(dir, "secrets.yaml")
@@ -100,7 +94,7 @@ func hunt(ctx context.Context, source string, out io.Writer) ([]string, error) {
 // takeEveryPath runs what lays tunnels, on a lab of its own, on one that was there before, and until it is
 // killed, and then all that shows what was kept.
 func (p *place) takeEveryPath(ctx context.Context, planFile string) error {
-	if _, err := p.try(ctx, "run", planFile, "--json", "--report", p.at("report.html")); err != nil {
+	if _, err := p.try(ctx, "run", planFile, "--json", "--report", p.At("report.html")); err != nil {
 		return err
 	}
 	said, err := p.try(ctx, "lab", "up", "--json")
@@ -133,7 +127,7 @@ func (p *place) takeEveryPath(ctx context.Context, planFile string) error {
 
 // build makes the program with the planted generator. The overlay replaces one file of the standard library
 // in this build alone.
-func build(ctx context.Context, source, program string) error {
+func build(ctx context.Context, program string) error {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("find the standard library: %v", err)
@@ -156,13 +150,7 @@ func build(ctx context.Context, source, program string) error {
 		0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program,
-		"./cmd/chokepoint")
-	cmd.Dir = source
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the planted program: %v\n%s", err, said)
-	}
-	return nil
+	return rig.Build(program, "./cmd/chokepoint", "-overlay", overlay)
 }
 
 // plant changes the source of the generator so that every draw of 32 bytes begins with the mark.

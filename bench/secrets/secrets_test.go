@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -58,14 +59,14 @@ func TestSearchFindsAPlantedKey(t *testing.T) {
 }
 
 func TestSearchFilesFindsALeak(t *testing.T) {
-	p := &place{dir: t.TempDir()}
-	if err := os.MkdirAll(p.at("state/chokepoint"), 0o700); err != nil {
+	p := &place{Program: rig.Program{Dir: t.TempDir()}}
+	if err := os.MkdirAll(p.At("state/chokepoint"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if p.searchFiles(); len(p.found) != 0 {
 		t.Fatalf("found: got %v in empty folders, want nothing", p.found)
 	}
-	leak := filepath.Join(p.at("state/chokepoint"), "journal")
+	leak := filepath.Join(p.At("state/chokepoint"), "journal")
 	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func TestLookAtProcessesFindsALeak(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			p := &place{dir: t.TempDir(), program: shell, inMemory: true}
+			p := &place{Program: rig.Program{Dir: t.TempDir(), Path: shell}, inMemory: true}
 			p.lookAtProcesses()
 			in.Close()
 			_ = cmd.Wait() // its exit code means nothing here
@@ -137,8 +138,8 @@ func TestSearchStoreFindsALeak(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &place{dir: t.TempDir()}
-			s, err := store.Open(t.Context(), p.at("data/chokepoint/runs.db"))
+			p := &place{Program: rig.Program{Dir: t.TempDir()}}
+			s, err := store.Open(t.Context(), p.At("data/chokepoint/runs.db"))
 			if err != nil {
 				t.Fatal(err)
 			}
