@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The document of show --json, as docs/format.md describes it. Declared here once more, so that a renamed
+// The document of show --json, as docs/reference/json.md describes it. Declared here once more, so that a renamed
 // field fails CI instead of passing silently.
 type document struct {
 	Format string

@@ -1,7 +1,7 @@
 // Program packets compares the xdp engine with other generators of small packets, in interleaved pairs
 // whose order is drawn, on local labs of this machine: routed against iperf3 with its smallest datagrams,
 // alone against xdp-trafficgen where that is given, its transmit modes against each other, and its rate
-// with the one asked for. It prints tables for docs/performance.md; ratios are medians over pairs with
+// with the one asked for. It prints tables for docs/measured; ratios are medians over pairs with
 // their interval. It needs root.
 package main
 

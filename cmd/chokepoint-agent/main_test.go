@@ -65,7 +65,7 @@ func TestCommands(t *testing.T) {
 }
 
 // TestProbeJSON samples the clock of this machine's cores, which never stops, and checks what
-// docs/format.md says of the lines.
+// docs/reference/agent-protocol.md says of the lines.
 func TestProbeJSON(t *testing.T) {
 	var out console
 	var messages strings.Builder
@@ -140,7 +140,7 @@ func TestAgentServesItsFamilies(t *testing.T) {
 	}
 }
 
-// TestEveryFamilyIsServed: the verbs that docs/format.md speaks of exist.
+// TestEveryFamilyIsServed: the verbs that docs/reference/agent-protocol.md speaks of exist.
 func TestEveryFamilyIsServed(t *testing.T) {
 	parts := node.Parts()
 	if len(parts.Knobs) == 0 {

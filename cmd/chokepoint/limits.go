@@ -43,7 +43,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--link RATE] [--json]",
 		Short: "Compute what headers leave of a line rate, without measuring",
 		Long: "Compute what headers leave of a line rate, without measuring: the largest\n" +
-			"goodput of TCP with time stamps, and the packet rates and goodput of UDP.\n" +
+			"goodput of TCP with timestamps, and the packet rates and goodput of UDP.\n" +
 			"No router can be faster; how far yours is from it is what run measures.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

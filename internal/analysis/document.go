@@ -27,7 +27,7 @@ type Document struct {
 	Cells       []Cell               `json:"cells"`
 	Searches    []SearchView         `json:"searches,omitempty"` // one per row whose rate was looked for
 	Searching   *Searching           `json:"searching,omitempty"`
-	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or processors
+	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or CPUs
 	Soaks       []Soak               `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
@@ -135,7 +135,7 @@ type CellCeiling struct {
 // Consistency says how even the throughput was inside the windows.
 type Consistency struct {
 	Word  string  `json:"word"`  // "Very good", "Good", "Fair", "Poor"
-	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method.md
+	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method/validity.md
 }
 
 // Searching is how all searches of a run were made: what RFC 9971 wants a report to say.

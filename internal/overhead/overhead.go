@@ -3,7 +3,7 @@
 // machine.
 //
 // Lengths are bytes. "L3 length" is the length of an IP packet with its header. The formulas are those of
-// docs/method.md; sources are named at each function.
+// docs/method/ceilings.md; sources are named at each function.
 package overhead
 
 // Header lengths in bytes.

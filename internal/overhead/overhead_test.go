@@ -147,7 +147,7 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// A tunnel's outer packets, by the worked figures of docs/method.md.
+// A tunnel's outer packets, by the worked figures of docs/method/ceilings.md.
 func TestTunnelFragments(t *testing.T) {
 	tests := []struct {
 		name   string

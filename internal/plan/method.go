@@ -42,7 +42,7 @@ var (
 )
 
 // defaultMethod has six runs, the fewest for which the interval of a median exists at 95 % (see
-// docs/method.md).
+// docs/method/statistics.md).
 func defaultMethod() record.Method {
 	return record.Method{
 		Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,

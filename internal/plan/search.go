@@ -207,7 +207,7 @@ func (r *reader) test(what string, into **record.Test) func(*yaml.Node) error {
 	}
 }
 
-// leastProbes carry a 99th percentile with a 95 % interval, see docs/method.md.
+// leastProbes carry a 99th percentile with a 95 % interval, see docs/method/latency.md.
 const leastProbes = 368
 
 // checkSearch holds what a search needs of what is measured beside it.

@@ -66,7 +66,7 @@ type Import struct {
 // only: what they name is never recorded.
 type DiskImage struct {
 	File     string `json:"file"`
-	Login    string `json:"login,omitempty"`    // WAY:USER, "" = ssh:root
+	Login    string `json:"login,omitempty"`    // METHOD:USER, "" = ssh:root
 	Key      string `json:"key,omitempty"`      // file of a private key
 	Password string `json:"password,omitempty"` // file
 	UEFI     bool   `json:"uefi,omitempty"`

@@ -58,7 +58,7 @@ func (t *Table) Shift(d int64) {
 
 var errTable = errors.New("damaged table")
 
-// MarshalBinary encodes the table: counts, names, times, columns; little endian, see docs/format.md.
+// MarshalBinary encodes the table: counts, names, times, columns; little endian, see docs/reference/store.md.
 // Compression is the store's business.
 func (t *Table) MarshalBinary() ([]byte, error) {
 	b := binary.AppendUvarint(nil, uint64(len(t.Names)))

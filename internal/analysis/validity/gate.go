@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Thresholds of the validity gate. docs/method.md repeats them in words.
+// Thresholds of the validity gate. docs/reference/reasons.md has them in words.
 const (
 	gateUnsent     = .01         // of the packets asked for, that the sender could not send
 	gateThread     = .98         // of the window, CPU time of one stream's thread on a machine of its own

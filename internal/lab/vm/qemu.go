@@ -145,7 +145,7 @@ func (g Guest) VCPUs() int {
 // its other vCPUs run (static keys, as sockets' time stamps and nftables' hooks have them, and
 // tracepoints: text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2
 // may go on running what was there before: of three guests of two vCPUs on a busy machine none lasted
-// 10,000 switches (docs/quality.md). One thread for two vCPUs has each wait for the other, which a
+// 10,000 switches (docs/measured). One thread for two vCPUs has each wait for the other, which a
 // queue's delays show.
 func (g Guest) Fragile() bool {
 	return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1

@@ -17,7 +17,7 @@ import (
 func guests(root Root) Probe {
 	metrics := []record.Metric{
 		counter(record.ScopeHost, "guest_cpu_ns", "ns",
-			"CPU time of a thread of QEMU: main, or the processor vcpuN of a guest"),
+			"CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
 	}
 	open := func(own []int) func() (Sampler, error) {
 		return func() (Sampler, error) { return openGuests(root, own) }

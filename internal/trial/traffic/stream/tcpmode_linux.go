@@ -13,7 +13,7 @@ import (
 )
 
 // tcpMode is how one end moves the bytes of its streams. Which way pays was measured: see
-// docs/performance.md.
+// docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
 	pool   bool // several streams share a thread
