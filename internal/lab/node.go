@@ -47,6 +47,15 @@ func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	return n.Agent, nil
 }
 
+// Command runs a program on the node, by agent.VerbExec: the session's messages are agent.ExecOutput.
+func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error) {
+	c := n.connection()
+	if c == nil {
+		return nil, fmt.Errorf("run %s: nothing of ours is on node %s", args[0], n.Name)
+	}
+	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
+}
+
 // Describe are the node's facts, with its name, what it is driven by or why by nothing.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts

@@ -1,10 +1,8 @@
 package labtest
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -61,24 +59,11 @@ const GuestTime = 90 * time.Second
 // UpGuest is UpIn for a lab whose routers are such guests.
 func UpGuest(t testing.TB, dir, topology string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	shape, err := lab.TopologyNamed(topology)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := "t" + strconv.Itoa(os.Getpid()) + "-vm-" + topology
-	ctx, cancel := context.WithTimeout(context.Background(), GuestTime)
-	defer cancel()
-	l, err := lab.Local{ID: id, Topology: shape, Dir: dir, Guest: g, Parts: parts}.Up(ctx)
-	Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Time)
-		defer cancel()
-		if err := l.Close(ctx); err != nil {
-			t.Errorf("take down the lab: %v", err)
-		}
-	})
-	return l, id
+	return upWithin(t, GuestTime, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
+}
+
+// UpDriven is UpIn for a lab of topology forward whose router, a namespace or such a guest, is driven.
+func UpDriven(t testing.TB, dir, driver string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
+	t.Helper()
+	return upWithin(t, GuestTime, lab.Local{Dir: dir, Guest: g, Driver: driver, Parts: parts}, "forward")
 }

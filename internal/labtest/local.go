@@ -51,12 +51,22 @@ func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string
 
 func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
+	return upWithin(t, Time, o, topology)
+}
+
+func upWithin(t testing.TB, patience time.Duration, o lab.Local, topology string) (*lab.Lab, string) {
+	t.Helper()
 	var err error
 	if o.Topology, err = lab.TopologyNamed(topology); err != nil {
 		t.Fatal(err)
 	}
 	o.ID = "t" + strconv.Itoa(os.Getpid()) + "-" + topology
-	l, err := o.Up(Context(t))
+	if o.Guest != nil {
+		o.ID = "t" + strconv.Itoa(os.Getpid()) + "-vm-" + topology
+	}
+	within, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l, err := o.Up(within)
 	Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +99,7 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
+	s, err := n.Command(ctx, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

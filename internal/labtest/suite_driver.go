@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,8 +16,10 @@ import (
 
 // DriverSuite is what every driver must do with a router's operating system: say what it is, take settings,
 // read them back in canonical form, and be restored to canonical forms that equal those before, each
-// difference named. settings are tried one after the other, each on top of the one before.
-func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting) {
+// difference named. settings are tried one after the other, each on top of the one before. A driver that
+// counts must have the counters of devices, and one that samples must hand over series of them.
+func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting,
+	devices ...string) {
 	ctx := Context(t)
 	if a := d.Check(ctx, h); a.State != check.Yes {
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
@@ -64,5 +67,66 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	}
 	if err := d.Apply(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("apply a setting that it lacks: got %v, want %v", err, host.ErrUnsupported)
+	}
+	if c, ok := d.(driver.Counting); ok {
+		all, err := c.Counters(ctx, h, devices)
+		if err != nil || len(all) != len(devices) {
+			t.Errorf("counters of %v: got %v, %v, want each", devices, all, err)
+		}
+		if _, err := c.Counters(ctx, h, []string{"no-such-device"}); err == nil {
+			t.Error("counters of a device that it lacks: got no error")
+		}
+	}
+	if w, ok := d.(driver.Sampling); ok {
+		driverSamples(t, w, h, devices)
+	}
+}
+
+// driverSamples: samples of every second, at least, are handed over with the controller's times, the same
+// series twice if they are asked for twice, and the process is gone after Close.
+func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []string) {
+	ctx := Context(t)
+	from := host.Monotonic()
+	w, err := d.Watch(ctx, h, time.Second)
+	if err != nil {
+		t.Fatalf("watch: %v", err)
+	}
+	time.Sleep(2500 * time.Millisecond)
+	to := host.Monotonic()
+	got, err := w.Collect(ctx, from, to)
+	if err != nil {
+		t.Fatalf("collect: %v", err)
+	}
+	found := false
+	for _, s := range got.Samples {
+		if s.Table == nil {
+			if s.Unavailable == "" {
+				t.Errorf("%s: got neither samples nor a reason", s.Probe)
+			}
+			continue
+		}
+		if n := len(s.Table.T); n < 2 || s.Table.T[n-1] < to-int64(50*time.Millisecond) ||
+			s.Table.T[0] < from-int64(time.Second) {
+			t.Errorf("%s: %d samples at %v, want some from %d to %d", s.Probe, n, s.Table.T, from, to)
+		}
+		for _, dev := range devices {
+			found = found || s.Probe == "netdev" && s.Table.Column(dev+"/rx_bytes") != nil
+		}
+	}
+	if len(devices) > 0 && !found {
+		t.Errorf("series of %v: got none in %d", devices, len(got.Samples))
+	}
+	if got.Clock.BoundBefore <= 0 || got.Clock.BoundAfter <= 0 || len(got.Cost) == 0 {
+		t.Errorf("clock and cost: got %+v, %+v, want both", got.Clock, got.Cost)
+	}
+	if again, err := w.Collect(ctx, to, host.Monotonic()); err != nil ||
+		len(again.Samples) != len(got.Samples) {
+		t.Errorf("collect again: got %d series, %v, want %d", len(again.Samples), err, len(got.Samples))
+	}
+	if err := w.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if _, err := w.Collect(ctx, from, to); err == nil {
+		t.Error("collect after close: got no error")
 	}
 }

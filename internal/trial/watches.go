@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -21,19 +23,63 @@ const liveEvery = 250 * time.Millisecond
 // watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its
 // node. Agentless nodes have none.
 type watches struct {
-	watchers map[string]*watch.Watcher
+	watchers map[string]watcher
 	shown    string            // node whose cores are shown live
 	missing  map[string]string // node → why it is not watched
+}
+
+// watcher watches one node.
+type watcher interface {
+	Schedule(at ...int64) error
+	Live() []float64
+	Collect(ctx context.Context, from, to int64) (record.NodeData, error)
+	Close() error
+}
+
+// drivenEvery is the pace of a driven node's samples: each costs it a program or two.
+const drivenEvery = time.Second
+
+// driven watches a node by its driver. It keeps its own pace: no sample is taken at the edges of a window.
+type driven struct {
+	watch driver.Watch
+	whole bool // its machine is its own
+}
+
+func (driven) Schedule(...int64) error { return nil }
+func (driven) Live() []float64         { return nil }
+
+func (d driven) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
+	data, err := d.watch.Collect(ctx, from, to)
+	if !d.whole {
+		data.Samples = slices.DeleteFunc(data.Samples, func(s record.Samples) bool {
+			return s.Scope == record.ScopeHost
+		})
+	}
+	return data, err
+}
+
+func (d driven) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return d.watch.Close(ctx)
 }
 
 // openWatch starts the probes on every node and returns when all are resident, so that none starts under
 // load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches, error) {
-	w := &watches{watchers: map[string]*watch.Watcher{}, shown: lab.HostNode, missing: map[string]string{}}
+	w := &watches{watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
+		}
+		if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
+			p, err := d.Watch(ctx, n.Host, drivenEvery)
+			if err != nil {
+				return nil, errors.Join(err, w.Close())
+			}
+			w.watchers[name] = driven{p, n.Facts.OwnCPUs()}
+			continue
 		}
 		if !n.HasAgent() {
 			w.missing[name] = cmp.Or(n.Describe().Unreachable, "the node has no agent")

@@ -138,9 +138,19 @@ func readOffload(dev string) (State, error) {
 	if err != nil {
 		return "", err
 	}
+	return OffloadState(has, fixed), nil
+}
+
+// OffloadFeatures is what a state demands of a device with these features, of which some cannot be changed.
+func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
+	return featuresOf(s, has, fixed)
+}
+
+// OffloadState is the state of a device with these features.
+func OffloadState(has, fixed map[string]bool) State {
 	for _, s := range []State{"super", "wire"} {
 		if satisfied(featuresOf(s, has, fixed), has) {
-			return s, nil
+			return s
 		}
 	}
 	now := map[string]bool{}
@@ -149,7 +159,7 @@ func readOffload(dev string) (State, error) {
 			now[n] = on
 		}
 	}
-	return spellFeatures(now), nil
+	return spellFeatures(now)
 }
 
 func satisfied(want, has map[string]bool) bool {
