@@ -1,7 +1,7 @@
 package driver
 
 // All lists the drivers, in the order shown.
-func All() []Driver { return nil }
+func All() []Driver { return []Driver{Linux{}} }
 
 // Named finds a driver by its name.
 func Named(name string) (Driver, bool) {

@@ -1,0 +1,451 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Linux drives a Linux system by its POSIX shell: /proc and /sys by cat, queues by tc, firewall and address
+// translation by nft, offloads by ethtool. What a system lacks a program for it lacks. Devices under test
+// are its Ethernet devices that are not stacked on others; the one named "wan" faces the far side.
+type Linux struct{}
+
+// Name implements Driver.
+func (Linux) Name() string { return "linux" }
+
+// Check implements Driver.
+func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
+	switch out, err := shell(ctx, h, "", `uname -s; [ -r /proc/net/dev ]`); {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%s has no POSIX shell with a /proc: %v", h.Name(), err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	case strings.TrimSpace(out) != "Linux":
+		return check.Not("%s is %s, not Linux", h.Name(), strings.TrimSpace(out))
+	}
+	return check.OK()
+}
+
+// unavailable is the exit code of a script for what the system lacks (EX_UNAVAILABLE); 127 is the shell's
+// for a program.
+const unavailable = 69
+
+// shell runs a script with arguments $1… on the router and returns what it printed.
+func shell(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
+	c := host.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)}
+	if input != "" {
+		c.Stdin = strings.NewReader(input)
+	}
+	out, err := host.Run(ctx, h, c)
+	if code, known := host.ExitCode(err); err != nil && known && (code == unavailable || code == 127) {
+		return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+	}
+	return string(out), err
+}
+
+// linuxSetting reads and applies one knob in its canonical states: of a device, or of the node (dev "").
+type linuxSetting struct {
+	ofDevice bool
+	read     func(ctx context.Context, h host.Host, dev string) (string, error)
+	apply    func(ctx context.Context, h host.Host, dev, value string) error
+}
+
+func linuxSettings() map[string]linuxSetting {
+	inSysfs := func(name string) linuxSetting {
+		path := func(dev string) string { return "/sys/class/net/" + dev + "/" + name }
+		return linuxSetting{true, func(ctx context.Context, h host.Host, dev string) (string, error) {
+			return readWord(ctx, h, path(dev))
+		}, func(ctx context.Context, h host.Host, dev, value string) error {
+			return writeWord(ctx, h, path(dev), value)
+		}}
+	}
+	threaded := inSysfs("threaded")
+	return map[string]linuxSetting{
+		"link_mtu":   inSysfs("mtu"),
+		"txqueuelen": inSysfs("tx_queue_len"),
+		"napi_threaded": {true, func(ctx context.Context, h host.Host, dev string) (string, error) {
+			v, err := threaded.read(ctx, h, dev)
+			return map[string]string{"0": "off", "1": "on"}[v], err
+		}, func(ctx context.Context, h host.Host, dev, value string) error {
+			return threaded.apply(ctx, h, dev, map[string]string{"off": "0", "on": "1"}[value])
+		}},
+		"conntrack_max": {false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+			return readWord(ctx, h, conntrackMax)
+		}, func(ctx context.Context, h host.Host, _, value string) error {
+			return writeWord(ctx, h, conntrackMax, value)
+		}},
+		"ip_forward": {false, readForwarding, applyForwarding},
+		"queue":      {true, readQueue, applyQueue},
+		"offload":    {true, readOffload, applyOffload},
+		"firewall":   {false, readFirewall, applyFirewall},
+		"nat":        {false, readNAT, applyNAT},
+	}
+}
+
+// Read implements Driver.
+func (Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	text, err := readSetting(ctx, h, s)
+	if err != nil {
+		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
+	}
+	return text, nil
+}
+
+func readSetting(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	if name, ok := strings.CutPrefix(s.Knob, "sysctl:"); ok {
+		path, err := kernel.SysctlPath(name)
+		if err != nil {
+			return "", err
+		}
+		v, err := readWord(ctx, h, path)
+		return name + "=" + v, err
+	}
+	l, ok := linuxSettings()[s.Knob]
+	if !ok {
+		return "", fmt.Errorf("%w: driver linux does not know it", host.ErrUnsupported)
+	}
+	if !l.ofDevice {
+		return l.read(ctx, h, s.Port)
+	}
+	devices, err := devicesOf(ctx, h, s.Port)
+	if err != nil {
+		return "", err
+	}
+	var each []string
+	same := true
+	for _, dev := range devices {
+		v, err := l.read(ctx, h, dev)
+		if err != nil {
+			return "", err
+		}
+		each = append(each, dev+": "+v)
+		same = same && v == strings.TrimPrefix(each[0], devices[0]+": ")
+	}
+	if same {
+		return strings.TrimPrefix(each[0], devices[0]+": "), nil
+	}
+	return strings.Join(each, "; "), nil // as package knob joins them
+}
+
+// Apply implements Driver.
+func (Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	if err := applySetting(ctx, h, s); err != nil {
+		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
+	}
+	return nil
+}
+
+func applySetting(ctx context.Context, h host.Host, s record.Setting) error {
+	if name, ok := strings.CutPrefix(s.Knob, "sysctl:"); ok {
+		path, err := kernel.SysctlPath(name)
+		if err != nil {
+			return err
+		}
+		return writeWord(ctx, h, path, strings.TrimPrefix(s.Value, name+"="))
+	}
+	l, ok := linuxSettings()[s.Knob]
+	if !ok {
+		return fmt.Errorf("%w: driver linux does not know it", host.ErrUnsupported)
+	}
+	if !l.ofDevice {
+		return l.apply(ctx, h, s.Port, s.Value)
+	}
+	each := map[string]string{}
+	if strings.Contains(s.Value, ": ") {
+		for part := range strings.SplitSeq(s.Value, "; ") {
+			dev, value, _ := strings.Cut(part, ": ")
+			each[dev] = value
+		}
+	} else {
+		devices, err := devicesOf(ctx, h, s.Port)
+		if err != nil {
+			return err
+		}
+		for _, dev := range devices {
+			each[dev] = s.Value
+		}
+	}
+	for _, dev := range slices.Sorted(maps.Keys(each)) {
+		if err := l.apply(ctx, h, dev, each[dev]); err != nil {
+			return fmt.Errorf("device %s: %w", dev, err)
+		}
+	}
+	return nil
+}
+
+// devicesOf are the devices that a setting of a port, or of all, is about, sorted.
+func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) {
+	if port != "" {
+		return []string{port}, nil
+	}
+	out, err := shell(ctx, h, "", `for d in /sys/class/net/*; do
+[ "$(cat "$d/type")" = 1 ] && [ "$(cat "$d/operstate")" != down ] || continue
+for l in "$d"/lower_*; do [ -e "$l" ] && continue 2; done
+echo "${d##*/}"; done`)
+	if err != nil {
+		return nil, err
+	}
+	if devices := strings.Fields(out); len(devices) > 0 {
+		return devices, nil
+	}
+	return nil, errors.New("no Ethernet device is up")
+}
+
+const (
+	forwardIPv4  = "/proc/sys/net/ipv4/ip_forward"
+	forwardIPv6  = "/proc/sys/net/ipv6/conf/all/forwarding"
+	conntrackMax = "/proc/sys/net/netfilter/nf_conntrack_max"
+)
+
+// readWord reads a file of the kernel that holds one line.
+func readWord(ctx context.Context, h host.Host, path string) (string, error) {
+	b, err := h.ReadFile(ctx, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+	}
+	return strings.Join(strings.Fields(string(b)), " "), err
+}
+
+func writeWord(ctx context.Context, h host.Host, path, value string) error {
+	err := h.WriteFile(ctx, path, []byte(value+"\n"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+	}
+	return err
+}
+
+func readForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
+	v4, err := readWord(ctx, h, forwardIPv4)
+	if err != nil {
+		return "", err
+	}
+	v6, err := readWord(ctx, h, forwardIPv6)
+	if errors.Is(err, host.ErrUnsupported) {
+		v6, err = "0", nil // a kernel without IPv6
+	}
+	return map[[2]bool]string{{true, true}: "on", {true, false}: "ipv4", {false, true}: "ipv6",
+		{false, false}: "off"}[[2]bool{v4 != "0", v6 != "0"}], err
+}
+
+func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
+	bit := map[bool]string{true: "1", false: "0"}
+	if err := writeWord(ctx, h, forwardIPv4, bit[value == "on" || value == "ipv4"]); err != nil {
+		return err
+	}
+	v6 := value == "on" || value == "ipv6"
+	err := writeWord(ctx, h, forwardIPv6, bit[v6])
+	if errors.Is(err, host.ErrUnsupported) && !v6 {
+		return nil
+	}
+	return err
+}
+
+// deviceQueues are what a device has by itself, and what takes no parameter.
+var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
+
+// Kinds of queues that tc prints in a form that can be set again. The others, htb with its classes and
+// netem, are left alone.
+var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
+
+func readQueue(ctx context.Context, h host.Host, dev string) (string, error) {
+	out, err := shell(ctx, h, "", `tc -r qdisc show dev "$1"`, dev)
+	if err != nil {
+		return "", err
+	}
+	return parseQdisc(out)
+}
+
+// parseQdisc reads the root queue from what tc -r qdisc show prints, in the words of knob.Queue.
+func parseQdisc(text string) (string, error) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 4 || words[0] != "qdisc" || words[3] != "root" {
+			continue
+		}
+		kind := words[1]
+		if slices.Contains(deviceQueues, kind) {
+			return kind, nil
+		}
+		parameters, ok := kernel.QueueParameters(kind)
+		if !ok || !slices.Contains(spokenQueues, kind) {
+			return "", fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, kind)
+		}
+		state, err := knob.Queue().Parse(kind + " " + strings.Join(queueWords(parameters, words[4:]), " "))
+		return string(state), err
+	}
+	return "noqueue", nil // a tc that does not name it
+}
+
+// queueWords keeps of what tc prints the parameters that we know, with our units.
+func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
+	for i := 0; i < len(words); i++ {
+		for _, p := range parameters {
+			switch {
+			case p.Quantity == kernel.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
+				p.Quantity == kernel.Word && slices.Contains(p.Words, words[i]):
+				out = append(out, words[i])
+			case p.Quantity != kernel.Flag && p.Quantity != kernel.Word && words[i] == p.Name && i+
+				1 < len(words):
+				i++
+				value := words[i]
+				switch p.Quantity {
+				case kernel.BitsPerSecond:
+					value = strings.ReplaceAll(strings.TrimSuffix(value, "bit"), "K", "k")
+				case kernel.Packets, kernel.Count:
+					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
+				}
+				out = append(out, p.Name, value)
+			default:
+				continue
+			}
+			break
+		}
+	}
+	return out
+}
+
+func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
+	words := strings.Fields(value)
+	switch {
+	case len(words) == 0:
+		return errors.New("no queue given")
+	case slices.Contains(deviceQueues, words[0]):
+		_, err := shell(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
+case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
+			words[0])
+		return err
+	case !slices.Contains(spokenQueues, words[0]):
+		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, words[0])
+	}
+	parameters, _ := kernel.QueueParameters(words[0])
+	for _, p := range parameters { // tc reads a rate without a unit as something else
+		if i := slices.Index(words, p.Name); p.Quantity == kernel.BitsPerSecond && i > 0 && i+
+			1 < len(words) &&
+			words[i+1] != "unlimited" {
+			words[i+1] += "bit"
+		}
+	}
+	_, err := shell(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
+tc qdisc del dev "$dev" root 2>/dev/null; tc qdisc add dev "$dev" root "$@"; }`,
+		append([]string{dev}, words...)...)
+	if err != nil && strings.Contains(err.Error(), "kind is unknown") {
+		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+	}
+	return err
+}
+
+// summaries are the names by which ethtool lists features that the kernel calls otherwise.
+var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-receive-offload": "rx-lro",
+	"generic-segmentation-offload": "tx-generic-segmentation"}
+
+// featuresOf are a device's offloads, and those that cannot be changed.
+func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[string]bool, err error) {
+	out, err := shell(ctx, h, "", `ethtool -k "$1"`, dev)
+	if err != nil {
+		return nil, nil, err
+	}
+	has, fixed = parseFeatures(out)
+	return has, fixed, nil
+}
+
+// parseFeatures reads what ethtool -k prints: "name: on", and behind that "[fixed]" or "[requested on]".
+func parseFeatures(text string) (has, fixed map[string]bool) {
+	has, fixed = map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		if kernels := summaries[name]; kernels != "" {
+			name = kernels
+		}
+		state, note, _ := strings.Cut(value, " ")
+		has[name] = state == "on"
+		if note == "[fixed]" {
+			fixed[name] = true
+		}
+	}
+	return has, fixed
+}
+
+func readOffload(ctx context.Context, h host.Host, dev string) (string, error) {
+	has, fixed, err := featuresOf(ctx, h, dev)
+	return string(knob.OffloadState(has, fixed)), err
+}
+
+func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
+	has, fixed, err := featuresOf(ctx, h, dev)
+	if err != nil {
+		return err
+	}
+	var args []string
+	want := knob.OffloadFeatures(knob.State(value), has, fixed)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if now, known := has[name]; !known || fixed[name] && now != want[name] {
+			return fmt.Errorf("%w: %s cannot be changed", host.ErrUnsupported, name)
+		} else if now != want[name] {
+			args = append(args, name, map[bool]string{true: "on", false: "off"}[want[name]])
+		}
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	_, err = shell(ctx, h, "", `dev=$1; shift; ethtool -K "$dev" "$@"`, append([]string{dev}, args...)...)
+	return err
+}
+
+// Counters implements Counting.
+func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
+	error) {
+	b, err := h.ReadFile(ctx, "/proc/net/dev")
+	if err != nil {
+		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
+	}
+	all := parseDevices(string(b))
+	out := map[string]kernel.LinkCounters{}
+	for _, dev := range devices {
+		c, ok := all[dev]
+		if !ok {
+			return nil, fmt.Errorf("read counters on %s: it has no device %s", h.Name(), dev)
+		}
+		out[dev] = c
+	}
+	return out, nil
+}
+
+// parseDevices reads /proc/net/dev: eight numbers of what a device received and eight of what it sent, see
+// dev_seq_printf_stats in the kernel's net-procfs.c.
+func parseDevices(text string) map[string]kernel.LinkCounters {
+	out := map[string]kernel.LinkCounters{}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(line, ":")
+		words := strings.Fields(rest)
+		if len(words) < 16 {
+			continue
+		}
+		var n [16]uint64
+		whole := true
+		for i := range n {
+			var err error
+			n[i], err = strconv.ParseUint(words[i], 10, 64)
+			whole = whole && err == nil
+		}
+		if whole {
+			out[strings.TrimSpace(name)] = kernel.LinkCounters{RxBytes: n[0], RxPackets: n[1], RxErrors: n[2],
+				RxDropped: n[3], TxBytes: n[8], TxPackets: n[9], TxErrors: n[10], TxDropped: n[11]}
+		}
+	}
+	return out
+}

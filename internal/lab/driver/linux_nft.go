@@ -1,0 +1,187 @@
+package driver
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// The tables are those that package kernel makes of the same settings, so that either finds the other's:
+// see kernel.SetFirewall and kernel.SetNAT.
+const (
+	firewallTable = kernel.TablePrefix + "firewall"
+	natTable      = kernel.TablePrefix + "nat"
+)
+
+// listTable prints a table, or nothing if there is none; another failure of nft is one.
+const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
+out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && exit 0
+case $out in *"No such file"*) exit 0;; esac; printf '%s\n' "$out" >&2; exit 1`
+
+func readFirewall(ctx context.Context, h host.Host, _ string) (string, error) {
+	var found [2]string
+	for i, family := range []string{"ip", "ip6"} {
+		out, err := shell(ctx, h, "", listTable, family, firewallTable)
+		if err != nil {
+			return "", err
+		}
+		if found[i], err = parseFirewall(out); err != nil {
+			return "", err
+		}
+	}
+	if found[0] != found[1] {
+		return "", fmt.Errorf("IPv4 has %q, IPv6 %q, want the same", found[0], found[1])
+	}
+	return found[0], nil
+}
+
+// parseFirewall reads our rules from what nft prints of their table, in the words of knob.Firewall.
+func parseFirewall(text string) (string, error) {
+	if strings.TrimSpace(text) == "" {
+		return "off", nil
+	}
+	rules, form := 0, ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasSuffix(line, "saddr vmap @sources"):
+			form = " in a map"
+		case strings.HasSuffix(line, "saddr @sources drop"):
+			form = " in a set"
+		case strings.Contains(line, "saddr ") && strings.HasSuffix(line, " drop"):
+			rules++
+		}
+	}
+	if _, elements, ok := strings.Cut(text, "elements = {"); form != "" && ok {
+		elements, _, _ = strings.Cut(elements, "}")
+		rules = strings.Count(strings.TrimRight(elements, " \t\n,"), ",") + 1
+	}
+	state := strconv.Itoa(rules) + form
+	for _, mark := range []string{"stateful", "log"} {
+		if strings.Contains(text, "chain "+mark+" {") {
+			state += " " + mark
+		}
+	}
+	parsed, err := knob.Firewall().Parse(state)
+	return string(parsed), err
+}
+
+// replaceTable has nft read a table from its input, in place of the one before, in one transaction.
+func replaceTable(ctx context.Context, h host.Host, family, table, body string) error {
+	input := fmt.Sprintf("add table %s %s\ndelete table %s %s\n", family, table, family, table)
+	if body != "" {
+		input += fmt.Sprintf("table %s %s {\n%s}\n", family, table, body)
+	}
+	_, err := shell(ctx, h, input, "nft -f -")
+	return err
+}
+
+func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
+	for _, f := range []struct {
+		family, kind string
+		address      func(i int) netip.Addr
+	}{
+		// Addresses that no packet bears, as kernel.SetFirewall has them.
+		{"ip", "ipv4_addr", func(i int) netip.Addr {
+			return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))))
+		}},
+		{"ip6", "ipv6_addr", func(i int) netip.Addr {
+			a := netip.MustParseAddr("2001:db8::1").As16()
+			binary.BigEndian.PutUint32(a[8:], uint32(i))
+			return netip.AddrFrom16(a)
+		}},
+	} {
+		body, err := firewallRules(value, f.family, f.kind, f.address)
+		if err == nil {
+			err = replaceTable(ctx, h, f.family, firewallTable, body)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firewallRules is the table of a state, "" for none.
+func firewallRules(value, family, kind string, address func(int) netip.Addr) (string, error) {
+	words := strings.Fields(value)
+	if value == "off" || len(words) == 0 {
+		return "", nil
+	}
+	n, err := strconv.Atoi(words[0])
+	if err != nil {
+		return "", err
+	}
+	has := func(phrase string) bool { return strings.Contains(" "+value+" ", " "+phrase+" ") }
+	var b, chain strings.Builder
+	if has("stateful") {
+		b.WriteString("chain stateful { }\n")
+		chain.WriteString("ct state established,related accept\n")
+	}
+	if has("log") {
+		b.WriteString("chain log { }\n")
+	}
+	lookup := func(declaration, verdict, rule string) {
+		fmt.Fprintf(&b, "%s sources { type %s; ", declaration, kind+
+			map[string]string{"map": " : verdict"}[declaration])
+		for i := range n {
+			fmt.Fprintf(&b, "%s%s%s", map[bool]string{true: "elements = { ", false: ", "}[i == 0], address(i),
+				verdict)
+		}
+		if n > 0 {
+			b.WriteString(" }; ")
+		}
+		b.WriteString("}\n")
+		fmt.Fprintf(&chain, "%s saddr %s\n", family, rule)
+	}
+	switch {
+	case has("in a set"):
+		lookup("set", "", "@sources drop")
+	case has("in a map"):
+		lookup("map", " : drop", "vmap @sources")
+	default:
+		for i := range n {
+			fmt.Fprintf(&chain, "%s saddr %s drop\n", family, address(i))
+		}
+	}
+	if has("log") {
+		chain.WriteString("log prefix \"chokepoint \"\n")
+	}
+	fmt.Fprintf(&b, "chain forward { type filter hook forward priority 0;\n%s}\n", chain.String())
+	return b.String(), nil
+}
+
+func readNAT(ctx context.Context, h host.Host, _ string) (string, error) {
+	out, err := shell(ctx, h, "", listTable, "ip", natTable)
+	switch {
+	case err != nil:
+		return "", err
+	case strings.Contains(out, "chain prerouting"):
+		return string(kernel.NATForward), nil
+	case strings.Contains(out, "masquerade"):
+		return string(kernel.NATMasquerade), nil
+	}
+	return string(kernel.NATOff), nil
+}
+
+// applyNAT translates what leaves by the port, or else by the one named wan.
+func applyNAT(ctx context.Context, h host.Host, port, value string) error {
+	switch kernel.NATMode(value) {
+	case kernel.NATOff:
+		return replaceTable(ctx, h, "ip", natTable, "")
+	case kernel.NATMasquerade:
+		if port == "" {
+			port = "wan"
+		}
+		return replaceTable(ctx, h, "ip", natTable, fmt.Sprintf(
+			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n", port))
+	}
+	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
+}

@@ -1,0 +1,143 @@
+package driver
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// What tc of iproute2 6.1 prints, in the words of knob.Queue.
+func TestParseQdisc(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"qdisc noqueue 0: root refcnt 2 \n", "noqueue"},
+		{"", "noqueue"},
+		{"qdisc mq 0: root \nqdisc fq_codel 0: parent :1 limit 10240p flows 1024\n", "mq"},
+		{"qdisc pfifo 80d5:[80d50000] root refcnt 3 limit 50p\n", "pfifo limit 50"},
+		{"qdisc bfifo 80da:[80da0000] root refcnt 3 limit 9000b\n", "bfifo limit 9000"},
+		{"qdisc tbf 80d4:[80d40000] root refcnt 3 rate 300Mbit burst 128Kb [0000d555] lat 3.5ms limit " +
+			"256Kb \n",
+			"tbf rate 300M burst 128k limit 256k"},
+		{"qdisc ingress ffff: parent ffff:fff1 ---------------- \nqdisc fq_codel 8001: root refcnt 2 limit " +
+			"10240p " +
+			"flows 1024 quantum 1514 target 5ms interval 100ms memory_limit 32Mb ecn drop_batch 64 \n",
+			"fq_codel limit 10240 flows 1024 quantum 1514 target 5ms interval 100ms memory_limit 32m ecn"},
+		{"qdisc sfq 8002: root refcnt 2 limit 127p quantum 1514b depth 127 divisor 1024 perturb 10sec \n",
+			"sfq quantum 1514 perturb 10 limit 127"},
+	}
+	for _, tt := range tests {
+		if got, err := parseQdisc(tt.text); got != tt.want || err != nil {
+			t.Errorf("%q: got %q, %v, want %q", tt.text, got, err, tt.want)
+		}
+	}
+	if got, err := parseQdisc("qdisc htb 1: root refcnt 2 r2q 10\n"); err == nil {
+		t.Errorf("htb, whose classes are not read: got %q, want an error", got)
+	}
+}
+
+// What nft 1.0.6 prints.
+func TestParseFirewall(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", "off"},
+		{"table ip chokepoint_firewall {\n\tchain forward {\n\t\ttype filter hook forward priority 0; " +
+			"policy accept;\n" +
+			"\t\tip saddr 240.0.0.1 drop\n\t\tip saddr 240.0.0.2 drop\n\t}\n}\n", "2"},
+		{"table ip chokepoint_firewall {\n\tset sources {\n\t\ttype ipv4_addr\n\t\telements = { 240.0.0.1, " +
+			"240.0.0.2,\n" +
+			"\t\t\t     240.0.0.3 }\n\t}\n\n\tchain stateful {\n\t}\n\n\tchain forward {\n\t\ttype filter " +
+			"hook forward " +
+			"priority 0; policy accept;\n\t\tct state 0x2,0x4 accept\n\t\tip saddr @sources drop\n\t}\n}\n",
+			"3 in a set stateful"},
+		{"table ip6 chokepoint_firewall {\n\tmap sources {\n\t\ttype ipv6_addr : verdict\n\t\telements = { " +
+			"2001:db8::1 : drop }\n\t}\n\tchain log {\n\t}\n\tchain forward {\n\t\tip6 saddr vmap " +
+			"@sources\n" +
+			"\t\tlog prefix \"chokepoint \"\n\t}\n}\n", "1 in a map log"},
+	}
+	for _, tt := range tests {
+		if got, err := parseFirewall(tt.text); got != tt.want || err != nil {
+			t.Errorf("%q: got %q, %v, want %q", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+// What ethtool 6.1 prints.
+func TestParseFeatures(t *testing.T) {
+	has, fixed := parseFeatures("Features for wan:\nrx-checksumming: on " +
+		"[fixed]\ntcp-segmentation-offload: on\n" +
+		"\ttx-tcp-segmentation: on\n\ttx-tcp-mangleid-segmentation: off [requested on]\n" +
+		"generic-receive-offload: off\nlarge-receive-offload: off [fixed]\n")
+	if d := cmp.Diff(has, map[string]bool{"rx-checksumming": true, "tcp-segmentation-offload": true,
+		"tx-tcp-segmentation": true, "tx-tcp-mangleid-segmentation": false, "rx-gro": false,
+		"rx-lro": false}); d != "" {
+		t.Errorf("features (-got +want):\n%s", d)
+	}
+	if d := cmp.Diff(fixed, map[string]bool{"rx-checksumming": true, "rx-lro": true}); d != "" {
+		t.Errorf("fixed (-got +want):\n%s", d)
+	}
+}
+
+func TestParseDevices(t *testing.T) {
+	got := parseDevices("Inter-|   Receive                                                |  Transmit\n" +
+		" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo " +
+		"colls\n" +
+		"   lan: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n   bad: 1 x\n")
+	want := map[string]kernel.LinkCounters{"lan": {RxBytes: 1, RxPackets: 2, RxErrors: 3, RxDropped: 4,
+		TxBytes:   5,
+		TxPackets: 6, TxErrors: 7, TxDropped: 8}}
+	if d := cmp.Diff(got, want); d != "" {
+		t.Errorf("devices (-got +want):\n%s", d)
+	}
+}
+
+const twoSamples = "@ 1.00 2.00\n! 7 (sh) S 1 1 1 0 -1 0 0 0 0 0 1 2 3 4 20 0\n" +
+	"==> /proc/stat <==\ncpu 1\n\n==> /proc/net/dev <==\nx: 1\n@ 2.05 2.00\n! 7 (sh) S 1 1 1 0 -1 0 " +
+	"0 0 0 0 " +
+	"2 2 3 4 20 0\n" +
+	"==> /proc/stat <==\ncpu 2\n@ 3.0"
+
+// A sample that was cut off is left out; of the process' CPU time all four kinds count.
+func TestParseSamples(t *testing.T) {
+	got := parseSamples(twoSamples)
+	want := []linuxSample{{1e9, 1e8, map[string][]byte{"stat": []byte("cpu 1\n"),
+		"net/dev": []byte("x: 1\n")}},
+		{2.05e9, 1.1e8, map[string][]byte{"stat": []byte("cpu 2\n")}}}
+	if d := cmp.Diff(got, want, cmp.AllowUnexported(linuxSample{})); d != "" {
+		t.Errorf("samples (-got +want):\n%s", d)
+	}
+	for _, tt := range []struct{ from, to, want int64 }{{0, 9e9, 2}, {0, 5e8, 1}, {2e9, 2.01e9, 2},
+		{3e9, 4e9, 1}} {
+		if n := len(between(got, tt.from, tt.to)); int64(n) != tt.want {
+			t.Errorf("from %d to %d: got %d samples, want %d", tt.from, tt.to, n, tt.want)
+		}
+	}
+}
+
+func FuzzParseSamples(f *testing.F) {
+	f.Add(twoSamples)
+	f.Fuzz(func(t *testing.T, text string) {
+		last := int64(-1)
+		for _, s := range parseSamples(text) {
+			if s.at <= last {
+				t.Errorf("%q: time %d after %d", text, s.at, last)
+			}
+			last = s.at
+		}
+	})
+}
+
+func FuzzParseTools(f *testing.F) {
+	f.Add("qdisc pfifo 1: root refcnt 3 limit 50p\n")
+	f.Add("table ip x {\nset sources {\nelements = { 1, 2 }\n}\nip saddr @sources drop\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if got, err := parseQdisc(text); err != nil && got != "" {
+			t.Errorf("queue of %q: got %q with error %v", text, got, err)
+		}
+		if got, err := parseFirewall(text); err != nil && got != "" {
+			t.Errorf("firewall of %q: got %q with error %v", text, got, err)
+		}
+		parseFeatures(text)
+		parseDevices(strings.ToLower(text))
+	})
+}

@@ -1,0 +1,324 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// The files below /proc that are sampled, and the probes that read them here afterwards: the series are
+// those that the same probes record on a node with an agent.
+var (
+	sampledFiles = []string{"stat", "softirqs", "meminfo", "net/softnet_stat", "net/dev", "net/snmp",
+		"net/snmp6",
+		"sys/net/netfilter/nf_conntrack_count", "sys/net/netfilter/nf_conntrack_max", "net/stat/nf_conntrack"}
+	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
+)
+
+// sampler is the script of one sample: the time since boot, what the process has used of a CPU so far, and
+// the files under their names, as head prints several. It starts one program.
+var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up"; echo "! $st"
+head -n 100000 ` + "/proc/" + strings.Join(sampledFiles, " /proc/") + " 2>/dev/null; }\n"
+
+// watchScript starts the process, which keeps its samples in a folder in memory and ends when that vanishes.
+// It holds two files of $2 samples, the last 5 to 10 minutes at one a second, and ends by itself when nobody
+// has fetched any for 24 such files: a controller that was killed leaves nothing for long.
+var watchScript = sampler + `for t in /dev/shm /run /tmp /var/tmp; do
+d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
+[ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
+( trap '' HUP; n=0; files=0
+while [ -d "$d" ] && [ $files -lt 24 ]; do
+[ -f "$d/samples" ] || { n=0; [ -f "$d/older" ] || files=0; }
+sample 2>/dev/null >>"$d/samples"; n=$((n+1))
+[ $n -lt "$2" ] || { mv -f "$d/samples" "$d/older"; files=$((files+1)); }
+sleep "$1"; done; rm -rf "$d" ) </dev/null >/dev/null 2>&1 &
+echo "$d $!"`
+
+// fetchScript hands over what there is, with a sample of now at its end.
+var fetchScript = sampler + `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
+cat "$1/older" 2>/dev/null; rm -f "$1/older"; mv -f "$1/samples" "$1/taken" 2>/dev/null && cat "$1/taken"
+rm -f "$1/taken"; sample; echo @`
+
+const (
+	keptSamples  = 300
+	uptimeStepNs = 10e6 // what /proc/uptime resolves
+)
+
+// Watch implements Sampling.
+func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
+	w := &linuxWatch{host: h}
+	seconds := strconv.FormatInt(max(1, int64(every/time.Second)), 10) // a sleep of fractions is no POSIX
+	out, err := shell(ctx, h, "", watchScript, seconds, strconv.Itoa(keptSamples))
+	if err == nil {
+		if w.dir, w.pid, _ = strings.Cut(strings.TrimSpace(out), " "); w.pid == "" {
+			err = fmt.Errorf("it says %q, want a folder and a process", out)
+		}
+	}
+	if err == nil {
+		err = w.relate(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
+	}
+	return w, nil
+}
+
+// linuxWatch is the controller's half.
+type linuxWatch struct {
+	host     host.Host
+	dir, pid string
+
+	mu            sync.Mutex
+	offset, bound int64 // the router's time since boot = our CLOCK_MONOTONIC + offset, ± bound
+	samples       []linuxSample
+}
+
+// linuxSample is one sample as it came: the files by their names below /proc.
+type linuxSample struct {
+	at    int64 // the router's time since boot
+	cpu   int64 // what the process and its children have used, in ns
+	files map[string][]byte
+}
+
+// relate reads the router's clock between two readings of ours.
+func (w *linuxWatch) relate(ctx context.Context) error {
+	before := host.Monotonic()
+	b, err := w.host.ReadFile(ctx, "/proc/uptime")
+	after := host.Monotonic()
+	if err != nil {
+		return fmt.Errorf("relate the clock: %w", err)
+	}
+	up, err := parseUptime(string(b))
+	if err != nil {
+		return fmt.Errorf("relate the clock: %w", err)
+	}
+	w.offset = up + uptimeStepNs/2 - (before + (after-before)/2)
+	w.bound = (after-before)/2 + uptimeStepNs/2
+	return nil
+}
+
+func parseUptime(text string) (int64, error) {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	s, err := strconv.ParseFloat(first, 64)
+	if err != nil || s < 0 || s > 1e10 {
+		return 0, fmt.Errorf("/proc/uptime says %q", text)
+	}
+	return int64(math.Round(s*100)) * uptimeStepNs, nil
+}
+
+// Collect implements Watch.
+func (w *linuxWatch) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clock := record.Clock{OffsetBefore: w.offset, BoundBefore: w.bound}
+	out, err := shell(ctx, w.host, "", fetchScript, w.dir)
+	if err == nil {
+		err = w.relate(ctx)
+	}
+	if err != nil {
+		return record.NodeData{}, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
+	}
+	clock.OffsetAfter, clock.BoundAfter = w.offset, w.bound
+	offset := clock.OffsetBefore + (clock.OffsetAfter-clock.OffsetBefore)/2
+	w.samples = append(w.samples, parseSamples(out)...)
+	w.samples = between(w.samples, from+offset, math.MaxInt64) // what is older nobody asks for any more
+	d, err := replay(ctx, between(w.samples, from+offset, to+offset), offset)
+	d.Clock = clock
+	return d, err
+}
+
+// between keeps the samples of from…to and the nearest outside on either side.
+func between(all []linuxSample, from, to int64) []linuxSample {
+	first, last := 0, len(all)
+	for i, s := range all {
+		if s.at <= from {
+			first = i
+		}
+		if s.at >= to {
+			last = i + 1
+			break
+		}
+	}
+	return all[min(first, last):last]
+}
+
+// Close implements Watch.
+func (w *linuxWatch) Close(ctx context.Context) error {
+	_, err := shell(ctx, w.host, "", `rm -rf "$1"; kill "$2" 2>/dev/null; true`, w.dir, w.pid)
+	if err != nil {
+		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
+	}
+	return nil
+}
+
+// parseSamples reads what sample wrote, again and again. One without an end, whose writer was interrupted,
+// is left out; the last ends with a lone "@".
+func parseSamples(text string) []linuxSample {
+	var out []linuxSample
+	for part := range strings.SplitSeq("\n"+text, "\n@") {
+		first, rest, whole := strings.Cut(part, "\n")
+		at, err := parseUptime(strings.TrimSpace(first))
+		stat, rest, _ := strings.Cut(rest, "\n")
+		if !whole || err != nil || !strings.HasPrefix(stat, "! ") {
+			continue
+		}
+		s := linuxSample{at: at, cpu: parseCPUTime(stat), files: map[string][]byte{}}
+		for file := range strings.SplitSeq("\n"+rest, "\n==> /proc/") {
+			name, content, ok := strings.Cut(file, " <==\n")
+			if !ok {
+				continue
+			}
+			s.files[name] = append(bytes.TrimRight([]byte(content), "\n"), '\n')
+		}
+		if len(out) > 0 && s.at <= out[len(out)-1].at {
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// parseCPUTime adds up utime, stime, cutime and cstime of /proc/PID/stat, in ticks of 10 ms (proc(5)).
+func parseCPUTime(stat string) int64 {
+	_, rest, _ := strings.Cut(stat, ") ")
+	words := strings.Fields(rest)
+	sum := int64(0)
+	for i := 11; i < 15 && i < len(words); i++ {
+		n, _ := strconv.ParseInt(words[i], 10, 64) // what is no number counts nothing
+		sum += n
+	}
+	return sum * 10e6
+}
+
+// replay lets the probes read the samples, one after the other, as if they ran on the router.
+func replay(ctx context.Context, samples []linuxSample, offset int64) (d record.NodeData, err error) {
+	dir, err := os.MkdirTemp("", "chokepoint-samples-")
+	if err != nil {
+		return d, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	root := probe.Root{Proc: dir, Sys: filepath.Join(dir, "none"), Dev: filepath.Join(dir, "none")}
+	put := func(s linuxSample) error {
+		for name, content := range s.files {
+			path := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(samples) > 0 {
+		if err := put(samples[0]); err != nil {
+			return d, err
+		}
+	}
+	var open []*replayed
+	for _, p := range probe.All(root) {
+		if !slices.Contains(sampledProbes, p.Name()) {
+			continue
+		}
+		r := &replayed{probe: p}
+		if r.sampler, err = p.Open(ctx, host.Local()); err != nil {
+			r.why = strings.ReplaceAll(err.Error(), dir, "/proc")
+		} else {
+			defer r.sampler.Close()
+		}
+		open = append(open, r)
+	}
+	for _, s := range samples {
+		if err := put(s); err != nil {
+			return d, err
+		}
+		for _, r := range open {
+			r.take(s.at - offset)
+		}
+	}
+	for _, r := range open {
+		d.Samples = append(d.Samples, r.samples())
+	}
+	if n := len(samples); n > 1 {
+		d.Cost = []record.Cost{{Probe: "driver linux", Reads: int64(n - 1),
+			OverNs: samples[n-1].at - samples[0].at,
+			CPUNs:  max(0, samples[n-1].cpu-samples[0].cpu)}}
+	}
+	return d, nil
+}
+
+// replayed is one probe with what it has read.
+type replayed struct {
+	probe   probe.Probe
+	sampler probe.Sampler // nil: it cannot be had, for the reason why
+	why     string
+	columns []string // all that there ever were
+	at      []int64
+	rows    []map[string]float64
+}
+
+func (r *replayed) take(at int64) {
+	if r.sampler == nil {
+		return
+	}
+	var names []string
+	var row []float64
+	err := probe.ErrColumns
+	for range 3 { // columns that change at every sample are given up
+		if !errors.Is(err, probe.ErrColumns) {
+			break
+		}
+		names = r.sampler.Columns()
+		row = make([]float64, len(names))
+		err = r.sampler.Sample(row)
+	}
+	if err != nil {
+		r.why = err.Error()
+		return
+	}
+	values := map[string]float64{}
+	for i, name := range names {
+		values[name] = row[i]
+		if !slices.Contains(r.columns, name) {
+			r.columns = append(r.columns, name)
+		}
+	}
+	r.at, r.rows = append(r.at, at), append(r.rows, values)
+}
+
+func (r *replayed) samples() record.Samples {
+	out := record.Samples{Probe: r.probe.Name(), Scope: probe.Scope(r.probe)}
+	if len(r.rows) == 0 || len(r.columns) == 0 {
+		out.Unavailable = r.why
+		if out.Unavailable == "" {
+			out.Unavailable = "no sample was taken in that time"
+		}
+		return out
+	}
+	out.Table, out.Metrics = record.NewTable(r.columns...), r.probe.Metrics()
+	for i, values := range r.rows {
+		row := make([]float64, len(r.columns))
+		for j, name := range r.columns {
+			v, ok := values[name]
+			if !ok {
+				v = math.NaN()
+			}
+			row[j] = v
+		}
+		out.Table.Append(r.at[i], row...)
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+package registry_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// drivenSettings are what every system that runs in a lab's router can be told by its driver, as
+// "knob.port=value"; those of guestSettings need a kernel of its own, and programs that not every machine
+// has.
+const (
+	drivenSettings = `
+link_mtu=1400
+link_mtu.wan=1300
+txqueuelen.lan=77
+ip_forward=ipv4
+sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33
+queue.wan=pfifo limit 50
+queue=bfifo limit 90000
+queue.lan=tbf rate 300M burst 128k limit 256k`
+	guestSettings = `
+firewall=10
+firewall=20 in a set stateful
+firewall=5 in a map log
+firewall=off
+nat=masquerade
+conntrack_max=1000
+offload=wire
+offload.wan=super
+napi_threaded=on
+queue.wan=fq_codel limit 2000 flows 1024 quantum 1514 target 4ms interval 80ms memory_limit 32m ecn
+queue=noqueue`
+)
+
+func settingsOf(text string) (out []record.Setting) {
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		name, value, _ := strings.Cut(line, "=")
+		s := record.Setting{Knob: name, Node: "router", Value: value}
+		if knob, port, ok := strings.Cut(name, "."); ok && !strings.Contains(name, ":") {
+			s.Knob, s.Port = knob, port
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// driven brings up a lab whose router is driven.
+func driven(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
+	t.Helper()
+	l, _ := labtest.UpDriven(t, t.TempDir(), d.Name(), guest, registry.LabParts())
+	n, err := l.Node(labtest.Context(t), "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := n.Describe(); n.HasAgent() || f.Driven != d.Name() || f.OwnKernel != (guest != nil) {
+		t.Errorf("router: got %+v, want it driven by %s", f, d.Name())
+	}
+	return l, n
+}
+
+// TestDriversInNamespaces: a router that is a namespace with a plain shell is driven, and a setting of the
+// lab is made, read back and undone.
+func TestDriversInNamespaces(t *testing.T) {
+	for _, d := range driver.All() {
+		t.Run(d.Name(), func(t *testing.T) {
+			l, n := driven(t, d, nil)
+			labtest.DriverSuite(t, d, n.Host, settingsOf(drivenSettings), "lan", "wan")
+			settleDriven(t, l, settingsOf(drivenSettings)[:1])
+			if got := labtest.Reach(t, l, 0, 4, 1401, 1400); len(got.Back) != 2 {
+				t.Errorf("after the MTU is put back: %v of 1400 and 1401 bytes come back, want both",
+					got.Back)
+			}
+		})
+	}
+}
+
+// TestDriversInGuests: the same of a virtual machine with no agent of ours in it.
+func TestDriversInGuests(t *testing.T) {
+	guest := labtest.Guest(t)
+	for _, d := range driver.All() {
+		t.Run(d.Name(), func(t *testing.T) {
+			l, n := driven(t, d, guest)
+			labtest.DriverSuite(t, d, n.Host, settingsOf(drivenSettings+guestSettings), "lan", "wan")
+			settleDriven(t, l, settingsOf(drivenSettings+guestSettings))
+			if got := labtest.Reach(t, l, 0, 4, 1501, 100, 1500); len(got.Back) != 2 {
+				t.Errorf("packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two",
+					got.Back,
+					got.Note)
+			}
+			out := labtest.Exec(t, l, "router", "sh", "-c",
+				"for p in /proc/[0-9]*; do readlink $p/exe; done; true")
+			if strings.Count(out, "/init") > 1 {
+				t.Errorf("programs in the guest: got %s, want no agent beside the first process", out)
+			}
+		})
+	}
+}
+
+// settleDriven makes settings hold through the lab one after the other, and has them undone.
+func settleDriven(t *testing.T, l *lab.Lab, settings []record.Setting) {
+	t.Helper()
+	ctx := labtest.Context(t)
+	n, err := l.Node(ctx, "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		if knob, ok := strings.CutPrefix(s.Knob, "sysctl:"); ok {
+			s.Value = strings.TrimPrefix(s.Value, knob+"=")
+		}
+		if a := l.CheckSetting(ctx, s); a.State != check.Yes {
+			t.Errorf("check %s: got %v (%s), want yes", s.Knob, a.State, a.Reason)
+		}
+		before, err := n.Driver.Read(ctx, n.Host, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Settle(ctx, []record.Setting{s}); err != nil {
+			t.Errorf("settle: %v", err)
+		}
+		if err := l.Settle(ctx, nil); err != nil {
+			t.Errorf("put back: %v", err)
+		}
+		if after, err := n.Driver.Read(ctx, n.Host, s); err != nil || after != before {
+			t.Errorf("%s after it was put back: got %q, %v, want %q", s.Knob, after, err, before)
+		}
+	}
+	if a := l.CheckTunnel(ctx, lab.TunnelSpec{Kind: "wireguard"}); a.State != check.No {
+		t.Errorf("a tunnel that ends on a driven router: got %v, want no", a)
+	}
+}
