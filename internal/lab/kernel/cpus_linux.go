@@ -12,7 +12,7 @@ import (
 
 const cpuDir = "/sys/devices/system/cpu"
 
-// OnlineCPUs is how many processors the machine works with, of how many it has.
+// OnlineCPUs is how many CPUs the machine works with, of how many it has.
 func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
@@ -20,20 +20,20 @@ func OnlineCPUs() (online, has int, err error) {
 			*into, err = countCPUs(strings.TrimSpace(string(b)))
 		}
 		if err != nil {
-			return 0, 0, explain(bare(err), "read processors %s", what)
+			return 0, 0, explain(bare(err), "read CPUs %s", what)
 		}
 	}
 	return online, has, nil
 }
 
-// SetOnlineCPUs takes all but the first n processors offline, or back. It is of the whole machine.
+// SetOnlineCPUs takes all but the first n CPUs offline, or back. It is of the whole machine.
 func SetOnlineCPUs(n int) error {
 	_, has, err := OnlineCPUs()
 	if err != nil {
 		return err
 	}
 	if n < 1 || n > has {
-		return explain(ErrUnsupported, "work with %d processors: there are %d", n, has)
+		return explain(ErrUnsupported, "work with %d CPUs: there are %d", n, has)
 	}
 	for i := range has {
 		file := filepath.Join(cpuDir, fmt.Sprintf("cpu%d", i), "online")
@@ -52,10 +52,10 @@ func SetOnlineCPUs(n int) error {
 			err = os.WriteFile(file, []byte(want), 0o644)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: the kernel takes no processor offline", ErrUnsupported)
+			err = fmt.Errorf("%w: the kernel takes no CPU offline", ErrUnsupported)
 		}
 		if err != nil {
-			return explain(bare(err), "set processor %d", i)
+			return explain(bare(err), "set CPU %d", i)
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func countCPUs(list string) (int, error) {
 		a, err1 := strconv.ParseUint(from, 10, 16)
 		b, err2 := strconv.ParseUint(to, 10, 16)
 		if err1 != nil || err2 != nil || a > b {
-			return 0, fmt.Errorf("parse list of processors %q", list)
+			return 0, fmt.Errorf("parse list of CPUs %q", list)
 		}
 		n += int(b-a) + 1
 	}

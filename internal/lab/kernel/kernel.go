@@ -1,5 +1,5 @@
 // Package kernel speaks to the kernel of the process' own network namespace: links, addresses, routes,
-// queues, offloads, packet filter, settings. It is the only home of netlink, ethtool, nftables and wgctrl.
+// queues, offloads, packet filter, settings. It alone imports netlink, ethtool, nftables and wgctrl.
 // It keeps nothing and undoes nothing; where an operating system or a kernel lacks something, the error
 // matches ErrUnsupported.
 package kernel

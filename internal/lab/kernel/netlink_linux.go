@@ -30,7 +30,7 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
-// explain adds the operation, and turns the kernel's ways of saying "I have no such thing" into
+// explain adds the operation, and turns what the kernel says for "I have no such thing" into
 // ErrUnsupported.
 func explain(err error, format string, args ...any) error {
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Quota is how much of one core each processor of a lab's guests may use, in hundredths of a percent; 0 is
+// Quota is how much of one core each vCPU of a lab's guests may use, in hundredths of a percent; 0 is
 // without a limit.
 type Quota uint32
 
@@ -53,9 +53,9 @@ func parseMax(text string) (Quota, error) {
 	return quotaOf(quota, period), nil
 }
 
-// processorOf is the number of the guest's processor whose thread has this name. QEMU calls them "CPU
-// 0/TCG" and "CPU 0/KVM", or "ALL CPUs/TCG" where one thread does the work of all.
-func processorOf(comm string) (int, bool) {
+// vcpuOf is the number of the vCPU whose thread has this name. QEMU calls them "CPU 0/TCG" and "CPU 0/KVM",
+// or "ALL CPUs/TCG" where one thread does the work of all.
+func vcpuOf(comm string) (int, bool) {
 	if strings.HasPrefix(comm, "ALL CPUs/") {
 		return 0, true
 	}
@@ -124,7 +124,7 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 		}
 	}
 	if found.point == "" {
-		return found, fmt.Errorf("%w: no cgroup is mounted that limits processors", ErrUnsupported)
+		return found, fmt.Errorf("%w: no cgroup is mounted that limits CPUs", ErrUnsupported)
 	}
 	return found, nil
 }

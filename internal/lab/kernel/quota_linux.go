@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processor is the thread of a guest's processor on this machine.
-type processor struct {
+// vcpu is the thread of a guest's vCPU on this machine.
+type vcpu struct {
 	guest    string
 	number   int
 	pid, tid int
 }
 
-// processors finds those of the guests of the lab whose files lie in dir.
-func processors(dir string) ([]processor, error) {
+// vcpus finds those of the guests of the lab whose files lie in dir.
+func vcpus(dir string) ([]vcpu, error) {
 	names, err := filepath.Glob("/proc/[1-9]*/comm")
 	if err != nil {
 		return nil, err
 	}
-	var out []processor
+	var out []vcpu
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "qemu") {
@@ -43,16 +43,16 @@ func processors(dir string) ([]processor, error) {
 		threads, _ := filepath.Glob(filepath.Join(process, "task", "*", "comm"))
 		for _, t := range threads {
 			comm, _ := os.ReadFile(t)
-			if n, ok := processorOf(strings.TrimSpace(string(comm))); ok {
+			if n, ok := vcpuOf(strings.TrimSpace(string(comm))); ok {
 				tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(t)))
-				out = append(out, processor{guest, n, pid, tid})
+				out = append(out, vcpu{guest, n, pid, tid})
 			}
 		}
 	}
 	return out, nil
 }
 
-// hierarchy is the machine's cgroups that limit processors.
+// hierarchy is the machine's cgroups that limit vCPUs.
 type hierarchy struct {
 	cgroupMount
 	lab string // what our cgroups of a lab begin with
@@ -85,7 +85,7 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 }
 
 // ours reports whether a cgroup's directory is one that SetCPUQuota has made for this lab: version 1 has
-// one for each processor, version 2 one for each guest with one for each processor below it.
+// one for each vCPU, version 2 one for each guest with one for each vCPU below it.
 func (h hierarchy) ours(dir string) bool {
 	if h.unified {
 		dir = filepath.Dir(dir)
@@ -93,14 +93,14 @@ func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(dir), h.lab)
 }
 
-// CPUQuota reads the quota of the processors of a lab's guests; where there are none, or nothing that could
+// CPUQuota reads the quota of the vCPUs of a lab's guests; where there are none, or nothing that could
 // limit them, there is none. dir is the directory that has the lab's files.
 func CPUQuota(dir string) (Quota, error) {
 	q, err := cpuQuota(dir)
 	if errors.Is(err, ErrUnsupported) {
 		return 0, nil
 	}
-	return q, explain(err, "read processor quota of the guests")
+	return q, explain(err, "read CPU quota of the guests")
 }
 
 func cpuQuota(dir string) (Quota, error) {
@@ -108,7 +108,7 @@ func cpuQuota(dir string) (Quota, error) {
 	if err != nil {
 		return 0, err
 	}
-	list, err := processors(dir)
+	list, err := vcpus(dir)
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
 	}
@@ -119,7 +119,7 @@ func cpuQuota(dir string) (Quota, error) {
 	for _, p := range list {
 		q, err := h.quota(p)
 		if err != nil {
-			return 0, fmt.Errorf("processor %d of %s: %w", p.number, p.guest, err)
+			return 0, fmt.Errorf("vCPU %d of %s: %w", p.number, p.guest, err)
 		}
 		all = append(all, q)
 	}
@@ -129,7 +129,7 @@ func cpuQuota(dir string) (Quota, error) {
 	return all[0], nil
 }
 
-func (h hierarchy) quota(p processor) (Quota, error) {
+func (h hierarchy) quota(p vcpu) (Quota, error) {
 	dir, err := h.of(p.pid, p.tid)
 	if err != nil || !h.ours(dir) {
 		return 0, err
@@ -156,8 +156,8 @@ func (h hierarchy) quota(p processor) (Quota, error) {
 	return quotaOf(times[0], times[1]), nil
 }
 
-// SetCPUQuota puts each processor of a lab's guests into a cgroup of its own with a quota; 0 puts them back
-// to where QEMU was started, and removes the cgroups, also those of guests that have ended.
+// SetCPUQuota puts each vCPU of a lab's guests into a cgroup of its own with a quota; 0 puts them back to
+// where QEMU was started, and removes the cgroups, also those of guests that have ended.
 func SetCPUQuota(dir string, q Quota) error {
 	h, err := openHierarchy(dir)
 	if errors.Is(err, ErrUnsupported) && q == 0 {
@@ -171,21 +171,21 @@ func SetCPUQuota(dir string, q Quota) error {
 			err = errors.Join(err, h.release(dir))
 		}
 	}
-	return explain(err, "set processor quota of the guests")
+	return explain(err, "set CPU quota of the guests")
 }
 
 // ProbeCPUQuota makes a cgroup for a quota and removes it again.
 func ProbeCPUQuota(dir string) error {
 	h, err := openHierarchy(dir)
 	if err != nil {
-		return explain(err, "limit processors")
+		return explain(err, "limit vCPUs")
 	}
-	list, err := processors(dir)
+	list, err := vcpus(dir)
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
 	}
 	if err != nil {
-		return explain(err, "limit processors")
+		return explain(err, "limit vCPUs")
 	}
 	above, began, err := h.above(list[0])
 	if began {
@@ -207,13 +207,13 @@ func ProbeCPUQuota(dir string) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		err = fmt.Errorf("%w: no cgroup is writable: %w", ErrUnsupported, bare(err))
 	}
-	return explain(err, "limit processors")
+	return explain(err, "limit vCPUs")
 }
 
 // above is the cgroup below which those of a guest are made. In version 1 that is where QEMU was started.
 // In version 2 a cgroup that has processes gives no controller to those below it, so that it is the nearest
 // above which does, or the root, which may always begin to, and here did if began.
-func (h hierarchy) above(p processor) (dir string, began bool, err error) {
+func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
 		return dir, false, err
@@ -232,7 +232,7 @@ func (h hierarchy) above(p processor) (dir string, began bool, err error) {
 		dir = filepath.Dir(dir)
 	}
 	if err := put(dir, "cgroup.subtree_control", "+cpu"); err != nil {
-		return "", false, fmt.Errorf("%w: no cgroup here may limit processors: %w", ErrUnsupported, bare(err))
+		return "", false, fmt.Errorf("%w: no cgroup here may limit vCPUs: %w", ErrUnsupported, bare(err))
 	}
 	return dir, true, nil
 }
@@ -250,7 +250,7 @@ func put(dir, file, text string) error {
 }
 
 func (h hierarchy) limit(dir string, q Quota) error {
-	list, err := processors(dir)
+	list, err := vcpus(dir)
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
 	}
@@ -277,14 +277,14 @@ func (h hierarchy) limit(dir string, q Quota) error {
 			limit = h.limitThread
 		}
 		if err := limit(p, groups[p.pid], q); err != nil {
-			return fmt.Errorf("processor %d of %s: %w", p.number, p.guest, err)
+			return fmt.Errorf("vCPU %d of %s: %w", p.number, p.guest, err)
 		}
 	}
 	return nil
 }
 
 // limitOne is for cgroups of version 1, where a thread is as good as a process.
-func (h hierarchy) limitOne(p processor, guest string, q Quota) error {
+func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	own := fmt.Sprintf("%s.vcpu%d", guest, p.number)
 	if err := mkdir(own); err != nil {
 		return err
@@ -300,7 +300,7 @@ func (h hierarchy) limitOne(p processor, guest string, q Quota) error {
 }
 
 // limitThread is for cgroups of version 2: QEMU moves to one of its own, whose children are threaded.
-func (h hierarchy) limitThread(p processor, guest string, q Quota) error {
+func (h hierarchy) limitThread(p vcpu, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
 	quota, period := q.times()
 	steps := []func() error{
@@ -335,7 +335,7 @@ func mkdir(dir string) error {
 
 // release puts the guests that are in our cgroups back, and removes these.
 func (h hierarchy) release(dir string) error {
-	list, err := processors(dir)
+	list, err := vcpus(dir)
 	if err != nil {
 		return err
 	}
@@ -371,9 +371,9 @@ func (h hierarchy) release(dir string) error {
 	return errors.Join(err, left)
 }
 
-// putBack moves a processor, in version 2 with all of its QEMU, to where that was started: where QEMU's
-// parent still is.
-func (h hierarchy) putBack(p processor, now string) error {
+// putBack moves a vCPU, in version 2 with all of its QEMU, to where that was started: where QEMU's parent
+// still is.
+func (h hierarchy) putBack(p vcpu, now string) error {
 	if !h.unified {
 		return put(filepath.Dir(now), "tasks", strconv.Itoa(p.tid))
 	}

@@ -50,8 +50,8 @@ func TestCgroupTexts(t *testing.T) {
 	}
 	for comm, want := range map[string]int{"CPU 0/TCG": 0, "CPU 11/KVM": 11, "ALL CPUs/TCG": 0, "worker": -1,
 		"CPU x/KVM": -1} {
-		if n, ok := processorOf(comm); ok != (want >= 0) || ok && n != want {
-			t.Errorf("processor of %q: got %d, %v, want %d", comm, n, ok, want)
+		if n, ok := vcpuOf(comm); ok != (want >= 0) || ok && n != want {
+			t.Errorf("vCPU of %q: got %d, %v, want %d", comm, n, ok, want)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func FuzzCgroupTexts(f *testing.F) {
 		if m, err := cpuMount(text); err != nil && m != (cgroupMount{}) {
 			t.Errorf("an error comes with %+v, want nothing", m)
 		}
-		processorOf(text)
+		vcpuOf(text)
 		runsGuestOf(text, "/run")
 	})
 }

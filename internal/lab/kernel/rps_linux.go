@@ -98,9 +98,9 @@ func bare(err error) error {
 	return err
 }
 
-// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn, as
-// drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow
-// chooses, and CPUs contend for one queue. It needs the /sys of the namespace; only root may.
+// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn,
+// as drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
+// CPUs contend for one queue. It needs the /sys of the namespace; only root may.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {

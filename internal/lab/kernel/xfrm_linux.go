@@ -116,7 +116,7 @@ func ReadESP(e ESP) (ESPStats, error) {
 	}, nil
 }
 
-// associate adds one direction. The library cannot: it has no way to say that an association carries both
+// associate adds one direction. The library cannot: it cannot say that an association carries both
 // versions of IP (XFRM_STATE_AF_UNSPEC).
 func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	if len(a.Key) != e.Cipher.KeySize() || e.ID == 0 {

@@ -11,7 +11,7 @@ import (
 
 const maxCPUCount = 64
 
-// CPUCount is how many of its processors a guest works with, the first ones; its kernel takes the others
+// CPUCount is how many of its CPUs a guest works with, the first ones; its kernel takes the others
 // offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
 	return cpuCount{declared{&factor.Declaration{
@@ -54,7 +54,7 @@ func (cpuCount) Check(_ context.Context, p Place, s State) check.Answer {
 	}
 	_, has, err := kernel.OnlineCPUs()
 	if n, convErr := strconv.Atoi(string(s)); err == nil && convErr == nil && n > has {
-		return check.Not("%s has %d processors", p.Node,
+		return check.Not("%s has %d CPUs", p.Node,
 			has).Hinted("--cpus %d makes a lab whose routers have as many", n)
 	}
 	return answer(err)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// busy has two threads that are named as QEMU names those of a guest's processors, and never rest.
+// busy has two threads that are named as QEMU names those of a guest's vCPUs, and never rest.
 func busy() {
 	ready := make(chan struct{})
 	for i := range 2 {
@@ -84,9 +84,9 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	at := Place{Node: "host", Lab: dir}
 	k := CPUQuota()
 	if a := Check(t.Context(), k, at, "10%"); a.State != check.Yes {
-		t.Skip("skip: no cgroup here can limit a processor: " + a.Reason)
+		t.Skip("skip: no cgroup here can limit a CPU: " + a.Reason)
 	}
-	home := cgroupsOf(t, dir)
+	before := cgroupsOf(t, dir)
 	for _, tt := range []struct {
 		level State
 		most  float64
@@ -112,8 +112,8 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	if got, err := k.Read(t.Context(), at); err != nil || got != "off" {
 		t.Errorf("read at the end: got %q, %v, want off", got, err)
 	}
-	if got := cgroupsOf(t, dir); got != home {
-		t.Errorf("cgroups at the end:\n%swant\n%s", got, home)
+	if got := cgroupsOf(t, dir); got != before {
+		t.Errorf("cgroups at the end:\n%swant\n%s", got, before)
 	}
 	if err := k.Apply(t.Context(), at, "25%"); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	}
 }
 
-// threads are the directories in /proc of the processors' threads.
+// threads are the directories in /proc of the vCPUs' threads.
 func threads(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string
@@ -145,7 +145,7 @@ func threads(t *testing.T, dir string) []string {
 		}
 	}
 	if len(out) != 2 {
-		t.Fatalf("threads named as a guest's processors: got %v, want 2", out)
+		t.Fatalf("threads named as a guest's vCPUs: got %v, want 2", out)
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 
 const maxCPU = 1023
 
-// CPUs are the processors that a router's packets are worked on after they arrive (receive packet
+// CPUs are the CPUs that a router's packets are worked on after they arrive (receive packet
 // steering): "off" for those they arrive on, or a list such as "0-1,3". Where a device's receive queues
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {

@@ -18,7 +18,7 @@ import (
 )
 
 // FlowExport accounts for the traffic of a port, as a router that reports its flows does: "off", or
-// "softflowd", the program of that name. It looks at every packet of the place's port, or else of the port
+// "softflowd", the program of that name. It counts every packet of the place's port, or else of the port
 // that faces the far side, and sends what it has counted, as NetFlow 9, to the far node's discard port,
 // where nobody listens.
 func FlowExport() Knob {

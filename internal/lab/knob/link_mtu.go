@@ -45,7 +45,7 @@ func LinkMTU() Knob {
 	}
 }
 
-// forgetPathMTUs drops what the node was told of narrower links on the way of IPv4 (RFC 1191), which it
+// forgetPathMTUs drops what the node was told of narrower links on the path of IPv4 (RFC 1191), which it
 // would go by for ten minutes after they are wide again: behind a tunnel its own devices do not change. A
 // kernel that keeps this setting for itself is left to forget in time.
 func forgetPathMTUs() error {

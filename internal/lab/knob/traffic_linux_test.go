@@ -148,7 +148,7 @@ func TestNATTranslates(t *testing.T) {
 	}
 }
 
-// TestLinkMTUForgetsNarrowPaths: a node that was told of a narrow link on the way sends large packets again
+// TestLinkMTUForgetsNarrowPaths: a node that was told of a narrow link on the path sends large packets again
 // once the links are set anew.
 func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 	r := newRoute(t)

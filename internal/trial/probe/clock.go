@@ -5,8 +5,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// clock times a fixed piece of work, which tells how fast a processor really is where no frequency is
-// known, as in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
+// clock times a fixed piece of work, which tells how fast a CPU really is where no frequency is known, as
+// in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
 	metrics := []record.Metric{
 		level(record.ScopeHost, "loop_rate_hz", "Hz",
@@ -36,7 +36,7 @@ type clockSampler struct {
 }
 
 func openClock(root Root) (Sampler, error) {
-	// A machine is known by its processors: without /proc this is no node's.
+	// A machine is known by its CPUs: without /proc this is no node's.
 	f, err := openFile(root.proc("stat"), "no kernel statistics; is /proc mounted?")
 	if err != nil {
 		return nil, err

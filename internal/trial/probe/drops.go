@@ -10,7 +10,7 @@ import (
 )
 
 // drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb counts into a histogram
-// that the kernel keeps by itself (Documentation/trace/histogram.rst), so a drop costs one look-up and a
+// that the kernel keeps by itself (Documentation/trace/histogram.rst), so a drop costs one lookup and a
 // sample one read. That is a setting of the whole machine: it is made only where the watch says that it
 // may, in a tracing instance of its own, which is removed with the watch.
 func drops(root Root) Probe {
@@ -23,7 +23,7 @@ func drops(root Root) Probe {
 		return func() (Sampler, error) {
 			if !may {
 				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
-					"switched only in a lab's own guest, and not in an emulated one of several processors, " +
+					"switched only in a lab's own guest, and not in an emulated one of several vCPUs, " +
 					"which may hang at that; --lab vm --cpus 1 has them")
 			}
 			return openDrops(root)

@@ -38,7 +38,7 @@ func ServeEnvironment(root Root) host.Handler {
 func Fingerprint(root Root) record.Environment {
 	f := facts{root: root, known: map[string]string{}, missing: map[string]string{}}
 	f.kernel()
-	f.processor()
+	f.cpu()
 	f.machine()
 	f.settings()
 	f.devices()

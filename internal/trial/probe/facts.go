@@ -90,8 +90,8 @@ func (f *facts) configText(release string) (string, error) {
 	return "", errors.New("neither /proc/config.gz nor /boot has the kernel's configuration")
 }
 
-// processor: model, cores, clock, and the instructions that ciphers use.
-func (f *facts) processor() {
+// cpu: model, cores, clock, and the instructions that ciphers use.
+func (f *facts) cpu() {
 	b, err := os.ReadFile(f.root.proc("cpuinfo"))
 	if err != nil {
 		f.missing["cpu_model"] = err.Error()

@@ -129,7 +129,7 @@ func FuzzParseCPUInfo(f *testing.F) {
 	seed(f, "/proc/cpuinfo", "processor: 0\nSerial: 1234\n")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if got := parseCPUInfo(string(b)); got.threads > bytes.Count(b, []byte("\n"))+1 {
-			t.Errorf("got more processors than lines: %+v", got)
+			t.Errorf("got more CPUs than lines: %+v", got)
 		}
 	})
 }

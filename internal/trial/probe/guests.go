@@ -169,8 +169,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 	return out
 }
 
-// threadLabel names a virtual processor by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's
-// other threads.
+// threadLabel names a vCPU by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's other threads.
 func threadLabel(comm string) string {
 	rest, ok := strings.CutPrefix(comm, "CPU ")
 	number, _, found := strings.Cut(rest, "/")

@@ -7,7 +7,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/record"
 var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_brd", "in_martian_dst",
 	"in_martian_src", "out_slow_tot", "out_slow_mc"}
 
-// routecache counts the look-ups of IPv4 routes, and what they refused.
+// routecache counts the lookups of IPv4 routes, and what they refused.
 func routecache(root Root) Probe {
 	var metrics []record.Metric
 	for i, doc := range []string{

@@ -12,7 +12,7 @@ func thermal(root Root) Probe {
 		level(record.ScopeHost, "temperature_c", "°C",
 			"of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
 		level(record.ScopeHost, "cooling_state", "count",
-			"how hard a cooling device works now, of cooling_limit (\"cooling0.type\"); a processor that "+
+			"how hard a cooling device works now, of cooling_limit (\"cooling0.type\"); a CPU that "+
 				"cools is throttled"),
 		level(record.ScopeHost, "cooling_limit", "count", "hardest that the cooling device can work"),
 		counter(record.ScopeHost, "core_throttles", "count",

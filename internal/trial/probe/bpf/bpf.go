@@ -54,9 +54,9 @@ type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
 // Sent is what was handed to the device so far.
 type Sent struct {
-	Flows  [][phases]uint32 // numbers used; they count modulo 2^32
-	Turned [phases + 1]int64
-	Late   int64 // ns, the most that a burst of the window was, of a paced load
+	Flows [][phases]uint32 // numbers used; they count modulo 2^32
+	Began [phases + 1]int64
+	Late  int64 // ns, the most that a burst of the window was, of a paced load
 }
 
 // Arrived is what was counted of a flow so far. The counts from Received to Strange are of the window.

@@ -75,7 +75,7 @@ struct out_flow {
 struct sending {
 	u64 head[6];           // net, the header's bytes before those of the flow
 	u64 begin, start, end, stop; // ns
-	u64 turned[4];         // when each phase really began
+	u64 began[4];         // when each phase really began
 	u64 next;              // ns, of the next burst
 	u64 soon;              // ns, before which none follows the last
 	u64 late;              // ns, the most that a burst of the window was
@@ -148,8 +148,8 @@ INLINE int turn(struct sending *s, u64 now)
 		s->part = part;
 	}
 	phase = now >= s->stop ? OVER : due < s->start ? WARMUP : due < s->end && now < s->end + LATE ? WINDOW : COOLDOWN;
-	if (!s->turned[phase])
-		s->turned[phase] = now;
+	if (!s->began[phase])
+		s->began[phase] = now;
 	s->phase = phase;
 	if (phase == OVER)
 		return 0;

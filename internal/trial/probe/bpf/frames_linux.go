@@ -39,7 +39,7 @@ type outFlow struct {
 type sending struct {
 	Head                                 [48]byte
 	Begin, Start, End, Stop              uint64
-	Turned                               [phases + 1]int64
+	Began                                [phases + 1]int64
 	Next, Soon, Late, Slack              uint64
 	Part, Phase, Left, Until, Flow, Runs uint32
 	Flows                                [MaxFlows]outFlow
@@ -201,7 +201,7 @@ func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) 
 // Send makes frames until Stop is called: none until the timeline is set, which may be later, and none
 // after it. It keeps its thread busy throughout, which must be the caller's own.
 //
-// It takes the kernel a while to begin, because a test run of live frames has the XDP dispatcher changed,
+// It takes the kernel a while to begin, because a test run that sends has the XDP dispatcher changed,
 // which waits for all cores to have left what they do (bpf_dispatcher_change_prog of
 // kernel/bpf/dispatcher.c, synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 beside a thread
 // that sends already. See Runs.
@@ -274,7 +274,7 @@ func (f *Frames) Sent() (Sent, error) {
 	if err != nil {
 		return Sent{}, err
 	}
-	out := Sent{Turned: s.Turned, Late: int64(s.Late)}
+	out := Sent{Began: s.Began, Late: int64(s.Late)}
 	for i := range f.load.Send {
 		out.Flows = append(out.Flows, [phases]uint32(s.Flows[i].Seq[:phases]))
 	}
@@ -296,7 +296,7 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads how long the frames that have a time were on their way, by bucket (see DelayBucket), and how
+// Delays reads how long the frames that have a time were under way, by bucket (see DelayBucket), and how
 // many came before they were sent: with two clocks that is possible.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	buckets = make([]int64, delayBuckets+1)
@@ -306,7 +306,7 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst is how many frames follow each other without a look at the clock, and every how many have a time.
+// Burst is how many frames follow each other without reading the clock, and every how many have a time.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
 // Close takes the program from its device and gives everything back.

@@ -238,7 +238,7 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 				}
 			}
 			sent, err := f.Sent()
-			if err != nil || sent.Flows[1][Window] != frames/2 || sent.Turned[Window] < now {
+			if err != nil || sent.Flows[1][Window] != frames/2 || sent.Began[Window] < now {
 				t.Errorf("IPv%d: sent %+v, %v, want %d of each flow", ip, sent, err, frames/2)
 			}
 			delays, early, err := sink.Delays()
@@ -322,7 +322,7 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			if sent, err = f.Sent(); err != nil {
 				t.Fatal(err)
 			}
-			if slices.Max(sent.Turned[:]) < now+ms(4) {
+			if slices.Max(sent.Began[:]) < now+ms(4) {
 				break
 			} // else the thread was held up, and more than the case's debt is owed
 		}

@@ -2,7 +2,7 @@ package bpf
 
 import "math"
 
-// A burst is what is sent without a look at the clock.
+// A burst is what is sent without reading the clock.
 const (
 	maxBurst   = 8       // of a paced load: so short a burst no router notices
 	burstRate  = 100_000 // per second: below, each frame is due by itself
@@ -36,7 +36,7 @@ func paceOf(pps float64) pace {
 	return p
 }
 
-// BurstOf is how many frames of a load of that rate, of one thread, follow each other without a look at the
+// BurstOf is how many frames of a load of that rate, of one thread, follow each other without reading the
 // clock, and every how many have a time.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)

@@ -326,7 +326,7 @@ func (f *xdpFlow) sendPhases() sendPhases {
 	if f.thread == nil {
 		return sendPhases{began: f.port.began}
 	}
-	return sendPhases{f.thread.last.Turned, f.thread.ended}
+	return sendPhases{f.thread.last.Began, f.thread.ended}
 }
 
 // bySocket says whether the flow's frames are counted by a thread of ours.
@@ -452,7 +452,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 			if f.perNs > 0 {
 				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
 				// a burst has no warm-up
-				began := cmp.Or(s.last.Turned[bpf.Warmup], s.last.Turned[bpf.Window])
+				began := cmp.Or(s.last.Began[bpf.Warmup], s.last.Began[bpf.Window])
 				notes["began_late_ns"] = max(notes["began_late_ns"], began-s.begin)
 			}
 		}
