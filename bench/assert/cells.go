@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The document of show --json, as docs/reference/json.md describes it. Declared here once more, so that a renamed
-// field fails CI instead of passing silently.
+// The document of show --json, as docs/reference/json.md describes it. Declared here once more, so that a
+// renamed field fails CI instead of passing silently.
 type document struct {
 	Format string
 	Run    struct{ ID, Plan, Lab, Status, Seed, Command string }

@@ -10,7 +10,8 @@ import (
 )
 
 // migrations brings a store from version i to version i+1. They only go forward, and an entry that has been
-// released never changes. The format is described in docs/reference/store.md; testdata has one file of each version.
+// released never changes. The format is described in docs/reference/store.md; testdata has one file of each
+// version.
 var migrations = []string{schema1}
 
 // schema1: the head of a run and what was learnt about it later (notes), how it ended, its trials without
