@@ -443,8 +443,8 @@ func parseDevices(text string) map[string]kernel.LinkCounters {
 			whole = whole && err == nil
 		}
 		if whole {
-			out[strings.TrimSpace(name)] = kernel.LinkCounters{RxBytes: n[0], RxPackets: n[1], RxErrors: n[2],
-				RxDropped: n[3], TxBytes: n[8], TxPackets: n[9], TxErrors: n[10], TxDropped: n[11]}
+			out[strings.TrimSpace(name)] = kernel.LinkCounters{RxBytes: n[0], RxPackets: n[1],
+				RxDropped: n[3], TxBytes: n[8], TxPackets: n[9], TxDropped: n[11]}
 		}
 	}
 	return out
