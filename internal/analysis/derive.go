@@ -36,7 +36,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		g.addFindings()
 		g.addIrregular()
 	}
-	labels(cells)
+	labels(run.Design.Catalogue, cells)
 	sides := make([]*comparison.Cell, 0, len(cells))
 	for _, g := range cells {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
@@ -45,13 +45,14 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	d := &Document{
 		Format:      record.Format,
 		Run:         head(&run),
+		Catalogue:   run.Design.Catalogue,
 		Environment: orEmpty(merged(run.Environments)),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),
 		Nodes:       nodes(&run),
 		Skipped:     skippedCells(&run, all),
 		Tester:      run.Ceilings,
-		UnderLoad:   underLoad(cells),
+		UnderLoad:   underLoad(run.Design.Catalogue, cells),
 		Comparisons: comparison.OfCells(sides, &run.Design),
 		Observing:   observing(trials),
 		Trials:      make([]TrialView, 0, len(all)),
@@ -61,7 +62,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		d.Cells = append(d.Cells, g.cell)
 	}
 	d.addSearches(&run, searches, cells)
-	d.Scaling, d.Soaks = scalings(cells), soaks(&run, cells)
+	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells)
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j))
 	}

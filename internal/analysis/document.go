@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -38,6 +39,8 @@ type Document struct {
 	Tester      []record.Ceiling        `json:"tester,omitempty"` // what the tester alone can do
 	Observing   Observing               `json:"observing"`
 	Caveats     []record.Caveat         `json:"caveats,omitempty"` // of the whole run
+
+	Catalogue *factor.Catalogue `json:"-"` // what the factors' names mean
 }
 
 // RunHead identifies a run.

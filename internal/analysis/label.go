@@ -1,20 +1,20 @@
 package analysis
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // labels gives every cell a short name made of the factors that vary in the run, so that a chart's legend
 // is not a wall of equal words.
-func labels(cells []*group) {
-	varying := varyingFactors(cells)
+func labels(c *factor.Catalogue, cells []*group) {
+	varying := varyingFactors(c, cells)
 	count := map[string]int{}
 	for _, g := range cells {
-		g.cell.Label = labelOf(g.factors, varying)
+		g.cell.Label = labelOf(c, g.factors, varying)
 		count[g.cell.Label]++
 	}
 	for _, g := range cells {
@@ -23,19 +23,14 @@ func labels(cells []*group) {
 			for name := range g.factors {
 				all[name] = true
 			}
-			g.cell.Label = labelOf(g.factors, all)
+			g.cell.Label = labelOf(c, g.factors, all)
 		}
 	}
 }
 
-// dependent factors exist only beside certain levels of others, so their presence alone is no news.
-var dependent = map[string]bool{"mtu": true, "outer_ip": true, "tunnels": true, "congestion": true,
-	"rate": true, "frame_size": true,
-	"flow_size": true, "request_size": true, "response_size": true}
-
 // varyingFactors are the factors with more than one level among the cells; having none counts as a level,
 // except for dependent factors.
-func varyingFactors(cells []*group) map[string]bool {
+func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	first, varying := map[string]string{}, map[string]bool{}
 	names := map[string]bool{}
 	for _, g := range cells {
@@ -44,9 +39,10 @@ func varyingFactors(cells []*group) map[string]bool {
 		}
 	}
 	for name := range names {
+		dependent := c.Of(name).Dependent
 		for _, g := range cells {
 			level, ok := g.factors[name]
-			if !ok && dependent[name] {
+			if !ok && dependent {
 				continue
 			}
 			if known, seen := first[name]; !seen {
@@ -59,68 +55,32 @@ func varyingFactors(cells []*group) map[string]bool {
 	return varying
 }
 
-// leading factors come first in a label, by their bare level.
-var leading = [...]string{"topology", "tunnel", "protocol", "ip", "streams", "direction"}
-
-func labelOf(f record.Factors, show map[string]bool) string {
-	var parts []string
-	done := map[string]bool{"packet_size": f["frame_size"] != "" && show["frame_size"]} // they say the same
-	for _, name := range leading {
-		done[name] = true
-		if level := f[name]; level != "" && show[name] {
-			parts = append(parts, levelWords(name, level))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		if level := f[name]; !done[name] && show[name] && level != "off" {
-			parts = append(parts, levelWords(name, level))
-		}
-	}
-	if len(parts) == 0 {
-		for _, name := range leading[1:] {
-			if level := f[name]; level != "" {
-				parts = append(parts, levelWords(name, level))
+// labelOf says those factors of a cell that are to be shown: the leading ones in the order of people, by
+// their bare level, then the others by name, but for those that are off or that another one says. Without
+// any it says the leading ones, except the lab's shape.
+func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
+	names := f.Names()
+	c.Sort(names)
+	var leading, others, always []string
+	for _, name := range names {
+		switch d, level := c.Of(name), f[name]; {
+		case d.Leading && level != "":
+			if show[name] {
+				leading = append(leading, d.Label(level))
 			}
+			if name != string(factor.Topology) {
+				always = append(always, d.Label(level))
+			}
+		case show[name] && !d.Leading && level != factor.Off && !(d.Says.In(f) && show[string(d.Says)]):
+			others = append(others, name)
 		}
 	}
-	return strings.Join(parts, " · ")
-}
-
-func levelWords(name, level string) string {
-	switch name {
-	case "tunnel":
-		if level == "none" {
-			return "no tunnel"
-		}
-		return level
-	case "protocol":
-		return strings.ToUpper(level)
-	case "direction", "topology":
-		return level
-	case "ip":
-		return "IPv" + level
-	case "streams":
-		if level == "1" {
-			return "1 stream"
-		}
-		return level + " streams"
-	case "outer_ip":
-		return "IPv" + level + " outside"
-	case "tunnels":
-		if level == "1" {
-			return "1 tunnel"
-		}
-		return level + " tunnels"
-	case "packet_size", "frame_size":
-		switch {
-		case level == record.IMIX:
-			return "IMIX"
-		case name == "frame_size":
-			return level + " B frames"
-		}
-		return level + " B"
-	case "nat":
-		return level
+	slices.Sort(others)
+	for i, name := range others {
+		others[i] = c.Of(name).Label(f[name])
 	}
-	return name + " " + level
+	if len(leading)+len(others) == 0 {
+		leading = always
+	}
+	return strings.Join(append(leading, others...), " · ")
 }

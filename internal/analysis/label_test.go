@@ -36,7 +36,7 @@ func TestLabels(t *testing.T) {
 			for _, f := range test.cells {
 				cells = append(cells, &group{factors: f})
 			}
-			labels(cells)
+			labels(declaredFactors(), cells)
 			var got []string
 			for _, g := range cells {
 				got = append(got, g.cell.Label)

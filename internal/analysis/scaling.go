@@ -3,17 +3,16 @@ package analysis
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// scaledFactors are those of which more may carry more.
-var scaledFactors = [...]string{"streams", "tunnels", "cpu_count"}
 
 // scalingPoints is the fewest levels that a fit of three parameters is given.
 const scalingPoints = 6
@@ -34,26 +33,34 @@ type Scaling struct {
 	Text       string                    `json:"text"`
 }
 
-// scalings fits every set of cells that differ only in one of scaledFactors and have enough levels of it.
-func scalings(cells []*group) []Scaling {
+// scalings fits every set of cells that differ only in one factor that scales and have enough levels of it.
+func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 	var out []Scaling
-	show := varyingFactors(cells)
-	for _, factor := range scaledFactors {
+	var names []string
+	for _, g := range cells {
+		for _, name := range g.factors.Names() {
+			if c.Of(name).Scales && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	c.Sort(names)
+	show := varyingFactors(c, cells)
+	for _, name := range names {
 		at := map[string]int{}
 		var sets []Scaling
 		for _, g := range cells {
-			level, err := strconv.ParseFloat(g.factors[factor], 64)
+			level, err := strconv.ParseFloat(g.factors[name], 64)
 			v, ok := g.cell.Metrics[metrics.Goodput]
-			if err != nil || !ok || level < 1 || g.factors["protocol"] == "udp" {
+			if err != nil || !ok || level < 1 || factor.Protocol.Is(g.factors, factor.UDP) {
 				continue
 			}
-			rest := g.factors.Clone()
-			delete(rest, factor)
+			rest := factor.Name(name).With(g.factors, "")
 			i, known := at[rest.Key()]
 			if !known {
 				i = len(sets)
 				at[rest.Key()] = i
-				sets = append(sets, Scaling{Factor: factor, Factors: rest, Label: labelOf(rest, show)})
+				sets = append(sets, Scaling{Factor: name, Factors: rest, Label: labelOf(c, rest, show)})
 			}
 			sets[i].Points = append(sets[i].Points, statistics.ScalingPoint{Level: level,
 				GoodputBps: v.Median})

@@ -19,7 +19,7 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4",
 		"direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
 	m.Runs = 1
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Method: m,
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Catalogue: declaredFactors(), Method: m,
 		Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	var known []*record.Trial

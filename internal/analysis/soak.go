@@ -76,11 +76,8 @@ func (g *group) soak() Soak {
 	good := g.good()
 	first, last := good[0].Trial, good[len(good)-1].Trial
 	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed,
-		Metric: metrics.Goodput, Trends: []Trend{},
+		Metric: metrics.RateOf(g.factors), Trends: []Trend{},
 		Hours: last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12}
-	if g.factors["protocol"] == "udp" {
-		s.Metric = metrics.PacketRate
-	}
 	for _, j := range good {
 		for _, r := range j.Reasons {
 			if r.Kind == evidence.ReasonThrottled {

@@ -9,10 +9,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -57,10 +57,10 @@ func fastest(d *Document) []string {
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		v, ok := c.Metrics[metrics.Goodput]
-		if !ok || c.Factors["protocol"] == "udp" {
+		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
-		kind := c.Factors["tunnel"]
+		kind := factor.Tunnel.Of(c.Factors)
 		if _, seen := best[kind]; !seen {
 			order = append(order, kind)
 		}
@@ -73,9 +73,9 @@ func fastest(d *Document) []string {
 		c := best[kind]
 		v := c.Metrics[metrics.Goodput]
 		with := "Through " + kind
-		if kind == "none" || kind == "" {
+		if kind == factor.NoTunnel || kind == "" {
 			with = "Without a tunnel"
-		} else if r := c.Resolved["tunnel"]; r != "" && r != kind {
+		} else if r := factor.Tunnel.Of(c.Resolved); r != "" && r != kind {
 			with += " (" + r + ")"
 		}
 		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).", with,
@@ -100,13 +100,14 @@ func spread(v statistics.Value, format func(float64) string) string {
 // tunnelCost names what is left of the goodput inside a tunnel.
 func tunnelCost(d *Document) []string {
 	low, high, n := math.Inf(1), math.Inf(-1), 0
+	words := d.Catalogue.Of(string(factor.Tunnel)).Without.Words
 	name := ""
 	for _, c := range d.Comparisons {
-		if c.Metric != metrics.Goodput || c.Name != comparison.BaselineLevels["tunnel"].Words {
+		if c.Metric != metrics.Goodput || c.Name != words {
 			continue
 		}
 		low, high = min(low, c.Ratio), max(high, c.Ratio)
-		name = c.Factors["tunnel"]
+		name = factor.Tunnel.Of(c.Factors)
 		n++
 	}
 	switch {
@@ -135,8 +136,8 @@ func smallPackets(d *Document) []string {
 		return nil
 	}
 	v := best.Metrics[metrics.PacketRate]
-	sizes := best.Factors["packet_size"] + " bytes"
-	if best.Factors["packet_size"] == record.IMIX {
+	sizes := factor.PacketSize.Of(best.Factors) + " bytes"
+	if factor.PacketSize.Is(best.Factors, factor.IMIX) {
 		sizes = "several sizes (IMIX)"
 	}
 	text := fmt.Sprintf("UDP packets of %s arrived at %s (%s)", sizes,
@@ -267,7 +268,7 @@ func capital(s string) string {
 func (g *group) addFindings() {
 	c := &g.cell
 	added, ok := c.Metrics[metrics.RTTAdded]
-	if !ok || g.factors["protocol"] == "udp" || metrics.Bufferbloat(added.Median) == "A+" {
+	if !ok || factor.Protocol.Is(g.factors, factor.UDP) || metrics.Bufferbloat(added.Median) == "A+" {
 		return // what was not found is no finding
 	}
 	adds := "the load adds " + addedWords(added.Median)

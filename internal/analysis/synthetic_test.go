@@ -3,10 +3,13 @@ package analysis
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
 const second = int64(1e9)
@@ -72,7 +75,7 @@ func (s *synthetic) idle(f record.Factors, block, index int) record.Trial {
 }
 
 func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
-	mtu := metrics.LinkMTU(f)
+	mtu := factor.UnderlayMTU(f)
 	device := "wan"
 	if f["tunnel"] != "none" {
 		device = "cp0"
@@ -248,7 +251,7 @@ func syntheticRun(cells ...record.Factors) record.Run {
 		Topologies: []record.Topology{forward()},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
 			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
-		Design: record.Design{Name: "quick", Description: "this machine acting as a router", Cells: cells,
+		Design: record.Design{Catalogue: declaredFactors(), Name: "quick", Description: "this machine acting as a router", Cells: cells,
 			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
 	}
 }
@@ -275,4 +278,10 @@ func quickRun(n int) (record.Run, []record.Trial) {
 		}
 	}
 	return syntheticRun(cells...), trials
+}
+
+// declaredFactors are the factors of every plan, and those of the knobs.
+func declaredFactors() *factor.Catalogue {
+	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}), factor.Further(),
+		knob.Factors(node.Knobs()))}
 }

@@ -4,30 +4,30 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // underLoad sorts the TCP cells by path, and grades each direction and the mean of up and down.
-func underLoad(cells []*group) []UnderLoad {
+func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	var out []UnderLoad
 	index := map[string]int{}
-	varying := varyingFactors(cells)
-	delete(varying, "direction")
+	varying := varyingFactors(c, cells)
+	delete(varying, string(factor.Direction))
 	for _, g := range cells {
 		way, ok := g.loadedPath()
 		if !ok {
 			continue
 		}
-		f := g.factors.Clone()
-		delete(f, "direction")
+		f := factor.Direction.With(g.factors, "")
 		i, known := index[f.Key()]
 		if !known {
 			i = len(out)
 			index[f.Key()] = i
-			out = append(out, UnderLoad{Factors: f, Label: labelOf(f, varying),
+			out = append(out, UnderLoad{Factors: f, Label: labelOf(c, f, varying),
 				Ways: map[string]LoadedPath{}})
 		}
-		out[i].Ways[g.factors["direction"]] = way
+		out[i].Ways[factor.Direction.Of(g.factors)] = way
 	}
 	for i := range out {
 		up, down := out[i].Ways[record.Up].AddedNs, out[i].Ways[record.Down].AddedNs
@@ -43,7 +43,7 @@ func underLoad(cells []*group) []UnderLoad {
 func (g *group) loadedPath() (LoadedPath, bool) {
 	way := LoadedPath{Cell: g.factors}
 	switch {
-	case g.factors["protocol"] == "udp", g.factors["engine"] == "flows", g.factors["engine"] == "requests":
+	case factor.Protocol.Is(g.factors, factor.UDP), factor.Engine.Is(g.factors, "flows", "requests"):
 		return way, false
 	}
 	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {

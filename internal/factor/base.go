@@ -43,6 +43,7 @@ const (
 	ResponseSize   Name = "response_size"
 
 	LinkMTU Name = "link_mtu"
+	Queue   Name = "queue"
 	VLAN    Name = "vlan"
 )
 

@@ -4,14 +4,14 @@ package comparison
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -37,38 +37,6 @@ var comparedMetrics = [...]struct {
 	{metric: "rtt_loaded_p50_ns"},
 }
 
-// BaselineLevels are the levels of factors that stand for "without".
-var BaselineLevels = map[string]struct{ level, Words string }{
-	"tunnel":    {"none", "of the same without tunnel"},
-	"nat":       {"off", "of the same without address translation"},
-	"firewall":  {"", "of the same without firewall rules"},
-	"flowtable": {"off", "of the same without flow table"},
-	"shape":     {"off", "of the same without shaper"},
-	"policer":   {"off", "of the same without policer"},
-	"queue":     {"", "of the same with the default queue"},
-	"offload":   {"wire", "of the same with packets as on a wire"},
-	"ip":        {"4", "of the same with IPv4"},
-	"outer_ip":  {"4", "of the same with IPv4 outside"},
-	"tunnels":   {"1", "of the same through one tunnel"},
-	"vlan":      {"", "of the same without VLAN tag"},
-	"sysctl":    {"default", "of the same with the default"},
-	"cpus":      {"off", "of the same without pinning"},
-
-	"copy":          {"a", "of the same, measured beside it"},
-	"napi_threaded": {"off", "of the same received in softirqs"},
-	"idle_policies": {"0", "of the same without idle policies"},
-	"idle_tunnels":  {"0", "of the same without idle tunnels"},
-	"link_mtu":      {"", "of the same with the default link MTU"},
-}
-
-// following are the factors whose level follows from another one's, so that a comparison of that one need
-// not hold them equal.
-var following = map[string][]string{
-	"tunnel":   {"mtu", "outer_ip", "tunnels"},
-	"outer_ip": {"mtu"},
-	"link_mtu": {"mtu"},
-}
-
 // Cell is what is compared of a cell: its medians with the plan's requirements, and its numbers by block
 // with those of other cells.
 type Cell struct {
@@ -90,7 +58,7 @@ type pair struct {
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
 // baseline level, or the plan's own baseline.
-func pairsOf(groups []*Cell, baseline record.Factors) []pair {
+func pairsOf(c *factor.Catalogue, groups []*Cell, baseline record.Factors) []pair {
 	var pairs []pair
 	for _, g := range groups {
 		seen := map[*Cell]bool{}
@@ -100,18 +68,14 @@ func pairsOf(groups []*Cell, baseline record.Factors) []pair {
 				pairs = append(pairs, pair{g, other, name, baseline})
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(g.Factors)) {
-			base, ok := BaselineLevels[plainName(name)]
-			if !ok || atBaseline(g.Factors[name], base.level) {
+		for _, name := range g.Factors.Names() {
+			d := c.Of(name)
+			if d.Without == nil || d.AtBaseline(g.Factors[name]) {
 				continue
 			}
-			words := base.Words
-			if plainName(name) == "sysctl" {
-				words += " " + strings.TrimPrefix(name, "sysctl:")
-			}
-			add(find(groups, g.Factors, record.Factors{name: base.level}), words, false)
+			add(find(c, groups, g.Factors, record.Factors{name: d.Without.Level}), d.Without.Words, false)
 		}
-		other, name := named(groups, g.Factors, baseline)
+		other, name := named(c, groups, g.Factors, baseline)
 		add(other, name, true)
 	}
 	return pairs
@@ -119,7 +83,7 @@ func pairsOf(groups []*Cell, baseline record.Factors) []pair {
 
 // named finds the plan's own baseline: the cell that it names in full, for cells of the same protocol, or
 // the cell that differs in the named factors.
-func named(groups []*Cell, f, baseline record.Factors) (*Cell, string) {
+func named(c *factor.Catalogue, groups []*Cell, f, baseline record.Factors) (*Cell, string) {
 	if len(baseline) == 0 {
 		return nil, ""
 	}
@@ -127,35 +91,17 @@ func named(groups []*Cell, f, baseline record.Factors) (*Cell, string) {
 		if g.Factors.Key() != baseline.Key() {
 			continue
 		}
-		if f["protocol"] != baseline["protocol"] {
+		if factor.Protocol.Of(f) != factor.Protocol.Of(baseline) {
 			return nil, ""
 		}
 		return g, "of the plan's baseline, " + g.Label
 	}
-	return find(groups, f, baseline), "of the same with " + describe(baseline)
-}
-
-func plainName(name string) string {
-	name, _, _ = strings.Cut(name, "@")
-	name, _, _ = strings.Cut(name, ":")
-	return name
-}
-
-// atBaseline treats the words for "nothing set" alike. Zero is none of them, and of a sysctl nor are "off"
-// and "none": those are values.
-func atBaseline(level, base string) bool {
-	if level == base {
-		return true
-	}
-	if base == "default" {
-		return level == ""
-	}
-	return base == "" && (level == "default" || level == "off" || level == "none")
+	return find(c, groups, f, baseline), "of the same with " + describe(baseline)
 }
 
 func describe(f record.Factors) string {
 	parts := make([]string, 0, len(f))
-	for _, name := range slices.Sorted(maps.Keys(f)) {
+	for _, name := range f.Names() {
 		parts = append(parts, name+" "+f[name])
 	}
 	return strings.Join(parts, ", ")
@@ -163,18 +109,18 @@ func describe(f record.Factors) string {
 
 // find looks for the cell that equals f except that want holds, and except for factors that follow from
 // those in want.
-func find(groups []*Cell, f, want record.Factors) *Cell {
+func find(c *factor.Catalogue, groups []*Cell, f, want record.Factors) *Cell {
 	free := map[string]bool{}
 	for name := range want {
-		for _, n := range following[plainName(name)] {
-			free[n] = true
+		for _, n := range c.Of(name).Follow {
+			free[string(n)] = true
 		}
 	}
 	match := func(g *Cell, free map[string]bool) bool {
 		for name := range union(f, g.Factors) {
 			level, base := g.Factors[name], f[name]
 			if w, ok := want[name]; ok {
-				if !atBaseline(level, w) {
+				if !factor.Same(level, w) {
 					return false
 				}
 				continue
@@ -194,7 +140,7 @@ func find(groups []*Cell, f, want record.Factors) *Cell {
 	if !fillsPath(f) {
 		return nil
 	}
-	free["packet_size"] = true
+	free[string(factor.PacketSize)] = true
 	for _, g := range groups {
 		if fillsPath(g.Factors) && match(g, free) {
 			return g
@@ -205,7 +151,7 @@ func find(groups []*Cell, f, want record.Factors) *Cell {
 
 func fillsPath(f record.Factors) bool {
 	p := metrics.PathOf(f, true)
-	return f["packet_size"] == fmt.Sprint(p.MTU())
+	return factor.PacketSize.Is(f, strconv.Itoa(p.MTU()))
 }
 
 func union(a, b record.Factors) map[string]bool {
@@ -330,7 +276,7 @@ func verdict(c Comparison, relevant float64) string {
 
 // OfCells compares all cells on all metrics, in a stable order.
 func OfCells(groups []*Cell, d *record.Design) []Comparison {
-	pairs := pairsOf(groups, d.Baseline)
+	pairs := pairsOf(d.Catalogue, groups, d.Baseline)
 	out := []Comparison{}
 	var family []map[int]float64
 	for _, m := range comparedMetrics {
@@ -341,7 +287,7 @@ func OfCells(groups []*Cell, d *record.Design) []Comparison {
 			switch {
 			case p.baseline && !m.baseline, m.ofPath && paths[key]:
 				continue
-			case m.metric == metrics.Goodput && p.cell.Factors["protocol"] == "udp":
+			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
 				continue // its packet rate says the same
 			}
 			paths[key] = true

@@ -3,9 +3,13 @@ package comparison
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
 func quickFactors(changes ...string) record.Factors {
@@ -39,3 +43,9 @@ func atMost(t *testing.T, what string, got, most float64) {
 }
 
 const draws = 10000
+
+// declaredFactors are the factors of every plan, and those of the knobs.
+func declaredFactors() *factor.Catalogue {
+	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}), factor.Further(),
+		knob.Factors(node.Knobs()))}
+}

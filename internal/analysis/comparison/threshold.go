@@ -3,6 +3,7 @@ package comparison
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -86,7 +87,7 @@ func check(r record.Requirement, c *Cell) Threshold {
 func matches(f record.Factors, where map[string]string) bool {
 	for name, want := range where {
 		level, ok := f[name]
-		if level != want && (ok || !atBaseline(want, "")) {
+		if level != want && (ok || !factor.Same(want, "")) {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -52,7 +53,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			}
 			x, y := first.Values[key][m.Name], second.Values[keyOfSecond][m.Name]
 			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
-				f["protocol"] == "udp" {
+				factor.Protocol.Is(f, factor.UDP) {
 				continue // the packet rate of UDP says the same
 			}
 			seen[key] = true

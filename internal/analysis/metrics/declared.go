@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -210,6 +211,14 @@ func dropMetrics() []record.Metric {
 			"packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the "+
 				"samples tell the reasons), in the window; where the routers are machines of the lab"),
 	}
+}
+
+// RateOf is the metric that says how much a cell carried: packets of UDP, payload of all else.
+func RateOf(f record.Factors) string {
+	if factor.Protocol.Is(f, factor.UDP) {
+		return PacketRate
+	}
+	return Goodput
 }
 
 // Label is what a metric is called in a sentence; one that is not declared keeps its name.

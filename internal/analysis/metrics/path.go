@@ -1,26 +1,23 @@
 package metrics
 
 import (
-	"strconv"
-	"strings"
-
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// PathOf builds the link and tunnel of a cell for the overhead formulas. Tunnels of the local lab run over
-// IPv4 unless outer_ip says otherwise.
+// PathOf builds the link and tunnel of a cell for the overhead formulas. Tunnels run over IPv4 unless the cell
+// says otherwise.
 func PathOf(f record.Factors, tunnelled bool) overhead.Path {
-	p := overhead.Path{Link: overhead.Link{MTU: LinkMTU(f)}, Inner: IPOf(f["ip"])}
-	for name, level := range f {
-		if base, _, _ := strings.Cut(name, "@"); base == "vlan" && level != "off" && level != "none" &&
-			level != "" {
+	p := overhead.Path{Link: overhead.Link{MTU: factor.UnderlayMTU(f)}, Inner: IPOf(f, factor.IP)}
+	for _, level := range factor.VLAN.Each(f) {
+		if level != factor.Off && level != "none" && level != "" {
 			p.Link.VLANs = 1
 		}
 	}
-	mtu, _ := strconv.Atoi(f["mtu"])
-	if t, ok := overhead.Named(f["tunnel"]); ok {
-		t.OuterIP, t.MTU = IPOf(f["outer_ip"]), mtu
+	mtu := factor.MTU.Number(f)
+	if t, ok := overhead.Named(factor.Tunnel.Of(f)); ok {
+		t.OuterIP, t.MTU = IPOf(f, factor.OuterIP), mtu
 		p.Tunnel = t
 	}
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
@@ -30,28 +27,12 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	return p
 }
 
-func IPOf(text string) overhead.IP {
-	if text == "6" {
+// IPOf is the version of IP that a factor names; 4 if it names none.
+func IPOf(f record.Factors, name factor.Name) overhead.IP {
+	if name.Is(f, "6") {
 		return overhead.V6
 	}
 	return overhead.V4
-}
-
-// LinkMTU is the smallest MTU that a cell sets on the underlay.
-func LinkMTU(f record.Factors) int {
-	least := 0
-	for name, level := range f {
-		if base, _, _ := strings.Cut(name, "@"); base != "link_mtu" {
-			continue
-		}
-		if v, err := strconv.Atoi(level); err == nil && v > 0 && (least == 0 || v < least) {
-			least = v
-		}
-	}
-	if _, everywhere := f["link_mtu"]; least == 0 || !everywhere && least > 1500 {
-		return 1500
-	}
-	return least
 }
 
 // PayloadShare is payload ÷ bytes, on a path and at a layer, of the cell's usual IP packets: full segments
@@ -59,7 +40,7 @@ func LinkMTU(f record.Factors) int {
 func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
 	p := PathOf(f, true)
 	headers, sizes := p.Inner.Header()+overhead.TCPHeader+overhead.TCPTimestamps, []int(nil)
-	if f["protocol"] == "udp" {
+	if factor.Protocol.Is(f, factor.UDP) {
 		headers, sizes = p.Inner.Header()+overhead.UDPHeader, f.PacketSizes()
 	}
 	if sizes == nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -43,7 +44,7 @@ func (p place) noHost() string {
 
 func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 	for i := range run.Topologies {
-		if run.Topologies[i].Name == f["topology"] {
+		if factor.Topology.Is(f, run.Topologies[i].Name) {
 			return &run.Topologies[i]
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -24,9 +25,9 @@ const PacedShortfall = 0.05
 // SearchUnit is the unit of the loads with which a cell is searched.
 func SearchUnit(f record.Factors) string {
 	switch {
-	case f["engine"] == "flows":
+	case factor.Engine.Is(f, "flows"):
 		return record.UnitFlows
-	case f["protocol"] == "tcp":
+	case factor.Protocol.Is(f, factor.TCP):
 		return record.UnitBits
 	}
 	return record.UnitPackets
@@ -249,6 +250,6 @@ func PayloadBits(t *record.Trial) float64 {
 	if sizes == nil {
 		return 0
 	}
-	return 8 * (record.MeanSize(sizes) - float64(metrics.IPOf(t.Row.Factors["ip"]).Header()+
+	return 8 * (record.MeanSize(sizes) - float64(metrics.IPOf(t.Row.Factors, factor.IP).Header()+
 		overhead.UDPHeader))
 }

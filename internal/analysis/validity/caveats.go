@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -38,7 +39,7 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value "+
 			"are shown, not an interval", statistics.MinInterval))
 	}
-	if slices.ContainsFunc(cells, func(f record.Factors) bool { return f["offload"] == "super" }) {
+	if slices.ContainsFunc(cells, func(f record.Factors) bool { return factor.Offload.Is(f, "super") }) {
 		add("super-packets", "with offload super, packets of up to 64 KiB cross the virtual links: header "+
 			"efficiency and packet counts do not describe a wire")
 	}

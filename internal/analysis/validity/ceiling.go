@@ -1,12 +1,11 @@
 package validity
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -29,17 +28,17 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 		c.Kind = "none: no link rate is known"
 	}
 	top := metrics.TopologyOf(run, f)
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		kind, rate, ok := shaper(name, f[name])
+	for place, level := range factor.Queue.Each(f) {
+		kind, rate, ok := shaper(level)
 		if !ok {
 			continue
 		}
-		node, port := placeOfFactor(name)
+		node, port, _ := strings.Cut(place, ".")
 		up, down := passes(top, node, port)
 		limit := shapedGoodput(f, rate, up, down)
 		if limit > 0 && (c.Bps == 0 || limit < c.Bps) {
 			c.Bps = limit
-			c.Kind = fmt.Sprintf("%s %s", kind, rateWords(rate))
+			c.Kind = kind + " " + unit.Bitrate(rate).String()
 			if node != "" {
 				c.Kind += " on " + strings.TrimSuffix(node+"/"+port, "/")
 			}
@@ -48,13 +47,8 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	return c
 }
 
-func rateWords(rate float64) string { return unit.Bitrate(rate).String() }
-
-// shaper reads a queue factor that sets a rate, such as "tbf rate 300M burst 128k".
-func shaper(name, level string) (kind string, rate float64, ok bool) {
-	if base, _, _ := strings.Cut(name, "@"); base != "queue" {
-		return "", 0, false
-	}
+// shaper reads the level of a queue that sets a rate, such as "tbf rate 300M burst 128k".
+func shaper(level string) (kind string, rate float64, ok bool) {
 	words := strings.FieldsFunc(level, func(r rune) bool { return r == ' ' || r == '=' || r == ',' })
 	if len(words) < 3 {
 		return "", 0, false
@@ -68,13 +62,6 @@ func shaper(name, level string) (kind string, rate float64, ok bool) {
 		}
 	}
 	return "", 0, false
-}
-
-// placeOfFactor splits "queue@router.wan".
-func placeOfFactor(name string) (node, port string) {
-	_, place, _ := strings.Cut(name, "@")
-	node, port, _ = strings.Cut(place, ".")
-	return node, port
 }
 
 // shapedGoodput is the goodput that shapers of a rate leave to a cell, or 0 if some of its data passes
@@ -91,7 +78,7 @@ func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
 		}
 		return least
 	}
-	switch f["direction"] {
+	switch factor.Direction.Of(f) {
 	case record.Down:
 		return limit(down)
 	case record.Both:

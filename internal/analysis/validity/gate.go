@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -279,8 +280,7 @@ func lateEdge(s suspect) []evidence.Reason {
 
 // notInTunnel fires unless counters prove that traffic took the path.
 func notInTunnel(s suspect) []evidence.Reason {
-	tunnel := s.t.Row.Factors["tunnel"]
-	tunnelled := tunnel != "" && tunnel != "none"
+	tunnelled := !factor.Tunnel.Is(s.t.Row.Factors, "", factor.NoTunnel)
 	if s.t.Path == nil {
 		if tunnelled && s.t.Traffic != nil {
 			return because(evidence.ReasonNotInTunnel, at{}, "nothing proves that traffic took the tunnel")

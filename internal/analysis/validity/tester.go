@@ -7,20 +7,19 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TesterMetric is what of a cell is compared with the tester's own ceiling.
 func TesterMetric(f record.Factors) string {
 	switch {
-	case f["engine"] == "flows":
+	case factor.Engine.Is(f, "flows"):
 		return metrics.FlowRate
-	case f["engine"] == "requests":
+	case factor.Engine.Is(f, "requests"):
 		return metrics.RequestRate
-	case f["protocol"] == "udp":
-		return metrics.PacketRate
 	}
-	return metrics.Goodput
+	return metrics.RateOf(f)
 }
 
 // framesOfACore is more frames per second than one core makes, on any machine known: where a search for the
@@ -31,7 +30,7 @@ const framesOfACore = 10e6
 // or 0 where nothing was measured. Of the xdp engine it then is a bound.
 func TesterRate(run *record.Run, f record.Factors) float64 {
 	_, rate := TesterCeiling(run, f)
-	if rate == 0 && f["engine"] == "xdp" {
+	if rate == 0 && factor.Engine.Is(f, "xdp") {
 		return framesOfACore
 	}
 	return rate
@@ -39,39 +38,33 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 
 // TesterCeiling picks the tester's own ceiling that is closest to a cell: by engine, protocol and link, of
 // flows and requests by their sizes too, then by streams or packet size, whichever differs by the smallest
-// factor. IMIX, which is never sent in trains, has a ceiling of its own.
+// factor. IMIX, which is never sent in UDP GSO batches, has a ceiling of its own.
 func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
-	engine := ""
-	switch f["engine"] {
-	case "flows", "requests", "xdp":
-		engine = f["engine"]
+	engine, udp := "", factor.Protocol.Is(f, factor.UDP)
+	if factor.Engine.Is(f, "flows", "requests", "xdp") {
+		engine = factor.Engine.Of(f)
 	}
-	udp := f["protocol"] == "udp"
-	want, _ := strconv.ParseFloat(f["streams"], 64)
+	want := float64(factor.Streams.Number(f))
 	switch {
 	case udp:
-		want, _ = strconv.ParseFloat(f["packet_size"], 64)
-	case engine == "flows" && (f["connection_rate"] != "" || run.Design.Method.Search != nil):
+		want = float64(factor.PacketSize.Number(f))
+	case engine == "flows" && (factor.ConnectionRate.In(f) || run.Design.Method.Search != nil):
 		want = math.MaxInt32 // as many at once as it takes
 	}
-	jumbo, _ := strconv.Atoi(f["link_mtu"])
+	jumbo := factor.LinkMTU.Number(f)
 	if jumbo <= 1500 {
 		jumbo = 0
 	}
 	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
-		words := strings.Fields(strings.ToLower(c.Kind))
-		switch {
-		case c.Offload != "" && (c.Offload != f["offload"] || !udp && c.LinkMTU != jumbo), udp &&
-			(c.UDPMode == record.UDPCount) != (f["udp_mode"] == record.UDPCount):
-			continue
-		case c.Engine != engine, c.IMIX != (f["packet_size"] == record.IMIX), engine == "" &&
-			!slices.Contains(words, f["protocol"]), (c.Unit == "pps") != udp:
-			continue
-		case engine == "flows" && c.FlowSize != f["flow_size"]:
-			continue
-		case engine == "requests" && (strconv.Itoa(c.RequestSize) != f["request_size"] ||
-			strconv.Itoa(c.ResponseSize) != f["response_size"]):
+		switch words := strings.Fields(strings.ToLower(c.Kind)); {
+		case c.Offload != "" && (!factor.Offload.Is(f, c.Offload) || !udp && c.LinkMTU != jumbo),
+			udp && (c.UDPMode == factor.UDPCount) != factor.UDPMode.Is(f, factor.UDPCount),
+			c.Engine != engine, c.IMIX != factor.PacketSize.Is(f, factor.IMIX),
+			engine == "" && !slices.Contains(words, factor.Protocol.Of(f)), (c.Unit == "pps") != udp,
+			engine == "flows" && !factor.FlowSize.Is(f, c.FlowSize),
+			engine == "requests" && (c.RequestSize != factor.RequestSize.Number(f) ||
+				c.ResponseSize != factor.ResponseSize.Number(f)):
 			continue
 		}
 		if off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1))); kind == "" || off < nearest {
