@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func JSON(d *analysis.Document) ([]byte, error) {
 // run included. A trial without any number has one line, so that it is not lost.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
-	factors := factorNames(d)
+	factors := factorNames(v)
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats"}
@@ -44,14 +45,14 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	return out.Bytes(), w.Error()
 }
 
-func factorNames(d *analysis.Document) []string {
+func factorNames(v *view) []string {
 	all := record.Factors{}
-	for i := range d.Trials {
-		for name := range d.Trials[i].Factors {
+	for i := range v.Trials {
+		for name := range v.Trials[i].Factors {
 			all[name] = "x"
 		}
 	}
-	return sortedFactors(all)
+	return v.sorted(all)
 }
 
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
@@ -64,10 +65,10 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	add := func(metric, unit, value, missing string) {
 		lines = append(lines, append(slices.Clone(stem), metric, unit, value, missing))
 	}
-	for _, name := range sortedKeys(t.Metrics) {
+	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
 		add(name, v.unitOf(name), strconv.FormatFloat(t.Metrics[name], 'g', -1, 64), "")
 	}
-	for _, name := range sortedKeys(t.Missing) {
+	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
 		add(name, v.unitOf(name), "", t.Missing[name])
 	}
 	if f := t.Failure; f != nil {

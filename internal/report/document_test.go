@@ -11,7 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
 // cellPlan is one cell of the document that the tests lay out: what a run of quick on a small virtual
@@ -73,6 +76,8 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 	start := time.Date(2026, 11, 21, 15, 30, 12, 0, time.UTC)
 	d := &analysis.Document{
 		Format: record.Format,
+		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
+			knob.Factors(node.Knobs()))},
 		Run: analysis.RunHead{ID: "20261121-153012-4f2a", Started: start, Ended: start.Add(79 * time.Second),
 			Plan: "quick", Description: "this machine acting as a router: plain forwarding and WireGuard, " +
 				"in about 70 seconds",

@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -53,7 +55,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	if d.Run.Version != "" {
 		facts = append(facts, "chokepoint "+escape(d.Run.Version))
 	}
-	for _, k := range sortedKeys(d.Conditions) {
+	for _, k := range slices.Sorted(maps.Keys(d.Conditions)) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}
 	facts = append(facts, "observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core")

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -33,7 +35,7 @@ func palette() map[string][2]string {
 // variables declares the colours of one theme (0 light, 1 dark).
 func variables(theme int) string {
 	p := palette()
-	names := sortedKeys(p)
+	names := slices.Sorted(maps.Keys(p))
 	var b strings.Builder
 	for _, n := range names {
 		b.WriteString("--" + n + ":" + p[n][theme] + ";")
@@ -45,7 +47,7 @@ func variables(theme int) string {
 func resolve(css string, theme int) string {
 	p := palette()
 	var pairs []string
-	names := sortedKeys(p)
+	names := slices.Sorted(maps.Keys(p))
 	sort.Sort(sort.Reverse(sort.StringSlice(names)))
 	for _, n := range names {
 		pairs = append(pairs, "var(--"+n+")", p[n][theme])

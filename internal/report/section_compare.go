@@ -7,6 +7,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -82,11 +83,11 @@ func (v *view) label(f map[string]string) string {
 		return "–"
 	}
 	for i := range v.Cells {
-		if c := &v.Cells[i]; c.Factors.Key() == keyOf(f) {
+		if c := &v.Cells[i]; c.Factors.Key() == record.Factors(f).Key() {
 			return c.Label
 		}
 	}
-	return setWords(f, sortedKeys(f))
+	return v.setWords(f, v.sorted(f))
 }
 
 // comparisonSection: what does a setting cost or gain?

@@ -1,46 +1,47 @@
 package report
 
 import (
+	"slices"
 	"sort"
 	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // curveSection: how does the result depend on a setting that is a number? It needs three levels; two are
 // bars already.
 func curveSection(v *view) Section {
 	s := Section{ID: "dependence", Title: "What does it depend on?"}
-	for _, k := range []struct{ factor, metric, x, y string }{
-		{"packet_size", packetRate, "IP packet length, bytes", "packets that arrived"},
-		{"frame_size", packetRate, "Ethernet frame with FCS, bytes", "packets that arrived"},
-		{"packet_size", lossRatio, "IP packet length, bytes", "packets lost"},
-		{"frame_size", lossRatio, "Ethernet frame with FCS, bytes", "packets lost"},
-		{"streams", goodput, "parallel TCP streams", "goodput"},
-		{"mtu", goodput, "inner MTU of the tunnel, bytes", "goodput"},
-		{"link_mtu", goodput, "MTU of the link, bytes", "goodput"},
-		{"firewall", goodput, "firewall rules", "goodput"},
-	} {
-		if f, ok := curveFigure(v, k.factor, k.metric, k.x, k.y); ok {
-			s.Blocks = append(s.Blocks, f...)
+	for _, name := range v.varying(v.cells(func(*analysis.Cell) bool { return true })) {
+		d := v.Catalogue.Of(name)
+		x, _, _ := strings.Cut(d.Doc, ";")
+		if unit, _, _ := strings.Cut(d.Unit, ","); unit != "" {
+			x += ", " + unit
+		}
+		for _, k := range []struct{ metric, y string }{{packetRate, "packets that arrived"},
+			{lossRatio, "packets lost"}, {goodput, "goodput"}} {
+			if f, ok := curveFigure(v, d, k.metric, x, k.y); ok {
+				s.Blocks = append(s.Blocks, f...)
+			}
 		}
 	}
 	return s
 }
 
-func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
+func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) ([]Block, bool) {
 	cells := v.cells(func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[metric]
-		_, err := strconv.ParseFloat(c.Factors[factor], 64)
-		// The length of a packet follows from the frame's, which has its own chart.
-		_, framed := c.Factors["frame_size"]
-		return ok && err == nil && !(framed && factor == "packet_size")
+		_, err := strconv.ParseFloat(c.Factors[d.Name], 64)
+		// What another factor says, such as the length of a frame that of its packet, has its own chart.
+		return ok && err == nil && packets(c) == (metric != goodput) && !d.Says.In(c.Factors)
 	})
-	names := lineNames(cells, factor)
+	names := v.lineNames(cells, d)
 	byLine := map[string][]*analysis.Cell{}
 	var order []string
 	for _, c := range cells {
-		key := setWords(c.Factors, names)
+		key := v.setWords(c.Factors, names)
 		if byLine[key] == nil {
 			order = append(order, key)
 		}
@@ -56,7 +57,7 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 			continue
 		}
 		class := "c" + strconv.Itoa(len(k.Lines)+1)
-		k.Lines = append(k.Lines, v.curveLine(byLine[key], factor, metric, class, key))
+		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class, key))
 		legend = append(legend, LegendItem{"line " + class, key})
 		used = append(used, byLine[key]...)
 		for _, p := range k.Lines[len(k.Lines)-1].Points {
@@ -70,7 +71,7 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 		k.X = append(k.X, x)
 	}
 	sort.Float64s(k.X)
-	id := metric + "-by-" + factor
+	id := metric + "-by-" + d.Name
 	if len(legend) == 1 && legend[0].Text == "" {
 		legend = nil
 	}
@@ -84,13 +85,19 @@ func curveFigure(v *view, factor, metric, xName, yName string) ([]Block, bool) {
 
 // lineNames are the factors that set the lines of a curve apart: all that vary but that of the axis, and
 // one that only follows from it.
-func lineNames(cells []*analysis.Cell, factor string) []string {
-	all := without(varying(cells), factor)
-	names := without(all, map[string]string{"mtu": "link_mtu", "link_mtu": "mtu",
-		"frame_size": "packet_size"}[factor])
+func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string {
+	all := without(v.varying(cells), d.Name)
+	var names []string
+	for _, n := range all {
+		other := v.Catalogue.Of(n)
+		if !slices.Contains(d.Follow, factor.Name(n)) && !slices.Contains(other.Follow, factor.Name(d.Name)) &&
+			string(other.Says) != d.Name {
+			names = append(names, n)
+		}
+	}
 	taken := map[string]bool{}
 	for _, c := range cells {
-		at := setWords(c.Factors, append([]string{factor}, names...))
+		at := v.setWords(c.Factors, append([]string{d.Name}, names...))
 		if taken[at] {
 			return all // it varies by itself as well
 		}
@@ -99,10 +106,10 @@ func lineNames(cells []*analysis.Cell, factor string) []string {
 	return names
 }
 
-func (v *view) curveLine(cells []*analysis.Cell, factor, metric, class, name string) curveLine {
-	l := curveLine{Class: class, Name: name}
+func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label string) curveLine {
+	l := curveLine{Class: class, Name: label}
 	for _, c := range cells {
-		at, err := strconv.ParseFloat(c.Factors[factor], 64)
+		at, err := strconv.ParseFloat(c.Factors[name], 64)
 		if err != nil {
 			continue // curveFigure has asked already
 		}

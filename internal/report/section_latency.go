@@ -1,6 +1,7 @@
 package report
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -126,7 +127,7 @@ func bloatTone(grade string) Tone {
 func timedWords(v *view) []string {
 	var out []string
 	for i := range v.Cells {
-		for _, kind := range sortedKeys(v.Cells[i].Latency) {
+		for _, kind := range slices.Sorted(maps.Keys(v.Cells[i].Latency)) {
 			d := v.Cells[i].Latency[kind]
 			for _, what := range d.Includes {
 				probe := map[string]string{"echo": "UDP probes", "icmp": "ICMP probes"}[d.Probe]

@@ -2,11 +2,14 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -17,10 +20,10 @@ func pathSection(v *view) Section {
 	tunnels := map[string]string{}
 	for i := range v.Cells {
 		f := v.Cells[i].Factors
-		if t := f["tunnel"]; t != "none" && t != "" {
-			words := tunnelName(t)
-			if !strings.Contains(tunnels[f["topology"]], words) {
-				tunnels[f["topology"]] = strings.TrimPrefix(tunnels[f["topology"]]+", "+words, ", ")
+		if topology := factor.Topology.Of(f); !factor.Tunnel.Is(f, "", factor.NoTunnel) {
+			words := v.Catalogue.Of(string(factor.Tunnel)).Words(factor.Tunnel.Of(f))
+			if !strings.Contains(tunnels[topology], words) {
+				tunnels[topology] = strings.TrimPrefix(tunnels[topology]+", "+words, ", ")
 			}
 		}
 	}
@@ -75,7 +78,7 @@ func methodSection(v *view) Section {
 			"trial that failed has no " +
 			"number and enters none.",
 	}}
-	mixed := func(c *analysis.Cell) bool { return c.Factors["packet_size"] == record.IMIX }
+	mixed := func(c *analysis.Cell) bool { return factor.PacketSize.Is(c.Factors, factor.IMIX) }
 	if len(v.cells(mixed)) > 0 {
 		words.Text = append(words.Text,
 			"IMIX is FD.io CSIT's mix of sizes, in turn: of each twelve Ethernet frames "+
@@ -89,7 +92,7 @@ func methodSection(v *view) Section {
 	s.Blocks = append(s.Blocks, observingFacts(v))
 	if len(v.Conditions) > 0 {
 		f := Facts{Title: "Conditions, as typed in"}
-		for _, k := range sortedKeys(v.Conditions) {
+		for _, k := range slices.Sorted(maps.Keys(v.Conditions)) {
 			f.Items = append(f.Items, Fact{Name: k, Value: v.Conditions[k]})
 		}
 		s.Blocks = append(s.Blocks, f)
@@ -148,7 +151,7 @@ func observingFacts(v *view) Facts {
 		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
 		{Name: "The same with the interrupts that were charged to it", Value: unit.Percent(o.ChargedRatio)},
 		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}}
-	for _, name := range sortedKeys(o.Probes) {
+	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
 		f.Items = append(f.Items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
 	}
 	return f
@@ -159,10 +162,10 @@ func environmentSection(v *view) Section {
 	s := Section{ID: "environment", Title: "Environment"}
 	for _, e := range v.Environment {
 		f := Facts{Title: "Node " + e.Node}
-		for _, k := range sortedKeys(e.Facts) {
+		for _, k := range slices.Sorted(maps.Keys(e.Facts)) {
 			f.Items = append(f.Items, Fact{Name: k, Value: e.Facts[k]})
 		}
-		for _, k := range sortedKeys(e.Missing) {
+		for _, k := range slices.Sorted(maps.Keys(e.Missing)) {
 			f.Items = append(f.Items, Fact{Name: k, Missing: "unavailable: " + e.Missing[k]})
 		}
 		s.Blocks = append(s.Blocks, f)
@@ -186,7 +189,7 @@ func metricSection(v *view) Section {
 			row.Cells = append(row.Cells, TableCell{Text: v.metric[name].Scope})
 			t.Rows = append(t.Rows, row)
 		}
-		for _, name := range sortedKeys(c.Missing) {
+		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
 			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: name, Long: v.metric[name].Doc},
 				{Text: "n/a", Tone: Quiet}, {}, {}, {}, {Text: "unavailable: " + c.Missing[name],
 					Tone: Quiet},
@@ -205,7 +208,7 @@ func (v *view) metricOrder(c *analysis.Cell) []string {
 			out = append(out, m.Name)
 		}
 	}
-	for _, name := range sortedKeys(c.Metrics) {
+	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
 		if _, ok := v.metric[name]; !ok {
 			out = append(out, name)
 		}

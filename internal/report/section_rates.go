@@ -34,7 +34,7 @@ func packetSection(v *view) Section {
 // barBlocks draws one metric of some cells: what is compared by colour stands side by side in groups of
 // what else varies.
 func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block {
-	names := varying(cells)
+	names := v.varying(cells)
 	line := lineFactor(cells, names)
 	if len(names) == 1 && line != "tunnel" {
 		line = "" // the names of the bars say it already
@@ -45,7 +45,7 @@ func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block
 	index := map[string]int{}
 	var limits, ceilings bool
 	for _, c := range cells {
-		key := setWords(c.Factors, rest)
+		key := v.setWords(c.Factors, rest)
 		if key == "" {
 			key = c.Label
 		}
@@ -83,7 +83,7 @@ func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limit
 	var out []LegendItem
 	if line != "" {
 		for _, l := range shown {
-			out = append(out, LegendItem{"bar c" + colour(shown, l), levelWords(line, l) +
+			out = append(out, LegendItem{"bar c" + colour(shown, l), v.Catalogue.Of(line).Words(l) +
 				v.implied(cells, line, l)})
 		}
 	}

@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -93,7 +95,7 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 func nameCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
 	var parts []string
-	for _, name := range sortedKeys(c.Resolved) {
+	for _, name := range slices.Sorted(maps.Keys(c.Resolved)) {
 		knob, place, _ := strings.Cut(name, "@")
 		switch got := c.Resolved[name]; {
 		case strings.EqualFold(got, c.Factors[name]) || got == c.Factors[knob]:

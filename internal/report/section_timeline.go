@@ -1,7 +1,9 @@
 package report
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -83,7 +85,7 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 		out.Lines = append(out.Lines, timeLine{Title: "trial " + t.ID, Strong: t == typical,
 			T: t.Series.T, V: t.Series.Goodput})
 	}
-	names := sortedKeys(typical.Series.Cores)
+	names := slices.Sorted(maps.Keys(typical.Series.Cores))
 	coresByName(names)
 	for _, n := range names {
 		node, short, ok := strings.Cut(n, "/")

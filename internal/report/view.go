@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -153,7 +154,7 @@ const (
 // packets says that a cell is about packets per second: UDP.
 func packets(c *analysis.Cell) bool {
 	_, ok := c.Metrics[packetRate]
-	return ok || c.Factors["protocol"] == "udp"
+	return ok || factor.Protocol.Is(c.Factors, factor.UDP)
 }
 
 // loaded says that traffic was offered in a cell, as against the latency of an idle path.
