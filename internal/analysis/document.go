@@ -105,11 +105,11 @@ type Distribution struct {
 // UnderLoad is what TCP does to the latency of one path, by the direction of its data. Grade is that of the
 // mean of what up and down add, where both were measured.
 type UnderLoad struct {
-	Factors record.Factors        `json:"factors"` // of its cells, without the direction
-	Label   string                `json:"label"`
-	Ways    map[string]LoadedPath `json:"directions"` // "up", "down", "both"
-	AddedNs float64               `json:"added_ns,omitempty"`
-	Grade   string                `json:"grade,omitempty"`
+	Factors    record.Factors        `json:"factors"` // of its cells, without the direction
+	Label      string                `json:"label"`
+	Directions map[string]LoadedPath `json:"directions"` // "up", "down", "both"
+	AddedNs    float64               `json:"added_ns,omitempty"`
+	Grade      string                `json:"grade,omitempty"`
 }
 
 // LoadedPath is the latency of a path that is loaded in one direction, or in both at once.

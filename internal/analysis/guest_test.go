@@ -21,9 +21,9 @@ func TestGuestsAreSaid(t *testing.T) {
 	}{
 		{"local", "", "This machine acting as a router: how fast it forwards.", false,
 			"client, router and server share this machine's cores"},
-		{"vm", "tcg", "An emulated router: how fast it forwards.", true, "virtual cores"},
-		{"vm:arm64", "", "An emulated router: how fast it forwards.", true, "virtual cores"},
-		{"vm", "kvm", "A virtual router: how fast it forwards.", false, "virtual cores"},
+		{"vm", "tcg", "An emulated router: how fast it forwards.", true, "vCPUs"},
+		{"vm:arm64", "", "An emulated router: how fast it forwards.", true, "vCPUs"},
+		{"vm", "kvm", "A virtual router: how fast it forwards.", false, "vCPUs"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.lab+" "+tt.accel, func(t *testing.T) {

@@ -36,18 +36,20 @@ func TestUnderLoad(t *testing.T) {
 		}
 	}
 	d := Derive(run, trials)
-	if len(d.UnderLoad) != 1 || len(d.UnderLoad[0].Ways) != 3 {
+	if len(d.UnderLoad) != 1 || len(d.UnderLoad[0].Directions) != 3 {
 		t.Fatalf("got %+v, want one path with three directions", d.UnderLoad)
 	}
 	l := d.UnderLoad[0]
-	if w := l.Ways["up"]; w.Grade != "A+" || w.RPM == nil || math.Abs(*w.RPM-2100) > 1 || w.Band != "good" ||
+	if w := l.Directions["up"]; w.Grade != "A+" || w.RPM == nil || math.Abs(*w.RPM-2100) > 1 ||
+		w.Band != "good" ||
 		w.Confidence != metrics.ConfidenceHigh {
 		t.Errorf("up: %+v, want A+ and 2100, good, high", w)
 	}
-	if w := l.Ways["down"]; w.Grade != "C" || w.RPM == nil || math.Abs(*w.RPM-450) > 1 || w.Band != "fair" {
+	if w := l.Directions["down"]; w.Grade != "C" || w.RPM == nil || math.Abs(*w.RPM-450) > 1 ||
+		w.Band != "fair" {
 		t.Errorf("down: %+v, want C and 450, fair", w)
 	}
-	if w := l.Ways["both"]; w.RPM != nil || w.Band != "" || w.Why == "" {
+	if w := l.Directions["both"]; w.RPM != nil || w.Band != "" || w.Why == "" {
 		t.Errorf("both: %+v, want no figure, and why", w)
 	}
 	if math.Abs(l.AddedNs-41e6) > 1e6 || l.Grade != "B" {

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bare is a document of n blocks with what a comparison of runs looks at. Each metric is the value that
-// draw gives for a cell.
+// bare is a document of n blocks with what a comparison of runs reads. Each metric is the value that draw
+// gives for a cell.
 func bare(n int, cells []record.Factors, names []string, draw func(cell, block int,
 	metric string) float64) *Document {
 	d := &Document{Metrics: metrics.Metrics()}

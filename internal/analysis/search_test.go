@@ -19,8 +19,9 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4",
 		"direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
 	m.Runs = 1
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Catalogue: declaredFactors(), Method: m,
-		Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone,
+		Design: record.Design{Catalogue: declaredFactors(), Method: m,
+			Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	var known []*record.Trial
 	for len(trials) < 300 {
@@ -212,7 +213,7 @@ func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
 	if got := Derive(run, trials); got.Searches[0].Results[0].UnsentShare != 0 ||
 		got.Cells[0].Grade == evidence.GradeFailed {
-		t.Errorf("lost on the way: got %+v", got.Searches[0].Results[0])
+		t.Errorf("lost in transit: got %+v", got.Searches[0].Results[0])
 	}
 	for i := range trials {
 		p := trials[i].Traffic.Flows[0].Packets

@@ -64,7 +64,7 @@ func (g *group) idleOf(block int) *record.Latency {
 	return found
 }
 
-// reading is one search on its way into the document.
+// reading is one search that is read into the document.
 type reading struct {
 	run    *record.Run
 	g      *group
@@ -260,7 +260,7 @@ func (g *group) addIrregular() {
 		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 	}
 	if len(g.found) > 0 {
-		caveat("at-the-bound", "the rate, latency and processor figures are those of one trial of each "+
+		caveat("at-the-bound", "the rate, latency and CPU figures are those of one trial of each "+
 			"search, at the lower bound that it found, or at the least load where it found none")
 	}
 	for _, s := range g.search {

@@ -23,8 +23,9 @@ func TestSearchOfNewConnections(t *testing.T) {
 		t.Fatalf("unit %q, want %q", search.SearchUnit(f), record.UnitFlows)
 	}
 	const carries = 3000.0
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Catalogue: declaredFactors(), Method: m,
-		Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone,
+		Design: record.Design{Catalogue: declaredFactors(), Method: m,
+			Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	var known []*record.Trial
 	for {

@@ -19,8 +19,9 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 	const window = 5 * 60 * int64(1e9)
 	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute,
 		Runs: windows}
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone, Design: record.Design{Catalogue: declaredFactors(), Method: m,
-		Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone,
+		Design: record.Design{Catalogue: declaredFactors(), Method: m,
+			Cells: []record.Factors{f}}}
 	var trials []record.Trial
 	for i := range windows {
 		memory := record.NewTable("total_bytes", "available_bytes")

@@ -178,9 +178,9 @@ func responsivenessWords(d *Document) []string {
 	var out []string
 	for _, p := range d.UnderLoad {
 		var parts []string
-		for _, way := range []string{record.Up, record.Down, record.Both} {
-			if w := p.Ways[way]; w.RPM != nil {
-				parts = append(parts, fmt.Sprintf("%s %s RPM (%s, confidence %s)", way,
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			if w := p.Directions[direction]; w.RPM != nil {
+				parts = append(parts, fmt.Sprintf("%s %s RPM (%s, confidence %s)", direction,
 					unit.Significant(*w.RPM, 3), w.Band, w.Confidence))
 			}
 		}

@@ -251,7 +251,8 @@ func syntheticRun(cells ...record.Factors) record.Run {
 		Topologies: []record.Topology{forward()},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
 			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
-		Design: record.Design{Catalogue: declaredFactors(), Name: "quick", Description: "this machine acting as a router", Cells: cells,
+		Design: record.Design{Catalogue: declaredFactors(), Name: "quick",
+			Description: "this machine acting as a router", Cells: cells,
 			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
 	}
 }

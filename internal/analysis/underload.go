@@ -15,7 +15,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	varying := varyingFactors(c, cells)
 	delete(varying, string(factor.Direction))
 	for _, g := range cells {
-		way, ok := g.loadedPath()
+		p, ok := g.loadedPath()
 		if !ok {
 			continue
 		}
@@ -25,12 +25,12 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 			i = len(out)
 			index[f.Key()] = i
 			out = append(out, UnderLoad{Factors: f, Label: labelOf(c, f, varying),
-				Ways: map[string]LoadedPath{}})
+				Directions: map[string]LoadedPath{}})
 		}
-		out[i].Ways[factor.Direction.Of(g.factors)] = way
+		out[i].Directions[factor.Direction.Of(g.factors)] = p
 	}
 	for i := range out {
-		up, down := out[i].Ways[record.Up].AddedNs, out[i].Ways[record.Down].AddedNs
+		up, down := out[i].Directions[record.Up].AddedNs, out[i].Directions[record.Down].AddedNs
 		if up != nil && down != nil {
 			out[i].AddedNs = (*up + *down) / 2
 			out[i].Grade = metrics.Bufferbloat(out[i].AddedNs)
@@ -41,29 +41,29 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 
 // loadedPath is a cell's line; false for a cell that says nothing about a path full of TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
-	way := LoadedPath{Cell: g.factors}
+	p := LoadedPath{Cell: g.factors}
 	switch {
 	case factor.Protocol.Is(g.factors, factor.UDP), factor.Engine.Is(g.factors, "flows", "requests"):
-		return way, false
+		return p, false
 	}
 	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {
-		way.AddedNs, way.Grade = &v.Median, metrics.Bufferbloat(v.Median)
+		p.AddedNs, p.Grade = &v.Median, metrics.Bufferbloat(v.Median)
 	}
 	v, ok := g.cell.Metrics[metrics.Responsiveness]
 	if !ok {
-		way.Why = g.cell.Missing[metrics.Responsiveness]
-		return way, way.AddedNs != nil || way.Why != ""
+		p.Why = g.cell.Missing[metrics.Responsiveness]
+		return p, p.AddedNs != nil || p.Why != ""
 	}
-	way.RPM, way.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
-	way.Confidence = metrics.ConfidenceHigh
+	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
+	p.Confidence = metrics.ConfidenceHigh
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
 		if j.Trial.Traffic == nil || j.Trial.Traffic.Responsiveness == nil {
 			continue
 		}
-		if c := metrics.RPMConfidence(j.Trial); slices.Index(order, c) < slices.Index(order, way.Confidence) {
-			way.Confidence = c // that of the least certain trial
+		if c := metrics.RPMConfidence(j.Trial); slices.Index(order, c) < slices.Index(order, p.Confidence) {
+			p.Confidence = c // that of the least certain trial
 		}
 	}
-	return way, true
+	return p, true
 }

@@ -21,7 +21,7 @@ type chainNode struct {
 	Ends   bool // traffic starts or ends here
 }
 
-// chainOf walks from the near node; nodes off the way are left out, which ok = false says.
+// chainOf walks from the near node; nodes off the path are left out, which ok = false says.
 func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 	routers := map[string]bool{}
 	for _, n := range t.Nodes {

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// renderers are all ways to print a document.
+// renderers are all forms to print a document.
 func renderers() map[string]func(*analysis.Document) ([]byte, error) {
 	return map[string]func(*analysis.Document) ([]byte, error){
 		"html": HTML, "md": Markdown, "csv": CSV, "json": JSON,

@@ -1,7 +1,7 @@
 // Package report lays out an analysed run for people and for other programs: as a page, as text for a
 // terminal, as Markdown for a forum, as CSV and as JSON. It shows what the document says and refuses to
-// compute: every number on a page stands in the document, and so does every caveat the other way round. The
-// same document gives the same bytes.
+// compute: every number on a page stands in the document, and so does every caveat the reverse. The same
+// document gives the same bytes.
 package report
 
 import (

@@ -99,7 +99,7 @@ func addUnderLoad(d *analysis.Document) {
 		Stamps:   []string{"kernel"},
 		Includes: []string{"from here to there"}, Sent: 10, HDR: "x"}}
 	d.UnderLoad = []analysis.UnderLoad{{Label: "no tunnel", AddedNs: 23e6, Grade: "A",
-		Ways: map[string]analysis.LoadedPath{
+		Directions: map[string]analysis.LoadedPath{
 			"up": {Cell: one.Factors, AddedNs: &added, Grade: "A", RPM: &rpm, Band: "good",
 				Confidence: metrics.ConfidenceMedium},
 			"both": {Cell: two.Factors, AddedNs: &more, Grade: "B",

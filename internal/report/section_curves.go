@@ -90,7 +90,8 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	var names []string
 	for _, n := range all {
 		other := v.Catalogue.Of(n)
-		if !slices.Contains(d.Follow, factor.Name(n)) && !slices.Contains(other.Follow, factor.Name(d.Name)) &&
+		if !slices.Contains(d.Follow, factor.Name(n)) && !slices.Contains(other.Follow,
+			factor.Name(d.Name)) &&
 			string(other.Says) != d.Name {
 			names = append(names, n)
 		}

@@ -67,9 +67,9 @@ func underLoadTable(v *view) (Table, bool) {
 		"responsiveness have it, " +
 		"and without TLS its foreign half is the mean over TCP's handshake and one exchange."}
 	for _, p := range v.UnderLoad {
-		for _, way := range []string{record.Up, record.Down, record.Both} {
-			if w, ok := p.Ways[way]; ok {
-				t.Rows = append(t.Rows, v.underLoadRow(p.Label, way, w))
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			if w, ok := p.Directions[direction]; ok {
+				t.Rows = append(t.Rows, v.underLoadRow(p.Label, direction, w))
 			}
 		}
 		if p.Grade != "" {
@@ -85,7 +85,7 @@ func underLoadTable(v *view) (Table, bool) {
 // grades to the summary.
 func askedResponsiveness(v *view) bool {
 	for _, p := range v.UnderLoad {
-		for _, w := range p.Ways {
+		for _, w := range p.Directions {
 			if w.RPM != nil || w.Why != "" {
 				return true
 			}
@@ -94,9 +94,9 @@ func askedResponsiveness(v *view) bool {
 	return false
 }
 
-func (v *view) underLoadRow(label, way string, w analysis.LoadedPath) TableRow {
+func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) TableRow {
 	dash := TableCell{Text: "–", Tone: Quiet}
-	cells := []TableCell{{Text: label, Long: w.Cell.Key()}, {Text: way}, dash, dash, dash, dash}
+	cells := []TableCell{{Text: label, Long: w.Cell.Key()}, {Text: direction}, dash, dash, dash, dash}
 	if w.AddedNs != nil {
 		cells[2] = TableCell{Text: v.text(rttAdded, *w.AddedNs),
 			Num: &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median", Value: *w.AddedNs}}

@@ -78,7 +78,8 @@ const searchTime = "search_s"
 func interfaceWords(v *view) string {
 	for _, s := range v.Searches {
 		if s.Interfaces != 1 {
-			return fmt.Sprintf("; × %d is the load of all, where traffic runs both ways", s.Interfaces)
+			return fmt.Sprintf("; × %d is the load of all, where traffic runs in both directions",
+				s.Interfaces)
 		}
 	}
 	return ", and only one is loaded"

@@ -78,7 +78,7 @@ func (v *view) trialCell(k *analysis.TrialView, metrics ...string) TableCell {
 	return TableCell{Text: "–", Tone: Quiet}
 }
 
-// pathWords sums up the proof that traffic took the intended way.
+// pathWords sums up the proof that traffic took the intended path.
 func pathWords(p *record.PathEvidence) string {
 	if p == nil {
 		return "–"

@@ -80,7 +80,7 @@ func hasInterval(x statistics.Value) bool {
 		!(x.Interval == statistics.IntervalPooled && x.Low == 0 && x.High == 0)
 }
 
-// intervalName names the kind of an interval the way the field does.
+// intervalName names the kind of an interval as the field does.
 func intervalName(x statistics.Value) string {
 	switch x.Interval {
 	case statistics.IntervalRange:

@@ -156,7 +156,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	m.Lack("no packet arrived", delayVariation)
 }
 
-// seenBy adds up a count that some ways of counting packets cannot see.
+// seenBy adds up a count that some engines cannot see.
 type seenBy struct {
 	sum   int64
 	blind bool

@@ -12,8 +12,8 @@ import (
 // addOneWay adds the delays of the load's own packets, both directions together.
 func (m *Measured) addOneWay(tr *record.Traffic) {
 	var counts []record.DelayCounts
-	for _, way := range tr.OneWay {
-		counts = append(counts, way.Counts...)
+	for _, d := range tr.OneWay {
+		counts = append(counts, d.Counts...)
 	}
 	if len(counts) == 0 {
 		if tr.Engine == "xdp" {

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// PathOf builds the link and tunnel of a cell for the overhead formulas. Tunnels run over IPv4 unless the cell
-// says otherwise.
+// PathOf builds the link and tunnel of a cell for the overhead formulas. Tunnels run over IPv4 unless the
+// cell says otherwise.
 func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	p := overhead.Path{Link: overhead.Link{MTU: factor.UnderlayMTU(f)}, Inner: IPOf(f, factor.IP)}
 	for _, level := range factor.VLAN.Each(f) {

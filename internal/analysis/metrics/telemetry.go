@@ -309,7 +309,8 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	m.Set(name, most)
 }
 
-// addLoopRate is the median over all looks at any core: the looks are short, and some meet an interrupt.
+// addLoopRate is the median over all samples of any core: the samples are short, and some meet an
+// interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	name := prefix + "_" + loopRate
 	table, why := SamplesOf(n, "clock")

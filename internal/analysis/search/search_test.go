@@ -54,7 +54,7 @@ func TestLossOfASearchTrial(t *testing.T) {
 	}{
 		"none": {counted(record.Packets{Sent: 1000, Received: 1000}),
 			record.TestThroughput, 0},
-		"on the way": {counted(record.Packets{Sent: 1000, Received: 900, Lost: 100}),
+		"in transit": {counted(record.Packets{Sent: 1000, Received: 900, Lost: 100}),
 			record.TestThroughput, .1},
 		"of two flows": {counted(record.Packets{Sent: 100, Received: 50, Lost: 50},
 			record.Packets{Sent: 300, Received: 300}), record.TestThroughput, .125},

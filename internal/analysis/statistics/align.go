@@ -150,7 +150,7 @@ func (r intervals) of(i int) float64 {
 }
 
 // agree is the correlation with the rates of another counter, whose clock is d behind. Where that one has
-// no points it stands still.
+// no points its rate is zero.
 func (r intervals) agree(other Curve, d int64) float64 {
 	from, to := other.T[0]+d, other.T[len(other.T)-1]+d
 	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)

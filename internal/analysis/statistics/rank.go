@@ -34,21 +34,21 @@ func SignedRank(differences []float64) float64 {
 		z := (math.Abs(float64(plus)-float64(total)/2) - 0.5) / (math.Sqrt(squares) / 2)
 		return math.Erfc(math.Max(z, 0) / math.Sqrt2)
 	}
-	// ways[s] is the share of the 2ⁿ sign patterns whose positive doubled ranks sum to s.
-	ways := make([]float64, total+1)
-	ways[0] = 1
+	// shares[s] is the share of the 2ⁿ sign patterns whose positive doubled ranks sum to s.
+	shares := make([]float64, total+1)
+	shares[0] = 1
 	reach := 0
 	for _, r := range ranks {
 		reach += r
 		for s := reach; s >= 0; s-- {
-			v := ways[s] / 2
+			v := shares[s] / 2
 			if s >= r {
-				v += ways[s-r] / 2
+				v += shares[s-r] / 2
 			}
-			ways[s] = v
+			shares[s] = v
 		}
 	}
-	return twoSided(ways, plus)
+	return twoSided(shares, plus)
 }
 
 // signedRanks returns the doubled ranks of the absolute differences, and the signs, without the zeros.
@@ -119,24 +119,24 @@ func MannWhitney(a, b []float64) float64 {
 	for _, r := range ranks {
 		most += r
 	}
-	// ways[k][s] counts the subsets of k ranks that sum to s.
-	ways := make([][]float64, n+1)
-	for k := range ways {
-		ways[k] = make([]float64, most+1)
+	// shares[k][s] counts the subsets of k ranks that sum to s.
+	shares := make([][]float64, n+1)
+	for k := range shares {
+		shares[k] = make([]float64, most+1)
 	}
-	ways[0][0] = 1
+	shares[0][0] = 1
 	for _, r := range ranks {
 		for k := n; k >= 1; k-- {
 			for s := most; s >= r; s-- {
-				ways[k][s] += ways[k-1][s-r]
+				shares[k][s] += shares[k-1][s-r]
 			}
 		}
 	}
 	all := math.Exp(logChoose(n+m, n))
-	for s := range ways[n] {
-		ways[n][s] /= all
+	for s := range shares[n] {
+		shares[n][s] /= all
 	}
-	return twoSided(ways[n], sum)
+	return twoSided(shares[n], sum)
 }
 
 func mannWhitneyNormal(ranks []int, n, sum int) float64 {

@@ -45,7 +45,7 @@ func cubic(rng *rand.Rand, n int, period float64) []float64 {
 	return out
 }
 
-// stalling stands still in a share of its bins.
+// stalling has no traffic in a share of its bins.
 func stalling(rng *rand.Rand, n int, share float64) []float64 {
 	out := steady(rng, n, .02)
 	for i := range out {

@@ -315,7 +315,7 @@ func TestRankTests(t *testing.T) {
 	near("Mann–Whitney empty", MannWhitney(nil, []float64{1}), 1)
 }
 
-// With ties the distribution is that of all ways to deal out the values.
+// With ties the distribution is that of all divisions of the values.
 func TestMannWhitneyTiesByEnumeration(t *testing.T) {
 	rng := source(12)
 	for range 60 {

@@ -32,7 +32,7 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 			"reactions do")
 	}
 	if tested.Guest() {
-		add("shared-cores", "the router's virtual cores are this machine's, which client, server and load "+
+		add("shared-cores", "the router's vCPUs are this machine's, which client, server and load "+
 			"generators use as well")
 	}
 	if slices.ContainsFunc(runs, func(n int) bool { return n > 0 && n < statistics.MinInterval }) {
@@ -52,7 +52,7 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 		out = append(out, record.Caveat{Kind: "cut", Text: c})
 	}
 	if run.Near().OwnMachine() && len(run.Imports) == 0 {
-		add("router-unwatched", "what the router did, its processor, queues and drops, is missing: "+
+		add("router-unwatched", "what the router did, its CPUs, queues and drops, is missing: "+
 			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import "+
 			"adds that to the run")
 	}

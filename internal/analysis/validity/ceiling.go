@@ -90,7 +90,7 @@ func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
 	return limit(up)
 }
 
-// passes lists how often data leaves through a port on its way up (to far) and down: one entry per pass,
+// passes lists how often data leaves through a port when it goes up (to far) and down: one entry per pass,
 // true where a tunnel is laid over the port's link. A factor without a place stands for every port of the
 // routers.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
@@ -124,10 +124,10 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 	return up, down
 }
 
-// hop is a node on the way from near to far with its ports on that way.
+// hop is a node on the path from near to far with its ports on that path.
 type hop struct{ node, back, next string }
 
-// routeOf finds the shortest way from near to far over the topology's links.
+// routeOf finds the shortest path from near to far over the topology's links.
 func routeOf(top *record.Topology) []hop {
 	type step struct {
 		from string

@@ -32,7 +32,7 @@ const (
 	gateEdgeLeast  = int64(20e6) // ns: so long the senders go on after the window
 )
 
-// suspect is one trial on its way through the gate.
+// suspect is one trial that passes the gate.
 type suspect struct {
 	run  *record.Run
 	t    *record.Trial
@@ -352,7 +352,8 @@ type deviceMove struct {
 	tunnel             bool    // a tunnel's own
 }
 
-// devicesMoved sums by device. Bytes of both directions count together, since data may go either way.
+// devicesMoved sums by device. Bytes of both directions count together, since data may go in either
+// direction.
 func devicesMoved(moves []record.CounterMove) []deviceMove {
 	var out []deviceMove
 	index := map[[3]string]int{}

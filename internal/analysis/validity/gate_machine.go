@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// throttled fires when a throttle counter grew, a device that cools by slowing a processor was at work, or
-// the highest allowed clock fell in the window.
+// throttled fires when a throttle counter grew, a device that cools by slowing a CPU was at work, or the
+// highest allowed clock fell in the window.
 func throttled(s suspect) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -34,8 +34,8 @@ func throttled(s suspect) []evidence.Reason {
 	return nil
 }
 
-// slowing are parts of the types of cooling devices that slow a processor; a fan, the other common kind,
-// harms nothing.
+// slowing are parts of the types of cooling devices that slow a CPU; a fan, the other common kind, harms
+// nothing.
 var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
 
 func throttleSign(name string, c statistics.Curve, w record.Window) string {

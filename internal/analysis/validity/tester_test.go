@@ -33,7 +33,8 @@ func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
 	}
 }
 
-// TestIMIXHasACeilingOfItsOwn: it is never sent in trains, so that ceilings of one size say nothing of it.
+// TestIMIXHasACeilingOfItsOwn: it is never sent in UDP GSO batches, so that ceilings of one size say
+// nothing of it.
 func TestIMIXHasACeilingOfItsOwn(t *testing.T) {
 	mix := record.Factors{"protocol": "udp", "packet_size": record.IMIX, "engine": "native"}
 	run := &record.Run{Ceilings: []record.Ceiling{
