@@ -18,8 +18,9 @@ func Counters(dev string) (LinkCounters, error) {
 	if s == nil {
 		return LinkCounters{}, explain(ErrUnsupported, "read counters of %s", dev)
 	}
-	return LinkCounters{RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxDropped: s.RxDropped,
-		TxBytes: s.TxBytes, TxPackets: s.TxPackets, TxDropped: s.TxDropped}, nil
+	return LinkCounters{RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxErrors: s.RxErrors,
+		RxDropped: s.RxDropped,
+		TxBytes:   s.TxBytes, TxPackets: s.TxPackets, TxErrors: s.TxErrors, TxDropped: s.TxDropped}, nil
 }
 
 // NICStats reads the driver's own counters by the driver's names.

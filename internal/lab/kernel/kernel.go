@@ -41,8 +41,8 @@ type Hop struct {
 
 // LinkCounters are a device's counters since it was made, from struct rtnl_link_stats64.
 type LinkCounters struct {
-	RxBytes, RxPackets, RxDropped uint64
-	TxBytes, TxPackets, TxDropped uint64
+	RxBytes, RxPackets, RxErrors, RxDropped uint64
+	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
 // Pause is what a device has agreed on about pause frames (IEEE 802.3x).
