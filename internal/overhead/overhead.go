@@ -95,9 +95,3 @@ func Fragments(v IP, l3, mtu int) []int {
 	}
 	return out
 }
-
-// LineRate is how many frames of a length (FCS included) per second a line of rate bit/s carries: rate ÷ 8
-// ÷ (frame + 20).
-func LineRate(rate float64, frame int) float64 {
-	return rate / 8 / float64(max(frame, MinFrame)+Preamble+Gap)
-}

@@ -70,24 +70,11 @@ func (p Path) MTU() int {
 // without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it costs
 // nothing here.
 func (p Path) TCP(timestamps bool, at Layer) float64 {
-	return p.share(p.MTU(), p.tcpPayload(timestamps), at)
-}
-
-func (p Path) tcpPayload(timestamps bool) int {
-	n := p.MTU() - p.Inner.Header() - TCPHeader
+	payload := p.MTU() - p.Inner.Header() - TCPHeader
 	if timestamps {
-		n -= TCPTimestamps
+		payload -= TCPTimestamps
 	}
-	return n
-}
-
-// UDP is the same for datagrams in IP packets of m bytes.
-func (p Path) UDP(m int, at Layer) float64 {
-	return p.share(m, m-p.Inner.Header()-UDPHeader, at)
-}
-
-func (p Path) share(m, payload int, at Layer) float64 {
-	n := p.Bytes(m, at)
+	n := p.Bytes(p.MTU(), at)
 	if n == 0 || payload < 0 {
 		return 0
 	}

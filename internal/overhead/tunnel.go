@@ -20,10 +20,7 @@ type Suite struct{ IV, Block, ICV int }
 // CBC is RFC 3602 with RFC 2404 or RFC 4868.
 var (
 	ESPAEAD      = Suite{IV: 8, Block: 1, ICV: 16}
-	ESPCBCSHA1   = Suite{IV: 16, Block: 16, ICV: 12}
 	ESPCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 16}
-	ESPCBCSHA384 = Suite{IV: 16, Block: 16, ICV: 24}
-	ESPCBCSHA512 = Suite{IV: 16, Block: 16, ICV: 32}
 )
 
 // Fixed lengths of the encapsulations.
