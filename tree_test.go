@@ -66,6 +66,7 @@ var rules = []rule{
 	{"marks", forbiddenMarks},
 	{"paths", developerPaths},
 	{"words", privateLanguage},
+	{"kinds", askedKinds},
 	{"pages", longPages},
 }
 

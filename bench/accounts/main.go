@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // The first argument of the process that holds packets back, and of the one that looks at those that
@@ -42,14 +43,15 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	length := flags.Duration("length", 10*time.Second, "of each load")
 	kind := flags.String("lab", "local", "local or vm")
 	only := flags.String("only", "", "rows whose name begins so")
+	guests := func() bool { _, ok := record.GuestArch(*kind); return ok }
 	err := rig.Parse(flags, args, log, func() bool {
-		return *packets >= 1 && *length > 0 && (*kind == "local" || *kind == "vm")
+		return *packets >= 1 && *length > 0 && (record.InNamespaces(*kind) || guests())
 	})
 	if err != nil {
 		return err
 	}
 	local, rows := lab.Local{}, localRows()
-	if *kind == "vm" {
+	if guests() {
 		rows = guestRows()
 		if local.Guest, err = guest(ctx, log); err != nil {
 			return err

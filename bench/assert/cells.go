@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // The document of show --json, as docs/reference/json.md describes it. Declared here once more, so that a
@@ -115,7 +117,7 @@ func kinds(c cell) string {
 
 func checkQuick(doc document) faults {
 	var f faults
-	if doc.Format != "chokepoint/1" || doc.Run.Plan != "quick" || doc.Run.Lab != "local" ||
+	if doc.Format != "chokepoint/1" || doc.Run.Plan != "quick" || !record.InNamespaces(doc.Run.Lab) ||
 		doc.Run.Status != "done" {
 		f.add("head: got format %q, plan %q, lab %q, status %q; want chokepoint/1, quick, local, done",
 			doc.Format, doc.Run.Plan, doc.Run.Lab, doc.Run.Status)

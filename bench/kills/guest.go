@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // What is different where the routers are virtual machines: an image is built first, everything takes
@@ -44,7 +46,10 @@ exclude:
 measure: {verify: false}
 `
 
-func (o options) guests() bool { return o.lab == "vm" || strings.HasPrefix(o.lab, "vm:") }
+func (o options) guests() bool {
+	_, guests := record.GuestArch(o.lab)
+	return guests
+}
 
 func (o options) plan() string {
 	switch {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func main() { os.Exit(rig.Main("kills", run)) }
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		"how long a run may take to end once it is asked to (default: 3s, with guests 5s)")
 	flags.StringVar(&o.lab, "lab", "local", "kind of lab, local or vm")
 	if err := rig.Parse(flags, args, log, func() bool {
-		return o.kills >= 1 && o.only >= 0 && o.only <= o.kills && (o.lab == "local" || o.guests())
+		return o.kills >= 1 && o.only >= 0 && o.only <= o.kills && (record.InNamespaces(o.lab) || o.guests())
 	}); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	}
 	id := strings.ToLower(store.NewID(time.Now(), randomWord()))
 	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest,
-		Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
+		Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
 	}

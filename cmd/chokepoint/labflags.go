@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -31,6 +32,7 @@ type labOptions struct {
 	image  record.DiskImage
 	kernel record.OwnKernel
 	queues int
+	driver string
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
@@ -50,6 +52,9 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
+	f.StringVar(&o.driver, "driver", "",
+		"set and watch the routers over their shell by `DRIVER`, such as linux, "+
+			"with no agent in them")
 	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
 		"link, as a NIC has one for each core")
 }
@@ -64,7 +69,7 @@ func (o labOptions) arch() (string, error) {
 	arch, guests := record.GuestArch(o.kind)
 	arch = cmp.Or(arch, vm.NativeArch())
 	switch {
-	case o.kind == record.LabLocal:
+	case record.InNamespaces(o.kind):
 		return "", nil
 	case guests && slices.Contains(vm.Arches(), arch):
 		return arch, nil
@@ -75,7 +80,7 @@ func (o labOptions) arch() (string, error) {
 
 // labOptionsOf are those that a run was made with.
 func labOptionsOf(run record.Run) labOptions {
-	o := labOptions{kind: run.Lab, queues: max(run.Queues, 1)}
+	o := labOptions{kind: run.Lab, queues: max(run.Queues, 1), driver: run.Driver}
 	if run.GuestSize != nil {
 		o.size = *run.GuestSize
 	}
@@ -91,6 +96,7 @@ func labOptionsOf(run record.Run) labOptions {
 // check refuses a lab that cannot be built, before anything is made.
 func (o labOptions) check() error {
 	arch, err := o.arch()
+	_, known := driver.Named(o.driver)
 	most := vm.MaxCPUs(arch)
 	size := o.size
 	switch {
@@ -111,6 +117,10 @@ func (o labOptions) check() error {
 		strings.HasPrefix(size.Model, "-"):
 		return &usageError{fmt.Sprintf("--cpu-model %q", size.Model),
 			"one of those that qemu-system-x86_64 -cpu help lists, for amd64"}
+	case o.driver != "" && !known:
+		return &usageError{fmt.Sprintf("driver %q is not known", o.driver), "drivers: linux"}
+	case o.driver != "" && o.image.File != "":
+		return &usageError{"--driver with --image", "an image gets an agent: leave out one of them"}
 	case o.queues < 1 || o.queues > maxQueues:
 		return &usageError{fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d",
 			maxQueues)}

@@ -73,7 +73,8 @@ func newRunCommand(p *program) *cobra.Command {
 	o.other.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	addRunOutput(cmd, &o.report)
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues"} {
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
+		"queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}
@@ -109,6 +110,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if o.lab.kernel.File != "" {
 		run.OwnKernel = &o.lab.kernel
 	}
+	run.Driver = o.lab.driver
 	if o.lab.queues > 1 {
 		run.Queues = o.lab.queues
 	}
@@ -191,7 +193,8 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: x.peer}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-		Parts: registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+		Driver: x.run.Driver,
+		Parts:  registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	var err error
 	if x.attach != "" {
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {

@@ -71,8 +71,9 @@ func play(part, dir string) error {
 			return err
 		}
 		fmt.Println("ready") // and never again
-		g := vm.NewForeignGuest(vm.Disk{File: dir + "/disk", Format: "raw", Login: vm.Login{Method: vm.LoginSerial,
-			User: "root"}, Agent: "/proc/self/exe"})
+		g := vm.NewForeignGuest(vm.Disk{File: dir + "/disk", Format: "raw",
+			Login: vm.Login{Method: vm.LoginSerial,
+				User: "root"}, Agent: "/proc/self/exe"})
 		_, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j, Guest: &g,
 			Parts: registry.LabParts()}.Up(ctx)
 		return err

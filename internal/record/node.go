@@ -23,6 +23,9 @@ func GuestArch(lab string) (arch string, ok bool) {
 	return arch, kind == LabVM
 }
 
+// InNamespaces reports whether a kind of lab is made of namespaces of this machine, without guests.
+func InNamespaces(lab string) bool { return lab == LabLocal }
+
 // WithPeer reports whether a kind of lab has a far end that somebody started for one run: the lab cannot be
 // made again to resume it.
 func WithPeer(lab string) bool { return lab == LabPair }
@@ -94,7 +97,8 @@ func (r *Run) Node(name string) NodeFacts {
 	case guests || r.Lab == LabLocal:
 		n.CPUs, n.Clock = CPUsShared, ClockSame
 	case r.Lab == LabPair && router:
-		n = NodeFacts{Name: name, OwnKernel: true, CPUs: CPUsOwn, Unreachable: "nothing of chokepoint runs on it"}
+		n = NodeFacts{Name: name, OwnKernel: true, CPUs: CPUsOwn,
+			Unreachable: "nothing of chokepoint runs on it"}
 	case r.Lab == LabPair:
 		n.OwnKernel, n.CPUs, n.Clock = true, CPUsOwn, ClockRelated
 	}
