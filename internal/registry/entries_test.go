@@ -19,17 +19,19 @@ import (
 
 // untested says of each entry what is wrong with its test: none is named, or the one that is named does not
 // exist below root.
-func untested(root fs.FS, entries []registry.Entry) ([]string, error) {
+func untested(root fs.FS, entries []registry.Entry, testOf func(family, name string) string) ([]string,
+	error) {
 	var found []string
 	tests := map[string][]string{} // package → its tests
 	for _, e := range entries {
-		dot := strings.LastIndex(e.Test, ".")
-		if dot < 0 || !strings.HasPrefix(e.Test[dot+1:], "Test") {
+		test := testOf(e.Family, e.Name)
+		dot := strings.LastIndex(test, ".")
+		if dot < 0 || !strings.HasPrefix(test[dot+1:], "Test") {
 			found = append(found, fmt.Sprintf("%s %s names no test on a real kernel, got %q", e.Family,
-				e.Name, e.Test))
+				e.Name, test))
 			continue
 		}
-		pkg, name := e.Test[:dot], e.Test[dot+1:]
+		pkg, name := test[:dot], test[dot+1:]
 		if tests[pkg] == nil {
 			var err error
 			if tests[pkg], err = testsOf(root, pkg); err != nil {
@@ -38,7 +40,7 @@ func untested(root fs.FS, entries []registry.Entry) ([]string, error) {
 		}
 		if !slices.Contains(tests[pkg], name) {
 			found = append(found, fmt.Sprintf("%s %s names %s, which does not exist", e.Family, e.Name,
-				e.Test))
+				test))
 		}
 	}
 	return found, nil
@@ -70,7 +72,7 @@ func testsOf(root fs.FS, pkg string) ([]string, error) {
 }
 
 func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
-	found, err := untested(os.DirFS(".."), registry.Entries())
+	found, err := untested(os.DirFS(".."), registry.Entries(), kernelTest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,15 +104,14 @@ func TestUntestedEntriesAreFound(t *testing.T) {
 	root := fstest.MapFS{"lab/x_test.go": {Data: []byte("package lab\nfunc TestThere(t *testing.T) " +
 		"{}\nfunc " +
 		"(x) TestMethod() {}\n// TestComment\n")}}
-	got, err := untested(root, []registry.Entry{
-		{Family: "knob", Name: "good", Test: "lab.TestThere"},
-		{Family: "knob", Name: "none"},
-		{Family: "knob", Name: "word", Test: "lab.helper"},
-		{Family: "knob", Name: "gone", Test: "lab.TestGone"},
-		{Family: "knob", Name: "method", Test: "lab.TestMethod"},
-		{Family: "knob", Name: "comment", Test: "lab.TestComment"},
-		{Family: "knob", Name: "elsewhere", Test: "lab/knob.TestThere"},
-	})
+	tests := map[string]string{"good": "lab.TestThere", "none": "", "word": "lab.helper",
+		"gone": "lab.TestGone", "method": "lab.TestMethod", "comment": "lab.TestComment",
+		"elsewhere": "lab/knob.TestThere"}
+	var entries []registry.Entry
+	for _, name := range []string{"good", "none", "word", "gone", "method", "comment", "elsewhere"} {
+		entries = append(entries, registry.Entry{Family: "knob", Name: name})
+	}
+	got, err := untested(root, entries, func(_, name string) string { return tests[name] })
 	want := []string{
 		`knob none names no test on a real kernel, got ""`,
 		`knob word names no test on a real kernel, got "lab.helper"`,

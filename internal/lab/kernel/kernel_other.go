@@ -85,8 +85,8 @@ func ProbeShaper() error                                 { return ErrUnsupported
 func Policer(dev string) (uint64, error)                 { return 0, ErrUnsupported }
 func SetPolicer(dev string, rate, burst uint64) error    { return ErrUnsupported }
 func ProbePolicer() error                                { return ErrUnsupported }
-func NAPIThreaded(dev string) (bool, error)              { return false, ErrUnsupported }
-func SetNAPIThreaded(dev string, on bool) error          { return ErrUnsupported }
+func Attribute(dev, name string) (string, error)         { return "", ErrUnsupported }
+func SetAttribute(dev, name, value string) error         { return ErrUnsupported }
 func IdlePolicies() (int, error)                         { return 0, ErrUnsupported }
 func SetIdlePolicies(n int) error                        { return ErrUnsupported }
 func IdleTunnels() (int, error)                          { return 0, ErrUnsupported }

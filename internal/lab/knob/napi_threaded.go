@@ -22,19 +22,21 @@ func NAPIThreaded() Knob {
 		tunnels: true,
 		parse:   func(text string) (State, error) { return parseSwitch("napi_threaded", text) },
 		read: func(dev string) (State, error) {
-			on, err := kernel.NAPIThreaded(dev)
-			if on {
+			value, err := kernel.Attribute(dev, "threaded")
+			if value == "1" {
 				return "on", err
 			}
 			return "off", err
 		},
-		apply: func(dev string, s State) error { return kernel.SetNAPIThreaded(dev, s == "on") },
+		apply: func(dev string, s State) error {
+			return kernel.SetAttribute(dev, "threaded", map[State]string{"off": "0", "on": "1"}[s])
+		},
 		check: func(dev string, s State) check.Answer {
-			on, err := kernel.NAPIThreaded(dev)
-			if err == nil && on != (s == "on") {
+			value, err := kernel.Attribute(dev, "threaded")
+			if err == nil && (value == "1") != (s == "on") {
 				// Writing what is there is the only question that the kernel answers: it refuses on the
-				// write, not on the opening.
-				err = kernel.SetNAPIThreaded(dev, on)
+				// write, not on the opening. It does so for a veth while its rx-gro is off.
+				err = kernel.SetAttribute(dev, "threaded", value)
 			}
 			return answer(err)
 		},

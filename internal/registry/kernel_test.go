@@ -1,0 +1,93 @@
+package registry_test
+
+import (
+	"cmp"
+	"strings"
+)
+
+// kernelTest is the test of an entry on a real kernel, "package.TestName" with the package's folder below
+// internal; the conformance suite of its family runs besides. It is or "" for one that has none, which the tests of this
+// package refuse.
+func kernelTest(family, name string) string {
+	if family == "tunnel" {
+		return tunnelTest(name)
+	}
+	if family == "probe" {
+		return probeTest(name)
+	}
+	return map[string]string{
+		"topology forward":        "lab.TestUpCarriesAndLeavesNothing",
+		"topology to-router":      "lab.TestUpCarriesAndLeavesNothing",
+		"topology peer-to-router": "lab.TestUpCarriesAndLeavesNothing",
+		"topology site-to-site":   "lab.TestUpCarriesAndLeavesNothing",
+		"topology direct":         "lab.TestUpCarriesAndLeavesNothing",
+
+		"knob link_mtu":   "registry.TestLinkMTUBoundsThePath",
+		"knob queue":      "registry.TestQueueShapes",
+		"knob txqueuelen": "lab.TestRestorePutsBackWhatADeadGuestLeft",
+		"knob offload":    "lab/knob.TestOffloadDecidesPacketSize",
+		"knob nat":        "lab/knob.TestNATTranslates",
+		"knob vlan":       "registry.TestVLANTagsBothEnds",
+		"knob firewall":   "lab/knob.TestFirewallLetsTrafficPass",
+		"knob ip_forward": "registry.TestIPForwardDecidesWhatPasses",
+		"knob sysctl:":    "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob cpus":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+
+		"knob flowtable":     "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob conntrack_max": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob shape":         "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob policer":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob napi_threaded": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob cpu_count":     "lab.TestGuestKnobs",
+		"knob irq_affinity":  "lab.TestGuestKnobs",
+		"knob flow_export":   "lab.TestGuestKnobs",
+		"knob cpu_quota":     "lab.TestGuestKnobs",
+		"knob idle_policies": "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob idle_tunnels":  "lab.TestGuestKnobs",
+
+		"engine native":         "trial/traffic.TestTCPEveryOpenerAndDirection",
+		"engine iperf3":         "trial/traffic.TestIperf3EveryOpenerAndDirection",
+		"engine xdp":            "registry.TestXDPCountsToThePacket",
+		"engine responsiveness": "trial/traffic.TestResponsivenessEveryOpenerAndDirection",
+		"engine flows":          "registry.TestFlowsCrossTheRouter",
+		"engine requests":       "registry.TestRequestsTakeAsLongAsTheRateSays",
+
+		"prober echo": "trial/traffic.TestEchoEveryOpenerAndFamily",
+		"prober icmp": "trial/traffic.TestICMPEveryFamily",
+	}[family+" "+name]
+}
+
+// tunnelTest is a tunnel's: one test goes over all kinds.
+func tunnelTest(name string) string {
+	return map[string]string{
+		"wireguard":             "lab/tunnel.TestTunnelTellsWhatItResolvedTo",
+		"wireguard-kernel":      "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"wireguard-userspace":   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"esp":                   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"esp-aes-gcm-256":       "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"esp-aes-cbc-sha256":    "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"esp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"esp-policy":            "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+
+		"openvpn":                       "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"openvpn-chacha20-poly1305":     "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"openvpn-tcp":                   "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+		"openvpn-tcp-chacha20-poly1305": "lab/tunnel.TestTunnelsComeUpCarryAndGo",
+	}[name]
+}
+
+// probeTest is the test that makes the counters of a source move: named after it, unless it is below.
+func probeTest(name string) string {
+	return cmp.Or(map[string]string{
+		"cpu":       "trial/probe.TestCPUMoves",
+		"link":      "trial/probe.TestLinkSeesTheCarrierComeAndGo",
+		"cpufreq":   "trial/probe.TestCPUFreqMoves",
+		"kernellog": "trial/probe.TestKernelLogMoves",
+		"guests":    "lab.TestProbesOfAGuest",
+		"drops":     "lab.TestProbesOfAGuest",
+		"xfrm":      "lab.TestProbesOfAGuest",
+		"wireguard": "lab.TestProbesOfAGuest",
+		"flows":     "trial/probe.TestFlowsMove",
+		"queues":    "trial/probe.TestQueuesMove",
+	}[name], "trial/probe.Test"+strings.ToUpper(name[:1])+name[1:]+"Moves")
+}
