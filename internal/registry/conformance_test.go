@@ -113,6 +113,9 @@ var settings = map[string][]record.Setting{
 		Value: "over pfifo limit 50"}},
 	"policer":       {{Node: "router", Value: "50M"}},
 	"napi_threaded": {{Node: "router", Value: "on"}},
+
+	"gro_flush_timeout": {{Node: "router", Value: "20us"}},
+
 	"cpu_count":     {{Node: "router", Value: "1"}},
 	"irq_affinity":  {{Node: "router", Value: "1"}},
 	"flow_export":   {{Node: "router", Value: "softflowd"}},

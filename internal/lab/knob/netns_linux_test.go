@@ -83,6 +83,9 @@ func levels() map[string][]struct {
 		"shape":         {{"50M", false}, {"over pfifo limit 50", true}, {"off", true}},
 		"policer":       {{"50M", false}, {"off", true}},
 		"napi_threaded": {{"on", false}},
+
+		"gro_flush_timeout": {{"20us", true}, {"1500ns", true}, {"off", true}},
+
 		"idle_policies": {{"50", true}, {"0", true}},
 		"cpu_count":     {{"1", false}}, // of a guest only
 		"irq_affinity":  {{"0", false}}, // veth has no interrupts

@@ -296,3 +296,41 @@ func transfer(t *testing.T, r route, bytes int64) {
 		t.Fatalf("%d bytes arrived, want %d", n, bytes)
 	}
 }
+
+// TestGROFlushTimeoutMergesPackets: a router that waits makes one packet of several datagrams that come one
+// by one.
+func TestGROFlushTimeoutMergesPackets(t *testing.T) {
+	r := newRoute(t)
+	set := func(k Knob, text string) {
+		r.router.do(t, func() error {
+			s, err := k.Parse(text)
+			return errors.Join(err, k.Apply(context.Background(), Place{Port: "lan"}, s))
+		})
+	}
+	r.router.do(t, func() error { // the settings are in the namespace's /sys
+		return errors.Join(unix.Unshare(unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
+	})
+	set(Offload(), "gro=on udp-gro=on")
+	var out net.Conn
+	r.client.do(t, func() (err error) { out, err = net.Dial("udp4", "198.18.1.2:20000"); return err })
+	defer out.Close()
+	const datagrams = 200
+	leaving := func(text string) uint64 {
+		set(GROFlushTimeout(), text)
+		var before, after kernel.LinkCounters
+		r.router.do(t, func() (err error) { before, err = kernel.Counters("wan"); return err })
+		for range datagrams {
+			_, _ = out.Write(make([]byte, 1000)) // nobody listens, which the server may say
+			time.Sleep(200 * time.Microsecond)
+		}
+		time.Sleep(stays)
+		r.router.do(t, func() (err error) { after, err = kernel.Counters("wan"); return err })
+		return uint64(after.TxPackets - before.TxPackets)
+	}
+	if at, waiting := leaving("off"), leaving("20ms"); at == 0 || waiting > at/2 {
+		t.Errorf("of %d datagrams the router makes %d packets, and %d where it waits for others; want less "+
+			"than half of that", datagrams, at, waiting)
+	}
+}

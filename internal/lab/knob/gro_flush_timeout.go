@@ -1,0 +1,69 @@
+package knob
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+const longestGROFlush = time.Second
+
+// GROFlushTimeout is how long a device keeps packets that arrived for others of their flow to be merged
+// with (generic receive offload): "off" for the end of each poll, or a time such as "20us". It has an effect
+// where GRO is on (Documentation/networking/napi.rst).
+func GROFlushTimeout() Knob {
+	const name = "gro_flush_timeout"
+	return &perPort{
+		declared: declared{&factor.Declaration{
+			Name:    name,
+			Unit:    "off, or a time such as 20us, up to 1s",
+			Doc:     "how long the router keeps received packets for GRO to merge, where that is on; or off",
+			Without: &factor.Without{Level: "off", Words: "of the same without waiting for GRO"},
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
+		parse: func(text string) (State, error) {
+			if text == "off" {
+				return "off", nil
+			}
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 || d > longestGROFlush {
+				return "", refuse(name, text, "off, or a time up to 1s, such as 20us")
+			}
+			return spellGROFlush(d), nil
+		},
+		read: func(dev string) (State, error) {
+			text, err := kernel.Attribute(dev, name)
+			if err != nil {
+				return "", err
+			}
+			ns, err := strconv.ParseInt(text, 10, 64)
+			return spellGROFlush(time.Duration(ns)), err
+		},
+		apply: func(dev string, s State) error {
+			var d time.Duration
+			if s != "off" {
+				var err error
+				if d, err = time.ParseDuration(string(s)); err != nil {
+					return err
+				}
+			}
+			return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
+		},
+	}
+}
+
+// spellGROFlush writes a time with the largest unit that divides it.
+func spellGROFlush(d time.Duration) State {
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{time.Millisecond, "ms"}, {time.Microsecond, "us"}, {1, "ns"}} {
+		if d > 0 && d%u.of == 0 {
+			return State(strconv.FormatInt(int64(d/u.of), 10) + u.name)
+		}
+	}
+	return "off"
+}
