@@ -339,7 +339,7 @@ func TestAssembleWantsEveryNode(t *testing.T) {
 }
 
 // TestTunnelsOfAFakeLab: four tunnels are kept; the one not used for longest makes way, and packets are
-// counted on the way they take.
+// counted on the path they take.
 func TestTunnelsOfAFakeLab(t *testing.T) {
 	shape, err := lab.TopologyNamed("direct")
 	if err != nil {
@@ -392,17 +392,17 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := map[netip.Addr]bool{}
-		for _, lane := range p.Lanes() {
-			at := l.Address(lane.Slot, 1, 4)
+		for _, on := range p.Lanes() {
+			at := l.Address(on.Slot, 1, 4)
 			seen[at] = true
 			f.Wire.Carry(true, at, 1, 1000)
-			if c, err := lane.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 {
-				t.Errorf("%d tunnels, slot %d: got counters %+v, %v, want them to move", count, lane.Slot, c,
+			if c, err := on.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 {
+				t.Errorf("%d tunnels, slot %d: got counters %+v, %v, want them to move", count, on.Slot, c,
 					err)
 			}
 		}
 		if want := max(count, 1); len(seen) != want || len(p.Lanes()) != want {
-			t.Errorf("%d tunnels: got %d ways to %d addresses", count, len(p.Lanes()), len(seen))
+			t.Errorf("%d tunnels: got %d paths to %d addresses", count, len(p.Lanes()), len(seen))
 		}
 	}
 	if _, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420,

@@ -226,8 +226,8 @@ func living(t *testing.T, l *lab.Lab) string {
 }
 
 // CountersAgree holds the accounts of a UDP load without warm-up to what the far node's device counted:
-// each packet of the window is one there, of its length, and what else it saw are each flow's greetings and
-// farewells.
+// each packet of the window is one there, of its length, and what else it saw are each flow's hellos and
+// ends.
 func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	t.Helper()
 	const beside, ofEach, largest = 32, 20, 1514
@@ -306,7 +306,7 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 	}
 	say := t.Errorf
 	if traffic.Measured(got) != nil { // a trial would fail, and be repeated
-		t.StoodStill(load.Duration / 2)
+		t.Stalled(load.Duration / 2)
 		say = t.Timedf
 	}
 	for _, f := range got.Flows {

@@ -80,7 +80,7 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 		if err := traffic.Measured(got); err != nil { // a campaign tries such a trial again
 			for _, side := range []string{"near", "far"} {
 				waited, _ := time.ParseDuration(cmp.Or(got.Details[side+".waited_ns"], "0") + "ns")
-				t.StoodStill(waited)
+				t.Stalled(waited)
 			}
 			t.Timedf("%v", err)
 			return
@@ -106,7 +106,7 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 				// A spell on the run queue holds the sender up, and not who only wakes now and then.
 				waited, _ := time.ParseDuration(got.Details[side+".waited_ns"] + "ns")
 				if late > 0 && waited > late-load.Duration/5 {
-					t.StoodStill(waited)
+					t.Stalled(waited)
 				}
 				t.Timedf("%s end: began %v late, %v, want it within the warm-up", side, late, err)
 			}

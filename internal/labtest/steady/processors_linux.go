@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed are the processors that this thread may run on.
+// allowed are the CPUs that this thread may run on.
 func allowed() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -21,10 +21,10 @@ func allowed() []int {
 	return out
 }
 
-// pin holds this thread to a processor.
-func pin(processor int) {
+// pin holds this thread to a CPU.
+func pin(CPU int) {
 	var set unix.CPUSet
-	set.Set(processor)
+	set.Set(CPU)
 	_ = unix.SchedSetaffinity(0, &set) // elsewhere it sees what happens there
 }
 

@@ -1,7 +1,7 @@
-// Package steady is for tests of what takes time. A machine whose hypervisor lends its processors to others
-// stands still for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate says
-// nothing of the code. So what a test finds wrong with one counts only if the machine did not stand still
-// meanwhile; everything else counts at once.
+// Package steady is for tests of what takes time. On a machine whose hypervisor lends its CPUs to others a
+// vCPU stalls for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate says
+// nothing of the code. So what a test finds wrong with one counts only if no vCPU was stalled meanwhile;
+// everything else counts at once.
 package steady
 
 import (
@@ -18,9 +18,9 @@ import (
 
 const (
 	trials = 6
-	// stillness is how long a processor must not have woken a thread that asked to be woken. The kernel's
+	// stallTime is how long a CPU must not have woken a thread that asked to be woken. The kernel's
 	// scheduler does so within a few milliseconds, however many others want to run.
-	stillness = 15 * time.Millisecond
+	stallTime = 15 * time.Millisecond
 	// pause lets what holds the machine up pass.
 	pause = 300 * time.Millisecond
 	nap   = 2 * time.Millisecond
@@ -32,12 +32,12 @@ type Trial struct {
 
 	mu       sync.Mutex
 	said     []string
-	still    time.Duration
+	stalled    time.Duration
 	cleanups []func()
 }
 
-// Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no processor
-// was seen to stand still for 15 ms or more during the trial.
+// Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no CPU
+// was seen to be stalled for 15 ms or more during the trial.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -45,12 +45,12 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// StoodStill reports that the trial itself saw a processor stand still for d, as one that misses the ticks
+// Stalled reports that the trial itself saw a CPU stalled for d, as one that misses the ticks
 // of its clock does, if only for a few at a time.
-func (r *Trial) StoodStill(d time.Duration) {
+func (r *Trial) Stalled(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.still = max(r.still, d)
+	r.stalled = max(r.stalled, d)
 }
 
 // Cleanup runs f at the end of this trial.
@@ -70,7 +70,7 @@ func Run(t testing.TB, body func(t *Trial)) {
 		t.Log(NotTimed + strings.Join(once.said, "\n"))
 		return
 	}
-	run(t, watchProcessors, body)
+	run(t, watchCPUs, body)
 }
 
 // run takes the watch, so that a test can say what it saw.
@@ -78,13 +78,13 @@ func run(t testing.TB, watch func() (stop func() time.Duration), body func(t *Tr
 	t.Helper()
 	for n := 1; ; n++ {
 		r := Trial{TB: t}
-		still := r.do(watch, body)
+		stalled := r.do(watch, body)
 		if len(r.said) == 0 {
 			return
 		}
 		found := fmt.Sprintf("trial %d, a vCPU was stalled for %v at most:\n%s", n,
-			still.Round(time.Millisecond), strings.Join(r.said, "\n"))
-		if still < stillness || t.Failed() {
+			stalled.Round(time.Millisecond), strings.Join(r.said, "\n"))
+		if stalled < stallTime || t.Failed() {
 			t.Error(found)
 			return
 		}
@@ -97,11 +97,11 @@ func run(t testing.TB, watch func() (stop func() time.Duration), body func(t *Tr
 	}
 }
 
-// do returns how long a processor stood still at most.
-func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (still time.Duration) {
+// do returns how long a CPU was stalled at most.
+func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalled time.Duration) {
 	stop := watch()
 	defer func() { // also when body has left by Fatal
-		still = max(stop(), r.still)
+		stalled = max(stop(), r.stalled)
 		for _, f := range slices.Backward(r.cleanups) {
 			f()
 		}
@@ -110,15 +110,15 @@ func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (still 
 	return 0
 }
 
-// watchProcessors keeps a thread on each processor that asks to be woken all the time, and tells how late
+// watchCPUs keeps a thread on each CPU that asks to be woken all the time, and tells how late
 // that was at most.
-func watchProcessors() (stop func() time.Duration) {
+func watchCPUs() (stop func() time.Duration) {
 	done := make(chan struct{})
 	var threads, ready sync.WaitGroup
-	processors := allowed()
-	late := make([]time.Duration, len(processors))
-	ready.Add(len(processors))
-	for i, p := range processors {
+	cpus := allowed()
+	late := make([]time.Duration, len(cpus))
+	ready.Add(len(cpus))
+	for i, p := range cpus {
 		threads.Go(func() {
 			runtime.LockOSThread() // and never unlocked, so that the thread ends with its affinity
 			pin(p)

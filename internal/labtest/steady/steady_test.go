@@ -37,7 +37,7 @@ func watched(still ...time.Duration) func() func() time.Duration {
 func TestTimesOfASteadyMachineCount(t *testing.T) {
 	var l listener
 	times := 0
-	run(&l, watched(stillness-1), func(t *Trial) {
+	run(&l, watched(stallTime-1), func(t *Trial) {
 		times++
 		t.Timedf("took %d", 7)
 		t.Timedf("came to %d", 8)
@@ -48,7 +48,7 @@ func TestTimesOfASteadyMachineCount(t *testing.T) {
 	}
 }
 
-func TestTimesOfAMachineThatStoodStillAreTakenAgain(t *testing.T) {
+func TestTimesOfAStalledMachineAreTakenAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		late          int // trials that take too long, the first ones
@@ -57,7 +57,7 @@ func TestTimesOfAMachineThatStoodStillAreTakenAgain(t *testing.T) {
 	}{
 		{"in time", 0, []time.Duration{time.Second}, 1, 0},
 		{"in time at last", 2, []time.Duration{time.Second}, 3, 0},
-		{"late without an excuse", 9, []time.Duration{time.Second, stillness, 0}, 3, 1},
+		{"late without an excuse", 9, []time.Duration{time.Second, stallTime, 0}, 3, 1},
 		{"late for ever", 9, []time.Duration{time.Second}, trials, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,16 +91,16 @@ func TestATrialMaySeeTheStillnessItself(t *testing.T) {
 		watch  time.Duration
 		errors int
 	}{
-		{[]time.Duration{stillness - 1}, 0, 1},
-		{[]time.Duration{stillness}, 0, 0},
-		{[]time.Duration{stillness, 0}, 0, 0},
-		{[]time.Duration{0}, stillness, 0},
+		{[]time.Duration{stallTime - 1}, 0, 1},
+		{[]time.Duration{stallTime}, 0, 0},
+		{[]time.Duration{stallTime, 0}, 0, 0},
+		{[]time.Duration{0}, stallTime, 0},
 	} {
 		var l listener
 		run(&l, watched(tt.watch), func(t *Trial) {
 			t.Timedf("late")
 			for _, d := range tt.seen {
-				t.StoodStill(d)
+				t.Stalled(d)
 			}
 		})
 		if len(l.errors) != tt.errors || l.skipped == (tt.errors > 0) {
@@ -145,12 +145,12 @@ func TestOtherFaultsCountAtOnce(t *testing.T) {
 // TestSeesAMachineStandStill: another process stops this one for a while.
 func TestSeesAMachineStandStill(t *testing.T) {
 	const held = 200 * time.Millisecond
-	stop := watchProcessors()
+	stop := watchCPUs()
 	if out, err := exec.Command("sh", "-c",
 		"kill -STOP $PPID; sleep .2; kill -CONT $PPID").CombinedOutput(); err != nil {
 		t.Fatalf("hold this process up: %v: %s", err, out)
 	}
 	if still := stop(); still < held-10*time.Millisecond {
-		t.Errorf("saw the processors stand still for %v, want %v", still, held)
+		t.Errorf("saw the CPUs stalled for %v, want %v", still, held)
 	}
 }

@@ -108,7 +108,7 @@ func TestCPUAccountsForAllTime(t *testing.T) {
 			}
 			now, _ := booked(t)
 			if lacking := passed - (now - own); lacking > 0.1*passed {
-				r.StoodStill(time.Duration(lacking / cores))
+				r.Stalled(time.Duration(lacking / cores))
 			}
 		}
 		r.Timedf("time in all states: got %.2f of the time that passed, %.2f of it stolen, want 1", share,

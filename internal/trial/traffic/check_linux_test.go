@@ -106,7 +106,7 @@ func TestTCPUnauthenticatedClientsAreDropped(t *testing.T) {
 	if len(got.Flows) != 2 || got.Flows[0].ReceivedBytes == 0 {
 		t.Errorf("flows %+v", got.Flows)
 	}
-	t.Logf("%d strangers came", met)
+	t.Logf("%d other clients came", met)
 }
 
 func TestUDPVerifiesEveryByte(t *testing.T) {

@@ -52,7 +52,7 @@ func Nap(d time.Duration) {
 }
 
 // Write is write(2) as a raw call, like all calls of the threads that carry a load. Go's scheduler is told
-// nothing of these: it would take the processor of a thread that has done nothing but calls for 10 ms away
+// nothing of these: it would take the CPU of a thread that has done nothing but calls for 10 ms away
 // at each of them (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by the switches,
 // packets. Such a call must end by itself or by a signal within tens of milliseconds, since a collection of
 // garbage waits for it.
@@ -164,7 +164,7 @@ func AllowedCPUs() []int {
 	return cpus
 }
 
-// MakeRoom gives each of n threads a processor of Go's scheduler, since their raw calls hold on to it;
+// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it;
 // twice as many, because both ends of a load may be in one process.
 func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {

@@ -16,7 +16,7 @@ import (
 
 // Every wait has an end. Patience is a node's for its peer, and the controller's patience with a node is
 // longer, so that the node can say what it waited for; overtime is what the nodes may need beyond the
-// planned end of the load to hand in their results.
+// planned end of the load to share in their results.
 const (
 	Patience = 10 * time.Second
 	SetUp    = 15 * time.Second
@@ -31,7 +31,7 @@ type Request struct {
 	Listen bool            `json:"listen"`
 	Addr   netip.Addr      `json:"addr"`
 	Peer   netip.Addr      `json:"peer"`
-	Beside [][2]netip.Addr `json:"beside,omitempty"` // addresses and peers on the other ways
+	Beside [][2]netip.Addr `json:"beside,omitempty"` // addresses and peers on the other paths
 	Port   int             `json:"port"`
 	CPUs   []int           `json:"cpus,omitempty"`
 	Load   record.Load     `json:"load"`
@@ -40,22 +40,22 @@ type Request struct {
 	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
 }
 
-// Path is one of the ways of a path: this end's address and the other's.
+// Path is one of the paths between the ends: this end's address and the other's.
 type Path struct{ Addr, Peer netip.Addr }
 
 // Paths are those of the path, the first one first.
 func (q Request) Paths() []Path {
-	ways := []Path{{q.Addr, q.Peer}}
+	paths := []Path{{q.Addr, q.Peer}}
 	for _, b := range q.Beside {
-		ways = append(ways, Path{b[0], b[1]})
+		paths = append(paths, Path{b[0], b[1]})
 	}
-	return ways
+	return paths
 }
 
-// PathOf is the way that a flow takes.
+// PathOf is the path that a flow takes.
 func (q Request) PathOf(k FlowKey) Path {
-	ways := q.Paths()
-	return ways[(k.Stream-1)%len(ways)]
+	paths := q.Paths()
+	return paths[(k.Stream-1)%len(paths)]
 }
 
 // Message is what a node says; one field is set.
@@ -100,7 +100,7 @@ type conduct struct {
 }
 
 // Conduct is the controller half that all activities share: it opens the listening end, then the connecting
-// one, waits until both are ready, hands them the timeline and collects the parts of each one's result:
+// one, waits until both are ready, shares them the timeline and collects the parts of each one's result:
 // index 0 is near's. An activity of one node has one end. A third party's has no result: the other end
 // connects to it, at the load's port.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,

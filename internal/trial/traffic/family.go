@@ -1,6 +1,6 @@
 // Package traffic is what activities share that offer load or probe latency, each in a package below: their
 // contracts, the controller that keeps the nodes in step, and the parts of a node half. It never computes a
-// rate or a percentile; it hands on counts, times and series as they were seen.
+// rate or a percentile; it shares on counts, times and series as they were seen.
 package traffic
 
 import (

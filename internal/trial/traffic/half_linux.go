@@ -63,7 +63,7 @@ type Phases struct {
 	Abandoned atomic.Bool // abandon everything
 }
 
-// A window without a warm-up that is no longer than a sender may wait for its processor is a burst. That
+// A window without a warm-up that is no longer than a sender may wait for its CPU is a burst. That
 // has a length and a rate, but no time of the day: it begins when the sender has its turn, or not at all.
 // Beside an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
 // sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
@@ -294,20 +294,20 @@ func (f *ByteFlow) Report() FlowReport {
 // Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is up to how many flows have a thread each. More of them share one thread per core and way, so
+// OwnThreads is up to how many flows have a thread each. More of them share one thread per core and direction, so
 // that thousands cost no thousands of stacks and no switching between them.
 const OwnThreads = 32
 
-// Deal gives flows to at most so many hands, each as many as the others.
-func Deal[F any](flows []F, hands int) [][]F {
+// Deal gives flows to at most so many workers, each as many as the others.
+func Deal[F any](flows []F, shares int) [][]F {
 	var out [][]F
-	hands = min(hands, len(flows))
-	for i := range hands {
-		var hand []F
-		for j := i; j < len(flows); j += hands {
-			hand = append(hand, flows[j])
+	shares = min(shares, len(flows))
+	for i := range shares {
+		var share []F
+		for j := i; j < len(flows); j += shares {
+			share = append(share, flows[j])
 		}
-		out = append(out, hand)
+		out = append(out, share)
 	}
 	return out
 }

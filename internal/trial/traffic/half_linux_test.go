@@ -41,16 +41,16 @@ func TestDealGivesEachFlowOnce(t *testing.T) {
 			flows[i] = 10 + i
 		}
 		var all []int
-		hands := Deal(flows, 4)
-		for _, h := range hands {
+		shares := Deal(flows, 4)
+		for _, h := range shares {
 			if len(h) == 0 || len(h) > (n+3)/4 {
-				t.Errorf("%d flows: a hand of %d", n, len(h))
+				t.Errorf("%d flows: a share of %d", n, len(h))
 			}
 			all = append(all, h...)
 		}
 		slices.Sort(all)
-		if !slices.Equal(all, flows) || len(hands) > 4 {
-			t.Errorf("%d flows: got %v", n, hands)
+		if !slices.Equal(all, flows) || len(shares) > 4 {
+			t.Errorf("%d flows: got %v", n, shares)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestDelayIsNoLoss(t *testing.T) {
 		t.Errorf("udp: %+v, want nothing lost", p)
 	}
 	if late := time.Duration(traffic.Monotonic() - clock.timeline.End); late > time.Second {
-		t.Errorf("udp: it took %v after the window, want it to end with the farewell", late)
+		t.Errorf("udp: it took %v after the window, want it to end with the end of the stream", late)
 	}
 }
 

@@ -25,7 +25,7 @@ func Measured(t *record.Traffic) error {
 			if f.Direction == record.Down {
 				side = "far"
 			}
-			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns") // known of live frames
+			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns") // known of BPF test-run frames
 			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration,
 				waited}
 		}
@@ -36,13 +36,13 @@ func Measured(t *record.Traffic) error {
 type lateEdge struct {
 	side, did    string
 	late, window time.Duration
-	waited       time.Duration // for its processor, 0 = not known
+	waited       time.Duration // for its CPU, 0 = not known
 }
 
 func (e *lateEdge) Error() string {
 	why := "its machine had no time for it"
 	if e.waited > 0 {
-		why = fmt.Sprintf("it waited %v for its processor", e.waited.Round(time.Millisecond))
+		why = fmt.Sprintf("it waited %v for its CPU", e.waited.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: %s", e.side, e.did,
 		e.late.Round(time.Millisecond), e.window, why)

@@ -5,7 +5,7 @@ import (
 )
 
 // Pace says when how many packets are due. Deadlines are absolute, so that a late wake-up is made good, in
-// short trains, up to MaxDebt; what is older is given up and counted as unsent.
+// short bursts, up to MaxDebt; what is older is given up and counted as unsent.
 type Pace struct {
 	perNs   float64 // packets per nanosecond; 0 = flat out
 	burst   int64   // packets per deadline
@@ -15,7 +15,7 @@ type Pace struct {
 }
 
 const (
-	// burstTime is the shortest time worth sleeping for; faster rates send trains of up to MaxBurst
+	// burstTime is the shortest time worth sleeping for; faster rates send UDP GSO batches of up to MaxBurst
 	// packets, and spin if that is not enough.
 	burstTime = 100 * time.Microsecond
 	MaxBurst  = 8

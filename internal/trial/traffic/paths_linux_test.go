@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// TestStreamsTakeThePathsInTurn: each stream, in both directions, runs between the addresses of its way,
+// TestStreamsTakeThePathsInTurn: each stream, in both directions, runs between the addresses of its path,
 // whoever opens.
 func TestStreamsTakeThePathsInTurn(t *testing.T) {
 	at := func(host string) netip.Addr { return netip.MustParseAddr("127.0." + host) }

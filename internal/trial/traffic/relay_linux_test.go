@@ -122,7 +122,7 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 }
 
 // wrong is how a difference between what the relay did and what was counted is to be reported: packets that
-// its socket, or the receiver's, had no room for do not count against the code, if the machine stood still
+// its socket, or the receiver's, had no room for do not count against the code, if a vCPU was stalled
 // meanwhile. What was sent and never seen must be in the socket's own count, whatever the machine did, and
 // nothing may be neither received nor lost.
 func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format string, args ...any) {

@@ -171,13 +171,13 @@ func socketDropCaveats(details map[string]string) []record.Caveat {
 const sendersMargin = 20 * time.Millisecond
 
 // lateEdgeCaveats: datagrams are counted by those that send and receive them, at whatever time the
-// processor time of an end is read.
+// CPU time of an end is read.
 func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range sides {
 		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" && late > sendersMargin {
 			caveats = append(caveats, record.Caveat{Kind: "late-edge",
-				Text: fmt.Sprintf("the %s end read its processor time %v late at an edge of the window", side,
+				Text: fmt.Sprintf("the %s end read its CPU time %v late at an edge of the window", side,
 					late.Round(time.Millisecond))})
 		}
 	}
@@ -250,7 +250,7 @@ func udpCaveats(load record.Load, details map[string]string) []record.Caveat {
 	for _, side := range sides {
 		if details[side+".gso_uncut"] == "true" {
 			caveats = append(caveats, record.Caveat{Kind: "super-packets", Text: fmt.Sprintf(
-				"the %s end's device took trains of datagrams uncut: across virtual links they are large "+
+				"the %s end's device took UDP GSO batches uncut: across virtual links they are large "+
 					"packets, not those of a wire", side)})
 		}
 	}

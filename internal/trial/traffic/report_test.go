@@ -105,7 +105,7 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	r[1].Usage.EdgeLateNs = int64(sendersMargin) + 1
 	if got, err = join("native", load, r); err != nil || len(got.Caveats) != 1 ||
 		got.Caveats[0].Kind != "late-edge" {
-		t.Errorf("processor time read late: got %v, %v; want a caveat", got, err)
+		t.Errorf("CPU time read late: got %v, %v; want a caveat", got, err)
 	}
 	for name, spoil := range map[string]func(r *[2]EndReport){
 		"a packet too many": func(r *[2]EndReport) { r[1].Flows[0].Received++ },
@@ -154,7 +154,7 @@ func TestLateEdgeIsNoMeasurement(t *testing.T) {
 			"the window of 400ms: its machine had no time for it"},
 		{protocol: "udp", up: window, waited: "1500000000",
 			want: "began to send stream 2 400ms late at an edge of the window of 400ms: it waited 1.5s for " +
-				"its processor"},
+				"its CPU"},
 	} {
 		got := &record.Traffic{Load: record.Load{Protocol: tc.protocol, Duration: window},
 			Ends: map[string]record.EndUsage{"near": {EdgeLateNs: int64(tc.near)},

@@ -330,7 +330,7 @@ func TestFlowsRefuseWhatTheyAreNot(t *testing.T) {
 	}
 }
 
-// Strangers at the door get nothing and harm nobody.
+// Clients of no load get nothing and harm nobody.
 func TestFlowsRefuseUnauthenticatedClients(t *testing.T) { steady.Run(t, flowsRefuseUnauthenticated) }
 
 func flowsRefuseUnauthenticated(t *steady.Trial) {
@@ -339,8 +339,8 @@ func flowsRefuseUnauthenticated(t *steady.Trial) {
 	load.FlowSize, load.Port = "1000", freePort(t)
 	clock := newStopwatch(400 * time.Millisecond)
 	answers := make(chan int, 60)
-	var strangers sync.WaitGroup
-	strangers.Go(func() {
+	var others sync.WaitGroup
+	others.Go(func() {
 		time.Sleep(200 * time.Millisecond)
 		for i := range 60 {
 			c, err := net.Dial("tcp", net.JoinHostPort(loopback4.String(), strconv.Itoa(load.Port)))
@@ -357,7 +357,7 @@ func flowsRefuseUnauthenticated(t *steady.Trial) {
 		}
 	})
 	got, err := shortflow.Flows{}.Offer(t.Context(), near, far, load, clock)
-	strangers.Wait()
+	others.Wait()
 	close(answers)
 	if err != nil {
 		t.Fatal(err)
@@ -367,10 +367,10 @@ func flowsRefuseUnauthenticated(t *steady.Trial) {
 	for n := range answers {
 		met++
 		if n > 0 {
-			t.Errorf("a stranger got %d bytes, want none", n)
+			t.Errorf("another client got %d bytes, want none", n)
 		}
 	}
 	if met < 3 {
-		t.Errorf("%d strangers came, want more", met)
+		t.Errorf("%d other clients came, want more", met)
 	}
 }

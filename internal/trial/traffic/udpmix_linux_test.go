@@ -70,7 +70,7 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 						checkMix(t, f, i)
 					}
 					mode := got.Details["near.mode"] + got.Details["far.mode"]
-					if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "trains") {
+					if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "batches") {
 						t.Errorf("mode %q, want datagrams sent one by one", mode)
 					}
 				})

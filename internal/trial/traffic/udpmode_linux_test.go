@@ -13,32 +13,32 @@ import (
 
 // TestUDPCountModeClaimsNoOrder: the counts are exact, and what a count cannot see is absent.
 func TestUDPCountModeClaimsNoOrder(t *testing.T) {
-	for _, trains := range []string{"", record.TrainsOff} {
+	for _, gso := range []string{"", record.TrainsOff} {
 		for _, at := range []int{4, 6} {
-			steady.Run(t, func(t *steady.Trial) { countModeClaimsNoOrder(t, trains, at) })
+			steady.Run(t, func(t *steady.Trial) { countModeClaimsNoOrder(t, gso, at) })
 		}
 	}
 }
 
-func countModeClaimsNoOrder(t *steady.Trial, trains string, at int) {
+func countModeClaimsNoOrder(t *steady.Trial, gso string, at int) {
 	addr := loopback4
 	if at == 6 {
 		addr = loopback6
 	}
 	near, far := ends(t, addr)
 	load := udpLoad(2, record.Both, "near", 200, 0)
-	load.IP, load.UDPMode, load.Trains = at, record.UDPCount, trains
+	load.IP, load.UDPMode, load.Trains = at, record.UDPCount, gso
 	got := offered(t, near, far, load, newStopwatch(150*time.Millisecond))
 	for _, f := range got.Flows {
 		p := f.Packets
 		if p.Sent != p.Received+p.Lost {
-			t.Errorf("trains %q, IPv%d: accounts %+v", trains, at, p)
+			t.Errorf("GSO %q, IPv%d: accounts %+v", gso, at, p)
 		}
 		if p.Received < 100 {
-			t.Timedf("trains %q, IPv%d: accounts %+v", trains, at, p)
+			t.Timedf("GSO %q, IPv%d: accounts %+v", gso, at, p)
 		}
 		if p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil {
-			t.Errorf("trains %q: count mode claims %+v", trains, p)
+			t.Errorf("GSO %q: count mode claims %+v", gso, p)
 		}
 	}
 	mode := got.Details["near.mode"]
@@ -47,16 +47,16 @@ func countModeClaimsNoOrder(t *steady.Trial, trains string, at int) {
 			t.Errorf("mode %q lacks %q", mode, word)
 		}
 	}
-	if byOne := strings.Contains(mode, "sendmmsg"); byOne != (trains == record.TrainsOff) {
-		t.Errorf("trains %q: mode %q", trains, mode)
+	if byOne := strings.Contains(mode, "sendmmsg"); byOne != (gso == record.TrainsOff) {
+		t.Errorf("GSO %q: mode %q", gso, mode)
 	}
-	// The loopback device takes trains whole; then they are no packets.
+	// The loopback device takes batches whole; then they are no packets.
 	kinds := map[string]bool{}
 	for _, c := range got.Caveats {
 		kinds[c.Kind] = true
 	}
 	if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.gso_uncut"] == "true") {
-		t.Errorf("caveats %v with uncut trains %s", got.Caveats, got.Details["near.gso_uncut"])
+		t.Errorf("caveats %v with uncut batches %s", got.Caveats, got.Details["near.gso_uncut"])
 	}
 }
 

@@ -125,7 +125,7 @@ func Welcome(tag string) []byte {
 	return h[:WelcomeSize]
 }
 
-// readPreamble returns the flow's index, or false for a stranger's.
+// readPreamble returns the flow's index, or false for another load's.
 func readPreamble(b []byte, tag string, flows int) (int, bool) {
 	if len(b) != PreambleSize || string(b[:16]) != string(Preamble(tag, 0)[:16]) {
 		return 0, false

@@ -15,14 +15,14 @@ type frameModes struct {
 	Refused map[string]string `json:"refused,omitempty"`
 }
 
-// The ways to send and to count, best first.
+// The modes to send and to count, best first.
 var (
 	sendModes = []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
 	sinkModes = []string{record.SinkDriver, record.SinkSockets}
 )
 
 var modeNames = map[string]string{
-	record.FramesLive:   "live frames",
+	record.FramesLive:   "BPF test-run frames",
 	record.FramesAFXDP:  "AF_XDP in copy mode",
 	record.FramesPacket: "AF_PACKET past the queueing discipline",
 	record.SinkDriver:   "counted in the driver",
@@ -39,7 +39,7 @@ type choice struct {
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
 // choose takes the first way that works; where one is wanted, only that.
-func (w frameModes) choose(ways []string, want string) choice {
+func (w frameModes) choose(modes []string, want string) choice {
 	var c choice
 	names, last := "", ""
 	tell := func() {
@@ -47,7 +47,7 @@ func (w frameModes) choose(ways []string, want string) choice {
 			c.why = append(c.why, fmt.Sprintf("not %s: %s", names, last))
 		}
 	}
-	for _, way := range ways {
+	for _, way := range modes {
 		if want != "" && way != want {
 			continue
 		}
@@ -72,7 +72,7 @@ func (w frameModes) sender(load record.Load) choice { return w.choose(sendModes,
 
 func (w frameModes) sink(load record.Load) choice { return w.choose(sinkModes, load.Sink) }
 
-// checkModes judges the ways that a load asks for.
+// checkModes judges the modes that a load asks for.
 func checkModes(load record.Load) check.Answer {
 	if load.Frames != "" && !slices.Contains(sendModes, load.Frames) {
 		return check.Not("frames sent by %q: want %s", load.Frames, strings.Join(sendModes, ", "))

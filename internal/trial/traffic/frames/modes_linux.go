@@ -73,8 +73,8 @@ func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
 	if err != nil {
 		return w, err
 	}
-	refuse := func(why string, ways ...string) {
-		for _, way := range ways {
+	refuse := func(why string, modes ...string) {
+		for _, way := range modes {
 			if w.Refused[way] == "" {
 				w.Refused[way] = why
 			}
@@ -111,7 +111,7 @@ func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
 	return w, nil
 }
 
-// surveyXDP looks at the way to the other end.
+// surveyXDP looks at the path to the other end.
 func surveyXDP(q traffic.Request) (frameModes, error) {
 	hop, err := kernel.NextHop(q.Peer)
 	if err != nil {

@@ -11,36 +11,36 @@ import (
 )
 
 func TestTheBestModeIsChosen(t *testing.T) {
-	refused := func(ways ...string) frameModes {
+	refused := func(modes ...string) frameModes {
 		w := frameModes{Refused: map[string]string{}}
-		for _, way := range ways {
+		for _, way := range modes {
 			w.Refused[way] = "no " + way
 		}
 		return w
 	}
-	const notLive, notXDP, notPacket = "not live frames: no live", "not AF_XDP in copy mode: no af_xdp",
+	const notLive, notXDP, notPacket = "not BPF test-run frames: no live", "not AF_XDP in copy mode: no af_xdp",
 		"not AF_PACKET past the queueing discipline: no af_packet"
 	tests := []struct {
 		name string
-		ways frameModes
+		modes frameModes
 		want string // by the load
 		got  choice
 	}{
 		{"all work", refused(), "", choice{mode: "live"}},
 		{"the sink does not matter", refused("driver"), "", choice{mode: "live"}},
-		{"no live frames", refused("live"), "", choice{"af_xdp", []string{notLive}}},
+		{"no BPF test-run frames", refused("live"), "", choice{"af_xdp", []string{notLive}}},
 		{"only the last", refused("live", "af_xdp"), "", choice{"af_packet", []string{notLive, notXDP}}},
 		{"none", refused("live", "af_xdp", "af_packet"), "",
 			choice{"", []string{notLive, notXDP, notPacket}}},
 		{"none, for one reason", frameModes{map[string]string{"live": "no", "af_xdp": "no",
 			"af_packet": "none"}}, "",
-			choice{"", []string{"not live frames, AF_XDP in copy mode: no",
+			choice{"", []string{"not BPF test-run frames, AF_XDP in copy mode: no",
 				"not AF_PACKET past the queueing discipline: none"}}},
 		{"one is wanted", refused("live"), "af_packet", choice{mode: "af_packet"}},
 		{"and does not work", refused("af_xdp"), "af_xdp", choice{"", []string{notXDP}}},
 	}
 	for _, tt := range tests {
-		got := tt.ways.sender(record.Load{Frames: tt.want})
+		got := tt.modes.sender(record.Load{Frames: tt.want})
 		if diff := cmp.Diff(tt.got, got, cmp.AllowUnexported(choice{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
@@ -70,9 +70,9 @@ func TestUnknownModesAreRefused(t *testing.T) {
 
 // TestCaveatsTellTheLesserMode: for each end that could not do what the engine is for.
 func TestCaveatsTellTheLesserMode(t *testing.T) {
-	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not live frames: why)",
+	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not BPF test-run frames: why)",
 		"far.mode": "xdp: counted in the driver"})
-	want := []record.Caveat{{Kind: "engine-fell-back", Text: "the near end: AF_XDP (not live frames: why)"}}
+	want := []record.Caveat{{Kind: "engine-fell-back", Text: "the near end: AF_XDP (not BPF test-run frames: why)"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -16,8 +16,8 @@ import (
 
 // xdpPort is the device of one end, with everything that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames  // attached, of live frames and of the sink in the driver; else nil
-	senders  []*xdpSender // of live frames
+	frames   *bpf.Frames  // attached, of BPF test-run frames and of the sink in the driver; else nil
+	senders  []*xdpSender // of BPF test-run frames
 	tx       txSocket     // of frames sent by a socket; else nil
 	request  traffic.Request
 	hop      kernel.Hop
@@ -34,7 +34,7 @@ type xdpPort struct {
 
 	// Owned by the meter until the run has ended.
 	err     error
-	sent    [][3]int64 // live frames, by flow and phase
+	sent    [][3]int64 // BPF test-run frames, by flow and phase
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the window's edges
 }
@@ -42,7 +42,7 @@ type xdpPort struct {
 // xdpFlow is one end of one stream in one direction.
 type xdpFlow struct {
 	port    *xdpPort
-	thread  *xdpSender // that sends its live frames; else nil
+	thread  *xdpSender // that sends its BPF test-run frames; else nil
 	key     traffic.FlowKey
 	sends   bool
 	index   int  // among those of its direction
@@ -53,7 +53,7 @@ type xdpFlow struct {
 	payload int
 	perNs   float64 // frames asked for; 0 = flat out
 	table   *record.Table
-	fd      int // of the socket that greeted
+	fd      int // of the socket that said hello
 
 	// Of frames that go or come by a socket; owned by its thread but for the first.
 	moved      atomic.Int64 // in all phases
@@ -65,8 +65,8 @@ type xdpFlow struct {
 	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
 }
 
-// newXDPPort makes ready to send and to count a load whose flows have greeted each other, and makes the
-// lanes' flows.
+// newXDPPort makes ready to send and to count a load whose flows have shaken hands, and makes the
+// end's flows.
 func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	q := l.Request
 	p := &xdpPort{request: q}
@@ -541,7 +541,7 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	return nil
 }
 
-// checkTaken: live frames that the other end of a link does not take vanish without a word.
+// checkTaken: BPF test-run frames that the other end of a link does not take vanish without a word.
 func (p *xdpPort) checkTaken() error {
 	var sent, taken int64
 	for _, s := range p.sent {

@@ -26,7 +26,7 @@ type txSocket interface {
 
 const (
 	txSlots = 1024 // a power of two
-	txBurst = 64   // frames between two looks at the clock
+	txBurst = 64   // frames between two readings of the clock
 	// txRoom is how much may be under way (the kernel doubles it): some 300 small frames, which a core's
 	// backlog of 1000 has room for.
 	txRoom = 128 << 10
@@ -118,7 +118,7 @@ func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	return phase <= bpf.Cooldown
 }
 
-// step makes the frames that are due, hands on what is queued, or sleeps.
+// step makes the frames that are due, shares on what is queued, or sleeps.
 func (s *txSender) step(ph *traffic.Phases) error {
 	n, wake := s.pace.Due(traffic.Monotonic())
 	made := 0

@@ -135,7 +135,7 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 						t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
 					}
 					if n := l.got[0].wrong; n != 0 {
-						t.Errorf("got %d datagrams of strangers, want none", n)
+						t.Errorf("got %d stray datagrams, want none", n)
 					}
 				})
 		}
@@ -171,7 +171,7 @@ func TestASocketCountsNoStrays(t *testing.T) {
 	}
 	f := l.got[0]
 	if r := f.Report(); f.packets() != 1 || r.Received != 1 || r.Lost != 0 || f.wrong != 5 {
-		t.Errorf("counted %d, received %d, lost %d, strangers %d; want 1, 1, 0, 5", f.packets(), r.Received,
+		t.Errorf("counted %d, received %d, lost %d, strays %d; want 1, 1, 0, 5", f.packets(), r.Received,
 			r.Lost, f.wrong)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 const leastNice = 19
 
-// xdpSender is a thread that sends live frames for some flows of an end.
+// xdpSender is a thread that sends BPF test-run frames for some flows of an end.
 type xdpSender struct {
 	*xdpPort
 	frames *bpf.Frames
@@ -38,7 +38,7 @@ type xdpSender struct {
 	last bpf.Sent // owned by the meter until the run has ended
 }
 
-// shares divides what an end sends among its threads of live frames, of which each has a core. A virtual
+// shares divides what an end sends among its threads of BPF test-run frames, of which each has a core. A virtual
 // link puts what a core sends in the receive queue of that core's number: two cores that shared one would
 // stand in each other's way, so that there are no more threads than queues. Flows stay on their thread,
 // because frames that were sent on two could overtake each other.
@@ -153,7 +153,7 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	return errors.Join(err, failed)
 }
 
-// runDelay is how long a thread of this process has waited for a processor since it began, in ns
+// runDelay is how long a thread of this process has waited for a CPU since it began, in ns
 // (Documentation/scheduler/sched-stats.rst); 0 where the kernel does not say.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
@@ -195,6 +195,6 @@ func describeSenders(list []*xdpSender) (what, cores string) {
 	for _, s := range list {
 		on = append(on, fmt.Sprint(s.core))
 	}
-	return fmt.Sprintf("live frames from %s, bursts of %d, one frame in %d with its time", threads, burst,
+	return fmt.Sprintf("BPF test-run frames from %s, bursts of %d, one frame in %d with its time", threads, burst,
 		stamped), strings.Join(on, " ")
 }

@@ -30,7 +30,7 @@ type XDP struct {
 // Name is "xdp".
 func (XDP) Name() string { return "xdp" }
 
-// maxFramePacket is the largest packet that one frame of live frames is made for: 1518 bytes with
+// maxFramePacket is the largest packet that one frame of BPF test-run frames is made for: 1518 bytes with
 // Ethernet's header and check sequence.
 const maxFramePacket = 1500
 
@@ -105,7 +105,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	if why := x.refusal(ctx, near, far, load); why != "" && load.Frames+load.Sink == "" {
 		return x.fallBack(ctx, near, far, load, conductor, why)
 	}
-	var live []string // the ends that send live frames
+	var live []string // the ends that send BPF test-run frames
 	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
 		if !offers(load, side) {
 			continue
@@ -149,7 +149,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	return t, nil
 }
 
-// survey has a node look at the way to the other end.
+// survey has a node look at the path to the other end.
 func (x XDP) survey(ctx context.Context, end, other traffic.End, load record.Load) (w frameModes, err error) {
 	q := traffic.Request{Survey: true, Addr: end.Addr, Peer: other.Target, Load: load}
 	if err = end.Agent.Invoke(ctx, x.verb(), q, &w); err != nil {

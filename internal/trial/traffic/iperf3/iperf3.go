@@ -64,7 +64,7 @@ func checkIperf3(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// iperf3Output is what one node hands back.
+// iperf3Output is what one node shares back.
 type iperf3Output struct {
 	JSON    []byte     `json:"json"`
 	Usage   host.Usage `json:"usage"`

@@ -29,7 +29,7 @@ func iperf3Files(t testing.TB, name string) (client, server []byte) {
 	return client, server
 }
 
-// The expected lines were read out of the files by hand: direction, stream, bytes sent and received,
+// The expected lines were read out of the files by share: direction, stream, bytes sent and received,
 // packets, retransmits, who sends to whom.
 func TestIperf3Goldens(t *testing.T) {
 	for _, tc := range []struct {

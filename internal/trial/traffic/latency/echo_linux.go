@@ -118,7 +118,7 @@ func (e *echoer) run() {
 		}
 		switch d.Phase {
 		case traffic.PhaseHello:
-			if !e.helloSeen.Load() { // before, strangers could have a realtime thread at work
+			if !e.helloSeen.Load() { // before, unauthenticated clients could have a realtime thread at work
 				e.settleOn()
 				e.scheduling = traffic.Raise()
 			}

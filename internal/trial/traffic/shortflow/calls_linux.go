@@ -88,8 +88,8 @@ func pendingError(fd int) error {
 	return nil
 }
 
-func acceptFlow(door int) (int, error) {
-	r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(door), 0, 0,
+func acceptFlow(listener int) (int, error) {
+	r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0,
 		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, errno

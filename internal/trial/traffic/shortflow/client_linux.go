@@ -44,7 +44,7 @@ const (
 	stateConnecting
 	stateHead // of the answer
 	statePayload
-	stateLeaving // all is there but the other end's farewell
+	stateLeaving // all is there but the other end's close
 )
 
 // client is a thread of the end that opens.

@@ -63,7 +63,7 @@ func (g *flowHello) preamble(b []byte, index int) {
 	binary.BigEndian.PutUint32(b[len(g.hello):], uint32(index))
 }
 
-// index is the stream of a preamble, or false for a stranger's.
+// index is the stream of a preamble, or false for another load's.
 func (g *flowHello) index(b []byte, streams int) (int, bool) {
 	if [traffic.PreambleSize - 4]byte(b) != g.hello {
 		return 0, false

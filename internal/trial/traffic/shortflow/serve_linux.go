@@ -52,7 +52,7 @@ type flowEnd struct {
 	streams []*halfStream
 	clients []*client
 	over    atomic.Bool
-	held    []int // descriptors to close: doors, and connections that stay open
+	held    []int // descriptors to close: listeners, and connections that stay open
 }
 
 func (e *flowEnd) close() {
@@ -174,13 +174,13 @@ func (e *flowEnd) startServers(l *traffic.Half) {
 		gives, takes := e.pair(i)
 		all = append(all, keptConn{fd, gives, takes})
 	}
-	for _, hand := range traffic.Deal(all, len(traffic.AllowedCPUs())) {
-		l.Workers = append(l.Workers, &server{request: e.request, streams: e.streams, kept: hand,
+	for _, share := range traffic.Deal(all, len(traffic.AllowedCPUs())) {
+		l.Workers = append(l.Workers, &server{request: e.request, streams: e.streams, kept: share,
 			buffers: newFlowBuffers(e.request), hello: newFlowHello(e.request.Load.Tag)})
 	}
 }
 
-// pair are the lanes of a stream that carries requests, as this end sees them.
+// pair are the halves of a stream that carries requests, as this end sees them.
 func (e *flowEnd) pair(i int) (gives, takes *halfStream) {
 	up, down := e.streams[i], e.streams[i+e.request.Load.Streams]
 	if up.Sends {
@@ -201,7 +201,7 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 		return err
 	}
 	var streams []*clientStream
-	for i, lane := range e.streams {
+	for i, f := range e.streams {
 		s := &clientStream{index: i}
 		switch {
 		case e.kept && i >= len(e.held):
@@ -209,26 +209,26 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 		case e.kept:
 			s.gives, s.takes = e.pair(i)
 			s.kept = &clientConn{flowConn: flowConn{fd: e.held[i]}}
-		case lane.Sends:
-			s.gives = lane
+		case f.Sends:
+			s.gives = f
 		default:
-			s.takes = lane
+			s.takes = f
 		}
-		way, control := q.PathOf(lane.Key), lane.control
+		path, control := q.PathOf(f.Key), f.control
 		if control == usual {
 			control = ""
 		}
-		s.dial = newDialer(way.Addr, netip.AddrPortFrom(way.Peer, uint16(q.Port)), q.Load, control)
+		s.dial = newDialer(path.Addr, netip.AddrPortFrom(path.Peer, uint16(q.Port)), q.Load, control)
 		streams = append(streams, s)
 	}
-	hands := traffic.Deal(streams, len(traffic.AllowedCPUs()))
-	for i, hand := range hands {
-		a := &client{request: q, streams: hand, sizes: sizes, kept: e.kept,
-			open:    max(mostOpenFlows/len(hands), 1),
+	shares := traffic.Deal(streams, len(traffic.AllowedCPUs()))
+	for i, share := range shares {
+		a := &client{request: q, streams: share, sizes: sizes, kept: e.kept,
+			open:    max(mostOpenFlows/len(shares), 1),
 			buffers: newFlowBuffers(q), hello: newFlowHello(q.Load.Tag),
 			rng: rand.New(rand.NewPCG(uint64(traffic.TagHash(q.Load.Tag)), uint64(i)<<32))}
 		if !e.kept {
-			a.due = newArrivals(q.Load, i, len(hands))
+			a.due = newArrivals(q.Load, i, len(shares))
 		}
 		e.clients, l.Workers = append(e.clients, a), append(l.Workers, a)
 	}

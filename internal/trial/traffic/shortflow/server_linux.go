@@ -16,7 +16,7 @@ type serverConn struct {
 	slot    int32
 	giving  bool // the answer
 	again   bool
-	pending bool // a stranger so far
+	pending bool // no preamble was read so far
 }
 
 // server is a thread of the end that listens.
@@ -56,10 +56,10 @@ func (a *server) Run(p *traffic.Phases) error {
 		return err
 	}
 	defer closeFlow(a.table.poll)
-	for i, door := range a.listeners {
+	for i, listener := range a.listeners {
 		// Of the threads that wait, only one is woken for a connection.
 		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: noSlot, Pad: int32(i)}
-		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, door, &e); err != nil {
+		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, listener, &e); err != nil {
 			return fmt.Errorf("watch for connections: %w", err)
 		}
 	}
@@ -116,9 +116,9 @@ func (a *server) round(p *traffic.Phases) error {
 // mostAdmitted bounds how many are accepted before the others' turn.
 const mostAdmitted = 64
 
-func (a *server) admit(door int) {
+func (a *server) admit(listener int) {
 	for range mostAdmitted {
-		fd, err := acceptFlow(door)
+		fd, err := acceptFlow(listener)
 		if err != nil {
 			if err == unix.EMFILE || err == unix.ENFILE {
 				traffic.Nap(time.Millisecond) // until one of them is closed
@@ -148,7 +148,7 @@ func (a *server) unused() *serverConn {
 	return c
 }
 
-// sweepEvery is how often strangers are looked at.
+// sweepEvery is how often pending connections are looked at.
 const sweepEvery = int64(50 * time.Millisecond)
 
 // sweep sends away whoever has not introduced itself in time, and the longest waiting of too many.

@@ -120,10 +120,10 @@ func (f *tcpFlow) send(p *traffic.Phases, give func([]byte) (int, error)) error 
 	return nil
 }
 
-// receive looks by a timer where that pays, and sleeps until something comes once there was nothing for a
+// receive polls by a timer where that pays, and sleeps until something comes once there was nothing for a
 // while.
 func (f *tcpFlow) receive(p *traffic.Phases) error {
-	patient := 0 // looks that found nothing
+	patient := 0 // polls that found nothing
 	for !p.Abandoned.Load() {
 		flags := 0
 		if f.mode.polled && patient < tcpPolls {
@@ -145,7 +145,7 @@ func (f *tcpFlow) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Waits of a receiver that looks by a timer.
+// Waits of a receiver that polls by a timer.
 const (
 	tcpPoll  = 50 * time.Microsecond
 	tcpPolls = 20

@@ -20,7 +20,7 @@ type tcpMode struct {
 	// gift gives the kernel the payload's pages instead of a copy of them. It pays where the kernel cuts
 	// segments by itself, and costs where a device takes them whole.
 	splice bool
-	// polled looks by a timer instead of being woken. It pays where every packet would wake the receiver,
+	// polled polls by a timer instead of being woken. It pays where every packet would wake the receiver,
 	// because the device does not join them, and where the receiver has a core to itself: waking it costs
 	// the sender's core, which carries the path as well, a sixth of its time.
 	polled bool
@@ -79,7 +79,7 @@ func (w tcpMode) String() string {
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
-// splicer hands pages to a socket through a pipe. The pages are never written to, so that what is still
+// splicer shares pages to a socket through a pipe. The pages are never written to, so that what is still
 // under way stays as it was sent.
 type splicer struct{ in, out int }
 

@@ -11,7 +11,7 @@ import (
 // poolWrite is what one stream is given at a time, before the next one's turn.
 const poolWrite = 256 << 10
 
-// tcpPool carries several streams of one way on one thread.
+// tcpPool carries several streams of one direction on one thread.
 type tcpPool struct {
 	flows []*tcpFlow
 	sends bool

@@ -125,19 +125,19 @@ func (u *udpEnd) sayHello(ctx context.Context) error {
 }
 
 // workers gives each flow a thread, or deals them: those with sockets of their own to one thread per core
-// and way, those that come through a door to one.
+// and direction, those that share a listener to one.
 func (u *udpEnd) workers() []traffic.Worker {
 	own := len(u.Keys) <= traffic.OwnThreads
 	var senders []*udpFlow
-	var crews []traffic.Worker
+	var workers []traffic.Worker
 	receivers := map[*traffic.UDPListener][]*udpFlow{}
 	for _, f := range u.Flows {
 		f := f.(*udpFlow)
 		switch {
 		case own && f.sends:
-			crews = append(crews, newUDPSource([]*udpFlow{f}, u.Request, len(u.Keys)))
+			workers = append(workers, newUDPSource([]*udpFlow{f}, u.Request, len(u.Keys)))
 		case own:
-			crews = append(crews, newUDPSink([]*udpFlow{f}, len(u.Keys)))
+			workers = append(workers, newUDPSink([]*udpFlow{f}, len(u.Keys)))
 		case f.sends:
 			senders = append(senders, f)
 		default:
@@ -145,19 +145,19 @@ func (u *udpEnd) workers() []traffic.Worker {
 		}
 	}
 	cores := len(traffic.AllowedCPUs())
-	for _, hand := range traffic.Deal(senders, cores) {
-		crews = append(crews, newUDPSource(hand, u.Request, len(u.Keys)))
+	for _, share := range traffic.Deal(senders, cores) {
+		workers = append(workers, newUDPSource(share, u.Request, len(u.Keys)))
 	}
 	for d, flows := range receivers {
 		parts := cores
 		if d != nil {
 			parts = 1
 		}
-		for _, hand := range traffic.Deal(flows, parts) {
-			crews = append(crews, newUDPSink(hand, len(u.Keys)))
+		for _, share := range traffic.Deal(flows, parts) {
+			workers = append(workers, newUDPSink(share, len(u.Keys)))
 		}
 	}
-	return crews
+	return workers
 }
 
 // mode describes how this end sent and received.
@@ -170,12 +170,12 @@ func (u *udpEnd) mode() string {
 		case !f.sends:
 			receive = "receive every datagram with its time, polled each " + polls
 			if f.count {
-				receive = "receive trains joined by the kernel (UDP_GRO), polled each " + polls
+				receive = "receive batches joined by the kernel (UDP_GRO), polled each " + polls
 			}
 		case f.gso.most > 1 && f.gso.whole:
-			send = fmt.Sprintf("send trains of up to %d, which the first device takes uncut", f.gso.most)
+			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the first device takes uncut", f.gso.most)
 		case f.gso.most > 1:
-			send = fmt.Sprintf("send trains of up to %d, which the kernel cuts before the first device",
+			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the kernel cuts before the first device",
 				f.gso.most)
 		case send == "":
 			send = "send by sendmmsg"
@@ -190,7 +190,7 @@ func (u *udpEnd) mode() string {
 	return fmt.Sprintf("udp, %s mode: %s", traffic.UDPMode(u.Request.Load), strings.Join(parts, "; "))
 }
 
-// gsoWhole says whether the first device was given trains whole.
+// gsoWhole says whether the first device was given batches whole.
 func (u *udpEnd) gsoWhole() bool {
 	for _, t := range u.gso {
 		if t.whole {

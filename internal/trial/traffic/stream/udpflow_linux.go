@@ -15,14 +15,14 @@ const (
 	amplePoll = time.Millisecond
 	ampleRoom = 16 << 20
 	edgeTime  = 10 * time.Millisecond
-	afterlife = 10 * time.Millisecond // in which a packet may arrive that the farewell has overtaken
+	afterlife = 10 * time.Millisecond // in which a packet may arrive that the end of the stream has overtaken
 )
 
 // udpFlow is one end of a stream of datagrams.
 type udpFlow struct {
-	traffic.Socket                      // of its own; closed from the start where it shares a door
+	traffic.Socket                      // of its own; closed from the start where it shares a listener
 	listener       *traffic.UDPListener // shared with other flows of the listener, or nil
-	to             *traffic.RawAddr     // where to send through the door
+	to             *traffic.RawAddr     // where to send through the listener
 	drops          *traffic.Socket      // whose drops this flow reports, or nil
 	key            traffic.FlowKey
 	index          uint16
@@ -42,7 +42,7 @@ type udpFlow struct {
 	packets atomic.Int64 // moved in all phases
 	bytes   atomic.Int64
 
-	// Owned by the crew.
+	// Owned by the worker.
 	seq        uint64 // sender: of the next datagram in this phase
 	moved      int64  // receiver: packets before they are made known
 	movedBytes int64
@@ -51,7 +51,7 @@ type udpFlow struct {
 	delays     delays
 	unstamped  int64
 	announced  int64
-	endSeen    int64 // when the first farewell arrived; 0 = not yet
+	endSeen    int64 // when the first end of the stream arrived; 0 = not yet
 	sent       int64 // in the window
 	unsent     int64
 	from, till int64 // of the window as this end saw it
@@ -64,7 +64,7 @@ type udpFlow struct {
 	dropped [2]uint32 // by the socket, at the edges
 }
 
-// newUDPFlow makes one end of a flow; fd is -1 where it shares a door.
+// newUDPFlow makes one end of a flow; fd is -1 where it shares a listener.
 func newUDPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, flows int) *udpFlow {
 	size := slices.Max(q.Load.PacketSizes())
 	f := &udpFlow{

@@ -21,7 +21,7 @@ type gso struct {
 	whole bool // the first device takes them whole
 }
 
-// gsoTo says what the way to the other end allows. Where the device takes a train whole, it would cross a
+// gsoTo says what the path to the other end allows. Where the device takes a batch whole, it would cross a
 // virtual network uncut, and what is forwarded would be no packets: only count mode, which says so, does
 // that.
 func gsoTo(to netip.Addr, payload int, count bool) gso {
@@ -53,7 +53,7 @@ func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso
 }
 
 // checksumsFor reports whether the device computes check sums. Kernels before 6.11 refuse every datagram of
-// a socket that sends trains, short ones too, where the device leaves check sums to them, as that of
+// a socket that sends batches, short ones too, where the device leaves check sums to them, as that of
 // OpenVPN does.
 func checksumsFor(features map[string]bool, to netip.Addr) bool {
 	sums := "tx-checksum-ipv4"
@@ -63,7 +63,7 @@ func checksumsFor(features map[string]bool, to netip.Addr) bool {
 	return features["tx-checksum-ip-generic"] || features[sums]
 }
 
-// begin turns trains on for a socket, or gives up on them.
+// begin turns UDP GSO on for a socket, or gives up on them.
 func (t gso) begin(fd, payload int) gso {
 	if t.most < 2 || unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
 		return gso{}

@@ -21,7 +21,7 @@ func TestGSONeedsChecksumsOfTheDevice(t *testing.T) {
 		{"a virtual link as on a wire", wire, "198.18.0.1", 36, false, gso{most: maxGSOSegments}},
 		{"the same, large packets", wire, "198.18.0.1", 1472, false, gso{most: 44}},
 		{"too large for two", wire, "198.18.0.1", 40000, false, gso{}},
-		{"a virtual link that takes trains", super, "198.18.0.1", 36, false, gso{}},
+		{"a virtual link that takes batches", super, "198.18.0.1", 36, false, gso{}},
 		{"the same, counted", super, "198.18.0.1", 36, true, gso{most: maxGSOSegments, whole: true}},
 		{"as on a wire, counted", wire, "198.18.0.1", 36, true, gso{most: maxGSOSegments}},
 		{"the device of OpenVPN", map[string]bool{whole: false, generic: false, four: false, six: false},

@@ -10,7 +10,7 @@ import (
 )
 
 // udpSink receives flows on one thread: one flow of a socket of its own, many with a socket each, or many
-// that share a door.
+// that share a listener.
 type udpSink struct {
 	flows  []*udpFlow
 	byFlow []*udpFlow // the same, by index; nil is another's
@@ -34,7 +34,7 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 
 func (k *udpSink) Name() string { return workerName(k.flows) }
 
-// workerName names the flows of a crew.
+// workerName names the flows of a worker.
 func workerName(flows []*udpFlow) string {
 	if len(flows) == 1 {
 		return flows[0].name()
@@ -43,7 +43,7 @@ func workerName(flows []*udpFlow) string {
 	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
 }
 
-// prepare chooses what the sockets hand up. A datagram's time is the kernel's; trains that were joined have
+// prepare chooses what the sockets share up. A datagram's time is the kernel's; batches that were joined have
 // none for each.
 func (k *udpSink) prepare() error {
 	room, control := traffic.DatagramHeader, 0
@@ -70,7 +70,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
-	// The first pass throws away greetings that came too late. What has arrived is read to its end: the
+	// The first pass throws away hellos that came too late. What has arrived is read to its end: the
 	// path did not lose it.
 	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
 	if len(k.fds) > 1 {
@@ -195,7 +195,7 @@ func (f *udpFlow) tell() {
 	f.bytes.Store(f.movedBytes)
 }
 
-// take enters one datagram, or in count mode a train of them.
+// take enters one datagram, or in count mode a batch of them.
 func (k *udpSink) take(f *udpFlow, i int, d traffic.Datagram, now int64) {
 	length, many, each := k.batch.Length(i), 1, f.sizes.of(d.Seq)
 	if f.count {

@@ -13,7 +13,7 @@ import (
 
 const (
 	sendBatch = 128
-	// farewells are sent at this interval after the window: they tell the receiver how many packets there
+	// ends of stream are sent at this interval after the window: they tell the receiver how many packets there
 	// were.
 	endInterval = 2 * time.Millisecond
 	leastEnds   = 5
@@ -27,7 +27,7 @@ type udpSource struct {
 	batch  *traffic.Batch
 	phase  traffic.Phase
 	turn   int    // whose it is
-	ttl    []byte // control message of a shared door; nil where it is the socket's own business
+	ttl    []byte // control message of a shared listener; nil where it is the socket's own business
 	from   int64  // of the window
 	till   int64
 }
@@ -40,7 +40,7 @@ func newUDPSource(flows []*udpFlow, q traffic.Request, all int) *udpSource {
 
 func (s *udpSource) Name() string { return workerName(s.flows) }
 
-// Run offers load from Begin to End, then bids farewell until the senders' stop.
+// Run offers load from Begin to End, then sends ends of stream until the senders' stop.
 func (s *udpSource) Run(p *traffic.Phases) error {
 	one := s.flows[0]
 	s.phases, s.batch = p, traffic.NewBatch(sendBatch, one.payload, 0)
@@ -207,7 +207,7 @@ func (s *udpSource) emitOf(f *udpFlow, n int) error {
 	return nil
 }
 
-// give hands the datagrams from i to n to the kernel, as a train where that works, and returns how many it
+// give shares the datagrams from i to n to the kernel, as one UDP GSO batch where that works, and returns how many it
 // took.
 func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
 	if f.gso.most < 2 {
