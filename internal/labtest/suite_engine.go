@@ -305,8 +305,9 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 		t.Errorf("flows: got %d, want %d", len(got.Flows), want)
 	}
 	say := t.Errorf
-	if traffic.Measured(got) != nil { // a trial would fail, and be repeated
+	if err := traffic.Measured(got); err != nil { // a trial would fail, and be repeated
 		t.Stalled(load.Duration / 2)
+		t.Timedf("%v", err)
 		say = t.Timedf
 	}
 	for _, f := range got.Flows {

@@ -66,3 +66,7 @@ const (
 	SinkDriver   = "driver"    // an XDP program
 	SinkSockets  = "sockets"
 )
+
+// SendersMargin is how much longer than the window the senders of a load go on, so that a receiver that is
+// late to read its count at the window's end has not seen silence in between.
+const SendersMargin = 20 * time.Millisecond

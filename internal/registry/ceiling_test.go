@@ -70,7 +70,7 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 		if cut := strings.Contains(c.Note,
 			"which the kernel cuts before the first device"); k.Protocol == "udp" && k.Engine == "" &&
 			cut != (k.Offload == "wire") {
-			t.Errorf("%s: trains cut before the link %v, want %v: %s", c.Kind, cut, !cut, c.Note)
+			t.Errorf("%s: batches cut before the link %v, want %v: %s", c.Kind, cut, !cut, c.Note)
 		}
 		t.Logf("%+v", c)
 	}

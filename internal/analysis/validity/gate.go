@@ -29,7 +29,6 @@ const (
 	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
 	gateSkipped    = .20         // of the probe's slots
 	gateEdge       = .01         // of the window, that an end read its counts late
-	gateEdgeLeast  = int64(20e6) // ns: so long the senders go on after the window
 )
 
 // suspect is one trial that passes the gate.
@@ -268,7 +267,8 @@ func lateEdge(s suspect) []evidence.Reason {
 	}
 	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
 		late := s.t.Traffic.Ends[end].EdgeLateNs
-		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > gateEdgeLeast && share > gateEdge {
+		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > int64(record.SendersMargin) &&
+			share > gateEdge {
 			return because(evidence.ReasonLateEdge, at{Node: s.t.Traffic.Ends[end].Node,
 				Value: new(float64(late))},
 				"the %s end read its counts %s late at an edge of the window: "+

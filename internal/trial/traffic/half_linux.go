@@ -78,7 +78,7 @@ func newPhases(w record.Window) *Phases {
 		slack := min(int64(burstPatience), half)
 		return &Phases{Window: w, Senders: w.End + slack, Slack: slack}
 	}
-	return &Phases{Window: w, Senders: w.End + min(int64(sendersMargin), half)}
+	return &Phases{Window: w, Senders: w.End + min(int64(record.SendersMargin), half)}
 }
 
 // Half is one end of a whole load.
@@ -192,7 +192,7 @@ func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error
 func (l *Half) drain(p *Phases) time.Duration {
 	at := p.Stop
 	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
-		at = min(at, p.Senders+int64(sendersMargin)/2)
+		at = min(at, p.Senders+int64(record.SendersMargin)/2)
 	}
 	return time.Duration(at - Monotonic())
 }

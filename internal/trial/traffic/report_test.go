@@ -102,7 +102,7 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 		t.Errorf("full socket buffer: got %v, %v; want a caveat", got, err)
 	}
 	r = udpReports()
-	r[1].Usage.EdgeLateNs = int64(sendersMargin) + 1
+	r[1].Usage.EdgeLateNs = int64(record.SendersMargin) + 1
 	if got, err = join("native", load, r); err != nil || len(got.Caveats) != 1 ||
 		got.Caveats[0].Kind != "late-edge" {
 		t.Errorf("CPU time read late: got %v, %v; want a caveat", got, err)
