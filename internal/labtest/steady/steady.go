@@ -32,7 +32,7 @@ type Trial struct {
 
 	mu       sync.Mutex
 	said     []string
-	stalled    time.Duration
+	stalled  time.Duration
 	cleanups []func()
 }
 

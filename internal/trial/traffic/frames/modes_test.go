@@ -21,10 +21,10 @@ func TestTheBestModeIsChosen(t *testing.T) {
 	const notLive, notXDP, notPacket = "not BPF test-run frames: no live", "not AF_XDP in copy mode: no af_xdp",
 		"not AF_PACKET past the queueing discipline: no af_packet"
 	tests := []struct {
-		name string
+		name  string
 		modes frameModes
-		want string // by the load
-		got  choice
+		want  string // by the load
+		got   choice
 	}{
 		{"all work", refused(), "", choice{mode: "live"}},
 		{"the sink does not matter", refused("driver"), "", choice{mode: "live"}},
