@@ -29,8 +29,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	for _, g := range cells {
 		v := validity.OfCell(g.good(), g.trials, g.verify, g.missing)
 		g.cell = Cell{Factors: g.factors, Grade: v.Grade, Reasons: v.Reasons, Caveats: v.Caveats,
-			Runs:   v.Runs,
-			Failed: v.Failed, Findings: []evidence.Finding{}}
+			Runs: v.Runs, Failed: v.Failed, Findings: []evidence.Finding{}}
 		g.summariseCell(&run, declarations)
 		g.addResolved()
 		g.addFindings()

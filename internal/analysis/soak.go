@@ -108,8 +108,7 @@ func (g *group) soak() Soak {
 	})
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: unitOfMetric(s.Metric)}, rates, why)
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
-		memory, why := valuesOver(good, func(j *validity.Judged) (float64,
-			string) {
+		memory, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
 			return memoryUsed(j.Trial, node)
 		})
 		if why != noSuchProbe {

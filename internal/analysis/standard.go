@@ -249,8 +249,7 @@ func deviations(run *record.Run) []string {
 				t.Duration)
 		}
 		add("back-to-back: bursts come as fast as the tester sends, at the greatest load at most; a " +
-			"virtual " +
-			"link has no shortest gap (section 26.4)")
+			"virtual link has no shortest gap (section 26.4)")
 	}
 	if mixed(run) {
 		add("IMIX: frames of several sizes in turn; RFC 2544 tests one size at a time (section 9)")

@@ -118,8 +118,7 @@ func tunnelCost(d *Document) []string {
 			"tunnel.", name, unit.Percent(low))}
 	}
 	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path "+
-		"without it (%d comparisons).",
-		unit.Percent(low), unit.Percent(high), n)}
+		"without it (%d comparisons).", unit.Percent(low), unit.Percent(high), n)}
 }
 
 // smallPackets names the highest packet rate.
@@ -271,9 +270,9 @@ func (g *group) addFindings() {
 	if !ok || factor.Protocol.Is(g.factors, factor.UDP) || metrics.Bufferbloat(added.Median) == "A+" {
 		return // what was not found is no finding
 	}
-	adds := "the load adds " + addedWords(added.Median)
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
-		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": "+adds+" to the median round trip",
+		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": the load adds "+addedWords(added.Median)+
+			" to the median round trip",
 		evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median), Low: new(added.Low),
-			High: new(added.High), Text: adds + " (" + spread(added, unit.Nanoseconds) + ")"}))
+			High: new(added.High), Text: spread(added, unit.Nanoseconds)}))
 }

@@ -133,9 +133,8 @@ func comparisonIntervals(v *view) string {
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
 	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Ratio(k.Ratio), Ratio: k.Ratio,
-		Low: k.Low, High: k.High,
-		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
+		Low: k.Low, High: k.High, Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
+		Title: v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
 		r.Text += " (" + ratioRange(k.Low, k.High) + ")"
 	}
@@ -195,6 +194,9 @@ func comparisonLines(v *view) []string {
 		out = append(out, s)
 	}
 	if len(rest) > 0 {
+		for i, m := range rest {
+			rest[i] = metrics.Label(m)
+		}
 		out = append(out, "no clear difference in "+strings.Join(rest, ", ")+
 			": the report has these comparisons")
 	}

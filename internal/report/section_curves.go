@@ -91,8 +91,7 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	for _, n := range all {
 		other := v.Catalogue.Of(n)
 		if !slices.Contains(d.Follow, factor.Name(n)) && !slices.Contains(other.Follow,
-			factor.Name(d.Name)) &&
-			string(other.Says) != d.Name {
+			factor.Name(d.Name)) && string(other.Says) != d.Name {
 			names = append(names, n)
 		}
 	}

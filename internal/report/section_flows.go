@@ -34,9 +34,8 @@ func shortFlowTable(v *view) Table {
 		{Head: "Handshake", Sub: "p50 · p99", Numeric: true},
 		{Head: "Completion", Sub: "p50 · p99", Numeric: true},
 	}, Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was " +
-		"intended to start to the last byte " +
-		"of the answer; what failed or was not done by the window's end counts as slower than all others. " +
-		rateIntervals(v, cells, flowRate)}
+		"intended to start to the last byte of the answer; what failed or was not done by the window's " +
+		"end counts as slower than all others. " + rateIntervals(v, cells, flowRate)}
 	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
 		{"large", "larger"}}
 	sizes = slices.DeleteFunc(sizes, func(s struct{ name, words string }) bool {

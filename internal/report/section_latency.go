@@ -35,13 +35,11 @@ func latencySection(v *view) Section {
 	}
 	p := Panels{ID: "quantiles", Title: "Distribution of round-trip times, idle and under load",
 		Caption: "Each line is one trial, from its smallest round trip at the left into the tail at the " +
-			"right; " +
-			"both axes are logarithmic and the same in every panel. A curve ends where its number of " +
-			"probes " +
-			"no longer " +
-			"carries the percentile. Lost probes are not in the curves; their share is in the table of " +
-			"every metric.",
-		Legend: []LegendItem{{"q idle", "idle path"}, {"q loaded", "beside the load"}}}
+			"right; both axes are logarithmic and the same in every panel. A curve ends where its " +
+			"number of " +
+			"probes no longer carries the percentile. Lost probes are not in the curves; their share is in " +
+			"the table of every metric.", Legend: []LegendItem{{"q idle", "idle path"}, {"q loaded",
+			"beside the load"}}}
 	for _, c := range cells {
 		p.Panels = append(p.Panels, Panel{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
 			Sub: v.latencyWords(c),
@@ -59,13 +57,11 @@ func underLoadTable(v *view) (Table, bool) {
 			Numeric: true},
 		{Head: "Bufferbloat"}, {Head: "Responsiveness", Sub: "round trips per minute", Numeric: true},
 		{Head: "Confidence"},
-	}, Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 ms " +
-		"B, 200 ms C, 400 ms D, " +
-		"else F (DSLReports); of up and down together by their mean. Responsiveness in round trips per " +
-		"minute: below 300 poor, " +
-		"1000 fair, 6000 good, else excellent (draft-ietf-ippm-responsiveness); only cells with the engine " +
-		"responsiveness have it, " +
-		"and without TLS its foreign half is the mean over TCP's handshake and one exchange."}
+	}, Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 " +
+		"ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by their mean. " +
+		"Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, else excellent " +
+		"(draft-ietf-ippm-responsiveness); only cells with the engine responsiveness have it, and without " +
+		"TLS its foreign half is the mean over TCP's handshake and one exchange."}
 	for _, p := range v.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w, ok := p.Directions[direction]; ok {

@@ -64,26 +64,19 @@ func methodSection(v *view) Section {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
 	}
 	words := Prose{[]string{
-		"Goodput is application payload counted by the receiver inside the measured window, divided by the " +
-			"receiver's own " +
-			"length of it. Packet rates count the datagrams of the window that arrived, told apart by " +
-			"sequence numbers, so that " +
-			"sent = received + lost. Round-trip times come from a UDP echo at a fixed rate beside " +
-			"the load, " +
-			"and on the idle path.",
-		"Medians carry a distribution-free interval from order statistics where there are six runs " +
-			"or more; " +
-			"below that the " +
-			"range from the smallest to the largest run is shown, which is not a confidence interval. A " +
-			"trial that failed has no " +
-			"number and enters none.",
+		"Goodput is application payload counted by the receiver inside the measured window, divided by " +
+			"the receiver's own length of it. Packet rates count the datagrams of the window that " +
+			"arrived, told apart by sequence numbers, so that sent = received + lost. Round-trip times " +
+			"come from a UDP echo at a fixed rate beside the load, and on the idle path.",
+		"Medians carry a distribution-free interval from order statistics where there are six runs or " +
+			"more; below that the range from the smallest to the largest run is shown, which is not a " +
+			"confidence interval. A trial that failed has no number and enters none.",
 	}}
 	mixed := func(c *analysis.Cell) bool { return factor.PacketSize.Is(c.Factors, factor.IMIX) }
 	if len(v.cells(mixed)) > 0 {
-		words.Text = append(words.Text,
-			"IMIX is FD.io CSIT's mix of sizes, in turn: of each twelve Ethernet frames "+
-				"seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of the payload "+
-				"that each has.")
+		words.Text = append(words.Text, "IMIX is FD.io CSIT's mix of sizes, in turn: of each twelve "+
+			"Ethernet frames seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of "+
+			"the payload that each has.")
 	}
 	s.Blocks = []Block{words, facts}
 	if len(v.Tester) > 0 {

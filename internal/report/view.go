@@ -21,8 +21,7 @@ type view struct {
 }
 
 func newView(d *analysis.Document) *view {
-	v := &view{Document: d, metric: map[string]record.Metric{},
-		trials: map[string][]*analysis.TrialView{}}
+	v := &view{Document: d, metric: map[string]record.Metric{}, trials: map[string][]*analysis.TrialView{}}
 	for _, m := range d.Metrics {
 		v.metric[m.Name] = m
 	}
@@ -208,13 +207,4 @@ func plural(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }

@@ -71,15 +71,11 @@ func KindOf(name string) Kind {
 
 func reasons() []Kind {
 	all := []Kind{
-		{Name: ReasonTesterLimited, Of: OfTrial,
-			Means: "the generator could not send more than 1 % of the packets " +
-				"that the rate asked for; or more than 1 % of those sent were lost in the receiver's own " +
-				"socket " +
-				"buffers; or, where the generator has a machine of its own, one of its threads or a core " +
-				"of its " +
-				"machine was busy for 98 % of the window; or, of a cell whose tester and router have CPUs " +
-				"of their " +
-				"own, the tester alone is less than 1.2 times as fast",
+		{Name: ReasonTesterLimited, Of: OfTrial, Means: "the generator could not send more than 1 % of " +
+			"the packets that the rate asked for; or more than 1 % of those sent were lost in the " +
+			"receiver's own socket buffers; or, where the generator has a machine of its own, one of its " +
+			"threads or a core of its machine was busy for 98 % of the window; or, of a cell whose tester " +
+			"and router have CPUs of their own, the tester alone is less than 1.2 times as fast",
 			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more"},
 		{Name: ReasonNotInTunnel, Of: OfTrial, Content: true,
 			Means: "the counters of the tunnel's devices, or of the " +
@@ -93,41 +89,32 @@ func reasons() []Kind {
 		{Name: ReasonAccounting, Of: OfTrial, Content: true,
 			Means: "sent ≠ received + lost for a stream, or a stream or flow is missing",
 			Do:    "repeat it; if it stays, report the run as an error of the load generator"},
-		{Name: ReasonCorrupt, Of: OfTrial, Content: true,
-			Means: "checked bytes differ from those that were sent, or " +
-				"none was checked where all should have been",
-			Do: "test memory, network cards and their offloads: something on the path changes data"},
-		{Name: ReasonThrottled, Of: OfTrial,
-			Means: "a core's clock or a cooling device says that heat or power held " +
-				"the machine back in the window",
-			Do: "cool the machine, or measure for so long that the slower state is the one you get"},
-		{Name: ReasonBackgroundLoad, Of: OfTrial, Chance: true,
-			Means: "processes that are not the lab's used more " +
-				"than 10 % of one core, or a hypervisor took more than 5 % of all",
+		{Name: ReasonCorrupt, Of: OfTrial, Content: true, Means: "checked bytes differ from those that " +
+			"were sent, or none was checked where all should have been", Do: "test memory, network cards " +
+			"and their offloads: something on the path changes data"},
+		{Name: ReasonThrottled, Of: OfTrial, Means: "a core's clock or a cooling device says that heat or " +
+			"power held the machine back in the window", Do: "cool the machine, or measure for so long " +
+			"that the slower state is the one you get"},
+		{Name: ReasonBackgroundLoad, Of: OfTrial, Chance: true, Means: "processes that are not the lab's " +
+			"used more than 10 % of one core, or a hypervisor took more than 5 % of all",
 			Do: "stop what else runs there, and repeat"},
-		{Name: ReasonSamplerStalled, Of: OfTrial, Chance: true,
-			Means: "the 10 Hz sampler came a second late or more in the window",
-			Do:    "the node had no time for it: read its CPU figures with care"},
+		{Name: ReasonSamplerStalled, Of: OfTrial, Chance: true, Means: "the 10 Hz sampler came a second " +
+			"late or more in the window", Do: "the node had no time for it: read its CPU figures with care"},
 		{Name: ReasonKernelLog, Of: OfTrial, Means: "the kernel logged an error during the trial",
 			Do: "read the line; repeat once its cause is gone"},
 		{Name: ReasonLinkFlap, Of: OfTrial, Means: "a link went down and up",
 			Do: "check cables, ports and drivers"},
-		{Name: ReasonDrift, Of: OfTrial, Chance: true,
-			Means: "the last third of the window differs from the first by " +
-				"at least 10 % and beyond chance (Mann–Whitney, p ≤ 0.0025)",
+		{Name: ReasonDrift, Of: OfTrial, Chance: true, Means: "the last third of the window differs from " +
+			"the first by at least 10 % and beyond chance (Mann–Whitney, p ≤ 0.0025)",
 			Do: "warm up longer, or measure longer"},
-		{Name: ReasonLateProbe, Of: OfTrial, Chance: true,
-			Means: "the latency probe sent one in a hundred of its " +
-				"packets too late (5 ms with user stamps; 20 ms or its interval with kernel stamps), or " +
-				"skipped a fifth " +
-				"of its slots", Do: "trust the latency only as far as that: the tester had no time for it"},
-		{Name: ReasonLateEdge, Of: OfTrial, Chance: true,
-			Means: "of TCP: an end read what it had carried more than " +
-				"20 ms and more than 1 % of the window late, at an edge of the window. Half a window late " +
-				"or more, the " +
-				"trial has no number: it failed, and is tried again at once, twice at most. So is one of " +
-				"UDP with a " +
-				"stream that began to be sent so late",
+		{Name: ReasonLateProbe, Of: OfTrial, Chance: true, Means: "the latency probe sent one in a " +
+			"hundred of its packets too late (5 ms with user stamps; 20 ms or its interval with kernel " +
+			"stamps), or skipped a fifth of its slots", Do: "trust the latency only as far as that: the " +
+			"tester had no time for it"},
+		{Name: ReasonLateEdge, Of: OfTrial, Chance: true, Means: "of TCP: an end read what it had carried " +
+			"more than 20 ms and more than 1 % of the window late, at an edge of the window. Half a " +
+			"window late or more, the trial has no number: it failed, and is tried again at once, twice " +
+			"at most. So is one of UDP with a stream that began to be sent so late",
 			Do: "use longer windows, or a tester with more time"},
 		{Name: ReasonFailedTrials, Of: OfCell, Means: "some of the cell's trials failed",
 			Do: "read the failures among the trials; resume the run to try them again"},
@@ -140,33 +127,27 @@ func reasons() []Kind {
 
 func caveats() []Kind {
 	all := []Kind{
-		{Name: "at-the-bound", Of: OfCell,
-			Means: "rate, latency and CPU figures are those of one trial of each " +
-				"search, at the bound that it found"},
-		{Name: "count-mode", Of: OfTrial,
-			Means: "datagrams were counted by length: order, duplicates and delays are " +
-				"unknown", Do: "set udp_mode=exact to see them"},
+		{Name: "at-the-bound", Of: OfCell, Means: "rate, latency and CPU figures are those of one trial " +
+			"of each search, at the bound that it found"},
+		{Name: "count-mode", Of: OfTrial, Means: "datagrams were counted by length: order, duplicates and " +
+			"delays are unknown", Do: "set udp_mode=exact to see them"},
 		{Name: "cut", Of: OfRun, Means: "--budget left this out"},
 		{Name: "emulated", Of: OfRun, Means: "the router's CPUs are emulated: its absolute speed means " +
 			"nothing; its " +
 			"ratios, counters and reactions do", Do: "use KVM, or real hardware, for absolute numbers"},
 		{Name: "engine-accounts", Of: OfTrial, Means: "the engine's own counts are differences, not counts"},
-		{Name: "engine-fell-back", Of: OfTrial,
-			Means: "what the engine is for did not work here; a lesser mode was " +
-				"used", Do: "read why; chokepoint doctor says what the machine can do"},
+		{Name: "engine-fell-back", Of: OfTrial, Means: "what the engine is for did not work here; a " +
+			"lesser mode was used", Do: "read why; chokepoint doctor says what the machine can do"},
 		{Name: "engine-usage", Of: OfTrial,
 			Means: "the engine's CPU time is that of its whole run, not of the window"},
-		{Name: "engine-window", Of: OfTrial,
-			Means: "the engine sets its own window: whole seconds, from its " +
-				"connections' start"},
+		{Name: "engine-window", Of: OfTrial, Means: "the engine sets its own window: whole seconds, from " +
+			"its connections' start"},
 		{Name: "evidence-incomplete", Of: OfTrial,
 			Means: "counters of the path could not be read afterwards"},
 		{Name: "few-runs", Of: OfRun, Means: "fewer than six runs per cell: there is a range, not a " +
-			"confidence " +
-			"interval, and no verdict", Do: "set method.runs to six or more"},
+			"confidence interval, and no verdict", Do: "set method.runs to six or more"},
 		{Name: "imported", Of: OfRun, Means: "what a node did comes from a file that its own probe wrote, " +
-			"its clock " +
-			"related to the run's by the traffic"},
+			"its clock related to the run's by the traffic"},
 		{Name: "incomplete", Of: OfRun, Means: "the run has not ended by itself: cells may lack runs",
 			Do: "resume it"},
 		{Name: "irregular-search", Of: OfCell, Means: "a goal of a search has no regular result (RFC 9971)",
@@ -174,41 +155,34 @@ func caveats() []Kind {
 		{Name: "lab-note", Of: OfRun, Means: "what the lab says of itself, such as what an ordinary " +
 			"user loses"},
 		{Name: "late-edge", Of: OfTrial, Means: "an end read its CPU time late at an edge of the window"},
-		{Name: "no-datagrams", Of: OfRun,
-			Means: "no UDP gets through between the machines: latency is not measured",
-			Do:    "open the port in the firewall between them"},
+		{Name: "no-datagrams", Of: OfRun, Means: "no UDP gets through between the machines: latency is " +
+			"not measured", Do: "open the port in the firewall between them"},
 		{Name: "no-tester-ceiling", Of: OfRun,
 			Means: "what the tester alone can do was not measured, with the reason"},
 		{Name: "partly-missing", Of: OfCell, Means: "a metric is known in some of the trials only"},
 		{Name: "peer-version", Of: OfRun, Means: "the peer is another version of chokepoint",
 			Do: "use the same one"},
-		{Name: "receiver-drops", Of: OfTrial,
-			Means: "packets were lost in the receiver's own socket buffer: the " +
-				"tester's loss, not the path's"},
+		{Name: "receiver-drops", Of: OfTrial, Means: "packets were lost in the receiver's own socket " +
+			"buffer: the tester's loss, not the path's"},
 		{Name: "repeated", Of: OfCell, Means: "trials failed and were repeated with success"},
 		{Name: "resumed-changed", Of: OfRun,
 			Means: "the run was resumed with something else than it began with"},
-		{Name: "router-not-watched", Of: OfTrial,
-			Means: "a router has no agent: its counters are missing, and that " +
-				"traffic passed it is not proven by them"},
+		{Name: "router-not-watched", Of: OfTrial, Means: "a router has no agent: its counters are " +
+			"missing, and that traffic passed it is not proven by them"},
 		{Name: "router-unwatched", Of: OfRun, Means: "what the router between the machines did is missing",
 			Do: "run chokepoint-agent probe there and import its file"},
-		{Name: "shared-cores", Of: OfRun,
-			Means: "tester and router share this machine's CPUs: numbers describe the " +
-				"machine doing both", Do: "use two machines, or compare ratios only"},
-		{Name: "super-packets", Of: OfRun,
-			Means: "packets of up to 64 KiB cross the virtual links: packet counts and " +
-				"header efficiency do not describe a wire", Do: "set offload=wire"},
+		{Name: "shared-cores", Of: OfRun, Means: "tester and router share this machine's CPUs: numbers " +
+			"describe the machine doing both", Do: "use two machines, or compare ratios only"},
+		{Name: "super-packets", Of: OfRun, Means: "packets of up to 64 KiB cross the virtual links: " +
+			"packet counts and header efficiency do not describe a wire", Do: "set offload=wire"},
 		{Name: "third-party", Of: OfRun,
 			Means: "the far end is somebody else's iperf3: of its machine nothing is known"},
 		{Name: "tunnel-not-set", Of: OfTrial, Means: "a setting could not be made on a tunnel's device"},
 		{Name: "unverified", Of: OfCell, Means: "the content of this path was not verified"},
-		{Name: "user-stamps", Of: OfTrial,
-			Means: "the kernel did not stamp every probe: latency includes the tester's " +
-				"own wake-ups"},
-		{Name: "userspace-tunnel", Of: OfTrial,
-			Means: "the kernel lacks this tunnel: the userspace implementation was " +
-				"measured", Do: "load the kernel's module to measure that"},
+		{Name: "user-stamps", Of: OfTrial, Means: "the kernel did not stamp every probe: latency includes " +
+			"the tester's own wake-ups"},
+		{Name: "userspace-tunnel", Of: OfTrial, Means: "the kernel lacks this tunnel: the userspace " +
+			"implementation was measured", Do: "load the kernel's module to measure that"},
 		{Name: "virtual-cards", Of: OfRun,
 			Means: "an end has no network card of hardware: offload=wire does not hold"},
 	}
@@ -220,10 +194,9 @@ func caveats() []Kind {
 
 func findings() []Kind {
 	return []Kind{
-		{Name: FindingBufferbloat, Class: ClassFinding, Of: OfCell,
-			Means: "the load adds to the median round trip: " +
-				"below 5 ms A+ (no finding), 30 A, 60 B, 200 C, 400 D, else F (DSLReports' grades, as " +
-				"LibreQoS keeps them)",
-			Do: "put a queue such as cake or fq_codel before the bottleneck, with a rate just below it"},
+		{Name: FindingBufferbloat, Class: ClassFinding, Of: OfCell, Means: "the load adds to the median " +
+			"round trip: below 5 ms A+ (no finding), 30 A, 60 B, 200 C, 400 D, else F (DSLReports' " +
+			"grades, as LibreQoS keeps them)", Do: "put a queue such as cake or fq_codel before the " +
+			"bottleneck, with a rate just below it"},
 	}
 }

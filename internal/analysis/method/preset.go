@@ -33,8 +33,7 @@ func Presets() []Preset {
 		{"rfc2544", "unconditionally compliant with RFC 2544, section 24: 60 s trials, no loss in any",
 			[]Goal{long(time.Minute, 0)}, 0, false},
 		{"tst009", "ETSI GS NFV-TST 009 binary search with loss verification, max(r) = 2: of two 60 s " +
-			"trials one may lose",
-			[]Goal{long(2*time.Minute, 0.5)}, 0, false},
+			"trials one may lose", []Goal{long(2*time.Minute, 0.5)}, 0, false},
 	}
 }
 

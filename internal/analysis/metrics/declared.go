@@ -46,21 +46,17 @@ func trafficMetrics() []record.Metric {
 		ofPath(duplicates, "duplicates", "count", record.Lower, "UDP packets that arrived again"),
 		ofPath(reordered, "reordered packets", "count", record.Lower,
 			"UDP packets that arrived after one with a higher number (RFC 4737)"),
-		ofPath(delayVariation, "delay variation (p99)", "ns", record.Lower,
-			"one-way delay of UDP packets above "+
-				"the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
+		ofPath(delayVariation, "delay variation (p99)", "ns", record.Lower, "one-way delay of UDP packets "+
+			"above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
 		ofPath(longestGap, "longest loss gap", "count", record.Lower,
 			"most UDP packets of a flow that were lost in a row"),
-		ofPath(oneWayP50, "one-way delay (p50)", "ns", record.Lower,
-			"one-way delay of sampled packets of the "+
-				"load itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells "+
-				"both times"),
-		ofPath(oneWayP99, "one-way delay (p99)", "ns", record.Lower,
-			"one-way delay of sampled packets of the "+
-				"load itself, p99, rounded down by at most 3 %; where p50 is"),
-		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", record.Higher,
-			"payload bits that arrived per "+
-				"second of CPU time, of all cores of the machine that carries the nodes"),
+		ofPath(oneWayP50, "one-way delay (p50)", "ns", record.Lower, "one-way delay of sampled packets of "+
+			"the load itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both "+
+			"times"),
+		ofPath(oneWayP99, "one-way delay (p99)", "ns", record.Lower, "one-way delay of sampled packets of "+
+			"the load itself, p99, rounded down by at most 3 %; where p50 is"),
+		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", record.Higher, "payload bits that "+
+			"arrived per second of CPU time, of all cores of the machine that carries the nodes"),
 		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", record.Higher,
 			"the same per second of CPU time of the routers' own cores, all routers together"),
 		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", record.Higher,
@@ -103,16 +99,14 @@ func tcpMetrics() []record.Metric {
 			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
 		flow(minRTTTCP, "TCP's smallest round trip", "ns", record.Lower,
 			"smallest round-trip time that TCP saw, of all flows"),
-		flow(busyRatio, "time with data to send", "ratio", "",
-			"share of the window in which TCP had data to "+
-				"send (chronographs, Linux commit 05b055e8), mean over flows"),
+		flow(busyRatio, "time with data to send", "ratio", "", "share of the window in which TCP had data "+
+			"to send (chronographs, Linux commit 05b055e8), mean over flows"),
 		flow(RwndLimited, "time limited by the receive window", "ratio", record.Lower,
 			"share of the window in which the receiver's window held TCP back"),
 		flow(sndbufLimited, "time limited by the send buffer", "ratio", record.Lower,
 			"share of the window in which the send buffer held TCP back"),
-		flow(NetworkLimited, "time limited by the network", "ratio", "",
-			"busy - rwnd limited - sndbuf limited: "+
-				"share in which the network or congestion control held TCP back"),
+		flow(NetworkLimited, "time limited by the network", "ratio", "", "busy - rwnd limited - sndbuf "+
+			"limited: share in which the network or congestion control held TCP back"),
 	}
 }
 
@@ -158,8 +152,7 @@ func loadMetrics() []record.Metric {
 	} {
 		m := func(stem, label, unit, better, doc string) {
 			all = append(all, declared(who.scope, who.prefix+"_"+stem, label+" of the "+who.prefix, unit,
-				better,
-				doc+", "+who.doc))
+				better, doc+", "+who.doc))
 		}
 		m(CPURatio, "CPU load", "ratio", record.Lower,
 			"share of the window in which cores were busy, mean of all cores")
@@ -332,9 +325,8 @@ var flowSizes = [...]struct{ name, words string }{
 }
 
 func flowMetrics() []record.Metric {
-	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", record.Higher,
-		"short flows, each on a TCP "+
-			"connection of its own, that were completed in the window, per second; engine flows")}
+	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", record.Higher, "short flows, each on "+
+		"a TCP connection of its own, that were completed in the window, per second; engine flows")}
 	times := func(label, doc string, name func(percentile) string, levels []percentile) {
 		for _, q := range levels {
 			all = append(all, ofPath(name(q), label+" ("+q.Name+")", "ns", record.Lower,
@@ -347,10 +339,8 @@ func flowMetrics() []record.Metric {
 	times("TCP handshake", "TCP handshake of the flows begun in the window, from the call to its answer, "+
 		"PERCENTILE", flow("connect"), flowPercentiles)
 	times("flow completion", "flow completion time, from a flow's intended start to the last byte of the "+
-		"answer, "+
-		"PERCENTILE of those to start in the window; what failed or was not done by its end counts as "+
-		"slower "+
-		"than all others", flow("completion"), flowPercentiles)
+		"answer, PERCENTILE of those to start in the window; what failed or was not done by its end "+
+		"counts as slower than all others", flow("completion"), flowPercentiles)
 	for _, s := range flowSizes {
 		times("completion of "+s.name+" flows", "the same of flows "+s.words+", PERCENTILE",
 			flow("completion_"+s.name), flowPercentiles)
@@ -368,8 +358,7 @@ func flowMetrics() []record.Metric {
 			"requests whose response was complete in the window, per second, of all connections; engine "+
 				"requests"))
 	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+
-		"sent in "+
-		"the window", requestTime, Percentiles[:4])
+		"sent in the window", requestTime, Percentiles[:4])
 	return all
 }
 

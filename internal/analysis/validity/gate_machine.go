@@ -49,8 +49,7 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 	case stem == "cooling_state":
 		v, ok := c.Largest(w.Start, w.End)
 		if ok && v > 0 && slices.ContainsFunc(slowing[:], func(p string) bool {
-			return strings.Contains(label,
-				p)
+			return strings.Contains(label, p)
 		}) {
 			return fmt.Sprintf("%s was %.0f in the window", name, v)
 		}
