@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"context"
 	"math"
 	"strconv"
 
@@ -16,39 +15,30 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 // are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob {
-	return conntrack{declared{&factor.Declaration{
+	return &nodeNumber{declared{&factor.Declaration{
 		Name:   "conntrack_max",
 		Unit:   "connections",
 		Doc:    "connections that the router tracks at most",
 		Placed: factor.Placed,
 		Needs:  factor.NeedsRouter,
-	}}}
-}
-
-type conntrack struct{ declared }
-
-func (conntrack) Parse(text string) (State, error) {
-	return number("conntrack_max", text, 1, math.MaxInt32)
-}
-
-func (conntrack) Read(context.Context, Place) (State, error) {
-	value, err := kernel.ReadSysctl(conntrackMax)
-	if err != nil {
-		return "", absent(err)
-	}
-	n, err := strconv.Atoi(value)
-	return state(n, err)
-}
-
-func (conntrack) Apply(_ context.Context, _ Place, s State) error {
-	return absent(kernel.WriteSysctl(conntrackMax, string(s)))
-}
-
-func (conntrack) Check(context.Context, Place, State) check.Answer {
-	a := answer(kernel.SysctlWritable(conntrackMax))
-	if a.State == check.No && a.Hint != "" {
-		a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of its own, " +
-			"such as vm"
-	}
-	return a
+	}}, 1, math.MaxInt32,
+		func() (int, error) {
+			value, err := kernel.ReadSysctl(conntrackMax)
+			if err != nil {
+				return 0, absent(err)
+			}
+			return strconv.Atoi(value)
+		},
+		func(_ Place, n int) error {
+			return absent(kernel.WriteSysctl(conntrackMax, strconv.Itoa(n)))
+		},
+		func(Place, int) check.Answer {
+			a := answer(kernel.SysctlWritable(conntrackMax))
+			if a.State == check.No && a.Hint != "" {
+				a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of " +
+					"its own, " +
+					"such as vm"
+			}
+			return a
+		}}
 }

@@ -66,6 +66,15 @@ func parseCPUs(text string) (State, error) {
 		}
 		return s, nil
 	}
+	set, ok := parseCPUList(text)
+	if !ok {
+		return "", wrong
+	}
+	return spellCPUs(set), nil
+}
+
+// parseCPUList reads a list such as "0-1,3".
+func parseCPUList(text string) (*big.Int, bool) {
 	set := new(big.Int)
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(strings.TrimSpace(part), "-")
@@ -75,13 +84,13 @@ func parseCPUs(text string) (State, error) {
 		a, err1 := strconv.ParseUint(from, 10, 16)
 		b, err2 := strconv.ParseUint(to, 10, 16)
 		if err1 != nil || err2 != nil || a > b || b > maxCPU {
-			return "", wrong
+			return nil, false
 		}
 		for i := a; i <= b; i++ {
 			set.SetBit(set, int(i), 1)
 		}
 	}
-	return spellCPUs(set), nil
+	return set, true
 }
 
 func spellCPUs(set *big.Int) State {
@@ -158,20 +167,9 @@ func masksOf(s State) ([]string, error) {
 	if rest, ok := strings.CutPrefix(string(s), "masks "); ok {
 		return strings.Fields(rest), nil
 	}
-	set := new(big.Int)
-	for part := range strings.SplitSeq(string(s), ",") {
-		from, to, ranged := strings.Cut(part, "-")
-		if !ranged {
-			to = from
-		}
-		a, err1 := strconv.Atoi(from)
-		b, err2 := strconv.Atoi(to)
-		if err1 != nil || err2 != nil || a < 0 || b > maxCPU {
-			return nil, refuse("cpus", string(s), "off, or CPUs such as 0-1,3")
-		}
-		for i := a; i <= b; i++ {
-			set.SetBit(set, i, 1)
-		}
+	set, ok := parseCPUList(string(s))
+	if !ok {
+		return nil, refuse("cpus", string(s), "off, or CPUs such as 0-1,3")
 	}
 	return []string{spellMask(set)}, nil
 }

@@ -1,9 +1,6 @@
 package knob
 
 import (
-	"context"
-	"strconv"
-
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -15,7 +12,7 @@ const maxPolicies = 10_000
 // and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
 // policy for every packet. It needs no ESP.
 func IdlePolicies() Knob {
-	return idlePolicies{declared{&factor.Declaration{
+	return &nodeNumber{declared{&factor.Declaration{
 		Name:    "idle_policies",
 		Unit:    "policies, 0 to 10000",
 		Doc:     "IPsec policies per direction that the traffic does not match",
@@ -23,30 +20,11 @@ func IdlePolicies() Knob {
 		Long:    func(level string) string { return level + " idle policies" },
 		Placed:  factor.Placed,
 		Needs:   factor.NeedsRouter,
-	}}}
-}
-
-type idlePolicies struct{ declared }
-
-func (idlePolicies) Parse(text string) (State, error) {
-	return number("idle_policies", text, 0, maxPolicies)
-}
-
-func (idlePolicies) Read(context.Context, Place) (State, error) {
-	n, err := kernel.IdlePolicies()
-	s, err := state(n, err)
-	return s, conclude(err)
-}
-
-func (idlePolicies) Apply(_ context.Context, _ Place, s State) error {
-	n, err := strconv.Atoi(string(s))
-	if err != nil {
-		return refuse("idle_policies", string(s), "a number")
-	}
-	return conclude(kernel.SetIdlePolicies(n))
-}
-
-func (idlePolicies) Check(context.Context, Place, State) check.Answer {
-	_, err := kernel.IdlePolicies()
-	return answer(err)
+	}}, 0, maxPolicies,
+		kernel.IdlePolicies,
+		func(_ Place, n int) error { return kernel.SetIdlePolicies(n) },
+		func(Place, int) check.Answer {
+			_, err := kernel.IdlePolicies()
+			return answer(err)
+		}}
 }

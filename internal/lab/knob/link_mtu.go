@@ -3,7 +3,6 @@ package knob
 import (
 	"errors"
 	"io/fs"
-	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -15,34 +14,20 @@ const minMTU, maxMTU = 1280, 65535
 
 // LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
 func LinkMTU() Knob {
-	return &perPort{
-		declared: declared{&factor.Declaration{
-			Name:   "link_mtu",
-			Unit:   "bytes, 1280 to 65535",
-			Doc:    "MTU of the underlay's links, in bytes",
-			Target: factor.EveryNode, Follow: []factor.Name{factor.MTU}, Rank: 6,
-			Without: &factor.Without{Words: "of the same with the default link MTU"},
-			Long:    func(level string) string { return "link MTU " + level },
-			Placed:  factor.Placed,
-		}},
-		parse: func(text string) (State, error) {
-			return number("link_mtu", text, minMTU, maxMTU)
-		},
-		read: func(dev string) (State, error) {
-			mtu, err := kernel.MTU(dev)
-			return state(mtu, err)
-		},
-		apply: func(dev string, s State) error {
-			mtu, err := strconv.Atoi(string(s))
-			if err != nil {
-				return refuse("link_mtu", string(s), "a number")
-			}
-			if err := kernel.SetMTU(dev, mtu); err != nil {
-				return err
-			}
-			return forgetPathMTUs()
-		},
-	}
+	return portNumber(declared{&factor.Declaration{
+		Name:   "link_mtu",
+		Unit:   "bytes, 1280 to 65535",
+		Doc:    "MTU of the underlay's links, in bytes",
+		Target: factor.EveryNode, Follow: []factor.Name{factor.MTU}, Rank: 6,
+		Without: &factor.Without{Words: "of the same with the default link MTU"},
+		Long:    func(level string) string { return "link MTU " + level },
+		Placed:  factor.Placed,
+	}}, minMTU, maxMTU, kernel.MTU, func(dev string, mtu int) error {
+		if err := kernel.SetMTU(dev, mtu); err != nil {
+			return err
+		}
+		return forgetPathMTUs()
+	})
 }
 
 // forgetPathMTUs drops what the node was told of narrower links on the path of IPv4 (RFC 1191), which it
@@ -54,20 +39,4 @@ func forgetPathMTUs() error {
 		return nil
 	}
 	return err
-}
-
-func state(n int, err error) (State, error) {
-	if err != nil {
-		return "", err
-	}
-	return State(strconv.Itoa(n)), nil
-}
-
-// number parses a whole number within bounds.
-func number(name, text string, least, most int) (State, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return "", refuse(name, text, "a number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
-	}
-	return State(strconv.Itoa(n)), nil
 }

@@ -91,18 +91,14 @@ func parseCPULine(id, rest []byte) (cpuLine, bool) {
 	return c, c.n >= 4
 }
 
+// statKeys are the kernel's names of statTotals.
+var statKeys = [...]string{"intr", "ctxt", "processes", "procs_running", "procs_blocked"}
+
 func statTotal(key []byte) int {
-	switch string(key) {
-	case "intr":
-		return 0
-	case "ctxt":
-		return 1
-	case "processes":
-		return 2
-	case "procs_running":
-		return 3
-	case "procs_blocked":
-		return 4
+	for i := range statKeys {
+		if string(key) == statKeys[i] {
+			return i
+		}
 	}
 	return -1
 }

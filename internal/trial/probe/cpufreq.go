@@ -1,13 +1,10 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"strconv"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -54,20 +51,7 @@ func cpufreq(root Root) Probe {
 			"time spent at the clock named in the label, \"policy0@1800000000\" in Hz (stats/time_in_state)"),
 	}
 	open := func() (Sampler, error) { return openCPUFreq(root) }
-	return entry{name: "cpufreq", slow: true, metrics: metrics, check: openCheck(open), open: open}
-}
-
-// openCheck answers by opening, for sources that are many files: it can only speak of the machine that the
-// program runs on.
-func openCheck(open func() (Sampler, error)) func(context.Context, host.Host) check.Answer {
-	return func(context.Context, host.Host) check.Answer {
-		s, err := open()
-		if err != nil {
-			return errAnswer(err)
-		}
-		s.Close()
-		return check.OK()
-	}
+	return entry{name: "cpufreq", slow: true, metrics: metrics, open: open}
 }
 
 type cpufreqSampler struct {

@@ -30,8 +30,7 @@ func drops(root Root) Probe {
 		}
 	}
 	return entry{name: "drops", slow: true, metrics: metrics, open: open(false),
-		check: openCheck(open(false)),
-		with:  func(o Options) func() (Sampler, error) { return open(o.Trace) }}
+		with: func(o Options) func() (Sampler, error) { return open(o.Trace) }}
 }
 
 // dropReason is a reason's number in the histogram and its name.

@@ -49,7 +49,7 @@ type entry struct {
 	slow    bool
 	rare    bool // slow, and only its totals between marks matter
 	metrics []record.Metric
-	check   func(ctx context.Context, h host.Host) check.Answer
+	check   func(ctx context.Context, h host.Host) check.Answer // nil: by opening
 	open    func() (Sampler, error)
 	with    func(o Options) func() (Sampler, error) // nil: takes nothing
 }
@@ -59,7 +59,19 @@ func (e entry) Slow() bool               { return e.slow }
 func (e entry) Rare() bool               { return e.rare }
 func (e entry) Metrics() []record.Metric { return e.metrics }
 
-func (e entry) Check(ctx context.Context, h host.Host) check.Answer { return e.check(ctx, h) }
+// Check answers by opening where nothing else was given: for sources that are many files, it can only speak
+// of the machine that the program runs on.
+func (e entry) Check(ctx context.Context, h host.Host) check.Answer {
+	if e.check != nil {
+		return e.check(ctx, h)
+	}
+	s, err := e.open()
+	if err != nil {
+		return errAnswer(err)
+	}
+	s.Close()
+	return check.OK()
+}
 
 // Open reads the files of the machine that the program runs on, under the probe's root; a host is needed
 // only to check.

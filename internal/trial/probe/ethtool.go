@@ -47,7 +47,7 @@ func ethtool(Root) Probe {
 			"pause frames sent: this device asked its neighbour to wait"),
 	}
 	open := func() (Sampler, error) { return openEthtool(deviceNames, kernel.NICStats) }
-	return entry{name: "ethtool", slow: true, metrics: metrics, check: openCheck(open), open: open}
+	return entry{name: "ethtool", slow: true, metrics: metrics, open: open}
 }
 
 // ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", beside the

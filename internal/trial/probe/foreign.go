@@ -64,6 +64,19 @@ func parsePidStat(b []byte) (pidStat, error) {
 	return p, nil
 }
 
+func readPidStat(path string, buf []byte) (pidStat, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return pidStat{}, err
+	}
+	defer f.Close()
+	n, err := f.Read(buf)
+	if err != nil {
+		return pidStat{}, err
+	}
+	return parsePidStat(buf[:n])
+}
+
 func foreign(root Root) Probe {
 	metrics := []record.Metric{
 		counter(record.ScopeHost, "foreign_cpu_ns", "ns",
@@ -76,8 +89,7 @@ func foreign(root Root) Probe {
 		return func() (Sampler, error) { return openForeign(root, own) }
 	}
 	return entry{name: "foreign", slow: true, rare: true, metrics: metrics, open: open(nil),
-		check: openCheck(open(nil)),
-		with:  func(o Options) func() (Sampler, error) { return open(o.Own) }}
+		with: func(o Options) func() (Sampler, error) { return open(o.Own) }}
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,
@@ -92,7 +104,7 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is how often a kernel thread is looked at again, in rounds: its number might have been given
+// kernelRounds is how often a kernel thread is read again, in rounds: its number might have been given
 // to another process.
 const kernelRounds = 30
 
@@ -124,16 +136,7 @@ func (*foreignSampler) Columns() []string {
 }
 
 func (s *foreignSampler) stat(pid string) (pidStat, error) {
-	f, err := os.Open(filepath.Join(s.dir, pid, "stat"))
-	if err != nil {
-		return pidStat{}, err
-	}
-	defer f.Close()
-	n, err := f.Read(s.buf)
-	if err != nil {
-		return pidStat{}, err
-	}
-	return parsePidStat(s.buf[:n])
+	return readPidStat(filepath.Join(s.dir, pid, "stat"), s.buf)
 }
 
 func (s *foreignSampler) Sample(dst []float64) error {

@@ -22,7 +22,7 @@ func guests(root Root) Probe {
 	open := func(own []int) func() (Sampler, error) {
 		return func() (Sampler, error) { return openGuests(root, own) }
 	}
-	return entry{name: "guests", slow: true, metrics: metrics, open: open(nil), check: openCheck(open(nil)),
+	return entry{name: "guests", slow: true, metrics: metrics, open: open(nil),
 		with: func(o Options) func() (Sampler, error) { return open(o.Own) }}
 }
 
@@ -71,7 +71,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 		return ErrColumns
 	}
 	for i, t := range s.threads {
-		p, err := s.stat(t.path)
+		p, err := readPidStat(t.path, s.buf)
 		if err != nil || p.start != t.start {
 			if s.changed() {
 				return ErrColumns
@@ -97,25 +97,12 @@ func (s *guestsSampler) changed() bool {
 	return true
 }
 
-func (s *guestsSampler) stat(path string) (pidStat, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return pidStat{}, err
-	}
-	defer f.Close()
-	n, err := f.Read(s.buf)
-	if err != nil {
-		return pidStat{}, err
-	}
-	return parsePidStat(s.buf[:n])
-}
-
 // find lists the threads of the emulators among the lab's processes, ordered by label.
 func (s *guestsSampler) find() []guestThread {
 	parents := map[int]int{}
 	var emulators []int
 	for _, path := range matches(filepath.Join(s.dir, "[1-9]*", "stat")) {
-		p, err := s.stat(path)
+		p, err := readPidStat(path, s.buf)
 		if err != nil {
 			continue
 		}
@@ -153,7 +140,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 	}
 	var out []guestThread
 	for _, path := range matches(filepath.Join(process, "task", "*", "stat")) {
-		p, err := s.stat(path)
+		p, err := readPidStat(path, s.buf)
 		if err != nil {
 			continue
 		}

@@ -85,7 +85,7 @@ func kernellog(root Root) Probe {
 			"lines not kept: too many at once, or overwritten before they were read"),
 	}
 	open := func() (Sampler, error) { return openKernelLog(root.dev("kmsg")) }
-	return entry{name: "kernellog", slow: true, metrics: metrics, check: openCheck(open), open: open}
+	return entry{name: "kernellog", slow: true, metrics: metrics, open: open}
 }
 
 // kernelLogSampler reads records as they come. now is the clock that lines are dated by: the kernel dates

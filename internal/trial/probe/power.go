@@ -14,7 +14,7 @@ func power(root Root) Probe {
 		level(record.ScopeHost, "power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
 	}
 	open := func() (Sampler, error) { return openPower(root) }
-	return entry{name: "power", slow: true, metrics: metrics, check: openCheck(open), open: open}
+	return entry{name: "power", slow: true, metrics: metrics, open: open}
 }
 
 // openPower takes what there is of Documentation/power/powercap/powercap.rst (microjoules that start again

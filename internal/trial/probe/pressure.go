@@ -50,56 +50,34 @@ func pressure(root Root) Probe {
 		counter(record.ScopeHost, "full_ns", "ns",
 			"time in which all tasks that were not idle waited for it"),
 	}
-	path := root.proc("pressure/cpu")
-	return entry{name: "pressure", slow: true, metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) { return openPressure(root, why) }}
-}
-
-type pressureSampler struct {
-	files   []*file
-	columns []string
-}
-
-func openPressure(root Root, why string) (Sampler, error) {
-	s := &pressureSampler{}
+	var parts []namedFile
+	var names []string
 	for _, resource := range []string{"cpu", "memory", "io"} {
-		f, err := openFile(root.proc("pressure/"+resource), why)
-		if err == nil {
-			if _, err = f.read(); err != nil { // psi=0 fails here
-				f.Close()
-				err = absent("%v: %s", err, why)
-			}
-		}
-		if err != nil {
-			s.Close()
-			return nil, err
-		}
-		s.files = append(s.files, f)
-		s.columns = append(s.columns, resource+"/some_ns", resource+"/full_ns")
+		some, full := resource+"/some_ns", resource+"/full_ns"
+		names = append(names, some, full)
+		parts = append(parts, namedFile{root.proc("pressure/" + resource),
+			func(b []byte, want map[string]int, dst []float64) (err error) {
+				var got [2]float64
+				if got[0], got[1], err = parsePressure(b); err != nil {
+					return err
+				}
+				for i, name := range []string{some, full} {
+					if at, ok := want[name]; ok {
+						dst[at] = got[i]
+					}
+				}
+				return nil
+			}, why, 1e3})
 	}
-	return s, nil
-}
-
-func (s *pressureSampler) Columns() []string { return s.columns }
-
-func (s *pressureSampler) Sample(dst []float64) error {
-	for i, f := range s.files {
-		b, err := f.read()
-		if err != nil {
-			return err
+	e := namedProbe("pressure", metrics, parts, names).(entry)
+	open := e.open
+	e.open = func() (Sampler, error) {
+		s, err := open()
+		var missing *absentError
+		if err != nil && !errors.As(err, &missing) { // psi=0 fails on the first read
+			err = absent("%v: %s", err, why)
 		}
-		some, full, err := parsePressure(b)
-		if err != nil {
-			return err
-		}
-		dst[2*i], dst[2*i+1] = some*1e3, full*1e3
+		return s, err
 	}
-	return nil
-}
-
-func (s *pressureSampler) Close() error {
-	for _, f := range s.files {
-		f.Close()
-	}
-	return nil
+	return e
 }

@@ -85,7 +85,7 @@ func (q qdiscLine) label(device string) string {
 
 func qdisc(Root) Probe {
 	return entry{name: "qdisc", metrics: qdiscStems[:],
-		check: openCheck(openQdisc), open: openQdisc}
+		open: openQdisc}
 }
 
 // qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not measurements.

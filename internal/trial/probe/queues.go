@@ -44,8 +44,7 @@ func queuesMetric(name string) int {
 // queues reads what only some queues have: the classes of htb, the flows and marks of fq_codel, the tins of
 // CAKE.
 func queues(Root) Probe {
-	return entry{name: "queues", slow: true, metrics: queuesMetrics, check: openCheck(openQueues),
-		open: openQueues}
+	return entry{name: "queues", slow: true, metrics: queuesMetrics, open: openQueues}
 }
 
 type queuesSampler struct {

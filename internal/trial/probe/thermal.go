@@ -25,7 +25,7 @@ func thermal(root Root) Probe {
 			"time for which its package was (package_throttle_total_time_ms)"),
 	}
 	open := func() (Sampler, error) { return openThermal(root) }
-	return entry{name: "thermal", slow: true, metrics: metrics, check: openCheck(open), open: open}
+	return entry{name: "thermal", slow: true, metrics: metrics, open: open}
 }
 
 // openThermal takes what there is of Documentation/driver-api/thermal/ sysfs-api.rst,

@@ -24,7 +24,7 @@ func wireguard(root Root) Probe {
 			"time since the last handshake with the peer; no value before the first"),
 	}
 	open := func() (Sampler, error) { return openWireGuard(root) }
-	return entry{name: "wireguard", slow: true, metrics: metrics, check: openCheck(open), open: open}
+	return entry{name: "wireguard", slow: true, metrics: metrics, open: open}
 }
 
 type wireguardSampler struct {
@@ -86,7 +86,9 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 	if err != nil {
 		return err
 	}
-	if !samePeers(now, s.known) {
+	if !slices.EqualFunc(now, s.known, func(a, b kernel.WireGuardPeer) bool {
+		return a.Device == b.Device && a.Index == b.Index
+	}) {
 		s.known = now
 		s.describe()
 		return ErrColumns
@@ -98,18 +100,6 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 		}
 	}
 	return nil
-}
-
-func samePeers(a, b []kernel.WireGuardPeer) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Device != b[i].Device || a[i].Index != b[i].Index {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *wireguardSampler) Close() error { return s.reader.Close() }
