@@ -76,7 +76,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	}
 	served := registry.Peer{Ports: ports, Version: ownVersion()}
 	told := refusals{say: p.note}
-	listener := pair.Door{Code: code, Idle: o.patience, Tell: told.tell}
+	listener := pair.Listener{Code: code, Idle: o.patience, Tell: told.tell}
 	err = listener.Serve(ctx, ln, served.Serve)
 	if errors.Is(err, pair.ErrIdle) {
 		p.note("no run has connected for %s", o.patience)

@@ -66,7 +66,7 @@ func (o otherEnd) thirdParty() bool { return strings.HasPrefix(o.peer, iperf3Sch
 // vocabulary is what a plan may speak of. With a third-party iperf3 server, iperf3 is the default engine.
 func (o otherEnd) vocabulary() plan.Vocabulary {
 	if o.thirdParty() {
-		return registry.StrangerVocabulary()
+		return registry.ThirdPartyVocabulary()
 	}
 	return vocabulary()
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // TestCampaignOutlivesAGuest: the trial in which a router's kernel panics fails with its last words, so
-// does the one in which its processors stand still, long before its time is over, and each next one runs on
+// does the one in which its processors stall, long before its time is over, and each next one runs on
 // a fresh guest with the same settings.
 func TestCampaignOutlivesAGuest(t *testing.T) {
 	p := labtest.ReadPlan(t, `

@@ -86,7 +86,7 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 // TestUpNamesItsTimeout: so many nodes take their time.
 func TestUpNamesItsTimeout(t *testing.T) {
 	o := small(t)
-	o.Topology = record.Topology{Name: "crowd"}
+	o.Topology = record.Topology{Name: "flood"}
 	for i := range 100 {
 		o.Topology.Nodes = append(o.Topology.Nodes, record.TopoNode{Name: fmt.Sprint("n", i)})
 	}

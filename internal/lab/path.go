@@ -30,18 +30,18 @@ type Path struct {
 	Slot     int
 	Tunnel   tunnel.Path // nil on the plain path
 	Resolved string      // the tunnel's implementation: "none", "wireguard-userspace", …
-	Beside   []Lane      // the other tunnels, if there are several
+	Beside   []Subpath   // the other tunnels, if there are several
 	Settings []Followed  // of nodes, as they hold on the tunnels' devices
 }
 
-// Lane is one of the ways that a path consists of.
-type Lane struct {
+// Subpath is one of the ways that a path consists of.
+type Subpath struct {
 	Slot   int
 	Tunnel tunnel.Path // nil on the plain path
 }
 
-// Lanes are all the ways of the path, its own first.
-func (p Path) Lanes() []Lane { return append([]Lane{{p.Slot, p.Tunnel}}, p.Beside...) }
+// Subpaths are all the ways of the path, its own first.
+func (p Path) Subpaths() []Subpath { return append([]Subpath{{p.Slot, p.Tunnel}}, p.Beside...) }
 
 // TunnelSpec is what identifies a tunnel among those that are up.
 type TunnelSpec struct {
@@ -97,7 +97,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 		}
 		p.Settings = append(p.Settings, t.follow...)
 		if i > 0 {
-			p.Beside = append(p.Beside, Lane{t.slot, t.Path})
+			p.Beside = append(p.Beside, Subpath{t.slot, t.Path})
 			continue
 		}
 		p.Slot, p.Tunnel, p.Resolved = t.slot, t.Path, s.Kind

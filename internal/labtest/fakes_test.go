@@ -392,7 +392,7 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := map[netip.Addr]bool{}
-		for _, on := range p.Lanes() {
+		for _, on := range p.Subpaths() {
 			at := l.Address(on.Slot, 1, 4)
 			seen[at] = true
 			f.Wire.Carry(true, at, 1, 1000)
@@ -401,8 +401,8 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 					err)
 			}
 		}
-		if want := max(count, 1); len(seen) != want || len(p.Lanes()) != want {
-			t.Errorf("%d tunnels: got %d paths to %d addresses", count, len(p.Lanes()), len(seen))
+		if want := max(count, 1); len(seen) != want || len(p.Subpaths()) != want {
+			t.Errorf("%d tunnels: got %d paths to %d addresses", count, len(p.Subpaths()), len(seen))
 		}
 	}
 	if _, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420,
@@ -410,7 +410,7 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 		t.Errorf("%d tunnels: got no error, want one", lab.Slots)
 	}
 	if p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1400, Count: 3}); err != nil ||
-		len(p.Lanes()) != 3 {
+		len(p.Subpaths()) != 3 {
 		t.Errorf("3 others after %d: got %v, %v", lab.Slots-1, p, err)
 	}
 	if err := l.Close(Context(t)); err != nil || len(f.Wire.tunnels) > 0 {

@@ -30,11 +30,11 @@ func meetPeer(t *testing.T) host.Agent {
 		t.Fatal(err)
 	}
 	code := pair.NewCode()
-	door := pair.Door{Code: code}
+	listener := pair.Listener{Code: code}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- door.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
+		ended <- listener.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
 			Version: "1.2"}.Serve)
 	}()
 	t.Cleanup(func() {

@@ -30,9 +30,9 @@ func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines()) }
 // Catalogue lists the factors that plans may speak of.
 func Catalogue() *factor.Catalogue { return Vocabulary().Catalogue }
 
-// StrangerVocabulary is the same for a run against somebody else's iperf3 server: iperf3 is the engine
+// ThirdPartyVocabulary is the same for a run against somebody else's iperf3 server: iperf3 is the engine
 // where a plan names none.
-func StrangerVocabulary() plan.Vocabulary {
+func ThirdPartyVocabulary() plan.Vocabulary {
 	engines := node.Engines()
 	i := slices.IndexFunc(engines,
 		func(e traffic.Engine) bool { return e.Name() == (iperf3.Engine{}).Name() })

@@ -212,7 +212,7 @@ func routerPackets(t testing.TB, l *lab.Lab) map[string]passes {
 	return out
 }
 
-// agree: a device counts the load's frames and a few packets besides, such as greetings. What came to an
+// agree: a device counts the load's frames and a few packets besides, such as handshakes. What came to an
 // end is what it read and what its sockets had no room for.
 func agree(t *testing.T, where string, got *record.Traffic, frames string, counted uint64) {
 	t.Helper()

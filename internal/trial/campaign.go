@@ -212,9 +212,9 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	return out, c.steps(ctx, "end")
 }
 
-// stillTries is how often a row is tried of which an end, whose machine stood still, counted nothing of
+// stallTries is how often a row is tried of which an end, whose machine was stalled, counted nothing of
 // use. What fails otherwise is likely to fail again.
-const stillTries = 3
+const stallTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
 func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, error) {
@@ -222,7 +222,7 @@ func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, 
 		return c.search(ctx, row, left)
 	}
 	var out Outcome
-	for range stillTries {
+	for range stallTries {
 		t, err := c.one(ctx, row, nil, left)
 		if err != nil {
 			return out, err

@@ -36,7 +36,7 @@ func portsOf(l *lab.Lab) lab.DataPorts {
 // fit adds to a demand what only the lab's ends can tell: between two machines who opens the connections,
 // on which ports, and the MTU of the path. The reason says why the demand cannot be met.
 func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
-	d.ports, d.talker = portsOf(l), d.load.Opener
+	d.ports, d.probeOpener = portsOf(l), d.load.Opener
 	d.load.Port = d.ports.Load
 	if l.OwnNetwork() {
 		return "", nil
@@ -62,7 +62,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	if why := x.why[d.load.Protocol]; why != "" {
 		return why, nil
 	}
-	d.load.Opener, d.talker, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
+	d.load.Opener, d.probeOpener, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
 	if largest := slices.Max(d.load.PacketSizes()); d.load.Protocol == "udp" && largest > x.mtu {
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
 	}

@@ -26,17 +26,17 @@ const (
 
 // demand is what a row asks of a lab: plain data, computed from its factors.
 type demand struct {
-	topology string
-	tunnel   lab.TunnelSpec
-	ip       int
-	nat      string
-	settings []record.Setting
-	cpus     map[string][]int // node → cores of the engine's end there
-	engine   string
-	load     record.Load
-	wantMTU  int
-	ports    lab.DataPorts
-	talker   string // the end that opens what is sent beside the load: "near" or "far"
+	topology    string
+	tunnel      lab.TunnelSpec
+	ip          int
+	nat         string
+	settings    []record.Setting
+	cpus        map[string][]int // node → cores of the engine's end there
+	engine      string
+	load        record.Load
+	wantMTU     int
+	ports       lab.DataPorts
+	probeOpener string // the end that opens what is sent beside the load: "near" or "far"
 }
 
 // ask computes the demand of a row. Settings are made in the catalogue's order; one is placed on every

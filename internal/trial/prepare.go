@@ -104,7 +104,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	if reason, err := c.fit(ctx, l, &d); reason != "" || err != nil {
 		return reason, err
 	}
-	if d.talker == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
+	if d.probeOpener == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
 		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led " +
 			"past the " +
 			"router, which would answer itself", nil

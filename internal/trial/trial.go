@@ -209,7 +209,7 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.d.talker == "" || a.way.thirdParty { // who would answer?
+	if a.d.probeOpener == "" || a.way.thirdParty { // who would answer?
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
 			a.t.Caveats = append(a.t.Caveats, unproven())
@@ -221,7 +221,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 }
 
 func (a *attempt) idle(ctx context.Context) (err error) {
-	if a.d.talker == "" {
+	if a.d.probeOpener == "" {
 		return nil // the caveat of the path says so
 	}
 	m := a.m
@@ -237,7 +237,7 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 // probeLoad is the latency probe's demand.
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: a.d.ip, PacketSize: 100,
-		Opener: a.d.talker, Port: a.d.ports.Echo, Warmup: warmup, Duration: duration,
+		Opener: a.d.probeOpener, Port: a.d.ports.Echo, Warmup: warmup, Duration: duration,
 		Interval: a.c.Run.Design.Measure.ProbeInterval, Spacing: a.c.Run.Design.Measure.ProbeSpacing,
 		Tag: a.d.load.Tag}
 }
@@ -249,7 +249,7 @@ func (a *attempt) load(ctx context.Context) error {
 	if engine == nil {
 		return fmt.Errorf("no engine %q", a.d.engine)
 	}
-	probed := a.c.Run.Design.Measure.LatencyLoaded && a.t.Row.Kind == record.RowLoad && a.d.talker != ""
+	probed := a.c.Run.Design.Measure.LatencyLoaded && a.t.Row.Kind == record.RowLoad && a.d.probeOpener != ""
 	parties := 1
 	if probed {
 		parties = 2

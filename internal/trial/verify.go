@@ -31,7 +31,7 @@ type way struct {
 
 // gather resolves the ends of a row's path.
 func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) {
-	w := way{lab: l, path: p, opener: d.talker, ports: d.ports}
+	w := way{lab: l, path: p, opener: d.probeOpener, ports: d.ports}
 	if !l.OwnNetwork() {
 		w.tag = d.load.Tag
 	}
@@ -64,8 +64,8 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		if end.Next, err = neighbor(ctx, l, name); err != nil {
 			return way{}, err
 		}
-		for _, lane := range p.Beside {
-			end.Beside = append(end.Beside, l.Address(lane.Slot, i, d.ip))
+		for _, sub := range p.Beside {
+			end.Beside = append(end.Beside, l.Address(sub.Slot, i, d.ip))
 		}
 	}
 	if d.nat == "forward" {
@@ -115,16 +115,16 @@ func (w way) caveats() []record.Caveat {
 // the ports of routers that have an agent.
 func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 	var out []record.CounterMove
-	for _, lane := range w.path.Lanes() {
-		if lane.Tunnel == nil {
+	for _, sub := range w.path.Subpaths() {
+		if sub.Tunnel == nil {
 			continue
 		}
-		c, err := lane.Tunnel.Counters(ctx)
+		c, err := sub.Tunnel.Counters(ctx)
 		if err != nil {
 			return nil, err
 		}
 		near := w.lab.Topology.Tunnel[0]
-		device := cmp.Or(c.Counted, lane.Tunnel.Devices()[0])
+		device := cmp.Or(c.Counted, sub.Tunnel.Devices()[0])
 		out = append(out, move(near, device, record.TunnelSent, c.Sent),
 			move(near, device, record.TunnelReceived, c.Received))
 	}
@@ -203,7 +203,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		return e, err
 	}
 	var back []agent.Reached
-	for i := range w.path.Lanes() {
+	for i := range w.path.Subpaths() {
 		got, err := w.exchange(ctx, i, agent.Reach{Sizes: []int{100, wantMTU}, Beyond: wantMTU + 1})
 		if err != nil {
 			return e, err
@@ -249,15 +249,15 @@ func foundMTU(got agent.Reached, want int) (int, error) {
 const countTime = 500 * time.Millisecond
 
 // exchange asks for answers on one of the path's ways.
-func (w way) exchange(ctx context.Context, lane int, r agent.Reach) (agent.Reached, error) {
-	asker, answerer := w.near, w.far
+func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reached, error) {
+	opener, answerer := w.near, w.far
 	if w.opener == "far" {
-		asker, answerer = w.far, w.near
+		opener, answerer = w.far, w.near
 	}
 	at := answerer.Addr
-	r.From, r.To, r.Port, r.Tag = asker.Addr, answerer.Target, w.ports.Check, w.tag
-	if lane > 0 {
-		r.From, at = asker.Beside[lane-1], answerer.Beside[lane-1]
+	r.From, r.To, r.Port, r.Tag = opener.Addr, answerer.Target, w.ports.Check, w.tag
+	if sub > 0 {
+		r.From, at = opener.Beside[sub-1], answerer.Beside[sub-1]
 		r.To = at
 	}
 	session, err := w.echoAt(ctx, answerer, at)
@@ -268,7 +268,7 @@ func (w way) exchange(ctx context.Context, lane int, r agent.Reach) (agent.Reach
 	stop := context.AfterFunc(ctx, func() { session.Close() })
 	defer stop()
 	var back agent.Reached
-	err = asker.Agent.Invoke(ctx, agent.VerbReach, r, &back)
+	err = opener.Agent.Invoke(ctx, agent.VerbReach, r, &back)
 	return back, err
 }
 

@@ -104,7 +104,7 @@ func echo(ctx context.Context, s host.Session) error {
 		if !marked(buf[:n], at.Tag) {
 			continue
 		}
-		c.WriteToUDPAddrPort(buf[:n], from) // too large for the way back: the asker will miss it
+		c.WriteToUDPAddrPort(buf[:n], from) // too large for the way back: the opener will miss it
 	}
 }
 

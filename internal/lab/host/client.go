@@ -28,13 +28,13 @@ type client struct {
 	link  *link
 	began int64
 	done  chan struct{} // closed when the reader has ended
-	met   chan struct{} // closed when an agent has greeted, see ConnectLine
+	met   chan struct{} // closed when an agent has heardHello, see ConnectLine
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
 	next     uint32
 	err      error // why the connection ended
-	node     int64 // when the agent began that greeted last, 0 if none has
+	node     int64 // when the agent began that heardHello last, 0 if none has
 }
 
 func (a *client) read() {
@@ -46,7 +46,7 @@ func (a *client) read() {
 			return
 		}
 		if f.kind == frameHello {
-			a.greeted(f)
+			a.heardHello(f)
 			continue
 		}
 		a.mu.Lock()
@@ -176,7 +176,7 @@ func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	})
 }
 
-// relateClocks exchanges at least five times. A machine that stands still now and then can spoil all of
+// relateClocks exchanges at least five times. A machine that is stalled now and then can spoil all of
 // these, which shows in that no two of them took about as long: then it goes on until the two quickest do,
 // or for a while.
 func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64,

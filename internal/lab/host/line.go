@@ -11,11 +11,11 @@ import (
 // A line is a connection that outlives the programs at its ends: a guest's port, a serial line. What
 // arrives there may begin amidst a frame that was meant for somebody else, bytes may be lost or changed on
 // the way, and the end of the program at the other end cannot be seen. So both ends skip what is no whole
-// frame, and greet each other by the time at which they began: a greeting by another than before ends the
-// sessions of the one before.
+// frame, and say hello with the time at which they began: a hello of another than before ends the sessions
+// of the one before.
 
-// greetAgain is how long a controller waits for the answer to its greeting.
-const greetAgain = 250 * time.Millisecond
+// helloAgain is how long a controller waits for the answer to its hello.
+const helloAgain = 250 * time.Millisecond
 
 // ConnectLine is Connect over a line. It waits until an agent has answered, which may still be booting, for
 // as long as ctx lives; what fails closes rwc.
@@ -27,7 +27,7 @@ func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	a.next = uint32(a.began)
 	go a.read()
 	stop := context.AfterFunc(ctx, func() { rwc.Close() })
-	err := a.greet()
+	err := a.sayHello()
 	if !stop() {
 		err = context.Cause(ctx)
 	}
@@ -38,13 +38,13 @@ func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	return a, nil
 }
 
-// greet greets until it is answered or the connection ends.
-func (a *client) greet() error {
+// sayHello says hello until it is answered or the connection ends.
+func (a *client) sayHello() error {
 	b, err := encode(a.began)
 	if err != nil {
 		return err
 	}
-	again := time.NewTicker(greetAgain)
+	again := time.NewTicker(helloAgain)
 	defer again.Stop()
 	for {
 		if err := a.link.write(frame{frameHello, 0, b}); err != nil {
@@ -60,10 +60,10 @@ func (a *client) greet() error {
 	}
 }
 
-// greeted takes note of a new agent at the other end. The first one serves what was asked for before it
+// heardHello takes note of a new agent at the other end. The first one serves what was asked for before it
 // came; any other knows nothing of the sessions that the one before was serving. Those opened in between
 // end as well: their owners close them, which tells the new one to drop them.
-func (a *client) greeted(f frame) {
+func (a *client) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
 		return
@@ -84,20 +84,20 @@ func (a *client) greeted(f frame) {
 	}
 }
 
-// ServeLine is Serve over a line. The sessions of a controller end when another one greets.
+// ServeLine is Serve over a line. The sessions of a controller end when another one says hello.
 func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	s := newServer(&resync{ReadWriteCloser: rwc}, verbs(handlers))
-	s.greet()
+	s.sayHello()
 	return s.serve(ctx)
 }
 
-func (s *server) greet() {
+func (s *server) sayHello() {
 	b, _ := encode(s.began)
 	s.link.write(frame{frameHello, 0, b}) // a dead link shows itself to the reader
 }
 
-// greeted answers a controller.
-func (s *server) greeted(f frame) {
+// heardHello answers a controller.
+func (s *server) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
 		return
@@ -106,5 +106,5 @@ func (s *server) greeted(f frame) {
 		s.abandonAll()
 	}
 	s.controller = began
-	s.greet()
+	s.sayHello()
 }

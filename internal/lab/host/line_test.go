@@ -101,7 +101,7 @@ func expect(t *testing.T, c <-chan string, want string) {
 	}
 }
 
-// TestLineAgentKilled: the end of an agent cannot be seen on a line; the next one's greeting ends the
+// TestLineAgentKilled: the end of an agent cannot be seen on a line; the next one's hello ends the
 // sessions of the one before, and half a frame that the dead one left hurts nobody.
 func TestLineAgentKilled(t *testing.T) {
 	w := newWire()
@@ -124,8 +124,8 @@ func TestLineAgentKilled(t *testing.T) {
 	expect(t, came, "new")
 }
 
-// TestLineAgentGreetsAgain: a greeting by the same agent changes nothing.
-func TestLineAgentGreetsAgain(t *testing.T) {
+// TestLineAgentSaysHelloAgain: a hello by the same agent changes nothing.
+func TestLineAgentSaysHelloAgain(t *testing.T) {
 	w := newWire()
 	came := make(chan string, 9)
 	w.serve(t, map[string]Handler{"x/hold": holds(came, make(chan string, 9)),
@@ -139,20 +139,20 @@ func TestLineAgentGreetsAgain(t *testing.T) {
 	s := hold(t, a, "one")
 	expect(t, came, "one")
 	for range 3 {
-		if err := a.(*client).greet(); err != nil {
+		if err := a.(*client).sayHello(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var word string
 	if err := a.Invoke(t.Context(), "x/say", nil, &word); err != nil || word != "here" {
-		t.Errorf("after greeting again: got %q, %v; want an answer", word, err)
+		t.Errorf("after hello again: got %q, %v; want an answer", word, err)
 	}
 	if s.(*session).in.end != nil {
 		t.Errorf("session: got %v, want it open", s.(*session).in.end)
 	}
 }
 
-// TestLineControllerKilled: the next controller's greeting abandons the sessions of the one before, whose
+// TestLineControllerKilled: the next controller's hello abandons the sessions of the one before, whose
 // last words are not answered to it.
 func TestLineControllerKilled(t *testing.T) {
 	w := newWire()

@@ -68,7 +68,7 @@ type server struct {
 	began   int64
 	running sync.WaitGroup
 
-	controller int64 // when the controller began that greeted last; the reader's
+	controller int64 // when the controller began that heardHello last; the reader's
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
@@ -93,7 +93,7 @@ func (s *server) handle(ctx context.Context, f frame) {
 		s.open(ctx, f)
 		return
 	case frameHello:
-		s.greeted(f)
+		s.heardHello(f)
 		return
 	}
 	s.mu.Lock()

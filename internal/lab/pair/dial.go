@@ -87,23 +87,23 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		// Nobody has vouched for the peer's certificate: the code does, for this very connection.
 		InsecureSkipVerify: true,
 	})
-	stranger := func(err error) error {
+	unanswered := func(err error) error {
 		return &unmet{fmt.Errorf("no chokepoint peer answers at %s: %w", address, cause(err)),
 			"is it the port that chokepoint peer shows?"}
 	}
 	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, stranger(err)
+		return nil, unanswered(err)
 	}
 	ours, err := proof(code, c, controller)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := c.Write(hello{version, ours}.bytes()); err != nil {
-		return nil, stranger(err)
+		return nil, unanswered(err)
 	}
 	a, err := readAnswer(c)
 	if err != nil {
-		return nil, stranger(err)
+		return nil, unanswered(err)
 	}
 	if a.verdict != accepted {
 		return nil, refusal(address, a)

@@ -24,10 +24,10 @@ import (
 // what TLS exports for this connection alone (RFC 8446 §7.5, RFC 9266 uses it likewise), by the code. So it
 // is of no use on another connection, and who stands between two connections has none for either.
 const (
-	greeting  = "chokepoint-pair"
+	magic     = "chokepoint-pair"
 	version   = 1
 	proofSize = sha256.Size
-	helloSize = len(greeting) + 1 + proofSize
+	helloSize = len(magic) + 1 + proofSize
 	maxReason = 512
 	binding   = "EXPERIMENTAL chokepoint pair"
 )
@@ -74,17 +74,17 @@ type hello struct {
 }
 
 func (h hello) bytes() []byte {
-	return append(append([]byte(greeting), h.version), h.proof...)
+	return append(append([]byte(magic), h.version), h.proof...)
 }
 
-var errStranger = errors.New("does not speak the pair protocol")
+var errProtocol = errors.New("does not speak the pair protocol")
 
 // parseHello reads a whole hello.
 func parseHello(b []byte) (hello, error) {
-	if len(b) != helloSize || !bytes.HasPrefix(b, []byte(greeting)) {
-		return hello{}, errStranger
+	if len(b) != helloSize || !bytes.HasPrefix(b, []byte(magic)) {
+		return hello{}, errProtocol
 	}
-	return hello{b[len(greeting)], bytes.Clone(b[len(greeting)+1:])}, nil
+	return hello{b[len(magic)], bytes.Clone(b[len(magic)+1:])}, nil
 }
 
 // answer is what the peer says to it.
@@ -123,7 +123,7 @@ func readAnswer(r io.Reader) (answer, error) {
 	}
 	n := binary.BigEndian.Uint16(size[:])
 	if n > maxReason {
-		return answer{}, errStranger
+		return answer{}, errProtocol
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(r, text); err != nil {
@@ -133,7 +133,7 @@ func readAnswer(r io.Reader) (answer, error) {
 	return a, nil
 }
 
-// printable keeps a stranger's text from steering a terminal.
+// printable keeps an unauthenticated client's text from steering a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

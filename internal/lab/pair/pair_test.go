@@ -18,24 +18,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// house is a door with its address, and what it told.
+// house is a listener with its address, and what it told.
 type house struct {
-	*Door
+	*Listener
 	address string
 
 	mu   sync.Mutex
 	said []string
 }
 
-// open has a door wait at the loopback device; a visit gets back what it sends until it leaves. The end of
-// the test checks that all have left.
-func open(t *testing.T, d *Door) *house {
+// open has a listener wait at the loopback device; a visit gets back what it sends until it leaves. The end
+// of the test checks that all have left.
+func open(t *testing.T, d *Listener) *house {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{Door: d, address: ln.Addr().String()}
+	h := &house{Listener: d, address: ln.Addr().String()}
 	d.Tell = func(_ netip.AddrPort, what string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -64,7 +64,7 @@ func open(t *testing.T, d *Door) *house {
 	return h
 }
 
-// told waits until the door has said something.
+// told waits until the listener has said something.
 func (h *house) told(t *testing.T, want string) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
@@ -78,7 +78,7 @@ func (h *house) told(t *testing.T, want string) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t.Errorf("the door said %q, want %q among it", h.said, want)
+	t.Errorf("the listener said %q, want %q among it", h.said, want)
 }
 
 func dial(t *testing.T, address string, code host.Secret) (*Visit, error) {
@@ -107,7 +107,7 @@ func bytesOf(s host.Secret) (out []byte) {
 
 func TestBothEndsMeet(t *testing.T) {
 	code := NewCode()
-	h := open(t, &Door{Code: code})
+	h := open(t, &Listener{Code: code})
 	v, err := dial(t, h.address, code)
 	if err != nil {
 		t.Fatal(err)
@@ -131,11 +131,11 @@ func TestBothEndsMeet(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	code := NewCode()
-	h := open(t, &Door{Code: code, prove: 300 * time.Millisecond})
+	h := open(t, &Listener{Code: code, prove: 300 * time.Millisecond})
 	for _, tt := range []struct {
-		name  string
-		knock func(t *testing.T)
-		said  string
+		name    string
+		connect func(t *testing.T)
+		said    string
 	}{
 		{"wrong code", func(t *testing.T) {
 			_, err := dial(t, h.address, NewCode())
@@ -149,7 +149,7 @@ func TestRefusals(t *testing.T) {
 		{"garbage", func(t *testing.T) { plain(t, h.address, "GET / HTTP/1.0\r\n\r\n") },
 			"refused: does not speak the pair protocol"},
 		{"silent", func(t *testing.T) { waitFor(t, h.address) }, "refused: proved nothing within 300ms"},
-		{"truncated hello", func(t *testing.T) { overTLS(t, h.address, []byte(greeting)) },
+		{"truncated hello", func(t *testing.T) { overTLS(t, h.address, []byte(magic)) },
 			"refused: hung up before it proved anything"},
 		{"wrong hello", func(t *testing.T) { overTLS(t, h.address, make([]byte, helloSize)) },
 			"refused: does not speak the pair protocol"},
@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 			h.mu.Lock()
 			h.said = nil
 			h.mu.Unlock()
-			tt.knock(t)
+			tt.connect(t)
 			h.told(t, tt.said)
 			v, err := dial(t, h.address, code)
 			if err != nil {
@@ -189,7 +189,7 @@ func plain(t *testing.T, address, text string) {
 		t.Fatal(err)
 	}
 	if text != "" {
-		io.Copy(io.Discard, c) // until the door has had enough
+		io.Copy(io.Discard, c) // until the listener has had enough
 	}
 }
 
@@ -203,7 +203,7 @@ func waitFor(t *testing.T, address string) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); errors.Is(err, context.DeadlineExceeded) {
-		t.Error("a silent guest was kept for 5 s, want it thrown out")
+		t.Error("a silent client was kept for 5 s, want it thrown out")
 	}
 }
 
@@ -227,7 +227,7 @@ func overTLS(t *testing.T, address string, b []byte) answer {
 // two could.
 func TestProofIsOfOneConnection(t *testing.T) {
 	code := NewCode()
-	h := open(t, &Door{Code: code})
+	h := open(t, &Listener{Code: code})
 	// Somebody between: the controller meets him instead of the peer.
 	between, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -264,7 +264,7 @@ func TestProofIsOfOneConnection(t *testing.T) {
 
 func TestSecondControllerIsRefused(t *testing.T) {
 	code := NewCode()
-	h := open(t, &Door{Code: code})
+	h := open(t, &Listener{Code: code})
 	first, err := dial(t, h.address, code)
 	if err != nil {
 		t.Fatal(err)
@@ -299,12 +299,12 @@ func TestDeadEndIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestDoorClosesWhenNobodyComes(t *testing.T) {
+func TestListenerClosesWhenNobodyComes(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Door{Code: NewCode(), Idle: 50 * time.Millisecond}
+	d := &Listener{Code: NewCode(), Idle: 50 * time.Millisecond}
 	err = d.Serve(context.Background(), ln, func(context.Context, *Visit) error { return nil })
 	if !errors.Is(err, ErrIdle) {
 		t.Errorf("Serve: got %v, want %v", err, ErrIdle)
@@ -393,7 +393,7 @@ func TestMistypedCode(t *testing.T) {
 
 func FuzzParseHello(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte(greeting))
+	f.Add([]byte(magic))
 	f.Add(hello{version, make([]byte, proofSize)}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHello(b)

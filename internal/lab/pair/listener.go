@@ -18,45 +18,45 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds of what strangers can take: so many may be proving who they are at once, in all and from one home,
-// and so long. Whoever failed keeps the place for a while, so that one who tries again and again costs no
-// processor that a run has need of. While nobody is inside, who finds no place gets that of another, the
-// longest waiting of his own home if it has its share, else of the home that has most: strangers who hold
-// on to theirs keep no controller out.
+// Bounds of what unauthenticated clients can take: so many may be pending at once, in all and from one
+// prefix, and so long. Whoever failed keeps the place for a while, so that one who tries again and again
+// costs no CPU that a run has need of. While no run is served, a client that finds no place gets that of
+// another, the longest waiting of its own prefix if that has its share, else of the prefix that has most:
+// unauthenticated clients that hold on to theirs keep no controller out.
 const (
-	maxGuests     = 64
-	maxGuestsEach = 8
-	proveTime     = 5 * time.Second
-	restTime      = 100 * time.Millisecond
+	maxPending     = 64
+	maxPendingEach = 8
+	proveTime      = 5 * time.Second
+	restTime       = 100 * time.Millisecond
 )
 
 const forEver = 100 * 365 * 24 * time.Hour
 
-// errRoom is why a guest goes for whom others came.
-var errRoom = errors.New("too many have proved nothing; made room for another")
+// errEvicted is why a connection is dropped for another.
+var errEvicted = errors.New("too many have proved nothing; another took the place")
 
-// guest is one who is proving who he is, or has failed to a while ago.
-type guest struct {
-	home netip.Prefix
-	show context.CancelCauseFunc // shows him out
+// pending is a connection whose client is proving that it knows the code, or has failed to a while ago.
+type pending struct {
+	prefix netip.Prefix
+	drop   context.CancelCauseFunc // ends it
 }
 
-// homeOf is what one machine or site has at least: an address, or 64 bits of IPv6, in which each machine
+// prefixOf is what one machine or site has at least: an address, or 64 bits of IPv6, in which each machine
 // has as many addresses as it likes (RFC 4291 §2.5.4).
-func homeOf(a netip.Addr) netip.Prefix {
+func prefixOf(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
 		bits = 64
 	}
-	home, _ := a.Prefix(bits) // of the zero address, which tests' pipes have: the zero prefix
-	return home
+	prefix, _ := a.Prefix(bits) // of the zero address, which tests' pipes have: the zero prefix
+	return prefix
 }
 
-// ErrIdle is why a door closed for which nobody came.
+// ErrIdle is why a listener closed for which nobody came.
 var ErrIdle = errors.New("nobody came")
 
-// Door lets controllers in that know the code, one at a time.
-type Door struct {
+// Listener lets controllers in that know the code, one at a time.
+type Listener struct {
 	Code host.Secret
 	Idle time.Duration // without a visit after which it closes; 0 = never
 	// Tell is told who came, was refused and left, by one goroutine at a time; nil: nobody is told.
@@ -64,15 +64,15 @@ type Door struct {
 
 	prove time.Duration // proveTime, unless a test is in a hurry
 
-	told   sync.Mutex
-	mu     sync.Mutex
-	guests []*guest // in the order in which they came
-	inside string   // who is being served, "" = nobody
+	told    sync.Mutex
+	mu      sync.Mutex
+	waiting []*pending // in the order in which they came
+	inside  string     // who is being served, "" = nobody
 }
 
 // Serve lets controllers in until ctx ends or nobody comes, and returns when all have left; serve lives as
 // long as one's visit. It closes ln.
-func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
+func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
 	v *Visit) error) error {
 	cert, err := certificate()
 	if err != nil {
@@ -103,22 +103,22 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("wait for a run: %w", err)
-		case err != nil: // too many files, or a guest who left while coming in
+		case err != nil: // too many files, or a client who left while coming in
 			pause(ctx, 50*time.Millisecond)
 			continue
 		}
 		from := addrOf(raw.RemoteAddr())
-		proving, show := context.WithCancelCause(ctx)
-		g := &guest{homeOf(from.Addr()), show}
+		proving, drop := context.WithCancelCause(ctx)
+		g := &pending{prefixOf(from.Addr()), drop}
 		if !d.enter(g) {
-			show(nil)
+			drop(nil)
 			raw.Close()
 			d.tell(from, "refused: too many connections that have proved nothing")
 			continue
 		}
 		all.Go(func() {
 			defer raw.Close()
-			defer show(nil)
+			defer drop(nil)
 			stop := context.AfterFunc(proving, func() { raw.Close() })
 			defer stop()
 			v, err := d.admit(proving, raw, config)
@@ -136,19 +136,19 @@ func (d *Door) Serve(ctx context.Context, ln net.Listener, serve func(ctx contex
 }
 
 // refused tells of who did not prove the code, and has his place rest unless another has it.
-func (d *Door) refused(proving context.Context, g *guest, from netip.AddrPort, why error) {
+func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrPort, why error) {
 	switch ended := context.Cause(proving); {
 	case ended == nil:
 		d.tell(from, "refused: "+why.Error())
-	case errors.Is(ended, errRoom):
-		d.tell(from, "refused: "+errRoom.Error())
+	case errors.Is(ended, errEvicted):
+		d.tell(from, "refused: "+errEvicted.Error())
 	}
 	pause(proving, restTime)
 	d.leave(g)
 }
 
 // host serves the one who is inside.
-func (d *Door) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context,
+func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context,
 	v *Visit) error) {
 	d.tell(from, "a run has begun")
 	err := serve(ctx, v)
@@ -167,7 +167,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (d *Door) tell(from netip.AddrPort, what string) {
+func (d *Listener) tell(from netip.AddrPort, what string) {
 	if d.Tell == nil {
 		return
 	}
@@ -176,43 +176,43 @@ func (d *Door) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-// enter finds a guest a place, if need be and may be another's.
-func (d *Door) enter(g *guest) bool {
+// enter finds a connection a place, if need be and may be another's.
+func (d *Listener) enter(g *pending) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	has := map[netip.Prefix]int{}
-	for _, other := range d.guests {
-		has[other.home]++
+	for _, other := range d.waiting {
+		has[other.prefix]++
 	}
-	most := g.home
-	if has[most] < maxGuestsEach {
-		if len(d.guests) < maxGuests {
-			d.guests = append(d.guests, g)
+	most := g.prefix
+	if has[most] < maxPendingEach {
+		if len(d.waiting) < maxPending {
+			d.waiting = append(d.waiting, g)
 			return true
 		}
-		for _, other := range d.guests {
-			if has[other.home] > has[most] {
-				most = other.home
+		for _, other := range d.waiting {
+			if has[other.prefix] > has[most] {
+				most = other.prefix
 			}
 		}
 	}
 	if d.inside != "" {
 		return false
 	}
-	i := slices.IndexFunc(d.guests, func(other *guest) bool { return other.home == most })
-	d.guests[i].show(errRoom)
-	d.guests = append(slices.Delete(d.guests, i, i+1), g)
+	i := slices.IndexFunc(d.waiting, func(other *pending) bool { return other.prefix == most })
+	d.waiting[i].drop(errEvicted)
+	d.waiting = append(slices.Delete(d.waiting, i, i+1), g)
 	return true
 }
 
-func (d *Door) leave(g *guest) {
+func (d *Listener) leave(g *pending) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.guests = slices.DeleteFunc(d.guests, func(other *guest) bool { return other == g })
+	d.waiting = slices.DeleteFunc(d.waiting, func(other *pending) bool { return other == g })
 }
 
 // take reserves the one place inside.
-func (d *Door) take(who string) (by string, ok bool) {
+func (d *Listener) take(who string) (by string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.inside != "" {
@@ -222,14 +222,14 @@ func (d *Door) take(who string) (by string, ok bool) {
 	return "", true
 }
 
-func (d *Door) free() {
+func (d *Listener) free() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inside = ""
 }
 
-// admit has a guest prove the code within its time. With an error, nobody is inside who was not before.
-func (d *Door) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
+// admit has a client prove the code within its time. With an error, nobody is inside who was not before.
+func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
 	limit := d.prove
 	if limit == 0 {
 		limit = proveTime
@@ -270,7 +270,7 @@ func (d *Door) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Vi
 	if by, ok := d.take(who); !ok {
 		return refuse(busy, "another run is being served, of "+by)
 	}
-	v, err := d.welcome(c, raw)
+	v, err := d.accept(c, raw)
 	if err != nil {
 		d.free()
 		return nil, impatient(err, limit)
@@ -278,7 +278,7 @@ func (d *Door) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Vi
 	return v, nil
 }
 
-func (d *Door) welcome(c *tls.Conn, raw net.Conn) (*Visit, error) {
+func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	ours, err := proof(d.Code, c, peer)
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (d *Door) welcome(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	return visit(c, raw, d.Code)
 }
 
-// impatient words the errors of guests that are no controllers.
+// impatient words the errors of clients that are no controllers.
 func impatient(err error, limit time.Duration) error {
 	var alert tls.RecordHeaderError
 	switch {
@@ -298,7 +298,7 @@ func impatient(err error, limit time.Duration) error {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("hung up before it proved anything")
 	case errors.As(err, &alert):
-		return errStranger
+		return errProtocol
 	}
 	return cause(err)
 }
