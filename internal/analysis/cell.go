@@ -16,7 +16,6 @@ import (
 type group struct {
 	factors record.Factors
 	trials  []*validity.Judged
-	missing string // why there is no trial at all
 	idle    []*validity.Judged
 	verify  []*validity.Judged
 	found   []*validity.Judged // of each search the trial that stands for it
@@ -144,7 +143,8 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		}
 	}
 	if v, ok := c.Metrics[metrics.Consistency]; ok {
-		c.Consistency = cellConsistency(v.Values)
+		r := statistics.Median(v.Values)
+		c.Consistency = &Consistency{Word: statistics.ConsistencyWord(r), Ratio: r}
 	}
 	g.addCeiling(run)
 }
@@ -176,15 +176,4 @@ func (g *group) addCeiling(run *record.Run) {
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
 		c.Grade = evidence.GradeSuspect
 	}
-}
-
-// cellConsistency is the consistency of a cell: the median of its trials'.
-func cellConsistency(values []float64) *Consistency {
-	if len(values) == 0 {
-		return nil
-	}
-	s := slices.Clone(values)
-	slices.Sort(s)
-	r := statistics.MedianSorted(s)
-	return &Consistency{Word: statistics.ConsistencyWord(r), Ratio: r}
 }

@@ -20,14 +20,14 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	trials = withImports(&run, trials)
 	all := validity.Judge(&run, trials)
 	cells := groups(&run, all)
-	noteMissing(&run, cells)
 	declarations := metrics.Metrics()
 	searches := searchesOf(&run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
 	for _, g := range cells {
-		v := validity.OfCell(g.good(), g.trials, g.verify, g.missing)
+		v := validity.OfCell(g.good(), g.trials, g.verify,
+			"not measured: the run "+validity.StatusWords(&run))
 		g.cell = Cell{Factors: g.factors, Grade: v.Grade, Reasons: v.Reasons, Caveats: v.Caveats,
 			Runs: v.Runs, Failed: v.Failed, Findings: []evidence.Finding{}}
 		g.summariseCell(&run, declarations)
@@ -75,16 +75,6 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	d.Caveats = validity.Caveats(&run, runs, factors)
 	d.Summary = summary(&run, d)
 	return d
-}
-
-// noteMissing says why cells of the design have no trial.
-func noteMissing(run *record.Run, cells []*group) {
-	for _, g := range cells {
-		if len(g.trials) > 0 {
-			continue
-		}
-		g.missing = "not measured: the run " + validity.StatusWords(run)
-	}
 }
 
 // nodes are the facts of every node of the topologies, and of the machine that carries them where there is

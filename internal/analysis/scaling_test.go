@@ -22,7 +22,8 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 			}
 			g := &group{factors: record.Factors{"streams": strconv.Itoa(int(p.Level)), "tunnel": tunnel,
 				"protocol": "tcp"}}
-			g.cell.Metrics = map[string]statistics.Value{metrics.Goodput: statistics.Summarise([]float64{p.GoodputBps})}
+			g.cell.Metrics = map[string]statistics.Value{
+				metrics.Goodput: statistics.Summarise([]float64{p.GoodputBps})}
 			out = append(out, g)
 		}
 		return out

@@ -1,10 +1,10 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -145,7 +145,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 		}
 	}
 	m.Set(longestGap, float64(gap))
-	sort.Slice(all, func(i, j int) bool { return all[i].AboveNs < all[j].AboveNs })
+	slices.SortFunc(all, func(a, b record.DelayCount) int { return cmp.Compare(a.AboveNs, b.AboveNs) })
 	left := int64(math.Ceil(quantile * float64(packets)))
 	for _, c := range all {
 		if left -= c.Packets; left <= 0 {
@@ -171,11 +171,11 @@ func (s *seenBy) add(n *int64) {
 }
 
 func (m *Measured) setSeen(name string, s seenBy) {
+	why := ""
 	if s.blind {
-		m.Lack("this way of counting packets does not see them", name)
-		return
+		why = "this way of counting packets does not see them"
 	}
-	m.Set(name, float64(s.sum))
+	m.setUnless(why, name, float64(s.sum))
 }
 
 func (m *Measured) addTCP(tr *record.Traffic) {
@@ -299,21 +299,15 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 		m.addPower(record.HostNode, host, w)
 		m.addTemperature(record.HostNode, host, w)
 		m.addLoopRate(record.HostNode, host, w)
-		m.addGuests(host, w)
-		m.addSoftnet(softnetDrops, host, w, "dropped")
-		m.addSoftnet(SoftnetSqueeze, host, w, "time_squeeze")
+		ns, why := grown(host, "guests", w, nil, "guest_cpu_ns")
+		m.setUnless(why, GuestsCPU, ns/float64(w.End-w.Start))
+		allCores := func(label string) bool { return label == "cpu" } // the probe's own sum
+		sum, why := grown(host, "softnet", w, allCores, "dropped")
+		m.setUnless(why, softnetDrops, sum)
+		sum, why = grown(host, "softnet", w, allCores, "time_squeeze")
+		m.setUnless(why, SoftnetSqueeze, sum)
 	}
 	m.addRouters(t, p)
-}
-
-func (m *Measured) addSoftnet(name string, n record.NodeData, w record.Window, stem string) {
-	allCores := func(label string) bool { return label == "cpu" } // the probe's own sum
-	sum, why := grown(n, "softnet", w, allCores, stem)
-	if why != "" {
-		m.Lack(why, name)
-		return
-	}
-	m.Set(name, sum)
 }
 
 // addEfficiency relates goodput to what it cost.
@@ -344,11 +338,19 @@ func (m *Measured) addEfficiency(p place) {
 }
 
 func (m *Measured) ratio(name string, over, under float64, why string) {
-	if under <= 0 {
+	if under > 0 {
+		why = ""
+	}
+	m.setUnless(why, name, over/under)
+}
+
+// setUnless sets a value, unless there is a reason for its absence.
+func (m *Measured) setUnless(why, name string, v float64) {
+	if why != "" {
 		m.Lack(why, name)
 		return
 	}
-	m.Set(name, over/under)
+	m.Set(name, v)
 }
 
 // Received returns one curve of bytes per flow that has a series at its receiver, and whether all flows

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -134,16 +135,12 @@ func busyCores(t *record.Trial, nodes []string) float64 {
 
 func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func(label string) bool,
 	probe string, stems ...string) {
-	sum := 0.0
+	sum, missing := 0.0, ""
 	for _, name := range p.routers {
 		v, why := grown(t.Nodes[name], probe, t.Window, keep, stems...)
-		if why != "" {
-			m.Lack(why, metric)
-			return
-		}
-		sum += v
+		sum, missing = sum+v, cmp.Or(missing, why)
 	}
-	m.Set(metric, sum)
+	m.setUnless(missing, metric, sum)
 }
 
 // ownRoot leaves out the loopback device and queues below a root queue, whose drops the root counts too.
@@ -157,23 +154,15 @@ func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, pro
 	sum, found, reason := 0.0, false, ""
 	for _, name := range p.routers {
 		table, why := SamplesOf(t.Nodes[name], probe)
-		if table == nil {
-			reason = why
-			continue
-		}
+		reason = cmp.Or(why, reason)
 		for _, c := range ColumnsOf(table, stem) {
 			if v, ok := c.Curve.Largest(t.Window.Start, t.Window.End); ok {
-				sum += v
-				found = true
+				sum, found = sum+v, true
 			}
 		}
 	}
-	if !found {
-		if reason == "" {
-			reason = "the samples of probe " + probe + " do not cover the window"
-		}
-		m.Lack(reason, metric)
-		return
+	if reason = cmp.Or(reason, "the samples of probe "+probe+" do not cover the window"); found {
+		reason = ""
 	}
-	m.Set(metric, sum)
+	m.setUnless(reason, metric, sum)
 }

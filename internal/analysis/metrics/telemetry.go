@@ -1,8 +1,9 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -142,7 +143,9 @@ func CoresOf(n record.NodeData) []core {
 		}
 		cores = append(cores, c)
 	}
-	sort.SliceStable(cores, func(a, b int) bool { return natural(cores[a].Name, cores[b].Name) })
+	slices.SortStableFunc(cores, func(a, b core) int { // cpu2 before cpu10
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
 	return cores
 }
 
@@ -154,14 +157,6 @@ func withoutGaps(v, mark []float64) []float64 {
 		}
 	}
 	return out
-}
-
-// natural orders "cpu2" before "cpu10".
-func natural(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return a < b
 }
 
 // Busy is the share of a stretch in which the core worked.
@@ -222,13 +217,8 @@ func prefixed(prefix string, stems ...string) []string {
 
 // AddForeign computes the CPU time of processes that are not the lab's.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window) {
-	name := prefix + "_" + ForeignRatio
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
-	if why != "" {
-		m.Lack(why, name)
-		return
-	}
-	m.Set(name, ns/float64(w.End-w.Start))
+	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 
 // addPower computes mean watts from the source that covers most: the energy counters of processor packages,
@@ -290,34 +280,23 @@ func energyColumns(t *record.Table) (packages, sensors []column) {
 
 // addTemperature finds the highest temperature of the window.
 func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Window) {
-	name := prefix + "_" + Temperature
 	table, why := SamplesOf(n, "thermal")
-	if table == nil {
-		m.Lack(why, name)
-		return
-	}
-	most, found := math.Inf(-1), false
+	most := math.Inf(-1)
 	for _, c := range ColumnsOf(table, "temperature_c") {
 		if v, ok := c.Curve.Largest(w.Start, w.End); ok {
-			most, found = math.Max(most, v), true
+			most = math.Max(most, v)
 		}
 	}
-	if !found {
-		m.Lack("no thermal zone was read in the window", name)
-		return
+	if why == "" && math.IsInf(most, -1) {
+		why = "no thermal zone was read in the window"
 	}
-	m.Set(name, most)
+	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
 // addLoopRate is the median over all samples of any core: the samples are short, and some meet an
 // interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
-	name := prefix + "_" + loopRate
 	table, why := SamplesOf(n, "clock")
-	if table == nil {
-		m.Lack(why, name)
-		return
-	}
 	var rates []float64
 	for _, c := range ColumnsOf(table, "loop_rate_hz") {
 		for i, at := range c.Curve.T {
@@ -326,19 +305,8 @@ func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window
 			}
 		}
 	}
-	if len(rates) == 0 {
-		m.Lack("no loop was timed in the window", name)
-		return
+	if why == "" && len(rates) == 0 {
+		why = "no loop was timed in the window"
 	}
-	sort.Float64s(rates)
-	m.Set(name, statistics.MedianSorted(rates))
-}
-
-func (m *Measured) addGuests(n record.NodeData, w record.Window) {
-	ns, why := grown(n, "guests", w, nil, "guest_cpu_ns")
-	if why != "" {
-		m.Lack(why, GuestsCPU)
-		return
-	}
-	m.Set(GuestsCPU, ns/float64(w.End-w.Start))
+	m.setUnless(why, prefix+"_"+loopRate, statistics.Median(rates))
 }

@@ -40,7 +40,7 @@ func Kendall(y []float64) float64 {
 		}
 	}
 	variance := n * (n - 1) * (2*n + 5)
-	for _, v := range sortedCounts(ties) {
+	for _, v := range slices.Sorted(maps.Values(ties)) {
 		variance -= v * (v - 1) * (2*v + 5)
 	}
 	if s == 0 || variance <= 0 {
@@ -48,9 +48,4 @@ func Kendall(y []float64) float64 {
 	}
 	z := (math.Abs(s) - 1) / math.Sqrt(variance/18)
 	return math.Erfc(z / math.Sqrt2)
-}
-
-// sortedCounts are the values of a map in a fixed order, so that sums of them are the same every time.
-func sortedCounts(m map[float64]float64) []float64 {
-	return slices.Sorted(maps.Values(m))
 }

@@ -134,23 +134,15 @@ func kernelLog(s suspect) []evidence.Reason {
 			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
 				continue
 			}
-			if l.Severity <= 3 || troublesome(l.Text) {
+			if l.Severity <= 3 || slices.ContainsFunc(kernelPatterns[:], func(p string) bool {
+				return strings.Contains(strings.ToLower(l.Text), p)
+			}) {
 				return because(evidence.ReasonKernelLog, at{Node: node, Element: "kernel"},
 					"kernel of %s: %s", node, shorten(l.Text, 160))
 			}
 		}
 	}
 	return nil
-}
-
-func troublesome(text string) bool {
-	text = strings.ToLower(text)
-	for _, p := range kernelPatterns {
-		if strings.Contains(text, p) {
-			return true
-		}
-	}
-	return false
 }
 
 func shorten(text string, most int) string {
