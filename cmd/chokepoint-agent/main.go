@@ -75,8 +75,7 @@ func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages i
 		return codeOK
 	case errors.As(err, &wrong):
 		fmt.Fprintf(messages, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it "+
-			"is used\n",
-			err)
+			"is used\n", err)
 		return codeUsage
 	}
 	fmt.Fprintf(messages, "chokepoint-agent: error: %v\n", err)

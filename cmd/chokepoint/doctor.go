@@ -127,8 +127,7 @@ func (f *findings) text() string {
 		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s "+
 			"(%s time stamps)\n",
 			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
-			cmp.Or(t.Scheduling, "unknown"),
-			unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
+			cmp.Or(t.Scheduling, "unknown"), unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
 		fmt.Fprintf(&b, "  clock source %s; a reading takes %s, the smallest step seen is %s\n",
 			cmp.Or(t.ClockSource, "unknown"),
 			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))

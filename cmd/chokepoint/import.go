@@ -156,16 +156,14 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	}
 	covered := analysis.Covered(im, trials)
 	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is related to the run's %s",
-		name,
-		count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
+		name, count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
 		count(len(trials), "trial"), run, a.Text())
 	if printed.Cut {
 		said += "; the last line is incomplete and was left out"
 	}
 	caveat := record.Caveat{Kind: "imported",
 		Text: fmt.Sprintf("what the %s did comes from %s, which its own probe wrote; its clock was related "+
-			"to the run's %s",
-			router, name, a.Text())}
+			"to the run's %s", router, name, a.Text())}
 	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}}, said, nil
 }
 

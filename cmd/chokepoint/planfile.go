@@ -131,8 +131,7 @@ func planBytes(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has "+
-			"this name", name),
-			"built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
+			"this name", name), "built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))

@@ -44,8 +44,7 @@ func resume(ctx context.Context, name, report string, force bool, p *program) er
 	}
 	if record.WithPeer(run.Lab) {
 		return check.WithHint(fmt.Errorf("resume run %s: it was made with a peer, whose code is gone",
-			run.ID),
-			"run the plan again with --peer; compare sets the two runs side by side")
+			run.ID), "run the plan again with --peer; compare sets the two runs side by side")
 	}
 	stale, living, err := journal.FindStale(journalDir(p.dirs))
 	mine := false // what the killed run has left: its journal would be in the way of the new one

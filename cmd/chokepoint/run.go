@@ -193,8 +193,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: x.peer}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-		Driver: x.run.Driver,
-		Parts:  registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+		Driver: x.run.Driver, Parts: registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	var err error
 	if x.attach != "" {
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
@@ -259,9 +258,7 @@ func (x *execution) refuseLeftovers() error {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
 			refused = check.WithHint(fmt.Errorf("attach to lab %s: run %s was killed and has left "+
-				"changes there",
-				x.attach, s.Owner),
-				"chokepoint lab restore puts them back")
+				"changes there", x.attach, s.Owner), "chokepoint lab restore puts them back")
 		}
 		x.p.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
 			count(len(s.Entries), "change"))

@@ -94,8 +94,7 @@ func outcome(d *analysis.Document) error {
 	if failed > 0 {
 		errs = append(errs, &exitError{codeFailed,
 			check.WithHint(fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"),
-				len(last)),
-				"chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
+				len(last)), "chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
 	}
 	for _, t := range d.Thresholds {
 		if !t.Met {

@@ -48,15 +48,13 @@ type board struct {
 
 var boards = map[string]board{
 	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 1,
-		console: "ttyS0",
-		cmdline: []string{"tsc=reliable", "no_timer_check"}},
+		console: "ttyS0", cmdline: []string{"tsc=reliable", "no_timer_check"}},
 	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"},
 		model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
 	// The board has two interrupt lines for PCI; two devices on one of them stall under load, so its ports
 	// have one each and there is no third.
 	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1,
-		most: 1, console: "ttyS0",
-		slots: []string{"0x12", "0x14"}, serial: true, single: true},
+		most: 1, console: "ttyS0", slots: []string{"0x12", "0x14"}, serial: true, single: true},
 }
 
 // Program is the emulator of the guest's architecture.
@@ -109,8 +107,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		a = append(a, "-serial", "chardev:agent")
 	} else {
 		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+
-			PortName,
-			"-device", "virtio-rng-pci,romfile=")
+			PortName, "-device", "virtio-rng-pci,romfile=")
 	}
 	if g.Disk != nil {
 		a = append(a, g.Disk.args()...)

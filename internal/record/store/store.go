@@ -102,8 +102,7 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxMemory(maxBlob))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlob))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
 	}
