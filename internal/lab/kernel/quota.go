@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -137,6 +136,3 @@ func (m cgroupMount) at(path string) (string, error) {
 	}
 	return m.point + rel, nil
 }
-
-// errNoGuest means that a lab has nothing that a quota could be of.
-var errNoGuest = errors.New("the lab has no virtual machine")

@@ -52,6 +52,15 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
+// someVCPUs are those of a lab that has any.
+func someVCPUs(dir string) ([]vcpu, error) {
+	list, err := vcpus(dir)
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("%w: the lab has no virtual machine", ErrUnsupported)
+	}
+	return list, err
+}
+
 // hierarchy is the machine's cgroups that limit vCPUs.
 type hierarchy struct {
 	cgroupMount
@@ -108,10 +117,7 @@ func cpuQuota(dir string) (Quota, error) {
 	if err != nil {
 		return 0, err
 	}
-	list, err := vcpus(dir)
-	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
-	}
+	list, err := someVCPUs(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -177,12 +183,9 @@ func SetCPUQuota(dir string, q Quota) error {
 // ProbeCPUQuota makes a cgroup for a quota and removes it again.
 func ProbeCPUQuota(dir string) error {
 	h, err := openHierarchy(dir)
-	if err != nil {
-		return explain(err, "limit vCPUs")
-	}
-	list, err := vcpus(dir)
-	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
+	var list []vcpu
+	if err == nil {
+		list, err = someVCPUs(dir)
 	}
 	if err != nil {
 		return explain(err, "limit vCPUs")
@@ -250,10 +253,7 @@ func put(dir, file, text string) error {
 }
 
 func (h hierarchy) limit(dir string, q Quota) error {
-	list, err := vcpus(dir)
-	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoGuest)
-	}
+	list, err := someVCPUs(dir)
 	if err != nil {
 		return err
 	}

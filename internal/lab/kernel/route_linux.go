@@ -87,34 +87,38 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 
 // RouteDevice is the device by which packets to an address leave.
 func RouteDevice(to netip.Addr) (string, error) {
-	reportDetails()
-	routes, err := netlink.RouteGet(to.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return "", explain(err, "look up route to %s", to)
-	}
-	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	_, l, err := routeTo(to)
 	if err != nil {
-		return "", explain(err, "look up route to %s", to)
+		return "", err
 	}
 	return l.Attrs().Name, nil
+}
+
+// routeTo is the route that packets to an address take, and its device.
+func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
+	reportDetails()
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err == nil && len(routes) == 0 {
+		err = ErrAbsent
+	}
+	if err != nil {
+		return netlink.Route{}, nil, explain(err, "look up route to %s", to)
+	}
+	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	return routes[0], l, explain(err, "look up route to %s", to)
 }
 
 // NextHop is where packets to an address go first. Its layer-2 address is known only while the kernel
 // remembers it: after packets were exchanged.
 func NextHop(to netip.Addr) (Hop, error) {
-	reportDetails()
-	routes, err := netlink.RouteGet(to.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return Hop{}, explain(err, "look up route to %s", to)
-	}
-	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	r, l, err := routeTo(to)
 	if err != nil {
-		return Hop{}, explain(err, "look up route to %s", to)
+		return Hop{}, err
 	}
 	a := l.Attrs()
 	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: rxQueues(a), Source: a.HardwareAddr,
 		Addr: to}
-	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
 		h.Addr = gw.Unmap()
 	}
 	list, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(a.Index, familyOf(h.Addr)) })

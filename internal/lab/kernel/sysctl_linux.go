@@ -23,30 +23,26 @@ func ReadSysctl(name string) (string, error) {
 
 // WriteSysctl writes a kernel setting. It does not read it back.
 func WriteSysctl(name, value string) error {
-	path, err := SysctlPath(name)
-	if err != nil {
+	return onSysctl(name, func(f *os.File) error {
+		_, err := f.WriteString(value)
 		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return sysctlError("write", name, err)
-	}
-	_, err = f.WriteString(value)
-	return sysctlError("write", name, errors.Join(err, f.Close()))
+	})
 }
 
 // SysctlWritable reports whether a kernel setting exists and may be written by this process: some belong to
 // the whole machine and are read-only in a namespace.
-func SysctlWritable(name string) error {
+func SysctlWritable(name string) error { return onSysctl(name, func(*os.File) error { return nil }) }
+
+func onSysctl(name string, do func(*os.File) error) error {
 	path, err := SysctlPath(name)
 	if err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return sysctlError("write", name, err)
+	if err == nil {
+		err = errors.Join(do(f), f.Close())
 	}
-	return f.Close()
+	return sysctlError("write", name, err)
 }
 
 func sysctlError(verb, name string, err error) error {
