@@ -36,8 +36,8 @@ func TestEveryFlagHasAScript(t *testing.T) {
 	visit(newRoot(&program{}))
 }
 
-// planKeys are the keys of a plan by their full path: those of the two plans that are held to name every key. What
-// stands below a list of cells, thresholds or conditions is up to the plan.
+// planKeys are the keys of a plan by their full path: those of the two plans that are held to name every
+// key. What stands below a list of cells, thresholds or conditions is up to the plan.
 func planKeys(t *testing.T) []string {
 	t.Helper()
 	var keys []string
