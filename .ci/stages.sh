@@ -109,15 +109,24 @@ judge() {
 	((status == 0)) || fail "exit status $status of: $*"
 }
 
-# The README's second command, in a fresh clone, with the race detector. It slows
-# what is timed: there a test looks at everything else, and is run again without it
-# by the next stage.
+# RACED are the packages whose threads meet: the labs, the trials and what runs
+# them.
+RACED=(./internal/lab/... ./internal/trial/... ./internal/registry/... ./internal/record/... ./internal/progress ./internal/labtest/... ./cmd/chokepoint-agent)
+
+# What the README's second command tests, in a fresh clone, each package once:
+# those whose threads meet with the race detector, one after the other, since a
+# load takes both cores with it; and the others, which compute, or bound the time
+# and memory of the program, without. The race detector slows what is timed: there a
+# test looks at everything else, and the next stage runs it again without.
 tests() {
 	export CHOKEPOINT_VM_CACHE="$WORK/none" # a stage of their own boots guests
-	export CGO_ENABLED=1 GOFLAGS="$GOFLAGS -race -p=1"
 	fresh_clone "$WORK/tests-clone"
 	cd "$WORK/tests-clone"
-	judge as_root go test ./...
+	go list "${RACED[@]}" | sort >"$WORK/raced"
+	judge as_root go test $(go list ./... | sort | comm -23 - "$WORK/raced")
+	export CGO_ENABLED=1
+	go build -race "${RACED[@]}"
+	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
 }
 
 # The tests of times and rates, one package after the other.
@@ -150,7 +159,7 @@ tests_as_user() {
 # Nightly only: the race detector also over the tests of times, as they are.
 race() {
 	export CGO_ENABLED=1 CHOKEPOINT_VM_CACHE="$WORK/none" CHOKEPOINT_RACE=timed
-	judge as_root go test -race -vet=off -p 1 ./...
+	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
 }
 
 # Nightly only: a router under load for long; drift, throttling and leaks.
@@ -282,7 +291,7 @@ guest_tests() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
 	as_root "$PROGRAM" vm build
-	judge as_root go test -run 'Guest' ./internal/lab
+	PART=1 judge as_root go test -run 'Guest' ./internal/lab
 }
 
 # Nightly only: two cells that are the same, twenty times: how often is anything
