@@ -122,9 +122,8 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 	}
 	for i, direction := range e.flows(load) {
 		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(),
-			Remote:    far.Target.String(),
-			SentBytes: counted[0], ReceivedBytes: counted[1], SenderNs: w.End - w.Start,
-			ReceiverNs: w.End - w.Start}
+			Remote: far.Target.String(), SentBytes: counted[0], ReceivedBytes: counted[1],
+			SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}
 		if load.Protocol == "udp" {
 			size := max(int64(record.MeanSize(load.PacketSizes())), 1)
 			sent := counted[0] / size

@@ -85,8 +85,7 @@ func upWithin(t testing.TB, patience time.Duration, o lab.Local, topology string
 func Refused(t testing.TB, err error) {
 	t.Helper()
 	if err != nil && os.Geteuid() != 0 && (errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(),
-		"operation not permitted") ||
-		strings.Contains(err.Error(), "no space left")) {
+		"operation not permitted") || strings.Contains(err.Error(), "no space left")) {
 		t.Skip("skip: this kernel refuses user namespaces to ordinary users")
 	}
 }

@@ -59,11 +59,9 @@ func (s *Trials) AppendTrial(_ context.Context, t record.Trial) error {
 // Execute prepares and runs the campaign, and puts everything back.
 func (r *Rig) Execute(ctx context.Context) error {
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning,
-		Lab:    "fake",
-		Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
-		Engines: []traffic.Engine{r.Labs.Engine},
-		Prober:  r.Prober, Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done,
-		Slack: r.Slack}
+		Lab: "fake", Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
+		Engines: []traffic.Engine{r.Labs.Engine}, Prober: r.Prober, Probes: Probes(), Store: &r.Trials,
+		Sink: r.sink, Ask: r.Ask, Done: r.Done, Slack: r.Slack}
 	if c.Prober == nil {
 		c.Prober = Prober{}
 	}

@@ -18,8 +18,7 @@ import (
 // read them back in canonical form, and be restored to canonical forms that equal those before, each
 // difference named. settings are tried one after the other, each on top of the one before. A driver that
 // counts must have the counters of devices, and one that samples must hand over series of them.
-func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting,
-	devices ...string) {
+func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx := Context(t)
 	if a := d.Check(ctx, h); a.State != check.Yes {
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)

@@ -83,8 +83,7 @@ func (c *Conductor) Progress(traffic.Progress) {}
 // speed.
 func Loads() map[string]record.Load {
 	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
-		Opener: "near",
-		Port:   20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
+		Opener: "near", Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
 		Interval: 50 * time.Millisecond, Tag: "suite"}
 	change := func(f func(l *record.Load)) record.Load {
 		l := base
@@ -97,20 +96,17 @@ func Loads() map[string]record.Load {
 		"tcp both, IPv6": change(func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
 		"tcp far opens":  change(func(l *record.Load) { l.Opener = "far" }),
 		"udp 20M": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.RateBps = "udp", 500,
-				20e6
+			l.Protocol, l.PacketSize, l.RateBps = "udp", 500, 20e6
 		}),
 		"udp down, 2": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.RateBps, l.Direction, l.Streams = "udp", 200, 5e6, record.Down, 2
 		}),
 		"udp flat, IPv6": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
 		"udp one by one": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.Trains = "udp", 500,
-				record.TrainsOff
+			l.Protocol, l.PacketSize, l.Trains = "udp", 500, record.TrainsOff
 		}),
 		"udp counted": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode = "udp", 92,
-				record.UDPCount
+			l.Protocol, l.PacketSize, l.UDPMode = "udp", 92, record.UDPCount
 		}),
 		"udp counted, IPv6, both": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.UDPMode, l.IP, l.Direction = "udp", 1500, record.UDPCount, 6,
@@ -131,12 +127,10 @@ func Loads() map[string]record.Load {
 			l.Protocol, l.Sizes, l.Streams, l.RateBps = "udp", factor.IMIXSizes("4"), 3, 20e6
 		}),
 		"udp imix, IPv6, checked": change(func(l *record.Load) {
-			l.Protocol, l.Sizes, l.IP, l.Verify = "udp",
-				factor.IMIXSizes("6"), 6, true
+			l.Protocol, l.Sizes, l.IP, l.Verify = "udp", factor.IMIXSizes("6"), 6, true
 		}),
 		"tcp paced, marked": change(func(l *record.Load) {
-			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46,
-				1000, 1<<20
+			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20
 		}),
 		"tcp, 40 streams": change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
 		"tcp, every byte": change(func(l *record.Load) { l.Verify = true }),
@@ -358,8 +352,7 @@ func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 	near, far := Ends(t, l, 0, ip)
 	const length, interval = time.Second, 2 * time.Millisecond
 	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100,
-		Opener: "near", Port: 20900,
-		Duration: length, Interval: interval, Tag: "suite"}
+		Opener: "near", Port: 20900, Duration: length, Interval: interval, Tag: "suite"}
 	got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
 	if err != nil {
 		t.Fatalf("IPv%d: %v", ip, err)

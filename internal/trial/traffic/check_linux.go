@@ -35,8 +35,7 @@ func checkDescriptors(load record.Load) check.Answer {
 	}
 	if limit.Cur < need {
 		return check.Not("%d flows need %d open files, and %d are allowed", len(FlowsOf(load)), need,
-			limit.Cur).
-			Hinted("raise the limit, see ulimit -n")
+			limit.Cur).Hinted("raise the limit, see ulimit -n")
 	}
 	return check.OK()
 }

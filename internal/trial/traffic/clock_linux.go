@@ -52,8 +52,8 @@ func Nap(d time.Duration) {
 }
 
 // Write is write(2) as a raw call, like all calls of the threads that carry a load. Go's scheduler is told
-// nothing of these: it would take the CPU of a thread that has done nothing but calls for 10 ms away
-// at each of them (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by the switches,
+// nothing of these: it would take the CPU of a thread that has done nothing but calls for 10 ms away at
+// each of them (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by the switches,
 // packets. Such a call must end by itself or by a signal within tens of milliseconds, since a collection of
 // garbage waits for it.
 func Write(fd int, b []byte) (int, error) {
@@ -81,8 +81,7 @@ func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 // EpollWait is epoll_wait(2) as a raw call; up to CallTimeout.
 func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
-		uintptr(len(events)),
-		uintptr(wait.Milliseconds()), 0, 0)
+		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -164,8 +163,8 @@ func AllowedCPUs() []int {
 	return cpus
 }
 
-// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it;
-// twice as many, because both ends of a load may be in one process.
+// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it; twice as
+// many, because both ends of a load may be in one process.
 func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)

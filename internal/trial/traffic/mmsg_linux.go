@@ -96,9 +96,8 @@ func (b *Batch) Receive(fd int) (int, error) {
 		}
 	}
 	b.used = 0
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
-		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC,
-		0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[0])),
+		uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

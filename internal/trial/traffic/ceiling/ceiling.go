@@ -137,8 +137,7 @@ func (k Kind) Over(way string) string {
 func UsualKinds() []Kind {
 	of := func(e traffic.Engine, l record.Load) Kind { return KindOf(e.Name(), l, Link{Offload: asOnAWire}) }
 	tcp := func(streams int) Kind {
-		return of(stream.Native{}, record.Load{Protocol: "tcp",
-			Streams: streams})
+		return of(stream.Native{}, record.Load{Protocol: "tcp", Streams: streams})
 	}
 	udp := func(size int) Kind { return of(stream.Native{}, record.Load{Protocol: "udp", PacketSize: size}) }
 	return []Kind{
@@ -285,8 +284,7 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 // counted late, says nothing of what the machine can do, and is made up for once. How often that was is
 // noted.
 func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
-	l record.Load) (best record.Ceiling,
-	err error) {
+	l record.Load) (best record.Ceiling, err error) {
 	var late error
 	said, silent := 0, 0
 	for said < ceilingWindows && silent < ceilingWindows {

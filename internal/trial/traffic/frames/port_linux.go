@@ -65,21 +65,19 @@ type xdpFlow struct {
 	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
 }
 
-// newXDPPort makes ready to send and to count a load whose flows have shaken hands, and makes the
-// end's flows.
+// newXDPPort makes ready to send and to count a load whose flows have shaken hands, and makes the end's
+// flows.
 func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	q := l.Request
 	p := &xdpPort{request: q}
 	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash("frames " + q.Load.Tag),
-		PacketSize: q.Load.PacketSize,
-		DSCP:       q.Load.DSCP, PPS: ratePPS(q.Load)}
+		PacketSize: q.Load.PacketSize, DSCP: q.Load.DSCP, PPS: ratePPS(q.Load)}
 	var receiving []*xdpFlow
 	for i, k := range l.Keys {
 		local, remote := g.local[i], g.remote[i]
 		f := &xdpFlow{port: p, key: k, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
-			fd:      g.socket(i),
-			payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), table: record.NewTable("bytes",
-				"packets")}
+			fd: g.socket(i), payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
+			table: record.NewTable("bytes", "packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {
 			f.index, f.leads = len(p.sending), len(p.sending) == 0

@@ -75,9 +75,8 @@ type txSender struct {
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
 	payload := float64(flows[0].payload)
-	return &txSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows,
-		seq:  make([]uint32, len(flows)),
-		pace: traffic.NewPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
+	return &txSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows, seq: make([]uint32,
+		len(flows)), pace: traffic.NewPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
 }
 
 func (s *txSender) Name() string { return "the sender of frames" }

@@ -38,10 +38,10 @@ type xdpSender struct {
 	last bpf.Sent // owned by the meter until the run has ended
 }
 
-// shares divides what an end sends among its threads of BPF test-run frames, of which each has a core. A virtual
-// link puts what a core sends in the receive queue of that core's number: two cores that shared one would
-// stand in each other's way, so that there are no more threads than queues. Flows stay on their thread,
-// because frames that were sent on two could overtake each other.
+// shares divides what an end sends among its threads of BPF test-run frames, of which each has a core. A
+// virtual link puts what a core sends in the receive queue of that core's number: two cores that shared one
+// would stand in each other's way, so that there are no more threads than queues. Flows stay on their
+// thread, because frames that were sent on two could overtake each other.
 func (p *xdpPort) shares() []*xdpSender {
 	cpus := traffic.AllowedCPUs()
 	if p.request.Load.Direction == record.Both { // the other end may send from the same cores
@@ -195,6 +195,7 @@ func describeSenders(list []*xdpSender) (what, cores string) {
 	for _, s := range list {
 		on = append(on, fmt.Sprint(s.core))
 	}
-	return fmt.Sprintf("BPF test-run frames from %s, bursts of %d, one frame in %d with its time", threads, burst,
+	return fmt.Sprintf("BPF test-run frames from %s, bursts of %d, one frame in %d with its time", threads,
+		burst,
 		stamped), strings.Join(on, " ")
 }

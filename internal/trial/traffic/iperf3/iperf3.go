@@ -71,8 +71,8 @@ type iperf3Output struct {
 	Started int64      `json:"started_ns"` // of the process, node's clock
 }
 
-// Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at the
-// other. What such a server counted is known by what it tells the client at the end.
+// Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at
+// the other. What such a server counted is known by what it tells the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	if a := checkIperf3(load); a.State != check.Yes {
@@ -198,8 +198,7 @@ func iperf3Arguments(q traffic.Request) []string {
 	}
 	if l.RateBps > 0 {
 		args = append(args, "--fq-rate", strconv.FormatFloat(l.RateBps/float64(max(len(traffic.FlowsOf(l)),
-			1)), 'f',
-			0, 64))
+			1)), 'f', 0, 64))
 	}
 	if l.Buffer > 0 {
 		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it

@@ -61,8 +61,7 @@ func checkEcho(load record.Load) (record.Load, check.Answer) {
 
 // Probe runs the probe to the end of the timeline.
 func (e Echo) Probe(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Latency,
-	error) {
+	c traffic.Conductor) (*record.Latency, error) {
 	return runProbe(ctx, e.Name(), near, far, load, c)
 }
 

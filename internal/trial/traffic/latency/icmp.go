@@ -16,8 +16,7 @@ func (ICMP) Name() string { return "icmp" }
 
 // Probe runs the probe to the end of the timeline.
 func (i ICMP) Probe(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Latency,
-	error) {
+	c traffic.Conductor) (*record.Latency, error) {
 	return runProbe(ctx, i.Name(), near, far, load, c)
 }
 

@@ -57,8 +57,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 // reply sends to whom the last datagram came from.
 func (s *stampedSocket) reply(b []byte) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)), 0,
-		uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
+		uintptr(len(b)), 0, uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
 	if errno != 0 {
 		return errno
 	}

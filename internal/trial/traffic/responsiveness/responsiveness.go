@@ -40,8 +40,7 @@ func (Engine) checkLoad(load record.Load) check.Answer {
 		return check.Not("its content is not verified; the engine native does that")
 	case len(traffic.FlowsOf(load)) > mostRequestFlows:
 		return check.Not("%d flows: want at most %d, each of which has two threads",
-			len(traffic.FlowsOf(load)),
-			mostRequestFlows)
+			len(traffic.FlowsOf(load)), mostRequestFlows)
 	case load.RateBps > 0:
 		return check.Not("it loads the path as far as that goes, and knows no rate")
 	}

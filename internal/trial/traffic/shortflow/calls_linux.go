@@ -26,8 +26,7 @@ func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control str
 		family = unix.AF_INET
 	}
 	return &dialer{from: traffic.NewRawAddr(netip.AddrPortFrom(from, 0)), to: traffic.NewRawAddr(to),
-		family: family, load: load,
-		control: control}
+		family: family, load: load, control: control}
 }
 
 // dial begins a connection. The kernel chooses the port when it knows the destination
@@ -99,8 +98,7 @@ func acceptFlow(listener int) (int, error) {
 
 func sendFlow(fd int, b []byte, flags int) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)),
-		uintptr(flags|unix.MSG_NOSIGNAL), 0, 0)
+		uintptr(len(b)), uintptr(flags|unix.MSG_NOSIGNAL), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -226,8 +226,7 @@ func (f *tcpFlow) appendSeries(m *tcpMark) {
 		rate = 8 * float64(i.Delivery_rate)
 	}
 	f.series.Append(m.at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd),
-		float64(i.Total_retrans),
-		us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
+		float64(i.Total_retrans), us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
 
