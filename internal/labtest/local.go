@@ -146,7 +146,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	const port = 20995
 	ctx := Context(t)
 	near, far := l.Address(slot, 0, ip), l.Address(slot, 1, ip)
-	asker, err := l.Node(ctx, l.Topology.Near)
+	client, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		t.Fatalf("echo on %s at %s: %v", answerer.Name, far, err)
 	}
 	var out agent.Reached
-	if err := asker.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port,
+	if err := client.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port,
 		Sizes: sizes, Beyond: beyond}, &out); err != nil {
 		t.Fatalf("reach %s from %s: %v", far, near, err)
 	}

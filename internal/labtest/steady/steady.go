@@ -36,8 +36,8 @@ type Trial struct {
 	cleanups []func()
 }
 
-// Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no CPU
-// was seen to be stalled for 15 ms or more during the trial.
+// Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no CPU was
+// seen to be stalled for 15 ms or more during the trial.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -45,8 +45,8 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// Stalled reports that the trial itself saw a CPU stalled for d, as one that misses the ticks
-// of its clock does, if only for a few at a time.
+// Stalled reports that the trial itself saw a CPU stalled for d, as one that misses the ticks of its clock
+// does, if only for a few at a time.
 func (r *Trial) Stalled(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,8 +110,8 @@ func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalle
 	return 0
 }
 
-// watchCPUs keeps a thread on each CPU that asks to be woken all the time, and tells how late
-// that was at most.
+// watchCPUs keeps a thread on each CPU that asks to be woken all the time, and tells how late that was at
+// most.
 func watchCPUs() (stop func() time.Duration) {
 	done := make(chan struct{})
 	var threads, ready sync.WaitGroup

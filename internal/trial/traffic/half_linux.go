@@ -19,7 +19,8 @@ type Worker interface {
 	Name() string // in errors
 }
 
-// threadOwner is a worker whose work is done by a thread of its own, and not by that which Run is called on.
+// threadOwner is a worker whose work is done by a thread of its own, and not by that which Run is called
+// on.
 type threadOwner interface{ Thread() int }
 
 // Flow is one end of one stream in one direction.
@@ -63,9 +64,9 @@ type Phases struct {
 	Abandoned atomic.Bool // abandon everything
 }
 
-// A window without a warm-up that is no longer than a sender may wait for its CPU is a burst. That
-// has a length and a rate, but no time of the day: it begins when the sender has its turn, or not at all.
-// Beside an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
+// A window without a warm-up that is no longer than a sender may wait for its CPU is a burst. That has a
+// length and a rate, but no time of the day: it begins when the sender has its turn, or not at all. Beside
+// an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
 // sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
 const (
 	longestBurst  = 100 * time.Millisecond
@@ -294,8 +295,8 @@ func (f *ByteFlow) Report() FlowReport {
 // Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is up to how many flows have a thread each. More of them share one thread per core and direction, so
-// that thousands cost no thousands of stacks and no switching between them.
+// OwnThreads is up to how many flows have a thread each. More of them share one thread per core and
+// direction, so that thousands cost no thousands of stacks and no switching between them.
 const OwnThreads = 32
 
 // Deal gives flows to at most so many workers, each as many as the others.

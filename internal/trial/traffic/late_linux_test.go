@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// slowRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, each way a delay later.
+// slowRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, each a delay later.
 func slowRelay(t *testing.T, port int, delay time.Duration) {
 	t.Helper()
 	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: relayed.AsSlice(), Port: port})
@@ -66,7 +66,7 @@ func slowRelay(t *testing.T, port int, delay time.Duration) {
 	})
 }
 
-// What is on the way at the window's end is waited for: a path that only delays has lost nothing, and its
+// What is under way at the window's end is waited for: a path that only delays has lost nothing, and its
 // rate is the sender's.
 func TestDelayIsNoLoss(t *testing.T) {
 	const delay = 80 * time.Millisecond

@@ -90,7 +90,8 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, judged chec
 	best := check.OK()
 	for i, end := range ends {
 		if end.ThirdParty != "" {
-			return check.Not("the %s end is a third party's %s server, which it cannot use", sides[i], end.ThirdParty)
+			return check.Not("the %s end is a third party's %s server, which it cannot use", sides[i],
+				end.ThirdParty)
 		}
 		var a check.Answer
 		err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),

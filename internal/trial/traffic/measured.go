@@ -25,7 +25,8 @@ func Measured(t *record.Traffic) error {
 			if f.Direction == record.Down {
 				side = "far"
 			}
-			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns") // known of BPF test-run frames
+			// known of BPF test-run frames
+			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns")
 			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration,
 				waited}
 		}

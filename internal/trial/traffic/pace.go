@@ -15,8 +15,8 @@ type Pace struct {
 }
 
 const (
-	// burstTime is the shortest time worth sleeping for; faster rates send UDP GSO batches of up to MaxBurst
-	// packets, and spin if that is not enough.
+	// burstTime is the shortest time worth sleeping for; faster rates send UDP GSO batches of up to
+	// MaxBurst packets, and spin if that is not enough.
 	burstTime = 100 * time.Microsecond
 	MaxBurst  = 8
 	MaxDebt   = 10 * time.Millisecond

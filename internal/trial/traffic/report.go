@@ -166,12 +166,13 @@ func socketDropCaveats(details map[string]string) []record.Caveat {
 	return caveats
 }
 
-// lateEdgeCaveats: datagrams are counted by those that send and receive them, at whatever time the
-// CPU time of an end is read.
+// lateEdgeCaveats: datagrams are counted by those that send and receive them, at whatever time the CPU time
+// of an end is read.
 func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range sides {
-		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" && late > record.SendersMargin {
+		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" &&
+			late > record.SendersMargin {
 			caveats = append(caveats, record.Caveat{Kind: "late-edge",
 				Text: fmt.Sprintf("the %s end read its CPU time %v late at an edge of the window", side,
 					late.Round(time.Millisecond))})

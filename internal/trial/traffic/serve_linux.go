@@ -12,18 +12,18 @@ import (
 
 // Running is the node half of an activity that is connected.
 type Running interface {
-	// Run follows the timeline and returns the parts of the result. A result has several where it grows with
-	// the length of the load, because a message is bounded.
+	// Run follows the timeline and returns the parts of the result. A result has several where it grows
+	// with the length of the load, because a message is bounded.
 	Run(ctx context.Context, w record.Window, say func(Glimpse) error) (parts []any, err error)
 	Close()
 }
 
-// Connector makes a node ready for its part. A listener says on which port it listens before it waits for the
-// other end.
+// Connector makes a node ready for its part. A listener says on which port it listens before it waits for
+// the other end.
 type Connector func(ctx context.Context, q Request, listening func(port int) error) (Running, error)
 
-// Serve is the node half that all activities share: it answers a check, or connects, waits for the timeline,
-// follows it and sends the result.
+// Serve is the node half that all activities share: it answers a check, or connects, waits for the
+// timeline, follows it and sends the result.
 func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answer, connect Connector) error {
 	var q Request
 	if err := s.Recv(&q); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // frameModes is what a node says of the device that leads to the other end: why frames cannot be sent or
-// counted in a way. What is missing works.
+// counted in a mode. What is missing works.
 type frameModes struct {
 	Refused map[string]string `json:"refused,omitempty"`
 }
@@ -29,7 +29,7 @@ var modeNames = map[string]string{
 	record.SinkSockets:  "counted by sockets",
 }
 
-// choice is a way, and why it is not a better one.
+// choice is a mode, and why it is not a better one.
 type choice struct {
 	mode string // "" = none works
 	why  []string
@@ -38,7 +38,7 @@ type choice struct {
 // instead tells what a choice is not, "" where it is the best.
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
-// choose takes the first way that works; where one is wanted, only that.
+// choose takes the first mode that works; where one is wanted, only that.
 func (w frameModes) choose(modes []string, want string) choice {
 	var c choice
 	names, last := "", ""
@@ -47,21 +47,21 @@ func (w frameModes) choose(modes []string, want string) choice {
 			c.why = append(c.why, fmt.Sprintf("not %s: %s", names, last))
 		}
 	}
-	for _, way := range modes {
-		if want != "" && way != want {
+	for _, mode := range modes {
+		if want != "" && mode != want {
 			continue
 		}
-		why := w.Refused[way]
+		why := w.Refused[mode]
 		switch {
 		case why == "":
 			tell()
-			c.mode = way
+			c.mode = mode
 			return c
 		case why == last:
-			names += ", " + modeNames[way]
+			names += ", " + modeNames[mode]
 		default:
 			tell()
-			names, last = modeNames[way], why
+			names, last = modeNames[mode], why
 		}
 	}
 	tell()
@@ -86,7 +86,7 @@ func checkModes(load record.Load) check.Answer {
 // engineFellBack is the kind of a caveat: what the engine is for did not work.
 const engineFellBack = "engine-fell-back"
 
-// fellBack are the caveats of a load whose frames took a lesser way.
+// fellBack are the caveats of a load whose frames took a lesser mode.
 func fellBack(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// checkXDP answers for this node: a yes with a reason is one for a lesser way.
+// checkXDP answers for this node: a yes with a reason is one for a lesser mode.
 func checkXDP(q traffic.Request) check.Answer {
 	w, err := surveyRights()
 	if err != nil {
@@ -55,11 +55,11 @@ func surveyRights() (frameModes, error) {
 	case live != nil:
 		w.Refused[record.FramesLive] = live.Error()
 	}
-	for way, family := range map[string]int{record.FramesAFXDP: unix.AF_XDP,
+	for mode, family := range map[string]int{record.FramesAFXDP: unix.AF_XDP,
 		record.FramesPacket: unix.AF_PACKET} {
 		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			w.Refused[way] = fmt.Sprintf("open a socket: %v", err)
+			w.Refused[mode] = fmt.Sprintf("open a socket: %v", err)
 			continue
 		}
 		unix.Close(fd)
@@ -74,9 +74,9 @@ func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
 		return w, err
 	}
 	refuse := func(why string, modes ...string) {
-		for _, way := range modes {
-			if w.Refused[way] == "" {
-				w.Refused[way] = why
+		for _, mode := range modes {
+			if w.Refused[mode] == "" {
+				w.Refused[mode] = why
 			}
 		}
 	}

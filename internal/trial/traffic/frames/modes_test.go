@@ -13,12 +13,13 @@ import (
 func TestTheBestModeIsChosen(t *testing.T) {
 	refused := func(modes ...string) frameModes {
 		w := frameModes{Refused: map[string]string{}}
-		for _, way := range modes {
-			w.Refused[way] = "no " + way
+		for _, mode := range modes {
+			w.Refused[mode] = "no " + mode
 		}
 		return w
 	}
-	const notLive, notXDP, notPacket = "not BPF test-run frames: no live", "not AF_XDP in copy mode: no af_xdp",
+	const notLive, notXDP, notPacket = "not BPF test-run frames: no live",
+		"not AF_XDP in copy mode: no af_xdp",
 		"not AF_PACKET past the queueing discipline: no af_packet"
 	tests := []struct {
 		name  string
@@ -72,7 +73,8 @@ func TestUnknownModesAreRefused(t *testing.T) {
 func TestCaveatsTellTheLesserMode(t *testing.T) {
 	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not BPF test-run frames: why)",
 		"far.mode": "xdp: counted in the driver"})
-	want := []record.Caveat{{Kind: "engine-fell-back", Text: "the near end: AF_XDP (not BPF test-run frames: why)"}}
+	want := []record.Caveat{{Kind: "engine-fell-back",
+		Text: "the near end: AF_XDP (not BPF test-run frames: why)"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// packetSocket is a line of AF_PACKET: whole frames, many by one call, past the queueing discipline
+// packetSocket sends by AF_PACKET: whole frames, many by one call, past the queueing discipline
 // (packet(7)). A frame that the device refuses stays queued, so that it is not counted as sent before it
 // is.
 type packetSocket struct {

@@ -30,7 +30,7 @@ type xdpPort struct {
 	sockets  []int // sockets of the flows that are received
 	close1   sync.Once
 
-	began [bpf.Cooldown + 2]int64 // when each phase began, of a line; its thread's
+	began [bpf.Cooldown + 2]int64 // when each phase began, of a txSocket; its thread's
 
 	// Owned by the meter until the run has ended.
 	err     error
@@ -132,7 +132,7 @@ func (p *xdpPort) choose() error {
 	return nil
 }
 
-// open loads and attaches the programs, or opens the line.
+// open loads and attaches the programs, or opens the socket that sends.
 func (p *xdpPort) open() error {
 	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
 	var err error
@@ -297,8 +297,8 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// A course is when a sender saw each phase begin, 0 = never, and was through. A line's is known when the
-// run has ended.
+// sendPhases are when a sender saw each phase begin, 0 = never, and was through. A txSocket's are known
+// when the run has ended.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
 	ended int64

@@ -9,7 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// frameReader counts the frames of all flows of an end by the sockets that said hello for them, on one thread.
+// frameReader counts the frames of all flows of an end by the sockets that said hello for them, on one
+// thread.
 type frameReader struct {
 	flows []*xdpFlow // by index
 	fds   []int

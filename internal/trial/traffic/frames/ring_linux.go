@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ring is a line of AF_XDP (Documentation/networking/af_xdp.rst): frames lie in memory that the kernel
-// shares (umem), their places go to it by one ring and come back by another once they are out. In copy mode
-// any Ethernet device takes them, without a program of its own.
+// ring sends by AF_XDP (Documentation/networking/af_xdp.rst): frames lie in memory that the kernel shares
+// (umem), their places go to it by one ring and come back by another once they are out. In copy mode any
+// Ethernet device takes them, without a program of its own.
 type ring struct {
 	fd         int
 	umem       []byte
@@ -39,7 +39,7 @@ const (
 	slotMask = txSlots - 1
 )
 
-// openRing opens a line to a device. Of its queues it takes the first.
+// openRing opens a ring to a device. Of its queues it takes the first.
 func openRing(device, size int) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

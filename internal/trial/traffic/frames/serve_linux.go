@@ -33,7 +33,8 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	return traffic.ServeRequest(ctx, s, q, checkXDP, connect)
 }
 
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running, error) {
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
 	traffic.MakeRoom(4)
 	l := &traffic.Half{Request: q, Keys: traffic.FlowsOf(q.Load), Details: map[string]string{}}
 	g, err := shakeHands(ctx, q, l.Keys, listening)

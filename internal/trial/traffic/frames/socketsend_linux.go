@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A line takes frames for a device, by a socket. Frames are made in its slots and queued there; what is
-// queued has left once the line gives the slot back. One thread uses it.
+// A txSocket takes frames for a device, by a socket. Frames are made in its slots and queued there; what is
+// queued has left once it gives the slot back. One thread uses it.
 type txSocket interface {
 	// slot is one to fill, or nil while all are taken.
 	slot() []byte
@@ -35,9 +35,9 @@ const (
 	ethernetLeast  = 60 // without the check sequence
 )
 
-// openTxSocket opens a line of a kind. The slots hold frames as the writer begins them.
-func openTxSocket(way string, device int, w *bpf.Writer) (txSocket, error) {
-	if way == record.FramesAFXDP {
+// openTxSocket opens a socket of a kind. The slots hold frames as the writer begins them.
+func openTxSocket(mode string, device int, w *bpf.Writer) (txSocket, error) {
+	if mode == record.FramesAFXDP {
 		r, err := openRing(device, w.Size())
 		if err != nil {
 			return nil, err
@@ -57,7 +57,7 @@ func openTxSocket(way string, device int, w *bpf.Writer) (txSocket, error) {
 	return p, nil
 }
 
-// txSender is the thread that sends for all flows of an end by a line.
+// txSender is the thread that sends for all flows of an end by a socket.
 type txSender struct {
 	*xdpPort
 	writer *bpf.Writer

@@ -21,8 +21,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// socketLoad is both ends of a load on the loopback device, whose frames go by a line and are counted by a
-// socket.
+// socketLoad is both ends of a load on the loopback device, whose frames go by a txSocket and are counted
+// by a socket.
 type socketLoad struct {
 	sender    *txSender
 	reader    *frameReader
@@ -30,7 +30,7 @@ type socketLoad struct {
 }
 
 // newSocketLoad opens one in IPv6, which the loopback device lets in from outside the stack.
-func newSocketLoad(t *testing.T, way string, flows, size int, pps float64) *socketLoad {
+func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64) *socketLoad {
 	t.Helper()
 	fd, at, err := traffic.BindUDP(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
 	if err != nil {
@@ -55,7 +55,7 @@ func newSocketLoad(t *testing.T, way string, flows, size int, pps float64) *sock
 		g := &xdpFlow{port: q, index: i, payload: f.payload, fd: fd}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
-	p.tx, err = openTxSocket(way, lo.Index, bpf.NewWriter(p.load))
+	p.tx, err = openTxSocket(mode, lo.Index, bpf.NewWriter(p.load))
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("skip: needs root to send frames by a socket")
 	}
@@ -94,17 +94,17 @@ func (l *socketLoad) run(ph *traffic.Phases) (send, receive error) {
 	return send, receive
 }
 
-// TestSocketsCarryEveryFrame: what a line says it sent, the socket at the other end has received, or had no
-// room for; paced, all of it, in order.
+// TestSocketsCarryEveryFrame: what a socket says it sent, the socket at the other end has received, or had
+// no room for; paced, all of it, in order.
 func TestSocketsCarryEveryFrame(t *testing.T) {
-	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
+	for _, mode := range []string{record.FramesAFXDP, record.FramesPacket} {
 		for _, tt := range []struct {
 			flows, size int
 			pps         float64
 		}{{1, 66, 5000}, {7, 66, 20_000}, {3, 1500, 2000}, {1, 66, 0}, {5, 1500, 0}} {
-			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", way, tt.flows, tt.size, tt.pps),
+			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", mode, tt.flows, tt.size, tt.pps),
 				func(t *testing.T) {
-					l := newSocketLoad(t, way, tt.flows, tt.size, tt.pps)
+					l := newSocketLoad(t, mode, tt.flows, tt.size, tt.pps)
 					defer l.sender.tx.close()
 					send, receive := l.run(timeline(80 * time.Millisecond))
 					if send != nil || receive != nil {
@@ -179,10 +179,10 @@ func TestASocketCountsNoStrays(t *testing.T) {
 // TestASocketLeavesNothing: stopped in the middle, it ends at once, and neither its socket nor the memory
 // it shared remains.
 func TestASocketLeavesNothing(t *testing.T) {
-	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
-		t.Run(way, func(t *testing.T) {
+	for _, mode := range []string{record.FramesAFXDP, record.FramesPacket} {
+		t.Run(mode, func(t *testing.T) {
 			before := sockets()
-			l := newSocketLoad(t, way, 2, 66, 10_000)
+			l := newSocketLoad(t, mode, 2, 66, 10_000)
 			ph := timeline(time.Minute)
 			time.AfterFunc(60*time.Millisecond, func() { ph.Abandoned.Store(true) })
 			began := time.Now()
@@ -219,10 +219,10 @@ func sockets() (n int) {
 func TestASocketTellsThatItsDeviceIsGone(t *testing.T) {
 	l := newSocketLoad(t, record.FramesPacket, 1, 66, 0) // or skip
 	l.sender.tx.close()
-	for _, way := range []string{record.FramesAFXDP, record.FramesPacket} {
-		line, err := openTxSocket(way, 1<<30, l.sender.writer)
+	for _, mode := range []string{record.FramesAFXDP, record.FramesPacket} {
+		tx, err := openTxSocket(mode, 1<<30, l.sender.writer)
 		if err == nil {
-			line.close()
+			tx.close()
 		}
 		if err == nil || !strings.Contains(err.Error(), "device 1073741824") {
 			t.Errorf("got %v, want an error that names the device", err)

@@ -72,7 +72,7 @@ func checkFrames(load record.Load) check.Answer {
 		return check.Not("IP version %d: want 4 or 6", load.IP)
 	}
 	if load.Streams < 1 || load.Streams > bpf.MaxFlows {
-		return check.Not("%d flows each way: want 1 to %d", load.Streams, bpf.MaxFlows)
+		return check.Not("%d flows in each direction: want 1 to %d", load.Streams, bpf.MaxFlows)
 	}
 	if len(load.Sizes) > 0 {
 		return check.Not("packets of several sizes: its frames have one")
@@ -246,5 +246,5 @@ func ratePPS(load record.Load) float64 {
 }
 
 // xdpDrain is how long after the senders' end, and after the last frame that arrived, another one may:
-// frames take no leave, and a queue on the way gives out what it holds for as long as the timeline allows.
+// frames take no leave, and a queue on the path gives out what it holds for as long as the timeline allows.
 const xdpDrain = 30 * time.Millisecond

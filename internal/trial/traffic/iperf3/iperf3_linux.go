@@ -26,7 +26,8 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 }
 
 // connect starts a server; a client is started when it is time.
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running, error) {
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
 	if !q.Listen {
 		if a := installedIperf3(ctx); a.State == check.No {
 			return nil, fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)

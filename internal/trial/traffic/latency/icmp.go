@@ -8,7 +8,7 @@ import (
 )
 
 // ICMP measures latency by ICMP echo requests, which the far kernel answers: nothing of this program runs
-// in the way of a probe there. Its node half needs Linux.
+// between a probe and its answer there. Its node half needs Linux.
 type ICMP struct{ traffic.Pair }
 
 // Name is "icmp".

@@ -60,7 +60,8 @@ func TestAcceptorAnswersOnlyTheLoadsClients(t *testing.T) {
 
 // TestAcceptorKeepsItsClients: connections that say nothing keep no client out.
 func TestAcceptorKeepsItsClients(t *testing.T) {
-	p, err := answerForeign(t.Context(), traffic.Request{Addr: loopback, Load: record.Load{Tag: "mine"}}, 0, 3)
+	p, err := answerForeign(t.Context(), traffic.Request{Addr: loopback, Load: record.Load{Tag: "mine"}},
+		0, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

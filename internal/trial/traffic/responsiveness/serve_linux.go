@@ -18,7 +18,8 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, connect)
 }
 
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running, error) {
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
 	keys := traffic.FlowsOf(q.Load)
 	traffic.MakeRoom(2*len(keys) + 4) // each flow has a thread for either direction
 	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}}

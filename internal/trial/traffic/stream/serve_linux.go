@@ -12,7 +12,8 @@ func (Native) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, connect)
 }
 
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running, error) {
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
 	keys := traffic.FlowsOf(q.Load)
 	traffic.MakeRoom(min(len(keys), traffic.OwnThreads) + 4)
 	l := &traffic.Half{Request: q, Keys: keys, Flows: make([]traffic.Flow, len(keys)),

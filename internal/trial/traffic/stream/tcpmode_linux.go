@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// tcpMode is how one end moves the bytes of its streams. Which way pays was measured: see
+// tcpMode is how one end moves the bytes of its streams. Which mode pays was measured: see
 // docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
@@ -58,7 +58,7 @@ func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMod
 	return w
 }
 
-// String names the way, for the result.
+// String names the mode, for the result.
 func (w tcpMode) String() string {
 	send, take := "write 1 MiB", "truncating"
 	switch {

@@ -16,10 +16,10 @@ func TestTCPModeFollowsTheDevice(t *testing.T) {
 	const whole, whole6, joins = "tx-tcp-segmentation", "tx-tcp6-segmentation", "rx-gro"
 	tests := []struct {
 		name     string
-		way      tcpMode
+		mode     tcpMode
 		features map[string]bool
 		to       string
-		crowded  bool
+		shared  bool
 		want     tcpMode
 	}{
 		{"a device that cuts and joins", tcpMode{}, map[string]bool{whole: true, joins: true}, "198.18.0.1",
@@ -42,30 +42,30 @@ func TestTCPModeFollowsTheDevice(t *testing.T) {
 		{"unknown", tcpMode{}, nil, "198.18.0.1", false, tcpMode{}},
 	}
 	for _, tt := range tests {
-		if got := tt.way.with(tt.features, netip.MustParseAddr(tt.to), !tt.crowded); got != tt.want {
+		if got := tt.mode.with(tt.features, netip.MustParseAddr(tt.to), !tt.shared); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }
 
-// TestTCPModesMoveEveryByte: whichever way is taken, what one end sent the other received, and only that.
+// TestTCPModesMoveEveryByte: whichever mode is taken, what one end sent the other received, and only that.
 func TestTCPModesMoveEveryByte(t *testing.T) {
-	for _, way := range []tcpMode{{}, {splice: true}, {polled: true}, {splice: true, polled: true}} {
-		t.Run(way.String(), func(t *testing.T) {
+	for _, mode := range []tcpMode{{}, {splice: true}, {polled: true}, {splice: true, polled: true}} {
+		t.Run(mode.String(), func(t *testing.T) {
 			steady.Run(t, func(t *steady.Trial) {
 				fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
 				// Content tells whether pages were given away that changed.
-				q := traffic.Request{Load: record.Load{Tag: "ways"}}
+				q := traffic.Request{Load: record.Load{Tag: "modes"}}
 				buffers := newTCPBuffers(q)
-				sender := &tcpFlow{Socket: traffic.Socket{FD: fds[0]}, mode: way,
+				sender := &tcpFlow{Socket: traffic.Socket{FD: fds[0]}, mode: mode,
 					ByteFlow: traffic.ByteFlow{Sends: true, Table: record.NewTable("bytes")}}
 				sender.prepare(buffers)
-				receiver := &tcpFlow{Socket: traffic.Socket{FD: fds[1]}, verify: true, mode: way}
+				receiver := &tcpFlow{Socket: traffic.Socket{FD: fds[1]}, verify: true, mode: mode}
 				receiver.prepare(buffers)
-				receiver.pattern = traffic.NewPattern("ways", 0)
+				receiver.pattern = traffic.NewPattern("modes", 0)
 				now := traffic.Monotonic()
 				p := &traffic.Phases{Window: record.Window{Begin: now, Start: now, End: now +
 					int64(50*time.Millisecond), Stop: now + int64(time.Second)}}

@@ -173,9 +173,11 @@ func (u *udpEnd) mode() string {
 				receive = "receive batches joined by the kernel (UDP_GRO), polled each " + polls
 			}
 		case f.gso.most > 1 && f.gso.whole:
-			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the first device takes uncut", f.gso.most)
+			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the first device takes uncut",
+				f.gso.most)
 		case f.gso.most > 1:
-			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the kernel cuts before the first device",
+			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the kernel cuts before the "+
+				"first device",
 				f.gso.most)
 		case send == "":
 			send = "send by sendmmsg"

@@ -43,8 +43,8 @@ func workerName(flows []*udpFlow) string {
 	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
 }
 
-// prepare chooses what the sockets share up. A datagram's time is the kernel's; batches that were joined have
-// none for each.
+// prepare chooses what the sockets share up. A datagram's time is the kernel's; batches that were joined
+// have none for each.
 func (k *udpSink) prepare() error {
 	room, control := traffic.DatagramHeader, 0
 	one := k.flows[0]
@@ -70,8 +70,8 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
-	// The first pass throws away hellos that came too late. What has arrived is read to its end: the
-	// path did not lose it.
+	// The first pass throws away hellos that came too late. What has arrived is read to its end: the path
+	// did not lose it.
 	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
 	if len(k.fds) > 1 {
 		poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)

@@ -13,8 +13,8 @@ import (
 
 const (
 	sendBatch = 128
-	// ends of stream are sent at this interval after the window: they tell the receiver how many packets there
-	// were.
+	// ends of stream are sent at this interval after the window: they tell the receiver how many packets
+	// there were.
 	endInterval = 2 * time.Millisecond
 	leastEnds   = 5
 )
@@ -207,8 +207,8 @@ func (s *udpSource) emitOf(f *udpFlow, n int) error {
 	return nil
 }
 
-// give shares the datagrams from i to n to the kernel, as one UDP GSO batch where that works, and returns how many it
-// took.
+// give shares the datagrams from i to n to the kernel, as one UDP GSO batch where that works, and returns
+// how many it took.
 func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
 	if f.gso.most < 2 {
 		return s.batch.Send(f.sendFD(), i, n)
