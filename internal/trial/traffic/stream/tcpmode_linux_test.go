@@ -19,7 +19,7 @@ func TestTCPModeFollowsTheDevice(t *testing.T) {
 		mode     tcpMode
 		features map[string]bool
 		to       string
-		shared  bool
+		shared   bool
 		want     tcpMode
 	}{
 		{"a device that cuts and joins", tcpMode{}, map[string]bool{whole: true, joins: true}, "198.18.0.1",
