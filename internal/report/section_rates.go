@@ -6,6 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -36,7 +37,7 @@ func packetSection(v *view) Section {
 func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block {
 	names := v.varying(cells)
 	line := lineFactor(cells, names)
-	if len(names) == 1 && line != "tunnel" {
+	if len(names) == 1 && line != string(factor.Tunnel) {
 		line = "" // the names of the bars say it already
 	}
 	rest := independent(cells, without(names, line), line)
