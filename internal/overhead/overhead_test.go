@@ -197,8 +197,8 @@ func TestLineRate(t *testing.T) {
 	for _, test := range tests {
 		got := math.Round(Path{}.PacketRate(test.rate, test.frame-Ethernet-FCS, LayerWire))
 		if got != test.want {
-			t.Errorf("frames of %d bytes at %g bit/s: got %.0f a second, want %.0f", test.frame, test.rate, got,
-				test.want)
+			t.Errorf("frames of %d bytes at %g bit/s: got %.0f a second, want %.0f", test.frame, test.rate,
+				got, test.want)
 		}
 	}
 }

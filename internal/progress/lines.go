@@ -22,7 +22,8 @@ func JSON(w io.Writer) Sink {
 }
 
 // Plain writes one line per trial, and one for each thing that a person would want to know: warnings, the
-// lab, and the two ends of the run. It is what a log file or a pipe gets. factors have the words of the cells.
+// lab, and the two ends of the run. It is what a log file or a pipe gets. factors have the words of the
+// cells.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
 	return &lineSink{w: w, line: func(e record.Event) (string, error) {
@@ -31,8 +32,8 @@ func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	}}
 }
 
-// lineSink writes what line makes of each event, unless that is empty: one write per event, so that a reader
-// of a pipe sees whole lines.
+// lineSink writes what line makes of each event, unless that is empty: one write per event, so that a
+// reader of a pipe sees whole lines.
 type lineSink struct {
 	w io.Writer
 
