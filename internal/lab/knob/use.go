@@ -16,7 +16,8 @@ func All() []Knob {
 	return []Knob{
 		CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(),
 		Sysctl(), CPUs(), IRQAffinity(),
-		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(),
+		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), GROFlushTimeout(), IdlePolicies(),
+		IdleTunnels(),
 		FlowExport(), CPUQuota(),
 	}
 }
