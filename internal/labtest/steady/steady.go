@@ -53,6 +53,13 @@ func (r *Trial) Stalled(d time.Duration) {
 	r.stalled = max(r.stalled, d)
 }
 
+// Found is what Timedf was told.
+func (r *Trial) Found() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.said)
+}
+
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
