@@ -466,8 +466,8 @@ func forbiddenMarks(t *tree) []string {
 	})
 }
 
-// privateWords are words that this project once had for things that have a name in the kernel's, OpenWrt's and
-// the IETF's documents; docs/glossary.md has those names.
+// privateWords are words that this project once had for things that have a name in the documents of the kernel,
+// of OpenWrt and of the IETF.
 var privateWords = strings.Fields(`train trains lane lanes crew crews door doors porter porters hall halls
 	porch porches crowd crowds crowded knock knocks knocked knocking greet greets greeted greeting greetings bell
 	bells farewell farewells asker askers giver givers stranger strangers moonshot moonshots talker talkers`)
@@ -546,8 +546,8 @@ func longPages(t *tree) []string {
 	return found
 }
 
-// maxLines is how large the program may be, without its tests. linesHeld says that it was once: until then the
-// test only tells.
+// maxLines is how large the program may be, without its tests. linesHeld says that it was once: until then
+// the test only tells.
 const (
 	maxLines  = 72_000
 	linesHeld = false
