@@ -67,6 +67,7 @@ var rules = []rule{
 	{"paths", developerPaths},
 	{"words", privateLanguage},
 	{"kinds", askedKinds},
+	{"factors", askedFactors},
 	{"pages", longPages},
 }
 

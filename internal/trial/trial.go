@@ -43,7 +43,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	slack := c.Slack
 	if slack == 0 {
 		slack = lab.UsualSlack
-		if b := c.benches[row.Factors["topology"]]; b != nil {
+		if b := c.benches[factor.Topology.Of(row.Factors)]; b != nil {
 			slack = b.lab.Slack()
 		}
 	}
