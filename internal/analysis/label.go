@@ -68,7 +68,7 @@ func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string
 			if show[name] {
 				leading = append(leading, d.Label(level))
 			}
-			if name != string(factor.Topology) {
+			if !d.Quiet {
 				always = append(always, d.Label(level))
 			}
 		case show[name] && !d.Leading && level != factor.Off && !(d.Says.In(f) && show[string(d.Says)]):

@@ -123,7 +123,7 @@ func Base(o Options) []Declaration {
 	return []Declaration{
 		choice(topologies, Declaration{
 			Name: "topology", Doc: "shape of the lab", Kind: Path, Hard: true,
-			Rank: 1, Leading: true, Short: itself,
+			Rank: 1, Leading: true, Quiet: true, Short: itself,
 		}),
 		choice(o.Tunnels, Declaration{
 			Name: "tunnel", Doc: "what carries the traffic", Kind: Path,

@@ -102,9 +102,10 @@ type Declaration struct {
 	Scales bool
 
 	// Rank is the place among the factors in titles and labels, from 1; those of 0 follow by name. Leading
-	// ones come first in a label and are not left out, Level of them alone is enough.
+	// ones come first in a label.
 	Rank    int
 	Leading bool
+	Quiet   bool // not said, though leading, where no factor varies
 	// Short says a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
 	// packets". nil: Long is Short, and Short is "name level".
 	Short, Long func(level string) string

@@ -103,7 +103,7 @@ func Loads() map[string]record.Load {
 		}),
 		"udp flat, IPv6": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
 		"udp one by one": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.Trains = "udp", 500, record.TrainsOff
+			l.Protocol, l.PacketSize, l.GSO = "udp", 500, record.GSOOff
 		}),
 		"udp counted": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.UDPMode = "udp", 92, record.UDPCount
@@ -113,8 +113,8 @@ func Loads() map[string]record.Load {
 				record.Both
 		}),
 		"udp counted, one by one": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode, l.Trains, l.RateBps = "udp", 500, record.UDPCount,
-				record.TrainsOff, 20e6
+			l.Protocol, l.PacketSize, l.UDPMode, l.GSO, l.RateBps = "udp", 500, record.UDPCount,
+				record.GSOOff, 20e6
 		}),
 		"udp, 200 flows": change(func(l *record.Load) {
 			l.Protocol, l.PacketSize, l.Streams, l.RateBps = "udp", 200, 200, 20e6

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"cmp"
+	"encoding/json"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -31,7 +33,7 @@ type Load struct {
 	Verify  bool   `json:"verify,omitempty"`
 	UDPMode string `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
 	// "off": UDP datagrams are given to the kernel one by one
-	Trains string `json:"trains,omitempty"`
+	GSO string `json:"udp_gso,omitempty"`
 	// engine xdp: how they are sent, and not otherwise; "" = the best way that works
 	Frames   string        `json:"frames,omitempty"`
 	Sink     string        `json:"sink,omitempty"` // engine xdp: where they are counted, likewise
@@ -51,11 +53,25 @@ type Load struct {
 	ResponseSize   int     `json:"response_size,omitempty"` // bytes
 }
 
-// Ways to count UDP, and whether datagrams are sent as trains.
+// UnmarshalJSON reads a stored load, also one of the time when UDP GSO was called trains.
+func (l *Load) UnmarshalJSON(data []byte) error {
+	type stored Load
+	var older struct {
+		GSO string `json:"trains"`
+	}
+	if err := json.Unmarshal(data, (*stored)(l)); err != nil {
+		return err
+	}
+	err := json.Unmarshal(data, &older)
+	l.GSO = cmp.Or(l.GSO, older.GSO)
+	return err
+}
+
+// Ways to count UDP, and whether batches of datagrams are sent by UDP GSO.
 const (
-	UDPExact  = factor.UDPExact // each datagram by its number and time
-	UDPCount  = factor.UDPCount // by length: several may be sent and received as one
-	TrainsOff = "off"
+	UDPExact = factor.UDPExact // each datagram by its number and time
+	UDPCount = factor.UDPCount // by length: several may be sent and received as one
+	GSOOff   = "off"
 )
 
 // Ways in which the engine xdp sends frames and counts them, best first.

@@ -6,8 +6,7 @@ import (
 )
 
 // kernelTest is the test of an entry on a real kernel, "package.TestName" with the package's folder below
-// internal; the conformance suite of its family runs besides. It is or "" for one that has none, which the tests of this
-// package refuse.
+// internal, or "" for one that has none; the conformance suite of its family runs besides.
 func kernelTest(family, name string) string {
 	if family == "tunnel" {
 		return tunnelTest(name)

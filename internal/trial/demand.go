@@ -71,7 +71,7 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 		err = errors.Join(err, number(row, factor.PacketSize, factor.PacketSize.Of(f), &d.load.PacketSize))
 	}
 	if factor.UDPGSO.Is(f, factor.Off) {
-		d.load.Trains = record.TrainsOff
+		d.load.GSO = record.GSOOff
 	}
 	if factor.NAT.Is(f, factor.NATForward) {
 		d.load.Opener = "far"

@@ -158,7 +158,7 @@ func TestAsk(t *testing.T) {
 		}},
 		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; " +
 			"udp_gso=off", record.RowLoad, func(d *demand) {
-			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.Trains = "udp", 64,
+			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.GSO = "udp", 64,
 				"", "count", "off"
 		}},
 		{"short flows", "engine=flows; flow_size=websearch; connection_rate=2k; arrivals=isochronous",

@@ -13,7 +13,7 @@ import (
 
 // TestUDPCountModeClaimsNoOrder: the counts are exact, and what a count cannot see is absent.
 func TestUDPCountModeClaimsNoOrder(t *testing.T) {
-	for _, gso := range []string{"", record.TrainsOff} {
+	for _, gso := range []string{"", record.GSOOff} {
 		for _, at := range []int{4, 6} {
 			steady.Run(t, func(t *steady.Trial) { countModeClaimsNoOrder(t, gso, at) })
 		}
@@ -27,7 +27,7 @@ func countModeClaimsNoOrder(t *steady.Trial, gso string, at int) {
 	}
 	near, far := ends(t, addr)
 	load := udpLoad(2, record.Both, "near", 200, 0)
-	load.IP, load.UDPMode, load.Trains = at, record.UDPCount, gso
+	load.IP, load.UDPMode, load.GSO = at, record.UDPCount, gso
 	got := offered(t, near, far, load, newStopwatch(150*time.Millisecond))
 	for _, f := range got.Flows {
 		p := f.Packets
@@ -47,7 +47,7 @@ func countModeClaimsNoOrder(t *steady.Trial, gso string, at int) {
 			t.Errorf("mode %q lacks %q", mode, word)
 		}
 	}
-	if byOne := strings.Contains(mode, "sendmmsg"); byOne != (gso == record.TrainsOff) {
+	if byOne := strings.Contains(mode, "sendmmsg"); byOne != (gso == record.GSOOff) {
 		t.Errorf("GSO %q: mode %q", gso, mode)
 	}
 	// The loopback device takes batches whole; then they are no packets.

@@ -86,7 +86,7 @@ func checkFrames(load record.Load) check.Answer {
 		return check.Not("DSCP %d: want 0 to %d", load.DSCP, traffic.MaxDSCP)
 	}
 	switch {
-	case load.UDPMode == record.UDPCount || load.Trains != "":
+	case load.UDPMode == record.UDPCount || load.GSO != "":
 		return check.Not("its frames are sent and counted one by one, always")
 	case load.Verify:
 		return check.Not("content is not verified: what arrives is counted in the driver and dropped")

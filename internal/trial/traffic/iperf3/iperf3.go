@@ -52,7 +52,7 @@ func checkIperf3(load record.Load) check.Answer {
 	if load.Tunnels > 1 {
 		return check.Not("iperf3 sends all its streams to one address, and each tunnel leads to another")
 	}
-	if load.UDPMode == record.UDPCount || load.Trains != "" {
+	if load.UDPMode == record.UDPCount || load.GSO != "" {
 		return check.Not("how datagrams are sent and counted is iperf3's own business")
 	}
 	if len(traffic.Congestions(load)) > 1 {

@@ -91,7 +91,7 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPList
 		u.rcvbuf, u.sndbuf = f.rcvbuf, f.sndbuf
 	}
 	u.Flows[i] = f
-	if !f.sends || q.Load.Trains == record.TrainsOff || len(q.Load.Sizes) > 0 {
+	if !f.sends || q.Load.GSO == record.GSOOff || len(q.Load.Sizes) > 0 {
 		return nil
 	}
 	t, known := u.gso[peer.Addr()]
