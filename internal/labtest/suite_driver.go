@@ -1,6 +1,7 @@
 package labtest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -14,12 +15,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// driverTime bounds the suite: each reading is a command, and an emulated router starts a few a second.
+const driverTime = 4 * time.Minute
+
 // DriverSuite is what every driver must do with a router's operating system: say what it is, take settings,
 // read them back in canonical form, and be restored to canonical forms that equal those before, each
 // difference named. settings are tried one after the other, each on top of the one before. A driver that
 // counts must have the counters of devices, and one that samples must hand over series of them.
-func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
-	ctx := Context(t)
+func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting,
+	devices ...string) {
+	ctx, cancel := context.WithTimeout(t.Context(), driverTime)
+	defer cancel()
 	if a := d.Check(ctx, h); a.State != check.Yes {
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
