@@ -466,8 +466,8 @@ func forbiddenMarks(t *tree) []string {
 	})
 }
 
-// privateWords are words that this project once had for things that have a name in the documents of the kernel,
-// of OpenWrt and of the IETF.
+// privateWords are words that this project once had for things that have a name in the documents of the
+// kernel, of OpenWrt and of the IETF.
 var privateWords = strings.Fields(`train trains lane lanes crew crews door doors porter porters hall halls
 	porch porches crowd crowds crowded knock knocks knocked knocking greet greets greeted greeting greetings bell
 	bells farewell farewells asker askers giver givers stranger strangers moonshot moonshots talker talkers`)
