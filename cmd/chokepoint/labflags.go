@@ -53,8 +53,7 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
 	f.StringVar(&o.driver, "driver", "",
-		"set and watch the routers over their shell by `DRIVER`, such as linux, "+
-			"with no agent in them")
+		"set and watch the routers by commands of their shell, through `DRIVER`, such as linux")
 	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
 		"link, as a NIC has one for each core")
 }
