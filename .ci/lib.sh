@@ -23,7 +23,11 @@ begin() {
 	mkdir -p "$WORK/logs"
 	PASSED=0 FAILED=0 SKIPPED=0 FAILED_STAGES=() TIMES=()
 	BEGAN=$SECONDS
-	trap 'rm -rf "$WORK" 2>/dev/null || sudo -n rm -rf "$WORK"' EXIT
+	# Debian's udev lets everybody make TUN devices (50-udev-default.rules); where
+	# there is no udev, the device is root's alone, as the kernel made it.
+	TUN_MODE=$(stat -c %a /dev/net/tun 2>/dev/null)
+	[[ ${TUN_MODE:-666} == 666 ]] || as_root chmod 666 /dev/net/tun
+	trap 'finally' EXIT
 	# An ordinary user cannot read root's caches, so everybody uses ones in the
 	# scratch space, filled from the present ones where possible. The build
 	# cache is open to all. What is built names no folder, so that every clone
@@ -31,10 +35,16 @@ begin() {
 	local cache build kept=${CI_CACHE:-$WORK} # CI_CACHE names a folder that is kept for the next time
 	cache=$(go env GOMODCACHE) build=$(go env GOCACHE)
 	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" GOFLAGS="-modcacherw -trimpath -count=1"
+	mkdir -p "$kept"
 	export GOMODCACHE="$kept/modules" GOCACHE="$kept/build"
 	if [[ -d $build && ! -d $GOCACHE ]]; then cp -r "$build" "$GOCACHE"; fi
 	mkdir -p "$GOCACHE"/{{0..9},{a..f}}{{0..9},{a..f}}
 	chmod -R a+rwX "$GOCACHE"
+}
+
+finally() {
+	[[ ${TUN_MODE:-666} == 666 ]] || as_root chmod "$TUN_MODE" /dev/net/tun
+	rm -rf "$WORK" 2>/dev/null || sudo -n rm -rf "$WORK"
 }
 
 # stage NAME SECONDS FUNCTION runs the function in a shell of its own. OUT names
