@@ -3,6 +3,7 @@ package traffic_test
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -16,15 +17,25 @@ import (
 // relayed is where the relays listen; the far end is reached there.
 var relayed = netip.MustParseAddr("127.0.0.2")
 
-// freePort is a port that was free on loopback a moment ago.
+// freePort is a port that was free on loopback a moment ago, for UDP and TCP. It lies below those that the
+// kernel gives to whoever connects (ip_local_port_range), so that nobody takes it by chance meanwhile.
 func freePort(t testing.TB) int {
 	t.Helper()
-	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10000 + rand.IntN(20000)
+		udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		if err != nil {
+			continue
+		}
+		udp.Close()
+		tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		if err == nil {
+			tcp.Close()
+			return port
+		}
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).Port
+	t.Fatal("find a free port on loopback: none in 100 tries")
+	return 0
 }
 
 // udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, and harms those of the measured window,
