@@ -104,7 +104,8 @@ judge() {
 	local status=0
 	"$@" -json >"$STAGE_COUNTS.json" || status=$?
 	cat "$TOP"/.ci/allowed-skips ${ALSO_ALLOWED:+"$ALSO_ALLOWED"} >"$STAGE_COUNTS.allowed"
-	"$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" -least "$TOP/.ci/least" ${PART:+-part} -source "$TOP" \
+	cat "$TOP"/.ci/least ${ALSO_LEAST:+"$ALSO_LEAST"} >"$STAGE_COUNTS.least"
+	"$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" -least "$STAGE_COUNTS.least" ${PART:+-part} -source "$TOP" \
 		-timed "$STAGE_COUNTS.timed" -skipped "$WORK/skipped" -counts "$STAGE_COUNTS" <"$STAGE_COUNTS.json"
 	((status == 0)) || fail "exit status $status of: $*"
 }
@@ -153,7 +154,7 @@ tests_as_user() {
 	packages=$(git grep -lE 'labtest\.(Up|LeavesNothing)|needs root|Get(e)?uid|unshare|ordinary user|Chmod' -- \
 		'cmd/*_test.go' 'internal/*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 	cd "$clone"
-	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" judge as_user go test $packages
+	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" judge as_user go test $packages
 }
 
 # Nightly only: the race detector also over the tests of times, as they are.

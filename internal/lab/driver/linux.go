@@ -72,9 +72,15 @@ func linuxSettings() map[string]linuxSetting {
 		}}
 	}
 	threaded := inSysfs("threaded")
+	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
+	queueLength := inSysfs("tx_queue_len")
+	queueLength.apply = func(ctx context.Context, h host.Host, dev, value string) error {
+		_, err := shell(ctx, h, "", `ip link set dev "$1" qlen "$2"`, dev, value)
+		return err
+	}
 	return map[string]linuxSetting{
 		"link_mtu":   inSysfs("mtu"),
-		"txqueuelen": inSysfs("tx_queue_len"),
+		"txqueuelen": queueLength,
 		"napi_threaded": {true, func(ctx context.Context, h host.Host, dev string) (string, error) {
 			v, err := threaded.read(ctx, h, dev)
 			return map[string]string{"0": "off", "1": "on"}[v], err

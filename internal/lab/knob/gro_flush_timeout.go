@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -51,6 +52,15 @@ func GROFlushTimeout() Knob {
 				}
 			}
 			return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
+		},
+		check: func(dev string, _ State) check.Answer {
+			// The kernel asks for privileges on the machine, also in a network namespace, and only on the
+			// write.
+			text, err := kernel.Attribute(dev, name)
+			if err == nil {
+				err = kernel.SetAttribute(dev, name, text)
+			}
+			return answer(err)
 		},
 	}
 }
