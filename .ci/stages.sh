@@ -106,7 +106,7 @@ judge() {
 	cat "$TOP"/.ci/allowed-skips ${ALSO_ALLOWED:+"$ALSO_ALLOWED"} >"$STAGE_COUNTS.allowed"
 	cat "$TOP"/.ci/least ${ALSO_LEAST:+"$ALSO_LEAST"} >"$STAGE_COUNTS.least"
 	"$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" -least "$STAGE_COUNTS.least" ${PART:+-part} -source "$TOP" \
-		-timed "$STAGE_COUNTS.timed" -skipped "$WORK/skipped" -counts "$STAGE_COUNTS" <"$STAGE_COUNTS.json"
+		-skipped "$WORK/skipped" -counts "$STAGE_COUNTS" <"$STAGE_COUNTS.json"
 	((status == 0)) || fail "exit status $status of: $*"
 }
 
@@ -118,7 +118,7 @@ RACED=(./internal/lab/... ./internal/trial/... ./internal/registry/... ./interna
 # those whose threads meet with the race detector, one after the other, since a
 # load takes both cores with it; and the others, which compute, or bound the time
 # and memory of the program, without. The race detector slows what is timed: there a
-# test looks at everything else, and the next stage runs it again without.
+# test looks at everything else, and the nightly stage tests-timed at the times too.
 tests() {
 	export CHOKEPOINT_VM_CACHE="$WORK/none" # a stage of their own boots guests
 	fresh_clone "$WORK/tests-clone"
@@ -130,18 +130,11 @@ tests() {
 	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
 }
 
-# The tests of times and rates, one package after the other.
+# Nightly only: the packages with tests of times and rates, one after the other,
+# without the race detector.
 tests_timed() {
 	export CHOKEPOINT_VM_CACHE="$WORK/none" PART=1
-	local packages names
-	if [[ -s $WORK/tests.counts.timed ]]; then
-		names=$(awk '{print $2}' "$WORK/tests.counts.timed" | sort -u | paste -sd '|')
-		packages=$(awk '{print $1}' "$WORK/tests.counts.timed" | sort -u)
-	else # this stage alone
-		names=.
-		packages=$(git grep -l labtest/steady -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
-	fi
-	judge as_root go test -p 1 -run "^($names)" $packages
+	judge as_root go test -p 1 $(git grep -l labtest/steady -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 }
 
 # As an ordinary user, what differs by privilege: the packages whose tests make
@@ -170,7 +163,7 @@ soak() {
 	as_root "$PROGRAM" show latest
 }
 
-# Every fuzz target for a second, nightly for minutes; a package is built once
+# Nightly only: every fuzz target for minutes (its seeds are tests, too); a package is built once
 # for all of its targets. Go's own engine now and then calls the end of its time
 # a failure (golang.org/issue/75804, mended in 1.27): a target that fails without
 # a failing input is tried once more.
@@ -191,11 +184,11 @@ fuzz() {
 		done
 	done < <(go list -f '{{.ImportPath}} {{.Dir}}' ./...)
 	((n > 0)) || fail "no fuzz target found"
-	note "$n fuzz targets, ${FUZZ_TIME:-1s} each"
+	note "$n fuzz targets, ${FUZZ_TIME:-3m} each"
 }
 
 fuzz_target() {
-	(cd "$1" && "$WORK/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "${FUZZ_TIME:-1s}" \
+	(cd "$1" && "$WORK/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "${FUZZ_TIME:-3m}" \
 		-test.fuzzminimizetime 2s -test.timeout 20m -test.paniconexit0 -test.fuzzcachedir="$WORK/fuzz.cache/$1")
 }
 

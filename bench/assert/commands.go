@@ -12,7 +12,7 @@ import (
 var elsewhere = map[string]string{
 	"go run ./cmd/chokepoint run": "stages run-as-root and run-as-user",
 	"chokepoint run":              "stages run-as-root and run-as-user",
-	"go test ./...":               "stages tests and tests-timed",
+	"go test ./...":               "stage tests",
 }
 
 // commandsCommand prints the blocks marked "sh" of a document as one script.

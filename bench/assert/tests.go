@@ -292,7 +292,6 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	source := flags.String("source", ".", "the module's folder, whose tests must have been executed")
 	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
-	timedFile := flags.String("timed", "", "write \"./package test\" of the tests that were not timed here")
 	skippedFile := flags.String("skipped", "",
 		"append \"reason, tab, test\" of the skipped ones to this file")
 	if err := flags.Parse(args); err != nil {
@@ -315,16 +314,17 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	var skipped, timed strings.Builder
+	var skipped strings.Builder
 	for _, s := range o.skips {
 		fmt.Fprintf(&skipped, "%s\t%s %s\n", s.reason, s.pkg, s.test)
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.notTimed)) {
-		fmt.Fprintln(&timed, name)
+	if n := len(o.notTimed); n > 0 {
+		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n", n,
+			strings.Join(slices.Sorted(maps.Keys(o.notTimed)), ", "))
 	}
 	counts := fmt.Sprintln(o.passed, o.failed, o.skipped)
 	return errors.Join(appendTo(*countsFile, counts), appendTo(*skippedFile, skipped.String()),
-		appendTo(*timedFile, timed.String()), o.faults.err())
+		o.faults.err())
 }
 
 func readFile[T any](name string, read func(io.Reader) (T, error)) (T, error) {
