@@ -137,17 +137,19 @@ tests_timed() {
 	judge as_root go test -p 1 $(git grep -l labtest/steady -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 }
 
-# As an ordinary user, what differs by privilege: the packages whose tests make
+# As an ordinary user, what differs by privilege: the tests in files that make
 # namespaces, need root, or ask who they are.
 tests_as_user() {
-	local clone="$WORK/user-tests" packages
+	local clone="$WORK/user-tests" files names
 	fresh_clone "$clone"
 	private_home "$WORK/user-home" user
 	((EUID != 0)) || chown -R 65534:65534 "$clone"
-	packages=$(git grep -lE 'labtest\.(Up|LeavesNothing)|needs root|Get(e)?uid|unshare|ordinary user|Chmod' -- \
-		'cmd/*_test.go' 'internal/*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	files=$(git grep -lE 'labtest\.(Up|LeavesNothing)|needs root|Get(e)?uid|unshare|ordinary user|Chmod' -- \
+		'cmd/*_test.go' 'internal/*_test.go')
+	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -v '^TestMain$' | sort -u | paste -sd '|')
 	cd "$clone"
-	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" judge as_user go test $packages
+	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" \
+		judge as_user go test -run "^($names)\$" $(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
 }
 
 # Nightly only: the race detector also over the tests of times, as they are.
