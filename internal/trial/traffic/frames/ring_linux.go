@@ -63,7 +63,11 @@ func (r *ring) open(device int) error {
 	}
 	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&r.umem[0]))), Len: uint64(len(r.umem)),
 		Size: slotSize}
-	if err := setOption(r.fd, unix.XDP_UMEM_REG, &reg); err != nil {
+	// An ordinary user may lock so much memory, in all processes together, and the kernel counts that of a
+	// socket for some time after it was closed (xdp_umem_release_deferred).
+	if err := untilReturned(unix.ENOBUFS, func() error {
+		return setOption(r.fd, unix.XDP_UMEM_REG, &reg)
+	}); err != nil {
 		return fmt.Errorf("share memory with AF_XDP: %w", err)
 	}
 	// A socket that only sends needs a fill ring all the same; it stays empty.
@@ -89,18 +93,21 @@ func (r *ring) open(device int) error {
 // closed.
 func (r *ring) bind(device int) error {
 	address := &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(device)}
-	err := unix.Bind(r.fd, address)
-	for until := traffic.Monotonic() + int64(queueReturn); err == unix.EBUSY && traffic.Monotonic() < until; {
-		traffic.Nap(5 * time.Millisecond)
-		err = unix.Bind(r.fd, address)
-	}
-	if err != nil {
+	if err := untilReturned(unix.EBUSY, func() error { return unix.Bind(r.fd, address) }); err != nil {
 		return fmt.Errorf("bind AF_XDP to queue 0 of device %d: %w", device, err)
 	}
 	return nil
 }
 
-const queueReturn = time.Second
+// untilReturned tries again while the kernel says that something is taken, for a second at most.
+func untilReturned(taken error, try func() error) error {
+	err := try()
+	for until := traffic.Monotonic() + int64(time.Second); err == taken && traffic.Monotonic() < until; {
+		traffic.Nap(5 * time.Millisecond)
+		err = try()
+	}
+	return err
+}
 
 func setOption[T any](fd, option int, value *T) error {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option),
