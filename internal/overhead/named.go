@@ -27,3 +27,14 @@ func Named(kind string) (Tunnel, bool) {
 	}
 	return Tunnel{}, false
 }
+
+// TunnelMTU is the inner MTU that a kind of tunnel takes by itself: what fits over the version of IP outside
+// (4 or 6), but for WireGuard, of which wg-quick(8) leaves room for IPv6 in any case.
+func TunnelMTU(kind string, outerIP, linkMTU int) int {
+	t, ok := Named(kind)
+	if !ok || t.Kind == WireGuard {
+		return linkMTU - 80
+	}
+	t.OuterIP = IP(outerIP)
+	return t.FitMTU(linkMTU)
+}

@@ -42,7 +42,7 @@ func ThirdPartyVocabulary() plan.Vocabulary {
 
 func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 	options := factor.Options{Shapes: lab.Topologies(), Tunnels: []string{factor.NoTunnel},
-		Congestions: congestions[:], TunnelMTU: tunnelMTU, MaxTunnels: lab.Slots - 1}
+		Congestions: congestions[:], TunnelMTU: overhead.TunnelMTU, MaxTunnels: lab.Slots - 1}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}
@@ -60,15 +60,4 @@ func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 		v.Metrics = append(v.Metrics, m.Name)
 	}
 	return v
-}
-
-// tunnelMTU is what fits over the version of IP outside, but for WireGuard: wg-quick(8) leaves room for
-// IPv6 in any case.
-func tunnelMTU(kind string, outerIP, linkMTU int) int {
-	t, ok := overhead.Named(kind)
-	if !ok || t.Kind == overhead.WireGuard {
-		return linkMTU - 80
-	}
-	t.OuterIP = overhead.IP(outerIP)
-	return t.FitMTU(linkMTU)
 }
