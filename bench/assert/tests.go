@@ -319,8 +319,8 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 		fmt.Fprintf(&skipped, "%s\t%s %s\n", s.reason, s.pkg, s.test)
 	}
 	if n := len(o.notTimed); n > 0 {
-		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n", n,
-			strings.Join(slices.Sorted(maps.Keys(o.notTimed)), ", "))
+		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n",
+			n, strings.Join(slices.Sorted(maps.Keys(o.notTimed)), ", "))
 	}
 	counts := fmt.Sprintln(o.passed, o.failed, o.skipped)
 	return errors.Join(appendTo(*countsFile, counts), appendTo(*skippedFile, skipped.String()),
