@@ -85,7 +85,7 @@ stage() {
 }
 
 # keep NAME LOG RESULT writes a stage's output where it can be published: with the
-# machine, and without the paths of this run.
+# machine, without the paths of this run and without where packages came from.
 keep() {
 	mkdir -p "$OUT"
 	{
@@ -93,7 +93,7 @@ keep() {
 		say "$(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r)"
 		say "$3"
 		say
-		sed -e "s|$WORK|WORK|g" -e "s|$TOP|SOURCE|g" "$2"
+		sed -e "s|$WORK|WORK|g" -e "s|$TOP|SOURCE|g" -e '/^\(Get\|Hit\|Ign\|Err\):[0-9]/d' -e '/^go: downloading/d' "$2"
 	} >"$OUT/$(date -u +%F)-$1.txt"
 }
 

@@ -313,6 +313,7 @@ images() {
 # by ssh and by the serial console, and measured.
 foreign() {
 	private_home "$WORK/foreign" root
+	install_packages qemu-img=qemu-utils ssh=openssh-client
 	local disk="$WORK/foreign/disk" before
 	bench/guestdisk/build "$disk"
 	before=$(sha256sum "$disk"/disk.*)
