@@ -8,15 +8,13 @@ import (
 // clock times a fixed piece of work, which tells how fast a CPU really is where no frequency is known, as
 // in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
-	metrics := []record.Metric{
-		level(record.ScopeHost, "loop_rate_hz", "Hz",
+	return entry{name: "clock", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		level("loop_rate_hz", "Hz",
 			"rounds of a fixed loop of dependent integer operations that this core does per second, "+
 				"interruptions included; each core in turn"),
-		level(record.ScopeHost, "loop_rate_best_hz", "Hz",
+		level("loop_rate_best_hz", "Hz",
 			"the same in the best of the short runs: what the clock of the core allows"),
-	}
-	open := func() (Sampler, error) { return openClock(root) }
-	return entry{name: "clock", slow: true, metrics: metrics, open: open}
+	}, open: func(Options) (Sampler, error) { return openClock(root) }}
 }
 
 // A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 % of a core. One run would be
@@ -28,16 +26,16 @@ const (
 )
 
 type clockSampler struct {
-	rounds  int
-	cores   []int
-	columns []string
-	turn    int
-	result  uint64 // kept, so that the work has to be done
+	columns
+	rounds int
+	cores  []int
+	turn   int
+	result uint64 // kept, so that the work has to be done
 }
 
 func openClock(root Root) (Sampler, error) {
 	// A machine is known by its CPUs: without /proc this is no node's.
-	f, err := openFile(root.proc("stat"), "no kernel statistics; is /proc mounted?")
+	f, err := openFile(root.proc("stat"), noStat)
 	if err != nil {
 		return nil, err
 	}
@@ -50,23 +48,13 @@ func openClock(root Root) (Sampler, error) {
 		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate_hz", cpuLabel(c)+"/loop_rate_best_hz")
 	}
 	for s.rounds < 1<<24 {
-		took := s.best(3)
-		if took >= clockRunNs {
+		if took := min(s.run(), s.run(), s.run()); took >= clockRunNs {
 			s.rounds = int(int64(s.rounds) * clockRunNs / took)
 			break
 		}
 		s.rounds *= 2
 	}
 	return s, nil
-}
-
-// best is the shortest of some runs.
-func (s *clockSampler) best(runs int) int64 {
-	shortest := int64(1 << 62)
-	for range runs {
-		shortest = min(shortest, s.run())
-	}
-	return shortest
 }
 
 // run does the work once and returns how long it took.
@@ -81,8 +69,6 @@ func (s *clockSampler) run() int64 {
 	s.result = x
 	return max(host.Monotonic()-start, 1)
 }
-
-func (s *clockSampler) Columns() []string { return s.columns }
 
 // Sample measures one core, the next one in turn; it leaves the thread where it may run.
 func (s *clockSampler) Sample(dst []float64) error {

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -33,10 +32,10 @@ func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 			break
 		}
 		i, wanted := want[string(w)]
-		if !wanted {
-			i = -1
-		} else {
+		if wanted {
 			dst[i] = 0
+		} else {
+			i = -1
 		}
 		at = append(at, i)
 	}
@@ -78,18 +77,14 @@ func parseOne(name string) func(b []byte, want map[string]int, dst []float64) er
 
 func conntrack(root Root) Probe {
 	const why = "connection tracking is not in use on this kernel (nf_conntrack is not loaded)"
-	metrics := []record.Metric{
-		level(record.ScopeNode, conntrackStems[0], "count", "connections tracked now"),
-		level(record.ScopeNode, conntrackStems[1], "count", "most connections that can be tracked"),
+	metrics := append([]record.Metric{level(conntrackStems[0], "count", "connections tracked now"),
+		level(conntrackStems[1], "count", "most connections that can be tracked")},
+		counters("count", "of connection tracking in this network namespace, all cores together",
+			conntrackStems[2:]...)...)
+	var parts []namedFile
+	for _, name := range conntrackNames[:2] {
+		parts = append(parts, namedFile{root.proc("sys/net/netfilter/" + name), parseOne(name), why, 1})
 	}
-	for _, s := range conntrackStems[2:] {
-		metrics = append(metrics, counter(record.ScopeNode, s, "count",
-			"of connection tracking in this network namespace, all cores together"))
-	}
-	parts := []namedFile{{path: root.proc("net/stat/nf_conntrack"), parse: parsePerCPU, scale: 1}}
-	for i, name := range conntrackNames[:2] {
-		parts = slices.Insert(parts, i, namedFile{root.proc("sys/net/netfilter/" + name), parseOne(name),
-			why, 1})
-	}
-	return namedProbe("conntrack", metrics, parts, conntrackNames, conntrackStems...)
+	parts = append(parts, namedFile{root.proc("net/stat/nf_conntrack"), parsePerCPU, "", 1})
+	return namedProbe("conntrack", record.ScopeNode, metrics, conntrackNames, parts, conntrackStems...)
 }

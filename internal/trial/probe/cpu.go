@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -22,7 +23,9 @@ const (
 	cpuSteal  = 7
 )
 
-var statTotals = [...]string{"interrupts", "context_switches", "processes", "procs_running", "procs_blocked"}
+// statTotals are the kernel's names of single numbers, and ours.
+var statTotals = [...]struct{ key, stem string }{{"intr", "interrupts"}, {"ctxt", "context_switches"},
+	{"processes", "processes"}, {"procs_running", "procs_running"}, {"procs_blocked", "procs_blocked"}}
 
 // cpuLine is one "cpu…" line; id -1 is the machine's total.
 type cpuLine struct {
@@ -39,9 +42,9 @@ type statText struct {
 
 var errStat = errors.New("parse /proc/stat: no cpu lines as in proc_stat(5)")
 
-// parseStat reads /proc/stat, appending to reuse.
-func parseStat(b []byte, reuse []cpuLine) (statText, error) {
-	t := statText{cpus: reuse[:0], totals: [...]float64{nan, nan, nan, nan, nan}}
+// parseStat reads /proc/stat into the reused slice.
+func parseStat(b []byte, reuse statText) (statText, error) {
+	t := statText{cpus: reuse.cpus[:0], totals: [...]float64{nan, nan, nan, nan, nan}}
 	for len(b) > 0 {
 		var l []byte
 		l, b = line(b)
@@ -54,13 +57,13 @@ func parseStat(b []byte, reuse []cpuLine) (statText, error) {
 			t.cpus = append(t.cpus, c)
 			continue
 		}
-		i := statTotal(key)
-		if i < 0 {
-			continue
-		}
-		w, _ := word(rest)
-		if v, ok := number(w); ok {
-			t.totals[i] = float64(v)
+		for i := range statTotals {
+			if string(key) == statTotals[i].key {
+				w, _ := word(rest)
+				if v, ok := number(w); ok {
+					t.totals[i] = float64(v)
+				}
+			}
 		}
 	}
 	if len(t.cpus) == 0 {
@@ -91,83 +94,45 @@ func parseCPULine(id, rest []byte) (cpuLine, bool) {
 	return c, c.n >= 4
 }
 
-// statKeys are the kernel's names of statTotals.
-var statKeys = [...]string{"intr", "ctxt", "processes", "procs_running", "procs_blocked"}
-
-func statTotal(key []byte) int {
-	for i := range statKeys {
-		if string(key) == statKeys[i] {
-			return i
-		}
-	}
-	return -1
-}
+const noStat = "no kernel statistics; is /proc mounted?"
 
 func cpu(root Root) Probe {
-	const why = "no kernel statistics; is /proc mounted?"
-	doc := "time of the core in this state, from /proc/stat (10 ms ticks)"
-	metrics := make([]record.Metric, 0, len(cpuStates)+len(statTotals))
-	for _, s := range cpuStates {
-		metrics = append(metrics, counter(record.ScopeHost, s, "ns", doc))
-	}
+	metrics := counters("ns", "time of the core in this state, from /proc/stat (10 ms ticks)",
+		cpuStates[:]...)
 	metrics[cpuIowait].Doc += "; may step back"
 	metrics[8].Doc += "; also counted in user_ns"
 	metrics[9].Doc += "; also counted in nice_ns"
-	for _, s := range statTotals[:3] {
-		metrics = append(metrics, counter(record.ScopeHost, s, "count", "since boot, from /proc/stat"))
+	for _, t := range statTotals[:3] {
+		metrics = append(metrics, counter(t.stem, "count", "since boot, from /proc/stat"))
 	}
-	for _, s := range statTotals[3:] {
-		metrics = append(metrics, level(record.ScopeHost, s, "count", "now, from /proc/stat"))
+	for _, t := range statTotals[3:] {
+		metrics = append(metrics, level(t.stem, "count", "now, from /proc/stat"))
 	}
-	path := root.proc("stat")
-	return entry{name: "cpu", metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) { return openCPU(path, why) }}
+	return entry{name: "cpu", scope: record.ScopeHost, metrics: metrics,
+		open: func(Options) (Sampler, error) {
+			t, err := openText(root.proc("stat"), noStat, parseStat)
+			return &cpuSampler{text: t}, err
+		}}
 }
 
 type cpuSampler struct {
-	f       *file
-	now     []cpuLine // of the last sample
-	ids     []int     // what the columns describe
-	live    []cpuLine // of the last call of Cores
-	columns []string
+	columns
+	text[statText]
+	ids  []int     // what the columns describe
+	live []cpuLine // of the last call of Cores
 }
 
-func openCPU(path, why string) (Sampler, error) {
-	f, err := openFile(path, why)
-	if err != nil {
-		return nil, err
-	}
-	s := &cpuSampler{f: f}
-	t, err := s.parse()
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	s.describe(t)
-	return s, nil
-}
-
-func (s *cpuSampler) parse() (statText, error) {
-	b, err := s.f.read()
-	if err != nil {
-		return statText{}, err
-	}
-	t, err := parseStat(b, s.now)
-	if err == nil {
-		s.now = t.cpus
-	}
-	return t, err
-}
-
-func (s *cpuSampler) describe(t statText) {
+func (s *cpuSampler) describe() {
 	s.ids, s.columns, s.live = nil, nil, nil
-	for _, c := range t.cpus {
+	for _, c := range s.now.cpus {
 		s.ids = append(s.ids, c.id)
 		for _, name := range cpuStates {
 			s.columns = append(s.columns, cpuLabel(c.id)+"/"+name)
 		}
 	}
-	s.columns = append(s.columns, statTotals[:]...)
+	for _, t := range statTotals {
+		s.columns = append(s.columns, t.stem)
+	}
 }
 
 // cpuLabel is "cpu3", or "cpu" for the sum over all cores.
@@ -178,20 +143,17 @@ func cpuLabel(id int) string {
 	return "cpu" + strconv.Itoa(id)
 }
 
-func (s *cpuSampler) Columns() []string { return s.columns }
-
 func (s *cpuSampler) Sample(dst []float64) error {
-	t, err := s.parse()
-	if err != nil {
+	if err := s.update(); err != nil {
 		return err
 	}
-	if !s.same(t.cpus) {
-		s.describe(t)
+	if !slices.EqualFunc(s.now.cpus, s.ids, func(c cpuLine, id int) bool { return c.id == id }) {
+		s.describe()
 		return ErrColumns
 	}
 	i := 0
-	for k := range t.cpus {
-		c := &t.cpus[k]
+	for k := range s.now.cpus {
+		c := &s.now.cpus[k]
 		for state, ticks := range c.ticks {
 			dst[i] = float64(ticks) * nsPerTick
 			if state >= c.n {
@@ -200,33 +162,22 @@ func (s *cpuSampler) Sample(dst []float64) error {
 			i++
 		}
 	}
-	copy(dst[i:], t.totals[:])
+	copy(dst[i:], s.now.totals[:])
 	return nil
-}
-
-func (s *cpuSampler) same(cpus []cpuLine) bool {
-	if len(cpus) != len(s.ids) {
-		return false
-	}
-	for i := range cpus {
-		if cpus[i].id != s.ids[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // Cores compares the last sample with the one at the last call. Time that the hypervisor took away (steal)
 // counts as busy: nobody else could use it.
 func (s *cpuSampler) Cores(dst []float64) []float64 {
-	if len(s.live) == len(s.now) {
-		for i := range s.now {
-			if s.now[i].id >= 0 {
-				dst = append(dst, busyShare(&s.live[i], &s.now[i]))
+	now := s.now.cpus
+	if len(s.live) == len(now) {
+		for i := range now {
+			if now[i].id >= 0 {
+				dst = append(dst, busyShare(&s.live[i], &now[i]))
 			}
 		}
 	}
-	s.live = append(s.live[:0], s.now...)
+	s.live = append(s.live[:0], now...)
 	return dst
 }
 
@@ -247,5 +198,3 @@ func busyShare(a, b *cpuLine) float64 {
 	}
 	return (all - idle) / all
 }
-
-func (s *cpuSampler) Close() error { return s.f.Close() }

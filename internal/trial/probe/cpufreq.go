@@ -39,98 +39,55 @@ func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 }
 
 func cpufreq(root Root) Probe {
-	metrics := []record.Metric{
-		level(record.ScopeHost, "frequency_hz", "Hz",
-			"the policy's clock now, as the driver knows it (scaling_cur_freq)"),
-		level(record.ScopeHost, "limit_hz", "Hz",
+	return entry{name: "cpufreq", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		level("frequency_hz", "Hz", "the policy's clock now, as the driver knows it (scaling_cur_freq)"),
+		level("limit_hz", "Hz",
 			"highest clock allowed now; falls when the firmware or the user limits it (scaling_max_freq)"),
-		level(record.ScopeHost, "hardware_limit_hz", "Hz",
-			"highest clock that the hardware has (cpuinfo_max_freq)"),
-		counter(record.ScopeHost, "transitions", "count", "changes of the clock (stats/total_trans)"),
-		counter(record.ScopeHost, "time_ns", "ns",
+		level("hardware_limit_hz", "Hz", "highest clock that the hardware has (cpuinfo_max_freq)"),
+		counter("transitions", "count", "changes of the clock (stats/total_trans)"),
+		counter("time_ns", "ns",
 			"time spent at the clock named in the label, \"policy0@1800000000\" in Hz (stats/time_in_state)"),
-	}
-	open := func() (Sampler, error) { return openCPUFreq(root) }
-	return entry{name: "cpufreq", slow: true, metrics: metrics, open: open}
+	}, open: func(Options) (Sampler, error) { return openCPUFreq(root) }}
 }
 
 type cpufreqSampler struct {
-	Sampler // the policies' single numbers
-	single  int
-	times   []stateTimes
-	columns []string
-}
-
-// stateTimes is one policy's time_in_state.
-type stateTimes struct {
-	f   *file
-	now []freqTime
+	gauges // the policies' single numbers, whose columns come first
+	times  []text[[]freqTime]
 }
 
 func openCPUFreq(root Root) (Sampler, error) {
-	var g gauges
 	s := &cpufreqSampler{}
 	var timeColumns []string
 	for _, dir := range matches(root.sys("devices/system/cpu/cpufreq/policy*")) {
 		policy := filepath.Base(dir)
-		g.add(policy+"/frequency_hz", filepath.Join(dir, "scaling_cur_freq"), 1e3)
-		g.add(policy+"/limit_hz", filepath.Join(dir, "scaling_max_freq"), 1e3)
-		g.add(policy+"/hardware_limit_hz", filepath.Join(dir, "cpuinfo_max_freq"), 1e3)
-		g.add(policy+"/transitions", filepath.Join(dir, "stats/total_trans"), 1)
-		timeColumns = append(timeColumns, s.addTimes(policy, filepath.Join(dir, "stats/time_in_state"))...)
+		s.add(policy+"/frequency_hz", filepath.Join(dir, "scaling_cur_freq"), 1e3)
+		s.add(policy+"/limit_hz", filepath.Join(dir, "scaling_max_freq"), 1e3)
+		s.add(policy+"/hardware_limit_hz", filepath.Join(dir, "cpuinfo_max_freq"), 1e3)
+		s.add(policy+"/transitions", filepath.Join(dir, "stats/total_trans"), 1)
+		t, err := openText(filepath.Join(dir, "stats/time_in_state"), "", parseTimeInState)
+		if err != nil || t.update() != nil {
+			t.Close()
+			continue
+		}
+		s.times = append(s.times, t)
+		for _, e := range t.now {
+			timeColumns = append(timeColumns, policy+"@"+strconv.FormatUint(e.kilohertz*1000, 10)+"/time_ns")
+		}
 	}
-	list, err := g.sampler("no CPU frequency scaling on this machine (no cpufreq policy; usual in virtual " +
+	_, err := s.sampler("no CPU frequency scaling on this machine (no cpufreq policy; usual in virtual " +
 		"machines)")
-	if err != nil {
-		return nil, err
-	}
-	s.Sampler, s.single = list, len(g.list)
-	s.columns = append(list.Columns(), timeColumns...)
-	return s, nil
+	s.columns = append(s.columns, timeColumns...)
+	return s, err
 }
-
-func (s *cpufreqSampler) addTimes(policy, path string) []string {
-	f, err := openFile(path, "")
-	if err != nil {
-		return nil
-	}
-	t := stateTimes{f: f}
-	if err := t.parse(); err != nil {
-		f.Close()
-		return nil
-	}
-	s.times = append(s.times, t)
-	var columns []string
-	for _, e := range t.now {
-		columns = append(columns, policy+"@"+strconv.FormatUint(e.kilohertz*1000, 10)+"/time_ns")
-	}
-	return columns
-}
-
-func (t *stateTimes) parse() error {
-	b, err := t.f.read()
-	if err != nil {
-		return err
-	}
-	times, err := parseTimeInState(b, t.now)
-	if err == nil {
-		t.now = times
-	}
-	return err
-}
-
-func (s *cpufreqSampler) Columns() []string { return s.columns }
 
 func (s *cpufreqSampler) Sample(dst []float64) error {
-	if err := s.Sampler.Sample(dst[:s.single]); err != nil {
-		return err
-	}
-	at := dst[s.single:]
+	s.gauges.Sample(dst)
+	at := dst[len(s.list):]
 	fill(at, nan)
 	for i := range s.times {
 		t := &s.times[i]
 		n := len(t.now)
-		if err := t.parse(); err != nil {
+		if err := t.update(); err != nil {
 			return err
 		}
 		for j, e := range t.now[:min(n, len(t.now))] {
@@ -143,7 +100,7 @@ func (s *cpufreqSampler) Sample(dst []float64) error {
 
 func (s *cpufreqSampler) Close() error {
 	for _, t := range s.times {
-		t.f.Close()
+		t.Close()
 	}
-	return s.Sampler.Close()
+	return s.gauges.Close()
 }

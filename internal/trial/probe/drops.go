@@ -3,6 +3,10 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -14,23 +18,18 @@ import (
 // sample one read. That is a setting of the whole machine: it is made only where the watch says that it
 // may, in a tracing instance of its own, which is removed with the watch.
 func drops(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeHost, "skb_drops", "count",
+	return entry{name: "drops", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		counter("skb_drops", "count",
 			"packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, "+
 				"NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
-	}
-	open := func(may bool) func() (Sampler, error) {
-		return func() (Sampler, error) {
-			if !may {
-				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
-					"switched only in a lab's own guest, and not in an emulated one of several vCPUs, " +
-					"which may hang at that; --lab vm --cpus 1 has them")
-			}
-			return openDrops(root)
+	}, open: func(o Options) (Sampler, error) {
+		if !o.Trace {
+			return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
+				"switched only in a lab's own guest, and not in an emulated one of several vCPUs, " +
+				"which may hang at that; --lab vm --cpus 1 has them")
 		}
-	}
-	return entry{name: "drops", slow: true, metrics: metrics, open: open(false),
-		with: func(o Options) func() (Sampler, error) { return open(o.Trace) }}
+		return openDrops(root.sys("kernel/tracing"))
+	}}
 }
 
 // dropReason is a reason's number in the histogram and its name.
@@ -100,23 +99,24 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 	return total, nil
 }
 
+// dropsSampler has a tracing instance (Documentation/trace/ftrace.rst): settings that go with its directory,
+// whatever else is traced on the machine.
 type dropsSampler struct {
-	trace   *instance
-	hist    *file
-	at      map[uint64]int // reason → column
-	columns []string
+	columns
+	dir  string // of the instance, or ""
+	hist *file
+	at   map[uint64]int // reason → column
 }
 
-func openDrops(root Root) (Sampler, error) {
-	const event = "events/skb/kfree_skb/"
-	dir := root.sys("kernel/tracing")
-	format, err := openFile(dir+"/"+event+"format",
-		"the kernel has no tracepoint for drops, or tracefs is not mounted")
-	if err != nil {
-		return nil, err
+const dropEvent = "/events/skb/kfree_skb/"
+
+func openDrops(tracing string) (Sampler, error) {
+	path := tracing + dropEvent + "format"
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, absent("%s does not exist: the kernel has no tracepoint for drops, or tracefs is not "+
+			"mounted", path)
 	}
-	text, err := format.read()
-	format.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -124,27 +124,52 @@ func openDrops(root Root) (Sampler, error) {
 	if err != nil {
 		return nil, absent("this kernel does not tell why it drops packets (since Linux 5.17): %v", err)
 	}
-	s := &dropsSampler{at: map[uint64]int{}, columns: []string{"skb_drops"}}
+	s := &dropsSampler{at: map[uint64]int{}, columns: columns{"skb_drops"}}
 	for _, r := range reasons {
 		s.at[r.number] = len(s.columns)
 		s.columns = append(s.columns, r.name+"/skb_drops")
 	}
-	if s.trace, err = newInstance(dir); err != nil {
-		return nil, err
+	if err := s.instantiate(tracing + "/instances"); err != nil {
+		return s, err
 	}
-	s.hist, err = openFile(s.trace.dir+"/"+event+"hist",
+	s.hist, err = openFile(s.dir+dropEvent+"hist",
 		"the kernel has no histograms of events (CONFIG_HIST_TRIGGERS)")
 	if err == nil {
-		err = s.trace.write(event+"trigger", "hist:keys=reason:size=512")
+		err = s.write(dropEvent+"trigger", "hist:keys=reason:size=512")
 	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
-func (s *dropsSampler) Columns() []string { return s.columns }
+const instanceName = "chokepoint."
+
+// instantiate makes an instance that is named after this process, and removes those of processes that were
+// killed.
+func (s *dropsSampler) instantiate(all string) (err error) {
+	for _, left := range matches(filepath.Join(all, instanceName+"*")) {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(left), instanceName), ".")
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
+			os.Remove(left)
+		}
+	}
+	s.dir, err = os.MkdirTemp(all, instanceName+strconv.Itoa(os.Getpid())+".*")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return absent("make tracing instance: %v", err)
+	}
+	if err != nil {
+		return fmt.Errorf("make tracing instance: %w", err)
+	}
+	return s.write("/buffer_size_kb", "4") // nothing is recorded in its buffer, which need not take room
+}
+
+// write sets a file of the instance.
+func (s *dropsSampler) write(name, text string) error {
+	f, err := os.OpenFile(s.dir+name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
 
 // Sample reads the histogram. A reason that it does not list has not come up.
 func (s *dropsSampler) Sample(dst []float64) error {
@@ -157,11 +182,14 @@ func (s *dropsSampler) Sample(dst []float64) error {
 	return err
 }
 
+// Close removes the instance with everything that is set in it.
 func (s *dropsSampler) Close() error {
-	err := s.hist.Close()
-	if s.trace != nil {
-		err = errors.Join(err, s.trace.write("events/skb/kfree_skb/trigger", "!hist:keys=reason:size=512"),
-			s.trace.Close())
+	if s.dir == "" {
+		return nil
+	}
+	err := errors.Join(s.hist.Close(), s.write(dropEvent+"trigger", "!hist:keys=reason:size=512"))
+	if removed := os.Remove(s.dir); removed != nil {
+		err = errors.Join(err, fmt.Errorf("remove tracing instance: %w", removed))
 	}
 	return err
 }

@@ -1,7 +1,12 @@
+// Package probe watches a node while traffic flows: one file per telemetry source, each a thin reader over
+// a pure parser. It draws no conclusion.
 package probe
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -19,16 +24,68 @@ func All(root Root) []Probe {
 	}
 }
 
+// Probe is a telemetry source. An absent source is a check.No with the reason; it is never a zero.
+type Probe interface {
+	Name() string
+	// Metrics declares the stems of the sampler's columns.
+	Metrics() []record.Metric
+	Check(ctx context.Context, h host.Host) check.Answer
+	Open(ctx context.Context, h host.Host) (Sampler, error)
+}
+
+// Sampler reads one source repeatedly. It is used by one goroutine.
+type Sampler interface {
+	// Columns names what Sample fills: "<label>/<stem>" or "<stem>". They may change only when Sample
+	// returns ErrColumns.
+	Columns() []string
+	// Sample fills dst, one value per column; NaN = no value now.
+	Sample(dst []float64) error
+	Close() error
+}
+
+// ErrColumns is what Sample returns when the set of things it reads has changed (a device appeared, a core
+// went offline). The sampler has already taken note: Columns is new, and the next Sample fills it.
+var ErrColumns = errors.New("columns changed")
+
+// Paced is implemented by probes whose source is slow to read or to change; the others are sampled at 10 Hz.
+type Paced interface{ Slow() bool }
+
+// Rare is implemented by slow probes of which only the totals between the edges of a window are asked.
+type Rare interface{ Rare() bool }
+
+// Emptier is implemented by probes that may have no column at all for the time being; Empty is the reason to
+// give, or "".
+type Emptier interface{ Empty() string }
+
+// Options are what a watch tells the probes about the machine that they read.
+type Options struct {
+	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
+	// what "foreign" leaves out.
+	Own []int `json:"own,omitempty"`
+	// Trace tells that tracepoints of the node's machine may be switched on for as long as the watch lasts:
+	// it is the lab's alone, and bears it.
+	Trace bool `json:"trace,omitempty"`
+}
+
+// Configured is implemented by probes that take some of the options; With returns the probe to open.
+type Configured interface{ With(o Options) Probe }
+
+// Liner is implemented by samplers that also gather log lines; Lines hands over those since the last call.
+// Times are the node's CLOCK_MONOTONIC.
+type Liner interface{ Lines() []record.LogLine }
+
+// Cored is implemented by samplers that know each core's load. Cores appends the busy share (0…1) of each
+// core since the last call of Cores.
+type Cored interface{ Cores(dst []float64) []float64 }
+
+// Declarer is implemented by samplers whose columns have stems that only the machine knows, such as a
+// driver's counters.
+type Declarer interface{ Declared() []record.Metric }
+
 // ByScope keeps the probes whose metrics have the scope: record.ScopeHost for what one machine has once,
 // record.ScopeNode for what each namespace has.
 func ByScope(list []Probe, scope string) []Probe {
-	var kept []Probe
-	for _, p := range list {
-		if Scope(p) == scope {
-			kept = append(kept, p)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return Scope(p) != scope })
 }
 
 // Scope is the scope of all of p's metrics.
@@ -46,53 +103,93 @@ func Names(list []Probe) []string {
 // entry is a probe made of its parts.
 type entry struct {
 	name    string
-	slow    bool
-	rare    bool // slow, and only its totals between marks matter
-	metrics []record.Metric
-	check   func(ctx context.Context, h host.Host) check.Answer // nil: by opening
-	open    func() (Sampler, error)
-	with    func(o Options) func() (Sampler, error) // nil: takes nothing
+	scope   string                           // of its metrics
+	slow    bool                             // to read or to change
+	rare    bool                             // slow, and only its totals between marks matter
+	empty   string                           // why it may have no column for the time being
+	metrics []record.Metric                  // their scope left out
+	open    func(o Options) (Sampler, error) // a sampler beside an error is closed
+	options Options
 }
 
-func (e entry) Name() string             { return e.name }
-func (e entry) Slow() bool               { return e.slow }
-func (e entry) Rare() bool               { return e.rare }
-func (e entry) Metrics() []record.Metric { return e.metrics }
+func (e entry) Name() string  { return e.name }
+func (e entry) Slow() bool    { return e.slow }
+func (e entry) Rare() bool    { return e.rare }
+func (e entry) Empty() string { return e.empty }
 
-// Check answers by opening where nothing else was given: for sources that are many files, it can only speak
-// of the machine that the program runs on.
-func (e entry) Check(ctx context.Context, h host.Host) check.Answer {
-	if e.check != nil {
-		return e.check(ctx, h)
+func (e entry) Metrics() []record.Metric { return scoped(e.scope, e.metrics) }
+
+// scoped gives metrics their scope.
+func scoped(scope string, metrics []record.Metric) []record.Metric {
+	metrics = slices.Clone(metrics)
+	for i := range metrics {
+		metrics[i].Scope = scope
 	}
-	s, err := e.open()
-	if err != nil {
-		return errAnswer(err)
+	return metrics
+}
+
+func (e entry) With(o Options) Probe {
+	e.options = o
+	return e
+}
+
+// Check answers by opening: it can only speak of the machine that the program runs on.
+func (e entry) Check(ctx context.Context, h host.Host) check.Answer {
+	s, err := e.Open(ctx, h)
+	switch {
+	case errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrPermission):
+		return check.Not("%v", err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
 	}
 	s.Close()
 	return check.OK()
 }
 
-// Open reads the files of the machine that the program runs on, under the probe's root; a host is needed
-// only to check.
-func (e entry) Open(context.Context, host.Host) (Sampler, error) { return e.open() }
-
-func (e entry) With(o Options) Probe {
-	if e.with != nil {
-		e.open = e.with(o)
+// Open reads the files of the machine that the program runs on, under the probe's root, whatever the host. A
+// sampler that has no column yet learns them by its first reading.
+func (e entry) Open(context.Context, host.Host) (Sampler, error) {
+	s, err := e.open(e.options)
+	if err == nil && len(s.Columns()) == 0 {
+		if err = s.Sample(nil); errors.Is(err, ErrColumns) {
+			err = nil
+		}
 	}
-	return e
+	if err == nil {
+		return s, nil
+	}
+	if s != nil {
+		s.Close()
+	}
+	return nil, err
 }
 
-func fileCheck(path, why string) func(context.Context, host.Host) check.Answer {
-	return func(ctx context.Context, h host.Host) check.Answer { return checkFile(ctx, h, path, why) }
+func counter(name, unit, doc string) record.Metric {
+	return record.Metric{Name: name, Unit: unit, Counter: true, Doc: doc}
 }
 
-// counter and gauge declare metrics of one scope.
-func counter(scope, name, unit, doc string) record.Metric {
-	return record.Metric{Name: name, Unit: unit, Scope: scope, Counter: true, Doc: doc}
+func level(name, unit, doc string) record.Metric {
+	return record.Metric{Name: name, Unit: unit, Doc: doc}
 }
 
-func level(scope, name, unit, doc string) record.Metric {
-	return record.Metric{Name: name, Unit: unit, Scope: scope, Doc: doc}
+// counters are some that share unit and meaning.
+func counters(unit, doc string, names ...string) []record.Metric {
+	var metrics []record.Metric
+	for _, name := range names {
+		metrics = append(metrics, counter(name, unit, doc))
+	}
+	return metrics
+}
+
+// columns are the names of what a sampler fills.
+type columns []string
+
+// Columns names them.
+func (c columns) Columns() []string { return c }
+
+// add has a column of a label for each of the metrics.
+func (c *columns) add(label string, metrics []record.Metric) {
+	for _, m := range metrics {
+		*c = append(*c, label+"/"+m.Name)
+	}
 }

@@ -10,19 +10,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// Ways of frames.
+const (
+	rx = iota
+	tx
+)
+
 // pauseNames are the drivers' names of the pause frames (IEEE 802.3x) that they received or sent; a driver
 // has those of one line.
-var pauseNames = map[string]string{
-	"rx_flow_control_xon": "rx", "rx_flow_control_xoff": "rx", // igb, ixgbe, e1000e
-	"tx_flow_control_xon": "tx", "tx_flow_control_xoff": "tx",
-	"link_xon_rx": "rx", "link_xoff_rx": "rx", "link_xon_tx": "tx", "link_xoff_tx": "tx", // ixgbe, i40e
-	"rx_pause_ctrl_phy": "rx", "tx_pause_ctrl_phy": "tx", // mlx5
-	"rx_pause_frames": "rx", "tx_pause_frames": "tx", // bnxt, be2net, mvneta
-	"rx_pause": "rx", "tx_pause": "tx", // mlx4, stmmac, atlantic
-	"mac_rx_pause_frames": "rx", "mac_tx_pause_frames": "tx",
-	"rx_pause_frame": "rx", "tx_pause_frame": "tx",
-	"Rx Pause Frames": "rx", "Tx Pause Frames": "tx",
-	"RxPause": "rx", "TxPause": "tx",
+var pauseNames = map[string]int{
+	"rx_flow_control_xon": rx, "rx_flow_control_xoff": rx, // igb, ixgbe, e1000e
+	"tx_flow_control_xon": tx, "tx_flow_control_xoff": tx,
+	"link_xon_rx": rx, "link_xoff_rx": rx, "link_xon_tx": tx, "link_xoff_tx": tx, // ixgbe, i40e
+	"rx_pause_ctrl_phy": rx, "tx_pause_ctrl_phy": tx, // mlx5
+	"rx_pause_frames": rx, "tx_pause_frames": tx, // bnxt, be2net, mvneta
+	"rx_pause": rx, "tx_pause": tx, // mlx4, stmmac, atlantic
+	"mac_rx_pause_frames": rx, "mac_tx_pause_frames": tx,
+	"rx_pause_frame": rx, "tx_pause_frame": tx,
+	"Rx Pause Frames": rx, "Tx Pause Frames": tx,
+	"RxPause": rx, "TxPause": tx,
 }
 
 // driverWords choose among a driver's counters, of which there may be thousands: what was lost, refused or
@@ -33,62 +39,40 @@ var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", 
 // driverCounters bounds the columns of a device.
 const driverCounters = 256
 
-// Stems of the sums over a driver's own names.
-const (
-	rxPause = "rx_pause_frames_total"
-	txPause = "tx_pause_frames_total"
-)
+// pauseStems are the sums over a driver's own names.
+var pauseStems = [...]string{rx: "rx_pause_frames_total", tx: "tx_pause_frames_total"}
 
 func ethtool(Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeNode, rxPause, "count",
-			"pause frames received: the neighbour asked this device to wait"),
-		counter(record.ScopeNode, txPause, "count",
-			"pause frames sent: this device asked its neighbour to wait"),
-	}
-	open := func() (Sampler, error) { return openEthtool(deviceNames, kernel.NICStats) }
-	return entry{name: "ethtool", slow: true, metrics: metrics, open: open}
+	return entry{name: "ethtool", scope: record.ScopeNode, slow: true, metrics: []record.Metric{
+		counter(pauseStems[rx], "count", "pause frames received: the neighbour asked this device to wait"),
+		counter(pauseStems[tx], "count", "pause frames sent: this device asked its neighbour to wait"),
+	}, open: openEthtool}
 }
 
 // ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", beside the
 // declared sums.
 type ethtoolSampler struct {
-	devices func() ([]string, error)
-	stats   func(device string) (map[string]uint64, error)
-	known   []driver
-	columns []string
+	columns
+	known []driver
 }
 
 type driver struct {
-	device   string
-	names    []string
-	receives []string // names that add up to rxPause
-	sends    []string
+	device string
+	names  []string
+	pauses [len(pauseStems)][]string // names that add up to each of pauseStems
 }
 
-func deviceNames() ([]string, error) {
+func openEthtool(Options) (Sampler, error) {
 	list, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	s := &ethtoolSampler{}
 	for _, dev := range list {
-		if dev.Flags&net.FlagLoopback == 0 {
-			names = append(names, dev.Name)
+		if dev.Flags&net.FlagLoopback != 0 {
+			continue
 		}
-	}
-	return names, nil
-}
-
-func openEthtool(devices func() ([]string, error), stats func(string) (map[string]uint64, error)) (Sampler,
-	error) {
-	s := &ethtoolSampler{devices: devices, stats: stats}
-	list, err := devices()
-	if err != nil {
-		return nil, err
-	}
-	for _, dev := range list {
-		all, err := stats(dev)
+		all, err := kernel.NICStats(dev.Name)
 		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) || err == nil &&
 			len(all) == 0 {
 			continue
@@ -96,7 +80,7 @@ func openEthtool(devices func() ([]string, error), stats func(string) (map[strin
 		if err != nil {
 			return nil, err
 		}
-		s.add(dev, all)
+		s.know(dev.Name, all)
 	}
 	if len(s.known) == 0 {
 		return nil, absent("no device's driver has counters of its own")
@@ -104,14 +88,11 @@ func openEthtool(devices func() ([]string, error), stats func(string) (map[strin
 	return s, nil
 }
 
-func (s *ethtoolSampler) add(dev string, all map[string]uint64) {
+func (s *ethtoolSampler) know(dev string, all map[string]uint64) {
 	d := driver{device: dev}
 	for name := range all {
-		switch pauseNames[name] {
-		case "rx":
-			d.receives = append(d.receives, name)
-		case "tx":
-			d.sends = append(d.sends, name)
+		if way, ok := pauseNames[name]; ok {
+			d.pauses[way] = append(d.pauses[way], name)
 		}
 		lower := strings.ToLower(name)
 		if slices.ContainsFunc(driverWords, func(w string) bool { return strings.Contains(lower, w) }) {
@@ -123,35 +104,29 @@ func (s *ethtoolSampler) add(dev string, all map[string]uint64) {
 	for _, name := range d.names {
 		s.columns = append(s.columns, dev+"/"+labelled(name))
 	}
-	if len(d.receives) > 0 {
-		s.columns = append(s.columns, dev+"/"+rxPause)
-	}
-	if len(d.sends) > 0 {
-		s.columns = append(s.columns, dev+"/"+txPause)
+	for way, names := range d.pauses {
+		if len(names) > 0 {
+			s.columns = append(s.columns, dev+"/"+pauseStems[way])
+		}
 	}
 	s.known = append(s.known, d)
 }
 
-func (s *ethtoolSampler) Columns() []string { return s.columns }
-
 func (s *ethtoolSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	for _, d := range s.known {
-		all, err := s.stats(d.device)
+		all, _ := kernel.NICStats(d.device) // none, and no value, while it cannot be read
 		n := len(d.names)
-		if err == nil {
-			for i, name := range d.names {
-				if v, ok := all[name]; ok {
-					dst[i] = float64(v)
-				}
+		for i, name := range d.names {
+			if v, ok := all[name]; ok {
+				dst[i] = float64(v)
 			}
 		}
-		for _, names := range [][]string{d.receives, d.sends} {
-			if len(names) == 0 {
-				continue
+		for _, names := range d.pauses {
+			if len(names) > 0 {
+				dst[n] = sum(all, names)
+				n++
 			}
-			dst[n] = sum(all, names)
-			n++
 		}
 		dst = dst[n:]
 	}
@@ -173,18 +148,16 @@ func sum(all map[string]uint64, names []string) float64 {
 
 // Declared adds the drivers' own names, which no list could hold, to the declared metrics.
 func (s *ethtoolSampler) Declared() []record.Metric {
-	seen := map[string]bool{}
-	var metrics []record.Metric
+	var stems []string
 	for _, d := range s.known {
 		for _, name := range d.names {
-			if stem := labelled(name); !seen[stem] {
-				seen[stem] = true
-				metrics = append(metrics, counter(record.ScopeNode, stem, "count",
-					"the driver's own counter, as ethtool -S shows it"))
+			if stem := labelled(name); !slices.Contains(stems, stem) {
+				stems = append(stems, stem)
 			}
 		}
 	}
-	return metrics
+	return scoped(record.ScopeNode, counters("count", "the driver's own counter, as ethtool -S shows it",
+		stems...))
 }
 
 func (s *ethtoolSampler) Close() error { return nil }

@@ -3,7 +3,6 @@ package probe
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -68,28 +67,26 @@ func refusal(body []byte) error {
 	}
 	no := syscall.Errno(-int32(binary.NativeEndian.Uint32(body)))
 	if no == syscall.EINVAL || no == syscall.EOPNOTSUPP {
-		return absent("this kernel does not list tracked connections (nf_conntrack_netlink is not there)")
+		return absent("this kernel does not list them (nf_conntrack_netlink is not there)")
 	}
-	return fmt.Errorf("read tracked connections: %w", no)
+	return no
 }
 
 // flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
 // they end, so that only a sample during the traffic tells.
 func flows(root Root) Probe {
-	metrics := []record.Metric{
-		level(record.ScopeNode, "flows_tracked", "count",
+	return entry{name: "flows", scope: record.ScopeNode, slow: true, metrics: []record.Metric{
+		level("flows_tracked", "count",
 			"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
 				"the cost"),
-		level(record.ScopeNode, "flows_offloaded", "count",
+		level("flows_offloaded", "count",
 			"of these, connections that a flow table carries past the rules (OFFLOAD)"),
-		level(record.ScopeNode, "flows_offloaded_hw", "count",
-			"of these, connections that hardware carries (HW_OFFLOAD)"),
-	}
-	open := func() (Sampler, error) { return openFlows(root) }
-	return entry{name: "flows", slow: true, metrics: metrics, open: open}
+		level("flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
+	}, open: func(Options) (Sampler, error) { return openFlows(root) }}
 }
 
 type flowsSampler struct {
+	columns
 	count  *file // entries, which bound the cost
 	socket *dumpSocket
 }
@@ -101,19 +98,12 @@ func openFlows(root Root) (Sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &flowsSampler{count: count}
+	s := &flowsSampler{count: count,
+		columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}}
 	if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
 		_, err = s.read()
 	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-func (*flowsSampler) Columns() []string {
-	return []string{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}
+	return s, err
 }
 
 func (s *flowsSampler) Sample(dst []float64) error {
@@ -123,37 +113,22 @@ func (s *flowsSampler) Sample(dst []float64) error {
 		return nil
 	}
 	var n flowCount
-	var err error
 	if entries != 0 { // a dump walks the whole table, however empty
-		n, err = s.read()
-	}
-	if err != nil {
-		return err
+		var err error
+		if n, err = s.read(); err != nil {
+			return err
+		}
 	}
 	dst[0], dst[1], dst[2] = float64(n.tracked), float64(n.offloaded), float64(n.hardware)
 	return nil
 }
 
 func (s *flowsSampler) read() (n flowCount, err error) {
-	if err := s.socket.ask(); err != nil {
-		return flowCount{}, err
-	}
-	for done := false; !done; {
-		b, err := s.socket.next()
-		if err != nil {
-			return flowCount{}, err
-		}
-		if n, done, err = parseFlows(b, n); err != nil {
-			return flowCount{}, err
-		}
-	}
-	return n, nil
+	err = s.socket.dump(func(b []byte) (done bool, err error) {
+		n, done, err = parseFlows(b, n)
+		return done, err
+	})
+	return n, err
 }
 
-func (s *flowsSampler) Close() error {
-	err := s.count.Close()
-	if s.socket != nil {
-		err = errors.Join(err, s.socket.Close())
-	}
-	return err
-}
+func (s *flowsSampler) Close() error { return errors.Join(s.count.Close(), s.socket.Close()) }

@@ -3,6 +3,7 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -78,23 +79,18 @@ func readPidStat(path string, buf []byte) (pidStat, error) {
 }
 
 func foreign(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeHost, "foreign_cpu_ns", "ns",
+	return entry{name: "foreign", scope: record.ScopeHost, slow: true, rare: true, metrics: []record.Metric{
+		counter("foreign_cpu_ns", "ns",
 			"CPU time since the watch began of user processes that are not the lab's"),
-		counter(record.ScopeHost, "lab_cpu_ns", "ns",
-			"CPU time since the watch began of the lab's own processes"),
-		level(record.ScopeHost, "foreign_processes", "count", "user processes that are not the lab's"),
-	}
-	open := func(own []int) func() (Sampler, error) {
-		return func() (Sampler, error) { return openForeign(root, own) }
-	}
-	return entry{name: "foreign", slow: true, rare: true, metrics: metrics, open: open(nil),
-		with: func(o Options) func() (Sampler, error) { return open(o.Own) }}
+		counter("lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
+		level("foreign_processes", "count", "user processes that are not the lab's"),
+	}, open: func(o Options) (Sampler, error) { return openForeign(root, o.Own) }}
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,
 // or descends from one of them; it stays so when it loses its parent.
 type foreignSampler struct {
+	columns
 	dir     string
 	own     map[int]bool
 	known   map[int]*process
@@ -109,8 +105,8 @@ type foreignSampler struct {
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
-	s := &foreignSampler{dir: root.proc(""), own: map[int]bool{}, known: map[int]*process{},
-		buf: make([]byte, 4096)}
+	s := &foreignSampler{columns: columns{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"},
+		dir: root.proc(""), own: map[int]bool{}, known: map[int]*process{}, buf: make([]byte, 4096)}
 	self, err := os.Readlink(root.proc("self"))
 	if err != nil {
 		return nil, absent("%v: this machine's processes cannot be seen", err)
@@ -129,10 +125,6 @@ func openForeign(root Root, own []int) (Sampler, error) {
 		return nil, absent("the machine's processes cannot be seen from inside a process namespace")
 	}
 	return s, s.Sample(make([]float64, 3))
-}
-
-func (*foreignSampler) Columns() []string {
-	return []string{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"}
 }
 
 func (s *foreignSampler) stat(pid string) (pidStat, error) {
@@ -179,3 +171,91 @@ func (s *foreignSampler) skip(pid int) bool {
 }
 
 func (s *foreignSampler) Close() error { return nil }
+
+// process is one that the walk has seen. The growths are those since the walk before, not yet booked.
+type process struct {
+	pidStat
+	lab               bool
+	round             uint64 // last seen in
+	grown, childGrown uint64
+}
+
+// processTime is the CPU time of a group of processes since the first walk.
+type processTime struct {
+	ticks uint64
+	live  int
+}
+
+func (t *processTime) ns() float64 { return float64(t.ticks) * nsPerTick }
+
+// see takes note of a process. One that is new since the walk before has grown from nothing.
+func (s *foreignSampler) see(now pidStat) {
+	p := s.known[now.pid]
+	if p == nil || p.start != now.start {
+		p = &process{lab: s.own[now.pid]}
+		s.known[now.pid] = p
+	}
+	p.grown, p.childGrown = growth(p.ticks, now.ticks), growth(p.childTicks, now.childTicks)
+	p.pidStat, p.round = now, s.round
+}
+
+func growth(before, now uint64) uint64 {
+	if now < before {
+		return 0
+	}
+	return now - before
+}
+
+// settle ends a walk: it books the growth of every process to its group. The first walk only notes where
+// everything starts.
+func (s *foreignSampler) settle(first bool) {
+	for pid, p := range s.known {
+		if p.round != s.round && !p.kernel {
+			s.discount(p)
+		}
+		p.lab = p.lab || s.ofLab(pid, 0)
+	}
+	maps.DeleteFunc(s.known, func(_ int, p *process) bool { return p.round != s.round })
+	s.foreign.live, s.lab.live = 0, 0
+	for _, p := range s.known {
+		if p.kernel {
+			continue
+		}
+		t := &s.foreign
+		if p.lab {
+			t = &s.lab
+		}
+		t.live++
+		if !first {
+			t.ticks += p.grown + p.childGrown
+		}
+	}
+}
+
+// discount takes what a dead process had been booked for from the growth of the child time of whoever has
+// waited for it: its parent, or an ancestor that it was handed to. What remains there is the time of
+// processes, or of a last moment, that no walk has seen. So short-lived ones count as well.
+func (s *foreignSampler) discount(dead *process) {
+	booked := dead.ticks + dead.childTicks
+	p := s.known[dead.parent]
+	for depth := 0; p != nil && booked > 0 && depth < maxDepth; depth++ {
+		if p.round == s.round {
+			take := min(booked, p.childGrown)
+			p.childGrown -= take
+			booked -= take
+		}
+		p = s.known[p.parent]
+	}
+}
+
+// maxDepth bounds the walk up to the first process: numbers are given again, so that a stale parent could
+// make a ring.
+const maxDepth = 100
+
+func (s *foreignSampler) ofLab(pid, depth int) bool {
+	p := s.known[pid]
+	if p == nil || p.kernel || depth > maxDepth {
+		return false
+	}
+	return p.lab || s.own[pid] || s.ofLab(p.parent, depth+1)
+}

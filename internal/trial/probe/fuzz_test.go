@@ -22,7 +22,7 @@ func seed(f *testing.F, path string, more ...string) {
 func FuzzParseStat(f *testing.F) {
 	seed(f, "/proc/stat", "cpu 1 2 3 4\n")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parseStat(b, nil); (err != nil) != (got.cpus == nil) {
+		if got, err := parseStat(b, statText{}); (err != nil) != (got.cpus == nil) {
 			t.Errorf("got %v with error %v", got, err)
 		}
 	})
@@ -32,7 +32,7 @@ func FuzzParseSoftirqs(f *testing.F) {
 	seed(f, "/proc/softirqs", "CPU0\nNET_RX: 1\n")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := parseSoftirqs(b, softirqText{})
-		if (err != nil) != (got.cpus == nil) || len(got.counts) != len(got.cpus)*len(softirqKinds) {
+		if (err != nil) != (got.cpus == nil) || len(got.counts) != len(got.cpus)*len(softirqRows) {
 			t.Errorf("got %v with error %v", got, err)
 		}
 	})

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"bytes"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,15 +14,10 @@ import (
 // guests reads the CPU time of the threads of the lab's virtual machines: what a guest cost its host. A
 // guest's own accounting cannot know that under emulation.
 func guests(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeHost, "guest_cpu_ns", "ns",
-			"CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
-	}
-	open := func(own []int) func() (Sampler, error) {
-		return func() (Sampler, error) { return openGuests(root, own) }
-	}
-	return entry{name: "guests", slow: true, metrics: metrics, open: open(nil),
-		with: func(o Options) func() (Sampler, error) { return open(o.Own) }}
+	return entry{name: "guests", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
+	}, empty: "no virtual machine of the lab runs",
+		open: func(o Options) (Sampler, error) { return openGuests(root, o.Own) }}
 }
 
 // guestThread is one column.
@@ -34,6 +28,7 @@ type guestThread struct {
 }
 
 type guestsSampler struct {
+	columns
 	dir     string
 	own     []int
 	threads []guestThread
@@ -54,14 +49,6 @@ func openGuests(root Root, own []int) (Sampler, error) {
 	return s, nil
 }
 
-func (s *guestsSampler) Columns() []string {
-	names := make([]string, len(s.threads))
-	for i, t := range s.threads {
-		names[i] = t.label + "/guest_cpu_ns"
-	}
-	return names
-}
-
 func (s *guestsSampler) Close() error { return nil }
 
 // Sample reads the threads' times. Threads of a guest that has ended, and of one that was booted in its
@@ -76,7 +63,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 			if s.changed() {
 				return ErrColumns
 			}
-			dst[i] = math.NaN()
+			dst[i] = nan
 			continue
 		}
 		dst[i] = float64(p.ticks) * nsPerTick
@@ -84,16 +71,16 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// Empty is the reason for no column while a guest is booted anew.
-func (s *guestsSampler) Empty() string { return "no virtual machine of the lab runs" }
-
 // changed finds the threads anew and tells whether they are others.
 func (s *guestsSampler) changed() bool {
 	now := s.find()
 	if slices.Equal(now, s.threads) {
 		return false
 	}
-	s.threads, s.most = now, max(s.most, len(now))
+	s.threads, s.most, s.columns = now, max(s.most, len(now)), nil
+	for _, t := range now {
+		s.columns = append(s.columns, t.label+"/guest_cpu_ns")
+	}
 	return true
 }
 

@@ -77,15 +77,12 @@ const (
 )
 
 func kernellog(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeHost, "lines", "count", "lines that the kernel logged since the watch began"),
-		counter(record.ScopeHost, "warnings", "count", "of these, with severity 4 (warning) or worse"),
-		counter(record.ScopeHost, "errors", "count", "of these, with severity 3 (error) or worse"),
-		counter(record.ScopeHost, "unkept", "count",
-			"lines not kept: too many at once, or overwritten before they were read"),
-	}
-	open := func() (Sampler, error) { return openKernelLog(root.dev("kmsg")) }
-	return entry{name: "kernellog", slow: true, metrics: metrics, open: open}
+	return entry{name: "kernellog", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		counter("lines", "count", "lines that the kernel logged since the watch began"),
+		counter("warnings", "count", "of these, with severity 4 (warning) or worse"),
+		counter("errors", "count", "of these, with severity 3 (error) or worse"),
+		counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were read"),
+	}, open: func(Options) (Sampler, error) { return openKernelLog(root.dev("kmsg")) }}
 }
 
 // kernelLogSampler reads records as they come. now is the clock that lines are dated by: the kernel dates

@@ -16,39 +16,28 @@ const (
 )
 
 func link(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeNode, carrierChanges, "count",
-			"times the link came or went, from /sys/class/net"),
-		level(record.ScopeNode, operUp, "ratio",
+	return entry{name: "link", scope: record.ScopeNode, slow: true, metrics: []record.Metric{
+		counter(carrierChanges, "count", "times the link came or went, from /sys/class/net"),
+		level(operUp, "ratio",
 			"1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
-	}
-	path := root.proc("net/dev")
-	return entry{name: "link", slow: true, metrics: metrics, check: fileCheck(path, noDevices),
-		open: func() (Sampler, error) { return openLink(root, path) }}
+	}, open: func(Options) (Sampler, error) {
+		d, err := openDevices(root)
+		return &linkSampler{devices: d, root: root}, err
+	}}
 }
 
 // linkSampler reads sysfs' files of each device that it shows; one that comes or goes is noticed by
 // /proc/net/dev, one that is made anew under its name by its files, which have no value any more.
 type linkSampler struct {
-	*devices
-	root    Root
-	links   []linkFiles
-	columns []string
-	valued  []bool // the columns that have had a value since they were described
+	columns
+	devices
+	root   Root
+	links  []linkFiles
+	valued []bool // the columns that have had a value since they were described
 }
 
 // linkFiles are nil where sysfs does not have them.
 type linkFiles struct{ changes, operstate *file }
-
-func openLink(root Root, path string) (Sampler, error) {
-	d, err := openDevices(path)
-	if err != nil {
-		return nil, err
-	}
-	s := &linkSampler{devices: d, root: root}
-	s.describe()
-	return s, nil
-}
 
 func (s *linkSampler) describe() {
 	s.closeLinks()
@@ -70,14 +59,11 @@ func (s *linkSampler) describe() {
 	s.valued = make([]bool, len(s.columns))
 }
 
-func (s *linkSampler) Columns() []string { return s.columns }
-
 func (s *linkSampler) Sample(dst []float64) error {
-	changed, err := s.read()
+	changed, err := s.renew()
 	if err == nil && !changed && s.readLinks(dst) {
-		changed = true
-		s.names = nil
-		_, err = s.read()
+		changed, s.names = true, nil
+		_, err = s.renew()
 	}
 	if err != nil {
 		return err
@@ -120,20 +106,6 @@ func (s *linkSampler) closeLinks() {
 func (s *linkSampler) Close() error {
 	s.closeLinks()
 	return s.devices.Close()
-}
-
-// number reads a file that holds one whole number; NaN if it cannot.
-func (f *file) number() float64 {
-	b, err := f.read()
-	if err != nil {
-		return nan
-	}
-	w, _ := word(b)
-	v, ok := signed(w)
-	if !ok {
-		return nan
-	}
-	return v
 }
 
 // up reads an operstate (RFC 2863): "unknown" means that the driver does not tell.

@@ -24,18 +24,17 @@ var memoryNames = [...]struct {
 }
 
 func memory(root Root) Probe {
-	const why = "no memory statistics; is /proc mounted?"
 	var metrics []record.Metric
 	var names, stems []string
 	for _, n := range memoryNames {
-		m := level(record.ScopeHost, n.stem, "bytes", n.doc+", from /proc/meminfo")
+		m := level(n.stem, "bytes", n.doc+", from /proc/meminfo")
 		if n.vmstat {
-			m = counter(record.ScopeHost, n.stem, "count", n.doc+", from /proc/vmstat")
+			m = counter(n.stem, "count", n.doc+", from /proc/vmstat")
 		}
 		metrics, names, stems = append(metrics, m), append(names, n.name), append(stems, n.stem)
 	}
-	return namedProbe("memory", metrics, []namedFile{
-		{root.proc("meminfo"), parsePairs, why, 1024},
+	return namedProbe("memory", record.ScopeHost, metrics, names, []namedFile{
+		{root.proc("meminfo"), parsePairs, "no memory statistics; is /proc mounted?", 1024},
 		{root.proc("vmstat"), parsePairs, "", 1},
-	}, names, stems...)
+	}, stems...)
 }

@@ -3,27 +3,26 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// netdevStems are the columns of /proc/net/dev in the kernel's order (net/core/net-procfs.c,
+// netdevMetrics are the columns of /proc/net/dev in the kernel's order (net/core/net-procfs.c,
 // dev_seq_printf_stats), named as in rtnl_link_stats64. rx_dropped includes rx_missed_errors,
 // rx_frame_errors includes length, overrun and CRC errors, tx_carrier_errors includes aborted, window and
 // heartbeat errors.
-var netdevStems = [...]struct{ stem, unit string }{
-	{"rx_bytes", "bytes"}, {"rx_packets", "count"}, {"rx_errors", "count"}, {"rx_dropped", "count"},
-	{"rx_fifo_errors", "count"}, {"rx_frame_errors", "count"}, {"rx_compressed", "count"},
-	{"rx_multicast", "count"},
-	{"tx_bytes", "bytes"}, {"tx_packets", "count"}, {"tx_errors", "count"}, {"tx_dropped", "count"},
-	{"tx_fifo_errors", "count"}, {"tx_collisions", "count"}, {"tx_carrier_errors", "count"},
-	{"tx_compressed", "count"},
-}
+var netdevMetrics = counters("count", "of the device, from /proc/net/dev; includes what its driver adds up",
+	"rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "rx_fifo_errors", "rx_frame_errors", "rx_compressed",
+	"rx_multicast", "tx_bytes", "tx_packets", "tx_errors", "tx_dropped", "tx_fifo_errors", "tx_collisions",
+	"tx_carrier_errors", "tx_compressed")
+
+const netdevValues = 16
 
 // netdevLine is one device of /proc/net/dev; name points into the text.
 type netdevLine struct {
 	name   []byte
-	values [len(netdevStems)]uint64
+	values [netdevValues]uint64
 }
 
 var errNetdev = errors.New("parse /proc/net/dev: want \"name: 16 numbers\" per device")
@@ -39,7 +38,8 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 		if colon < 0 {
 			continue // the two lines of headings
 		}
-		d := netdevLine{name: trim(l[:colon])}
+		d := netdevLine{}
+		d.name, _ = word(l[:colon])
 		rest := l[colon+1:]
 		for i := range d.values {
 			var w []byte
@@ -56,111 +56,59 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 }
 
 func netdev(root Root) Probe {
-	var metrics []record.Metric
-	for _, s := range netdevStems {
-		metrics = append(metrics, counter(record.ScopeNode, s.stem, s.unit,
-			"of the device, from /proc/net/dev; includes what its driver adds up"))
-	}
-	path := root.proc("net/dev")
-	return entry{name: "netdev", metrics: metrics, check: fileCheck(path, noDevices),
-		open: func() (Sampler, error) { return openNetdev(path) }}
+	metrics := slices.Clone(netdevMetrics)
+	metrics[0].Unit, metrics[8].Unit = "bytes", "bytes"
+	return entry{name: "netdev", scope: record.ScopeNode, metrics: metrics,
+		open: func(Options) (Sampler, error) {
+			d, err := openDevices(root)
+			return &netdevSampler{devices: d}, err
+		}}
 }
-
-const noDevices = "the kernel has no network devices in /proc"
 
 // devices is /proc/net/dev kept open, and the names that it held when they were last asked for.
 type devices struct {
-	f     *file
-	now   []netdevLine
+	text[[]netdevLine]
 	names []string
 }
 
-func openDevices(path string) (*devices, error) {
-	f, err := openFile(path, noDevices)
-	if err != nil {
-		return nil, err
-	}
-	d := &devices{f: f}
-	if _, err := d.read(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return d, nil
+func openDevices(root Root) (devices, error) {
+	t, err := openText(root.proc("net/dev"), "the kernel has no network devices in /proc", parseNetdev)
+	return devices{text: t}, err
 }
 
-// read reads all devices anew and tells whether they are others than before.
-func (d *devices) read() (changed bool, err error) {
-	b, err := d.f.read()
-	if err != nil {
+// renew reads all devices anew and tells whether they are others than before.
+func (d *devices) renew() (changed bool, err error) {
+	if err := d.update(); err != nil || slices.EqualFunc(d.now, d.names,
+		func(l netdevLine, name string) bool { return string(l.name) == name }) {
 		return false, err
 	}
-	lines, err := parseNetdev(b, d.now)
-	if err != nil {
-		return false, err
-	}
-	d.now = lines
-	if d.same() {
-		return false, nil
-	}
-	d.names = make([]string, len(lines))
-	for i, l := range lines {
+	d.names = make([]string, len(d.now))
+	for i, l := range d.now {
 		d.names[i] = string(l.name)
 	}
 	return true, nil
 }
 
-func (d *devices) same() bool {
-	if len(d.now) != len(d.names) {
-		return false
-	}
-	for i, l := range d.now {
-		if string(l.name) != d.names[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func (d *devices) Close() error { return d.f.Close() }
-
 type netdevSampler struct {
-	*devices
-	columns []string
+	columns
+	devices
 }
-
-func openNetdev(path string) (Sampler, error) {
-	d, err := openDevices(path)
-	if err != nil {
-		return nil, err
-	}
-	s := &netdevSampler{devices: d}
-	s.describe()
-	return s, nil
-}
-
-func (s *netdevSampler) describe() {
-	s.columns = make([]string, 0, len(s.names)*len(netdevStems))
-	for _, name := range s.names {
-		for _, st := range netdevStems {
-			s.columns = append(s.columns, name+"/"+st.stem)
-		}
-	}
-}
-
-func (s *netdevSampler) Columns() []string { return s.columns }
 
 func (s *netdevSampler) Sample(dst []float64) error {
-	changed, err := s.read()
+	changed, err := s.renew()
 	if err != nil {
 		return err
 	}
 	if changed {
-		s.describe()
+		s.columns = nil
+		for _, name := range s.names {
+			s.add(name, netdevMetrics)
+		}
 		return ErrColumns
 	}
 	for i := range s.now {
 		for j, v := range s.now[i].values {
-			dst[i*len(netdevStems)+j] = float64(v)
+			dst[i*netdevValues+j] = float64(v)
 		}
 	}
 	return nil

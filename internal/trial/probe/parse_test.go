@@ -37,7 +37,7 @@ func TestParseStat(t *testing.T) {
 		{"too few", "cpu 1 2 3\n", statText{}, false},
 	}
 	for _, tt := range tests {
-		got, err := parseStat([]byte(tt.text), nil)
+		got, err := parseStat([]byte(tt.text), statText{})
 		if d := cmp.Diff(got, tt.want, sameNaN); d != "" || (err == nil) != tt.ok {
 			t.Errorf("%s: error %v (-got +want):\n%s", tt.name, err, d)
 		}

@@ -8,13 +8,11 @@ import (
 )
 
 func power(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeHost, "energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
+	return entry{name: "power", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		counter("energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
 			"subdomains are part of their package) or a sensor's meter"),
-		level(record.ScopeHost, "power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
-	}
-	open := func() (Sampler, error) { return openPower(root) }
-	return entry{name: "power", slow: true, metrics: metrics, open: open}
+		level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
+	}, open: func(Options) (Sampler, error) { return openPower(root) }}
 }
 
 // openPower takes what there is of Documentation/power/powercap/powercap.rst (microjoules that start again

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -45,36 +46,31 @@ func parsePressure(b []byte) (some, full float64, err error) {
 
 func pressure(root Root) Probe {
 	const why = "the kernel has no pressure stall information (CONFIG_PSI, or psi=1 at boot)"
-	metrics := []record.Metric{
-		counter(record.ScopeHost, "some_ns", "ns", "time in which at least one task waited for the resource"),
-		counter(record.ScopeHost, "full_ns", "ns",
-			"time in which all tasks that were not idle waited for it"),
-	}
 	var parts []namedFile
 	var names []string
 	for _, resource := range []string{"cpu", "memory", "io"} {
 		some, full := resource+"/some_ns", resource+"/full_ns"
 		names = append(names, some, full)
 		parts = append(parts, namedFile{root.proc("pressure/" + resource),
-			func(b []byte, want map[string]int, dst []float64) (err error) {
-				var got [2]float64
-				if got[0], got[1], err = parsePressure(b); err != nil {
-					return err
+			func(b []byte, want map[string]int, dst []float64) error {
+				s, f, err := parsePressure(b)
+				if at, ok := want[some]; ok {
+					dst[at] = s
 				}
-				for i, name := range []string{some, full} {
-					if at, ok := want[name]; ok {
-						dst[at] = got[i]
-					}
+				if at, ok := want[full]; ok {
+					dst[at] = f
 				}
-				return nil
+				return err
 			}, why, 1e3})
 	}
-	e := namedProbe("pressure", metrics, parts, names).(entry)
+	e := namedProbe("pressure", record.ScopeHost, []record.Metric{
+		counter("some_ns", "ns", "time in which at least one task waited for the resource"),
+		counter("full_ns", "ns", "time in which all tasks that were not idle waited for it"),
+	}, names, parts).(entry)
 	open := e.open
-	e.open = func() (Sampler, error) {
-		s, err := open()
-		var missing *absentError
-		if err != nil && !errors.As(err, &missing) { // psi=0 fails on the first read
+	e.open = func(o Options) (Sampler, error) {
+		s, err := open(o)
+		if err != nil && !errors.Is(err, host.ErrUnsupported) { // psi=0 fails on the first read
 			err = absent("%v: %s", err, why)
 		}
 		return s, err

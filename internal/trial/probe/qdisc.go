@@ -2,7 +2,8 @@ package probe
 
 import (
 	"errors"
-	"fmt"
+	"net"
+	"slices"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -10,13 +11,13 @@ import (
 )
 
 var qdiscStems = [...]record.Metric{
-	counter(record.ScopeNode, "bytes", "bytes", "sent by the queue"),
-	counter(record.ScopeNode, "packets", "count", "sent by the queue; a GSO packet counts its segments"),
-	counter(record.ScopeNode, "drops", "count", "dropped by the queue"),
-	counter(record.ScopeNode, "overlimits", "count", "times the queue held back because of its rate"),
-	counter(record.ScopeNode, "requeues", "count", "times the driver gave a packet back"),
-	level(record.ScopeNode, "backlog_bytes", "bytes", "waiting now"),
-	level(record.ScopeNode, "qlen_packets", "count", "waiting now"),
+	counter("bytes", "bytes", "sent by the queue"),
+	counter("packets", "count", "sent by the queue; a GSO packet counts its segments"),
+	counter("drops", "count", "dropped by the queue"),
+	counter("overlimits", "count", "times the queue held back because of its rate"),
+	counter("requeues", "count", "times the driver gave a packet back"),
+	level("backlog_bytes", "bytes", "waiting now"),
+	level("qlen_packets", "count", "waiting now"),
 }
 
 // qdiscLine is one queueing discipline of a dump.
@@ -65,10 +66,6 @@ func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err e
 	return list, done, nil
 }
 
-func openQdiscDump() (*dumpSocket, error) {
-	return openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, "queueing disciplines")
-}
-
 func refusedDump([]byte) error { return errors.New("the kernel refuses the dump") }
 
 // label is the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
@@ -83,98 +80,67 @@ func (q qdiscLine) label(device string) string {
 		strconv.FormatUint(uint64(q.parent&0xffff), 16)
 }
 
-func qdisc(Root) Probe {
-	return entry{name: "qdisc", metrics: qdiscStems[:],
-		open: openQdisc}
+func deviceName(index int32) string {
+	if dev, err := net.InterfaceByIndex(int(index)); err == nil {
+		return dev.Name
+	}
+	return "if" + strconv.Itoa(int(index))
 }
+
+func qdisc(Root) Probe {
+	return entry{name: "qdisc", scope: record.ScopeNode, metrics: qdiscStems[:],
+		empty: "no device has a queueing discipline that counts (all are noqueue)",
+		open: func(Options) (Sampler, error) {
+			socket, err := openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, qdiscDump)
+			return &qdiscSampler{socket: socket}, err
+		}}
+}
+
+const qdiscDump = "queueing disciplines"
 
 // qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not measurements.
 type qdiscSampler struct {
-	s       *dumpSocket
-	now     []qdiscLine
-	known   []qdiscLine // what the columns describe
-	columns []string
-}
-
-func (s *qdiscSampler) Columns() []string { return s.columns }
-
-// Empty is why there may be no column.
-func (s *qdiscSampler) Empty() string {
-	return "no device has a queueing discipline that counts (all are noqueue)"
+	columns
+	socket *dumpSocket
+	now    []qdiscLine
+	known  []qdiscLine // what the columns describe
 }
 
 func (s *qdiscSampler) Sample(dst []float64) error {
 	if err := s.read(); err != nil {
 		return err
 	}
-	if len(s.now) != len(s.known) {
-		s.describe()
+	if !slices.EqualFunc(s.now, s.known, func(q, k qdiscLine) bool {
+		return q.index == k.index && q.parent == k.parent && q.handle == k.handle && q.noqueue == k.noqueue
+	}) {
+		s.known, s.columns = slices.Clone(s.now), nil
+		for _, q := range s.known {
+			if !q.noqueue {
+				s.add(q.label(deviceName(q.index)), qdiscStems[:])
+			}
+		}
 		return ErrColumns
 	}
 	at := 0
 	for i := range s.now {
-		q, k := &s.now[i], &s.known[i]
-		if q.index != k.index || q.parent != k.parent || q.handle != k.handle || q.noqueue != k.noqueue {
-			s.describe()
-			return ErrColumns
-		}
-		if q.noqueue {
-			continue
-		}
-		for _, v := range q.values {
-			dst[at] = v
-			at++
+		if q := &s.now[i]; !q.noqueue {
+			at += copy(dst[at:], q.values[:])
 		}
 	}
 	return nil
 }
 
-func openQdisc() (Sampler, error) {
-	socket, err := openQdiscDump()
-	if err != nil {
-		return nil, err
-	}
-	s := &qdiscSampler{s: socket}
-	if err := s.read(); err != nil {
-		s.Close()
-		return nil, err
-	}
-	s.describe()
-	return s, nil
-}
-
 // read dumps all queueing disciplines of this network namespace.
 func (s *qdiscSampler) read() error {
-	if err := s.s.ask(); err != nil {
-		return err
+	list := s.now[:0]
+	err := s.socket.dump(func(b []byte) (done bool, err error) {
+		list, done, err = parseQdiscs(b, list)
+		return done, err
+	})
+	if err == nil {
+		s.now = list
 	}
-	for list := s.now[:0]; ; {
-		b, err := s.s.next()
-		if err != nil {
-			return err
-		}
-		var done bool
-		if list, done, err = parseQdiscs(b, list); err != nil {
-			return fmt.Errorf("read queueing disciplines: %w", err)
-		}
-		if done {
-			s.now = list
-			return nil
-		}
-	}
+	return err
 }
 
-func (s *qdiscSampler) describe() {
-	s.known, s.columns = append([]qdiscLine(nil), s.now...), nil
-	for _, q := range s.known {
-		if q.noqueue {
-			continue
-		}
-		label := q.label(deviceName(int(q.index)))
-		for _, m := range qdiscStems {
-			s.columns = append(s.columns, label+"/"+m.Name)
-		}
-	}
-}
-
-func (s *qdiscSampler) Close() error { return s.s.Close() }
+func (s *qdiscSampler) Close() error { return s.socket.Close() }

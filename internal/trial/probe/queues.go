@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strconv"
@@ -12,77 +13,52 @@ import (
 // queuesMetrics are what queues tells; those of the same names as the probe qdisc's mean the same, of a
 // class or of a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
-	counter(record.ScopeNode, "lends", "count", "times an htb class sent at its own rate"),
-	counter(record.ScopeNode, "borrows", "count", "times an htb class sent at its parent's rate"),
-	counter(record.ScopeNode, "giants", "count", "packets larger than an htb class reckons with"),
-	counter(record.ScopeNode, "overlimit_drops", "count",
+	counter("lends", "count", "times an htb class sent at its own rate"),
+	counter("borrows", "count", "times an htb class sent at its parent's rate"),
+	counter("giants", "count", "packets larger than an htb class reckons with"),
+	counter("overlimit_drops", "count",
 		"times fq_codel dropped because its limit of packets was reached"),
-	counter(record.ScopeNode, "overmemory_drops", "count",
+	counter("overmemory_drops", "count",
 		"times fq_codel dropped because its memory was full"),
-	counter(record.ScopeNode, "ecn_marks", "count", "packets marked (ECN) in the place of a drop"),
-	counter(record.ScopeNode, "ce_marks", "count", "packets marked by fq_codel above its ce_threshold"),
-	counter(record.ScopeNode, "new_flows", "count", "times a packet made a new flow of fq_codel"),
-	counter(record.ScopeNode, "ack_drops", "count", "acknowledgements that CAKE filtered out"),
-	level(record.ScopeNode, "flows_new", "count", "new flows of fq_codel, or sparse ones of CAKE, now"),
-	level(record.ScopeNode, "flows_old", "count", "old flows of fq_codel, or bulk ones of CAKE, now"),
-	level(record.ScopeNode, "flows_unresponsive", "count", "flows that CAKE takes as unresponsive, now"),
-	level(record.ScopeNode, "memory_bytes", "bytes", "memory that the waiting packets take up"),
-	level(record.ScopeNode, "peak_delay_ns", "ns", "CAKE's peak of the time that packets waited"),
-	level(record.ScopeNode, "average_delay_ns", "ns", "CAKE's mean of the time that packets waited"),
+	counter("ecn_marks", "count", "packets marked (ECN) in the place of a drop"),
+	counter("ce_marks", "count", "packets marked by fq_codel above its ce_threshold"),
+	counter("new_flows", "count", "times a packet made a new flow of fq_codel"),
+	counter("ack_drops", "count", "acknowledgements that CAKE filtered out"),
+	level("flows_new", "count", "new flows of fq_codel, or sparse ones of CAKE, now"),
+	level("flows_old", "count", "old flows of fq_codel, or bulk ones of CAKE, now"),
+	level("flows_unresponsive", "count", "flows that CAKE takes as unresponsive, now"),
+	level("memory_bytes", "bytes", "memory that the waiting packets take up"),
+	level("peak_delay_ns", "ns", "CAKE's peak of the time that packets waited"),
+	level("average_delay_ns", "ns", "CAKE's mean of the time that packets waited"),
 )
-
-// queuesMetric is the place of a metric by its name.
-func queuesMetric(name string) int {
-	for i := range queuesMetrics {
-		if queuesMetrics[i].Name == name {
-			return i
-		}
-	}
-	return -1
-}
 
 // queues reads what only some queues have: the classes of htb, the flows and marks of fq_codel, the tins of
 // CAKE.
 func queues(Root) Probe {
-	return entry{name: "queues", slow: true, metrics: queuesMetrics, open: openQueues}
+	return entry{name: "queues", scope: record.ScopeNode, slow: true, metrics: queuesMetrics,
+		empty: "no device has an htb, fq_codel or cake queue",
+		open: func(Options) (Sampler, error) {
+			s := &queuesSampler{}
+			var err error
+			if s.qdiscs, err = openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, qdiscDump); err == nil {
+				s.classes, err = openDump(netlinkRoute, getClass, kernel.TrafficHeader, "classes of queues")
+			}
+			return s, err
+		}}
 }
 
 type queuesSampler struct {
+	columns
 	qdiscs, classes *dumpSocket
 	now             []queueValue
 	known           []queueKey
-	columns         []string
 }
-
-func openQueues() (Sampler, error) {
-	s := &queuesSampler{}
-	var err error
-	if s.qdiscs, err = openQdiscDump(); err != nil {
-		return nil, err
-	}
-	if s.classes, err = openDump(netlinkRoute, getClass, kernel.TrafficHeader,
-		"classes of queues"); err == nil {
-		err = s.read()
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	s.describe()
-	return s, nil
-}
-
-func (s *queuesSampler) Columns() []string { return s.columns }
-
-// Empty is why there may be no column.
-func (*queuesSampler) Empty() string { return "no device has an htb, fq_codel or cake queue" }
 
 func (s *queuesSampler) Sample(dst []float64) error {
 	if err := s.read(); err != nil {
 		return err
 	}
-	same := func(v queueValue, k queueKey) bool { return v.key == k }
-	if !slices.EqualFunc(s.now, s.known, same) {
+	if !slices.EqualFunc(s.now, s.known, func(v queueValue, k queueKey) bool { return v.key == k }) {
 		s.describe()
 		return ErrColumns
 	}
@@ -94,13 +70,13 @@ func (s *queuesSampler) Sample(dst []float64) error {
 
 // read dumps the queueing disciplines, and the classes where there are some.
 func (s *queuesSampler) read() error {
-	list, shaped, err := dumpQueues(s.qdiscs, s.now[:0], nil)
+	list, shaped, err := dumpQueues(s.qdiscs, s.now[:0])
 	for _, index := range shaped {
 		if err != nil {
 			return err
 		}
 		s.classes.of(index)
-		list, _, err = dumpQueues(s.classes, list, nil)
+		list, _, err = dumpQueues(s.classes, list)
 	}
 	if err == nil {
 		s.now = list
@@ -108,27 +84,19 @@ func (s *queuesSampler) read() error {
 	return err
 }
 
-func dumpQueues(socket *dumpSocket, list []queueValue, shaped []int32) ([]queueValue, []int32, error) {
-	if err := socket.ask(); err != nil {
-		return nil, nil, err
-	}
-	for {
-		b, err := socket.next()
-		if err != nil {
-			return nil, nil, err
-		}
-		var done bool
-		if list, shaped, done, err = parseQueues(b, list, shaped); err != nil || done {
-			return list, shaped, err
-		}
-	}
+func dumpQueues(socket *dumpSocket, list []queueValue) (_ []queueValue, shaped []int32, err error) {
+	err = socket.dump(func(b []byte) (done bool, err error) {
+		list, shaped, done, err = parseQueues(b, list, shaped)
+		return done, err
+	})
+	return list, shaped, err
 }
 
 func (s *queuesSampler) describe() {
 	s.known, s.columns = nil, nil
 	for _, v := range s.now {
 		k := v.key
-		label := deviceName(int(k.index))
+		label := deviceName(k.index)
 		if q := (qdiscLine{parent: k.id}); k.class || k.id != kernel.HandleRoot {
 			label = q.label(label)
 		}
@@ -140,10 +108,143 @@ func (s *queuesSampler) describe() {
 	}
 }
 
-func (s *queuesSampler) Close() error {
-	err := s.qdiscs.Close()
-	if s.classes != nil {
-		err = errors.Join(err, s.classes.Close())
+func (s *queuesSampler) Close() error { return errors.Join(s.qdiscs.Close(), s.classes.Close()) }
+
+// Constants of linux/pkt_sched.h.
+const (
+	cakeMemoryUsed = 4
+	cakeTins       = 10
+)
+
+// queueKey names one number of a queueing discipline or class. tin is one of CAKE's, counted from 1, or 0
+// for the whole.
+type queueKey struct {
+	index  int32
+	class  bool
+	id     uint32 // a class' own, a queueing discipline's parent
+	tin    int
+	metric int // in queuesMetrics
+}
+
+type queueValue struct {
+	key   queueKey
+	value float64
+}
+
+// queueField is where a number stands: as attribute of CAKE, or as byte in the structure of the others.
+type queueField struct {
+	at     int
+	metric string
+	scale  float64
+}
+
+// fqCodelFields are those of struct tc_fq_codel_qd_stats, after its type.
+var fqCodelFields = [...]queueField{
+	{8, "overlimit_drops", 1}, {12, "ecn_marks", 1}, {16, "new_flows", 1}, {20, "flows_new", 1},
+	{24, "flows_old", 1},
+	{28, "ce_marks", 1}, {32, "memory_bytes", 1}, {36, "overmemory_drops", 1},
+}
+
+// htbFields are those of struct tc_htb_xstats.
+var htbFields = [...]queueField{{0, "lends", 1}, {4, "borrows", 1}, {8, "giants", 1}}
+
+// cakeTinFields are the attributes TCA_CAKE_TIN_STATS_*.
+var cakeTinFields = [...]queueField{
+	{2, "packets", 1}, {3, "bytes", 1}, {4, "drops", 1}, {6, "ack_drops", 1}, {8, "ecn_marks", 1},
+	{10, "qlen_packets", 1}, {11, "backlog_bytes", 1}, {18, "peak_delay_ns", 1e3}, {19, "average_delay_ns",
+		1e3},
+	{21, "flows_new", 1}, {22, "flows_old", 1}, {23, "flows_unresponsive", 1},
+}
+
+// parseQueues reads one datagram of a dump of queueing disciplines or of classes, appending to list, and to
+// shaped the devices that have classes.
+func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue, with []int32, done bool,
+	err error) {
+	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
+		if kind != newQdisc && kind != newClass {
+			return nil
+		}
+		q, ok := kernel.ReadQdisc(body)
+		if !ok {
+			return kernel.ErrNetlink
+		}
+		k := queueKey{index: q.Index, class: kind == newClass, id: q.Parent}
+		if k.class {
+			k.id = q.Handle
+		}
+		switch string(q.Kind) {
+		case "fq_codel":
+			if !k.class && len(q.App) >= 4 && binary.NativeEndian.Uint32(q.App) == 0 {
+				list = k.fields(list, q.App, fqCodelFields[:])
+			}
+		case "cake":
+			if !k.class {
+				list, ok = k.cake(list, q.App)
+			}
+		case "htb":
+			if !k.class {
+				shaped = append(shaped, k.index)
+				break
+			}
+			list = k.fields(list, q.App, htbFields[:])
+			for i, v := range qdiscValues(&q) {
+				list = k.add(list, qdiscStems[i].Name, v)
+			}
+		}
+		if !ok {
+			return kernel.ErrNetlink
+		}
+		return nil
+	}, refusedDump)
+	if err != nil {
+		return nil, nil, false, err
 	}
-	return err
+	return list, shaped, done, nil
+}
+
+func (k queueKey) add(list []queueValue, metric string, v float64) []queueValue {
+	for i := range queuesMetrics {
+		if queuesMetrics[i].Name == metric {
+			k.metric = i
+		}
+	}
+	return append(list, queueValue{k, v})
+}
+
+// fields reads numbers of 32 bits out of a structure; old kernels' are shorter.
+func (k queueKey) fields(list []queueValue, b []byte, fields []queueField) []queueValue {
+	for _, f := range fields {
+		if f.at+4 <= len(b) {
+			list = k.add(list, f.metric, float64(binary.NativeEndian.Uint32(b[f.at:]))*f.scale)
+		}
+	}
+	return list
+}
+
+func (k queueKey) cake(list []queueValue, b []byte) ([]queueValue, bool) {
+	ok := kernel.EachAttribute(b, func(kind uint16, v []byte) bool {
+		switch {
+		case kind == cakeMemoryUsed && len(v) >= 4:
+			list = k.add(list, "memory_bytes", float64(binary.NativeEndian.Uint32(v)))
+		case kind == cakeTins:
+			tin := k
+			return kernel.EachAttribute(v, func(_ uint16, v []byte) bool {
+				tin.tin++
+				return kernel.EachAttribute(v, func(kind uint16, v []byte) bool {
+					for _, f := range cakeTinFields {
+						switch {
+						case int(kind) != f.at:
+						case len(v) >= 8:
+							list = tin.add(list, f.metric, float64(binary.NativeEndian.Uint64(v))*f.scale)
+						case len(v) >= 4:
+							list = tin.add(list, f.metric, float64(binary.NativeEndian.Uint32(v))*f.scale)
+						}
+					}
+					return true
+				})
+			})
+		}
+		return true
+	})
+	return list, ok
 }

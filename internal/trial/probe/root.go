@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -36,9 +34,7 @@ type absentError struct{ reason string }
 func (e *absentError) Error() string        { return e.reason }
 func (e *absentError) Is(target error) bool { return target == host.ErrUnsupported }
 
-func absent(format string, args ...any) error {
-	return &absentError{fmt.Sprintf(format, args...)}
-}
+func absent(format string, args ...any) error { return &absentError{fmt.Sprintf(format, args...)} }
 
 // file is a kept descriptor that is read from the start each time; keeping it saves 13–22 % of a read. The
 // buffer grows to the file and is reused.
@@ -86,6 +82,42 @@ func (f *file) Close() error {
 	return f.f.Close()
 }
 
+// text is a file that is parsed at each reading, into what the one before was parsed into.
+type text[T any] struct {
+	*file
+	parse func(b []byte, reuse T) (T, error)
+	now   T
+}
+
+func openText[T any](path, why string, parse func([]byte, T) (T, error)) (text[T], error) {
+	f, err := openFile(path, why)
+	return text[T]{file: f, parse: parse}, err
+}
+
+// update reads the file anew.
+func (t *text[T]) update() error {
+	b, err := t.read()
+	if err != nil {
+		return err
+	}
+	now, err := t.parse(b, t.now)
+	if err == nil {
+		t.now = now
+	}
+	return err
+}
+
+// number reads a file that holds one whole number; NaN if it cannot.
+func (f *file) number() float64 {
+	if b, err := f.read(); err == nil {
+		w, _ := word(b)
+		if v, ok := signed(w); ok {
+			return v
+		}
+	}
+	return nan
+}
+
 // readWord returns the first line of a small file, or "".
 func readWord(path string) string {
 	b, err := os.ReadFile(path)
@@ -96,32 +128,10 @@ func readWord(path string) string {
 	return string(trim(l))
 }
 
-// checkFile asks h whether a kernel file can be read there.
-func checkFile(ctx context.Context, h host.Host, path, why string) check.Answer {
-	_, err := h.ReadFile(ctx, path)
-	switch {
-	case err == nil:
-		return check.OK()
-	case errors.Is(err, fs.ErrNotExist):
-		return check.Not("%s does not exist: %s", path, why)
-	case errors.Is(err, fs.ErrPermission):
-		return check.Not("%v", err)
-	}
-	return check.CouldNotTell("%v", err)
-}
-
 var nan = math.NaN()
 
 func fill(dst []float64, v float64) {
 	for i := range dst {
 		dst[i] = v
 	}
-}
-
-// errAnswer turns the error of a trial opening into an answer.
-func errAnswer(err error) check.Answer {
-	if errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
-		return check.Not("%v", err)
-	}
-	return check.CouldNotTell("%v", err)
 }

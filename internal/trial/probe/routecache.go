@@ -20,9 +20,9 @@ func routecache(root Root) Probe {
 		"packets of the machine itself whose route was looked up",
 		"multicast packets of the machine itself whose route was looked up",
 	} {
-		metrics = append(metrics, counter(record.ScopeHost, routecacheNames[i], "count",
+		metrics = append(metrics, counter(routecacheNames[i], "count",
 			doc+", of IPv4, all CPUs and network namespaces together (/proc/net/stat/rt_cache)"))
 	}
-	return namedProbe("routecache", metrics, []namedFile{{root.proc("net/stat/rt_cache"), parsePerCPU,
-		"the kernel has no statistics of IPv4 routing", 1}}, routecacheNames)
+	return namedProbe("routecache", record.ScopeHost, metrics, routecacheNames, []namedFile{
+		{root.proc("net/stat/rt_cache"), parsePerCPU, "the kernel has no statistics of IPv4 routing", 1}})
 }

@@ -1,6 +1,11 @@
 package probe
 
-import "bytes"
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // The parsers walk the text in place: the fast ones may not allocate.
 
@@ -28,15 +33,7 @@ func word(b []byte) (head, rest []byte) {
 	return b[i:j], b[j:]
 }
 
-func trim(b []byte) []byte {
-	for len(b) > 0 && blank(b[0]) {
-		b = b[1:]
-	}
-	for len(b) > 0 && blank(b[len(b)-1]) {
-		b = b[:len(b)-1]
-	}
-	return b
-}
+func trim(b []byte) []byte { return bytes.Trim(b, " \t\r\n\x00") }
 
 // number reads a decimal number; more than 64 bits is not a number.
 func number(b []byte) (uint64, bool) {
@@ -82,3 +79,26 @@ func hexNumber(b []byte) (uint64, bool) {
 	}
 	return v, true
 }
+
+// sortNatural orders names with the numbers in them by value.
+func sortNatural(names []string) { slices.SortFunc(names, compareNatural) }
+
+func compareNatural(a, b string) int {
+	for a != "" && b != "" {
+		m, n := digits(a), digits(b)
+		if m != "" && n != "" {
+			a, b = a[len(m):], b[len(n):]
+			m, n = strings.TrimLeft(m, "0"), strings.TrimLeft(n, "0")
+		} else {
+			m, n = a[:1], b[:1]
+			a, b = a[1:], b[1:]
+		}
+		if c := cmp.Or(len(m)-len(n), strings.Compare(m, n)); c != 0 {
+			return c
+		}
+	}
+	return len(a) - len(b)
+}
+
+// digits are those that s begins with.
+func digits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }

@@ -3,9 +3,45 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// snmpNames are the protocol counters that say something about a path, its limits or its losses, by
+// nstat(8)'s names. Kernels have those of their generation; the others are no column.
+var snmpNames = strings.Fields(`
+	IpInReceives IpInHdrErrors IpInAddrErrors IpForwDatagrams IpInUnknownProtos IpInDiscards IpInDelivers
+	IpOutRequests IpOutDiscards IpOutNoRoutes IpReasmTimeout IpReasmReqds IpReasmOKs IpReasmFails IpFragOKs
+	IpFragFails IpFragCreates IpOutTransmits IcmpInMsgs IcmpInErrors IcmpInCsumErrors IcmpInDestUnreachs
+	IcmpInTimeExcds IcmpInRedirects IcmpOutMsgs IcmpOutErrors IcmpOutRateLimitGlobal IcmpOutRateLimitHost
+	IcmpOutDestUnreachs IcmpOutTimeExcds IcmpOutRedirects TcpActiveOpens TcpPassiveOpens TcpAttemptFails
+	TcpEstabResets TcpInSegs TcpOutSegs TcpRetransSegs TcpInErrs TcpOutRsts TcpInCsumErrors UdpInDatagrams
+	UdpNoPorts UdpInErrors UdpOutDatagrams UdpRcvbufErrors UdpSndbufErrors UdpInCsumErrors UdpIgnoredMulti
+	UdpMemErrors IpExtInNoRoutes IpExtInTruncatedPkts IpExtInOctets IpExtOutOctets IpExtInCsumErrors
+	IpExtInNoECTPkts IpExtInECT1Pkts IpExtInECT0Pkts IpExtInCEPkts IpExtReasmOverlaps TcpExtListenOverflows
+	TcpExtListenDrops TcpExtSyncookiesSent TcpExtPruneCalled TcpExtRcvPruned TcpExtOfoPruned
+	TcpExtOutOfWindowIcmps TcpExtLockDroppedIcmps TcpExtPAWSEstab TcpExtDelayedACKs TcpExtDelayedACKLocked
+	TcpExtDelayedACKLost TcpExtTCPHPHits TcpExtTCPPureAcks TcpExtTCPRenoRecovery TcpExtTCPSackRecovery
+	TcpExtTCPSACKReneging TcpExtTCPSACKReorder TcpExtTCPRenoReorder TcpExtTCPTSReorder TcpExtTCPFullUndo
+	TcpExtTCPPartialUndo TcpExtTCPDSACKUndo TcpExtTCPLossUndo TcpExtTCPLostRetransmit TcpExtTCPSackFailures
+	TcpExtTCPLossFailures TcpExtTCPFastRetrans TcpExtTCPSlowStartRetrans TcpExtTCPTimeouts TcpExtTCPLossProbes
+	TcpExtTCPLossProbeRecovery TcpExtTCPRcvCollapsed TcpExtTCPBacklogCoalesce TcpExtTCPDSACKOldSent
+	TcpExtTCPDSACKOfoSent TcpExtTCPDSACKRecv TcpExtTCPDSACKOfoRecv TcpExtTCPAbortOnData TcpExtTCPAbortOnMemory
+	TcpExtTCPAbortOnTimeout TcpExtTCPAbortFailed TcpExtTCPMemoryPressures TcpExtTCPMemoryPressuresChrono
+	TcpExtTCPSpuriousRTOs TcpExtTCPBacklogDrop TcpExtTCPRcvQDrop TcpExtPFMemallocDrop TcpExtTCPMinTTLDrop
+	TcpExtTCPReqQFullDrop TcpExtTCPReqQFullDoCookies TcpExtTCPRetransFail TcpExtTCPRcvCoalesce
+	TcpExtTCPOFOQueue TcpExtTCPOFODrop TcpExtTCPOFOMerge TcpExtTCPChallengeACK TcpExtTCPSpuriousRtxHostQueues
+	TcpExtTCPAutoCorking TcpExtTCPFromZeroWindowAdv TcpExtTCPToZeroWindowAdv TcpExtTCPWantZeroWindowAdv
+	TcpExtTCPZeroWindowDrop TcpExtTCPSynRetrans TcpExtTCPOrigDataSent TcpExtTCPWqueueTooBig
+	TcpExtTCPHystartTrainDetect TcpExtTCPHystartDelayDetect TcpExtTCPDelivered TcpExtTCPDeliveredCE
+	TcpExtTCPMTUPFail TcpExtTCPMTUPSuccess TcpExtBusyPollRxPackets Ip6InReceives Ip6InHdrErrors
+	Ip6InTooBigErrors Ip6InNoRoutes Ip6InAddrErrors Ip6InTruncatedPkts Ip6InDiscards Ip6InDelivers
+	Ip6OutForwDatagrams Ip6OutRequests Ip6OutDiscards Ip6OutNoRoutes Ip6ReasmTimeout Ip6ReasmReqds Ip6ReasmOKs
+	Ip6ReasmFails Ip6FragOKs Ip6FragFails Ip6FragCreates Ip6OutTransmits Ip6InCEPkts Icmp6InMsgs Icmp6InErrors
+	Icmp6OutMsgs Icmp6InPktTooBigs Icmp6OutPktTooBigs Icmp6OutRateLimitHost Udp6InDatagrams Udp6NoPorts
+	Udp6InErrors Udp6OutDatagrams Udp6RcvbufErrors Udp6SndbufErrors Udp6InCsumErrors Udp6MemErrors
+`)
 
 var errSnmp = errors.New("parse protocol counters: want pairs of a heading and a line of numbers")
 
@@ -71,24 +107,24 @@ func parsePairs(b []byte, want map[string]int, dst []float64) error {
 }
 
 func snmp(root Root) Probe {
-	const why = "the kernel has no protocol counters in /proc"
-	var metrics []record.Metric
-	for _, name := range snmpNames {
-		metrics = append(metrics, counter(record.ScopeNode, name, "count",
-			"protocol counter by nstat's name, see the kernel's snmp_counter document"))
-	}
-	return namedProbe("snmp", metrics, []namedFile{
-		{root.proc("net/snmp"), parseSnmp, why, 1},
+	metrics := counters("count", "protocol counter by nstat's name, see the kernel's snmp_counter document",
+		snmpNames...)
+	return namedProbe("snmp", record.ScopeNode, metrics, snmpNames, []namedFile{
+		{root.proc("net/snmp"), parseSnmp, "the kernel has no protocol counters in /proc", 1},
 		{root.proc("net/netstat"), parseSnmp, "", 1},
 		{root.proc("net/snmp6"), parsePairs, "", 1},
-	}, snmpNames[:])
+	})
 }
 
-// namedProbe reads the wanted names out of some files, of which the first must exist.
-func namedProbe(name string, metrics []record.Metric, parts []namedFile, names []string,
+// namedProbe reads the wanted names out of some files. stems are the columns' names; they are names
+// themselves where stems is left out.
+func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile,
 	stems ...string) Probe {
-	return entry{name: name, slow: true, metrics: metrics, check: fileCheck(parts[0].path, parts[0].why),
-		open: func() (Sampler, error) { return openNamed(parts, names, stems...) }}
+	if len(stems) == 0 {
+		stems = names
+	}
+	return entry{name: name, scope: scope, slow: true, metrics: metrics,
+		open: func(Options) (Sampler, error) { return openNamed(parts, names, stems) }}
 }
 
 // namedFile is a file that names its numbers. The first of a list must exist.
@@ -101,17 +137,15 @@ type namedFile struct {
 
 // namedSampler reads the wanted names out of some files; a name that no file has is no column.
 type namedSampler struct {
-	files   []*file
-	parts   []namedFile
-	want    map[string]int
-	columns []string
-	raw     []float64
+	columns
+	files []*file
+	parts []namedFile
+	want  map[string]int
+	raw   []float64
 }
 
-// openNamed finds which of the names there are. stems are the columns' names; they are names themselves
-// where names is left out.
-func openNamed(parts []namedFile, names []string, stems ...string) (Sampler, error) {
-	s := &namedSampler{want: map[string]int{}}
+func openNamed(parts []namedFile, names, stems []string) (Sampler, error) {
+	s := &namedSampler{want: map[string]int{}, raw: make([]float64, len(names))}
 	for i, p := range parts {
 		f, err := openFile(p.path, p.why)
 		if err != nil && i == 0 {
@@ -121,19 +155,15 @@ func openNamed(parts []namedFile, names []string, stems ...string) (Sampler, err
 			s.files, s.parts = append(s.files, f), append(s.parts, p)
 		}
 	}
-	if len(stems) == 0 {
-		stems = names
-	}
-	all := map[string]int{}
 	for i, n := range names {
-		all[n] = i
+		s.want[n] = i
 	}
 	dst := make([]float64, len(names))
-	fill(dst, nan)
-	if err := s.readInto(all, dst); err != nil {
+	if err := s.Sample(dst); err != nil {
 		s.Close()
 		return nil, err
 	}
+	clear(s.want)
 	for i, v := range dst {
 		if v == v { // present
 			s.want[names[i]] = len(s.columns)
@@ -143,27 +173,19 @@ func openNamed(parts []namedFile, names []string, stems ...string) (Sampler, err
 	return s, nil
 }
 
-func (s *namedSampler) Columns() []string { return s.columns }
-
 func (s *namedSampler) Sample(dst []float64) error {
 	fill(dst, nan)
-	return s.readInto(s.want, dst)
-}
-
-func (s *namedSampler) readInto(want map[string]int, dst []float64) error {
-	if s.raw == nil || len(s.raw) != len(dst) {
-		s.raw = make([]float64, len(dst))
-	}
+	raw := s.raw[:len(dst)]
 	for i, f := range s.files {
 		b, err := f.read()
 		if err != nil {
 			return err
 		}
-		fill(s.raw, nan)
-		if err := s.parts[i].parse(b, want, s.raw); err != nil {
+		fill(raw, nan)
+		if err := s.parts[i].parse(b, s.want, raw); err != nil {
 			return err
 		}
-		for j, v := range s.raw {
+		for j, v := range raw {
 			if v == v {
 				dst[j] = v * s.parts[i].scale
 			}

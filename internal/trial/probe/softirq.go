@@ -2,23 +2,25 @@ package probe
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softirqKinds are the rows that we keep, in the kernel's order (include/linux/interrupt.h,
-// softirq_to_name; fs/proc/softirqs.c), and their stems. Kernels before 4.5 have BLOCK_IOPOLL instead of
-// IRQ_POLL; neither says anything about a network.
-var softirqKinds = [...]struct{ row, stem string }{
-	{"TIMER:", "timer"}, {"NET_TX:", "net_tx"}, {"NET_RX:", "net_rx"}, {"TASKLET:", "tasklet"},
-	{"SCHED:", "sched"}, {"HRTIMER:", "hrtimer"}, {"RCU:", "rcu"},
-}
+// softirqRows are those that we keep, in the kernel's order (include/linux/interrupt.h, softirq_to_name;
+// fs/proc/softirqs.c). Kernels before 4.5 have BLOCK_IOPOLL instead of IRQ_POLL; neither says anything
+// about a network.
+var (
+	softirqRows    = [...]string{"TIMER:", "NET_TX:", "NET_RX:", "TASKLET:", "SCHED:", "HRTIMER:", "RCU:"}
+	softirqMetrics = counters("count", "softirqs of this kind run on the core, from /proc/softirqs",
+		"timer", "net_tx", "net_rx", "tasklet", "sched", "hrtimer", "rcu")
+)
 
 // softirqText is /proc/softirqs: cpus holds the ids of the header, and counts one value per kind and cpu,
 // -1 where a row is missing.
 type softirqText struct {
 	cpus   []int
-	counts []float64 // [cpu*len(softirqKinds)+kind]
+	counts []float64 // [cpu*len(softirqRows)+kind]
 }
 
 var errSoftirqs = errors.New("parse /proc/softirqs: no header of CPU names")
@@ -38,7 +40,7 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 			return softirqText{}, errSoftirqs
 		}
 		t.cpus = append(t.cpus, id)
-		for range softirqKinds {
+		for range softirqRows {
 			t.counts = append(t.counts, -1)
 		}
 	}
@@ -55,12 +57,7 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 
 func (t *softirqText) addRow(l []byte) {
 	key, rest := word(l)
-	kind := -1
-	for i := range softirqKinds {
-		if string(key) == softirqKinds[i].row {
-			kind = i
-		}
-	}
+	kind := slices.Index(softirqRows[:], string(key))
 	if kind < 0 {
 		return
 	}
@@ -71,7 +68,7 @@ func (t *softirqText) addRow(l []byte) {
 		if !ok {
 			return
 		}
-		t.counts[c*len(softirqKinds)+kind] = float64(v)
+		t.counts[c*len(softirqRows)+kind] = float64(v)
 	}
 }
 
@@ -84,110 +81,69 @@ func cpuID(w []byte) (int, bool) {
 }
 
 func softirq(root Root) Probe {
-	const why = "the kernel has no /proc/softirqs (before 2.6.31)"
-	var metrics []record.Metric
-	for _, k := range softirqKinds {
-		metrics = append(metrics, counter(record.ScopeHost, k.stem, "count",
-			"softirqs of this kind run on the core, from /proc/softirqs"))
-	}
-	path := root.proc("softirqs")
-	return entry{name: "softirq", metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) { return openSoftirq(path, why) }}
+	return entry{name: "softirq", scope: record.ScopeHost, metrics: softirqMetrics,
+		open: func(Options) (Sampler, error) {
+			t, err := openText(root.proc("softirqs"), "the kernel has no /proc/softirqs (before 2.6.31)",
+				parseSoftirqs)
+			return &softirqSampler{text: t}, err
+		}}
 }
 
 // softirqSampler skips cores that never ran one: the file lists all possible cores, also those that the
 // machine does not have.
 type softirqSampler struct {
-	f       *file
-	now     softirqText
-	ids     []int
-	columns []string
+	columns
+	text[softirqText]
+	ids []int
 }
 
-func openSoftirq(path, why string) (Sampler, error) {
-	f, err := openFile(path, why)
-	if err != nil {
-		return nil, err
+// of are the counts of the core at c, and whether it ran any.
+func (t *softirqText) of(c int) (counts []float64, active bool) {
+	counts = t.counts[c*len(softirqRows) : (c+1)*len(softirqRows)]
+	for _, v := range counts {
+		active = active || v > 0
 	}
-	s := &softirqSampler{f: f}
-	if err := s.parse(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	s.describe()
-	return s, nil
+	return counts, active
 }
 
-func (s *softirqSampler) parse() error {
-	b, err := s.f.read()
-	if err != nil {
-		return err
-	}
-	t, err := parseSoftirqs(b, s.now)
-	if err != nil {
-		return err
-	}
-	s.now = t
-	return nil
-}
-
-func (s *softirqSampler) active(c int) bool {
-	for _, v := range s.now.counts[c*len(softirqKinds) : (c+1)*len(softirqKinds)] {
-		if v > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *softirqSampler) describe() {
+func (s *softirqSampler) describe() error {
 	s.ids, s.columns = nil, nil
-	for _, k := range softirqKinds {
-		s.columns = append(s.columns, "cpu/"+k.stem)
-	}
+	s.add("cpu", softirqMetrics)
 	for c, id := range s.now.cpus {
-		if !s.active(c) {
-			continue
-		}
-		s.ids = append(s.ids, id)
-		for _, k := range softirqKinds {
-			s.columns = append(s.columns, cpuLabel(id)+"/"+k.stem)
+		if _, active := s.now.of(c); active {
+			s.ids = append(s.ids, id)
+			s.add(cpuLabel(id), softirqMetrics)
 		}
 	}
+	return ErrColumns
 }
-
-func (s *softirqSampler) Columns() []string { return s.columns }
 
 func (s *softirqSampler) Sample(dst []float64) error {
-	if err := s.parse(); err != nil {
+	if err := s.update(); err != nil {
 		return err
 	}
-	const n = len(softirqKinds)
-	total := dst[:n]
-	fill(total, 0)
+	const n = len(softirqRows)
+	fill(dst[:min(n, len(dst))], 0)
 	at := 0
 	for c, id := range s.now.cpus {
-		if !s.active(c) {
+		counts, active := s.now.of(c)
+		if !active {
 			continue
 		}
 		if at >= len(s.ids) || s.ids[at] != id {
-			s.describe()
-			return ErrColumns
+			return s.describe()
 		}
 		at++
-		for k, v := range s.now.counts[c*n : (c+1)*n] {
+		for k, v := range counts {
 			if v < 0 {
 				v = nan
 			}
 			dst[at*n+k] = v
-			total[k] += v
+			dst[k] += v
 		}
 	}
-	if at != len(s.ids) {
-		s.describe()
-		return ErrColumns
+	if at != len(s.ids) || len(s.columns) == 0 {
+		return s.describe()
 	}
 	return nil
 }
-
-func (s *softirqSampler) Close() error { return s.f.Close() }

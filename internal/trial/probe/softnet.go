@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -80,51 +81,25 @@ func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
 }
 
 func softnet(root Root) Probe {
-	const why = "the kernel has no networking statistics in /proc"
 	var metrics []record.Metric
 	for _, s := range softnetStems {
-		m := level(record.ScopeHost, s.stem, "count", s.doc+", from softnet_stat")
+		m := level(s.stem, "count", s.doc+", from softnet_stat")
 		m.Counter = s.total
 		metrics = append(metrics, m)
 	}
-	path := root.proc("net/softnet_stat")
-	return entry{name: "softnet", metrics: metrics, check: fileCheck(path, why),
-		open: func() (Sampler, error) { return openSoftnet(path, why) }}
+	return entry{name: "softnet", scope: record.ScopeHost, metrics: metrics,
+		open: func(Options) (Sampler, error) {
+			t, err := openText(root.proc("net/softnet_stat"),
+				"the kernel has no networking statistics in /proc", parseSoftnet)
+			return &softnetSampler{text: t}, err
+		}}
 }
 
 type softnetSampler struct {
-	f       *file
-	now     []softnetRow
-	ids     []int
-	stems   []int // indexes into softnetStems that this kernel has
-	columns []string
-}
-
-func openSoftnet(path, why string) (Sampler, error) {
-	f, err := openFile(path, why)
-	if err != nil {
-		return nil, err
-	}
-	s := &softnetSampler{f: f}
-	if err := s.parse(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	s.describe()
-	return s, nil
-}
-
-func (s *softnetSampler) parse() error {
-	b, err := s.f.read()
-	if err != nil {
-		return err
-	}
-	rows, err := parseSoftnet(b, s.now)
-	if err != nil {
-		return err
-	}
-	s.now = rows
-	return nil
+	columns
+	text[[]softnetRow]
+	ids   []int
+	stems []int // indexes into softnetStems that this kernel has
 }
 
 func (s *softnetSampler) describe() {
@@ -143,24 +118,18 @@ func (s *softnetSampler) describe() {
 	}
 }
 
-func (s *softnetSampler) Columns() []string { return s.columns }
-
 func (s *softnetSampler) Sample(dst []float64) error {
-	if err := s.parse(); err != nil {
+	if err := s.update(); err != nil {
 		return err
 	}
-	n := len(s.stems)
-	if len(s.now) != len(s.ids) {
+	if !slices.EqualFunc(s.now, s.ids, func(r softnetRow, id int) bool { return r.id == id }) {
 		s.describe()
 		return ErrColumns
 	}
+	n := len(s.stems)
 	fill(dst[:n], 0)
 	for k := range s.now {
 		r := &s.now[k]
-		if r.id != s.ids[k] {
-			s.describe()
-			return ErrColumns
-		}
 		for j, i := range s.stems {
 			v := float64(r.values[softnetStems[i].index])
 			dst[(k+1)*n+j] = v
@@ -169,5 +138,3 @@ func (s *softnetSampler) Sample(dst []float64) error {
 	}
 	return nil
 }
-
-func (s *softnetSampler) Close() error { return s.f.Close() }

@@ -8,24 +8,22 @@ import (
 )
 
 func thermal(root Root) Probe {
-	metrics := []record.Metric{
-		level(record.ScopeHost, "temperature_c", "°C",
+	return entry{name: "thermal", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+		level("temperature_c", "°C",
 			"of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
-		level(record.ScopeHost, "cooling_state", "count",
+		level("cooling_state", "count",
 			"how hard a cooling device works now, of cooling_limit (\"cooling0.type\"); a CPU that "+
 				"cools is throttled"),
-		level(record.ScopeHost, "cooling_limit", "count", "hardest that the cooling device can work"),
-		counter(record.ScopeHost, "core_throttles", "count",
+		level("cooling_limit", "count", "hardest that the cooling device can work"),
+		counter("core_throttles", "count",
 			"times the x86 core was slowed for heat (thermal_throttle/core_throttle_count)"),
-		counter(record.ScopeHost, "package_throttles", "count",
+		counter("package_throttles", "count",
 			"times its package was (thermal_throttle/package_throttle_count)"),
-		counter(record.ScopeHost, "core_throttled_ns", "ns",
+		counter("core_throttled_ns", "ns",
 			"time for which the core was (core_throttle_total_time_ms)"),
-		counter(record.ScopeHost, "package_throttled_ns", "ns",
+		counter("package_throttled_ns", "ns",
 			"time for which its package was (package_throttle_total_time_ms)"),
-	}
-	open := func() (Sampler, error) { return openThermal(root) }
-	return entry{name: "thermal", slow: true, metrics: metrics, open: open}
+	}, open: func(Options) (Sampler, error) { return openThermal(root) }}
 }
 
 // openThermal takes what there is of Documentation/driver-api/thermal/ sysfs-api.rst,

@@ -16,22 +16,23 @@ import (
 // wireguard reads the peers of the kernel's devices. A device of a program in userspace tells its counters
 // only to whoever may read its keys.
 func wireguard(root Root) Probe {
-	metrics := []record.Metric{
-		counter(record.ScopeNode, "rx_bytes", "bytes",
-			"received from the peer, tunnel headers included (\"wg0.peer0\", in the kernel's order)"),
-		counter(record.ScopeNode, "tx_bytes", "bytes", "sent to the peer, tunnel headers included"),
-		level(record.ScopeNode, "handshake_age_ns", "ns",
-			"time since the last handshake with the peer; no value before the first"),
-	}
-	open := func() (Sampler, error) { return openWireGuard(root) }
-	return entry{name: "wireguard", slow: true, metrics: metrics, open: open}
+	return entry{name: "wireguard", scope: record.ScopeNode, slow: true, metrics: wireguardMetrics,
+		empty: "no WireGuard device of the kernel has a peer here",
+		open:  func(Options) (Sampler, error) { return openWireGuard(root) }}
+}
+
+var wireguardMetrics = []record.Metric{
+	counter("rx_bytes", "bytes",
+		"received from the peer, tunnel headers included (\"wg0.peer0\", in the kernel's order)"),
+	counter("tx_bytes", "bytes", "sent to the peer, tunnel headers included"),
+	level("handshake_age_ns", "ns", "time since the last handshake with the peer; no value before the first"),
 }
 
 type wireguardSampler struct {
-	root    Root
-	reader  *kernel.WireGuardReader
-	known   []kernel.WireGuardPeer
-	columns []string
+	columns
+	root   Root
+	reader *kernel.WireGuardReader
+	known  []kernel.WireGuardPeer
 }
 
 func openWireGuard(root Root) (Sampler, error) {
@@ -40,19 +41,13 @@ func openWireGuard(root Root) (Sampler, error) {
 		return nil, absent("WireGuard is not in use on this kernel (its module is not loaded)")
 	}
 	r, err := kernel.OpenWireGuard()
+	if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) {
+		return nil, absent("%v", err)
+	}
 	if err != nil {
-		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) {
-			return nil, absent("%v", err)
-		}
 		return nil, err
 	}
-	s := &wireguardSampler{root: root, reader: r}
-	if s.known, err = r.Peers(wireguardDevices(root)); err != nil {
-		r.Close()
-		return nil, err
-	}
-	s.describe()
-	return s, nil
+	return &wireguardSampler{root: root, reader: r}, nil
 }
 
 // wireguardDevices are the kernel's devices. A dump of all devices would tell them too, at many times the
@@ -68,19 +63,6 @@ func wireguardDevices(root Root) []string {
 	return names
 }
 
-func (s *wireguardSampler) describe() {
-	s.columns = nil
-	for _, p := range s.known {
-		label := labelled(p.Device, "peer"+strconv.Itoa(p.Index))
-		s.columns = append(s.columns, label+"/rx_bytes", label+"/tx_bytes", label+"/handshake_age_ns")
-	}
-}
-
-func (s *wireguardSampler) Columns() []string { return s.columns }
-
-// Empty is why there may be no column.
-func (*wireguardSampler) Empty() string { return "no WireGuard device of the kernel has a peer here" }
-
 func (s *wireguardSampler) Sample(dst []float64) error {
 	now, err := s.reader.Peers(wireguardDevices(s.root))
 	if err != nil {
@@ -89,8 +71,10 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 	if !slices.EqualFunc(now, s.known, func(a, b kernel.WireGuardPeer) bool {
 		return a.Device == b.Device && a.Index == b.Index
 	}) {
-		s.known = now
-		s.describe()
+		s.known, s.columns = now, nil
+		for _, p := range now {
+			s.add(labelled(p.Device, "peer"+strconv.Itoa(p.Index)), wireguardMetrics)
+		}
 		return ErrColumns
 	}
 	for i, p := range now {

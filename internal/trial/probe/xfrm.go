@@ -1,29 +1,25 @@
 package probe
 
-import "github.com/chokepoint-lab/chokepoint/internal/record"
+import (
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
 
 // xfrmNames are the counters of Documentation/networking/xfrm_proc.rst: each is a reason for which IPsec
 // has dropped a packet.
-var xfrmNames = [...]string{
-	"XfrmInError", "XfrmInBufferError", "XfrmInHdrError", "XfrmInNoStates", "XfrmInStateProtoError",
-	"XfrmInStateModeError", "XfrmInStateSeqError", "XfrmInStateExpired", "XfrmInStateMismatch",
-	"XfrmInStateInvalid",
-	"XfrmInTmplMismatch", "XfrmInNoPols", "XfrmInPolBlock", "XfrmInPolError", "XfrmInStateDirError",
-	"XfrmOutError", "XfrmOutBundleGenError", "XfrmOutBundleCheckError", "XfrmOutNoStates",
-	"XfrmOutStateProtoError",
-	"XfrmOutStateModeError", "XfrmOutStateSeqError", "XfrmOutStateExpired", "XfrmOutPolBlock",
-	"XfrmOutPolDead",
-	"XfrmOutPolError", "XfrmOutStateInvalid", "XfrmOutStateDirError", "XfrmFwdHdrError", "XfrmAcquireError",
-	"XfrmInIptfsError", "XfrmOutNoQueueSpace",
-}
+var xfrmNames = strings.Fields(`
+	XfrmInError XfrmInBufferError XfrmInHdrError XfrmInNoStates XfrmInStateProtoError XfrmInStateModeError
+	XfrmInStateSeqError XfrmInStateExpired XfrmInStateMismatch XfrmInStateInvalid XfrmInTmplMismatch
+	XfrmInNoPols XfrmInPolBlock XfrmInPolError XfrmInStateDirError XfrmOutError XfrmOutBundleGenError
+	XfrmOutBundleCheckError XfrmOutNoStates XfrmOutStateProtoError XfrmOutStateModeError XfrmOutStateSeqError
+	XfrmOutStateExpired XfrmOutPolBlock XfrmOutPolDead XfrmOutPolError XfrmOutStateInvalid
+	XfrmOutStateDirError XfrmFwdHdrError XfrmAcquireError XfrmInIptfsError XfrmOutNoQueueSpace
+`)
 
 func xfrm(root Root) Probe {
-	const why = "the kernel has no IPsec, or counts nothing about it (CONFIG_XFRM_STATISTICS)"
-	var metrics []record.Metric
-	for _, name := range xfrmNames {
-		metrics = append(metrics, counter(record.ScopeNode, name, "count",
-			"packets that IPsec has dropped for this reason, see the kernel's xfrm_proc document"))
-	}
-	return namedProbe("xfrm", metrics, []namedFile{{root.proc("net/xfrm_stat"), parsePairs, why, 1}},
-		xfrmNames[:])
+	metrics := counters("count", "packets that IPsec has dropped for this reason, see the kernel's "+
+		"xfrm_proc document", xfrmNames...)
+	return namedProbe("xfrm", record.ScopeNode, metrics, xfrmNames, []namedFile{{root.proc("net/xfrm_stat"),
+		parsePairs, "the kernel has no IPsec, or counts nothing about it (CONFIG_XFRM_STATISTICS)", 1}})
 }

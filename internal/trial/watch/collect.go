@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -61,8 +62,8 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 		out.Metrics = slices.Concat(src.probe.Metrics(), metrics)
 	case len(table.T) > 0:
 		out.Unavailable = "nothing to sample"
-		if e, ok := sampler.(probe.Emptier); ok {
-			out.Unavailable = e.Empty()
+		if e, ok := src.probe.(probe.Emptier); ok {
+			out.Unavailable = cmp.Or(e.Empty(), out.Unavailable)
 		}
 	case reason != "":
 		out.Unavailable = reason

@@ -1,0 +1,177 @@
+package probe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// pread reads a file of the kernel by a raw call, of which Go's scheduler is told nothing: what it does at
+// each call, and its monitor meanwhile, cost as much as a source.
+func pread(fd int, b []byte, offset int64) (int, error) {
+	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in an order of its own
+		return unix.Pread(fd, b, offset)
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), uintptr(offset), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// dumpSocket is a kept netlink socket with its request and buffer.
+type dumpSocket struct {
+	fd      int
+	what    string
+	request []byte
+	buf     []byte
+}
+
+// answerPatience bounds the wait for the kernel, which answers at once.
+const answerPatience = time.Second
+
+// openDump opens a socket that asks for a dump: kind is the message's type, size that of the family's
+// header after netlink's own.
+func openDump(family int, kind uint16, size int, what string) (*dumpSocket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink for %s: %w", what, err)
+	}
+	patience := unix.NsecToTimeval(int64(answerPatience))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("set patience of netlink for %s: %w", what, err)
+	}
+	r := make([]byte, kernel.NetlinkHeader+size)
+	binary.NativeEndian.PutUint32(r, uint32(len(r)))
+	binary.NativeEndian.PutUint16(r[4:], kind)
+	binary.NativeEndian.PutUint16(r[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	return &dumpSocket{fd, what, r, make([]byte, 32<<10)}, nil
+}
+
+// dump asks, and gives parse each datagram of the answer until it says that the dump is done. Each dump has a
+// sequence number of its own, so that the late end of one that was given up is not taken for the next one's.
+func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
+	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
+	binary.NativeEndian.PutUint32(s.request[8:], sequence)
+	if _, err := unix.Write(s.fd, s.request); err != nil {
+		return fmt.Errorf("ask for %s: %w", s.what, err)
+	}
+	for {
+		n, err := unix.Read(s.fd, s.buf)
+		if errors.Is(err, unix.EINTR) || err == nil && n >= kernel.NetlinkHeader &&
+			binary.NativeEndian.Uint32(s.buf[8:]) != sequence {
+			continue
+		}
+		done := false
+		if err == nil {
+			done, err = parse(s.buf[:n])
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", s.what, err)
+		}
+		if done {
+			return nil
+		}
+	}
+}
+
+func (s *dumpSocket) Close() error {
+	if s == nil {
+		return nil
+	}
+	return unix.Close(s.fd)
+}
+
+// of has a dump of classes be that of one device.
+func (s *dumpSocket) of(device int32) {
+	binary.NativeEndian.PutUint32(s.request[kernel.NetlinkHeader+4:], uint32(device))
+}
+
+// kmsg is an open /dev/kmsg. Each read returns one record.
+type kmsg int
+
+// openKernelLog starts at the end of the log: what was before is not ours.
+func openKernelLog(path string) (Sampler, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, absent("%s does not exist: the kernel has no readable log", path)
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		return nil, absent("open %s: %v: only root may read the kernel log here (kernel.dmesg_restrict)",
+			path, err)
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("seek to the end of %s: %w", path, err)
+	}
+	return &kernelLogSampler{log: kmsg(fd), now: host.Monotonic, buf: make([]byte, 8192),
+		since: host.Monotonic()}, nil
+}
+
+func (k kmsg) next(buf []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(k), buf)
+		switch {
+		case err == nil && n > 0:
+			return n, nil
+		case err == nil || errors.Is(err, unix.EAGAIN):
+			return 0, errNoRecord
+		case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EINTR):
+			continue // overwritten before it was read: the sequence shows how many
+		}
+		return 0, fmt.Errorf("read kernel log: %w", err)
+	}
+}
+
+func (k kmsg) Close() error { return unix.Close(int(k)) }
+
+// allowedCores are the cores that the calling thread may run on.
+func allowedCores() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read affinity: %w", err)
+	}
+	var cores []int
+	for c := range len(set) * 64 {
+		if set.IsSet(c) {
+			cores = append(cores, c)
+		}
+	}
+	return cores, nil
+}
+
+// onCore does something on one core; a core that has gone offline does nothing. The thread may run where it
+// might before, afterwards.
+func onCore(core int, do func()) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, only unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("read affinity: %w", err)
+	}
+	only.Set(core)
+	if err := unix.SchedSetaffinity(0, &only); errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, fs.ErrPermission) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("go to core %d: %w", core, err)
+	}
+	do()
+	if err := unix.SchedSetaffinity(0, &before); err != nil {
+		return fmt.Errorf("leave core %d: %w", core, err)
+	}
+	return nil
+}
