@@ -150,10 +150,7 @@ func (r Root) lowerDevices(name string) []string {
 	if dir == "" {
 		return nil
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
+	entries, _ := os.ReadDir(dir)
 	var lower []string
 	for _, e := range entries {
 		if dev, ok := strings.CutPrefix(e.Name(), "lower_"); ok {
