@@ -1,15 +1,20 @@
 package watch
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
@@ -31,17 +36,15 @@ func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Dura
 			s.sampler.Close()
 		}
 	}()
-	b := append([]byte(nil), `{"format":"`+printFormat+`","at_ns":`...)
-	b = append(strconv.AppendInt(b, host.Monotonic(), 10), `,"realtime_ns":`...)
-	b = append(strconv.AppendInt(b, time.Now().UnixNano(), 10), "}\n"...)
+	b := fmt.Appendf(nil, `{"format":%q,"at_ns":%d,"realtime_ns":%d}`+"\n", printFormat, host.Monotonic(),
+		time.Now().UnixNano())
 	for _, p := range list {
-		s := &source{probe: p}
 		sampler, err := p.Open(ctx, host.Local())
 		if err != nil {
-			b = appendUnavailable(b, host.Monotonic(), p, err.Error())
+			b = appendUnavailable(b, host.Monotonic(), p, err)
 			continue
 		}
-		s.sampler = sampler
+		s := &source{probe: p, sampler: sampler}
 		s.describe()
 		open = append(open, s)
 	}
@@ -68,24 +71,15 @@ func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Dura
 
 func (src *source) appendSample(b []byte) []byte {
 	at := host.Monotonic()
-	err := src.sampler.Sample(src.row)
-	for range 2 {
-		if !errors.Is(err, probe.ErrColumns) {
-			break
-		}
-		src.describe()
-		err = src.sampler.Sample(src.row)
+	if err := src.sample(); err != nil {
+		return appendUnavailable(b, at, src.probe, err)
 	}
-	if err != nil {
-		return appendUnavailable(b, at, src.probe, err.Error())
-	}
-	b = appendHead(b, at, src.probe)
-	b = append(b, `,"values":{`...)
+	b = append(appendHead(b, at, src.probe), `,"values":{`...)
 	for i, name := range src.columns {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendText(b, name), ':')
+		b = append(appendJSON(b, name), ':')
 		if v := src.row[i]; v == v {
 			b = strconv.AppendFloat(b, v, 'f', -1, 64)
 		} else {
@@ -94,35 +88,169 @@ func (src *source) appendSample(b []byte) []byte {
 	}
 	b = append(b, '}')
 	if l, ok := src.sampler.(probe.Liner); ok {
-		b = append(b, `,"log":[`...)
-		for i, line := range l.Lines() {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = strconv.AppendInt(append(b, `{"at_ns":`...), line.At, 10)
-			b = strconv.AppendInt(append(b, `,"severity":`...), int64(line.Severity), 10)
-			b = append(appendText(append(b, `,"text":`...), line.Text), '}')
-		}
-		b = append(b, ']')
+		b = appendJSON(append(b, `,"log":`...), append([]record.LogLine{}, l.Lines()...))
 	}
 	return append(b, "}\n"...)
 }
 
 func appendHead(b []byte, at int64, p probe.Probe) []byte {
-	b = strconv.AppendInt(append(b, `{"at_ns":`...), at, 10)
-	b = appendText(append(b, `,"probe":`...), p.Name())
-	return appendText(append(b, `,"scope":`...), probe.Scope(p))
+	return fmt.Appendf(b, `{"at_ns":%d,"probe":%q,"scope":%q`, at, p.Name(), probe.Scope(p))
 }
 
-func appendUnavailable(b []byte, at int64, p probe.Probe, reason string) []byte {
-	b = appendText(append(appendHead(b, at, p), `,"unavailable":`...), reason)
+func appendUnavailable(b []byte, at int64, p probe.Probe, reason error) []byte {
+	b = appendJSON(append(appendHead(b, at, p), `,"unavailable":`...), reason.Error())
 	return append(b, "}\n"...)
 }
 
-func appendText(b []byte, s string) []byte {
-	quoted, err := json.Marshal(s)
-	if err != nil {
-		return append(b, `""`...) // cannot happen: a string always encodes
+// appendJSON encodes texts and log lines, which always can be.
+func appendJSON(b []byte, v any) []byte {
+	text, _ := json.Marshal(v)
+	return append(b, text...)
+}
+
+// Printed is what Print wrote on a machine, read again.
+type Printed struct {
+	At       int64            // of the first line, CLOCK_MONOTONIC of the machine
+	Realtime int64            // its wall clock then, Unix time in ns; 0 = not told
+	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
+	Log      []record.LogLine
+	Cut      bool // the last line is incomplete, and was left out
+}
+
+// LineError says which line of a text is wrong.
+type LineError struct {
+	Line int
+	Why  string
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Why) }
+
+// Limits of what is read, so that a file that is not ours exhausts nothing.
+const (
+	mostLine   = 4 << 20
+	mostValues = 1 << 26 // of all tables, those absent included
+)
+
+// ReadPrinted reads what Print wrote. Columns that some samples lack have no value there. An error is a
+// *LineError, or the reader's.
+func ReadPrinted(r io.Reader) (*Printed, error) {
+	in := bufio.NewScanner(r)
+	in.Buffer(make([]byte, 0, 64<<10), mostLine)
+	cut := false
+	in.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n, token, err := bufio.ScanLines(data, atEOF)
+		cut = atEOF && n == len(data) && n > 0 && data[n-1] != '\n'
+		return n, token, err
+	})
+	p := &printing{index: map[string]int{}}
+	for number := 1; in.Scan(); number++ {
+		line := bytes.TrimSpace(in.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		err := p.line(number == 1, line)
+		switch {
+		case err != nil && cut && number > 1:
+			p.out.Cut = true
+		case err != nil:
+			return nil, &LineError{number, err.Error()}
+		}
 	}
-	return append(b, quoted...)
+	switch err := in.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, &LineError{1 + p.lines, "it is too long"}
+	case err != nil:
+		return nil, err
+	case p.lines == 0:
+		return nil, &LineError{1, "there is nothing"}
+	}
+	return &p.out, nil
+}
+
+// printing is the reading of a text.
+type printing struct {
+	out    Printed
+	lines  int
+	index  map[string]int // of each probe, in out.Samples
+	column []map[string]int
+	values int
+}
+
+// printedLine is any of Print's lines.
+type printedLine struct {
+	Format      string              `json:"format"`
+	Realtime    int64               `json:"realtime_ns"`
+	At          int64               `json:"at_ns"`
+	Probe       string              `json:"probe"`
+	Scope       string              `json:"scope"`
+	Values      map[string]*float64 `json:"values"`
+	Unavailable string              `json:"unavailable"`
+	Log         []record.LogLine    `json:"log"`
+}
+
+func (p *printing) line(first bool, text []byte) error {
+	var l printedLine
+	if err := json.Unmarshal(text, &l); err != nil {
+		return fmt.Errorf("not what chokepoint-agent probe --json prints: %w", err)
+	}
+	p.lines++
+	if first {
+		if l.Format != printFormat {
+			return fmt.Errorf("its format is %q, want %s, which chokepoint-agent probe --json prints",
+				l.Format, printFormat)
+		}
+		p.out.At, p.out.Realtime = l.At, l.Realtime
+		return nil
+	}
+	if l.Probe == "" || l.Scope == "" || (l.Values == nil) == (l.Unavailable == "") {
+		return errors.New("no sample of a probe")
+	}
+	p.out.Log = append(p.out.Log, l.Log...)
+	i, known := p.index[l.Probe]
+	if !known {
+		i = len(p.out.Samples)
+		p.index[l.Probe] = i
+		p.out.Samples = append(p.out.Samples, record.Samples{Probe: l.Probe, Scope: l.Scope})
+		p.column = append(p.column, map[string]int{})
+	}
+	s := &p.out.Samples[i]
+	if l.Values == nil {
+		if s.Table == nil {
+			s.Unavailable = l.Unavailable
+		}
+		return nil
+	}
+	return p.sample(s, p.column[i], l)
+}
+
+// sample appends a line to the table of a probe.
+func (p *printing) sample(s *record.Samples, columns map[string]int, l printedLine) error {
+	if s.Table == nil {
+		s.Table, s.Unavailable = record.NewTable(), ""
+	}
+	t := s.Table
+	if n := len(t.T); n > 0 && l.At < t.T[n-1] {
+		return fmt.Errorf("the samples of %s go back in time", l.Probe)
+	}
+	for name := range l.Values {
+		if _, ok := columns[name]; ok {
+			continue
+		}
+		columns[name] = len(t.Names)
+		t.Names = append(t.Names, name)
+		t.V = append(t.V, slices.Repeat([]float64{math.NaN()}, len(t.T)))
+		p.values += len(t.T)
+	}
+	if p.values += len(t.Names); p.values > mostValues {
+		return fmt.Errorf("more than %d values", mostValues)
+	}
+	t.T = append(t.T, l.At)
+	for i, name := range t.Names {
+		v := math.NaN()
+		if x := l.Values[name]; x != nil {
+			v = *x
+		}
+		t.V[i] = append(t.V[i], v)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,11 @@ const (
 // openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
 // unknown name is an error.
 func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling, error) {
-	s := &sampling{live: func([]float64) {}, step: r.FastNs}
+	wait, err := newWaiter()
+	if err != nil {
+		return nil, err
+	}
+	s := &sampling{live: func([]float64) {}, step: r.FastNs, wait: wait}
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })
 		if i < 0 {
@@ -72,11 +77,6 @@ func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling
 		}
 		s.add(ctx, list[i], r)
 	}
-	var err error
-	if s.wait, err = newWaiter(); err != nil {
-		s.close()
-		return nil, err
-	}
 	return s, nil
 }
 
@@ -84,8 +84,8 @@ func (s *sampling) add(ctx context.Context, p probe.Probe, r Request) {
 	if c, ok := p.(probe.Configured); ok {
 		p = c.With(r.Options)
 	}
-	open := func() (probe.Sampler, error) { return p.Open(ctx, host.Local()) }
-	src := &source{probe: p, every: r.FastNs, open: open}
+	src := &source{probe: p, every: r.FastNs,
+		open: func() (probe.Sampler, error) { return p.Open(ctx, host.Local()) }}
 	if isSlow(p) {
 		src.every = r.SlowNs
 	}
@@ -116,10 +116,8 @@ func (s *sampling) try(src *source) {
 // it read at once. What that costs is the loop's own.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
-		if src.sampler != nil {
-			continue
-		}
-		if s.try(src); src.sampler != nil {
+		if src.sampler == nil {
+			s.try(src)
 			src.due = now
 		}
 	}
@@ -136,9 +134,7 @@ func (s *sampling) close() {
 			src.sampler.Close()
 		}
 	}
-	if s.wait != nil {
-		s.wait.Close()
-	}
+	s.wait.Close()
 }
 
 // loop samples until stop. It must have its thread for itself.
@@ -252,22 +248,25 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 	return s.start + ((at+every-step-s.start)/step+1)*step
 }
 
-// read samples once, and again if the columns have just changed.
-func (s *sampling) read(src *source) bool {
-	var err error
+// sample fills the row, and again if the columns have just changed.
+func (src *source) sample() (err error) {
 	for range 3 { // a set of devices that changes all the time is given up for now
 		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
-			break
+			return err
 		}
 		src.describe()
 	}
-	if err == nil {
-		return true
+	return err
+}
+
+func (s *sampling) read(src *source) bool {
+	err := src.sample()
+	if err != nil {
+		s.mu.Lock()
+		src.reason = err.Error()
+		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	src.reason = err.Error()
-	s.mu.Unlock()
-	return false
+	return err == nil
 }
 
 func (s *sampling) keep(src *source, at, cost int64) {
@@ -323,12 +322,6 @@ func (s *sampling) schedule(at []int64) {
 	s.wait.wake()
 }
 
-func (s *sampling) setLive(every int64) {
-	s.mu.Lock()
-	s.liveEvery = every
-	s.mu.Unlock()
-}
-
 func (s *sampling) stop() {
 	s.mu.Lock()
 	s.stopping = true
@@ -339,4 +332,65 @@ func (s *sampling) stop() {
 func isSlow(p probe.Probe) bool {
 	s, ok := p.(probe.Paced)
 	return ok && s.Slow()
+}
+
+// samplerCost is the entry of record.Cost for what the loop costs beside the reads: waking up, clocks,
+// copying.
+const samplerCost = "sampler"
+
+// collect hands each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
+// cost, log lines, stalls.
+func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
+	var d record.NodeData
+	for _, src := range s.sources {
+		samples, cost := s.cut(src, from, to)
+		if cost.Reads > 0 { // also when there was nothing to be had
+			d.Cost = append(d.Cost, cost)
+		}
+		if err := send(samples); err != nil {
+			return record.NodeData{}, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, loop := s.overhead.cut(from, to)
+	loop.Probe = samplerCost
+	d.Cost = append(d.Cost, loop)
+	for _, l := range s.log {
+		if l.At >= from && l.At <= to {
+			d.Log = append(d.Log, l)
+		}
+	}
+	for _, st := range s.stalls {
+		// A stall lasts from when the sample was due until it was taken.
+		if st.At >= from && st.At-st.LateNs <= to {
+			d.Stalls = append(d.Stalls, st)
+		}
+	}
+	return d, nil
+}
+
+func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost) {
+	metrics := src.probe.Metrics()
+	out := record.Samples{Probe: src.probe.Name(), Scope: metrics[0].Scope}
+	s.mu.Lock()
+	view, reason := src.kept.snapshot(), src.reason
+	if d, ok := src.sampler.(probe.Declarer); ok {
+		metrics = slices.Concat(metrics, d.Declared())
+	}
+	s.mu.Unlock()
+	table, cost := view.cut(from, to)
+	cost.Probe = out.Probe
+	switch {
+	case len(table.T) > 0 && len(table.Names) > 0:
+		out.Table, out.Metrics = table, metrics
+	case len(table.T) > 0:
+		out.Unavailable = "nothing to sample"
+		if e, ok := src.probe.(probe.Emptier); ok {
+			out.Unavailable = cmp.Or(e.Empty(), out.Unavailable)
+		}
+	default:
+		out.Unavailable = cmp.Or(reason, "no sample was taken in that time")
+	}
+	return out, cost
 }

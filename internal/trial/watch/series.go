@@ -57,11 +57,7 @@ func sameList(a, b []string) bool {
 
 // forget drops the blocks that ended before t.
 func (s *series) forget(t int64) {
-	n := 0
-	for n < len(s.blocks) && s.blocks[n].last() < t {
-		n++
-	}
-	s.blocks = append(s.blocks[:0], s.blocks[n:]...)
+	s.blocks = slices.DeleteFunc(s.blocks, func(b *block) bool { return b.last() < t })
 }
 
 // size is the number of values that are held.
@@ -73,14 +69,6 @@ func (s *series) size() int {
 	return n
 }
 
-// since is the time of the oldest row, or ok = false.
-func (s *series) since() (t int64, ok bool) {
-	if len(s.blocks) == 0 {
-		return 0, false
-	}
-	return s.blocks[0].first(), true
-}
-
 // trim keeps all series within the bounds, dropping the oldest block first.
 func trimSeries(all []*series, now int64) {
 	total := 0
@@ -90,17 +78,16 @@ func trimSeries(all []*series, now int64) {
 	}
 	for total > keptValues {
 		var oldest *series
-		var from int64
 		for _, s := range all {
-			if t, ok := s.since(); ok && len(s.blocks) > 1 && (oldest == nil || t < from) {
-				oldest, from = s, t
+			if len(s.blocks) > 1 && (oldest == nil || s.blocks[0].first() < oldest.blocks[0].first()) {
+				oldest = s
 			}
 		}
 		if oldest == nil {
 			return
 		}
 		total -= cap(oldest.blocks[0].values)
-		oldest.blocks = append(oldest.blocks[:0], oldest.blocks[1:]...)
+		oldest.blocks = slices.Delete(oldest.blocks, 0, 1)
 	}
 }
 

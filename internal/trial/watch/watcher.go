@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,11 +108,11 @@ func (w *Watcher) read() {
 		w.mu.Lock()
 		if err != nil {
 			w.ended = fmt.Errorf("watch node %s: %w", w.node, noEOF(err))
-			for id, c := range w.waiting {
+			for _, c := range w.waiting {
 				c.err = w.ended
 				close(c.done)
-				delete(w.waiting, id)
 			}
+			clear(w.waiting)
 			w.mu.Unlock()
 			return
 		}
@@ -141,20 +142,19 @@ func (w *Watcher) take(a answer) {
 // Sync relates the clocks anew; Schedule and Collect use the latest relation. Watch and Collect do it by
 // themselves.
 func (w *Watcher) Sync(ctx context.Context) error {
-	_, err := w.sync(ctx)
+	_, _, err := w.sync(ctx)
 	return err
 }
 
-func (w *Watcher) sync(ctx context.Context) (before clockReading, err error) {
+func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err error) {
 	offset, bound, err := w.agent.Clock(ctx)
 	if err != nil {
-		return clockReading{}, fmt.Errorf("relate clock of node %s: %w", w.node, err)
+		return before, after, fmt.Errorf("relate clock of node %s: %w", w.node, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before = w.clock
-	w.clock = clockReading{offset, bound}
-	return before, nil
+	before, w.clock = w.clock, clockReading{offset, bound}
+	return before, w.clock, nil
 }
 
 // Schedule has every probe sampled at exactly these times, in addition to its own pace: the edges of a
@@ -174,23 +174,24 @@ func (w *Watcher) Schedule(at ...int64) error {
 func (w *Watcher) Live() []float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]float64(nil), w.cores...)
+	return slices.Clone(w.cores)
 }
 
 // Collect fetches what was sampled from…to, and the nearest sample outside on either side. The node keeps
 // 20 minutes. Clock tells the relation at the last Watch, Sync or Collect, and now; times are moved by
 // their middle.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
-	before, err := w.sync(ctx)
+	before, after, err := w.sync(ctx)
 	if err != nil {
 		return record.NodeData{}, err
 	}
-	w.mu.Lock()
-	after := w.clock
-	w.mu.Unlock()
 	offset := before.offset + (after.offset-before.offset)/2
 	c := &collection{done: make(chan struct{})}
-	id := w.expect(c)
+	w.mu.Lock()
+	w.next++
+	id := w.next
+	w.waiting[id] = c
+	w.mu.Unlock()
 	if err := w.send(command{Op: opCollect, ID: id, From: from + offset, To: to + offset}); err != nil {
 		w.abandon(id)
 		return record.NodeData{}, err
@@ -208,14 +209,6 @@ func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData,
 	c.data.Clock = record.Clock{OffsetBefore: before.offset, BoundBefore: before.bound,
 		OffsetAfter: after.offset, BoundAfter: after.bound}
 	return c.data, nil
-}
-
-func (w *Watcher) expect(c *collection) (id int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next++
-	w.waiting[w.next] = c
-	return w.next
 }
 
 func (w *Watcher) abandon(id int) {
