@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -22,15 +23,8 @@ var errPerCPU = errors.New("parse counters of /proc/net/stat: want a heading and
 // differently, so the heading decides.
 func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	head, b := line(b)
-	if len(trim(head)) == 0 {
-		return errPerCPU
-	}
 	var at []int // column → index into dst, or -1
-	for {
-		var w []byte
-		if w, head = word(head); len(w) == 0 {
-			break
-		}
+	for w := range bytes.FieldsSeq(head) {
 		i, wanted := want[string(w)]
 		if wanted {
 			dst[i] = 0
@@ -39,9 +33,10 @@ func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 		}
 		at = append(at, i)
 	}
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
+	if len(at) == 0 {
+		return errPerCPU
+	}
+	for l := range bytes.Lines(b) {
 		if len(trim(l)) == 0 {
 			continue
 		}
@@ -86,5 +81,5 @@ func conntrack(root Root) Probe {
 		parts = append(parts, namedFile{root.proc("sys/net/netfilter/" + name), parseOne(name), why, 1})
 	}
 	parts = append(parts, namedFile{root.proc("net/stat/nf_conntrack"), parsePerCPU, "", 1})
-	return namedProbe("conntrack", record.ScopeNode, metrics, conntrackNames, parts, conntrackStems...)
+	return namedProbe("conntrack", record.ScopeNode, metrics, conntrackNames, parts)
 }

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strconv"
@@ -45,9 +46,7 @@ var errStat = errors.New("parse /proc/stat: no cpu lines as in proc_stat(5)")
 // parseStat reads /proc/stat into the reused slice.
 func parseStat(b []byte, reuse statText) (statText, error) {
 	t := statText{cpus: reuse.cpus[:0], totals: [...]float64{nan, nan, nan, nan, nan}}
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
+	for l := range bytes.Lines(b) {
 		key, rest := word(l)
 		if len(key) >= 3 && string(key[:3]) == "cpu" {
 			c, ok := parseCPULine(key[3:], rest)

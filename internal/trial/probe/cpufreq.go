@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
 	"path/filepath"
 	"strconv"
@@ -20,9 +21,7 @@ var errTimeInState = errors.New("parse time_in_state: want lines of a frequency 
 // (drivers/cpufreq/cpufreq_stats.c).
 func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 	times := reuse[:0]
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
+	for l := range bytes.Lines(b) {
 		k, rest := word(l)
 		if len(k) == 0 {
 			continue

@@ -74,9 +74,7 @@ var errDropHist = errors.New("parse histogram of drops: want lines of a reason a
 // parseDropHist reads a histogram "{ reason: 2 } hitcount: 7" into dst, by the reasons' places, and returns
 // the sum over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
+	for l := range bytes.Lines(b) {
 		open, rest := word(l)
 		if string(open) != "{" {
 			continue

@@ -228,8 +228,7 @@ var cpuFlags = strings.Fields(`
 	sha512 crc32 atomics sve vfpv4 dsp mips16
 `)
 
-// parseCPUInfo reads /proc/cpuinfo, whose keys differ by architecture (arch/*/kernel: show_cpuinfo,
-// c_show).
+// parseCPUInfo reads /proc/cpuinfo, whose keys differ by architecture (arch/*/kernel: show_cpuinfo, c_show).
 func parseCPUInfo(text string) cpuInfo {
 	var c cpuInfo
 	cores := map[string]bool{}

@@ -26,8 +26,7 @@ var pauseNames = map[string]int{
 	"rx_pause_frames": rx, "tx_pause_frames": tx, // bnxt, be2net, mvneta
 	"rx_pause": rx, "tx_pause": tx, // mlx4, stmmac, atlantic
 	"mac_rx_pause_frames": rx, "mac_tx_pause_frames": tx,
-	"rx_pause_frame": rx, "tx_pause_frame": tx,
-	"Rx Pause Frames": rx, "Tx Pause Frames": tx,
+	"rx_pause_frame": rx, "tx_pause_frame": tx, "Rx Pause Frames": rx, "Tx Pause Frames": tx,
 	"RxPause": rx, "TxPause": tx,
 }
 

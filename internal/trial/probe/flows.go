@@ -19,8 +19,7 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// mostFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources wait
-// meanwhile.
+// mostFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources wait meanwhile.
 const mostFlows = 20000
 
 // flowCount counts entries of connection tracking.

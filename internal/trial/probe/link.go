@@ -32,29 +32,27 @@ type linkSampler struct {
 	columns
 	devices
 	root   Root
-	links  []linkFiles
-	valued []bool // the columns that have had a value since they were described
+	files  []*file               // of each column
+	values []func(*file) float64 // how to read it
+	valued []bool                // whether it has had a value since it was described
 }
 
-// linkFiles are nil where sysfs does not have them.
-type linkFiles struct{ changes, operstate *file }
-
 func (s *linkSampler) describe() {
-	s.closeLinks()
-	s.columns = nil
+	s.closeFiles()
+	s.columns, s.files, s.values = nil, nil, nil
 	for _, name := range s.names {
 		dir := s.root.device(name)
 		if dir == "" || name == "lo" { // which has no carrier
 			continue
 		}
-		var l linkFiles
-		if l.changes, _ = openFile(filepath.Join(dir, carrierChanges), ""); l.changes != nil {
-			s.columns = append(s.columns, name+"/"+carrierChanges)
+		if f, err := openFile(filepath.Join(dir, carrierChanges), ""); err == nil {
+			s.columns, s.files = append(s.columns, name+"/"+carrierChanges), append(s.files, f)
+			s.values = append(s.values, (*file).number)
 		}
-		if l.operstate, _ = openFile(filepath.Join(dir, "operstate"), ""); l.operstate != nil {
-			s.columns = append(s.columns, name+"/"+operUp)
+		if f, err := openFile(filepath.Join(dir, "operstate"), ""); err == nil {
+			s.columns, s.files = append(s.columns, name+"/"+operUp), append(s.files, f)
+			s.values = append(s.values, (*file).up)
 		}
-		s.links = append(s.links, l)
 	}
 	s.valued = make([]bool, len(s.columns))
 }
@@ -77,34 +75,23 @@ func (s *linkSampler) Sample(dst []float64) error {
 
 // readLinks tells whether a column lost the value that it had before.
 func (s *linkSampler) readLinks(dst []float64) (lost bool) {
-	at := 0
-	for _, l := range s.links {
-		if l.changes != nil {
-			dst[at] = l.changes.number()
-			at++
-		}
-		if l.operstate != nil {
-			dst[at] = l.operstate.up()
-			at++
-		}
-	}
-	for i, v := range dst {
+	for i, f := range s.files {
+		v := s.values[i](f)
+		dst[i] = v
 		lost = lost || v != v && s.valued[i]
 		s.valued[i] = v == v
 	}
 	return lost
 }
 
-func (s *linkSampler) closeLinks() {
-	for _, l := range s.links {
-		l.changes.Close()
-		l.operstate.Close()
+func (s *linkSampler) closeFiles() {
+	for _, f := range s.files {
+		f.Close()
 	}
-	s.links = nil
 }
 
 func (s *linkSampler) Close() error {
-	s.closeLinks()
+	s.closeFiles()
 	return s.devices.Close()
 }
 

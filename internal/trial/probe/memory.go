@@ -25,16 +25,16 @@ var memoryNames = [...]struct {
 
 func memory(root Root) Probe {
 	var metrics []record.Metric
-	var names, stems []string
+	var names []string
 	for _, n := range memoryNames {
 		m := level(n.stem, "bytes", n.doc+", from /proc/meminfo")
 		if n.vmstat {
 			m = counter(n.stem, "count", n.doc+", from /proc/vmstat")
 		}
-		metrics, names, stems = append(metrics, m), append(names, n.name), append(stems, n.stem)
+		metrics, names = append(metrics, m), append(names, n.name)
 	}
 	return namedProbe("memory", record.ScopeHost, metrics, names, []namedFile{
 		{root.proc("meminfo"), parsePairs, "no memory statistics; is /proc mounted?", 1024},
 		{root.proc("vmstat"), parsePairs, "", 1},
-	}, stems...)
+	})
 }

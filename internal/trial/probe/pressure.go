@@ -15,9 +15,7 @@ var errPressure = errors.New("parse pressure: want \"some avg10=… total=…\""
 // waited; NaN where a line is missing (cpu has no "full" before 5.13).
 func parsePressure(b []byte) (some, full float64, err error) {
 	some, full = nan, nan
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
+	for l := range bytes.Lines(b) {
 		key, rest := word(l)
 		if len(key) == 0 {
 			continue
@@ -63,17 +61,14 @@ func pressure(root Root) Probe {
 				return err
 			}, why, 1e3})
 	}
-	e := namedProbe("pressure", record.ScopeHost, []record.Metric{
+	return entry{name: "pressure", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
 		counter("some_ns", "ns", "time in which at least one task waited for the resource"),
 		counter("full_ns", "ns", "time in which all tasks that were not idle waited for it"),
-	}, names, parts).(entry)
-	open := e.open
-	e.open = func(o Options) (Sampler, error) {
-		s, err := open(o)
+	}, open: func(Options) (Sampler, error) {
+		s, err := openNamed(parts, names, names)
 		if err != nil && !errors.Is(err, host.ErrUnsupported) { // psi=0 fails on the first read
 			err = absent("%v: %s", err, why)
 		}
 		return s, err
-	}
-	return e
+	}}
 }

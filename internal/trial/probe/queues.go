@@ -16,10 +16,8 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times an htb class sent at its own rate"),
 	counter("borrows", "count", "times an htb class sent at its parent's rate"),
 	counter("giants", "count", "packets larger than an htb class reckons with"),
-	counter("overlimit_drops", "count",
-		"times fq_codel dropped because its limit of packets was reached"),
-	counter("overmemory_drops", "count",
-		"times fq_codel dropped because its memory was full"),
+	counter("overlimit_drops", "count", "times fq_codel dropped because its limit of packets was reached"),
+	counter("overmemory_drops", "count", "times fq_codel dropped because its memory was full"),
 	counter("ecn_marks", "count", "packets marked (ECN) in the place of a drop"),
 	counter("ce_marks", "count", "packets marked by fq_codel above its ce_threshold"),
 	counter("new_flows", "count", "times a packet made a new flow of fq_codel"),
@@ -141,8 +139,7 @@ type queueField struct {
 // fqCodelFields are those of struct tc_fq_codel_qd_stats, after its type.
 var fqCodelFields = [...]queueField{
 	{8, "overlimit_drops", 1}, {12, "ecn_marks", 1}, {16, "new_flows", 1}, {20, "flows_new", 1},
-	{24, "flows_old", 1},
-	{28, "ce_marks", 1}, {32, "memory_bytes", 1}, {36, "overmemory_drops", 1},
+	{24, "flows_old", 1}, {28, "ce_marks", 1}, {32, "memory_bytes", 1}, {36, "overmemory_drops", 1},
 }
 
 // htbFields are those of struct tc_htb_xstats.

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,16 +18,9 @@ import (
 // of their own there.
 type Root struct{ Proc, Sys, Dev string }
 
-func (r Root) proc(name string) string { return under(r.Proc, "/proc", name) }
-func (r Root) sys(name string) string  { return under(r.Sys, "/sys", name) }
-func (r Root) dev(name string) string  { return under(r.Dev, "/dev", name) }
-
-func under(dir, standard, name string) string {
-	if dir == "" {
-		dir = standard
-	}
-	return filepath.Join(dir, name)
-}
+func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
+func (r Root) sys(name string) string  { return filepath.Join(cmp.Or(r.Sys, "/sys"), name) }
+func (r Root) dev(name string) string  { return filepath.Join(cmp.Or(r.Dev, "/dev"), name) }
 
 // absentError says why a source does not exist here. It is conclusive: errors.Is(err, host.ErrUnsupported).
 type absentError struct{ reason string }

@@ -87,9 +87,7 @@ var errPairs = errors.New("parse counters: want lines of a name and a number")
 // parsePairs reads lines of "name value …", such as /proc/net/snmp6, /proc/vmstat and /proc/meminfo (whose
 // names end in a colon).
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
+	for l := range bytes.Lines(b) {
 		n, rest := word(l)
 		if len(n) == 0 {
 			continue
@@ -111,17 +109,15 @@ func snmp(root Root) Probe {
 		snmpNames...)
 	return namedProbe("snmp", record.ScopeNode, metrics, snmpNames, []namedFile{
 		{root.proc("net/snmp"), parseSnmp, "the kernel has no protocol counters in /proc", 1},
-		{root.proc("net/netstat"), parseSnmp, "", 1},
-		{root.proc("net/snmp6"), parsePairs, "", 1},
+		{root.proc("net/netstat"), parseSnmp, "", 1}, {root.proc("net/snmp6"), parsePairs, "", 1},
 	})
 }
 
-// namedProbe reads the wanted names out of some files. stems are the columns' names; they are names
-// themselves where stems is left out.
-func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile,
-	stems ...string) Probe {
-	if len(stems) == 0 {
-		stems = names
+// namedProbe reads the wanted names, those of the metrics in the kernel's spelling, out of some files.
+func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile) Probe {
+	var stems []string
+	for _, m := range metrics {
+		stems = append(stems, m.Name)
 	}
 	return entry{name: name, scope: scope, slow: true, metrics: metrics,
 		open: func(Options) (Sampler, error) { return openNamed(parts, names, stems) }}

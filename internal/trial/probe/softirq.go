@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -47,29 +48,20 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 	if len(t.cpus) == 0 {
 		return softirqText{}, errSoftirqs
 	}
-	for len(b) > 0 {
-		var l []byte
-		l, b = line(b)
-		t.addRow(l)
+	for l := range bytes.Lines(b) {
+		key, rest := word(l)
+		kind := slices.Index(softirqRows[:], string(key))
+		for c := 0; kind >= 0 && c < len(t.cpus); c++ {
+			var w []byte
+			w, rest = word(rest)
+			v, ok := number(w)
+			if !ok {
+				break
+			}
+			t.counts[c*len(softirqRows)+kind] = float64(v)
+		}
 	}
 	return t, nil
-}
-
-func (t *softirqText) addRow(l []byte) {
-	key, rest := word(l)
-	kind := slices.Index(softirqRows[:], string(key))
-	if kind < 0 {
-		return
-	}
-	for c := range t.cpus {
-		var w []byte
-		w, rest = word(rest)
-		v, ok := number(w)
-		if !ok {
-			return
-		}
-		t.counts[c*len(softirqRows)+kind] = float64(v)
-	}
 }
 
 func cpuID(w []byte) (int, bool) {

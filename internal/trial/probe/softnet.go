@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -44,11 +45,10 @@ var errSoftnet = errors.New("parse /proc/net/softnet_stat: want rows of 9 or mor
 // number have one row per online core: the row's index stands for it.
 func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
 	rows := reuse[:0]
-	for len(b) > 0 {
-		var l, w []byte
-		l, b = line(b)
+	for l := range bytes.Lines(b) {
 		r := softnetRow{id: len(rows)}
 		for r.n < softnetColumns {
+			var w []byte
 			w, l = word(l)
 			if len(w) == 0 {
 				break

@@ -19,8 +19,7 @@ func thermal(root Root) Probe {
 			"times the x86 core was slowed for heat (thermal_throttle/core_throttle_count)"),
 		counter("package_throttles", "count",
 			"times its package was (thermal_throttle/package_throttle_count)"),
-		counter("core_throttled_ns", "ns",
-			"time for which the core was (core_throttle_total_time_ms)"),
+		counter("core_throttled_ns", "ns", "time for which the core was (core_throttle_total_time_ms)"),
 		counter("package_throttled_ns", "ns",
 			"time for which its package was (package_throttle_total_time_ms)"),
 	}, open: func(Options) (Sampler, error) { return openThermal(root) }}

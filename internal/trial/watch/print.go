@@ -21,11 +21,10 @@ import (
 // printFormat is the version of Print's lines.
 const printFormat = "chokepoint-probe/1"
 
-// Print samples the probes every interval, count times or, with 0, until ctx ends, and writes
-// line-delimited JSON. The first line is {"format", "at_ns", "realtime_ns"}, the latter by the machine's
-// wall clock; each further one is a sample {"at_ns", "probe", "scope", "values"}, with null for a value
-// that is not there now, or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine
-// lacks.
+// Print samples the probes every interval, count times or, with 0, until ctx ends, and writes line-delimited
+// JSON. The first line is {"format", "at_ns", "realtime_ns"}, the latter by the machine's wall clock; each
+// further one is a sample {"at_ns", "probe", "scope", "values"}, with null for a value that is not there now,
+// or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine lacks.
 func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Duration, count int) error {
 	if every <= 0 {
 		return fmt.Errorf("print samples: interval %v is not above 0", every)

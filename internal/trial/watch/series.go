@@ -29,8 +29,7 @@ func (b *block) last() int64  { return b.at[len(b.at)-1] }
 // series is the samples of one probe, oldest first. Adding a row allocates only once per block.
 type series struct{ blocks []*block }
 
-// add copies a row; columns may be compared by identity, because a sampler makes a new list when they
-// change.
+// add copies a row; columns may be compared by identity, because a sampler makes a new list when they change.
 func (s *series) add(at, cost int64, columns []string, row []float64) {
 	b := s.current(columns)
 	b.at = append(b.at, at)

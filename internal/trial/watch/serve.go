@@ -4,6 +4,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,12 +36,7 @@ type Request struct {
 }
 
 func (r Request) withDefaults() Request {
-	if r.FastNs <= 0 {
-		r.FastNs = defaultFastNs
-	}
-	if r.SlowNs <= 0 {
-		r.SlowNs = defaultSlowNs
-	}
+	r.FastNs, r.SlowNs = cmp.Or(max(r.FastNs, 0), defaultFastNs), cmp.Or(max(r.SlowNs, 0), defaultSlowNs)
 	return r
 }
 
@@ -60,9 +56,8 @@ const (
 	opCollect  = "collect"
 )
 
-// answer is what the node says in a watch: that it is resident, each core's load, or a part of a
-// collection. A collection is one answer per probe, so that no frame grows large, and a last one with the
-// rest.
+// answer is what the node says in a watch: that it is resident, each core's load, or a part of a collection.
+// A collection is one answer per probe, so that no frame grows large, and a last one with the rest.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Live    []float64        `json:"live,omitempty"`

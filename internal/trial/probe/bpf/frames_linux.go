@@ -201,10 +201,9 @@ func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) 
 // Send makes frames until Stop is called: none until the timeline is set, which may be later, and none
 // after it. It keeps its thread busy throughout, which must be the caller's own.
 //
-// It takes the kernel a while to begin, because a test run that sends has the XDP dispatcher changed,
-// which waits for all cores to have left what they do (bpf_dispatcher_change_prog of
-// kernel/bpf/dispatcher.c, synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 beside a thread
-// that sends already. See Runs.
+// It takes the kernel a while to begin, because a test run that sends has the XDP dispatcher changed, which
+// waits for all cores to have left what they do (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c,
+// synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 beside a thread that sends already. See Runs.
 func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)

@@ -2,12 +2,10 @@ package bpf
 
 import "encoding/binary"
 
-// StampEvery is every how many frames carry the time, of a load that sends so many per second (0 = flat
-// out).
+// StampEvery is every how many frames carry the time, of a load that sends so many per second (0 = flat out).
 func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
 
-// Writer makes a load's frames for those who send them by a socket: the same that the kernel's program
-// makes.
+// Writer makes a load's frames for those who send them by a socket: the same that the kernel's program makes.
 type Writer struct {
 	whole []byte // the first frame of the first flow
 	udp   int    // where the header of UDP begins
