@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -65,7 +64,7 @@ func chosen(names []string) ([]probe.Probe, error) {
 func sources(ctx context.Context, out io.Writer, list []probe.Probe) error {
 	var b strings.Builder
 	for _, p := range list {
-		answer := p.Check(ctx, host.Local())
+		answer := probe.Check(ctx, p)
 		fmt.Fprintf(&b, "%-10s %-5s %s", p.Name(), probe.Scope(p), answer.State)
 		if answer.Reason != "" {
 			b.WriteString(": " + answer.Reason)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -36,13 +35,6 @@ func (s source) Metrics() []record.Metric {
 }
 
 func (s source) stem() string { return s.name + "_samples" }
-
-func (s source) Check(context.Context, host.Host) check.Answer {
-	if s.missing != "" {
-		return check.Not("%s", s.missing)
-	}
-	return check.OK()
-}
 
 func (s source) Open(context.Context, host.Host) (probe.Sampler, error) {
 	if s.missing != "" {

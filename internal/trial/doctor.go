@@ -70,7 +70,7 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		}
 	}
 	for _, p := range probes {
-		add("probe", p.Name(), p.Check(ctx, host.Local()))
+		add("probe", p.Name(), probe.Check(ctx, p))
 	}
 	return out, nil
 }

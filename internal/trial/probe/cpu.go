@@ -182,18 +182,12 @@ func (s *cpuSampler) Cores(dst []float64) []float64 {
 
 func busyShare(a, b *cpuLine) float64 {
 	var all, idle float64
-	for i := 0; i <= cpuSteal; i++ {
-		if b.ticks[i] < a.ticks[i] {
-			continue
-		}
-		d := float64(b.ticks[i] - a.ticks[i])
+	for i := range cpuSteal + 1 {
+		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // one that steps back counts nothing
 		all += d
 		if i == cpuIdle || i == cpuIowait {
 			idle += d
 		}
 	}
-	if all == 0 {
-		return 0
-	}
-	return (all - idle) / all
+	return (all - idle) / max(all, 1)
 }

@@ -24,12 +24,12 @@ func All(root Root) []Probe {
 	}
 }
 
-// Probe is a telemetry source. An absent source is a check.No with the reason; it is never a zero.
+// Probe is a telemetry source. An absent one is an error of Open with the reason, never a zero; it is
+// host.ErrUnsupported where that is conclusive.
 type Probe interface {
 	Name() string
 	// Metrics declares the stems of the sampler's columns.
 	Metrics() []record.Metric
-	Check(ctx context.Context, h host.Host) check.Answer
 	Open(ctx context.Context, h host.Host) (Sampler, error)
 }
 
@@ -133,9 +133,9 @@ func (e entry) With(o Options) Probe {
 	return e
 }
 
-// Check answers by opening: it can only speak of the machine that the program runs on.
-func (e entry) Check(ctx context.Context, h host.Host) check.Answer {
-	s, err := e.Open(ctx, h)
+// Check answers by opening whether this machine has the source.
+func Check(ctx context.Context, p Probe) check.Answer {
+	s, err := p.Open(ctx, host.Local())
 	switch {
 	case errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrPermission):
 		return check.Not("%v", err)

@@ -156,7 +156,7 @@ func (s *foreignSampler) Sample(dst []float64) error {
 		}
 	}
 	s.settle(first)
-	dst[0], dst[1] = s.foreign.ns(), s.lab.ns()
+	dst[0], dst[1] = float64(s.foreign.ticks)*nsPerTick, float64(s.lab.ticks)*nsPerTick
 	dst[2] = float64(s.foreign.live)
 	return nil
 }
@@ -186,8 +186,6 @@ type processTime struct {
 	live  int
 }
 
-func (t *processTime) ns() float64 { return float64(t.ticks) * nsPerTick }
-
 // see takes note of a process. One that is new since the walk before has grown from nothing.
 func (s *foreignSampler) see(now pidStat) {
 	p := s.known[now.pid]
@@ -195,15 +193,9 @@ func (s *foreignSampler) see(now pidStat) {
 		p = &process{lab: s.own[now.pid]}
 		s.known[now.pid] = p
 	}
-	p.grown, p.childGrown = growth(p.ticks, now.ticks), growth(p.childTicks, now.childTicks)
+	p.grown = now.ticks - min(now.ticks, p.ticks)
+	p.childGrown = now.childTicks - min(now.childTicks, p.childTicks)
 	p.pidStat, p.round = now, s.round
-}
-
-func growth(before, now uint64) uint64 {
-	if now < before {
-		return 0
-	}
-	return now - before
 }
 
 // settle ends a walk: it books the growth of every process to its group. The first walk only notes where

@@ -139,7 +139,7 @@ func fall(t *testing.T, s Sampler, size int) float64 {
 
 func TestPressureMoves(t *testing.T) {
 	p := pressure(Root{})
-	if a := p.Check(context.Background(), host.Local()); a.Reason != "" {
+	if a := Check(context.Background(), p); a.Reason != "" {
 		t.Skip("skip: the kernel has no pressure stall information")
 	}
 	moves(t, open(t, p), func() {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -76,8 +77,7 @@ func (q qdiscLine) label(device string) string {
 	case kernel.HandleIngress:
 		return device + "@ingress"
 	}
-	return device + "@" + strconv.FormatUint(uint64(q.parent>>16), 16) + ":" +
-		strconv.FormatUint(uint64(q.parent&0xffff), 16)
+	return fmt.Sprintf("%s@%x:%x", device, q.parent>>16, q.parent&0xffff)
 }
 
 func deviceName(index int32) string {

@@ -114,10 +114,7 @@ func (f *file) number() float64 {
 
 // readWord returns the first line of a small file, or "".
 func readWord(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
+	b, _ := os.ReadFile(path)
 	l, _ := line(b)
 	return string(trim(l))
 }

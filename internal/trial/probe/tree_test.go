@@ -91,7 +91,7 @@ func TestAbsentSources(t *testing.T) {
 		if !errors.Is(err, host.ErrUnsupported) || len(err.Error()) < 20 {
 			t.Errorf("%s: got %v, want a reason that is conclusive", p.Name(), err)
 		}
-		if a := p.Check(context.Background(), host.Local()); a.State != check.No || a.Reason == "" {
+		if a := Check(context.Background(), p); a.State != check.No || a.Reason == "" {
 			t.Errorf("%s: check: got %v %q, want no with a reason", p.Name(), a.State, a.Reason)
 		}
 	}

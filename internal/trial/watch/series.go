@@ -27,7 +27,7 @@ func (b *block) first() int64 { return b.at[0] }
 func (b *block) last() int64  { return b.at[len(b.at)-1] }
 
 // series is the samples of one probe, oldest first. Adding a row allocates only once per block.
-type series struct{ blocks []*block }
+type series struct{ blocks []block }
 
 // add copies a row; columns may be compared by identity, because a sampler makes a new list when they change.
 func (s *series) add(at, cost int64, columns []string, row []float64) {
@@ -39,15 +39,14 @@ func (s *series) add(at, cost int64, columns []string, row []float64) {
 
 func (s *series) current(columns []string) *block {
 	if n := len(s.blocks); n > 0 {
-		b := s.blocks[n-1]
+		b := &s.blocks[n-1]
 		if len(b.at) < blockRows && sameList(b.columns, columns) {
 			return b
 		}
 	}
-	b := &block{columns: columns, at: make([]int64, 0, blockRows),
-		cost: make([]int64, 0, blockRows), values: make([]float64, 0, blockRows*len(columns))}
-	s.blocks = append(s.blocks, b)
-	return b
+	s.blocks = append(s.blocks, block{columns: columns, at: make([]int64, 0, blockRows),
+		cost: make([]int64, 0, blockRows), values: make([]float64, 0, blockRows*len(columns))})
+	return &s.blocks[len(s.blocks)-1]
 }
 
 func sameList(a, b []string) bool {
@@ -56,7 +55,7 @@ func sameList(a, b []string) bool {
 
 // forget drops the blocks that ended before t.
 func (s *series) forget(t int64) {
-	s.blocks = slices.DeleteFunc(s.blocks, func(b *block) bool { return b.last() < t })
+	s.blocks = slices.DeleteFunc(s.blocks, func(b block) bool { return b.last() < t })
 }
 
 // size is the number of values that are held.
@@ -68,7 +67,7 @@ func (s *series) size() int {
 	return n
 }
 
-// trim keeps all series within the bounds, dropping the oldest block first.
+// trimSeries keeps all series within the bounds, dropping the oldest block first.
 func trimSeries(all []*series, now int64) {
 	total := 0
 	for _, s := range all {
@@ -92,14 +91,7 @@ func trimSeries(all []*series, now int64) {
 
 // snapshot is a view of the rows held now. Rows are only ever added behind it, so it can be read while the
 // sampler goes on.
-func (s *series) snapshot() series {
-	blocks := make([]*block, len(s.blocks))
-	for i, b := range s.blocks {
-		view := *b
-		blocks[i] = &view
-	}
-	return series{blocks}
-}
+func (s *series) snapshot() series { return series{slices.Clone(s.blocks)} }
 
 // cut copies the rows of from…to and the nearest row outside on either side, so that the edges are covered.
 // A column that a row does not have is NaN there. The cost is that of the rows after the first: n-1 reads

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -65,7 +64,6 @@ func (f fake) Slow() bool   { return f.slow }
 func (f fake) Metrics() []record.Metric {
 	return []record.Metric{{Name: "n", Unit: "count", Scope: f.scope, Counter: true}}
 }
-func (f fake) Check(context.Context, host.Host) check.Answer          { return check.OK() }
 func (f fake) Open(context.Context, host.Host) (probe.Sampler, error) { return f.open() }
 
 func countingProbe() probe.Probe {
