@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"os"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -35,15 +37,14 @@ type clockSampler struct {
 
 func openClock(root Root) (Sampler, error) {
 	// A machine is known by its CPUs: without /proc this is no node's.
-	f, err := openFile(root.proc("stat"), noStat)
+	if _, err := os.Stat(root.proc("stat")); err != nil {
+		return nil, absent("%v: %s", err, noStat)
+	}
+	cores, err := allowedCores()
 	if err != nil {
 		return nil, err
 	}
-	f.Close()
-	s := &clockSampler{rounds: 64}
-	if s.cores, err = allowedCores(); err != nil {
-		return nil, err
-	}
+	s := &clockSampler{rounds: 64, cores: cores}
 	for _, c := range s.cores {
 		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate_hz", cpuLabel(c)+"/loop_rate_best_hz")
 	}

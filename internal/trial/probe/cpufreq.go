@@ -15,8 +15,6 @@ type freqTime struct {
 	ticks     uint64
 }
 
-var errTimeInState = errors.New("parse time_in_state: want lines of a frequency and a time")
-
 // parseTimeInState reads stats/time_in_state of a cpufreq policy: kHz and time in 10 ms units
 // (drivers/cpufreq/cpufreq_stats.c).
 func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
@@ -30,7 +28,7 @@ func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 		khz, ok1 := number(k)
 		ticks, ok2 := number(t)
 		if !ok1 || !ok2 {
-			return nil, errTimeInState
+			return nil, errors.New("parse time_in_state: want lines of a frequency and a time")
 		}
 		times = append(times, freqTime{khz, ticks})
 	}

@@ -69,8 +69,6 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 	return out, nil
 }
 
-var errDropHist = errors.New("parse histogram of drops: want lines of a reason and its hitcount")
-
 // parseDropHist reads a histogram "{ reason: 2 } hitcount: 7" into dst, by the reasons' places, and returns
 // the sum over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
@@ -87,7 +85,7 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 		reason, ok1 := number(value)
 		hits, ok2 := number(count)
 		if string(key) != "reason:" || string(end) != "}" || string(stem) != "hitcount:" || !ok1 || !ok2 {
-			return 0, errDropHist
+			return 0, errors.New("parse histogram of drops: want lines of a reason and its hitcount")
 		}
 		total += float64(hits)
 		if i, ok := at[reason]; ok && i < len(dst) {

@@ -49,7 +49,8 @@ func ServeEnvironment(root Root) host.Handler {
 // Fingerprint reads the environment of this process' machine and namespace; Node is left empty. Facts never
 // hold host names, serial numbers, boot identifiers or hardware addresses.
 func Fingerprint(root Root) record.Environment {
-	f := facts{root: root, known: map[string]string{}, missing: map[string]string{}}
+	f := facts{root: root, missing: map[string]string{}, known: map[string]string{"os": runtime.GOOS,
+		"agent_arch": runtime.GOARCH, "go_version": runtime.Version()}}
 	f.kernel()
 	f.cpu()
 	f.machine()
@@ -95,9 +96,6 @@ func (f *facts) kernel() {
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)
-	f.set("os", runtime.GOOS, "")
-	f.set("agent_arch", runtime.GOARCH, "")
-	f.set("go_version", runtime.Version(), "")
 	f.word("machine", f.root.proc("sys/kernel/arch"), "the kernel is older than 6.1")
 	f.word("clocksource", f.root.sys("devices/system/clocksource/clocksource0/current_clocksource"), notLinux)
 	f.kernelConfig(release)

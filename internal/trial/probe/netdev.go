@@ -24,8 +24,6 @@ type netdevLine struct {
 	values [netdevValues]uint64
 }
 
-var errNetdev = errors.New("parse /proc/net/dev: want \"name: 16 numbers\" per device")
-
 // parseNetdev reads /proc/net/dev, appending to reuse. Old kernels print no blank between the colon and the
 // first number.
 func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
@@ -43,7 +41,7 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 			w, rest = word(rest)
 			v, ok := number(w)
 			if !ok {
-				return nil, errNetdev
+				return nil, errors.New("parse /proc/net/dev: want \"name: 16 numbers\" per device")
 			}
 			d.values[i] = v
 		}

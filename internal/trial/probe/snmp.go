@@ -82,8 +82,6 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-var errPairs = errors.New("parse counters: want lines of a name and a number")
-
 // parsePairs reads lines of "name value …", such as /proc/net/snmp6, /proc/vmstat and /proc/meminfo (whose
 // names end in a colon).
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
@@ -95,7 +93,7 @@ func parsePairs(b []byte, want map[string]int, dst []float64) error {
 		v, _ := word(rest)
 		x, ok := signed(v)
 		if !ok {
-			return errPairs
+			return errors.New("parse counters: want lines of a name and a number")
 		}
 		if i, ok := want[string(bytes.TrimSuffix(n, []byte(":")))]; ok {
 			dst[i] = x

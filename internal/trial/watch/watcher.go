@@ -48,12 +48,12 @@ type collection struct {
 	err  error
 }
 
-// Watch starts the named probes on the node and returns once they are resident. Without a session, or when
+// Start starts the named probes on the node and returns once they are resident. Without a session, or when
 // the node refuses, it is an error; probes that the node lacks are samples with the reason.
 func Start(ctx context.Context, agent host.Agent, node string, probes []string, opts Options) (*Watcher,
 	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
-	if err := w.Sync(ctx); err != nil {
+	if _, _, err := w.sync(ctx); err != nil {
 		return nil, err
 	}
 	session, err := agent.Open(ctx, Verb, Request{
@@ -139,13 +139,7 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// Sync relates the clocks anew; Schedule and Collect use the latest relation. Watch and Collect do it by
-// themselves.
-func (w *Watcher) Sync(ctx context.Context) error {
-	_, _, err := w.sync(ctx)
-	return err
-}
-
+// sync relates the clocks anew.
 func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err error) {
 	offset, bound, err := w.agent.Clock(ctx)
 	if err != nil {
@@ -177,9 +171,8 @@ func (w *Watcher) Live() []float64 {
 	return slices.Clone(w.cores)
 }
 
-// Collect fetches what was sampled from…to, and the nearest sample outside on either side. The node keeps
-// 20 minutes. Clock tells the relation at the last Watch, Sync or Collect, and now; times are moved by
-// their middle.
+// Collect fetches what was sampled from…to, and the nearest sample outside on either side. The node keeps 20
+// minutes. Clock tells the relation at Start or the last Collect, and now; times are moved by their middle.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, after, err := w.sync(ctx)
 	if err != nil {
