@@ -22,36 +22,34 @@ func thermal(root Root) Probe {
 		counter("core_throttled_ns", "ns", "time for which the core was (core_throttle_total_time_ms)"),
 		counter("package_throttled_ns", "ns",
 			"time for which its package was (package_throttle_total_time_ms)"),
-	}, open: func(Options) (Sampler, error) { return openThermal(root) }}
-}
-
-// openThermal takes what there is of Documentation/driver-api/thermal/ sysfs-api.rst,
-// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
-func openThermal(root Root) (Sampler, error) {
-	var g gauges
-	for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
-		label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"),
-			readWord(filepath.Join(dir, "type")))
-		g.add(label+"/temperature_c", filepath.Join(dir, "temp"), 1e-3)
-	}
-	for _, path := range matches(root.sys("class/hwmon/hwmon*/temp*_input")) {
-		g.add(sensorLabel(path)+"/temperature_c", path, 1e-3)
-	}
-	for _, dir := range matches(root.sys("class/thermal/cooling_device*")) {
-		label := labelled(strings.Replace(filepath.Base(dir), "_device", "", 1),
-			readWord(filepath.Join(dir, "type")))
-		g.add(label+"/cooling_state", filepath.Join(dir, "cur_state"), 1)
-		g.add(label+"/cooling_limit", filepath.Join(dir, "max_state"), 1)
-	}
-	for _, dir := range matches(root.sys("devices/system/cpu/cpu[0-9]*/thermal_throttle")) {
-		label := filepath.Base(filepath.Dir(dir))
-		g.add(label+"/core_throttles", filepath.Join(dir, "core_throttle_count"), 1)
-		g.add(label+"/package_throttles", filepath.Join(dir, "package_throttle_count"), 1)
-		g.add(label+"/core_throttled_ns", filepath.Join(dir, "core_throttle_total_time_ms"), 1e6)
-		g.add(label+"/package_throttled_ns", filepath.Join(dir, "package_throttle_total_time_ms"), 1e6)
-	}
-	return g.sampler("no thermal zone, temperature sensor or throttle counter on this machine (usual in " +
-		"virtual machines)")
+	}, open: func(Options) (Sampler, error) {
+		// What there is of Documentation/driver-api/thermal/sysfs-api.rst,
+		// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
+		var g gauges
+		for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
+			label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"),
+				readWord(filepath.Join(dir, "type")))
+			g.add(label+"/temperature_c", filepath.Join(dir, "temp"), 1e-3)
+		}
+		for _, path := range matches(root.sys("class/hwmon/hwmon*/temp*_input")) {
+			g.add(sensorLabel(path)+"/temperature_c", path, 1e-3)
+		}
+		for _, dir := range matches(root.sys("class/thermal/cooling_device*")) {
+			label := labelled(strings.Replace(filepath.Base(dir), "_device", "", 1),
+				readWord(filepath.Join(dir, "type")))
+			g.add(label+"/cooling_state", filepath.Join(dir, "cur_state"), 1)
+			g.add(label+"/cooling_limit", filepath.Join(dir, "max_state"), 1)
+		}
+		for _, dir := range matches(root.sys("devices/system/cpu/cpu[0-9]*/thermal_throttle")) {
+			label := filepath.Base(filepath.Dir(dir))
+			g.add(label+"/core_throttles", filepath.Join(dir, "core_throttle_count"), 1)
+			g.add(label+"/package_throttles", filepath.Join(dir, "package_throttle_count"), 1)
+			g.add(label+"/core_throttled_ns", filepath.Join(dir, "core_throttle_total_time_ms"), 1e6)
+			g.add(label+"/package_throttled_ns", filepath.Join(dir, "package_throttle_total_time_ms"), 1e6)
+		}
+		return g.sampler("no thermal zone, temperature sensor or throttle counter on this machine (usual " +
+			"in virtual machines)")
+	}}
 }
 
 // sensorLabel names a hwmon file by chip and input: "hwmon0.coretemp.temp1".
