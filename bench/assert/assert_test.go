@@ -83,7 +83,7 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o, err := judge(events(t, tt.events...), allowed, io.Discard)
+			o, err := judge(events(t, tt.events...), allowed, false, io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,6 +95,17 @@ func TestJudge(t *testing.T) {
 				t.Errorf("faults: got %v, want %q in it", text, tt.fault)
 			}
 		})
+	}
+}
+
+// TestJudgePassesOnTheLog: what tests log stands at the beginning of a line, as CI looks for notes there.
+func TestJudgePassesOnTheLog(t *testing.T) {
+	for logs, want := range map[bool]string{true: "note: x\n", false: ""} {
+		var talk strings.Builder
+		in := events(t, testEvent{Action: "output", Package: "p", Test: "TestA/b", Output: "    note: x\n"})
+		if _, err := judge(in, nil, logs, &talk); err != nil || talk.String() != want {
+			t.Errorf("got %q and %v, want %q", talk.String(), err, want)
+		}
 	}
 }
 

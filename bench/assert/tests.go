@@ -82,9 +82,9 @@ type skippedTest struct{ pkg, test, reason string }
 
 var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 
-// judge reads a stream of test events. Sub-tests count like tests; a package that fails without a failing
-// test, such as one that does not build, counts once.
-func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
+// judge reads a stream of test events, and passes on what the tests log if that is wanted. Sub-tests count
+// like tests; a package that fails without a failing test, such as one that does not build, counts once.
+func judge(in io.Reader, allowed []allowance, logs bool, talk io.Writer) (outcome, error) {
 	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{}}
 	output := map[string]string{}
 	failedIn := map[string]bool{}
@@ -98,6 +98,9 @@ func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 				continue
 			}
 			o.take(e, allowed, output, failedIn, talk)
+			if logs && e.Action == "output" {
+				fmt.Fprint(talk, strings.TrimLeft(e.Output, " "))
+			}
 		}
 		if err == io.EOF {
 			break
@@ -291,6 +294,7 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	leastFile := flags.String("least", "", "list of how many tests of a package may be skipped")
 	source := flags.String("source", ".", "the module's folder, whose tests must have been executed")
 	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
+	logs := flags.Bool("logs", false, "print what the tests log, also those that pass")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
 	skippedFile := flags.String("skipped", "",
 		"append \"reason, tab, test\" of the skipped ones to this file")
@@ -301,7 +305,7 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o, err := judge(in, allowed, out)
+	o, err := judge(in, allowed, *logs, out)
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home,
@@ -36,8 +32,7 @@ func NewProgram(dir, path string, uid int) (Program, error) {
 		return p, err
 	}
 	if path == "" {
-		return p, errors.Join(Build(p.Path, "./cmd/chokepoint"),
-			Build(p.Path+"-agent", "./cmd/chokepoint-agent"))
+		return p, errors.Join(Build(p.Path, "cmd/chokepoint"), Build(p.Path+"-agent", "cmd/chokepoint-agent"))
 	}
 	err = CopyFile(filepath.Join(filepath.Dir(path), "chokepoint-agent"), p.Path+"-agent", 0o755)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,8 +54,8 @@ func Folders(dir string, uid int) (Program, error) {
 
 // Build builds a package of the source here; guests have no C library.
 func Build(to, pkg string, flags ...string) error {
-	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...),
-		pkg)...)
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-buildvcs=false", "-o", to}, flags,
+		[]string{"github.com/chokepoint-lab/chokepoint/" + pkg})...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %v\n%s", pkg, err, said)
@@ -111,45 +106,4 @@ func CopyFile(from, to string, mode os.FileMode) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
-}
-
-// Append adds a line to a file, which is made if need be; without a name there is none.
-func Append(name, line string) error {
-	if name == "" {
-		return nil
-	}
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(line)
-	return errors.Join(err, f.Close())
-}
-
-// Campaign is one run of chokepoint, as it was stored and as it is shown.
-type Campaign struct {
-	Trials []record.Trial
-	Doc    *analysis.Document
-}
-
-// Latest reads the newest run of a store.
-func Latest(ctx context.Context, data string) (c Campaign, err error) {
-	st, err := store.OpenReadOnly(ctx, filepath.Join(data, "chokepoint", "runs.db"))
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	heads, err := st.Runs(ctx)
-	if err != nil || len(heads) == 0 {
-		return c, errors.Join(err, errors.New("the store has no run"))
-	}
-	run, err := st.Find(ctx, heads[0].ID)
-	if err != nil {
-		return c, err
-	}
-	if c.Trials, err = st.Trials(ctx, run.ID); err == nil {
-		run.Design.Catalogue = registry.Catalogue()
-		c.Doc = analysis.Derive(run, c.Trials)
-	}
-	return c, err
 }

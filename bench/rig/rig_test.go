@@ -57,21 +57,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestAppend(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "counts")
-	for _, line := range []string{"1 0 0\n", "0 0 2\n"} {
-		if err := Append(file, line); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile(file); string(got) != "1 0 0\n0 0 2\n" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if Append(filepath.Join(file, "none"), "x") == nil {
-		t.Error("a file that cannot be: got no error")
-	}
-}
-
 // TestProgram: the program is a copy in a folder of its own, and sees folders of its own only.
 func TestProgram(t *testing.T) {
 	dir := t.TempDir()

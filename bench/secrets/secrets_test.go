@@ -1,175 +1,136 @@
-package main
+// Package secrets_test builds chokepoint with a random generator whose 32-byte draws, which is what keys are
+// made of, begin with a known text; runs tunnels with it; and looks for that text, in every coding it might
+// be written in, in all that the run prints, passes on a command line or in an environment, keeps in a file
+// at any moment, or stores. That the text is found in the memory of the nodes' processes proves that the
+// planted keys were in use. What it cannot see: a key in another coding than those it knows, and one that
+// leaves only on a path that these runs do not take. Needs to be root, to read the memory of others.
+//
+//	go test ./bench/secrets -planted
+package secrets_test
 
 import (
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/hex"
+	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// TestSearchFindsAPlantedKey writes a key in every way that could happen.
-func TestSearchFindsAPlantedKey(t *testing.T) {
-	key := make([]byte, 32)
-	rand.Read(key)
-	copy(key, mark)
-	message, err := json.Marshal(map[string]any{"key": key, "list": []int{int(key[0])}})
+var planted = flag.Bool("planted", false, "build the program with planted keys, and search for them")
+
+// plan lays every kind of tunnel that can be had here, with and without load from outside, and settings for
+// the journal; it is short, since keys are made at set-up. The userspace tunnel keeps its keys where they
+// can be found, and OpenVPN is given a private key by us.
+const plan = `name: secrets
+method: {duration: 500ms, warmup: 100ms, cooldown: 0, idle: 200ms, runs: 1}
+matrix:
+  tunnel: [none, wireguard-userspace, wireguard-kernel, openvpn]
+  streams: [2]
+  queue@router.wan: [pfifo limit 500]
+`
+
+func TestSecrets(t *testing.T) {
+	if !*planted {
+		t.Skip("skip: secrets builds a program with planted keys: -planted does")
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	program, err := rig.Folders(t.TempDir(), os.Geteuid())
+	p := &place{Program: program}
+	if err := errors.Join(err, os.WriteFile(p.At("secrets.yaml"), []byte(plan), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	build(t, p.Path)
+	defer func() {
+		for _, found := range p.found {
+			t.Error(found)
+		}
+	}()
+	p.takeEveryPath(t, ctx)
+	if err := p.searchStore(ctx); err != nil {
+		t.Error(err)
+	}
+	p.searchFiles()
+	if !p.inMemory {
+		t.Fatal("the planted text was in no process's memory: the keys were others, and this proves nothing")
+	}
+	fmt.Fprintf(t.Output(), "note: planted keys were in use, and in none of %d places searched but "+
+		"memory: %t\n", p.looked, len(p.found) == 0)
+}
+
+// takeEveryPath runs what lays tunnels, on a lab of its own, on one that was there before, and until it is
+// killed, and then all that shows what was kept.
+func (p *place) takeEveryPath(t *testing.T, ctx context.Context) {
+	try := func(args ...string) string {
+		said, err := p.watch(ctx, nil, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return said
+	}
+	plan := p.At("secrets.yaml")
+	try("run", plan, "--json", "--report", p.At("report.html"))
+	var lab struct{ ID string }
+	if err := json.Unmarshal([]byte(try("lab", "up", "--json")), &lab); err != nil {
+		t.Fatalf("lab up: %v", err)
+	}
+	func() {
+		defer try("lab", "down", lab.ID)
+		try("run", plan, "--attach", lab.ID)
+	}()
+	p.kill(t, ctx, "run", plan)
+	for _, args := range [][]string{
+		{"lab", "restore", "--json"}, {"show", "latest"}, {"show", "--json", "latest"}, {"list", "--json"},
+		{"report", "latest", "--format", "md"}, {"report", "latest", "--format", "csv"},
+		{"report", "latest", "--format", "json"},
+		{"doctor"},
+	} {
+		try(args...)
+	}
+}
+
+// build makes the program with the planted generator. The overlay replaces one file of the standard library
+// in this build alone.
+func build(t *testing.T, program string) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatalf("find the standard library: %v", err)
+	}
+	original := filepath.Join(strings.TrimSpace(string(root)), "src/crypto/internal/fips140/drbg/rand.go")
+	text, err := os.ReadFile(original)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := map[string]string{
-		"raw": "x" + string(key) + "y", "hex": "private_key=" + hex.EncodeToString(key) + "\n",
-		"HEX":    fmt.Sprintf("%X", key),
-		"base64": base64.StdEncoding.EncodeToString(key), "url": base64.URLEncoding.EncodeToString(key),
-		"json":                 string(message),
-		"base64 of a frame, 1": base64.StdEncoding.EncodeToString(append([]byte{1}, key...)),
-		"base64 of a frame, 2": base64.StdEncoding.EncodeToString(append([]byte{1, 200}, key...)),
-		"base64 of a frame, 3": base64.StdEncoding.EncodeToString(append([]byte{255, 255, 255}, key...)),
-		"%v":                   fmt.Sprintf("%v", key), "%#v": fmt.Sprintf("%#v", key),
-		"%q": fmt.Sprintf("%q", key),
+	source, err := plant(string(text))
+	if err != nil {
+		t.Fatalf("plant in %s: %v", original, err)
 	}
-	for _, before := range []int{35, 36, 37} {
-		block := &pem.Block{Type: "PRIVATE KEY", Bytes: append(make([]byte, before), key...)}
-		tests[fmt.Sprintf("PEM after %d bytes", before)] = string(pem.EncodeToMemory(block))
-	}
-	for name, text := range tests {
-		if got := search([]byte(text)); len(got) == 0 {
-			t.Errorf("%s: got nothing in %q, want the planted key found", name, text)
-		}
-	}
-	rand.Read(key)
-	for name, text := range map[string]string{"another key": base64.StdEncoding.EncodeToString(key),
-		"redacted": "[secret]"} {
-		if got := search([]byte(text)); len(got) != 0 {
-			t.Errorf("%s: got %v, want nothing", name, got)
-		}
-	}
-}
-
-func TestSearchFilesFindsALeak(t *testing.T) {
-	p := &place{Program: rig.Program{Dir: t.TempDir()}}
-	if err := os.MkdirAll(p.At("state/chokepoint"), 0o700); err != nil {
+	dir := t.TempDir()
+	changed, overlay := filepath.Join(dir, "rand.go"), filepath.Join(dir, "overlay.json")
+	if err := errors.Join(os.WriteFile(changed, []byte(source), 0o600),
+		os.WriteFile(overlay, fmt.Appendf(nil, "{%q: {%q: %q}}", "Replace", original, changed), 0o600),
+		rig.Build(program, "cmd/chokepoint", "-overlay", overlay)); err != nil {
 		t.Fatal(err)
 	}
-	if p.searchFiles(); len(p.found) != 0 {
-		t.Fatalf("found: got %v in empty folders, want nothing", p.found)
-	}
-	leak := filepath.Join(p.At("state/chokepoint"), "journal")
-	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.searchFiles()
-	want := []string{"a key stands in hexadecimal in file state/chokepoint/journal"}
-	if !slices.Equal(p.found, want) {
-		t.Errorf("found: got %q, want %q", p.found, want)
-	}
 }
 
-func TestLookAtProcessesFindsALeak(t *testing.T) {
-	tests := []struct {
-		name string
-		args []string
-		env  []string
-		want string
-	}{
-		{"argument", []string{base64.StdEncoding.EncodeToString([]byte(mark + "0123456789abcdef"))}, nil,
-			"in the cmdline"},
-		{"environment", nil, []string{"PSK=" + hex.EncodeToString([]byte(mark+"0123456789abcdef"))},
-			"in the environ"},
-		{"neither", nil, nil, ""},
+// plant changes the source of the generator so that every draw of 32 bytes begins with the mark.
+func plant(source string) (string, error) {
+	const draw = "\t\tsysrand.Read(b)\n"
+	if strings.Count(source, draw) != 1 {
+		return "", errors.New("this Go release draws its random bytes elsewhere")
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			// A shell that waits: it keeps its arguments, whatever they mean.
-			shell, err := filepath.EvalSymlinks("/bin/sh")
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.Command(shell, append([]string{"-c", "read line; exit", "sh"}, tt.args...)...)
-			cmd.Env = tt.env
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			p := &place{Program: rig.Program{Dir: t.TempDir(), Path: shell}, inMemory: true}
-			p.lookAtProcesses()
-			in.Close()
-			_ = cmd.Wait() // its exit code means nothing here
-			got := strings.Join(p.found, "; ")
-			if p.looked == 0 || tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-				t.Errorf("found: got %q in %d places, want %q in it", got, p.looked, tt.want)
-			}
-		})
-	}
-}
-
-func TestSearchStoreFindsALeak(t *testing.T) {
-	key := []byte(mark + "0123456789abcdef")
-	text := base64.StdEncoding.EncodeToString(key)
-	tests := []struct {
-		name  string
-		run   record.Run
-		trial record.Trial
-		want  string
-	}{
-		{"clean", record.Run{}, record.Trial{}, ""},
-		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{},
-			"in the store"},
-		{"failure", record.Run{}, record.Trial{Failure: &record.Failure{Phase: "set-up", Error: "peer " +
-			text}}, "in the store"},
-		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}},
-			"in stored raw output"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			p := &place{Program: rig.Program{Dir: t.TempDir()}}
-			s, err := store.Open(t.Context(), p.At("data/chokepoint/runs.db"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			tt.run.ID, tt.trial.Run, tt.trial.ID = "r", "r", "b1-r01.1"
-			err = s.CreateRun(t.Context(), tt.run)
-			if err == nil {
-				err = s.AppendTrial(t.Context(), tt.trial)
-			}
-			if err = errors.Join(err, s.Close()); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.searchStore(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			got := strings.Join(p.found, "; ")
-			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-				t.Errorf("found: got %q, want %q in it", got, tt.want)
-			}
-		})
-	}
-}
-
-func TestMemoryHasFindsOwnSecret(t *testing.T) {
-	secret := []byte(strings.Repeat("memory", 2) + fmt.Sprint(os.Getpid()))
-	if !memoryHas("/proc/self", secret) {
-		t.Error("memory of this process: got no trace of its secret, want one")
-	}
-	if memoryHas("/proc/0", secret) {
-		t.Error("memory of no process: got a trace, want none")
-	}
+	return strings.Replace(source, draw, draw+"\t\tif len(b) == 32 {\n\t\t\tcopy(b, \""+mark+"\")\n\t\t}\n",
+		1), nil
 }
 
 func TestPlantFitsThisGoRelease(t *testing.T) {

@@ -1,22 +1,36 @@
-package main
+package secrets_test
 
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
+
+// place is where a planted program works and what it left there.
+type place struct {
+	rig.Program
+	found    []string
+	inMemory bool
+	looked   int // places that were searched
+}
 
 // look searches one text and remembers where the mark was.
 func (p *place) look(where string, data []byte) {
@@ -29,36 +43,21 @@ func (p *place) look(where string, data []byte) {
 	}
 }
 
-// try runs the planted program to its end, looks at everything it shows meanwhile, and returns its output.
-func (p *place) try(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	said, err := p.watch(ctx, args)
-	if err != nil {
-		return said, fmt.Errorf("chokepoint %s: %v", strings.Join(args, " "), err)
-	}
-	return said, nil
-}
-
 // kill ends the planted program by SIGKILL in the middle of a run: some time after the nodes have a tunnel.
-func (p *place) kill(ctx context.Context, args ...string) error {
+func (p *place) kill(t *testing.T, ctx context.Context, args ...string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	armed := false
-	p.meanwhile = func() {
+	_, err := p.watch(ctx, func() {
 		if !armed && p.tunnels() > 0 {
 			armed = true
 			time.AfterFunc(300*time.Millisecond, cancel)
 		}
-	}
-	defer func() { p.meanwhile = nil }()
-	_, err := p.watch(ctx, args)
+	}, args...)
 	if !armed || ctx.Err() == nil {
-		return fmt.Errorf("chokepoint %s: it ended before it could be killed: %v", strings.Join(args, " "),
-			err)
+		t.Fatalf("it ended before it could be killed: %v", err)
 	}
 	p.searchFiles()
-	return nil
 }
 
 // tunnels counts the processes that hold a tunnel's device.
@@ -76,7 +75,10 @@ func (p *place) tunnels() int {
 	return n
 }
 
-func (p *place) watch(ctx context.Context, args []string) (string, error) {
+// watch runs the planted program to its end, looks at everything it shows meanwhile, and returns its output.
+func (p *place) watch(ctx context.Context, meanwhile func(), args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	cmd := p.Command(ctx, args...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
@@ -92,14 +94,14 @@ func (p *place) watch(ctx context.Context, args []string) (string, error) {
 			p.look("the output of "+name, out.Bytes())
 			p.look("the messages of "+name, log.Bytes())
 			if err != nil {
-				err = fmt.Errorf("%v\n%s", err, log.String())
+				err = fmt.Errorf("chokepoint %s: %v\n%s", name, err, log.String())
 			}
 			return out.String(), err
 		case <-time.After(20 * time.Millisecond):
 			p.lookAtProcesses()
 			p.searchFiles()
-			if p.meanwhile != nil {
-				p.meanwhile()
+			if meanwhile != nil {
+				meanwhile()
 			}
 		}
 	}
@@ -208,4 +210,118 @@ func (p *place) searchStore(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func TestSearchFilesFindsALeak(t *testing.T) {
+	p := &place{Program: rig.Program{Dir: t.TempDir()}}
+	if err := os.MkdirAll(p.At("state/chokepoint"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if p.searchFiles(); len(p.found) != 0 {
+		t.Fatalf("found: got %v in empty folders, want nothing", p.found)
+	}
+	leak := filepath.Join(p.At("state/chokepoint"), "journal")
+	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.searchFiles()
+	want := []string{"a key stands in hexadecimal in file state/chokepoint/journal"}
+	if !slices.Equal(p.found, want) {
+		t.Errorf("found: got %q, want %q", p.found, want)
+	}
+}
+
+func TestLookAtProcessesFindsALeak(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		env  []string
+		want string
+	}{
+		{"argument", []string{base64.StdEncoding.EncodeToString([]byte(mark + "0123456789abcdef"))}, nil,
+			"in the cmdline"},
+		{"environment", nil, []string{"PSK=" + hex.EncodeToString([]byte(mark+"0123456789abcdef"))},
+			"in the environ"},
+		{"neither", nil, nil, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			// A shell that waits: it keeps its arguments, whatever they mean.
+			shell, err := filepath.EvalSymlinks("/bin/sh")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(shell, append([]string{"-c", "read line; exit", "sh"}, tt.args...)...)
+			cmd.Env = tt.env
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			p := &place{Program: rig.Program{Dir: t.TempDir(), Path: shell}, inMemory: true}
+			p.lookAtProcesses()
+			in.Close()
+			_ = cmd.Wait() // its exit code means nothing here
+			got := strings.Join(p.found, "; ")
+			if p.looked == 0 || tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("found: got %q in %d places, want %q in it", got, p.looked, tt.want)
+			}
+		})
+	}
+}
+
+func TestSearchStoreFindsALeak(t *testing.T) {
+	key := []byte(mark + "0123456789abcdef")
+	text := base64.StdEncoding.EncodeToString(key)
+	tests := []struct {
+		name  string
+		run   record.Run
+		trial record.Trial
+		want  string
+	}{
+		{"clean", record.Run{}, record.Trial{}, ""},
+		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{},
+			"in the store"},
+		{"failure", record.Run{}, record.Trial{Failure: &record.Failure{Phase: "set-up", Error: "peer " +
+			text}}, "in the store"},
+		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}},
+			"in stored raw output"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &place{Program: rig.Program{Dir: t.TempDir()}}
+			s, err := store.Open(t.Context(), p.At("data/chokepoint/runs.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.run.ID, tt.trial.Run, tt.trial.ID = "r", "r", "b1-r01.1"
+			err = s.CreateRun(t.Context(), tt.run)
+			if err == nil {
+				err = s.AppendTrial(t.Context(), tt.trial)
+			}
+			if err = errors.Join(err, s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.searchStore(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(p.found, "; ")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("found: got %q, want %q in it", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestMemoryHasFindsOwnSecret(t *testing.T) {
+	secret := []byte(strings.Repeat("memory", 2) + fmt.Sprint(os.Getpid()))
+	if !memoryHas("/proc/self", secret) {
+		t.Error("memory of this process: got no trace of its secret, want one")
+	}
+	if memoryHas("/proc/0", secret) {
+		t.Error("memory of no process: got a trace, want none")
+	}
 }

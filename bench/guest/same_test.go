@@ -1,8 +1,7 @@
-package main
+package guest_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,11 +10,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"sort"
+	"testing"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -68,104 +69,104 @@ type tally struct {
 	Goodput, Low, High float64
 }
 
-// same runs the plan with seeds from 1 on and judges how often two cells that are the same were called
+// TestSame runs the plan with seeds from 1 on and judges how often two cells that are the same were called
 // different.
-func same(ctx context.Context, b bench) error {
-	all, err := b.kept()
-	if err != nil {
-		return err
+func TestSame(t *testing.T) {
+	needsProgram(t)
+	if *runs < 1 {
+		t.Fatalf("-runs %d: want at least one", *runs)
 	}
-	fmt.Fprintf(b.out, "%6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm",
+	all := kept(t, *keepFile)
+	fmt.Fprintf(t.Output(), "note: %6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm",
 		"Westfall–Young", "goodput b ÷ a")
-	for _, t := range all {
-		t.print(b.out)
+	for _, x := range all {
+		x.print(t.Output())
 	}
 	var first []record.Factors
-	for seed := uint64(len(all)) + 1; seed <= uint64(b.runs); seed++ {
-		c, err := b.measure(ctx, 10*time.Minute, samePlan, "--seed", fmt.Sprint(seed))
+	for seed := uint64(len(all)) + 1; seed <= uint64(*runs); seed++ {
+		c := measure(t, 10*time.Minute, samePlan, "--seed", fmt.Sprint(seed))
+		x, err := tallyOf(c)
 		if err != nil {
-			return err
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-		t, err := tallyOf(c)
-		if err != nil {
-			return fmt.Errorf("seed %d: %w", seed, err)
-		}
-		t.Seed = seed
-		t.print(b.out)
-		if err := b.keep(t); err != nil {
-			return err
-		}
-		if all = append(all, t); seed == 1 {
+		x.Seed = seed
+		x.print(t.Output())
+		keep(t, *keepFile, x)
+		if all = append(all, x); seed == 1 {
 			first = orderOf(c)
 		}
 	}
-	return errors.Join(b.sameOrder(ctx, first), b.judgeSame(all))
+	if err := judgeSame(t.Output(), all); err != nil {
+		t.Error(err)
+	}
+	checkOrder(t, first)
 }
 
 func (t tally) print(out io.Writer) {
-	fmt.Fprintf(out, "%6d %8d %10d %6d %14d   %.3f (%.3f–%.3f) %s\n", t.Seed, t.Metrics, t.Raw, t.Holm,
+	fmt.Fprintf(out, "note: %6d %8d %10d %6d %14d   %.3f (%.3f–%.3f) %s\n", t.Seed, t.Metrics, t.Raw, t.Holm,
 		t.Family, t.Goodput, t.Low, t.High, t.Names)
 }
 
 // kept are the runs of a suite that was interrupted, from seed 1 on.
-func (b bench) kept() (all []tally, err error) {
-	if b.keepFile == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(b.keepFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func kept(t *testing.T, file string) (all []tally) {
+	text, err := os.ReadFile(file)
+	if err != nil && file != "" && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
 	}
 	for line := range bytes.Lines(text) {
-		var t tally
-		if err := json.Unmarshal(line, &t); err != nil || t.Seed != uint64(len(all))+1 {
-			return nil, fmt.Errorf("%s: line %d is not the run of that seed (%v)", b.keepFile, len(all)+1,
-				err)
+		var x tally
+		if err := json.Unmarshal(line, &x); err != nil || x.Seed != uint64(len(all))+1 {
+			t.Fatalf("%s: line %d is not the run of that seed (%v)", file, len(all)+1, err)
 		}
-		all = append(all, t)
+		all = append(all, x)
 	}
-	return all, err
+	return all
 }
 
-func (b bench) keep(t tally) error {
-	line, err := json.Marshal(t)
-	return errors.Join(err, rig.Append(b.keepFile, string(line)+"\n"))
-}
-
-// sameOrder runs the first seed again, on the lab that is soonest up, and wants the same order of the
-// blocks that it has.
-func (b bench) sameOrder(ctx context.Context, first []record.Factors) error {
-	b.lab = "local"
-	brief := []string{"--seed", "1", "--set", "method.runs=4", "--set", "method.duration=100ms", "--set",
-		"method.idle=100ms"}
-	if first == nil { // it was in an earlier part of the suite
-		c, err := b.measure(ctx, 2*time.Minute, samePlan, brief...)
-		if err != nil {
-			return err
-		}
-		first = orderOf(c)
+// keep adds a run to a file, which is made if need be; without a name there is none.
+func keep(t *testing.T, file string, x tally) {
+	if file == "" {
+		return
 	}
-	c, err := b.measure(ctx, 2*time.Minute, samePlan, brief...)
+	line, err := json.Marshal(x)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	again := orderOf(c)
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(f, "%s\n", line)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkOrder runs the first seed again, on the lab that is soonest up, and wants the same order of the
+// blocks that it has.
+func checkOrder(t *testing.T, first []record.Factors) {
+	order := func() []record.Factors {
+		return orderOf(measure(t, 2*time.Minute, samePlan, "--lab", "local", "--seed", "1", "--set",
+			"method.runs=4", "--set", "method.duration=100ms", "--set", "method.idle=100ms"))
+	}
+	if first == nil { // it was in an earlier part of the suite
+		first = order()
+	}
+	again := order()
 	if len(again) < 8 || len(first) < len(again) {
-		return fmt.Errorf("order: got %d and %d trials, too few", len(first), len(again))
+		t.Fatalf("order: got %d and %d trials, too few", len(first), len(again))
 	}
 	for i := range again {
 		if again[i].Key() != first[i].Key() {
-			return fmt.Errorf("order: trial %d of two runs of seed 1: %s and %s", i+1, first[i].Key(),
-				again[i].Key())
+			t.Fatalf("order: trial %d of two runs of seed 1: %s and %s", i+1, first[i].Key(), again[i].Key())
 		}
 	}
-	fmt.Fprintf(b.out, "note: two runs of seed 1 had the same order of %d trials\n", len(again))
-	return nil
+	fmt.Fprintf(t.Output(), "note: two runs of seed 1 had the same order of %d trials\n", len(again))
 }
 
 // orderOf are the cells of a run in the order in which they were measured.
 func orderOf(c campaign) []record.Factors {
-	trials := slices.Clone(c.Trials)
+	trials := slices.Clone(c.trials)
 	sort.SliceStable(trials, func(i, j int) bool { return trials[i].Started.Before(trials[j].Started) })
 	out := make([]record.Factors, len(trials))
 	for i := range trials {
@@ -177,8 +178,8 @@ func orderOf(c campaign) []record.Factors {
 // tallyOf compares the two cells of a run on every metric that both have and that is not one and the same
 // number throughout.
 func tallyOf(c campaign) (tally, error) {
-	for i := range c.Trials {
-		if t := &c.Trials[i]; t.Failure != nil {
+	for i := range c.trials {
+		if t := &c.trials[i]; t.Failure != nil {
 			return tally{}, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase, t.Failure.Error)
 		}
 	}
@@ -233,15 +234,15 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 		}
 		out[name][block] = v
 	}
-	for _, v := range c.Doc.Trials {
+	for _, v := range c.doc.Trials {
 		if v.Factors["copy"] == copy {
 			for name, x := range v.Metrics {
 				add(name, v.Block, x)
 			}
 		}
 	}
-	for i := range c.Trials {
-		t := &c.Trials[i]
+	for i := range c.trials {
+		t := &c.trials[i]
 		if t.Row.Factors["copy"] != copy {
 			continue
 		}
@@ -272,7 +273,7 @@ func varies(a, b map[int]float64) bool {
 
 // judgeSame pools the runs. With one run nothing may be different after Holm's correction; with twenty the
 // pooled rate is held to its bounds.
-func (b bench) judgeSame(all []tally) error {
+func judgeSame(out io.Writer, all []tally) error {
 	raw, bound := pooled(all, func(t tally) int { return t.Raw })
 	holm, holmBound := pooled(all, func(t tally) int { return t.Holm })
 	family, familyBound := pooled(all, func(t tally) int { return t.Family })
@@ -280,9 +281,9 @@ func (b bench) judgeSame(all []tally) error {
 	for _, t := range all {
 		metrics += t.Metrics
 	}
-	fmt.Fprintf(b.out, "note: %d runs, %d comparisons of a thing with itself; called different, with the "+
+	fmt.Fprintf(out, "note: %d runs, %d comparisons of a thing with itself; called different, with the "+
 		"upper 95 %% bound over runs:\n", len(all), metrics)
-	fmt.Fprintf(b.out, "note: each alone %.2f %% (%.2f %%), by Holm %.2f %% (%.2f %%), by Westfall and "+
+	fmt.Fprintf(out, "note: each alone %.2f %% (%.2f %%), by Holm %.2f %% (%.2f %%), by Westfall and "+
 		"Young %.2f %% (%.2f %%)\n",
 		100*raw, 100*bound, 100*holm, 100*holmBound, 100*family, 100*familyBound)
 	if len(all) < 20 {
@@ -325,4 +326,61 @@ func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 	}
 	slices.Sort(drawn)
 	return rate, drawn[resamples*95/100]
+}
+
+// TestSameFindsWhatDiffers: of two cells that are not the same, the difference is found even after Holm's
+// correction of all metrics, and of two that are, a pooled rate has its bound above it.
+func TestSameFindsWhatDiffers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	a, b := map[int]float64{}, map[int]float64{}
+	for block := range 12 {
+		a[block] = 100 + rng.Float64()
+		b[block] = 110 + rng.Float64()
+	}
+	c, _ := comparison.ComparePaired("goodput_bps", a, b)
+	p := make([]float64, sameLeast)
+	for i := range p {
+		p[i] = 1
+	}
+	p[7] = c.PValue
+	if got := statistics.Holm(p)[7]; c.Verdict != "different" || got > mostDifferent {
+		t.Errorf("a tenth more: got %q and p = %.3f after Holm, want different", c.Verdict, got)
+	}
+	var all []tally
+	for seed := range uint64(20) {
+		all = append(all, tally{Seed: seed, Metrics: 50, Raw: int(seed % 3)})
+	}
+	rate, bound := pooled(all, func(t tally) int { return t.Raw })
+	if rate != .019 || bound <= rate || bound > .03 {
+		t.Errorf("19 of 1000: got %v, at most %v, want .019 and a little more", rate, bound)
+	}
+	for _, tt := range []struct {
+		raw int
+		ok  bool
+	}{{2, true}, {5, false}} {
+		for i := range all {
+			all[i].Raw = tt.raw
+		}
+		if err := judgeSame(io.Discard, all); (err == nil) != tt.ok {
+			t.Errorf("%d of 50 in each run: got %v, want ok = %v", tt.raw, err, tt.ok)
+		}
+	}
+	if err := judgeSame(io.Discard, []tally{{Metrics: 50, Holm: 1}}); err == nil {
+		t.Error("one run with a difference after Holm's correction: got no error, want one")
+	}
+}
+
+// TestKeptGoesOnWhereKeepEnded: runs come back as they were kept, and only those of seeds from 1 on.
+func TestKeptGoesOnWhereKeepEnded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kept")
+	if got := kept(t, file); got != nil {
+		t.Errorf("nothing was kept: got %v", got)
+	}
+	want := []tally{{Seed: 1, Metrics: 50, Raw: 2, Names: []string{"goodput_bps"}}, {Seed: 2, Metrics: 51}}
+	for _, x := range want {
+		keep(t, file, x)
+	}
+	if got := kept(t, file); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

@@ -1,11 +1,15 @@
-package main
+package secrets_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"strings"
+	"testing"
 )
 
 // mark begins every planted key. WireGuard's clamping of private keys changes the lowest bits of the first
@@ -53,4 +57,42 @@ func search(data []byte) []string {
 		}
 	}
 	return found
+}
+
+// TestSearchFindsAPlantedKey writes a key in every way that could happen.
+func TestSearchFindsAPlantedKey(t *testing.T) {
+	key := make([]byte, 32)
+	rand.Read(key)
+	copy(key, mark)
+	message, err := json.Marshal(map[string]any{"key": key, "list": []int{int(key[0])}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]string{
+		"raw": "x" + string(key) + "y", "hex": "private_key=" + hex.EncodeToString(key) + "\n",
+		"HEX":    fmt.Sprintf("%X", key),
+		"base64": base64.StdEncoding.EncodeToString(key), "url": base64.URLEncoding.EncodeToString(key),
+		"json":                 string(message),
+		"base64 of a frame, 1": base64.StdEncoding.EncodeToString(append([]byte{1}, key...)),
+		"base64 of a frame, 2": base64.StdEncoding.EncodeToString(append([]byte{1, 200}, key...)),
+		"base64 of a frame, 3": base64.StdEncoding.EncodeToString(append([]byte{255, 255, 255}, key...)),
+		"%v":                   fmt.Sprintf("%v", key), "%#v": fmt.Sprintf("%#v", key),
+		"%q": fmt.Sprintf("%q", key),
+	}
+	for _, before := range []int{35, 36, 37} {
+		block := &pem.Block{Type: "PRIVATE KEY", Bytes: append(make([]byte, before), key...)}
+		tests[fmt.Sprintf("PEM after %d bytes", before)] = string(pem.EncodeToMemory(block))
+	}
+	for name, text := range tests {
+		if got := search([]byte(text)); len(got) == 0 {
+			t.Errorf("%s: got nothing in %q, want the planted key found", name, text)
+		}
+	}
+	rand.Read(key)
+	for name, text := range map[string]string{"another key": base64.StdEncoding.EncodeToString(key),
+		"redacted": "[secret]"} {
+		if got := search([]byte(text)); len(got) != 0 {
+			t.Errorf("%s: got %v, want nothing", name, got)
+		}
+	}
 }

@@ -1,12 +1,10 @@
-package main
+package kills_test
 
 import (
 	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -18,16 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	vanishing = 5 * time.Second        // for the kernel to remove what nobody holds any more
-	leaving   = time.Second            // for the agents of a lab that stays to leave once a run has hung up
-	writing   = 500 * time.Microsecond // of a commit
-)
-
 // event is what is needed of a line of run --json.
 type event struct {
-	Event, Phase, Row, Run, Status string
-	Index, Total                   int
+	Event, Phase, Row, Run string
+	Index, Total           int
 }
 
 // told is what a run said before it ended.
@@ -42,16 +34,9 @@ type told struct {
 	stopped  time.Duration // from the first signal to the end of the process
 }
 
-// say runs a short command of the program and returns what it prints.
-func (o options) say(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), o.patience())
-	defer cancel()
-	return o.Say(ctx, args...)
-}
-
 // watcher follows the events of one run, remembers its stretches, and strikes when the moment has come.
 type watcher struct {
-	o      options
+	*scene
 	blow   *blow // nil: only watch
 	target stretch
 	scale  float64 // of the delay within the stretch
@@ -61,67 +46,64 @@ type watcher struct {
 	told   told
 	now    stretch
 	since  time.Time
-	seen   []stretch
+	passed []stretch
 	armed  bool
 	hit    string // the stretch that was hit, "" if none was
 	struck time.Time
 	blows  sync.WaitGroup
-	spaces map[string]bool // namespaces that its processes were in
 }
 
-// follow runs the program to its end.
-func (w *watcher) follow(ctx context.Context, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, w.o.patience())
+// follow runs the program to its end, and collects the namespaces of its processes.
+func (w *watcher) follow(args ...string) {
+	wait, _ := patience()
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	cmd := w.o.Command(ctx, args...)
+	cmd := w.Command(ctx, args...)
 	var talk strings.Builder
 	cmd.Stderr = &talk
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
 	w.since = time.Now()
-	if err := cmd.Start(); err != nil {
-		return err
+	if err := errors.Join(err, cmd.Start()); err != nil {
+		w.Fatal(err)
 	}
 	w.run = cmd.Process
-	over, watched := make(chan struct{}), make(chan error, 1)
-	go func() { watched <- w.o.watchNamespaces(w.spaces, over) }()
+	over := make(chan struct{})
+	var watched sync.WaitGroup
+	watched.Go(func() {
+		for {
+			w.namespacesOf(w.T, w.namespaces)
+			select {
+			case <-over:
+				return
+			case <-time.After(30 * time.Millisecond):
+			}
+		}
+	})
 	w.enter(atStart, 0)
-	w.read(stdout)
+	for lines := bufio.NewReaderSize(stdout, 1<<20); err == nil; {
+		var line []byte
+		line, err = lines.ReadBytes('\n')
+		var e event
+		if json.Unmarshal(line, &e) == nil {
+			w.take(e)
+		}
+	}
 	err = cmd.Wait()
 	end := time.Now()
 	w.enter("", 0)
 	w.blows.Wait()
 	close(over)
-	if err := <-watched; err != nil {
-		return err
-	}
+	watched.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		return err
+		w.Error(err)
 	}
 	w.told.code, w.told.talk = cmd.ProcessState.ExitCode(), talk.String()
 	if !w.struck.IsZero() {
 		w.told.stopped = end.Sub(w.struck)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("the run did not end in %s: %s", w.o.patience(), talk.String())
-	}
-	return nil
-}
-
-func (w *watcher) read(stdout io.Reader) {
-	lines := bufio.NewReaderSize(stdout, 1<<20)
-	for {
-		line, err := lines.ReadBytes('\n')
-		var e event
-		if json.Unmarshal(line, &e) == nil {
-			w.take(e)
-		}
-		if err != nil {
-			return
-		}
+		w.Errorf("the run did not end in %s: %s", wait, talk.String())
 	}
 }
 
@@ -164,24 +146,22 @@ func (w *watcher) enter(name string, trial int) {
 	at := time.Now()
 	if w.now.name != "" {
 		w.now.span = at.Sub(w.since)
-		w.seen = append(w.seen, w.now)
+		w.passed = append(w.passed, w.now)
 	}
 	w.now, w.since = stretch{name: name, trial: trial}, at
 	if w.blow == nil || w.armed || name != w.target.name || trial != w.target.trial {
 		return
 	}
 	w.armed = true
-	w.blows.Add(1)
-	go w.strike()
+	w.blows.Go(w.strike)
 }
 
 // strike waits for the moment within the stretch and sends the signals.
 func (w *watcher) strike() {
-	defer w.blows.Done()
 	if w.blow.moment == inCommit {
 		defer aheadOfAll()()
 		w.awaitWriting()
-		spin(w.delay(writing))
+		spin(w.delay(500 * time.Microsecond)) // a commit's
 	} else {
 		time.Sleep(w.delay(w.target.span))
 	}
@@ -194,7 +174,7 @@ func (w *watcher) strike() {
 		first = syscall.SIGINT
 	}
 	if w.blow.victim != "" {
-		if hit != "" && w.o.killVictim(w.blow.victim) == nil {
+		if hit != "" && w.killVictim(w.T, w.blow.victim) {
 			w.mu.Lock()
 			w.hit = w.blow.moment
 			w.mu.Unlock()
@@ -256,7 +236,7 @@ func spin(d time.Duration) {
 
 // awaitWriting returns when the store's write-ahead log changes, or when the trial is reported as stored.
 func (w *watcher) awaitWriting() {
-	log := w.o.At("data/chokepoint/runs.db-wal")
+	log := w.At("data/chokepoint/runs.db-wal")
 	look := func() (size, when int64) {
 		if info, err := os.Stat(log); err == nil {
 			return info.Size(), info.ModTime().UnixNano()
