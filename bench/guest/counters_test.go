@@ -83,15 +83,21 @@ func grew(t *record.Trial, name string, until int64) float64 {
 	return last - before
 }
 
-// sentAgain is how many segments TCP sent again in the whole load.
-func sentAgain(t *record.Trial) float64 {
-	sum := 0.0
+// total is what a column has at the end of the load, of all flows.
+func total(t *record.Trial, of func(*record.Flow) []float64) (sum float64) {
 	for i := range t.Traffic.Flows {
-		n := t.Traffic.Flows[i].TCP.Series.Column("retransmits")
-		sum += n[len(n)-1]
+		column := of(&t.Traffic.Flows[i])
+		sum += column[len(column)-1]
 	}
 	return sum
 }
+
+// sentAgain is how many segments TCP sent again in the whole load.
+func sentAgain(f *record.Flow) []float64 { return f.TCP.Series.Column("retransmits") }
+
+// left is the payload that left the senders at least once. What does so later is refused by the receivers
+// at once: little of a load of seconds.
+func left(f *record.Flow) []float64 { return f.Sent.Column("bytes") }
 
 // probed are the latency probe's packets that went through beside the load until a time: those that were
 // answered. On a slow router they are a hundredth of all bytes.
@@ -107,16 +113,6 @@ func probed(t *record.Trial, until int64) (packets, size int) {
 	return packets, t.Loaded.Size
 }
 
-// left is the payload that left the senders at least once. What does so later is refused by the receivers
-// at once: little of a load of seconds.
-func left(t *record.Trial) (bytes float64) {
-	for i := range t.Traffic.Flows {
-		sent := t.Traffic.Flows[i].Sent.Column("bytes")
-		bytes += sent[len(sent)-1]
-	}
-	return bytes
-}
-
 // carried holds the bytes that a tunnel's counter has, without those of probes, against the payload of the
 // whole load: full packets of an inner length m with TCP's time stamps. A packet of an inner length counts
 // as many bytes as counted says. The counter has at least what arrived in the same time; and when nothing
@@ -130,11 +126,11 @@ func carried(t *testing.T, text, counter string, load *record.Trial, m int, coun
 		return (grew(load, counter, until) - float64(probes*counted(size))) * payload / float64(counted(m))
 	}
 	arrived, until := received(load)
-	again := payload * sentAgain(load)
+	again := payload * total(load, sentAgain)
 	fmt.Fprintf(t.Output(), "note: %s, share of bytes that were sent again: %.4g\n", text, again/arrived)
 	hold(t, text+", bytes in the tunnel ÷ what goodput and headers make", counts(until)/arrived, .98, 0)
 	hold(t, text+", bytes in the tunnel ÷ what was sent, and sent again",
-		counts(math.MaxInt64)/(left(load)+again), 0, 1.02)
+		counts(math.MaxInt64)/(total(load, left)+again), 0, 1.02)
 }
 
 // moved is how far the path's own counters went in the whole load, of one node: "lan rx_bytes", "tun

@@ -178,10 +178,8 @@ func orderOf(c campaign) []record.Factors {
 // tallyOf compares the two cells of a run on every metric that both have and that is not one and the same
 // number throughout.
 func tallyOf(c campaign) (tally, error) {
-	for i := range c.trials {
-		if t := &c.trials[i]; t.Failure != nil {
-			return tally{}, fmt.Errorf("trial %s failed in %s: %s", t.ID, t.Failure.Phase, t.Failure.Error)
-		}
+	if errs := c.faults(); len(errs) > 0 {
+		return tally{}, errors.Join(errs...)
 	}
 	a, b := valuesOf(c, "a"), valuesOf(c, "b")
 	var t tally
@@ -208,21 +206,17 @@ func tallyOf(c campaign) (tally, error) {
 	holm := statistics.Holm(p)
 	adjusted, _ := statistics.FamilyTest(family)
 	for i, d := range different {
-		t.Raw += count(d)
-		t.Holm += count(d && holm[i] <= mostDifferent)
-		t.Family += count(d && adjusted[i] <= mostDifferent)
+		if d && holm[i] <= mostDifferent {
+			t.Holm++
+		}
+		if d && adjusted[i] <= mostDifferent {
+			t.Family++
+		}
 	}
-	if t.Metrics = len(p); t.Metrics < sameLeast {
+	if t.Metrics, t.Raw = len(p), len(t.Names); t.Metrics < sameLeast {
 		return t, fmt.Errorf("only %d metrics have data in both cells, %d are wanted", t.Metrics, sameLeast)
 	}
 	return t, nil
-}
-
-func count(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // valuesOf are the values of one copy's metrics by block.
@@ -258,17 +252,8 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 
 // varies says whether the values of two cells are not all one number.
 func varies(a, b map[int]float64) bool {
-	var first float64
-	seen := false
-	for _, cell := range []map[int]float64{a, b} {
-		for _, v := range cell {
-			if seen && v != first {
-				return len(a) > 0 && len(b) > 0
-			}
-			first, seen = v, true
-		}
-	}
-	return false
+	values := slices.Concat(slices.Collect(maps.Values(a)), slices.Collect(maps.Values(b)))
+	return len(a) > 0 && len(b) > 0 && slices.Min(values) != slices.Max(values)
 }
 
 // judgeSame pools the runs. With one run nothing may be different after Holm's correction; with twenty the

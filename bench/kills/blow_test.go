@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Stretches of a run, in order; those of a trial are named after its phases.
@@ -93,8 +96,7 @@ func planned(guests bool, seed uint64, i int) blow {
 }
 
 func (b blow) name() string {
-	name := map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGTERM: "TERM",
-		syscall.SIGKILL: "KILL"}[b.signal]
+	name := strings.TrimPrefix(unix.SignalName(b.signal), "SIG")
 	if b.again > 0 {
 		name += " twice"
 	}

@@ -41,16 +41,17 @@ type watcher struct {
 	target stretch
 	scale  float64 // of the delay within the stretch
 	run    *os.Process
-
-	mu     sync.Mutex // what follows is shared with the striking goroutine
 	told   told
-	now    stretch
-	since  time.Time
 	passed []stretch
+	since  time.Time // the present one lasts
+
+	mu  sync.Mutex // the present stretch is shared with the striking goroutine
+	now stretch
+
 	armed  bool
-	hit    string // the stretch that was hit, "" if none was
+	blows  sync.WaitGroup // the strike, which sets:
 	struck time.Time
-	blows  sync.WaitGroup
+	hit    string // the stretch that was hit, "" if none was
 }
 
 // follow runs the program to its end, and collects the namespaces of its processes.
@@ -108,101 +109,94 @@ func (w *watcher) follow(args ...string) {
 }
 
 func (w *watcher) take(e event) {
-	w.mu.Lock()
-	t := &w.told
-	trial := t.begun
-	switch e.Event {
-	case "run-started":
-		t.run = e.Run
-	case "trial-started":
-		t.begun++
-	case "trial-ended":
-		t.finished, t.rows = append(t.finished, e.Row), e.Total
-	case "run-ended":
-		t.ended = true
-	}
-	last := e.Index == e.Total
-	w.mu.Unlock()
-	switch {
+	switch t := &w.told; {
 	case e.Event == "run-started":
+		t.run = e.Run
 		w.enter(inLab, 0)
+	case e.Event == "trial-started":
+		t.begun++
 	case e.Event == "phase" && e.Phase == "tester ceiling":
 		w.enter(inCeiling, 0)
 	case e.Event == "phase":
-		w.enter(e.Phase, trial)
-	case e.Event == "trial-ended" && last:
-		w.enter(inUndo, 0)
+		w.enter(e.Phase, t.begun)
 	case e.Event == "trial-ended":
-		w.enter(between, 0)
+		t.finished, t.rows = append(t.finished, e.Row), e.Total
+		if e.Index == e.Total {
+			w.enter(inUndo, 0)
+		} else {
+			w.enter(between, 0)
+		}
 	case e.Event == "run-ended":
+		t.ended = true
 		w.enter(inReport, 0)
 	}
 }
 
 // enter notes that a stretch ends and the next one begins.
 func (w *watcher) enter(name string, trial int) {
+	at := time.Now()
+	w.mu.Lock()
+	last := w.now
+	w.now = stretch{name: name, trial: trial}
+	w.mu.Unlock()
+	if last.name != "" {
+		last.span = at.Sub(w.since)
+		w.passed = append(w.passed, last)
+	}
+	w.since = at
+	if w.blow != nil && !w.armed && name == w.target.name && trial == w.target.trial {
+		w.armed = true
+		w.blows.Go(w.strike)
+	}
+}
+
+// stretch is the name of the present one.
+func (w *watcher) stretch() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at := time.Now()
-	if w.now.name != "" {
-		w.now.span = at.Sub(w.since)
-		w.passed = append(w.passed, w.now)
-	}
-	w.now, w.since = stretch{name: name, trial: trial}, at
-	if w.blow == nil || w.armed || name != w.target.name || trial != w.target.trial {
-		return
-	}
-	w.armed = true
-	w.blows.Go(w.strike)
+	return w.now.name
 }
 
 // strike waits for the moment within the stretch and sends the signals.
 func (w *watcher) strike() {
-	if w.blow.moment == inCommit {
+	b := w.blow
+	if b.moment == inCommit {
 		defer aheadOfAll()()
 		w.awaitWriting()
 		spin(w.delay(500 * time.Microsecond)) // a commit's
 	} else {
 		time.Sleep(w.delay(w.target.span))
 	}
-	w.mu.Lock()
-	hit := w.now.name
+	hit := w.stretch()
 	w.struck = time.Now()
-	w.mu.Unlock()
-	first := w.blow.signal
-	if w.blow.moment == inStopping {
+	first := b.signal
+	if b.moment == inStopping {
 		first = syscall.SIGINT
 	}
-	if w.blow.victim != "" {
-		if hit != "" && w.killVictim(w.T, w.blow.victim) {
-			w.mu.Lock()
-			w.hit = w.blow.moment
-			w.mu.Unlock()
+	switch {
+	case hit == "":
+		return // it had ended
+	case b.victim != "":
+		if w.killVictim(w.T, b.victim) {
+			w.hit = b.moment
 		}
 		return
+	case w.run.Signal(first) != nil:
+		return
+	case hit == atStart && b.moment == inBuild, hit == "collect" && b.moment == inCommit:
+		hit = b.moment
 	}
-	if hit == "" || w.run.Signal(first) != nil {
-		return // it had ended
-	}
-	if hit == atStart && w.blow.moment == inBuild {
-		hit = inBuild
-	}
-	if hit == "collect" && w.blow.moment == inCommit {
-		hit = inCommit
-	}
-	if w.blow.moment == inStopping {
+	if b.moment == inStopping {
 		// The time a stop takes is 20 to 200 ms.
 		time.Sleep(2*time.Millisecond + w.delay(100*time.Millisecond))
-		if w.run.Signal(w.blow.signal) == nil && hit == "window" {
+		if w.run.Signal(b.signal) == nil && hit == "window" {
 			hit = inStopping
 		}
-	} else if w.blow.again > 0 {
-		time.Sleep(w.blow.again)
-		_ = w.run.Signal(w.blow.signal) // it may have ended, which is all right
+	} else if b.again > 0 {
+		time.Sleep(b.again)
+		_ = w.run.Signal(b.signal) // it may have ended, which is all right
 	}
-	w.mu.Lock()
 	w.hit = hit
-	w.mu.Unlock()
 }
 
 // delay is the part of a stretch that passes before the blow.
@@ -244,11 +238,8 @@ func (w *watcher) awaitWriting() {
 		return 0, 0
 	}
 	size, when := look()
-	for {
-		w.mu.Lock()
-		over := w.now.name != "collect"
-		w.mu.Unlock()
-		if s, m := look(); over || s != size || m != when {
+	for w.stretch() == "collect" {
+		if s, m := look(); s != size || m != when {
 			return
 		}
 		runtime.Gosched() // a commit takes less than a sleep

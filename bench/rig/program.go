@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -20,9 +19,6 @@ type Program struct {
 	Path, Dir string
 	UID       int
 }
-
-// folders are those that a program may write to.
-var folders = [...]string{"home", "data", "state", "run", "tmp", "config", "cache"}
 
 // NewProgram makes the folders in dir, and copies the program there: so its processes can be told from all
 // others. Beside it goes the agent that lies beside it. Without a path it is built from the source here.
@@ -44,7 +40,7 @@ func NewProgram(dir, path string, uid int) (Program, error) {
 // Folders makes the folders of a program that is put at its path later.
 func Folders(dir string, uid int) (Program, error) {
 	p := Program{filepath.Join(dir, "bin", "chokepoint"), dir, uid}
-	for _, d := range append([]string{"", "bin"}, folders[:]...) {
+	for _, d := range []string{"", "bin", "home", "data", "state", "run", "tmp", "config", "cache"} {
 		if err := errors.Join(os.MkdirAll(p.At(d), 0o700), os.Chown(p.At(d), uid, -1)); err != nil {
 			return p, err
 		}
@@ -95,15 +91,9 @@ func (p Program) Say(ctx context.Context, args ...string) (string, error) {
 
 // CopyFile copies a file.
 func CopyFile(from, to string, mode os.FileMode) error {
-	in, err := os.Open(from)
+	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return os.WriteFile(to, data, mode)
 }

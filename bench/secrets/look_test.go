@@ -183,23 +183,14 @@ func (p *place) searchStore(ctx context.Context) error {
 	}
 	defer s.Close()
 	heads, err := s.Runs(ctx)
-	if err != nil {
-		return err
-	}
 	if len(heads) == 0 {
-		return errors.New("the store is empty")
+		return errors.Join(err, errors.New("the store is empty"))
 	}
 	for _, h := range heads {
 		run, err := s.Find(ctx, h.ID)
-		if err != nil {
-			return err
-		}
-		trials, err := s.Trials(ctx, h.ID)
-		if err != nil {
-			return err
-		}
-		text, err := json.Marshal([]any{run, trials})
-		if err != nil {
+		trials, err2 := s.Trials(ctx, h.ID)
+		text, err3 := json.Marshal([]any{run, trials})
+		if err := errors.Join(err, err2, err3); err != nil {
 			return err
 		}
 		p.look("the store", text)
