@@ -93,10 +93,11 @@ func start(t *testing.T, limit time.Duration, args ...string) campaign {
 		t.Fatal(err)
 	}
 	run.Design.Catalogue = registry.Catalogue()
-	if slices.ContainsFunc(trials, func(t record.Trial) bool { return t.Failure != nil }) {
+	c := campaign{trials, analysis.Derive(run, trials)}
+	if len(c.faults()) > 0 {
 		quoteConsoles(t, filepath.Join(dir, "chokepoint", "runs"))
 	}
-	return campaign{trials, analysis.Derive(run, trials)}
+	return c
 }
 
 // quoteConsoles tells the end of what the guests' kernels said.
