@@ -126,6 +126,7 @@ func (c campaign) faults() (errs []error) {
 
 // wrong fails a test for each of some faults.
 func wrong(t *testing.T, errs []error) {
+	t.Helper()
 	for _, err := range errs {
 		t.Error(err)
 	}

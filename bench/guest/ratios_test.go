@@ -142,6 +142,7 @@ func within(out io.Writer, text string, got, least, most float64) error {
 
 // hold is within for what must be so at once.
 func hold(t *testing.T, text string, got, least, most float64) {
+	t.Helper()
 	if err := within(t.Output(), text, got, least, most); err != nil {
 		t.Error(err)
 	}

@@ -63,6 +63,7 @@ func (s *suite) checkStore(t *testing.T, by told) (doc document) {
 
 // wrong fails a test for each of some faults.
 func wrong(t *testing.T, when string, faults []string) {
+	t.Helper()
 	for _, fault := range faults {
 		t.Error(when + fault)
 	}
