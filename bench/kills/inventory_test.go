@@ -81,21 +81,18 @@ func (s *suite) processes(t *testing.T) (all []process) {
 			continue // gone in the meantime, of the kernel, or waiting to be reaped
 		}
 		line := strings.TrimSpace(strings.ReplaceAll(string(words), "\x00", " "))
-		if guests() && strings.HasPrefix(line, "qemu-system-") && strings.Contains(line, s.Dir+"/") {
-			all = append(all, process{pid, line[:strings.IndexByte(line, ' ')] + " of the lab"})
-			continue
-		}
-		if exe, err := os.Stat(dir + "/exe"); err == nil {
-			if os.SameFile(exe, program) {
-				all = append(all, process{pid, line})
-			}
-			continue
-		}
+		exe, unreadable := os.Stat(dir + "/exe")
 		owner, err := os.Stat(dir)
-		if err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == s.UID && s.UID != 0 &&
-			strings.HasPrefix(line, "chokepoint ") {
-			all = append(all, process{pid, line})
+		switch {
+		case guests() && strings.HasPrefix(line, "qemu-system-") && strings.Contains(line, s.Dir+"/"):
+			line = line[:strings.IndexByte(line, ' ')] + " of the lab"
+		case unreadable == nil && os.SameFile(exe, program):
+		case unreadable != nil && err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == s.UID &&
+			s.UID != 0 && strings.HasPrefix(line, "chokepoint "):
+		default:
+			continue
 		}
+		all = append(all, process{pid, line})
 	}
 	return all
 }
@@ -302,15 +299,15 @@ const lookInGuest = "ip -o link; ip -o addr; ip route show table all; ip rule; t
 	"show dev lan; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward"
 
 // lookInto lists what can be changed in the nodes of a lab that is up.
-func (s *suite) lookInto(t *testing.T, lab string, nodes []string) (all inventory) {
-	for _, n := range nodes {
-		look := []string{s.look, lookRole}
+func (c *scene) lookInto() (all inventory) {
+	for _, n := range c.nodes {
+		look := []string{c.look, lookRole}
 		if guests() && n == "router" {
 			look = []string{"sh", "-c", lookInGuest}
 		}
-		said, ok := s.say(t, append([]string{"lab", "exec", n, "--lab", lab, "--"}, look...)...)
+		said, ok := c.say(c.T, append([]string{"lab", "exec", n, "--lab", c.lab, "--"}, look...)...)
 		if !ok {
-			t.FailNow()
+			c.FailNow()
 		}
 		for line := range strings.Lines(said) {
 			all = append(all, n+": "+strings.TrimSpace(line))
@@ -341,14 +338,9 @@ func TestInventoriesSeeWhatIsThere(t *testing.T) {
 func TestProcessesAreToldByTheirFile(t *testing.T) {
 	s := &suite{Program: rig.Program{Path: "/proc/self/exe", UID: os.Geteuid()}}
 	all := s.processes(t)
-	own := 0
-	for _, p := range all {
-		if p.pid == os.Getpid() {
-			own++
-		}
-	}
-	if own != 1 {
-		t.Errorf("this process: got %d times in %v, want once", own, all)
+	of := func(p process) bool { return p.pid == os.Getpid() }
+	if i := slices.IndexFunc(all, of); i < 0 || slices.ContainsFunc(all[i+1:], of) {
+		t.Errorf("this process: got %v, want it in there once", all)
 	}
 	s.Path = filepath.Join(t.TempDir(), "other")
 	if err := rig.CopyFile("/proc/self/exe", s.Path, 0o755); err != nil {

@@ -128,9 +128,8 @@ func newSuite(t *testing.T) *suite {
 		fmt.Fprintf(t.Output(), "note: the image was built in %s with downloading, in %s without\n",
 			first.Round(100*time.Millisecond), s.build.Round(100*time.Millisecond))
 	}
-	for _, attached := range []bool{false, true} {
-		s.onLab(t, attached, (*scene).whole)
-	}
+	s.onLab(t, false, (*scene).whole)
+	s.onLab(t, true, (*scene).whole)
 	if t.Failed() {
 		t.Fatal("so ended a run to its end")
 	}

@@ -54,11 +54,11 @@ func (c *scene) up() {
 		c.nodes = append(c.nodes, n)
 	}
 	slices.Sort(c.nodes)
-	c.inLab = c.lookInto(c.T, c.lab, c.nodes)
+	c.inLab = c.lookInto()
 	for looks := 0; ; looks++ {
 		time.Sleep(150 * time.Millisecond)
 		was := c.inLab
-		if c.inLab = c.lookInto(c.T, c.lab, c.nodes); slices.Equal(was, c.inLab) {
+		if c.inLab = c.lookInto(); slices.Equal(was, c.inLab) {
 			break
 		}
 		if looks == 20 {
@@ -88,7 +88,7 @@ func (c *scene) left(when string, wait time.Duration) {
 	if c.lab == "" {
 		check(wait, nil, func() inventory { return held(c.T, c.namespaces) })
 	} else {
-		check(wait, c.inLab, func() inventory { return c.lookInto(c.T, c.lab, c.nodes) })
+		check(wait, c.inLab, c.lookInto)
 	}
 	if c.w != nil {
 		check(wait, nil, func() inventory { return cgroupsOf(c.T, c.w.told.run, c.lab) })

@@ -163,7 +163,9 @@ func (w *watcher) strike() {
 	if b.moment == inCommit {
 		defer aheadOfAll()()
 		w.awaitWriting()
-		spin(w.delay(500 * time.Microsecond)) // a commit's
+		for began := time.Now(); time.Since(began) < w.delay(500*time.Microsecond); {
+			continue // a commit takes less than a sleep
+		}
 	} else {
 		time.Sleep(w.delay(w.target.span))
 	}
@@ -219,12 +221,6 @@ func aheadOfAll() (end func()) {
 			return // the thread ends with its goroutine
 		}
 		runtime.UnlockOSThread()
-	}
-}
-
-// spin is a sleep of less than a sleep takes.
-func spin(d time.Duration) {
-	for began := time.Now(); time.Since(began) < d; {
 	}
 }
 

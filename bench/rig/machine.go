@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -19,20 +20,14 @@ func Machine() string {
 }
 
 func first(file string) string {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "unknown"
-	}
+	b, _ := os.ReadFile(file)
 	line, _, _ := strings.Cut(string(b), "\n")
-	return strings.TrimSpace(line)
+	return cmp.Or(strings.TrimSpace(line), "unknown")
 }
 
 // after is the value of the first line that begins with a key.
 func after(file, key string) string {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "unknown"
-	}
+	b, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(b)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
 			return strings.TrimSpace(value)
