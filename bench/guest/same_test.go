@@ -222,28 +222,24 @@ func tallyOf(c campaign) (tally, error) {
 // valuesOf are the values of one copy's metrics by block.
 func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 	out := map[string]map[int]float64{}
-	add := func(name string, block int, v float64) {
+	add := func(f record.Factors, name string, block int, v float64) {
 		if out[name] == nil {
 			out[name] = map[int]float64{}
 		}
-		out[name][block] = v
+		if f["copy"] == copy {
+			out[name][block] = v
+		}
 	}
 	for _, v := range c.doc.Trials {
-		if v.Factors["copy"] == copy {
-			for name, x := range v.Metrics {
-				add(name, v.Block, x)
-			}
+		for name, x := range v.Metrics {
+			add(v.Factors, name, v.Block, x)
 		}
 	}
 	for i := range c.trials {
 		t := &c.trials[i]
-		if t.Row.Factors["copy"] != copy {
-			continue
-		}
-		grown := metrics.Growth(t)
-		for _, name := range sameCounters {
-			if x, ok := grown[name]; ok {
-				add(name, t.Row.Block, x)
+		for name, x := range metrics.Growth(t) {
+			if slices.Contains(sameCounters[:], name) {
+				add(t.Row.Factors, name, t.Row.Block, x)
 			}
 		}
 	}

@@ -162,7 +162,7 @@ func held(t *testing.T, namespaces map[string]bool) (i inventory) {
 
 // cgroupsOf lists cgroups that belong to a lab of one of the names.
 func cgroupsOf(t *testing.T, names ...string) (i inventory) {
-	if err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil // gone meanwhile, or none of this user's
 		}
@@ -172,7 +172,8 @@ func cgroupsOf(t *testing.T, names ...string) (i inventory) {
 			}
 		}
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		t.Error(err)
 	}
 	return i.sorted()

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -44,8 +45,7 @@ var (
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == lookRole {
 		if err := look(os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			log.Fatal(err)
 		}
 		return
 	}

@@ -1,7 +1,6 @@
 package rig
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -20,14 +19,20 @@ func Machine() string {
 }
 
 func first(file string) string {
-	b, _ := os.ReadFile(file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "unknown"
+	}
 	line, _, _ := strings.Cut(string(b), "\n")
-	return cmp.Or(strings.TrimSpace(line), "unknown")
+	return strings.TrimSpace(line)
 }
 
 // after is the value of the first line that begins with a key.
 func after(file, key string) string {
-	b, _ := os.ReadFile(file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "unknown"
+	}
 	for line := range strings.Lines(string(b)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
 			return strings.TrimSpace(value)
