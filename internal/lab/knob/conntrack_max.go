@@ -15,30 +15,32 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 // are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob {
-	return &nodeNumber{declared{&factor.Declaration{
-		Name:   "conntrack_max",
-		Unit:   "connections",
-		Doc:    "connections that the router tracks at most",
-		Placed: factor.Placed,
-		Needs:  factor.NeedsRouter,
-	}}, 1, math.MaxInt32,
-		func() (int, error) {
+	return &ofNode[int]{
+		declared: declared{&factor.Declaration{
+			Name:   "conntrack_max",
+			Unit:   "connections",
+			Doc:    "connections that the router tracks at most",
+			Placed: factor.Placed,
+			Needs:  factor.NeedsRouter,
+		}},
+		spelling: numbers(1, math.MaxInt32),
+		read: func(Place) (int, error) {
 			value, err := kernel.ReadSysctl(conntrackMax)
 			if err != nil {
 				return 0, absent(err)
 			}
 			return strconv.Atoi(value)
 		},
-		func(_ Place, n int) error {
+		apply: func(_ Place, n int) error {
 			return absent(kernel.WriteSysctl(conntrackMax, strconv.Itoa(n)))
 		},
-		func(Place, int) check.Answer {
+		check: func(Place, int) check.Answer {
 			a := answer(kernel.SysctlWritable(conntrackMax))
 			if a.State == check.No && a.Hint != "" {
-				a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of " +
-					"its own, " +
+				a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of its own, " +
 					"such as vm"
 			}
 			return a
-		}}
+		},
+	}
 }

@@ -11,18 +11,20 @@ const maxCPUCount = 64
 // CPUCount is how many of its CPUs a guest works with, the first ones; its kernel takes the others
 // offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
-	return &nodeNumber{declared{&factor.Declaration{
-		Name:   "cpu_count",
-		Unit:   "CPUs",
-		Placed: factor.Placed | factor.OnHost, Scales: true,
-		Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
-		Needs: factor.NeedsRouter,
-	}}, 1, maxCPUCount,
-		func() (int, error) {
+	return &ofNode[int]{
+		declared: declared{&factor.Declaration{
+			Name:   "cpu_count",
+			Unit:   "CPUs",
+			Placed: factor.Placed | factor.OnHost, Scales: true,
+			Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
+			Needs: factor.NeedsRouter,
+		}},
+		spelling: numbers(1, maxCPUCount),
+		read: func(Place) (int, error) {
 			online, _, err := kernel.OnlineCPUs()
 			return online, err
 		},
-		func(p Place, n int) error {
+		apply: func(p Place, n int) error {
 			if online, _, err := kernel.OnlineCPUs(); err == nil && online == n {
 				return nil
 			}
@@ -31,7 +33,7 @@ func CPUCount() Knob {
 			}
 			return kernel.SetOnlineCPUs(n)
 		},
-		func(p Place, n int) check.Answer {
+		check: func(p Place, n int) check.Answer {
 			if !p.OwnKernel {
 				return check.Not("%v", notItsOwn("cpu_count", p)).
 					Hinted("take a lab whose router has a kernel of its own, such as vm")
@@ -42,5 +44,6 @@ func CPUCount() Knob {
 					Hinted("--cpus %d makes a lab whose routers have as many", n)
 			}
 			return answer(err)
-		}}
+		},
+	}
 }

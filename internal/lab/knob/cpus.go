@@ -1,6 +1,7 @@
 package knob
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"slices"
@@ -18,7 +19,7 @@ const maxCPU = 1023
 // steering): "off" for those they arrive on, or a list such as "0-1,3". Where a device's receive queues
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
-	return &perPort{
+	return &perPort[[]*big.Int]{
 		declared: declared{&factor.Declaration{
 			Name:    "cpus",
 			Unit:    "off, or cores such as 0-1,3",
@@ -27,22 +28,23 @@ func CPUs() Knob {
 			Placed:  factor.Placed, PinsEnds: true,
 			Needs: factor.NeedsRouter,
 		}},
-		parse: parseCPUs,
-		read: func(dev string) (State, error) {
+		spelling: spelling[[]*big.Int]{
+			parse: parseCPUs,
+			spell: func(sets []*big.Int) State { return spellEach(sets, eachQueue, spellMask) },
+		},
+		read: func(dev string) ([]*big.Int, error) {
 			masks, err := kernel.RPS(dev)
 			if err != nil {
-				return "", err
+				return nil, err
 			}
-			return spellMasks(masks)
-		},
-		apply: func(dev string, s State) error {
-			masks, err := masksOf(s)
+			sets, err := parseEach(masks, parseMask)
 			if err != nil {
-				return err
+				return nil, fmt.Errorf("read cpus: %w", err)
 			}
-			return kernel.SetRPS(dev, masks)
+			return sets, nil
 		},
-		check: func(dev string, _ State) check.Answer {
+		apply: func(dev string, sets []*big.Int) error { return kernel.SetRPS(dev, mapped(sets, spellMask)) },
+		check: func(dev string, _ []*big.Int) check.Answer {
 			masks, err := kernel.RPS(dev)
 			if err == nil {
 				// Writing what is there is the only question that the kernel answers: it refuses on the
@@ -54,27 +56,57 @@ func CPUs() Knob {
 	}
 }
 
-func parseCPUs(text string) (State, error) {
-	wrong := refuse("cpus", text, "off, or CPUs such as 0-1,3")
+// eachQueue precedes the masks of queues that differ.
+const eachQueue = "masks "
+
+func parseCPUs(text string) ([]*big.Int, error) {
 	if text == "off" {
-		return "off", nil
+		return []*big.Int{new(big.Int)}, nil
 	}
-	if rest, ok := strings.CutPrefix(text, "masks "); ok {
-		s, err := spellMasks(strings.Fields(rest))
+	masks, differ := strings.CutPrefix(text, eachQueue)
+	sets, err := parseEach(strings.Fields(masks), parseMask)
+	if !differ {
+		sets, err = parseEach([]string{text}, parseCPUList)
+	}
+	if err != nil {
+		return nil, want("off, or CPUs such as 0-1,3")
+	}
+	return sets, nil
+}
+
+func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*big.Int, error) {
+	var sets []*big.Int
+	for _, text := range texts {
+		set, err := parse(text)
 		if err != nil {
-			return "", wrong
+			return nil, err
 		}
-		return s, nil
+		sets = append(sets, set)
 	}
-	set, ok := parseCPUList(text)
-	if !ok {
-		return "", wrong
+	if len(sets) == 0 {
+		return nil, errors.New("none are there")
 	}
-	return spellCPUs(set), nil
+	return sets, nil
+}
+
+// spellEach is the state of sets of CPUs: the one set, or each behind a word.
+func spellEach(sets []*big.Int, word string, spell func(set *big.Int) string) State {
+	if slices.ContainsFunc(sets, func(s *big.Int) bool { return s.Cmp(sets[0]) != 0 }) {
+		return State(word + strings.Join(mapped(sets, spell), " "))
+	}
+	return State(spellCPUs(sets[0]))
+}
+
+func mapped(sets []*big.Int, spell func(set *big.Int) string) []string {
+	var texts []string
+	for _, s := range sets {
+		texts = append(texts, spell(s))
+	}
+	return texts
 }
 
 // parseCPUList reads a list such as "0-1,3".
-func parseCPUList(text string) (*big.Int, bool) {
+func parseCPUList(text string) (*big.Int, error) {
 	set := new(big.Int)
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(strings.TrimSpace(part), "-")
@@ -84,16 +116,16 @@ func parseCPUList(text string) (*big.Int, bool) {
 		a, err1 := strconv.ParseUint(from, 10, 16)
 		b, err2 := strconv.ParseUint(to, 10, 16)
 		if err1 != nil || err2 != nil || a > b || b > maxCPU {
-			return nil, false
+			return nil, fmt.Errorf("%q is no list of CPUs", text)
 		}
 		for i := a; i <= b; i++ {
 			set.SetBit(set, int(i), 1)
 		}
 	}
-	return set, true
+	return set, nil
 }
 
-func spellCPUs(set *big.Int) State {
+func spellCPUs(set *big.Int) string {
 	var list []string
 	for i := 0; i < set.BitLen(); i++ {
 		if set.Bit(i) == 0 {
@@ -112,27 +144,7 @@ func spellCPUs(set *big.Int) State {
 	if len(list) == 0 {
 		return "off"
 	}
-	return State(strings.Join(list, ","))
-}
-
-// spellMasks is the state of a device whose queues have these masks.
-func spellMasks(masks []string) (State, error) {
-	canonical := make([]string, len(masks))
-	for i, m := range masks {
-		set, err := parseMask(m)
-		if err != nil {
-			return "", err
-		}
-		canonical[i] = spellMask(set)
-	}
-	if len(canonical) == 0 {
-		return "", fmt.Errorf("read cpus: no receive queue")
-	}
-	if slices.ContainsFunc(canonical, func(m string) bool { return m != canonical[0] }) {
-		return State("masks " + strings.Join(canonical, " ")), nil
-	}
-	set, err := parseMask(canonical[0])
-	return spellCPUs(set), err
+	return strings.Join(list, ",")
 }
 
 // parseMask reads the kernel's bitmap: hexadecimal words of 32 bits, the highest first, with commas
@@ -158,18 +170,4 @@ func spellMask(set *big.Int) string {
 		digits = digits[:len(digits)-8]
 	}
 	return strings.Join(append([]string{digits}, words...), ",")
-}
-
-func masksOf(s State) ([]string, error) {
-	if s == "off" {
-		return []string{"0"}, nil
-	}
-	if rest, ok := strings.CutPrefix(string(s), "masks "); ok {
-		return strings.Fields(rest), nil
-	}
-	set, ok := parseCPUList(string(s))
-	if !ok {
-		return nil, refuse("cpus", string(s), "off, or CPUs such as 0-1,3")
-	}
-	return []string{spellMask(set)}, nil
 }

@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"context"
 	"strconv"
 	"strings"
 
@@ -12,7 +11,7 @@ import (
 
 const maxRules = 20_000
 
-const firewallWords = "off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log"
+var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log")
 
 // Firewall is a chain of N rules that every forwarded packet runs through and none matches: "off" or "N",
 // and behind the number, in this order,
@@ -24,7 +23,7 @@ const firewallWords = "off, or N with N from 0 to 20000, then any of: in a set, 
 //
 // IPv4 and IPv6 get the same rules.
 func Firewall() Knob {
-	return firewall{declared{&factor.Declaration{
+	return &ofNode[kernel.Firewall]{declared: declared{&factor.Declaration{
 		Name: "firewall",
 		Unit: "off, or rules, 0 to 20000, and words", Rank: 18,
 		Doc: "rules that each forwarded packet is compared with: in a list, set or map, stateful, " +
@@ -32,17 +31,13 @@ func Firewall() Knob {
 		Without: &factor.Without{Words: "of the same without firewall rules"}, Long: firewallPhrase,
 		Placed: factor.Placed,
 		Needs:  factor.NeedsForwarding,
-	}}}
-}
-
-type firewall struct{ declared }
-
-func (firewall) Parse(text string) (State, error) {
-	f, ok := parseFirewall(text)
-	if !ok {
-		return "", refuse("firewall", text, firewallWords)
+	}},
+		spelling: spelling[kernel.Firewall]{parse: parseFirewall, spell: spellFirewall},
+		read:     func(Place) (kernel.Firewall, error) { return kernel.ReadFirewall() },
+		apply:    func(_ Place, f kernel.Firewall) error { return kernel.SetFirewall(f) },
+		check:    func(_ Place, f kernel.Firewall) check.Answer { return answer(kernel.ProbeFirewall(f)) },
+		always:   "off",
 	}
-	return spellFirewall(f), nil
 }
 
 // firewallPhrase says a level in a sentence.
@@ -54,20 +49,16 @@ func firewallPhrase(level string) string {
 	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
 
-func parseFirewall(text string) (kernel.Firewall, bool) {
-	words := strings.Fields(text)
-	if len(words) == 1 && words[0] == "off" {
-		return kernel.Firewall{}, true
-	}
-	if len(words) == 0 {
-		return kernel.Firewall{}, false
-	}
-	n, err := strconv.Atoi(words[0])
-	if err != nil || n < 0 || n > maxRules {
-		return kernel.Firewall{}, false
+func parseFirewall(text string) (kernel.Firewall, error) {
+	number, rest, _ := strings.Cut(strings.Join(strings.Fields(text), " "), " ")
+	n, err := strconv.Atoi(number)
+	switch {
+	case number == "off" && rest == "":
+		return kernel.Firewall{}, nil
+	case err != nil || n < 0 || n > maxRules:
+		return kernel.Firewall{}, errFirewall
 	}
 	f := kernel.Firewall{On: true, Rules: n}
-	rest := strings.Join(words[1:], " ")
 	take := func(phrase string) bool {
 		left, found := strings.CutPrefix(rest+" ", phrase+" ")
 		if found {
@@ -83,7 +74,10 @@ func parseFirewall(text string) (kernel.Firewall, bool) {
 	}
 	f.Stateful = take("stateful")
 	f.Log = take("log")
-	return f, rest == ""
+	if rest != "" {
+		return kernel.Firewall{}, errFirewall
+	}
+	return f, nil
 }
 
 func spellFirewall(f kernel.Firewall) State {
@@ -101,28 +95,4 @@ func spellFirewall(f kernel.Firewall) State {
 		text += " log"
 	}
 	return State(text)
-}
-
-func (firewall) Read(context.Context, Place) (State, error) {
-	f, err := kernel.ReadFirewall()
-	if err != nil {
-		return "", conclude(err)
-	}
-	return spellFirewall(f), nil
-}
-
-func (firewall) Apply(_ context.Context, _ Place, s State) error {
-	f, ok := parseFirewall(string(s))
-	if !ok {
-		return refuse("firewall", string(s), firewallWords)
-	}
-	return conclude(kernel.SetFirewall(f))
-}
-
-func (firewall) Check(_ context.Context, _ Place, s State) check.Answer {
-	f, ok := parseFirewall(string(s))
-	if !ok || !f.On {
-		return check.OK()
-	}
-	return answer(kernel.ProbeFirewall(f))
 }

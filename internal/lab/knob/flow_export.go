@@ -22,7 +22,7 @@ import (
 // that faces the far side, and sends what it has counted, as NetFlow 9, to the far node's discard port,
 // where nobody listens.
 func FlowExport() Knob {
-	return flowExport{atPort{&perPort{
+	return flowExport{&perPort[State]{
 		declared: declared{&factor.Declaration{
 			Name: "flow_export",
 			Unit: "off, softflowd",
@@ -31,12 +31,7 @@ func FlowExport() Knob {
 			Placed: factor.Placed,
 			Needs:  factor.NeedsRouter,
 		}},
-		parse: func(text string) (State, error) {
-			if text == "off" || text == softflowd {
-				return State(text), nil
-			}
-			return "", refuse("flow_export", text, "off or softflowd")
-		},
+		spelling: words("off", softflowd),
 		read: func(dev string) (State, error) {
 			running, err := exporters(dev)
 			if len(running) > 0 {
@@ -44,12 +39,13 @@ func FlowExport() Knob {
 			}
 			return "off", err
 		},
-	}, func(p Place) string {
-		if p.WAN != "" || len(p.Ports) == 0 {
-			return p.WAN
-		}
-		return p.Ports[0]
-	}}}
+		pick: func(p Place) string {
+			if p.WAN != "" || len(p.Ports) == 0 {
+				return p.WAN
+			}
+			return p.Ports[0]
+		},
+	}}
 }
 
 const (
@@ -61,13 +57,14 @@ const (
 )
 
 // flowExport is at one port, and needs to know where to send to.
-type flowExport struct{ atPort }
+type flowExport struct{ *perPort[State] }
 
 func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
-	p, err := k.at(p)
+	ports, err := k.ports(p)
 	if err != nil {
 		return err
 	}
+	p.Port = ports[0]
 	if err := stopExport(ctx, p.Port); err != nil || s == "off" {
 		return err
 	}
@@ -81,7 +78,7 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	if s == "off" {
 		return check.OK()
 	}
-	if a := k.atPort.Check(ctx, p, s); a.State != check.Yes {
+	if a := k.perPort.Check(ctx, p, s); a.State != check.Yes {
 		return a
 	}
 	if p.Collector == "" {

@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +14,7 @@ import (
 // filter, once they are known: "on" or "off". It is nftables' flow table in software, between the node's
 // ports, with one rule that adds every TCP and UDP connection to it.
 func Flowtable() Knob {
-	return flowtable{declared{&factor.Declaration{
+	return &ofNode[State]{declared: declared{&factor.Declaration{
 		Name: "flowtable",
 		Unit: "on, off", Rank: 19,
 		Doc: "whether known connections skip the router's forwarding path (nftables' flow table, in " +
@@ -23,45 +22,28 @@ func Flowtable() Knob {
 		Without: &factor.Without{Level: "off", Words: "of the same without flow table"},
 		Placed:  factor.Placed,
 		Needs:   factor.NeedsForwarding,
-	}}}
-}
-
-type flowtable struct{ declared }
-
-func (flowtable) Parse(text string) (State, error) { return parseSwitch("flowtable", text) }
-
-func (flowtable) Read(_ context.Context, p Place) (State, error) {
-	devs, err := kernel.ReadFlowtable()
-	if err != nil || len(devs) == 0 {
-		return "off", conclude(err)
+	}},
+		spelling: words("on", "off"),
+		read: func(p Place) (State, error) {
+			devs, err := kernel.ReadFlowtable()
+			if err != nil || len(devs) == 0 {
+				return "off", err
+			}
+			if want := slices.Sorted(slices.Values(p.Ports)); !slices.Equal(devs, want) {
+				return "", fmt.Errorf("read flowtable at %s: it is of %v, want %v", p.Node, devs, want)
+			}
+			return "on", nil
+		},
+		apply: func(p Place, s State) error {
+			if s != "on" {
+				return kernel.SetFlowtable(nil)
+			}
+			if len(p.Ports) == 0 {
+				return errors.New("set flowtable: no port named at " + p.Node)
+			}
+			return kernel.SetFlowtable(p.Ports)
+		},
+		check:  func(Place, State) check.Answer { return answer(kernel.ProbeFlowtable()) },
+		always: "off",
 	}
-	if want := slices.Sorted(slices.Values(p.Ports)); !slices.Equal(devs, want) {
-		return "", fmt.Errorf("read flowtable at %s: it is of %v, want %v", p.Node, devs, want)
-	}
-	return "on", nil
-}
-
-func (flowtable) Apply(_ context.Context, p Place, s State) error {
-	if s != "on" {
-		return conclude(kernel.SetFlowtable(nil))
-	}
-	if len(p.Ports) == 0 {
-		return errors.New("set flowtable: no port named at " + p.Node)
-	}
-	return conclude(kernel.SetFlowtable(p.Ports))
-}
-
-func (flowtable) Check(_ context.Context, _ Place, s State) check.Answer {
-	if s != "on" {
-		return check.OK()
-	}
-	return answer(kernel.ProbeFlowtable())
-}
-
-// parseSwitch reads "on" or "off".
-func parseSwitch(name, text string) (State, error) {
-	if text != "on" && text != "off" {
-		return "", refuse(name, text, "on or off")
-	}
-	return State(text), nil
 }

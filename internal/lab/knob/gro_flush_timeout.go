@@ -11,12 +11,14 @@ import (
 
 const longestGROFlush = time.Second
 
+var errGROFlush = want("off, or a time up to 1s, such as 20us")
+
 // GROFlushTimeout is how long a device keeps packets that arrived for others of their flow to be merged
 // with (generic receive offload): "off" for the end of each poll, or a time such as "20us". It has an effect
 // where GRO is on (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
-	return &perPort{
+	return &perPort[time.Duration]{
 		declared: declared{&factor.Declaration{
 			Name:    name,
 			Unit:    "off, or a time such as 20us, up to 1s",
@@ -25,35 +27,34 @@ func GROFlushTimeout() Knob {
 			Placed:  factor.Placed,
 			Needs:   factor.NeedsRouter,
 		}},
-		parse: func(text string) (State, error) {
-			if text == "off" {
-				return "off", nil
-			}
-			d, err := time.ParseDuration(text)
-			if err != nil || d <= 0 || d > longestGROFlush {
-				return "", refuse(name, text, "off, or a time up to 1s, such as 20us")
-			}
-			return spellGROFlush(d), nil
+		spelling: spelling[time.Duration]{
+			parse: func(text string) (time.Duration, error) {
+				d, err := time.ParseDuration(text)
+				if text != "off" && (err != nil || d <= 0) {
+					return 0, errGROFlush
+				}
+				return d, nil
+			},
+			spell: spellGROFlush,
+			bound: func(d time.Duration) error {
+				if d > longestGROFlush {
+					return errGROFlush
+				}
+				return nil
+			},
 		},
-		read: func(dev string) (State, error) {
+		read: func(dev string) (time.Duration, error) {
 			text, err := kernel.Attribute(dev, name)
 			if err != nil {
-				return "", err
+				return 0, err
 			}
 			ns, err := strconv.ParseInt(text, 10, 64)
-			return spellGROFlush(time.Duration(ns)), err
+			return time.Duration(ns), err
 		},
-		apply: func(dev string, s State) error {
-			var d time.Duration
-			if s != "off" {
-				var err error
-				if d, err = time.ParseDuration(string(s)); err != nil {
-					return err
-				}
-			}
+		apply: func(dev string, d time.Duration) error {
 			return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
 		},
-		check: func(dev string, _ State) check.Answer {
+		check: func(dev string, _ time.Duration) check.Answer {
 			// The kernel asks for privileges on the machine, also in a network namespace, and only on the
 			// write.
 			text, err := kernel.Attribute(dev, name)

@@ -12,19 +12,22 @@ const maxPolicies = 10_000
 // and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
 // policy for every packet. It needs no ESP.
 func IdlePolicies() Knob {
-	return &nodeNumber{declared{&factor.Declaration{
-		Name:    "idle_policies",
-		Unit:    "policies, 0 to 10000",
-		Doc:     "IPsec policies per direction that the traffic does not match",
-		Without: &factor.Without{Level: "0", Words: "of the same without idle policies"},
-		Long:    func(level string) string { return level + " idle policies" },
-		Placed:  factor.Placed,
-		Needs:   factor.NeedsRouter,
-	}}, 0, maxPolicies,
-		kernel.IdlePolicies,
-		func(_ Place, n int) error { return kernel.SetIdlePolicies(n) },
-		func(Place, int) check.Answer {
+	return &ofNode[int]{
+		declared: declared{&factor.Declaration{
+			Name:    "idle_policies",
+			Unit:    "policies, 0 to 10000",
+			Doc:     "IPsec policies per direction that the traffic does not match",
+			Without: &factor.Without{Level: "0", Words: "of the same without idle policies"},
+			Long:    func(level string) string { return level + " idle policies" },
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
+		spelling: numbers(0, maxPolicies),
+		read:     func(Place) (int, error) { return kernel.IdlePolicies() },
+		apply:    func(_ Place, n int) error { return kernel.SetIdlePolicies(n) },
+		check: func(Place, int) check.Answer {
 			_, err := kernel.IdlePolicies()
 			return answer(err)
-		}}
+		},
+	}
 }

@@ -11,21 +11,22 @@ const maxIdleTunnels = 64
 // IdleTunnels are N WireGuard tunnels of the kernel that are up, each with a peer and routes that the
 // traffic does not match.
 func IdleTunnels() Knob {
-	return &nodeNumber{declared{&factor.Declaration{
-		Name:    "idle_tunnels",
-		Unit:    "tunnels, 0 to 64",
-		Doc:     "WireGuard tunnels of the router, up, that the traffic does not match",
-		Without: &factor.Without{Level: "0", Words: "of the same without idle tunnels"},
-		Long:    func(level string) string { return level + " idle tunnels" },
-		Placed:  factor.Placed,
-		Needs:   factor.NeedsRouter,
-	}}, 0, maxIdleTunnels,
-		kernel.IdleTunnels,
-		func(_ Place, n int) error { return kernel.SetIdleTunnels(n) },
-		func(_ Place, n int) check.Answer {
-			if n == 0 {
-				return check.OK()
-			}
+	return &ofNode[int]{
+		declared: declared{&factor.Declaration{
+			Name:    "idle_tunnels",
+			Unit:    "tunnels, 0 to 64",
+			Doc:     "WireGuard tunnels of the router, up, that the traffic does not match",
+			Without: &factor.Without{Level: "0", Words: "of the same without idle tunnels"},
+			Long:    func(level string) string { return level + " idle tunnels" },
+			Placed:  factor.Placed,
+			Needs:   factor.NeedsRouter,
+		}},
+		spelling: numbers(0, maxIdleTunnels),
+		read:     func(Place) (int, error) { return kernel.IdleTunnels() },
+		apply:    func(_ Place, n int) error { return kernel.SetIdleTunnels(n) },
+		check: func(Place, int) check.Answer {
 			return answer(kernel.ProbeWireGuard()) // makes a device, and deletes it
-		}}
+		},
+		always: "0",
+	}
 }

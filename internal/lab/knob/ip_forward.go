@@ -1,9 +1,7 @@
 package knob
 
 import (
-	"context"
 	"errors"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -17,36 +15,29 @@ const (
 
 // IPForward is whether a node passes packets on: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob {
-	return ipForward{declared{&factor.Declaration{
+	return &ofNode[State]{declared: declared{&factor.Declaration{
 		Name:   "ip_forward",
 		Unit:   "on, off, ipv4, ipv6",
 		Doc:    "whether the router forwards at all",
 		Placed: factor.Placed,
 		Needs:  factor.NeedsRouter,
-	}}}
-}
-
-type ipForward struct{ declared }
-
-func (ipForward) Parse(text string) (State, error) {
-	switch s := strings.TrimSpace(text); s {
-	case "on", "off", "ipv4", "ipv6":
-		return State(s), nil
+	}},
+		spelling: words("on", "off", "ipv4", "ipv6"),
+		read:     readForwarding, apply: applyForwarding, check: checkForwarding,
 	}
-	return "", refuse("ip_forward", text, "on, off, ipv4 or ipv6")
 }
 
-func (ipForward) Read(context.Context, Place) (State, error) {
+func readForwarding(Place) (State, error) {
 	v4, err := kernel.ReadSysctl(forwardIPv4)
 	if err != nil {
-		return "", conclude(err)
+		return "", err
 	}
 	v6, err := kernel.ReadSysctl(forwardIPv6)
 	if errors.Is(err, kernel.ErrAbsent) {
 		v6, err = "0", nil // a kernel without IPv6
 	}
 	if err != nil {
-		return "", conclude(err)
+		return "", err
 	}
 	switch {
 	case v4 != "0" && v6 != "0":
@@ -59,20 +50,20 @@ func (ipForward) Read(context.Context, Place) (State, error) {
 	return "off", nil
 }
 
-func (ipForward) Apply(_ context.Context, _ Place, s State) error {
+func applyForwarding(_ Place, s State) error {
 	bit := map[bool]string{true: "1", false: "0"}
 	if err := kernel.WriteSysctl(forwardIPv4, bit[s == "on" || s == "ipv4"]); err != nil {
-		return conclude(err)
+		return err
 	}
 	v6 := s == "on" || s == "ipv6"
 	err := kernel.WriteSysctl(forwardIPv6, bit[v6])
 	if errors.Is(err, kernel.ErrAbsent) && !v6 {
 		return nil
 	}
-	return conclude(err)
+	return err
 }
 
-func (ipForward) Check(_ context.Context, _ Place, s State) check.Answer {
+func checkForwarding(_ Place, s State) check.Answer {
 	err := kernel.SysctlWritable(forwardIPv4)
 	if err == nil && (s == "on" || s == "ipv6") {
 		err = kernel.SysctlWritable(forwardIPv6)

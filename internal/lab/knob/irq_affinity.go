@@ -2,7 +2,7 @@ package knob
 
 import (
 	"fmt"
-	"slices"
+	"math/big"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -14,7 +14,7 @@ import (
 // they differ between its interrupts it is "each 0 0-1", in the order of their numbers. Virtual links have
 // no interrupts: only the ports of a guest do.
 func IRQAffinity() Knob {
-	return &perPort{
+	return &perPort[[]*big.Int]{
 		declared: declared{&factor.Declaration{
 			Name:   "irq_affinity",
 			Unit:   "CPUs such as 0-1",
@@ -22,21 +22,25 @@ func IRQAffinity() Knob {
 			Placed: factor.Placed,
 			Needs:  factor.NeedsRouter,
 		}},
-		parse: parseAffinity,
-		read: func(dev string) (State, error) {
+		spelling: spelling[[]*big.Int]{
+			parse: parseAffinity,
+			spell: func(sets []*big.Int) State { return spellEach(sets, eachInterrupt, spellCPUs) },
+		},
+		read: func(dev string) ([]*big.Int, error) {
 			lists, err := kernel.IRQAffinity(dev)
 			if err != nil {
-				return "", err
+				return nil, err
 			}
-			return spellAffinity(lists)
-		},
-		apply: func(dev string, s State) error {
-			if each, ok := strings.CutPrefix(string(s), eachInterrupt); ok {
-				return kernel.SetIRQAffinity(dev, strings.Fields(each))
+			sets, err := parseEach(lists, parseCPUList)
+			if err != nil {
+				return nil, fmt.Errorf("read irq_affinity: %w", err)
 			}
-			return kernel.SetIRQAffinity(dev, []string{string(s)})
+			return sets, nil
 		},
-		check: func(dev string, _ State) check.Answer {
+		apply: func(dev string, sets []*big.Int) error {
+			return kernel.SetIRQAffinity(dev, mapped(sets, spellCPUs))
+		},
+		check: func(dev string, _ []*big.Int) check.Answer {
 			lists, err := kernel.IRQAffinity(dev)
 			if err == nil {
 				// Whether an interrupt can be moved shows only when it is tried.
@@ -49,31 +53,14 @@ func IRQAffinity() Knob {
 
 const eachInterrupt = "each "
 
-func parseAffinity(text string) (State, error) {
-	if each, ok := strings.CutPrefix(text, eachInterrupt); ok && each != "" {
-		return spellAffinity(strings.Fields(each))
+func parseAffinity(text string) ([]*big.Int, error) {
+	lists := []string{text}
+	if each, ok := strings.CutPrefix(text, eachInterrupt); ok {
+		lists = strings.Fields(each)
 	}
-	s, err := parseCPUs(text)
-	if err != nil || s == "off" || strings.HasPrefix(string(s), "masks") {
-		return "", refuse("irq_affinity", text, "CPUs such as 0-1,3")
+	sets, err := parseEach(lists, parseCPUList)
+	if err != nil {
+		return nil, want("CPUs such as 0-1,3")
 	}
-	return s, nil
-}
-
-func spellAffinity(lists []string) (State, error) {
-	canonical := make([]string, len(lists))
-	for i, l := range lists {
-		s, err := parseCPUs(l)
-		if err != nil || s == "off" || strings.HasPrefix(string(s), "masks") {
-			return "", fmt.Errorf("read irq_affinity: %q is no list of CPUs", l)
-		}
-		canonical[i] = string(s)
-	}
-	if len(canonical) == 0 {
-		return "", fmt.Errorf("read irq_affinity: no interrupt")
-	}
-	if slices.ContainsFunc(canonical, func(l string) bool { return l != canonical[0] }) {
-		return State(eachInterrupt + strings.Join(canonical, " ")), nil
-	}
-	return State(canonical[0]), nil
+	return sets, nil
 }

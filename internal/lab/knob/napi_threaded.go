@@ -9,7 +9,7 @@ import (
 // NAPIThreaded has a device's packets received by kernel threads, which the scheduler can move, instead of
 // in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
-	return &perPort{
+	return &perPort[State]{
 		declared: declared{&factor.Declaration{
 			Name: "napi_threaded",
 			Unit: "on, off",
@@ -19,8 +19,7 @@ func NAPIThreaded() Knob {
 			Placed:  factor.Placed,
 			Needs:   factor.NeedsRouter,
 		}},
-		tunnels: true,
-		parse:   func(text string) (State, error) { return parseSwitch("napi_threaded", text) },
+		tunnels: true, spelling: words("on", "off"),
 		read: func(dev string) (State, error) {
 			value, err := kernel.Attribute(dev, "threaded")
 			if value == "1" {

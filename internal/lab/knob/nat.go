@@ -1,7 +1,7 @@
 package knob
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -16,28 +16,22 @@ import (
 // IPv6 passes as it is (NAT66 is off). Where the WAN port has a tag, the place's Port must name the device
 // with the tag (VLANDevice): rules go by it.
 func NAT() Knob {
-	return nat{declared{&factor.Declaration{
+	return &ofNode[State]{declared: declared{&factor.Declaration{
 		Name: "nat",
 		Doc:  "address translation on the router",
-	}}}
-}
-
-type nat struct{ declared }
-
-func (nat) Parse(text string) (State, error) {
-	switch s := strings.TrimSpace(text); kernel.NATMode(s) {
-	case kernel.NATOff, kernel.NATMasquerade, kernel.NATForward:
-		return State(s), nil
+	}},
+		spelling: words(string(kernel.NATOff), string(kernel.NATMasquerade), string(kernel.NATForward)),
+		read: func(Place) (State, error) {
+			mode, err := kernel.ReadNAT()
+			return State(mode), err
+		},
+		apply:  applyNAT,
+		check:  func(_ Place, s State) check.Answer { return answer(kernel.ProbeNAT(kernel.NATMode(s))) },
+		always: State(kernel.NATOff),
 	}
-	return "", refuse("nat", text, "off, masquerade or forward")
 }
 
-func (nat) Read(context.Context, Place) (State, error) {
-	mode, err := kernel.ReadNAT()
-	return State(mode), conclude(err)
-}
-
-func (nat) Apply(_ context.Context, p Place, s State) error {
+func applyNAT(p Place, s State) error {
 	inside, err := addresses(p.Inside)
 	if err != nil {
 		return fmt.Errorf("set nat %s at %s: inside: %w", s, p.Node, err)
@@ -46,20 +40,8 @@ func (nat) Apply(_ context.Context, p Place, s State) error {
 	if err != nil {
 		return fmt.Errorf("set nat %s at %s: outside: %w", s, p.Node, err)
 	}
-	wan := p.Port
-	if wan == "" {
-		wan = p.WAN
-	}
-	return conclude(kernel.SetNAT(kernel.NAT{
-		Mode: kernel.NATMode(s), WAN: wan, Inside: inside, Outside: outside,
-	}))
-}
-
-func (nat) Check(_ context.Context, _ Place, s State) check.Answer {
-	if kernel.NATMode(s) == kernel.NATOff {
-		return check.OK()
-	}
-	return answer(kernel.ProbeNAT(kernel.NATMode(s)))
+	return kernel.SetNAT(kernel.NAT{Mode: kernel.NATMode(s), WAN: cmp.Or(p.Port, p.WAN), Inside: inside,
+		Outside: outside})
 }
 
 // addresses reads addresses that may carry the length of their network.

@@ -16,7 +16,7 @@ import (
 // "wire" every packet on the link has the size it would have on a cable. Anything else is a list of the
 // kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
-	return &perPort{
+	return &perPort[State]{
 		declared: declared{&factor.Declaration{
 			Name: "offload",
 			Unit: "wire, super, or features such as gro=on udp-gro=on",
@@ -25,8 +25,8 @@ func Offload() Knob {
 			Placed:  factor.Placed,
 			Needs:   factor.NeedsRouter,
 		}},
-		parse: parseOffload, read: readOffload, apply: applyOffload,
-		same: sameOffload, check: checkOffload,
+		spelling: spelling[State]{parseOffload, func(s State) State { return s }, nil, sameOffload},
+		read:     readOffload, apply: applyOffload, check: checkOffload,
 	}
 }
 
@@ -66,7 +66,7 @@ func parseOffload(text string) (State, error) {
 	if text == "super" || text == "wire" {
 		return State(text), nil
 	}
-	wrong := refuse("offload", text, "super, wire or a list such as tso=on gro=off")
+	wrong := want("super, wire or a list such as tso=on gro=off")
 	set := map[string]bool{}
 	for field := range strings.FieldsSeq(text) {
 		name, value, ok := strings.Cut(field, "=")

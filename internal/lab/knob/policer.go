@@ -10,7 +10,7 @@ import (
 // above a rate such as "50M"; "off" is without. It is the action police behind a filter that takes
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
-	return atPort{&perPort{
+	return &perPort[uint64]{
 		declared: declared{&factor.Declaration{
 			Name: "policer",
 			Unit: "off, or bit/s", Rank: 17,
@@ -19,31 +19,12 @@ func Policer() Knob {
 			Placed:  factor.Placed,
 			Needs:   factor.NeedsDirection,
 		}},
-		parse: func(text string) (State, error) { return parseLimit("policer", text) },
-		read: func(dev string) (State, error) {
-			rate, err := kernel.Policer(dev)
-			if err != nil || rate == 0 {
-				return "off", err
-			}
-			return spellLimit(rate), nil
-		},
-		apply: func(dev string, s State) error {
-			if s == "off" {
-				return kernel.SetPolicer(dev, 0, 0)
-			}
-			rate, err := limit(s)
-			if err != nil {
-				return err
-			}
-			return kernel.SetPolicer(dev, rate, burstOf(rate))
-		},
-		check: func(_ string, s State) check.Answer {
-			if s == "off" {
-				return check.OK()
-			}
-			return answer(kernel.ProbePolicer())
-		},
-	}, insidePort}
+		spelling: spelling[uint64]{parse: parseLimit, spell: spellLimit},
+		read:     kernel.Policer,
+		apply:    func(dev string, rate uint64) error { return kernel.SetPolicer(dev, rate, burstOf(rate)) },
+		check:    func(string, uint64) check.Answer { return answer(kernel.ProbePolicer()) },
+		always:   "off", pick: insidePort,
+	}
 }
 
 func insidePort(p Place) string {

@@ -11,34 +11,38 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// perPort is a knob that is set on devices: on Place.Port, or if that is empty on all of Place.Ports. Where
-// they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal with one device.
-type perPort struct {
+// perPort is a knob that is set on devices: on Place.Port, or if that is empty on all of Place.Ports or on
+// the one that is picked. Where they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal
+// with one device.
+type perPort[T any] struct {
 	declared
-	parse func(text string) (State, error)
-	read  func(dev string) (State, error)
-	apply func(dev string, s State) error
-	same  func(want, got State) bool             // nil: equal
-	check func(dev string, s State) check.Answer // nil: nothing can lack
-
-	tunnels bool // the setting of all ports is also that of tunnels' devices
+	spelling[T]
+	read    func(dev string) (T, error)
+	apply   func(dev string, v T) error
+	check   func(dev string, v T) check.Answer // nil: nothing can lack
+	always  State                              // what every device can; "" = nothing
+	pick    func(p Place) string               // of the one port where none is named
+	tunnels bool                               // the setting of all ports is also that of tunnels' devices
 }
 
-func (k *perPort) OnTunnels() bool { return k.tunnels }
+func (k *perPort[T]) OnTunnels() bool { return k.tunnels }
 
-func (k *perPort) Parse(text string) (State, error) {
+func (k *perPort[T]) Parse(text string) (State, error) {
 	text = strings.TrimSpace(text)
 	if !strings.Contains(text, ":") {
-		return k.parse(text)
+		return k.canonical(k.Name(), text)
+	}
+	if k.pick != nil { // only one port is read, so that only one could be put back
+		return "", refuse(k.Name(), text, want("one value; name the port as in %s@router.lan", k.Name()))
 	}
 	each := map[string]State{}
 	for part := range strings.SplitSeq(text, ";") {
 		dev, value, ok := strings.Cut(part, ":")
 		dev = strings.TrimSpace(dev)
 		if !ok || !deviceLike(dev) || each[dev] != "" {
-			return "", refuse(k.Name(), text, "each device once, as in eth0: VALUE; eth1: VALUE")
+			return "", refuse(k.Name(), text, want("each device once, as in eth0: VALUE; eth1: VALUE"))
 		}
-		s, err := k.parse(strings.TrimSpace(value))
+		s, err := k.canonical(k.Name(), strings.TrimSpace(value))
 		if err != nil {
 			return "", err
 		}
@@ -55,16 +59,18 @@ func deviceLike(dev string) bool {
 		})
 }
 
-func (k *perPort) Read(_ context.Context, p Place) (State, error) {
+func (k *perPort[T]) Read(_ context.Context, p Place) (State, error) {
 	devs, err := k.ports(p)
 	if err != nil {
 		return "", err
 	}
 	each := map[string]State{}
 	for _, dev := range devs {
-		if each[dev], err = k.read(dev); err != nil {
+		v, err := k.read(dev)
+		if err != nil {
 			return "", conclude(err)
 		}
+		each[dev] = k.spell(v)
 	}
 	first := each[devs[0]]
 	for _, s := range each {
@@ -76,73 +82,81 @@ func (k *perPort) Read(_ context.Context, p Place) (State, error) {
 }
 
 // Apply sets every device; the first error ends it.
-func (k *perPort) Apply(_ context.Context, p Place, s State) error {
+func (k *perPort[T]) Apply(_ context.Context, p Place, s State) error {
 	each, err := k.split(p, s)
 	if err != nil {
 		return err
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		if err := k.apply(dev, each[dev]); err != nil {
-			return conclude(err)
+		v, err := k.value(k.Name(), each[dev])
+		if err == nil {
+			err = conclude(k.apply(dev, v))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (k *perPort) Same(want, got State) bool {
+func (k *perPort[T]) Same(want, got State) bool {
 	w, g := parts(want), parts(got)
-	if len(w) == 1 && w[""] != "" {
-		return k.eachSame(g, func(string) State { return w[""] })
+	devs := g
+	if g[""] != "" {
+		devs = w
+	} else if w[""] == "" && len(w) != len(g) {
+		return false
 	}
-	if len(g) == 1 && g[""] != "" {
-		return k.eachSame(w, func(string) State { return g[""] })
-	}
-	return len(w) == len(g) && k.eachSame(g, func(dev string) State { return w[dev] })
-}
-
-func (k *perPort) eachSame(got map[string]State, want func(dev string) State) bool {
-	for dev, s := range got {
-		w := want(dev)
-		if w != s && (k.same == nil || !k.same(w, s)) {
+	for dev := range devs {
+		if !k.alike(of(w, dev), of(g, dev)) {
 			return false
 		}
 	}
 	return true
 }
 
-func (k *perPort) Check(_ context.Context, p Place, s State) check.Answer {
+func (k *perPort[T]) Check(_ context.Context, p Place, s State) check.Answer {
 	each, err := k.split(p, s)
 	if err != nil {
-		return check.CouldNotTell("%v", err)
+		return check.Not("%v", err)
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		if _, err := k.read(dev); err != nil {
 			return answer(err)
 		}
-		if k.check == nil {
+		if k.check == nil || each[dev] == k.always {
 			continue
 		}
-		if a := k.check(dev, each[dev]); a.State != check.Yes {
+		v, err := k.value(k.Name(), each[dev])
+		if err != nil {
+			return check.Not("%v", err)
+		}
+		if a := k.check(dev, v); a.State != check.Yes {
 			return a
 		}
 	}
 	return check.OK()
 }
 
-func (k *perPort) ports(p Place) ([]string, error) {
-	if p.Port != "" {
+func (k *perPort[T]) ports(p Place) ([]string, error) {
+	switch {
+	case p.Port != "":
 		return []string{p.Port}, nil
-	}
-	if len(p.Ports) == 0 {
+	case k.pick == nil && len(p.Ports) > 0:
+		return p.Ports, nil
+	case k.pick == nil:
 		return nil, errors.New("set " + k.Name() + ": no port named at " + p.Node)
 	}
-	return p.Ports, nil
+	if picked := k.pick(p); picked != "" {
+		return []string{picked}, nil
+	}
+	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
 }
 
 // split is the state of each device at the place.
-func (k *perPort) split(p Place, s State) (map[string]State, error) {
+func (k *perPort[T]) split(p Place, s State) (map[string]State, error) {
 	each := parts(s)
-	if all := each[""]; all != "" || len(each) == 0 {
+	if all, ok := each[""]; ok {
 		devs, err := k.ports(p)
 		if err != nil {
 			return nil, err
@@ -179,4 +193,12 @@ func parts(s State) map[string]State {
 		each[dev] = State(value)
 	}
 	return each
+}
+
+// of is the part of a device.
+func of(each map[string]State, dev string) State {
+	if s, ok := each[dev]; ok {
+		return s
+	}
+	return each[""]
 }

@@ -22,7 +22,7 @@ import (
 // htb has one class that everything goes through. The canonical spelling has a fixed order, and names what
 // has a default that does not depend on the device.
 func Queue() Knob {
-	return &perPort{
+	return &perPort[kernel.Queue]{
 		declared: declared{&factor.Declaration{
 			Name: "queue",
 			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
@@ -31,56 +31,43 @@ func Queue() Knob {
 			Placed:  factor.Placed,
 			Needs:   factor.NeedsRouter,
 		}},
-		parse: parseQueueState, read: readQueue, apply: applyQueue,
-		same: sameQueue, check: checkQueue,
+		spelling: spelling[kernel.Queue]{parse: parseQueue, spell: spellQueue, same: sameQueue},
+		read:     kernel.RootQueue, apply: kernel.SetRootQueue, check: checkQueue,
 	}
-}
-
-func parseQueueState(text string) (State, error) {
-	q, err := parseQueue(text)
-	if err != nil {
-		return "", err
-	}
-	return spellQueue(q), nil
 }
 
 func parseQueue(text string) (kernel.Queue, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return kernel.Queue{}, refuse("queue", text, "a kind: "+strings.Join(kernel.QueueKinds(), ", "))
+		return kernel.Queue{}, want("a kind: %s", strings.Join(kernel.QueueKinds(), ", "))
 	}
 	parameters, ok := kernel.QueueParameters(words[0])
 	if !ok {
-		return kernel.Queue{}, refuse("queue", text, "one of these kinds: "+strings.Join(kernel.QueueKinds(),
-			", "))
+		return kernel.Queue{}, want("one of these kinds: %s", strings.Join(kernel.QueueKinds(), ", "))
 	}
 	q := kernel.Queue{Kind: words[0], Values: map[string]uint64{}}
 	for words = words[1:]; len(words) > 0; {
 		used, err := parseParameter(q, parameters, words)
 		if err != nil {
-			return kernel.Queue{}, fmt.Errorf("parse queue %q: %w", text, err)
+			return kernel.Queue{}, err
 		}
 		words = words[used:]
 	}
 	for _, p := range parameters {
 		if _, given := q.Values[p.Name]; !given && p.Required {
-			return kernel.Queue{}, refuse("queue", text, "a "+p.Name+", such as "+q.Kind+" "+p.Name+" "+
-				example(p))
+			example := "256k"
+			if p.Quantity == kernel.BitsPerSecond {
+				example = "300M"
+			}
+			return kernel.Queue{}, want("a %s, such as %[2]s %[1]s %[3]s", p.Name, q.Kind, example)
 		}
 	}
 	if q.Values["reorder"] > 0 && q.Values["delay"] == 0 {
-		return kernel.Queue{}, refuse("queue", text,
-			"a delay that a packet can overtake others by, such as netem delay 5ms reorder 25%")
+		return kernel.Queue{}, want("a delay that a packet can overtake others by, such as netem delay 5ms " +
+			"reorder 25%%")
 	}
 	fillDefaults(q, parameters)
 	return q, nil
-}
-
-func example(p kernel.Parameter) string {
-	if p.Quantity == kernel.BitsPerSecond {
-		return "300M"
-	}
-	return "256k"
 }
 
 // parseParameter reads one parameter from the front of words and says how many words it took.
@@ -180,28 +167,10 @@ func spellQueue(q kernel.Queue) State {
 	return State(strings.Join(words, " "))
 }
 
-func readQueue(dev string) (State, error) {
-	q, err := kernel.RootQueue(dev)
-	if err != nil {
-		return "", err
-	}
-	return spellQueue(q), nil
-}
-
-func applyQueue(dev string, s State) error {
-	q, err := parseQueue(string(s))
-	if err != nil {
-		return err
-	}
-	return kernel.SetRootQueue(dev, q)
-}
-
 // sameQueue compares what was asked for: the kernel keeps buffers and times in ticks, and adds defaults of
 // its own.
-func sameQueue(want, got State) bool {
-	w, err1 := parseQueue(string(want))
-	g, err2 := parseQueue(string(got))
-	if err1 != nil || err2 != nil || w.Kind != g.Kind {
+func sameQueue(w, g kernel.Queue) bool {
+	if w.Kind != g.Kind {
 		return false
 	}
 	parameters, _ := kernel.QueueParameters(w.Kind)
@@ -223,11 +192,7 @@ func sameQueue(want, got State) bool {
 	return true
 }
 
-func checkQueue(dev string, s State) check.Answer {
-	q, err := parseQueue(string(s))
-	if err != nil {
-		return check.Not("%v", err)
-	}
+func checkQueue(dev string, q kernel.Queue) check.Answer {
 	if q.Kind == "mq" {
 		n, err := kernel.TxQueues(dev)
 		if err == nil && n < 2 {
@@ -235,7 +200,7 @@ func checkQueue(dev string, s State) check.Answer {
 		}
 		return answer(err)
 	}
-	err = kernel.ProbeQueue(q)
+	err := kernel.ProbeQueue(q)
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return check.Not("the kernel has no %s", q.Kind).
 			Hinted("load the module sch_%s, or take a kernel that has it", q.Kind)

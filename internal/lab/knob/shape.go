@@ -1,8 +1,6 @@
 package knob
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +17,7 @@ const over = "over "
 // such as "50M" by an htb of one class, with fq_codel as its queue; "off" is without. What is read where
 // there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
-	return atPort{&perPort{
+	return &perPort[shape]{
 		declared: declared{&factor.Declaration{
 			Name: "shape",
 			Unit: "off, or bit/s", Rank: 16, Refuses: shapeRefuses,
@@ -28,126 +26,87 @@ func Shape() Knob {
 			Placed:  factor.Placed,
 			Needs:   factor.NeedsDirection,
 		}},
-		parse: parseShape, read: readShape, apply: applyShape,
-		same: func(want, got State) bool { return want == "off" && strings.HasPrefix(string(got), over) },
-		check: func(_ string, s State) check.Answer {
-			if s == "off" || strings.HasPrefix(string(s), over) {
+		spelling: spelling[shape]{parseShape, spellShape, nil,
+			func(want, got shape) bool { return want == shape{} && got.instead != "" }},
+		read: readShape, apply: applyShape,
+		check: func(_ string, s shape) check.Answer {
+			if s.rate == 0 {
 				return check.OK()
 			}
 			return answer(kernel.ProbeShaper())
 		},
-	}, func(p Place) string { return p.WAN }}
+		pick: func(p Place) string { return p.WAN },
+	}
 }
 
-func parseShape(text string) (State, error) {
+// shape is a shaper's rate; if that is 0, the queue that is there instead, or "" for whatever that is.
+type shape struct {
+	rate    uint64
+	instead State
+}
+
+func parseShape(text string) (s shape, err error) {
 	if queue, ok := strings.CutPrefix(text, over); ok {
-		s, err := parseQueueState(queue)
+		q, err := parseQueue(queue)
 		if err != nil {
-			return "", err
+			return s, err
 		}
-		return over + s, nil
+		return shape{instead: spellQueue(q)}, nil
 	}
-	return parseLimit("shape", text)
+	s.rate, err = parseLimit(text)
+	return s, err
+}
+
+func spellShape(s shape) State {
+	if s.instead != "" {
+		return over + s.instead
+	}
+	return spellLimit(s.rate)
 }
 
 // parseLimit reads "off" or a rate.
-func parseLimit(name, text string) (State, error) {
+func parseLimit(text string) (uint64, error) {
 	if text == "off" {
-		return "off", nil
+		return 0, nil
 	}
-	rate, err := limit(State(text))
+	rate, err := parseRate(kernel.Parameter{Name: "rate", Quantity: kernel.BitsPerSecond, Required: true}, text)
 	if err != nil {
-		return "", refuse(name, text, "off or a rate such as 50M")
+		return 0, want("off or a rate such as 50M")
 	}
-	return spellLimit(rate), nil
+	return rate, nil
 }
 
-func limit(s State) (uint64, error) {
-	return parseRate(kernel.Parameter{Name: "rate", Quantity: kernel.BitsPerSecond, Required: true},
-		string(s))
+func spellLimit(rate uint64) State {
+	if rate == 0 {
+		return "off"
+	}
+	return State(spellScaled(rate, rateScales(), ""))
 }
-
-func spellLimit(rate uint64) State { return State(spellScaled(rate, rateScales(), "")) }
 
 // burstOf is two milliseconds of a rate, but enough for a few of the 64 KiB packets that segmentation
 // offload makes.
 func burstOf(rate uint64) uint64 { return bounded(2*rate/8/1000, 128<<10) }
 
-func readShape(dev string) (State, error) {
-	rate, err := kernel.Shaper(dev)
-	if err != nil {
-		return "", err
+func readShape(dev string) (s shape, err error) {
+	if s.rate, err = kernel.Shaper(dev); err != nil || s.rate > 0 {
+		return s, err
 	}
-	if rate > 0 {
-		return spellLimit(rate), nil
-	}
-	s, err := readQueue(dev)
-	if err != nil {
-		return "", err
-	}
-	return over + s, nil
+	q, err := kernel.RootQueue(dev)
+	return shape{instead: spellQueue(q)}, err
 }
 
-func applyShape(dev string, s State) error {
-	if s == "off" {
+func applyShape(dev string, s shape) error {
+	if s.rate > 0 {
+		return kernel.SetShaper(dev, s.rate, burstOf(s.rate))
+	}
+	if s.instead == "" {
 		return kernel.ClearShaper(dev)
 	}
-	if queue, ok := strings.CutPrefix(string(s), over); ok {
-		return applyQueue(dev, State(queue))
-	}
-	rate, err := limit(s)
+	q, err := parseQueue(string(s.instead))
 	if err != nil {
 		return err
 	}
-	return kernel.SetShaper(dev, rate, burstOf(rate))
-}
-
-// atPort is a knob of one port: the place's, or else the one that it picks.
-type atPort struct {
-	*perPort
-	pick func(p Place) string
-}
-
-// Parse refuses a list of devices: only one port is read, so that only one could be put back.
-func (k atPort) Parse(text string) (State, error) {
-	if strings.Contains(text, ":") {
-		return "", refuse(k.Name(), text, "one value; name the port as in "+k.Name()+"@router.lan")
-	}
-	return k.perPort.Parse(text)
-}
-
-func (k atPort) at(p Place) (Place, error) {
-	if p.Port == "" {
-		p.Port = k.pick(p)
-	}
-	if p.Port == "" {
-		return p, errors.New("set " + k.Name() + ": name the port at " + p.Node)
-	}
-	return p, nil
-}
-
-func (k atPort) Read(ctx context.Context, p Place) (State, error) {
-	p, err := k.at(p)
-	if err != nil {
-		return "", err
-	}
-	return k.perPort.Read(ctx, p)
-}
-
-func (k atPort) Apply(ctx context.Context, p Place, s State) error {
-	p, err := k.at(p)
-	if err != nil {
-		return err
-	}
-	return k.perPort.Apply(ctx, p, s)
-}
-
-func (k atPort) Check(ctx context.Context, p Place, s State) check.Answer {
-	p, err := k.at(p)
-	if err != nil {
-		return check.Not("%v", err)
-	}
-	return k.perPort.Check(ctx, p, s)
+	return kernel.SetRootQueue(dev, q)
 }
 
 // shapeRefuses: a shaper takes the place of its port's queue.

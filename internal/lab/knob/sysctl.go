@@ -30,18 +30,18 @@ func (sysctl) Parse(text string) (State, error) {
 	name = strings.TrimSpace(name)
 	value = strings.Join(strings.Fields(value), " ")
 	if !ok || value == "" || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return "", refuse("sysctl", text, "NAME=value, such as net.ipv4.tcp_ecn=1")
+		return "", refuse("sysctl", text, want("NAME=value, such as net.ipv4.tcp_ecn=1"))
 	}
 	path, err := kernel.SysctlPath(name)
 	if err != nil {
-		return "", refuse("sysctl", text, "a NAME such as net.ipv4.tcp_ecn")
+		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
 	// Canonical is the spelling with dots, where no part has one itself.
 	if name = strings.TrimPrefix(path, "/proc/sys/"); !strings.Contains(name, ".") {
 		name = strings.ReplaceAll(name, "/", ".")
 	}
 	if !strings.ContainsAny(name, "./") {
-		return "", refuse("sysctl", text, "a NAME such as net.ipv4.tcp_ecn")
+		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
 	return State(name + "=" + value), nil
 }
@@ -66,7 +66,7 @@ func (sysctl) ReadLike(_ context.Context, _ Place, s State) (State, error) {
 func (sysctl) Apply(_ context.Context, _ Place, s State) error {
 	name, value, ok := strings.Cut(string(s), "=")
 	if !ok {
-		return refuse("sysctl", string(s), "NAME=value")
+		return refuse("sysctl", string(s), want("NAME=value"))
 	}
 	return absent(kernel.WriteSysctl(name, value))
 }

@@ -9,11 +9,11 @@ const maxTxQueueLen = 1_000_000
 
 // TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
 func TxQueueLen() Knob {
-	return portNumber(declared{&factor.Declaration{
+	return &perPort[int]{declared: declared{&factor.Declaration{
 		Name:   "txqueuelen",
 		Unit:   "packets",
 		Doc:    "length of the devices' transmit queue, in packets",
 		Placed: factor.Placed,
 		Needs:  factor.NeedsRouter,
-	}}, 0, maxTxQueueLen, kernel.TxQueueLen, kernel.SetTxQueueLen)
+	}}, spelling: numbers(0, maxTxQueueLen), read: kernel.TxQueueLen, apply: kernel.SetTxQueueLen}
 }

@@ -77,8 +77,3 @@ func notItsOwn(name string, p Place) error {
 	return impossible{fmt.Errorf("set %s: %s is part of this machine, which all of the lab shares", name,
 		p.Node)}
 }
-
-// refuse says what a knob's text may be.
-func refuse(name, text, want string) error {
-	return fmt.Errorf("parse %s %q: want %s", name, text, want)
-}
