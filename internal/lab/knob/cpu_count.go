@@ -13,9 +13,7 @@ const maxCPUCount = 64
 func CPUCount() Knob {
 	return &ofNode[int]{
 		declared: declared{&factor.Declaration{
-			Name:   "cpu_count",
-			Unit:   "CPUs",
-			Placed: factor.Placed | factor.OnHost, Scales: true,
+			Name: "cpu_count", Unit: "CPUs", Placed: factor.Placed | factor.OnHost, Scales: true,
 			Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
 			Needs: factor.NeedsRouter,
 		}},

@@ -21,12 +21,10 @@ const maxCPU = 1023
 func CPUs() Knob {
 	return &perPort[[]*big.Int]{
 		declared: declared{&factor.Declaration{
-			Name:    "cpus",
-			Unit:    "off, or cores such as 0-1,3",
+			Name: "cpus", Unit: "off, or cores such as 0-1,3",
 			Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
 			Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
-			Placed:  factor.Placed, PinsEnds: true,
-			Needs: factor.NeedsRouter,
+			Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter,
 		}},
 		spelling: spelling[[]*big.Int]{
 			parse: parseCPUs,
@@ -147,8 +145,7 @@ func spellCPUs(set *big.Int) string {
 	return strings.Join(list, ",")
 }
 
-// parseMask reads the kernel's bitmap: hexadecimal words of 32 bits, the highest first, with commas
-// between.
+// parseMask reads the kernel's bitmap: hexadecimal words of 32 bits, the highest first, with commas between.
 func parseMask(text string) (*big.Int, error) {
 	words := strings.Split(text, ",")
 	set := new(big.Int)

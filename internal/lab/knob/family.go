@@ -10,9 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Place is where a setting is made: in the namespace or machine of the process that calls. Port is a
-// device's name, empty for node-wide settings; Ports lists the node's devices under test, for settings of
-// all of them.
+// Place is where a setting is made: in the namespace or machine of the process that calls. Port is a device's
+// name, empty for node-wide settings; Ports lists the node's devices under test, for settings of all of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`

@@ -15,13 +15,9 @@ import (
 // ports, with one rule that adds every TCP and UDP connection to it.
 func Flowtable() Knob {
 	return &ofNode[State]{declared: declared{&factor.Declaration{
-		Name: "flowtable",
-		Unit: "on, off", Rank: 19,
-		Doc: "whether known connections skip the router's forwarding path (nftables' flow table, in " +
-			"software)",
-		Without: &factor.Without{Level: "off", Words: "of the same without flow table"},
-		Placed:  factor.Placed,
-		Needs:   factor.NeedsForwarding,
+		Name: "flowtable", Unit: "on, off", Rank: 19, Doc: "whether known connections skip the router's " +
+			"forwarding path (nftables' flow table, in software)", Without: &factor.Without{Level: "off",
+			Words: "of the same without flow table"}, Placed: factor.Placed, Needs: factor.NeedsForwarding,
 	}},
 		spelling: words("on", "off"),
 		read: func(p Place) (State, error) {

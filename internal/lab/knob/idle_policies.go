@@ -14,13 +14,11 @@ const maxPolicies = 10_000
 func IdlePolicies() Knob {
 	return &ofNode[int]{
 		declared: declared{&factor.Declaration{
-			Name:    "idle_policies",
-			Unit:    "policies, 0 to 10000",
+			Name: "idle_policies", Unit: "policies, 0 to 10000",
 			Doc:     "IPsec policies per direction that the traffic does not match",
 			Without: &factor.Without{Level: "0", Words: "of the same without idle policies"},
 			Long:    func(level string) string { return level + " idle policies" },
-			Placed:  factor.Placed,
-			Needs:   factor.NeedsRouter,
+			Placed:  factor.Placed, Needs: factor.NeedsRouter,
 		}},
 		spelling: numbers(0, maxPolicies),
 		read:     func(Place) (int, error) { return kernel.IdlePolicies() },

@@ -13,13 +13,11 @@ const maxIdleTunnels = 64
 func IdleTunnels() Knob {
 	return &ofNode[int]{
 		declared: declared{&factor.Declaration{
-			Name:    "idle_tunnels",
-			Unit:    "tunnels, 0 to 64",
+			Name: "idle_tunnels", Unit: "tunnels, 0 to 64",
 			Doc:     "WireGuard tunnels of the router, up, that the traffic does not match",
 			Without: &factor.Without{Level: "0", Words: "of the same without idle tunnels"},
 			Long:    func(level string) string { return level + " idle tunnels" },
-			Placed:  factor.Placed,
-			Needs:   factor.NeedsRouter,
+			Placed:  factor.Placed, Needs: factor.NeedsRouter,
 		}},
 		spelling: numbers(0, maxIdleTunnels),
 		read:     func(Place) (int, error) { return kernel.IdleTunnels() },

@@ -16,11 +16,8 @@ const (
 // IPForward is whether a node passes packets on: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob {
 	return &ofNode[State]{declared: declared{&factor.Declaration{
-		Name:   "ip_forward",
-		Unit:   "on, off, ipv4, ipv6",
-		Doc:    "whether the router forwards at all",
-		Placed: factor.Placed,
-		Needs:  factor.NeedsRouter,
+		Name: "ip_forward", Unit: "on, off, ipv4, ipv6", Doc: "whether the router forwards at all",
+		Placed: factor.Placed, Needs: factor.NeedsRouter,
 	}},
 		spelling: words("on", "off", "ipv4", "ipv6"),
 		read:     readForwarding, apply: applyForwarding, check: checkForwarding,

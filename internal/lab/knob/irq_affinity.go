@@ -16,11 +16,9 @@ import (
 func IRQAffinity() Knob {
 	return &perPort[[]*big.Int]{
 		declared: declared{&factor.Declaration{
-			Name:   "irq_affinity",
-			Unit:   "CPUs such as 0-1",
+			Name: "irq_affinity", Unit: "CPUs such as 0-1",
 			Doc:    "CPUs that serve the interrupts of the virtual router's ports",
-			Placed: factor.Placed,
-			Needs:  factor.NeedsRouter,
+			Placed: factor.Placed, Needs: factor.NeedsRouter,
 		}},
 		spelling: spelling[[]*big.Int]{
 			parse: parseAffinity,

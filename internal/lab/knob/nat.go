@@ -17,8 +17,7 @@ import (
 // with the tag (VLANDevice): rules go by it.
 func NAT() Knob {
 	return &ofNode[State]{declared: declared{&factor.Declaration{
-		Name: "nat",
-		Doc:  "address translation on the router",
+		Name: "nat", Doc: "address translation on the router",
 	}},
 		spelling: words(string(kernel.NATOff), string(kernel.NATMasquerade), string(kernel.NATForward)),
 		read: func(Place) (State, error) {

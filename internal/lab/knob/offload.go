@@ -18,12 +18,10 @@ import (
 func Offload() Knob {
 	return &perPort[State]{
 		declared: declared{&factor.Declaration{
-			Name: "offload",
-			Unit: "wire, super, or features such as gro=on udp-gro=on",
-			Doc:  "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
+			Name: "offload", Unit: "wire, super, or features such as gro=on udp-gro=on",
+			Doc: "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
 			Without: &factor.Without{Level: "wire", Words: "of the same with packets as on a wire"},
-			Placed:  factor.Placed,
-			Needs:   factor.NeedsRouter,
+			Placed:  factor.Placed, Needs: factor.NeedsRouter,
 		}},
 		spelling: spelling[State]{parseOffload, func(s State) State { return s }, nil, sameOffload},
 		read:     readOffload, apply: applyOffload, check: checkOffload,
@@ -33,19 +31,10 @@ func Offload() Knob {
 // superFeatures are the offloads that "super" decides on; "wire" turns all of them off. mangleid belongs to
 // tso but is off by default in most drivers.
 func superFeatures() map[string]bool {
-	return map[string]bool{
-		"tx-generic-segmentation":      true,
-		"tx-tcp-segmentation":          true,
-		"tx-tcp6-segmentation":         true,
-		"tx-tcp-ecn-segmentation":      true,
-		"tx-tcp-mangleid-segmentation": true,
-		kernel.UDPSegmentation:         true,
-		"rx-gro":                       true,
-		"tx-gso-list":                  false,
-		"rx-gro-list":                  false,
-		"rx-udp-gro-forwarding":        false,
-		"rx-lro":                       false,
-	}
+	return map[string]bool{"tx-generic-segmentation": true, "tx-tcp-segmentation": true,
+		"tx-tcp6-segmentation": true, "tx-tcp-ecn-segmentation": true, "tx-tcp-mangleid-segmentation": true,
+		kernel.UDPSegmentation: true, "rx-gro": true, "tx-gso-list": false, "rx-gro-list": false,
+		"rx-udp-gro-forwarding": false, "rx-lro": false}
 }
 
 // shortFeatures are ethtool's words for the kernel's.

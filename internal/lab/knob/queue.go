@@ -24,12 +24,10 @@ import (
 func Queue() Knob {
 	return &perPort[kernel.Queue]{
 		declared: declared{&factor.Declaration{
-			Name: "queue",
-			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
-			Doc:     "queueing discipline of the router's ports, with its parameters",
-			Without: &factor.Without{Words: "of the same with the default queue"},
-			Placed:  factor.Placed,
-			Needs:   factor.NeedsRouter,
+			Name: "queue", Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k",
+			Rank: 15, Doc: "queueing discipline of the router's ports, with its parameters",
+			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,
+			Needs: factor.NeedsRouter,
 		}},
 		spelling: spelling[kernel.Queue]{parse: parseQueue, spell: spellQueue, same: sameQueue},
 		read:     kernel.RootQueue, apply: kernel.SetRootQueue, check: checkQueue,

@@ -14,12 +14,9 @@ import (
 // Sysctl is the family of kernel settings: its State is "NAME=value", with the name as sysctl(8) writes it.
 func Sysctl() Knob {
 	return sysctl{declared{&factor.Declaration{
-		Name:    "sysctl:",
-		Unit:    "as sysctl(8) has it",
-		Doc:     "a kernel setting, by its name",
-		Target:  factor.EveryNode,
-		Without: &factor.Without{Level: "default", Words: "of the same with the default"},
-		Placed:  factor.Placed,
+		Name: "sysctl:", Unit: "as sysctl(8) has it", Doc: "a kernel setting, by its name",
+		Target: factor.EveryNode, Without: &factor.Without{Level: "default",
+			Words: "of the same with the default"}, Placed: factor.Placed,
 	}}}
 }
 

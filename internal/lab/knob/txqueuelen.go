@@ -10,10 +10,7 @@ const maxTxQueueLen = 1_000_000
 // TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
 func TxQueueLen() Knob {
 	return &perPort[int]{declared: declared{&factor.Declaration{
-		Name:   "txqueuelen",
-		Unit:   "packets",
-		Doc:    "length of the devices' transmit queue, in packets",
-		Placed: factor.Placed,
-		Needs:  factor.NeedsRouter,
+		Name: "txqueuelen", Unit: "packets", Doc: "length of the devices' transmit queue, in packets",
+		Placed: factor.Placed, Needs: factor.NeedsRouter,
 	}}, spelling: numbers(0, maxTxQueueLen), read: kernel.TxQueueLen, apply: kernel.SetTxQueueLen}
 }

@@ -13,13 +13,9 @@ import (
 
 // All lists the knobs in the order in which they are shown.
 func All() []Knob {
-	return []Knob{
-		CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(), IPForward(),
-		Sysctl(), CPUs(), IRQAffinity(),
-		Flowtable(), ConntrackMax(), Shape(), Policer(), NAPIThreaded(), GROFlushTimeout(), IdlePolicies(),
-		IdleTunnels(),
-		FlowExport(), CPUQuota(),
-	}
+	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(),
+		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), ConntrackMax(), Shape(), Policer(),
+		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota()}
 }
 
 // Read returns the present state of what want would set by k.
