@@ -9,30 +9,28 @@ import (
 	"net/netip"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with an XFRM interface, sealed
 // with AES-GCM-128. There is no key exchange: the keys of both directions are derived from one secret that
 // both ends are given, and live as long as the tunnel.
-func ESP() Tunnel { return esp{name: "esp", cipher: kernel.ESPAESGCM128} }
+func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
 // ESPPolicy is ESP like that, but policy-based: there is no device, and the kernel compares every packet of
 // the node with the policies.
-func ESPPolicy() Tunnel {
-	return esp{name: "esp-policy", cipher: kernel.ESPAESGCM128, deviceless: true}
-}
+func ESPPolicy() Tunnel { return espKind("esp-policy", kernel.ESPAESGCM128, true) }
 
 // espKinds are ESP with each cipher.
 func espKinds() []Tunnel {
-	return []Tunnel{
-		ESP(),
-		esp{name: "esp-aes-gcm-256", cipher: kernel.ESPAESGCM256},
-		esp{name: "esp-aes-cbc-sha256", cipher: kernel.ESPAESCBC256SHA256},
-		esp{name: "esp-chacha20-poly1305", cipher: kernel.ESPChaCha20Poly1305},
-		ESPPolicy(),
-	}
+	return []Tunnel{ESP(), espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
+		espKind("esp-aes-cbc-sha256", kernel.ESPAESCBC256SHA256, false),
+		espKind("esp-chacha20-poly1305", kernel.ESPChaCha20Poly1305, false), ESPPolicy()}
+}
+
+// espKind burdens: while any policy is loaded, the kernel looks for one for every packet.
+func espKind(name string, cipher kernel.ESPCipher, deviceless bool) Tunnel {
+	return kind{esp{name, cipher, deviceless}, traits{fitted: true, mute: true, burdens: true}}
 }
 
 type esp struct {
@@ -43,34 +41,10 @@ type esp struct {
 
 func (k esp) Name() string { return k.name }
 
-// Burdens: while any policy is loaded, the kernel looks for one for every packet.
-func (k esp) Burdens() bool { return true }
-
-// Check asks both nodes.
-func (k esp) Check(ctx context.Context, near, far End) check.Answer {
-	return checkEnds(ctx, k.name, near, far)
-}
-
-// Up makes a device on each node, gives both one secret, and proves that sealed packets cross in both
-// directions.
-func (k esp) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	if s.MTU == 0 {
-		s.MTU = fitMTU(k.name, near.Outer.Is6())
-	}
-	return up(ctx, &path{
-		spec: s, mute: true,
-		ends: [2]*end{{End: near, kind: k.name}, {End: far, kind: k.name}},
-	})
-}
-
-// Serve holds one end.
-func (k esp) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, k) }
-
 func (k esp) probe(_ context.Context, r request) check.Answer {
 	return kernelAnswer(kernel.ProbeESP(k.cipher, r.Outer.Is6(), !k.deviceless),
-		"the kernel has no IPsec like this",
-		"load the modules xfrm_interface, xfrm_user, esp4, esp6 and the cipher's, or take --lab vm and "+
-			"topology site-to-site or peer-to-router")
+		"the kernel has no IPsec like this", "load the modules xfrm_interface, xfrm_user, esp4, esp6 and "+
+			"the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
 }
 
 // espSide is one end: the device, its associations and its policies; of a policy-based tunnel the

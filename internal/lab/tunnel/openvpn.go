@@ -1,10 +1,21 @@
 package tunnel
 
 import (
-	"context"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"strings"
 	"time"
-
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Ciphers of OpenVPN's data channel, by its own names.
@@ -23,16 +34,22 @@ const openVPNTime = 20 * time.Second
 // OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace: its data-channel
 // offload is off. The far end is the server, the near end its client. Nothing is fragmented or clamped by
 // OpenVPN itself (mssfix 0, no fragment): with a large inner MTU the packets outside are IP fragments.
-func OpenVPN() Tunnel { return openVPN{nameOpenVPN, cipherAES256GCM, false} }
+func OpenVPN() Tunnel { return openVPNKind(nameOpenVPN, cipherAES256GCM, false) }
 
 // openVPNKinds are OpenVPN over each transport, with each cipher.
 func openVPNKinds() []Tunnel {
-	return []Tunnel{
-		OpenVPN(),
-		openVPN{nameOpenVPN + "-chacha20-poly1305", cipherChaCha20, false},
-		openVPN{nameOpenVPN + "-tcp", cipherAES256GCM, true},
-		openVPN{nameOpenVPN + "-tcp-chacha20-poly1305", cipherChaCha20, true},
-	}
+	return []Tunnel{OpenVPN(), openVPNKind(nameOpenVPN+"-chacha20-poly1305", cipherChaCha20, false),
+		openVPNKind(nameOpenVPN+"-tcp", cipherAES256GCM, true),
+		openVPNKind(nameOpenVPN+"-tcp-chacha20-poly1305", cipherChaCha20, true)}
+}
+
+// openVPNKind starts a server at the far end and a client at the near one. Each makes a key and a certificate,
+// of which the other end is told the fingerprint; the secret that both are given seals the control channel
+// (tls-crypt).
+func openVPNKind(name, cipher string, tcp bool) Tunnel {
+	return kind{openVPN{name, cipher, tcp}, traits{fitted: true, serverFirst: true,
+		connectTime: acceptTime + openVPNTime + answerTime,
+		remark:      "in userspace: data-channel offload is switched off"}}
 }
 
 type openVPN struct {
@@ -43,23 +60,151 @@ type openVPN struct {
 
 func (k openVPN) Name() string { return k.name }
 
-// Check asks both nodes for an installed openvpn that can do it.
-func (k openVPN) Check(ctx context.Context, near, far End) check.Answer {
-	if a := checkEnds(ctx, k.name, near, far); a.State != check.Yes {
-		return a
-	}
-	return check.OKBecause("in userspace: data-channel offload is switched off")
+// identity is an end's certificate with its private key, as OpenVPN reads them.
+type identity struct {
+	fingerprint string // SHA-256 of the certificate: what the other end trusts
+	certificate []byte // PEM
+	key         []byte // PEM; overwritten by clear
 }
 
-// Up starts a server at the far end and a client at the near one. Each makes a key and a certificate, of
-// which the other end is told the fingerprint; the secret that both are given seals the control channel
-// (tls-crypt).
-func (k openVPN) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	if s.MTU == 0 {
-		s.MTU = fitMTU(k.name, near.Outer.Is6())
+// clear overwrites the private key.
+func (i identity) clear() { clear(i.key) }
+
+// newIdentity makes a key and a certificate that it signs itself. Nobody reads what the certificate says: its
+// fingerprint is all that counts.
+func newIdentity() (identity, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return identity{}, fmt.Errorf("make private key: %w", err)
 	}
-	return up(ctx, &path{
-		spec: s, serverFirst: true, connectTime: acceptTime + openVPNTime + answerTime,
-		ends: [2]*end{{End: near, kind: k.name}, {End: far, kind: k.name}},
-	})
+	defer clear(private)
+	template := x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "chokepoint"},
+		NotBefore: time.Unix(0, 0), // a node's clock may be anywhere
+		NotAfter:  time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
+	if err != nil {
+		return identity{}, fmt.Errorf("make certificate: %w", err)
+	}
+	packed, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return identity{}, fmt.Errorf("encode private key: %w", err)
+	}
+	defer clear(packed)
+	sum := sha256.Sum256(certificate)
+	return identity{fingerprint: spellFingerprint(sum[:]),
+		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
+		key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: packed})}, nil
+}
+
+func spellFingerprint(sum []byte) string {
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}
+
+// parseFingerprint refuses what is not one: it becomes a line of the other end's configuration.
+func parseFingerprint(text string) (string, error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	if err != nil || len(b) != sha256.Size || spellFingerprint(b) != text {
+		return "", errors.New("parse fingerprint: want 32 bytes in hexadecimal with colons")
+	}
+	return text, nil
+}
+
+// controlKeySize is what tls-crypt takes: two keys of 64 bytes and two for HMAC, of which it uses the first
+// halves.
+const controlKeySize = 256
+
+// controlKey spells the key that seals the control channel, from what both ends share.
+func (k openVPN) controlKey(secret []byte) ([]byte, error) {
+	raw, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" control channel", controlKeySize)
+	if err != nil {
+		return nil, fmt.Errorf("derive key of %s: %w", k.name, err)
+	}
+	defer clear(raw)
+	b := make([]byte, 0, 2*controlKeySize+128) // never grown: a copy left behind could not be overwritten
+	b = append(b, "-----BEGIN OpenVPN Static key V1-----\n"...)
+	for i := 0; i < len(raw); i += 16 {
+		b = append(hex.AppendEncode(b, raw[i:i+16]), '\n')
+	}
+	return append(b, "-----END OpenVPN Static key V1-----\n"...), nil
+}
+
+// configSize is the room for a configuration: that of the smallest pipe.
+const configSize = 4096
+
+// configuration is what openvpn reads from its standard input. The caller overwrites it.
+func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
+	b := make([]byte, 0, configSize)
+	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }
+	line("dev %s", r.Device)
+	line("dev-type tun")
+	line("proto %s", k.protocol(r))
+	if r.Near {
+		line("client")
+		line("remote %s %d", c.Endpoint.Addr(), c.Endpoint.Port())
+		line("connect-retry 1 1")
+	} else {
+		line("mode server")
+		line("tls-server")
+		line("dh none")
+		line("topology subnet")
+		line("management-client-auth") // which is how a client gets its routes without a file
+		line("auth-user-pass-optional")
+	}
+	if r.Near && k.tcp {
+		line("nobind")
+	} else {
+		line("local %s", r.Outer)
+		line("lport %d", r.Port)
+	}
+	line("peer-fingerprint %s", c.Public)
+	line("data-ciphers %s", k.cipher)
+	line("disable-dco")
+	line("tun-mtu %d", r.MTU)
+	line("mssfix 0") // and no fragment, which 2.6 refuses to be told as "fragment 0"
+	// Addresses and routes are ours to set.
+	line("ifconfig-noexec")
+	line("route-noexec")
+	line("ping-restart 0") // a tunnel may be idle for as long as others are measured
+	line("management %s unix", managementPath)
+	line("management-client") // the program ends when we hang up, or die
+	line("management-hold")
+	line("verb 3")
+	line("suppress-timestamps")
+	for _, part := range []struct {
+		name string
+		text []byte
+	}{{"cert", me.certificate}, {"key", me.key}, {"tls-crypt", control}} {
+		line("<%s>", part.name)
+		b = append(b, part.text...)
+		line("</%s>", part.name)
+	}
+	return b
+}
+
+func (k openVPN) protocol(r request) string {
+	version := '4'
+	if r.Outer.Is6() {
+		version = '6'
+	}
+	switch {
+	case !k.tcp:
+		return fmt.Sprintf("udp%c", version)
+	case r.Near:
+		return fmt.Sprintf("tcp%c-client", version)
+	}
+	return fmt.Sprintf("tcp%c-server", version)
+}
+
+// clientRoutes tells a server what lies behind its client, in the lines of a client's configuration.
+func clientRoutes(allowed []netip.Prefix) string {
+	var b strings.Builder
+	for _, p := range allowed {
+		p = p.Masked()
+		if p.Addr().Is6() {
+			fmt.Fprintf(&b, "iroute-ipv6 %s\n", p)
+			continue
+		}
+		fmt.Fprintf(&b, "iroute %s %s\n", p.Addr(), net.IP(net.CIDRMask(p.Bits(), 32)))
+	}
+	return b.String()
 }

@@ -79,8 +79,7 @@ func (t *management) found(cipher string, now time.Time) {
 	}
 }
 
-// hearClient takes what happens to a server's client. Its certificate has been verified before we are
-// asked.
+// hearClient takes what happens to a server's client. Its certificate has been verified before we are asked.
 func (t *management) hearClient(rest string) (answer string) {
 	fields := strings.Split(rest, ",")
 	switch {

@@ -17,9 +17,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Serve holds one end.
-func (k openVPN) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, k) }
-
 // openVPNSide is one end: openvpn, which makes the device, lives as long as the session.
 type openVPNSide struct {
 	kind    openVPN
@@ -289,8 +286,7 @@ func judgeVersion(text string) check.Answer {
 	return check.OK()
 }
 
-// acceptTime is how long openvpn may take to speak to us: a busy emulated machine needs seconds to start
-// it.
+// acceptTime is how long openvpn may take to speak to us: a busy emulated machine needs seconds to start it.
 const acceptTime = 15 * time.Second
 
 // controlSocket is a socket that openvpn connects to, by a name that only its process has: the file is gone

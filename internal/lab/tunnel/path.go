@@ -41,26 +41,51 @@ type end struct {
 // path is a tunnel that is up, seen from the controller.
 type path struct {
 	spec Spec
-	mute bool // its kind knows no handshake
-	// serverFirst: the far end listens, and must do so before the near one connects.
-	serverFirst bool
-	// connectTime is how long an end may take to connect; 0 = answerTime.
-	connectTime time.Duration
-
+	traits
 	mu   sync.Mutex // sessions take one conversation at a time
 	ends [2]*end
 	down bool
 	mtu  int
 }
 
-func checkEnds(ctx context.Context, name string, near, far End) check.Answer {
+// kind is a kind of tunnel whose ends are alike.
+type kind struct {
+	nodeHalf
+	traits
+}
+
+type traits struct {
+	fitted  bool   // its default MTU is what an Ethernet underlay has room for
+	mute    bool   // it knows no handshake
+	burdens bool   // see Burden
+	remark  string // to a yes
+	// serverFirst: the far end listens, and must do so before the near one connects.
+	serverFirst bool
+	// connectTime is how long an end may take to connect; 0 = answerTime.
+	connectTime time.Duration
+}
+
+// Check asks both nodes.
+func (k kind) Check(ctx context.Context, near, far End) check.Answer {
 	for _, e := range []End{near, far} {
-		if a := probeEnd(ctx, name, e); a.State != check.Yes {
+		if a := probeEnd(ctx, k.Name(), e); a.State != check.Yes {
 			return a
 		}
 	}
-	return check.OK()
+	return check.OKBecause("%s", k.remark)
 }
+
+// Up makes an end on each node, gives both one secret, and proves that packets cross in both directions.
+func (k kind) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
+	if s.MTU == 0 && k.fitted {
+		s.MTU = fitMTU(k.Name(), near.Outer.Is6())
+	}
+	return up(ctx, &path{spec: s, traits: k.traits,
+		ends: [2]*end{{End: near, kind: k.Name()}, {End: far, kind: k.Name()}}})
+}
+
+func (k kind) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, k) }
+func (k kind) Burdens() bool                                   { return k.burdens }
 
 func probeEnd(ctx context.Context, name string, e End) check.Answer {
 	var o offer
@@ -88,8 +113,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	if err := p.lay(ctx); err != nil {
 		// What was laid must not outlive the caller's patience.
 		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
-			far.Node, err),
-			p.Down(context.WithoutCancel(ctx)))
+			far.Node, err), p.Down(context.WithoutCancel(ctx)))
 	}
 	return p, nil
 }
@@ -237,8 +261,7 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("prove the path from %s to %s: %w: %s; %s", from.Node, to.Node,
-				context.Cause(ctx),
-				sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
+				context.Cause(ctx), sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
 		case <-time.After(pollEvery):
 		}
 	}
@@ -266,8 +289,7 @@ func (p *path) MTU() int { return p.mtu }
 
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
-// Implementation is the kind that was resolved to: "wireguard-userspace", or in words where the ends
-// differ.
+// Implementation is the kind that was resolved to: "wireguard-userspace", or in words where the ends differ.
 func (p *path) Implementation() string {
 	near, far := p.ends[0], p.ends[1]
 	if near.kind == far.kind {
@@ -305,10 +327,8 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 	if err != nil {
 		return Counters{}, fmt.Errorf("read counters of %s at %s: %w", near.kind, near.Node, err)
 	}
-	return Counters{
-		Sent: s.Sent, Received: s.Received, Handshake: s.Handshake,
-		Implementation: near.implementation(), Counted: cmp.Or(s.Counted, near.device),
-	}, nil
+	return Counters{Sent: s.Sent, Received: s.Received, Handshake: s.Handshake,
+		Implementation: near.implementation(), Counted: cmp.Or(s.Counted, near.device)}, nil
 }
 
 // Down ends both sessions and returns when the nodes have undone what they did, or ctx ends: then they do

@@ -41,15 +41,18 @@ const (
 func WireGuard() Tunnel { return auto{} }
 
 // WireGuardKernel is the kernel's implementation.
-func WireGuardKernel() Tunnel { return wireguard{nameKernel, openKernelDevice, probeKernelDevice} }
+func WireGuardKernel() Tunnel {
+	return kind{nodeHalf: wireguard{nameKernel, openKernelDevice, probeKernelDevice}}
+}
 
 // WireGuardUserspace is golang.zx2c4.com/wireguard with the offloads of its TUN device and its socket. Its
 // Serve wants a process of its own, so that its CPU time can be told apart.
 func WireGuardUserspace() Tunnel {
-	return wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}
+	return kind{nodeHalf: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
-// wireguard is one implementation: how a node opens a device, and how it finds out whether it could.
+// wireguard is one implementation: how a node opens a device, and how it finds out whether it could. The ends
+// exchange public keys through the controller, which gives both a preshared key.
 type wireguard struct {
 	name     string
 	device   func(r request) (device, error)
@@ -57,20 +60,6 @@ type wireguard struct {
 }
 
 func (w wireguard) Name() string { return w.name }
-
-// Check asks both nodes.
-func (w wireguard) Check(ctx context.Context, near, far End) check.Answer {
-	return checkEnds(ctx, w.name, near, far)
-}
-
-// Up makes a device on each node, lets them exchange public keys through the controller, gives both a
-// preshared key, and proves that packets cross in both directions.
-func (w wireguard) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
-	return up(ctx, &path{spec: s, ends: [2]*end{{End: near, kind: w.name}, {End: far, kind: w.name}}})
-}
-
-// Serve holds one end.
-func (w wireguard) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, w) }
 
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
 

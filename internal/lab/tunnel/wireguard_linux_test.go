@@ -28,8 +28,9 @@ func TestTunnelsComeUpCarryAndGo(t *testing.T) {
 				a, b := ends(near, far, outer)
 				ctx := context.Background()
 				if c := tun.Check(ctx, a, b); c.State != check.Yes {
-					_, kernels := tun.(esp)
-					_, program := tun.(openVPN)
+					k, _ := tun.(kind)
+					_, kernels := k.nodeHalf.(esp)
+					_, program := k.nodeHalf.(openVPN)
 					if lacks := kernels || program || tun.Name() == nameKernel; !lacks ||
 						c.State != check.No || c.Reason == "" || c.Hint == "" {
 						t.Errorf("check says %+v, want yes, or no with reason and hint for what is the "+

@@ -20,9 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// userspaceDevice is golang.zx2c4.com/wireguard in this process, with the offloads of its TUN device
-// (virtio headers) and of its socket (UDP GSO and GRO), both of which it takes by itself where the kernel
-// has them.
+// userspaceDevice is golang.zx2c4.com/wireguard in this process, with the offloads of its TUN device (virtio
+// headers) and of its socket (UDP GSO and GRO), both of which it takes by itself where the kernel has them.
 type userspaceDevice struct {
 	name string
 	wg   *wg.Device
@@ -140,9 +139,8 @@ func (d *userspaceDevice) close() error {
 
 func probeUserspaceDevice() check.Answer {
 	if _, err := os.Stat("/dev/net/tun"); errors.Is(err, fs.ErrNotExist) {
-		return check.Not("there is no /dev/net/tun").
-			Hinted("load the module tun, or make the device: mkdir -p /dev/net && mknod /dev/net/tun " +
-				"c 10 200")
+		return check.Not("there is no /dev/net/tun").Hinted("load the module tun, or make the device: " +
+			"mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
 	}
 	t, err := tun.CreateTUN(fmt.Sprintf("cptun%d", os.Getpid()), DefaultMTU)
 	if errors.Is(err, fs.ErrPermission) {
@@ -157,4 +155,13 @@ func probeUserspaceDevice() check.Answer {
 		return check.CouldNotTell("close a TUN device: %v", err)
 	}
 	return check.OK()
+}
+
+// openName opens a socket's name, by which it can be connected to after the name is gone (open(2), O_PATH).
+func openName(file string) (*os.File, error) {
+	fd, err := unix.Open(file, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the name of a socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), file), nil
 }

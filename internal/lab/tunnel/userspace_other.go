@@ -3,6 +3,8 @@
 package tunnel
 
 import (
+	"os"
+
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -12,3 +14,5 @@ func openUserspaceDevice(request) (device, error) { return nil, kernel.ErrUnsupp
 func probeUserspaceDevice() check.Answer {
 	return check.Not("userspace WireGuard is only set up on Linux so far")
 }
+
+func openName(string) (*os.File, error) { return nil, kernel.ErrUnsupported }
