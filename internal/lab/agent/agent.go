@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"syscall"
@@ -55,23 +56,54 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 		}
 		handlers[verb] = h
 	}
-	for verb, h := range p.Handlers {
-		handlers[verb] = h
-	}
+	maps.Copy(handlers, p.Handlers)
 	for _, k := range p.Knobs {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k)
 	}
-	handlers[VerbCounters] = tellCounters
+	handlers[VerbCounters] = answering(tellCounters)
 	handlers[VerbEcho] = echo
-	handlers[VerbReach] = reach
-	handlers[VerbReassembly] = tellReassembly
-	handlers[VerbRoute] = route
+	handlers[VerbReach] = answering(reach)
+	handlers[VerbReassembly] = answering(tellReassembly)
+	handlers[VerbRoute] = answering(route)
 	handlers[VerbExec] = execute
-	handlers[VerbArrange] = arrange
+	handlers[VerbArrange] = answering(arrange)
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}
 	return handlers
+}
+
+// answering is the handler of a verb that answers one question.
+func answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) host.Handler {
+	return func(ctx context.Context, s host.Session) error {
+		var q Q
+		if err := s.Recv(&q); err != nil {
+			return err
+		}
+		a, err := answer(ctx, q)
+		if err != nil {
+			return err
+		}
+		return s.Send(a)
+	}
+}
+
+// VerbPowerOff ends a guest. Only a guest's agent has it.
+const VerbPowerOff = "vm/poweroff"
+
+// powerOff answers before it acts: nothing can be said after.
+func powerOff(_ context.Context, s host.Session) error {
+	if err := s.Recv(nil); err != nil {
+		return err
+	}
+	tell, err := guestInit()
+	if err != nil {
+		return err
+	}
+	if err := s.Send(struct{}{}); err != nil {
+		return err
+	}
+	return tell()
 }
 
 // inChild passes a session on to a process of its own.

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -56,19 +55,12 @@ type Route struct {
 	Dev string       `json:"dev"`
 }
 
-func arrange(ctx context.Context, s host.Session) error {
-	var l Layout
-	if err := s.Recv(&l); err != nil {
-		return err
-	}
+func arrange(ctx context.Context, l Layout) (Arranged, error) {
 	if err := Arrange(ctx, l); err != nil {
-		return err
+		return Arranged{}, err
 	}
 	pinned, err := pin(l)
-	if err != nil {
-		return err
-	}
-	return s.Send(Arranged{pinned})
+	return Arranged{pinned}, err
 }
 
 // pin has the ports' interrupts served where the layout says, and reads back where that is. The kernel's

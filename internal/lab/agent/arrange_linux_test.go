@@ -109,12 +109,12 @@ func TestArrangeRefuses(t *testing.T) {
 func TestPowerOffIsForGuests(t *testing.T) {
 	a := labtest.Serve(agent.Handlers(agent.Role, parts(nil)))
 	defer a.Close()
-	if err := agent.PowerOff(labtest.Context(t), a); !errors.Is(err, host.ErrUnknownVerb) {
+	if err := a.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil); !errors.Is(err, host.ErrUnknownVerb) {
 		t.Errorf("agent: got %v, want ErrUnknownVerb", err)
 	}
 	b := labtest.Serve(agent.Handlers(agent.LineRole, parts(nil)))
 	defer b.Close()
-	if err := agent.PowerOff(labtest.Context(t), b); !errors.Is(err, host.ErrUnsupported) {
+	if err := b.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("agent on a line whose parent is no init: got %v, want ErrUnsupported", err)
 	}
 }

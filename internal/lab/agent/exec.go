@@ -52,8 +52,8 @@ func execute(ctx context.Context, s host.Session) error {
 		}
 	}()
 	var both sync.WaitGroup
-	both.Go(func() { pump(p.Stdout(), s, func(b []byte) ExecOutput { return ExecOutput{Out: b} }) })
-	both.Go(func() { pump(p.Stderr(), s, func(b []byte) ExecOutput { return ExecOutput{Err: b} }) })
+	both.Go(func() { pump(p.Stdout(), s, func(b []byte) any { return ExecOutput{Out: b} }) })
+	both.Go(func() { pump(p.Stderr(), s, func(b []byte) any { return ExecOutput{Err: b} }) })
 	both.Wait()
 	feed.Close() // the command needs no more; waiting waits for its input, too
 	_, err = p.Wait()
@@ -64,14 +64,11 @@ func execute(ctx context.Context, s host.Session) error {
 	return s.Send(ExecOutput{Exit: &code})
 }
 
-func pump(r io.Reader, s host.Session, wrap func([]byte) ExecOutput) {
+func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := r.Read(buf)
-		if n > 0 && s.Send(wrap(buf[:n])) != nil {
-			return
-		}
-		if err != nil {
+		if n > 0 && s.Send(wrap(buf[:n])) != nil || err != nil {
 			return
 		}
 	}

@@ -39,10 +39,7 @@ func holdKnob(k knob.Knob) host.Handler {
 			return s.Send(Held{Answer: &a})
 		}
 		if t.Restore {
-			if err := k.Apply(ctx, t.Place, t.Want); err != nil {
-				return err
-			}
-			got, err := knob.Read(ctx, k, t.Place, t.Want)
+			got, err := applied(ctx, k, t)
 			if err != nil {
 				return err
 			}
@@ -50,6 +47,14 @@ func holdKnob(k knob.Knob) host.Handler {
 		}
 		return turn(ctx, s, k, t)
 	}
+}
+
+// applied sets the place and reads it back.
+func applied(ctx context.Context, k knob.Knob, t Turn) (knob.State, error) {
+	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
+		return "", err
+	}
+	return knob.Read(ctx, k, t.Place, t.Want)
 }
 
 func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) {
@@ -72,10 +77,7 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 			err = errors.Join(err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
 		}
 	}()
-	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
-		return err
-	}
-	got, err := knob.Read(ctx, k, t.Place, t.Want)
+	got, err := applied(ctx, k, t)
 	if err != nil {
 		return err
 	}

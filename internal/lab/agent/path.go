@@ -27,29 +27,18 @@ const (
 )
 
 // tellCounters answers a list of device names with their counters.
-func tellCounters(_ context.Context, s host.Session) error {
-	var devices []string
-	if err := s.Recv(&devices); err != nil {
-		return err
-	}
-	out := map[string]kernel.LinkCounters{}
+func tellCounters(_ context.Context, devices []string) (out map[string]kernel.LinkCounters, err error) {
+	out = map[string]kernel.LinkCounters{}
 	for _, d := range devices {
-		c, err := kernel.Counters(d)
-		if err != nil {
-			return err
+		if out[d], err = kernel.Counters(d); err != nil {
+			return nil, err
 		}
-		out[d] = c
 	}
-	return s.Send(out)
+	return out, nil
 }
 
 // tellReassembly answers how much of the memory for fragments is used.
-func tellReassembly(_ context.Context, s host.Session) error {
-	if err := s.Recv(nil); err != nil {
-		return err
-	}
-	return s.Send(kernel.Reassembly())
-}
+func tellReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
 // EchoAt asks a node to return datagrams sent to an address, until the session ends. The node answers once
 // it listens.
@@ -128,19 +117,14 @@ type Reached struct {
 	Note  string `json:"note,omitempty"` // the last error, such as "message too long"
 }
 
-func reach(ctx context.Context, s host.Session) error {
-	var r Reach
-	if err := s.Recv(&r); err != nil {
-		return err
-	}
+func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	c, err := listenExact(ctx, netip.AddrPortFrom(r.From, 0))
 	if err != nil {
-		return fmt.Errorf("check the path from %s: %w", r.From, err)
+		return out, fmt.Errorf("check the path from %s: %w", r.From, err)
 	}
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	var out Reached
 	for _, size := range r.Sizes {
 		bytes, err := roundTrip(c, r, size, cmp.Or(r.Tries, patience))
 		if err != nil {
@@ -155,7 +139,7 @@ func reach(ctx context.Context, s host.Session) error {
 			out.Back = append(out.Back, r.Beyond)
 		}
 	}
-	return s.Send(out)
+	return out, nil
 }
 
 // A datagram is tried so often, and waited for so long each time: the first one may meet an unresolved
@@ -214,4 +198,34 @@ func roundTrip(c *net.UDPConn, r Reach, size, tries int) (int, error) {
 		last = fmt.Errorf("packet of %d bytes did not return", size)
 	}
 	return 0, last
+}
+
+// FindRoute asks a node which routers lie between it and an echo: datagrams whose time to live ends on the
+// way (RFC 1812 §4.3.2.7) name them.
+type FindRoute struct {
+	From netip.Addr `json:"from"`
+	To   netip.Addr `json:"to"`
+	Port int        `json:"port"`
+	Tag  string     `json:"tag"` // see EchoAt
+}
+
+// FoundRoute is what a node found: how many routers forward a datagram, known only if one came back, and
+// who they are, the nearest first. A router that does not name itself is the zero address.
+type FoundRoute struct {
+	Reached bool         `json:"reached"`
+	Routers []netip.Addr `json:"routers"`
+}
+
+// Bounds of the search: routers on the way, and tries of each.
+const (
+	maxRouters = 24
+	routeTries = 3
+)
+
+func route(ctx context.Context, r FindRoute) (FoundRoute, error) {
+	found, err := findRoute(ctx, r)
+	if err != nil {
+		err = fmt.Errorf("find the route to %s: %w", r.To, err)
+	}
+	return found, err
 }

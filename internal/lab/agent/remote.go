@@ -40,14 +40,15 @@ func fileError(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	text := strings.ToLower(err.Error())
-	switch {
+	switch text := strings.ToLower(err.Error()); {
 	case strings.Contains(text, "no such file") || strings.Contains(text, "nonexistent"):
-		return &fs.PathError{Op: op, Path: path, Err: fs.ErrNotExist}
+		err = fs.ErrNotExist
 	case strings.Contains(text, "permission denied"):
-		return &fs.PathError{Op: op, Path: path, Err: fs.ErrPermission}
+		err = fs.ErrPermission
+	default:
+		return err
 	}
-	return err
+	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
 func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error) {
@@ -66,7 +67,12 @@ func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error)
 	var out, said *io.PipeWriter
 	p.out, out = io.Pipe()
 	p.said, said = io.Pipe()
-	p.all.Go(func() { p.feed(c.Stdin) })
+	p.all.Go(func() {
+		if c.Stdin != nil {
+			pump(c.Stdin, s, func(b []byte) any { return b })
+		}
+		s.Finish()
+	})
 	p.all.Go(func() {
 		p.err = p.read(out, said)
 		out.Close()
@@ -94,17 +100,6 @@ func (p *remoteProcess) Wait() (host.Usage, error) {
 	return host.Usage{}, errors.Join(p.err, p.session.Close())
 }
 
-func (p *remoteProcess) feed(in io.Reader) {
-	buf := make([]byte, 32<<10)
-	for in != nil {
-		n, err := in.Read(buf)
-		if n > 0 && p.session.Send(buf[:n]) != nil || err != nil {
-			break
-		}
-	}
-	p.session.Finish()
-}
-
 func (p *remoteProcess) read(out, said io.Writer) error {
 	for {
 		var m ExecOutput
@@ -112,10 +107,10 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 			return err
 		}
 		if m.Exit != nil {
-			if *m.Exit != 0 {
-				return exitError(*m.Exit)
+			if *m.Exit == 0 {
+				return nil
 			}
-			return nil
+			return exitError(*m.Exit)
 		}
 		// Who does not read does not want it.
 		_, _ = out.Write(m.Out)

@@ -88,6 +88,13 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 	if r.Probe {
 		return s.Send(offer{Answer: k.probe(ctx, r)})
 	}
+	there, err := kernel.Exists(r.Device)
+	if err == nil && there {
+		err = fmt.Errorf("make tunnel device %s: it exists already", r.Device)
+	}
+	if err != nil {
+		return conclude(err)
+	}
 	e, err := k.open(r)
 	if err != nil {
 		return conclude(err)
@@ -115,14 +122,6 @@ func meet(ctx context.Context, s host.Session, e side) error {
 		return err
 	}
 	return e.configure(ctx, secret[:], c)
-}
-
-func unused(dev string) error {
-	there, err := kernel.Exists(dev)
-	if err == nil && there {
-		err = fmt.Errorf("make tunnel device %s: it exists already", dev)
-	}
-	return err
 }
 
 // report tells the state, and again after each question.

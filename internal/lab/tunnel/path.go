@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -137,12 +138,11 @@ func plausible(near, far End, s Spec) error {
 	}
 	ends := []End{near, far}
 	for i, e := range ends {
-		other := ends[1-i]
 		if len(e.Inner) == 0 {
 			return fmt.Errorf("%s has no inner address", e.Node)
 		}
 		for _, r := range e.Routes {
-			if r.Contains(other.Outer) {
+			if other := ends[1-i]; r.Contains(other.Outer) {
 				return fmt.Errorf("route %s of %s leads to %s's outer address into the tunnel itself", r,
 					e.Node, other.Node)
 			}
@@ -167,13 +167,13 @@ func (p *path) lay(ctx context.Context) error {
 	}
 	preshared := host.NewSecret(presharedSize)
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
-	order := [2]int{0, 1}
+	order := p.ends
 	if p.serverFirst {
-		order = [2]int{1, 0}
+		slices.Reverse(order[:])
 	}
-	for _, i := range order {
-		if err := p.connect(p.ends[i], p.ends[1-i], preshared); err != nil {
-			return fmt.Errorf("%s: %w", p.ends[i].Node, err)
+	for i, e := range order {
+		if err := p.connect(e, order[1-i], preshared); err != nil {
+			return fmt.Errorf("%s: %w", e.Node, err)
 		}
 	}
 	for i, e := range p.ends {
@@ -224,9 +224,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return err
 	}
 	p.mtu = s.MTU
-	if e.device = s.Device; e.device == "" {
-		e.device = p.spec.Device
-	}
+	e.device = cmp.Or(s.Device, p.spec.Device)
 	if s.MTU != p.spec.MTU {
 		return fmt.Errorf("device %s has mtu %d, want %d", p.spec.Device, s.MTU, p.spec.MTU)
 	}
@@ -235,7 +233,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 
 // prove sends datagrams from one end until they are counted at the other.
 func (p *path) prove(ctx context.Context, from, to *end) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, proof, errNoPacket)
+	ctx, cancel := context.WithTimeoutCause(ctx, proof, fmt.Errorf("nothing arrived within %v", proof))
 	defer cancel()
 	before, err := to.inquire(ask{})
 	if err != nil {
@@ -267,15 +265,10 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 	}
 }
 
-var errNoPacket = fmt.Errorf("nothing arrived within %v", proof)
-
 func (s status) words(node string, mute bool) string {
-	handshake := "no handshake, "
-	switch {
-	case mute:
-		handshake = ""
-	case s.Handshake >= 0:
-		handshake = "handshake done, "
+	handshake := ""
+	if !mute {
+		handshake = map[bool]string{true: "handshake done, ", false: "no handshake, "}[s.Handshake >= 0]
 	}
 	text := fmt.Sprintf("%s: %s%d packets sent, %d received", node, handshake, s.SentPackets,
 		s.ReceivedPackets)
@@ -340,7 +333,7 @@ func (p *path) Down(ctx context.Context) error {
 		return nil
 	}
 	p.down = true
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errNoAnswer)
+	ctx, cancel := withinTime(ctx, answerTime)
 	defer cancel()
 	var errs []error
 	for _, e := range p.ends {
@@ -375,7 +368,9 @@ func (e *end) finish(ctx context.Context) error {
 	}
 }
 
-var errNoAnswer = fmt.Errorf("no answer within %v", answerTime)
+func withinTime(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v", d))
+}
 
 func (e *end) inquire(a ask) (status, error) {
 	if err := e.session.Send(a); err != nil {
@@ -392,7 +387,7 @@ func (e *end) receive(v any) error { return e.receiveWithin(answerTime, v) }
 // receiveWithin does not end with a caller's ctx: a session left in the middle of an exchange would be of
 // no more use, not even to wait for the node's undoing.
 func (e *end) receiveWithin(d time.Duration, v any) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("no answer within %v", d))
+	ctx, cancel := withinTime(context.Background(), d)
 	defer cancel()
 	err := host.Await(ctx, e.session, v)
 	var told *host.RemoteError

@@ -73,10 +73,8 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	if err := d.set(b); err != nil {
 		return err
 	}
-	var allowed []byte
-	allowed = append(allowed, "public_key="...)
-	allowed = append(hex.AppendEncode(allowed, w.Peer[:]),
-		"\nupdate_only=true\nreplace_allowed_ips=true\n"...)
+	allowed := fmt.Appendf(nil, "public_key=%s\nupdate_only=true\nreplace_allowed_ips=true\n",
+		hex.EncodeToString(w.Peer[:]))
 	for _, p := range w.Allowed {
 		allowed = fmt.Appendf(allowed, "allowed_ip=%s\n", p.Masked())
 	}

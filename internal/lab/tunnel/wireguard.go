@@ -83,15 +83,12 @@ type wireguardSide struct {
 }
 
 func (w wireguard) open(r request) (side, error) {
-	if err := unused(r.Device); err != nil {
-		return nil, err
-	}
 	e := &wireguardSide{request: r}
 	var err error
-	if e.own, err = newKey(&e.private); err != nil {
-		return nil, err
+	if e.own, err = newKey(&e.private); err == nil {
+		e.device, err = w.device(r)
 	}
-	if e.device, err = w.device(r); err != nil {
+	if err != nil {
 		e.private.Clear()
 		return nil, err
 	}
