@@ -42,7 +42,7 @@ func NewCode() host.Secret {
 func Text(code host.Secret) string {
 	var text string
 	_ = code.Use(func(b []byte) error { // has no error of its own
-		text = letters().EncodeToString(b)[:codeLetter] + check(b)
+		text = letters().EncodeToString(b)[:codeLetter] + checksum(b)
 		return nil
 	})
 	var groups []string
@@ -52,8 +52,8 @@ func Text(code host.Secret) string {
 	return strings.Join(append(groups, text), "-")
 }
 
-// check is computed over what was drawn.
-func check(b []byte) string {
+// checksum is computed over what was drawn.
+func checksum(b []byte) string {
 	h := sha256.Sum256(append([]byte("chokepoint code "), b...))
 	return letters().EncodeToString(h[:])[:checkSize]
 }
@@ -82,7 +82,7 @@ func ParseCode(text string) (host.Secret, error) {
 	if err != nil || len(b) != codeBytes {
 		return host.Secret{}, fmt.Errorf("%w: it has a character that no code has", ErrCode)
 	}
-	if check(b) != plain[codeLetter:] {
+	if checksum(b) != plain[codeLetter:] {
 		return host.Secret{}, fmt.Errorf("%w: a character is mistyped", ErrCode)
 	}
 	return host.SecretFrom(b), nil

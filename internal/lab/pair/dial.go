@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -25,18 +26,6 @@ type Visit struct {
 	Data host.Secret
 }
 
-// Refused is a peer's refusal.
-type Refused struct {
-	Addr   string // that was asked for
-	Reason string
-	Next   string // what to do
-}
-
-func (e *Refused) Error() string { return "the peer at " + e.Addr + " refused: " + e.Reason }
-
-// Hint is the next step.
-func (e *Refused) Hint() string { return e.Next }
-
 // Dial meets the peer at "host:port".
 func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime)
@@ -44,8 +33,8 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, &unmet{fmt.Errorf("reach the peer at %s: %w", address, cause(err)),
-			"start chokepoint peer on the other machine; a firewall there must let its ports in"}
+		return nil, check.WithHint(fmt.Errorf("reach the peer at %s: %w", address, cause(err)),
+			"start chokepoint peer on the other machine; a firewall there must let its ports in")
 	}
 	v, err := meet(ctx, raw, address, code)
 	if err != nil {
@@ -55,17 +44,6 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 	return v, nil
 }
 
-// unmet is an error with the next step.
-type unmet struct {
-	error
-	next string
-}
-
-func (e *unmet) Unwrap() error { return e.error }
-
-// Hint is the next step.
-func (e *unmet) Hint() string { return e.next }
-
 // cause drops the wrapping of net's errors, which repeats the address.
 func cause(err error) error {
 	var op *net.OpError
@@ -73,6 +51,13 @@ func cause(err error) error {
 		return op.Err
 	}
 	return err
+}
+
+// hints are what to do about a peer's refusal.
+var hints = map[verdict]string{
+	wrongCode:    "type the code that chokepoint peer shows there; it is another one each time",
+	busy:         "wait until that run is over",
+	otherVersion: "use the same version of chokepoint on both machines",
 }
 
 func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (*Visit, error) {
@@ -88,8 +73,8 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		InsecureSkipVerify: true,
 	})
 	unanswered := func(err error) error {
-		return &unmet{fmt.Errorf("no chokepoint peer answers at %s: %w", address, cause(err)),
-			"is it the port that chokepoint peer shows?"}
+		return check.WithHint(fmt.Errorf("no chokepoint peer answers at %s: %w", address, cause(err)),
+			"is it the port that chokepoint peer shows?")
 	}
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, unanswered(err)
@@ -106,30 +91,17 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		return nil, unanswered(err)
 	}
 	if a.verdict != accepted {
-		return nil, refusal(address, a)
+		return nil, check.WithHint(fmt.Errorf("the peer at %s refused: %s", address, a.reason), hints[a.verdict])
 	}
 	theirs, err := proof(code, c, peer)
 	if err != nil {
 		return nil, err
 	}
 	if !hmac.Equal(a.proof, theirs) {
-		return nil, &unmet{fmt.Errorf("the machine at %s does not know the code", address),
-			"somebody else may be answering there"}
+		return nil, check.WithHint(fmt.Errorf("the machine at %s does not know the code", address),
+			"somebody else may be answering there")
 	}
 	return visit(c, raw, code)
-}
-
-func refusal(address string, a answer) error {
-	r := &Refused{Addr: address, Reason: a.reason}
-	switch a.verdict {
-	case wrongCode:
-		r.Next = "type the code that chokepoint peer shows there; it is another one each time"
-	case busy:
-		r.Next = "wait until that run is over"
-	case otherVersion:
-		r.Next = "use the same version of chokepoint on both machines"
-	}
-	return r
 }
 
 // visit is what both ends have once both have proved.

@@ -105,31 +105,25 @@ func (a answer) bytes() []byte {
 
 // readAnswer reads one, of which nothing is believed yet.
 func readAnswer(r io.Reader) (answer, error) {
-	var first [1]byte
-	if _, err := io.ReadFull(r, first[:]); err != nil {
-		return answer{}, err
-	}
-	a := answer{verdict: verdict(first[0])}
-	if a.verdict == accepted {
-		a.proof = make([]byte, proofSize)
-		if _, err := io.ReadFull(r, a.proof); err != nil {
-			return answer{}, err
+	var err error
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		if err == nil {
+			_, err = io.ReadFull(r, b)
 		}
-		return a, nil
+		return b
 	}
-	var size [2]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
+	a := answer{verdict: verdict(read(1)[0])}
+	if a.verdict == accepted {
+		a.proof = read(proofSize)
+	} else if n := int(binary.BigEndian.Uint16(read(2))); n <= maxReason {
+		a.reason = printable(string(read(n)))
+	} else {
+		err = errProtocol
+	}
+	if err != nil {
 		return answer{}, err
 	}
-	n := binary.BigEndian.Uint16(size[:])
-	if n > maxReason {
-		return answer{}, errProtocol
-	}
-	text := make([]byte, n)
-	if _, err := io.ReadFull(r, text); err != nil {
-		return answer{}, err
-	}
-	a.reason = printable(string(text))
 	return a, nil
 }
 

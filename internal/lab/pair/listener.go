@@ -230,10 +230,7 @@ func (d *Listener) free() {
 
 // admit has a client prove the code within its time. With an error, nobody is inside who was not before.
 func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
-	limit := d.prove
-	if limit == 0 {
-		limit = proveTime
-	}
+	limit := cmp.Or(d.prove, proveTime)
 	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
