@@ -43,3 +43,16 @@ type Watch interface {
 	// Close ends the process and removes what it kept there.
 	Close(ctx context.Context) error
 }
+
+// All lists the drivers, in the order shown.
+func All() []Driver { return []Driver{Linux{}} }
+
+// Named finds a driver by its name.
+func Named(name string) (Driver, bool) {
+	for _, d := range All() {
+		if d.Name() == name {
+			return d, true
+		}
+	}
+	return nil, false
+}

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,12 +65,7 @@ type linuxSetting struct {
 
 func linuxSettings() map[string]linuxSetting {
 	inSysfs := func(name string) linuxSetting {
-		path := func(dev string) string { return "/sys/class/net/" + dev + "/" + name }
-		return linuxSetting{true, func(ctx context.Context, h host.Host, dev string) (string, error) {
-			return readWord(ctx, h, path(dev))
-		}, func(ctx context.Context, h host.Host, dev, value string) error {
-			return writeWord(ctx, h, path(dev), value)
-		}}
+		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
 	threaded := inSysfs("threaded")
 	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
@@ -87,17 +83,41 @@ func linuxSettings() map[string]linuxSetting {
 		}, func(ctx context.Context, h host.Host, dev, value string) error {
 			return threaded.apply(ctx, h, dev, map[string]string{"off": "0", "on": "1"}[value])
 		}},
-		"conntrack_max": {false, func(ctx context.Context, h host.Host, _ string) (string, error) {
-			return readWord(ctx, h, conntrackMax)
-		}, func(ctx context.Context, h host.Host, _, value string) error {
-			return writeWord(ctx, h, conntrackMax, value)
-		}},
-		"ip_forward": {false, readForwarding, applyForwarding},
-		"queue":      {true, readQueue, applyQueue},
-		"offload":    {true, readOffload, applyOffload},
-		"firewall":   {false, readFirewall, applyFirewall},
-		"nat":        {false, readNAT, applyNAT},
+		"conntrack_max": inFile(false, func(string) string { return conntrackMax }),
+		"ip_forward":    {false, readForwarding, applyForwarding},
+		"queue":         {true, readQueue, applyQueue},
+		"offload":       {true, readOffload, applyOffload},
+		"firewall":      {false, readFirewall, applyFirewall},
+		"nat":           {false, readNAT, applyNAT},
 	}
+}
+
+// inFile is a setting that a file of the kernel holds.
+func inFile(ofDevice bool, path func(dev string) string) linuxSetting {
+	return linuxSetting{ofDevice, func(ctx context.Context, h host.Host, dev string) (string, error) {
+		return readWord(ctx, h, path(dev))
+	}, func(ctx context.Context, h host.Host, dev, value string) error {
+		return writeWord(ctx, h, path(dev), value)
+	}}
+}
+
+// settingOf finds a knob's setting; the state of a sysctl has its name before the value.
+func settingOf(name string) (linuxSetting, error) {
+	sysctl, ok := strings.CutPrefix(name, "sysctl:")
+	if !ok {
+		l, ok := linuxSettings()[name]
+		if !ok {
+			return l, fmt.Errorf("%w: driver linux does not know it", host.ErrUnsupported)
+		}
+		return l, nil
+	}
+	path, err := kernel.SysctlPath(sysctl)
+	return linuxSetting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+		v, err := readWord(ctx, h, path)
+		return sysctl + "=" + v, err
+	}, func(ctx context.Context, h host.Host, _, value string) error {
+		return writeWord(ctx, h, path, strings.TrimPrefix(value, sysctl+"="))
+	}}, err
 }
 
 // Read implements Driver.
@@ -110,17 +130,9 @@ func (Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, e
 }
 
 func readSetting(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	if name, ok := strings.CutPrefix(s.Knob, "sysctl:"); ok {
-		path, err := kernel.SysctlPath(name)
-		if err != nil {
-			return "", err
-		}
-		v, err := readWord(ctx, h, path)
-		return name + "=" + v, err
-	}
-	l, ok := linuxSettings()[s.Knob]
-	if !ok {
-		return "", fmt.Errorf("%w: driver linux does not know it", host.ErrUnsupported)
+	l, err := settingOf(s.Knob)
+	if err != nil {
+		return "", err
 	}
 	if !l.ofDevice {
 		return l.read(ctx, h, s.Port)
@@ -129,20 +141,15 @@ func readSetting(ctx context.Context, h host.Host, s record.Setting) (string, er
 	if err != nil {
 		return "", err
 	}
-	var each []string
-	same := true
+	each := map[string]knob.State{}
 	for _, dev := range devices {
 		v, err := l.read(ctx, h, dev)
 		if err != nil {
 			return "", err
 		}
-		each = append(each, dev+": "+v)
-		same = same && v == strings.TrimPrefix(each[0], devices[0]+": ")
+		each[dev] = knob.State(v)
 	}
-	if same {
-		return strings.TrimPrefix(each[0], devices[0]+": "), nil
-	}
-	return strings.Join(each, "; "), nil // as package knob joins them
+	return string(knob.OfAll(each)), nil
 }
 
 // Apply implements Driver.
@@ -154,37 +161,26 @@ func (Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 }
 
 func applySetting(ctx context.Context, h host.Host, s record.Setting) error {
-	if name, ok := strings.CutPrefix(s.Knob, "sysctl:"); ok {
-		path, err := kernel.SysctlPath(name)
-		if err != nil {
-			return err
-		}
-		return writeWord(ctx, h, path, strings.TrimPrefix(s.Value, name+"="))
-	}
-	l, ok := linuxSettings()[s.Knob]
-	if !ok {
-		return fmt.Errorf("%w: driver linux does not know it", host.ErrUnsupported)
+	l, err := settingOf(s.Knob)
+	if err != nil {
+		return err
 	}
 	if !l.ofDevice {
 		return l.apply(ctx, h, s.Port, s.Value)
 	}
-	each := map[string]string{}
-	if strings.Contains(s.Value, ": ") {
-		for part := range strings.SplitSeq(s.Value, "; ") {
-			dev, value, _ := strings.Cut(part, ": ")
-			each[dev] = value
-		}
-	} else {
+	each := knob.Parts(knob.State(s.Value))
+	if all, ok := each[""]; ok {
 		devices, err := devicesOf(ctx, h, s.Port)
 		if err != nil {
 			return err
 		}
+		each = map[string]knob.State{}
 		for _, dev := range devices {
-			each[dev] = s.Value
+			each[dev] = all
 		}
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		if err := l.apply(ctx, h, dev, each[dev]); err != nil {
+		if err := l.apply(ctx, h, dev, string(each[dev])); err != nil {
 			return fmt.Errorf("device %s: %w", dev, err)
 		}
 	}
@@ -302,8 +298,9 @@ func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
 			case p.Quantity == kernel.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
 				p.Quantity == kernel.Word && slices.Contains(p.Words, words[i]):
 				out = append(out, words[i])
-			case p.Quantity != kernel.Flag && p.Quantity != kernel.Word && words[i] == p.Name && i+
-				1 < len(words):
+			case p.Quantity == kernel.Flag || p.Quantity == kernel.Word || words[i] != p.Name || i+1 == len(words):
+				continue
+			default:
 				i++
 				value := words[i]
 				switch p.Quantity {
@@ -313,8 +310,6 @@ func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
 				out = append(out, p.Name, value)
-			default:
-				continue
 			}
 			break
 		}
@@ -337,10 +332,9 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 	}
 	parameters, _ := kernel.QueueParameters(words[0])
 	for _, p := range parameters { // tc reads a rate without a unit as something else
-		if i := slices.Index(words, p.Name); p.Quantity == kernel.BitsPerSecond && i > 0 && i+
-			1 < len(words) &&
-			words[i+1] != "unlimited" {
-			words[i+1] += "bit"
+		i := 1 + slices.Index(words, p.Name)
+		if p.Quantity == kernel.BitsPerSecond && i > 1 && i < len(words) && words[i] != "unlimited" {
+			words[i] += "bit"
 		}
 	}
 	_, err := shell(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
@@ -359,11 +353,8 @@ var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-re
 // featuresOf are a device's offloads, and those that cannot be changed.
 func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[string]bool, err error) {
 	out, err := shell(ctx, h, "", `ethtool -k "$1"`, dev)
-	if err != nil {
-		return nil, nil, err
-	}
 	has, fixed = parseFeatures(out)
-	return has, fixed, nil
+	return has, fixed, err
 }
 
 // parseFeatures reads what ethtool -k prints: "name: on", and behind that "[fixed]" or "[requested on]".
@@ -374,9 +365,7 @@ func parseFeatures(text string) (has, fixed map[string]bool) {
 		if !ok {
 			continue
 		}
-		if kernels := summaries[name]; kernels != "" {
-			name = kernels
-		}
+		name = cmp.Or(summaries[name], name)
 		state, note, _ := strings.Cut(value, " ")
 		has[name] = state == "on"
 		if note == "[fixed]" {

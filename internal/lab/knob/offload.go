@@ -97,8 +97,8 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// featuresOf is what a state demands of a device with these features.
-func featuresOf(s State, has, fixed map[string]bool) map[string]bool {
+// OffloadFeatures is what a state demands of a device with these features, of which some cannot be changed.
+func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
 		for n, on := range superFeatures() {
@@ -130,15 +130,10 @@ func readOffload(dev string) (State, error) {
 	return OffloadState(has, fixed), nil
 }
 
-// OffloadFeatures is what a state demands of a device with these features, of which some cannot be changed.
-func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
-	return featuresOf(s, has, fixed)
-}
-
 // OffloadState is the state of a device with these features.
 func OffloadState(has, fixed map[string]bool) State {
 	for _, s := range []State{"super", "wire"} {
-		if satisfied(featuresOf(s, has, fixed), has) {
+		if satisfied(OffloadFeatures(s, has, fixed), has) {
 			return s
 		}
 	}
@@ -169,7 +164,7 @@ func applyOffload(dev string, s State) error {
 	if err != nil {
 		return err
 	}
-	if err := kernel.SetFeatures(dev, featuresOf(s, has, fixed)); err != nil || s != "super" ||
+	if err := kernel.SetFeatures(dev, OffloadFeatures(s, has, fixed)); err != nil || s != "super" ||
 		!fixed[kernel.UDPSegmentation] {
 		return err
 	}
@@ -186,8 +181,8 @@ func sameOffload(want, got State) bool {
 	if want == "super" || want == "wire" {
 		return false // equal ones do not come here
 	}
-	has := featuresOf(got, superFeatures(), nil)
-	for n, on := range featuresOf(want, nil, nil) {
+	has := OffloadFeatures(got, superFeatures(), nil)
+	for n, on := range OffloadFeatures(want, nil, nil) {
 		if now, known := has[n]; known && now != on {
 			return false
 		}
@@ -204,7 +199,7 @@ func checkOffload(dev string, s State) check.Answer {
 	if err != nil {
 		return answer(err)
 	}
-	want := featuresOf(s, has, fixed)
+	want := OffloadFeatures(s, has, fixed)
 	for _, n := range slices.Sorted(maps.Keys(want)) {
 		now, known := has[n]
 		if !known || fixed[n] && now != want[n] {

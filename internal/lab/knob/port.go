@@ -72,13 +72,7 @@ func (k *perPort[T]) Read(_ context.Context, p Place) (State, error) {
 		}
 		each[dev] = k.spell(v)
 	}
-	first := each[devs[0]]
-	for _, s := range each {
-		if s != first {
-			return join(each), nil
-		}
-	}
-	return first, nil
+	return OfAll(each), nil
 }
 
 // Apply sets every device; the first error ends it.
@@ -100,7 +94,7 @@ func (k *perPort[T]) Apply(_ context.Context, p Place, s State) error {
 }
 
 func (k *perPort[T]) Same(want, got State) bool {
-	w, g := parts(want), parts(got)
+	w, g := Parts(want), Parts(got)
 	devs := g
 	if g[""] != "" {
 		devs = w
@@ -155,7 +149,7 @@ func (k *perPort[T]) ports(p Place) ([]string, error) {
 
 // split is the state of each device at the place.
 func (k *perPort[T]) split(p Place, s State) (map[string]State, error) {
-	each := parts(s)
+	each := Parts(s)
 	if all, ok := each[""]; ok {
 		devs, err := k.ports(p)
 		if err != nil {
@@ -174,6 +168,15 @@ func (k *perPort[T]) split(p Place, s State) (map[string]State, error) {
 	return each, nil
 }
 
+// OfAll is the state of devices with these states: the one, or the list where they differ.
+func OfAll(each map[string]State) State {
+	states := slices.Compact(slices.Sorted(maps.Values(each)))
+	if len(states) == 1 {
+		return states[0]
+	}
+	return join(each)
+}
+
 func join(each map[string]State) State {
 	var list []string
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
@@ -182,8 +185,8 @@ func join(each map[string]State) State {
 	return State(strings.Join(list, "; "))
 }
 
-// parts takes a state apart; one for every device has the empty name.
-func parts(s State) map[string]State {
+// Parts takes a state apart; one for every device has the empty name.
+func Parts(s State) map[string]State {
 	if !strings.Contains(string(s), ":") {
 		return map[string]State{"": s}
 	}

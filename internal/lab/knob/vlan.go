@@ -11,7 +11,7 @@ import (
 // VLANDevice is the device that has a port's addresses when the knob vlan is in state s there: the port
 // itself, or PORT.ID.
 func VLANDevice(port string, s State) string {
-	if id := of(parts(s), port); id != "" && id != "off" {
+	if id := of(Parts(s), port); id != "" && id != "off" {
 		return port + "." + string(id)
 	}
 	return port
