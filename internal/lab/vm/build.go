@@ -96,11 +96,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 // buildImage adds the guest's own program to the base.
 func (r Recipe) buildImage(in inputs, program string) error {
 	base := r.baseDir(in)
-	var img Image
-	b, err := os.ReadFile(filepath.Join(base, imageFile))
-	if err == nil {
-		err = json.Unmarshal(b, &img)
-	}
+	img, err := readImage(base)
 	if err != nil {
 		return fmt.Errorf("read the image's base: %w", err)
 	}
@@ -191,8 +187,7 @@ func (r root) kernel() (kernel, modules string, err error) {
 	}
 	if kernel == "" {
 		return "", "", check.WithHint(errors.New("find the kernel in its package: it is not in boot, or "+
-			"there are "+
-			"several"), ownKernel)
+			"there are several"), ownKernel)
 	}
 	_, release, _ := strings.Cut(filepath.Base(kernel), "-")
 	if release == "" {

@@ -3,9 +3,7 @@ package vm
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -95,18 +93,15 @@ func (d Disk) args() []string {
 	if d.Firmware != "" {
 		a = append(a, "-bios", d.Firmware)
 	}
-	return append(a,
-		"-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22", SSHAddress,
-			SSHPort),
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=management,mac=%s,romfile=", d.Management),
-		"-drive", "if=none,id=disk,snapshot=on,format="+d.Format+",file="+comma(d.File),
-		"-device", "virtio-blk-pci,drive=disk,bootindex=1",
-		"-drive", "if=none,id=agent-disk,readonly=on,format=raw,file=/proc/self/fd/"+strconv.Itoa(d.AgentFD),
-		"-device", "virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
+	return append(a, "-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22",
+		SSHAddress, SSHPort), "-device", fmt.Sprintf("virtio-net-pci,netdev=management,mac=%s,romfile=",
+		d.Management), "-drive", "if=none,id=disk,snapshot=on,format="+d.Format+",file="+comma(d.File),
+		"-device", "virtio-blk-pci,drive=disk,bootindex=1", "-drive",
+		"if=none,id=agent-disk,readonly=on,format=raw,file=/proc/self/fd/"+strconv.Itoa(d.AgentFD), "-device",
+		"virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
 }
 
-// console is the device behind the guest's first serial line. All that is said there is appended to the
-// file.
+// console is the device behind the guest's first serial line. All that is said there is appended to the file.
 func (d *Disk) console(file string) string {
 	if d == nil || d.TerminalFD == 0 {
 		return "file,id=console,append=on,path=" + comma(file)
@@ -134,17 +129,11 @@ func OpenDisk(file string) (Disk, error) {
 	if !info.Mode().IsRegular() {
 		return Disk{}, errNoDisk(file, "not a file", "name a file, .qcow2 or .img")
 	}
-	f, err := os.Open(path)
+	head, err := headOf(path, 512)
 	if err != nil {
 		return Disk{}, fmt.Errorf("read disk image: %w", err)
 	}
-	defer f.Close()
-	head := make([]byte, 512)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return Disk{}, fmt.Errorf("read disk image: %w", err)
-	}
-	format, text, hint := judgeHead(head[:n])
+	format, text, hint := judgeHead(head)
 	if text != "" {
 		return Disk{}, errNoDisk(file, text, hint)
 	}
@@ -152,18 +141,15 @@ func OpenDisk(file string) (Disk, error) {
 }
 
 // others are beginnings of files that are meant as disk images and are something else.
-var others = []struct{ magic, what, hint string }{
-	{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
+var others = []struct {
+	magic, what, hint string
+}{{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
 	{"\xfd7zXZ\x00", "it is compressed by xz", "unpack it by unxz"},
 	{"BZh", "it is compressed by bzip2", "unpack it by bunzip2"},
 	{"\x28\xb5\x2f\xfd", "it is compressed by zstd", "unpack it by unzstd"},
-	{"PK\x03\x04", "it is a zip archive", "unpack it by unzip"},
-	{"KDMV", "it is a VMDK image", convert},
-	{"<<< ", "it is a VDI image", convert},
-	{"vhdxfile", "it is a VHDX image", convert},
-	{"conectix", "it is a VHD image", convert},
-	{"QED\x00", "it is a QED image", convert},
-}
+	{"PK\x03\x04", "it is a zip archive", "unpack it by unzip"}, {"KDMV", "it is a VMDK image", convert},
+	{"<<< ", "it is a VDI image", convert}, {"vhdxfile", "it is a VHDX image", convert},
+	{"conectix", "it is a VHD image", convert}, {"QED\x00", "it is a QED image", convert}}
 
 // judgeHead tells the format by the first sector, or what is wrong.
 func judgeHead(head []byte) (format, wrong, hint string) {

@@ -46,12 +46,10 @@ func (r Recipe) say(format string, args ...any) {
 }
 
 // Image builds the image, or finds it in the cache if its inputs are the same as before. Builds at the same
-// time wait for each other; one that is interrupted leaves nothing that a later one would take for an
-// image.
+// time wait for each other; one that is interrupted leaves nothing that a later one would take for an image.
 //
-// The image has two parts. The base is the kernel, its modules and the programs for a human; it is made
-// once per set of packages. The other part is the guest's own program, which is packed anew whenever it
-// changes.
+// The image has two parts. The base is the kernel, its modules and the programs for a human; it is made once
+// per set of packages. The other part is the guest's own program, which is packed anew whenever it changes.
 func (r Recipe) Image(ctx context.Context) (Image, error) {
 	if _, err := machineOf(r.Arch); err != nil {
 		return Image{}, err
@@ -154,12 +152,19 @@ const (
 	imageFile  = "image.json"
 )
 
+func readImage(dir string) (img Image, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, imageFile))
+	if err == nil {
+		err = json.Unmarshal(b, &img)
+	}
+	return img, err
+}
+
 // cached returns the image if it is whole. Folders get their names last, so what has one is.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base, dir := r.baseDir(in), r.imageDir(in, program)
-	var img Image
-	b, err := os.ReadFile(filepath.Join(dir, imageFile))
-	if err != nil || json.Unmarshal(b, &img) != nil {
+	img, err := readImage(dir)
+	if err != nil {
 		return Image{}, false
 	}
 	img.Kernel, img.Initrd = filepath.Join(base, kernelFile), filepath.Join(dir, initrdFile)

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,15 +36,11 @@ func (r Recipe) resolvedFile() string {
 // apt is the private root of this architecture.
 func (r Recipe) apt() apt {
 	m, _ := machineOf(r.Arch) // checked by Image
-	etc := r.aptDir
-	if etc == "" {
-		etc = "/etc/apt"
-	}
 	dir, err := filepath.Abs(r.Cache)
 	if err != nil {
 		dir = r.Cache
 	}
-	return apt{dir: filepath.Join(dir, "apt-"+r.Arch), etc: etc, machine: m, say: r.say}
+	return apt{filepath.Join(dir, "apt-"+r.Arch), cmp.Or(r.aptDir, "/etc/apt"), m, r.say}
 }
 
 // requestKey is a hash over what is asked of the distribution.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,15 +75,11 @@ func checkProgram(path, arch string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("read the guest's program: %w", err)
-	}
-	defer f.Close()
-	e, err := elf.NewFile(f)
+	e, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("read the guest's program %s: %w", path, err)
 	}
+	defer e.Close()
 	if e.Type != elf.ET_EXEC && e.Type != elf.ET_DYN {
 		return fmt.Errorf("read the guest's program %s: not an executable", path)
 	}
@@ -104,17 +99,13 @@ func checkProgram(path, arch string) error {
 // Documentation/arch/x86/boot.rst, arm64 that of Documentation/arch/arm64/booting.rst, plain, compressed or
 // as an EFI program, and mipsel an ELF file.
 func CheckKernel(file, arch string) error {
-	f, err := os.Open(file)
+	head, err := headOf(file, 1024)
 	if err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
 	}
-	defer f.Close()
-	head := make([]byte, 1024)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the kernel: %w", err)
+	has := func(at int, magic string) bool {
+		return at <= len(head) && bytes.HasPrefix(head[at:], []byte(magic))
 	}
-	has := func(at int, magic string) bool { return at <= n && bytes.HasPrefix(head[at:n], []byte(magic)) }
 	ok := false
 	switch arch {
 	case "amd64":
@@ -128,4 +119,14 @@ func CheckKernel(file, arch string) error {
 		return fmt.Errorf("read the kernel: %s is no kernel for %s", file, arch)
 	}
 	return nil
+}
+
+// headOf reads the first bytes of a file, fewer of a shorter one.
+func headOf(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
 }

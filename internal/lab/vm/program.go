@@ -29,7 +29,8 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 		return "", err
 	}
 	self, err := os.Executable()
-	if err != nil {
+	here, err2 := os.Getwd()
+	if err := errors.Join(err, err2); err != nil {
 		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
 	for _, name := range []string{agentName + "-linux-" + arch, agentName} {
@@ -37,14 +38,13 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 			return beside, nil
 		}
 	}
-	here, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the guest's program: %w", err)
-	}
 	if source, ok := sourceTree(here); ok {
 		built, err := buildProgram(ctx, m, source, cache, say)
+		if err == nil {
+			return built, nil
+		}
 		if !errors.Is(err, host.ErrUnsupported) {
-			return built, err
+			return "", fmt.Errorf("build the guest's program for %s: %w", arch, err)
 		}
 	}
 	// By this name it is there even if its file was replaced meanwhile.
@@ -52,8 +52,7 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 		return "/proc/self/exe", nil
 	}
 	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, "+
-		"and no source tree to "+
-		"build it from", arch, agentName, arch, filepath.Dir(self)),
+		"and no source tree to build it from", arch, agentName, arch, filepath.Dir(self)),
 		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o "+
 			"%s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource))
 }
@@ -91,11 +90,11 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	key, err := treesKey(func(d fs.DirEntry) bool {
 		return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
 	}, parts...)
-	if err != nil {
-		return "", fmt.Errorf("build the guest's program: %w", err)
+	if err == nil {
+		err = os.MkdirAll(cache, 0o700)
 	}
-	if err := os.MkdirAll(cache, 0o700); err != nil {
-		return "", fmt.Errorf("build the guest's program: %w", err)
+	if err != nil {
+		return "", err
 	}
 	built := filepath.Join(cache, "agent-"+m.arch+"-"+key)
 	if checkProgram(built, m.arch) == nil {
@@ -103,7 +102,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	}
 	work, err := os.CreateTemp(cache, "agent-new-")
 	if err != nil {
-		return "", fmt.Errorf("build the guest's program: %w", err)
+		return "", err
 	}
 	work.Close()
 	defer os.Remove(work.Name()) // not there any more if all went well
@@ -114,13 +113,12 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	say("building the guest's program for " + m.arch +
 		" from its sources; the first time takes a minute or two")
 	_, err = host.Run(ctx, host.Local(), host.Command{
-		Path: "go",
-		Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out,
-			"./" + agentSource},
+		Path: "go", Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
+			"-o", out, "./" + agentSource},
 		Env: []string{"GOOS=linux", "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
 	})
 	if err != nil {
-		return "", fmt.Errorf("build the guest's program for %s: %w", m.arch, err)
+		return "", err
 	}
 	return built, os.Rename(work.Name(), built)
 }

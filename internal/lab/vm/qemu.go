@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -66,9 +67,6 @@ func (g Guest) Program() string { return boards[g.Image.Arch].program }
 // a minute, and the guest hangs, at times with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
-// MaxPorts is how many ports a guest of an architecture can have, 0 = any.
-func MaxPorts(arch string) int { return len(boards[arch].slots) }
-
 // MaxCPUs is how many vCPUs a guest of an architecture can have, 0 = any.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
@@ -78,24 +76,21 @@ func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
 
-// Args is QEMU's command line. taps are the descriptors of the ports' taps in QEMU's process, in the order
-// of macs; console is the file that its console is appended to. Standard input and output are the agent's
-// line.
+// Args is QEMU's command line. taps are the descriptors of the ports' taps in QEMU's process, in the order of
+// macs; console is the file that its console is appended to. Standard input and output are the agent's line.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
 		"-no-reboot"}
 	a = append(a, b.machine...)
 	a = append(a, "-smp", strconv.Itoa(g.VCPUs()), "-m", strconv.Itoa(g.Memory()))
+	accel := "tcg"
 	if g.KVM {
-		a = append(a, "-accel", "kvm", "-cpu", g.CPUModel())
-	} else {
-		accel := "tcg"
-		if g.VCPUs() > 1 {
-			accel = "tcg,thread=multi"
-		}
-		a = append(a, "-accel", accel, "-cpu", g.CPUModel())
+		accel = "kvm"
+	} else if g.VCPUs() > 1 {
+		accel = "tcg,thread=multi"
 	}
+	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
 	// The address layout is not randomised and the kernel's own test suites of ciphers do not run: both are
 	// time at boot.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off",
@@ -130,44 +125,31 @@ func (g Guest) VCPUs() int {
 	switch {
 	case b.most == 1:
 		return 1
-	case g.CPUs != 0:
-		return g.CPUs
 	case g.KVM:
-		return 2
+		return cmp.Or(g.CPUs, 2)
 	}
-	return b.cpus
+	return cmp.Or(g.CPUs, b.cpus)
 }
 
 // Fragile reports whether the guest may hang or crash for no reason of its own. A kernel patches code that
-// its other vCPUs run (static keys, as sockets' time stamps and nftables' hooks have them, and
-// tracepoints: text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2
-// may go on running what was there before: of three guests of two vCPUs on a busy machine none lasted
-// 10,000 switches (docs/measured). One thread for two vCPUs has each wait for the other, which a
-// queue's delays show.
-func (g Guest) Fragile() bool {
-	return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1
-}
+// its other vCPUs run (static keys, as sockets' time stamps and nftables' hooks have them, and tracepoints:
+// text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2 may go on running
+// what was there before: of three guests of two vCPUs on a busy machine none lasted 10,000 switches
+// (docs/measured). One thread for two vCPUs has each wait for the other, which a queue's delays show.
+func (g Guest) Fragile() bool { return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1 }
 
 // Memory is the guest's, in MB.
-func (g Guest) Memory() int {
-	if g.MemoryMB == 0 {
-		return 320
-	}
-	return g.MemoryMB
-}
+func (g Guest) Memory() int { return cmp.Or(g.MemoryMB, 320) }
 
 // CPUModel is the model of the guest's vCPUs.
 func (g Guest) CPUModel() string {
-	if g.KVM && g.Model == "" {
-		return "host"
-	}
 	switch {
-	case g.Model != "":
-		return g.Model
+	case g.KVM:
+		return cmp.Or(g.Model, "host")
 	case g.Disk != nil:
-		return diskModel
+		return cmp.Or(g.Model, diskModel)
 	}
-	return boards[g.Image.Arch].model
+	return cmp.Or(g.Model, boards[g.Image.Arch].model)
 }
 
 // comma doubles the commas of a value, as QEMU wants them.

@@ -16,22 +16,18 @@ var moduleFolders = []string{
 
 // notRouted are the parts of those folders that no router between two Ethernet links uses: other media, and
 // network file systems.
-var notRouted = []string{
-	"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/", "kernel/net/ax25/",
-	"kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/", "kernel/net/can/",
-	"kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/", "kernel/net/lapb/",
-	"kernel/net/mac80211/", "kernel/net/mac802154/", "kernel/net/netrom/", "kernel/net/nfc/",
-	"kernel/net/phonet/", "kernel/net/rds/", "kernel/net/rfkill/", "kernel/net/rose/", "kernel/net/rxrpc/",
-	"kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/", "kernel/net/x25/",
-	"kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/",
-}
+var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/",
+	"kernel/net/ax25/", "kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/",
+	"kernel/net/can/", "kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/",
+	"kernel/net/lapb/", "kernel/net/mac80211/", "kernel/net/mac802154/", "kernel/net/netrom/",
+	"kernel/net/nfc/", "kernel/net/phonet/", "kernel/net/rds/", "kernel/net/rfkill/", "kernel/net/rose/",
+	"kernel/net/rxrpc/", "kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/",
+	"kernel/net/x25/", "kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/"}
 
 // moduleNames are taken wherever they are.
-var moduleNames = []string{
-	"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun", "tap", "veth", "ifb",
-	"dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon", "vmxnet3", "e1000",
-	"e1000e",
-}
+var moduleNames = []string{"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun",
+	"tap", "veth", "ifb", "dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon",
+	"vmxnet3", "e1000", "e1000e"}
 
 // wantedModule decides for the image.
 func wantedModule(name, path string) bool {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -24,15 +23,11 @@ type program struct {
 var programs = []program{
 	// Debian's busybox shell prefers its own ip over the real one, so the shell is dash, and busybox stands
 	// behind it with a few applets.
-	{[]string{"dash"}, []string{"dash"}},
-	{[]string{"busybox", "busybox-static"}, []string{"busybox"}},
+	{[]string{"dash"}, []string{"dash"}}, {[]string{"busybox", "busybox-static"}, []string{"busybox"}},
 	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
-	{[]string{"nftables"}, []string{"nft"}},
-	{[]string{"ethtool"}, []string{"ethtool"}},
-	{[]string{"conntrack"}, []string{"conntrack"}},
-	{[]string{"tcpdump"}, []string{"tcpdump"}},
-	{[]string{"wireguard-tools"}, []string{"wg"}},
-	{[]string{"iperf3"}, []string{"iperf3"}},
+	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
+	{[]string{"conntrack"}, []string{"conntrack"}}, {[]string{"tcpdump"}, []string{"tcpdump"}},
+	{[]string{"wireguard-tools"}, []string{"wg"}}, {[]string{"iperf3"}, []string{"iperf3"}},
 	{[]string{"openvpn"}, []string{"openvpn"}},
 	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
@@ -40,15 +35,13 @@ var programs = []program{
 
 // applets are links to busybox, where no program of that name is. Not those that start other programs by
 // name and would prefer applets again, nor those that end the machine without telling its init.
-var applets = []string{
-	"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff", "dmesg", "du",
-	"echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head", "hexdump", "hostname",
-	"id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod", "mktemp", "more",
-	"mount", "mv", "nc", "netstat", "nslookup", "od", "ping", "ping6", "printf", "ps", "pwd", "readlink",
-	"rm", "rmdir", "rmmod", "sed", "seq", "sha256sum", "sleep", "sort", "stat", "strings", "stty", "sync",
-	"sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty", "umount",
-	"uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat",
-}
+var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
+	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
+	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",
+	"mktemp", "more", "mount", "mv", "nc", "netstat", "nslookup", "od", "ping", "ping6", "printf", "ps",
+	"pwd", "readlink", "rm", "rmdir", "rmmod", "sed", "seq", "sha256sum", "sleep", "sort", "stat", "strings",
+	"stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty",
+	"umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat"}
 
 // etcFiles make users and groups known to the programs that ask.
 var etcFiles = [][2]string{
@@ -104,16 +97,9 @@ func (r root) follow(p string) (string, bool) {
 // find returns the first of the folders that has the name. A folder may be a pattern.
 func (r root) find(name string, folders []string) (string, bool) {
 	for _, folder := range folders {
-		dirs, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(folder)))
-		if err != nil {
-			continue // only a pattern that is wrong
-		}
+		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // only a pattern that is wrong is an error
 		for _, d := range dirs {
-			rel, err := filepath.Rel(r.dir, d)
-			if err != nil {
-				continue
-			}
-			if full, ok := r.follow(path.Join(filepath.ToSlash(rel), name)); ok {
+			if full, ok := r.follow(path.Join(d, name)); ok {
 				return full, true
 			}
 		}
@@ -150,14 +136,11 @@ func (r root) addUserland(a archive) error {
 			needed = append(needed, more...)
 		}
 	}
-	if len(needed) > 0 {
-		if _, ok := r.find(unwinder, libraryFolders); ok {
-			needed = append(needed, unwinder)
-		}
+	if _, ok := r.find(unwinder, libraryFolders); ok && len(needed) > 0 {
+		needed = append(needed, unwinder)
 	}
-	for len(needed) > 0 {
+	for ; len(needed) > 0; needed = needed[1:] {
 		name := needed[0]
-		needed = needed[1:]
 		if _, ok := a["lib/"+name]; ok {
 			continue
 		}
@@ -232,13 +215,8 @@ func (r root) addFiles(a archive, pattern string) error {
 		if err != nil {
 			return err
 		}
-		slices.Sort(found)
 		for _, full := range found {
-			info, err := os.Lstat(full)
-			if err != nil {
-				return err
-			}
-			if !info.Mode().IsRegular() {
+			if info, err := os.Lstat(full); err != nil || !info.Mode().IsRegular() {
 				continue
 			}
 			data, err := os.ReadFile(full)
@@ -247,7 +225,7 @@ func (r root) addFiles(a archive, pattern string) error {
 			}
 			// usr/lib is a link to lib in the image.
 			dir := strings.TrimPrefix(path.Dir(pattern), "usr/")
-			a.add(path.Join(dir, info.Name()), modeFile, data)
+			a.add(path.Join(dir, filepath.Base(full)), modeFile, data)
 		}
 	}
 	return nil

@@ -211,3 +211,76 @@ func (g *guest) powerOff() error {
 	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	return fmt.Errorf("power off: %w", err)
 }
+
+// mount is a file system of a guest.
+type mount struct {
+	where, kind, options string
+	flags                uintptr
+	optional             bool // only where the kernel has it
+}
+
+const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+var mounts = []mount{
+	{where: "/proc", kind: "proc", flags: strict}, {where: "/sys", kind: "sysfs", flags: strict},
+	{where: "/dev", kind: "devtmpfs", options: "mode=755", flags: unix.MS_NOSUID}, {where: "/dev/pts",
+		kind: "devpts", options: "mode=620,ptmxmode=666", flags: unix.MS_NOSUID | unix.MS_NOEXEC},
+	{where: "/dev/shm", kind: "tmpfs", options: "mode=1777", flags: unix.MS_NOSUID | unix.MS_NODEV},
+	{where: "/run", kind: "tmpfs", options: "mode=755", flags: unix.MS_NOSUID | unix.MS_NODEV},
+	{where: "/tmp", kind: "tmpfs", options: "mode=1777", flags: unix.MS_NOSUID | unix.MS_NODEV},
+	{where: "/sys/kernel/tracing", kind: "tracefs", flags: strict, optional: true},
+	{where: "/sys/fs/cgroup", kind: "cgroup2", flags: strict, optional: true},
+}
+
+// mountAll mounts what a guest needs. The kernel may have mounted /dev.
+func mountAll() error {
+	for _, m := range mounts {
+		if m.optional {
+			if _, err := os.Stat(m.where); err != nil {
+				continue
+			}
+		} else if err := os.MkdirAll(m.where, 0o755); err != nil {
+			return fmt.Errorf("mount %s: %w", m.where, err)
+		}
+		err := unix.Mount(m.kind, m.where, m.kind, m.flags, m.options)
+		if err != nil && !errors.Is(err, unix.EBUSY) && !m.optional {
+			return fmt.Errorf("mount %s: %w", m.where, err)
+		}
+	}
+	return nil
+}
+
+// openSerial opens a serial line for frames: nothing is changed, echoed or held back, at 115200 bit/s, 8
+// bits, no parity. The modem's lines are not looked at, and what came before is dropped.
+func openSerial(device string) (*os.File, error) {
+	// Without O_NONBLOCK opening would wait for a carrier.
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open serial line %s: %w", device, err)
+	}
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err == nil {
+		makeRaw(t)
+		err = unix.IoctlSetTermios(fd, unix.TCSETSF, t)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, false)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("set up serial line %s: %w", device, err)
+	}
+	return os.NewFile(uintptr(fd), device), nil
+}
+
+// makeRaw is cfmakeraw(3) with the speed; a read returns what there is.
+func makeRaw(t *unix.Termios) {
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL |
+		unix.IXON | unix.IXOFF
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag &^= unix.CSIZE | unix.PARENB | unix.CRTSCTS | unix.CBAUD
+	t.Cflag |= unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	t.Ispeed, t.Ospeed = unix.B115200, unix.B115200
+}
