@@ -236,7 +236,9 @@ func (k *moodyKnob) allow() {
 	k.refuse = nil
 }
 
-func (k *moodyKnob) Read(context.Context, knob.Place) (knob.State, error) {
+func (k *moodyKnob) Check(context.Context, knob.Place, knob.State) check.Answer { return check.OK() }
+
+func (k *moodyKnob) Read(context.Context, knob.Place, knob.State) (knob.State, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state, nil

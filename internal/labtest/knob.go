@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
@@ -32,8 +33,7 @@ func (n *nodeState) copy() map[string]knob.State {
 
 // starts are the states in which a fake node is found.
 var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
-	"offload": "super",
-	"nat":     "off", "vlan": "off", "firewall": "off", "ip_forward": "on", "cpus": "off",
+	"offload": "super", "nat": "off", "vlan": "off", "firewall": "off", "ip_forward": "on", "cpus": "off",
 	"flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",
 	"napi_threaded": "off", "gro_flush_timeout": "off", "idle_policies": "0", "idle_tunnels": "0",
 	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1"}
@@ -60,22 +60,13 @@ func (m memory) key(p knob.Place, s knob.State) string {
 	return m.Name() + member + "@" + p.Port
 }
 
-func (m memory) Read(_ context.Context, p knob.Place) (knob.State, error) {
-	return m.read(p, ""), nil
-}
-
-// ReadLike implements knob.Like, which the real family also does.
-func (m memory) ReadLike(_ context.Context, p knob.Place, s knob.State) (knob.State, error) {
-	return m.read(p, s), nil
-}
-
-func (m memory) read(p knob.Place, like knob.State) knob.State {
+func (m memory) Read(_ context.Context, p knob.Place, want knob.State) (knob.State, error) {
 	m.node.mu.Lock()
 	defer m.node.mu.Unlock()
-	if s, ok := m.node.settings[m.key(p, like)]; ok {
-		return s
+	if s, ok := m.node.settings[m.key(p, want)]; ok {
+		return s, nil
 	}
-	return m.found(like)
+	return m.found(want), nil
 }
 
 // found is the state in which a node is found.
@@ -101,5 +92,4 @@ func (m memory) Apply(_ context.Context, p knob.Place, s knob.State) error {
 	return nil
 }
 
-// Same implements knob.Sameness as the real knob does.
-func (m memory) Same(want, got knob.State) bool { return knob.Same(m.Knob, want, got) }
+func (memory) Check(context.Context, knob.Place, knob.State) check.Answer { return check.OK() }

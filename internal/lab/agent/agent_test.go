@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -42,7 +43,9 @@ func (d *dial) Check(_ context.Context, _ knob.Place, s knob.State) check.Answer
 	return check.OK()
 }
 
-func (d *dial) Read(context.Context, knob.Place) (knob.State, error) {
+func (d *dial) Factor() factor.Declaration { return factor.Declaration{Name: d.Name()} }
+
+func (d *dial) Read(context.Context, knob.Place, knob.State) (knob.State, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.log = append(d.log, "read "+string(d.state))

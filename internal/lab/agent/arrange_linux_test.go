@@ -109,12 +109,14 @@ func TestArrangeRefuses(t *testing.T) {
 func TestPowerOffIsForGuests(t *testing.T) {
 	a := labtest.Serve(agent.Handlers(agent.Role, parts(nil)))
 	defer a.Close()
-	if err := a.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil); !errors.Is(err, host.ErrUnknownVerb) {
+	err := a.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil)
+	if !errors.Is(err, host.ErrUnknownVerb) {
 		t.Errorf("agent: got %v, want ErrUnknownVerb", err)
 	}
 	b := labtest.Serve(agent.Handlers(agent.LineRole, parts(nil)))
 	defer b.Close()
-	if err := b.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil); !errors.Is(err, host.ErrUnsupported) {
+	err = b.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil)
+	if !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("agent on a line whose parent is no init: got %v, want ErrUnsupported", err)
 	}
 }

@@ -35,7 +35,7 @@ func holdKnob(k knob.Knob) host.Handler {
 			return err
 		}
 		if t.Check {
-			a := knob.Check(ctx, k, t.Place, t.Want)
+			a := k.Check(ctx, t.Place, t.Want)
 			return s.Send(Held{Answer: &a})
 		}
 		if t.Restore {
@@ -54,11 +54,11 @@ func applied(ctx context.Context, k knob.Knob, t Turn) (knob.State, error) {
 	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
 		return "", err
 	}
-	return knob.Read(ctx, k, t.Place, t.Want)
+	return k.Read(ctx, t.Place, t.Want)
 }
 
 func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) {
-	before, err := knob.Read(ctx, k, t.Place, t.Want)
+	before, err := k.Read(ctx, t.Place, t.Want)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 	if err != nil {
 		return err
 	}
-	if !knob.Same(k, t.Want, got) {
+	if !k.Same(t.Want, got) {
 		return fmt.Errorf("apply %s=%s on %s %s: read back %s", k.Name(), t.Want, t.Place.Node, t.Place.Port,
 			got)
 	}

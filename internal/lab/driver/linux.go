@@ -298,7 +298,7 @@ func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
 			case p.Quantity == kernel.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
 				p.Quantity == kernel.Word && slices.Contains(p.Words, words[i]):
 				out = append(out, words[i])
-			case p.Quantity == kernel.Flag || p.Quantity == kernel.Word || words[i] != p.Name || i+1 == len(words):
+			case p.Quantity == kernel.Flag, p.Quantity == kernel.Word, words[i] != p.Name, i+1 == len(words):
 				continue
 			default:
 				i++

@@ -34,8 +34,8 @@ func ConntrackMax() Knob {
 		check: func(Place, int) check.Answer {
 			a := answer(kernel.SysctlWritable(conntrackMax))
 			if a.State == check.No && a.Hint != "" {
-				a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of its own, " +
-					"such as vm"
+				a.Hint = "it belongs to the whole machine: take a lab whose router has a kernel of its " +
+					"own, such as vm"
 			}
 			return a
 		},

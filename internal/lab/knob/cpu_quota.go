@@ -21,12 +21,13 @@ func CPUQuota() Knob {
 		Doc:   "share of one core of this machine that each CPU of the virtual routers may use; or off",
 		Needs: factor.NeedsRouter,
 	}},
-		spelling: spelling[kernel.Quota]{parse: parsePercent, spell: spellPercent, bound: func(q kernel.Quota) error {
-			if q > 100*100 {
-				return errQuota
-			}
-			return nil
-		},
+		spelling: spelling[kernel.Quota]{parse: parsePercent, spell: spellPercent,
+			bound: func(q kernel.Quota) error {
+				if q > 100*100 {
+					return errQuota
+				}
+				return nil
+			},
 			// A period is rounded to microseconds.
 			same: func(want, got kernel.Quota) bool { return max(want, got)-min(want, got) <= 1 }},
 		read: func(p Place) (kernel.Quota, error) {
@@ -46,7 +47,8 @@ func CPUQuota() Knob {
 		},
 		check: func(p Place, q kernel.Quota) check.Answer {
 			if p.Lab == "" {
-				return check.Not("only the machine that carries a lab of virtual machines has it: cpu_quota@host")
+				return check.Not("only the machine that carries a lab of virtual machines has it: " +
+					"cpu_quota@host")
 			}
 			a := answer(kernel.ProbeCPUQuota(p.Lab))
 			if a.State == check.No && strings.Contains(a.Reason, "writable") {

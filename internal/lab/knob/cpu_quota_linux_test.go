@@ -83,7 +83,7 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	}
 	at := Place{Node: "host", Lab: dir}
 	k := CPUQuota()
-	if a := Check(t.Context(), k, at, "10%"); a.State != check.Yes {
+	if a := k.Check(t.Context(), at, "10%"); a.State != check.Yes {
 		t.Skip("skip: no cgroup here can limit a CPU: " + a.Reason)
 	}
 	before := cgroupsOf(t, dir)
@@ -94,7 +94,7 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 		if err := k.Apply(t.Context(), at, tt.level); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := k.Read(t.Context(), at); err != nil || !Same(k, tt.level, got) {
+		if got, err := k.Read(t.Context(), at, ""); err != nil || !k.Same(tt.level, got) {
 			t.Errorf("read back: got %q, %v, want %s", got, err, tt.level)
 		}
 		began, used := time.Now(), threadTime(t, dir)
@@ -109,7 +109,7 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	if err := k.Apply(t.Context(), at, "off"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.Read(t.Context(), at); err != nil || got != "off" {
+	if got, err := k.Read(t.Context(), at, ""); err != nil || got != "off" {
 		t.Errorf("read at the end: got %q, %v, want off", got, err)
 	}
 	if got := cgroupsOf(t, dir); got != before {

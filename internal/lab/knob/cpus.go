@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -41,16 +40,10 @@ func CPUs() Knob {
 			}
 			return sets, nil
 		},
-		apply: func(dev string, sets []*big.Int) error { return kernel.SetRPS(dev, mapped(sets, spellMask)) },
-		check: func(dev string, _ []*big.Int) check.Answer {
-			masks, err := kernel.RPS(dev)
-			if err == nil {
-				// Writing what is there is the only question that the kernel answers: it refuses on the
-				// write, not on the opening.
-				err = kernel.SetRPS(dev, masks)
-			}
-			return answer(err)
+		apply: func(dev string, sets []*big.Int) error {
+			return kernel.SetRPS(dev, mapped(sets, spellMask))
 		},
+		trying: true, // the kernel refuses on the write, not on the opening
 	}
 }
 

@@ -33,20 +33,28 @@ type Place struct {
 // State is a setting's value in canonical text. It holds no secret.
 type State string
 
-// Knob is a setting that can be varied. Name is the factor's name; a knob whose name ends in ":" is a
-// family, such as "sysctl:", whose State is "<rest of the name>=<value>".
-type Knob interface {
+// Language is the pure half of a knob, which works on any OS. Name is the factor's name; a knob whose name
+// ends in ":" is a family, such as "sysctl:", whose State is "<rest of the name>=<value>".
+type Language interface {
 	Name() string
-	// Parse is pure and works on any OS: canonical State or an error that says what is allowed.
+	// Factor says what the factor of that name is. Parse and Param are the knob's.
+	Factor() factor.Declaration
+	// Parse gives a canonical State or an error that says what is allowed.
 	Parse(text string) (State, error)
-	// Read returns the present state, such that applying it again restores the place.
-	Read(ctx context.Context, p Place) (State, error)
-	Apply(ctx context.Context, p Place, s State) error
+	// Same reports whether what was read back is what was asked for; it may differ in form ("auto", rounded
+	// rates).
+	Same(want, got State) bool
 }
 
-// Declarer is implemented by every knob of All: it says what the factor of the knob's name is. Parse and
-// Param are the knob's.
-type Declarer interface{ Factor() factor.Declaration }
+// Knob is a setting that can be varied.
+type Knob interface {
+	Language
+	// Read returns the present state of what want would set, such that applying it again restores the place.
+	Read(ctx context.Context, p Place, want State) (State, error)
+	Apply(ctx context.Context, p Place, s State) error
+	// Check answers whether the state can be set at the place, which a kernel may lack the means for.
+	Check(ctx context.Context, p Place, s State) check.Answer
+}
 
 // declared is the part of a knob that says what its factor is; a pointer, so that knobs can be compared.
 type declared struct{ factor *factor.Declaration }
@@ -58,10 +66,7 @@ func (d declared) Factor() factor.Declaration { return *d.factor }
 func Factors(knobs []Knob) []factor.Declaration {
 	var out []factor.Declaration
 	for _, k := range knobs {
-		d := factor.Declaration{Name: k.Name()}
-		if declarer, ok := k.(Declarer); ok {
-			d = declarer.Factor()
-		}
+		d := k.Factor()
 		d.Parse = func(text string) (string, error) {
 			s, err := k.Parse(text)
 			return string(s), err
@@ -83,21 +88,6 @@ func Factors(knobs []Knob) []factor.Declaration {
 	return out
 }
 
-// Sameness is implemented by knobs whose read-back may differ in form from what was asked ("auto", rounded
-// rates).
-type Sameness interface{ Same(want, got State) bool }
-
-// Like is implemented by families of knobs, whose Read cannot know which member is meant: ReadLike returns
-// the present state of what s would set.
-type Like interface {
-	ReadLike(ctx context.Context, p Place, s State) (State, error)
-}
-
 // OnTunnels is implemented by knobs whose setting of all of a node's ports is also that of the devices of
 // tunnels which end there.
 type OnTunnels interface{ OnTunnels() bool }
-
-// Checker is implemented by knobs that a kernel may lack.
-type Checker interface {
-	Check(ctx context.Context, p Place, s State) check.Answer
-}

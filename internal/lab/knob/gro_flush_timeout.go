@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -52,15 +51,8 @@ func GROFlushTimeout() Knob {
 		apply: func(dev string, d time.Duration) error {
 			return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
 		},
-		check: func(dev string, _ time.Duration) check.Answer {
-			// The kernel asks for privileges on the machine, also in a network namespace, and only on the
-			// write.
-			text, err := kernel.Attribute(dev, name)
-			if err == nil {
-				err = kernel.SetAttribute(dev, name, text)
-			}
-			return answer(err)
-		},
+		// The kernel asks for privileges on the machine, also in a network namespace, and only on the write.
+		trying: true,
 	}
 }
 

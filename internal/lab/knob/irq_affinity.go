@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -38,14 +37,7 @@ func IRQAffinity() Knob {
 		apply: func(dev string, sets []*big.Int) error {
 			return kernel.SetIRQAffinity(dev, mapped(sets, spellCPUs))
 		},
-		check: func(dev string, _ []*big.Int) check.Answer {
-			lists, err := kernel.IRQAffinity(dev)
-			if err == nil {
-				// Whether an interrupt can be moved shows only when it is tried.
-				err = kernel.SetIRQAffinity(dev, lists)
-			}
-			return answer(err)
-		},
+		trying: true,
 	}
 }
 

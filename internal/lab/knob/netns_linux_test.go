@@ -117,7 +117,7 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 				inNamespace(t, func(t *testing.T, p Place) {
 					want, err := k.Parse(level.text)
 					must(t, err)
-					if a := Check(ctx, k, p, want); a.State != check.Yes {
+					if a := k.Check(ctx, p, want); a.State != check.Yes {
 						if level.ours {
 							t.Errorf("check says %v: %s, want yes", a.State, a.Reason)
 						}
@@ -133,20 +133,20 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 
 func testLevel(t *testing.T, ctx context.Context, k Knob, p Place, want State) {
 	t.Helper()
-	before, err := Read(ctx, k, p, want)
+	before, err := k.Read(ctx, p, want)
 	must(t, err)
 	if again, err := k.Parse(string(before)); err != nil || again != before {
 		t.Errorf("what was read, %q, parses to %q (%v)", before, again, err)
 	}
 	must(t, k.Apply(ctx, p, want))
-	got, err := Read(ctx, k, p, want)
+	got, err := k.Read(ctx, p, want)
 	must(t, err)
-	if !Same(k, want, got) && want != got {
+	if !k.Same(want, got) {
 		t.Errorf("read back %q, want %q", got, want)
 	}
 	must(t, k.Apply(ctx, p, want)) // once more does no harm
 	must(t, k.Apply(ctx, p, before))
-	after, err := Read(ctx, k, p, want)
+	after, err := k.Read(ctx, p, want)
 	must(t, err)
 	if after != before {
 		t.Errorf("restored to %q, want %q", after, before)
@@ -160,12 +160,12 @@ func TestKnobsCheckWhatTheKernelLacks(t *testing.T) {
 			Sysctl():  "net.ipv4.no_such_setting=1",
 			Offload(): "no-such-offload=on",
 		} {
-			if a := Check(ctx, k, p, s); a.State != check.No || a.Reason == "" {
+			if a := k.Check(ctx, p, s); a.State != check.No || a.Reason == "" {
 				t.Errorf("%s %s: check says %v (%q), want no with a reason", k.Name(), s, a.State, a.Reason)
 			}
 		}
 		p.Ports = []string{"absent"}
-		if a := Check(ctx, LinkMTU(), p, "1400"); a.State != check.No {
+		if a := LinkMTU().Check(ctx, p, "1400"); a.State != check.No {
 			t.Errorf("check on a device that is not there says %v, want no", a.State)
 		}
 		if err := LinkMTU().Apply(ctx, p, "1400"); !errors.Is(err, kernel.ErrAbsent) {

@@ -23,7 +23,7 @@ type ofNode[T any] struct {
 func (k *ofNode[T]) Parse(text string) (State, error) { return k.canonical(k.Name(), text) }
 func (k *ofNode[T]) Same(want, got State) bool        { return k.alike(want, got) }
 
-func (k *ofNode[T]) Read(_ context.Context, p Place) (State, error) {
+func (k *ofNode[T]) Read(_ context.Context, p Place, _ State) (State, error) {
 	v, err := k.read(p)
 	if err != nil {
 		return "", conclude(err)

@@ -20,6 +20,7 @@ type perPort[T any] struct {
 	read    func(dev string) (T, error)
 	apply   func(dev string, v T) error
 	check   func(dev string, v T) check.Answer // nil: nothing can lack
+	trying  bool                               // whether it can be set shows only when it is: what there is
 	always  State                              // what every device can; "" = nothing
 	pick    func(p Place) string               // of the one port where none is named
 	tunnels bool                               // the setting of all ports is also that of tunnels' devices
@@ -59,7 +60,7 @@ func deviceLike(dev string) bool {
 		})
 }
 
-func (k *perPort[T]) Read(_ context.Context, p Place) (State, error) {
+func (k *perPort[T]) Read(_ context.Context, p Place, _ State) (State, error) {
 	devs, err := k.ports(p)
 	if err != nil {
 		return "", err
@@ -115,7 +116,11 @@ func (k *perPort[T]) Check(_ context.Context, p Place, s State) check.Answer {
 		return check.Not("%v", err)
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		if _, err := k.read(dev); err != nil {
+		now, err := k.read(dev)
+		if err == nil && k.trying {
+			err = k.apply(dev, now)
+		}
+		if err != nil {
 			return answer(err)
 		}
 		if k.check == nil || each[dev] == k.always {

@@ -67,7 +67,7 @@ func parseLimit(text string) (uint64, error) {
 	if text == "off" {
 		return 0, nil
 	}
-	rate, err := parseRate(kernel.Parameter{Name: "rate", Quantity: kernel.BitsPerSecond, Required: true}, text)
+	rate, err := parseRate(kernel.Parameter{Quantity: kernel.BitsPerSecond, Required: true}, text)
 	if err != nil {
 		return 0, want("off or a rate such as 50M")
 	}

@@ -43,13 +43,10 @@ func (sysctl) Parse(text string) (State, error) {
 	return State(name + "=" + value), nil
 }
 
-// Read cannot know which setting is meant: ReadLike can.
-func (sysctl) Read(context.Context, Place) (State, error) {
-	return "", errors.New("read sysctl: no name given")
-}
+func (sysctl) Same(want, got State) bool { return want == got }
 
-func (sysctl) ReadLike(_ context.Context, _ Place, s State) (State, error) {
-	name, _, _ := strings.Cut(string(s), "=")
+func (sysctl) Read(_ context.Context, _ Place, want State) (State, error) {
+	name, _, _ := strings.Cut(string(want), "=")
 	value, err := kernel.ReadSysctl(name)
 	if err != nil {
 		return "", absent(err)

@@ -206,7 +206,7 @@ func TestNATTranslatesBehindATag(t *testing.T) {
 	r := newRoute(t)
 	var a check.Answer
 	r.router.do(t, func() error {
-		a = Check(context.Background(), VLAN(), Place{Port: "wan"},
+		a = VLAN().Check(context.Background(), Place{Port: "wan"},
 			"10")
 		return nil
 	})

@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,30 +15,6 @@ func All() []Knob {
 	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(),
 		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), ConntrackMax(), Shape(), Policer(),
 		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota()}
-}
-
-// Read returns the present state of what want would set by k.
-func Read(ctx context.Context, k Knob, p Place, want State) (State, error) {
-	if l, ok := k.(Like); ok {
-		return l.ReadLike(ctx, p, want)
-	}
-	return k.Read(ctx, p)
-}
-
-// Same reports whether what was read back is what was asked for.
-func Same(k Knob, want, got State) bool {
-	if s, ok := k.(Sameness); ok {
-		return s.Same(want, got)
-	}
-	return want == got
-}
-
-// Check answers whether the state can be set at the place; a knob that no kernel lacks answers yes.
-func Check(ctx context.Context, k Knob, p Place, s State) check.Answer {
-	if c, ok := k.(Checker); ok {
-		return c.Check(ctx, p, s)
-	}
-	return check.OK()
 }
 
 // answer turns the outcome of a trial into one of the three answers.

@@ -91,7 +91,8 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		return nil, unanswered(err)
 	}
 	if a.verdict != accepted {
-		return nil, check.WithHint(fmt.Errorf("the peer at %s refused: %s", address, a.reason), hints[a.verdict])
+		return nil, check.WithHint(fmt.Errorf("the peer at %s refused: %s", address, a.reason),
+			hints[a.verdict])
 	}
 	theirs, err := proof(code, c, peer)
 	if err != nil {

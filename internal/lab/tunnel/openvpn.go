@@ -43,9 +43,9 @@ func openVPNKinds() []Tunnel {
 		openVPNKind(nameOpenVPN+"-tcp-chacha20-poly1305", cipherChaCha20, true)}
 }
 
-// openVPNKind starts a server at the far end and a client at the near one. Each makes a key and a certificate,
-// of which the other end is told the fingerprint; the secret that both are given seals the control channel
-// (tls-crypt).
+// openVPNKind starts a server at the far end and a client at the near one. Each makes a key and a
+// certificate, of which the other end is told the fingerprint; the secret that both are given seals the
+// control channel (tls-crypt).
 func openVPNKind(name, cipher string, tcp bool) Tunnel {
 	return kind{openVPN{name, cipher, tcp}, traits{fitted: true, serverFirst: true,
 		connectTime: acceptTime + openVPNTime + answerTime,
