@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"strings"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -73,3 +76,114 @@ func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 		}
 	}
 }
+
+// NewHost is the machine of an agent as one that takes commands: they go through VerbExec, and files are
+// read and written by cat. It is what a driver commands.
+func NewHost(name string, a host.Agent) host.Host { return remote{name, a} }
+
+type remote struct {
+	name  string
+	agent host.Agent
+}
+
+func (r remote) Name() string { return r.name }
+
+func (r remote) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	b, err := host.Run(ctx, r, host.Command{Path: "cat", Args: []string{path}})
+	return b, fileError("open", path, err)
+}
+
+func (r remote) WriteFile(ctx context.Context, path string, data []byte) error {
+	_, err := host.Run(ctx, r, host.Command{Path: "sh", Args: []string{"-c", `cat >"$0"`, path},
+		Stdin: bytes.NewReader(data)})
+	return fileError("write", path, err)
+}
+
+// fileError knows what cat and a shell say of a file that is not there, or that may not be touched.
+func fileError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch text := strings.ToLower(err.Error()); {
+	case strings.Contains(text, "no such file") || strings.Contains(text, "nonexistent"):
+		err = fs.ErrNotExist
+	case strings.Contains(text, "permission denied"):
+		err = fs.ErrPermission
+	default:
+		return err
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if len(c.Files) > 0 {
+		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, r.name, host.ErrUnsupported)
+	}
+	args := append([]string{c.Path}, c.Args...)
+	if len(c.Env) > 0 {
+		args = append(append([]string{"env"}, c.Env...), args...)
+	}
+	s, err := r.agent.Open(ctx, VerbExec, Exec{Args: args})
+	if err != nil {
+		return nil, fmt.Errorf("start %s on %s: %w", c.Path, r.name, err)
+	}
+	p := &remoteProcess{session: s, stop: context.AfterFunc(ctx, func() { s.Close() })}
+	var out, said *io.PipeWriter
+	p.out, out = io.Pipe()
+	p.said, said = io.Pipe()
+	p.all.Go(func() {
+		if c.Stdin != nil {
+			pump(c.Stdin, s, func(b []byte) any { return b })
+		}
+		s.Finish()
+	})
+	p.all.Go(func() {
+		p.err = p.read(out, said)
+		out.Close()
+		said.Close()
+	})
+	return p, nil
+}
+
+// remoteProcess is a command that runs in a session.
+type remoteProcess struct {
+	session   host.Session
+	stop      func() bool
+	out, said *io.PipeReader
+	all       sync.WaitGroup
+	err       error // of read
+}
+
+func (p *remoteProcess) Stdout() io.Reader { return p.out }
+func (p *remoteProcess) Stderr() io.Reader { return p.said }
+func (p *remoteProcess) Kill() error       { return p.session.Close() }
+
+func (p *remoteProcess) Wait() (host.Usage, error) {
+	p.all.Wait()
+	p.stop()
+	return host.Usage{}, errors.Join(p.err, p.session.Close())
+}
+
+func (p *remoteProcess) read(out, said io.Writer) error {
+	for {
+		var m ExecOutput
+		if err := p.session.Recv(&m); err != nil {
+			return err
+		}
+		if m.Exit != nil {
+			if *m.Exit == 0 {
+				return nil
+			}
+			return exitError(*m.Exit)
+		}
+		// Who does not read does not want it.
+		_, _ = out.Write(m.Out)
+		_, _ = said.Write(m.Err)
+	}
+}
+
+// exitError is the exit code of a command that failed; see host.ExitCode.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+func (e exitError) ExitCode() int { return int(e) }

@@ -168,16 +168,9 @@ func applySetting(ctx context.Context, h host.Host, s record.Setting) error {
 	if !l.ofDevice {
 		return l.apply(ctx, h, s.Port, s.Value)
 	}
-	each := knob.Parts(knob.State(s.Value))
-	if all, ok := each[""]; ok {
-		devices, err := devicesOf(ctx, h, s.Port)
-		if err != nil {
-			return err
-		}
-		each = map[string]knob.State{}
-		for _, dev := range devices {
-			each[dev] = all
-		}
+	each, err := knob.Each(knob.State(s.Value), func() ([]string, error) { return devicesOf(ctx, h, s.Port) })
+	if err != nil {
+		return err
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		if err := l.apply(ctx, h, dev, string(each[dev])); err != nil {

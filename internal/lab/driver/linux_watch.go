@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,8 @@ func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch
 	w := &linuxWatch{host: h}
 	seconds := strconv.FormatInt(max(1, int64(every/time.Second)), 10) // a sleep of fractions is no POSIX
 	out, err := shell(ctx, h, "", watchScript, seconds, strconv.Itoa(keptSamples))
-	if err == nil {
-		if w.dir, w.pid, _ = strings.Cut(strings.TrimSpace(out), " "); w.pid == "" {
-			err = fmt.Errorf("it says %q, want a folder and a process", out)
-		}
+	if w.dir, w.pid, _ = strings.Cut(strings.TrimSpace(out), " "); err == nil && w.pid == "" {
+		err = fmt.Errorf("it says %q, want a folder and a process", out)
 	}
 	if err == nil {
 		err = w.relate(ctx)
@@ -98,10 +97,10 @@ func (w *linuxWatch) relate(ctx context.Context) error {
 	before := host.Monotonic()
 	b, err := w.host.ReadFile(ctx, "/proc/uptime")
 	after := host.Monotonic()
-	if err != nil {
-		return fmt.Errorf("relate the clock: %w", err)
+	up := int64(0)
+	if err == nil {
+		up, err = parseUptime(string(b))
 	}
-	up, err := parseUptime(string(b))
 	if err != nil {
 		return fmt.Errorf("relate the clock: %w", err)
 	}
@@ -254,8 +253,7 @@ func replay(ctx context.Context, samples []linuxSample, offset int64) (d record.
 	}
 	if n := len(samples); n > 1 {
 		d.Cost = []record.Cost{{Probe: "driver linux", Reads: int64(n - 1),
-			OverNs: samples[n-1].at - samples[0].at,
-			CPUNs:  max(0, samples[n-1].cpu-samples[0].cpu)}}
+			OverNs: samples[n-1].at - samples[0].at, CPUNs: max(0, samples[n-1].cpu-samples[0].cpu)}}
 	}
 	return d, nil
 }
@@ -277,10 +275,8 @@ func (r *replayed) take(at int64) {
 	var names []string
 	var row []float64
 	err := probe.ErrColumns
-	for range 3 { // columns that change at every sample are given up
-		if !errors.Is(err, probe.ErrColumns) {
-			break
-		}
+	// Columns that change at every sample are given up.
+	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {
 		names = r.sampler.Columns()
 		row = make([]float64, len(names))
 		err = r.sampler.Sample(row)
@@ -302,10 +298,7 @@ func (r *replayed) take(at int64) {
 func (r *replayed) samples() record.Samples {
 	out := record.Samples{Probe: r.probe.Name(), Scope: probe.Scope(r.probe)}
 	if len(r.rows) == 0 || len(r.columns) == 0 {
-		out.Unavailable = r.why
-		if out.Unavailable == "" {
-			out.Unavailable = "no sample was taken in that time"
-		}
+		out.Unavailable = cmp.Or(r.why, "no sample was taken in that time")
 		return out
 	}
 	out.Table, out.Metrics = record.NewTable(r.columns...), r.probe.Metrics()

@@ -16,10 +16,9 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob {
 	return &ofNode[int]{
-		declared: declared{&factor.Declaration{
-			Name: "conntrack_max", Unit: "connections", Doc: "connections that the router tracks at most",
-			Placed: factor.Placed, Needs: factor.NeedsRouter,
-		}},
+		declared: declared{&factor.Declaration{Name: "conntrack_max", Unit: "connections",
+			Doc: "connections that the router tracks at most", Placed: factor.Placed,
+			Needs: factor.NeedsRouter}},
 		spelling: numbers(1, math.MaxInt32),
 		read: func(Place) (int, error) {
 			value, err := kernel.ReadSysctl(conntrackMax)

@@ -12,11 +12,10 @@ const maxCPUCount = 64
 // offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
 	return &ofNode[int]{
-		declared: declared{&factor.Declaration{
-			Name: "cpu_count", Unit: "CPUs", Placed: factor.Placed | factor.OnHost, Scales: true,
+		declared: declared{&factor.Declaration{Name: "cpu_count", Unit: "CPUs",
+			Placed: factor.Placed | factor.OnHost, Scales: true,
 			Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
-			Needs: factor.NeedsRouter,
-		}},
+			Needs: factor.NeedsRouter}},
 		spelling: numbers(1, maxCPUCount),
 		read: func(Place) (int, error) {
 			online, _, err := kernel.OnlineCPUs()

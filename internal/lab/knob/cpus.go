@@ -19,12 +19,10 @@ const maxCPU = 1023
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
 	return &perPort[[]*big.Int]{
-		declared: declared{&factor.Declaration{
-			Name: "cpus", Unit: "off, or cores such as 0-1,3",
+		declared: declared{&factor.Declaration{Name: "cpus", Unit: "off, or cores such as 0-1,3",
 			Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
 			Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
-			Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter,
-		}},
+			Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter}},
 		spelling: spelling[[]*big.Int]{
 			parse: parseCPUs,
 			spell: func(sets []*big.Int) State { return spellEach(sets, eachQueue, spellMask) },

@@ -18,12 +18,10 @@ var errGROFlush = want("off, or a time up to 1s, such as 20us")
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
 	return &perPort[time.Duration]{
-		declared: declared{&factor.Declaration{
-			Name: name, Unit: "off, or a time such as 20us, up to 1s",
+		declared: declared{&factor.Declaration{Name: name, Unit: "off, or a time such as 20us, up to 1s",
 			Doc:     "how long the router keeps received packets for GRO to merge, where that is on; or off",
 			Without: &factor.Without{Level: "off", Words: "of the same without waiting for GRO"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter,
-		}},
+			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		spelling: spelling[time.Duration]{
 			parse: func(text string) (time.Duration, error) {
 				d, err := time.ParseDuration(text)

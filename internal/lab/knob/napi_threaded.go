@@ -10,11 +10,10 @@ import (
 // in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
 	return &perPort[State]{
-		declared: declared{&factor.Declaration{
-			Name: "napi_threaded", Unit: "on, off", Doc: "whether the router receives in kernel threads " +
-				"instead of softirqs, from its ports and its tunnel", Without: &factor.Without{Level: "off",
-				Words: "of the same received in softirqs"}, Placed: factor.Placed, Needs: factor.NeedsRouter,
-		}},
+		declared: declared{&factor.Declaration{Name: "napi_threaded", Unit: "on, off", Doc: "whether the " +
+			"router receives in kernel threads instead of softirqs, from its ports and its tunnel",
+			Without: &factor.Without{Level: "off", Words: "of the same received in softirqs"},
+			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		tunnels: true, spelling: words("on", "off"),
 		read: func(dev string) (State, error) {
 			value, err := kernel.Attribute(dev, "threaded")

@@ -17,12 +17,11 @@ import (
 // kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
 	return &perPort[State]{
-		declared: declared{&factor.Declaration{
-			Name: "offload", Unit: "wire, super, or features such as gro=on udp-gro=on",
-			Doc: "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
+		declared: declared{&factor.Declaration{Name: "offload",
+			Unit: "wire, super, or features such as gro=on udp-gro=on",
+			Doc:  "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
 			Without: &factor.Without{Level: "wire", Words: "of the same with packets as on a wire"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter,
-		}},
+			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		spelling: spelling[State]{parseOffload, func(s State) State { return s }, nil, sameOffload},
 		read:     readOffload, apply: applyOffload, check: checkOffload,
 	}
@@ -118,16 +117,17 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	return want
 }
 
+// features are those of a device, and which of them cannot be changed.
+func features(dev string) (has, fixed map[string]bool, err error) {
+	if has, err = kernel.Features(dev); err == nil {
+		fixed, err = kernel.FixedFeatures(dev)
+	}
+	return has, fixed, err
+}
+
 func readOffload(dev string) (State, error) {
-	has, err := kernel.Features(dev)
-	if err != nil {
-		return "", err
-	}
-	fixed, err := kernel.FixedFeatures(dev)
-	if err != nil {
-		return "", err
-	}
-	return OffloadState(has, fixed), nil
+	has, fixed, err := features(dev)
+	return OffloadState(has, fixed), err
 }
 
 // OffloadState is the state of a device with these features.
@@ -156,11 +156,7 @@ func satisfied(want, has map[string]bool) bool {
 }
 
 func applyOffload(dev string, s State) error {
-	has, err := kernel.Features(dev)
-	if err != nil {
-		return err
-	}
-	fixed, err := kernel.FixedFeatures(dev)
+	has, fixed, err := features(dev)
 	if err != nil {
 		return err
 	}
@@ -191,11 +187,7 @@ func sameOffload(want, got State) bool {
 }
 
 func checkOffload(dev string, s State) check.Answer {
-	has, err := kernel.Features(dev)
-	if err != nil {
-		return answer(err)
-	}
-	fixed, err := kernel.FixedFeatures(dev)
+	has, fixed, err := features(dev)
 	if err != nil {
 		return answer(err)
 	}

@@ -11,12 +11,10 @@ import (
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
 	return &perPort[uint64]{
-		declared: declared{&factor.Declaration{
-			Name: "policer", Unit: "off, or bit/s", Rank: 17,
+		declared: declared{&factor.Declaration{Name: "policer", Unit: "off, or bit/s", Rank: 17,
 			Doc:     "rate above which the router drops what comes from the near side; or off",
 			Without: &factor.Without{Level: "off", Words: "of the same without policer"},
-			Placed:  factor.Placed, Needs: factor.NeedsDirection,
-		}},
+			Placed:  factor.Placed, Needs: factor.NeedsDirection}},
 		spelling: spelling[uint64]{parse: parseLimit, spell: spellLimit},
 		read:     kernel.Policer,
 		apply:    func(dev string, rate uint64) error { return kernel.SetPolicer(dev, rate, burstOf(rate)) },

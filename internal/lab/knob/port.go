@@ -3,7 +3,6 @@ package knob
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -78,7 +77,7 @@ func (k *perPort[T]) Read(_ context.Context, p Place, _ State) (State, error) {
 
 // Apply sets every device; the first error ends it.
 func (k *perPort[T]) Apply(_ context.Context, p Place, s State) error {
-	each, err := k.split(p, s)
+	each, err := Each(s, func() ([]string, error) { return k.ports(p) })
 	if err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func (k *perPort[T]) Apply(_ context.Context, p Place, s State) error {
 }
 
 func (k *perPort[T]) Same(want, got State) bool {
-	w, g := Parts(want), Parts(got)
+	w, g := parts(want), parts(got)
 	devs := g
 	if g[""] != "" {
 		devs = w
@@ -111,7 +110,7 @@ func (k *perPort[T]) Same(want, got State) bool {
 }
 
 func (k *perPort[T]) Check(_ context.Context, p Place, s State) check.Answer {
-	each, err := k.split(p, s)
+	each, err := Each(s, func() ([]string, error) { return k.ports(p) })
 	if err != nil {
 		return check.Not("%v", err)
 	}
@@ -152,27 +151,6 @@ func (k *perPort[T]) ports(p Place) ([]string, error) {
 	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
 }
 
-// split is the state of each device at the place.
-func (k *perPort[T]) split(p Place, s State) (map[string]State, error) {
-	each := Parts(s)
-	if all, ok := each[""]; ok {
-		devs, err := k.ports(p)
-		if err != nil {
-			return nil, err
-		}
-		each = map[string]State{}
-		for _, dev := range devs {
-			each[dev] = all
-		}
-	}
-	for dev, one := range each {
-		if one == "" {
-			return nil, fmt.Errorf("set %s of %s: no value", k.Name(), dev)
-		}
-	}
-	return each, nil
-}
-
 // OfAll is the state of devices with these states: the one, or the list where they differ.
 func OfAll(each map[string]State) State {
 	states := slices.Compact(slices.Sorted(maps.Values(each)))
@@ -190,8 +168,23 @@ func join(each map[string]State) State {
 	return State(strings.Join(list, "; "))
 }
 
-// Parts takes a state apart; one for every device has the empty name.
-func Parts(s State) map[string]State {
+// Each is the state of each device, of those that a state for all of them is about.
+func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
+	each := parts(s)
+	all, ok := each[""]
+	if !ok {
+		return each, nil
+	}
+	delete(each, "")
+	devs, err := devices()
+	for _, dev := range devs {
+		each[dev] = all
+	}
+	return each, err
+}
+
+// parts takes a state apart; one for every device has the empty name.
+func parts(s State) map[string]State {
 	if !strings.Contains(string(s), ":") {
 		return map[string]State{"": s}
 	}

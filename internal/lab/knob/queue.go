@@ -23,12 +23,11 @@ import (
 // has a default that does not depend on the device.
 func Queue() Knob {
 	return &perPort[kernel.Queue]{
-		declared: declared{&factor.Declaration{
-			Name: "queue", Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k",
-			Rank: 15, Doc: "queueing discipline of the router's ports, with its parameters",
+		declared: declared{&factor.Declaration{Name: "queue",
+			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
+			Doc:     "queueing discipline of the router's ports, with its parameters",
 			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,
-			Needs: factor.NeedsRouter,
-		}},
+			Needs: factor.NeedsRouter}},
 		spelling: spelling[kernel.Queue]{parse: parseQueue, spell: spellQueue, same: sameQueue},
 		read:     kernel.RootQueue, apply: kernel.SetRootQueue, check: checkQueue,
 	}
@@ -128,12 +127,11 @@ func fillDefaults(q kernel.Queue, parameters []kernel.Parameter) {
 		}
 	}
 	perMillisecond := q.Values["rate"] / 8 / 1000
-	switch q.Kind {
-	case "tbf":
+	if q.Kind == "tbf" || q.Kind == "htb" {
 		fill("burst", bounded(2*perMillisecond, 128<<10))
+	}
+	if q.Kind == "tbf" {
 		fill("limit", bounded(10*perMillisecond, 256<<10))
-	case "htb":
-		fill("burst", bounded(2*perMillisecond, 128<<10))
 	}
 }
 

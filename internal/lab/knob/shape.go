@@ -18,12 +18,11 @@ const over = "over "
 // there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
 	return &perPort[shape]{
-		declared: declared{&factor.Declaration{
-			Name: "shape", Unit: "off, or bit/s", Rank: 16, Refuses: shapeRefuses,
+		declared: declared{&factor.Declaration{Name: "shape", Unit: "off, or bit/s", Rank: 16,
+			Refuses: shapeRefuses,
 			Doc:     "rate of the router's shaper towards the far side: htb with fq_codel; or off",
 			Without: &factor.Without{Level: "off", Words: "of the same without shaper"},
-			Placed:  factor.Placed, Needs: factor.NeedsDirection,
-		}},
+			Placed:  factor.Placed, Needs: factor.NeedsDirection}},
 		spelling: spelling[shape]{parseShape, spellShape, nil,
 			func(want, got shape) bool { return want == shape{} && got.instead != "" }},
 		read: readShape, apply: applyShape,

@@ -11,7 +11,7 @@ import (
 // VLANDevice is the device that has a port's addresses when the knob vlan is in state s there: the port
 // itself, or PORT.ID.
 func VLANDevice(port string, s State) string {
-	if id := of(Parts(s), port); id != "" && id != "off" {
+	if id := of(parts(s), port); id != "" && id != "off" {
 		return port + "." + string(id)
 	}
 	return port
@@ -21,11 +21,9 @@ func VLANDevice(port string, s State) string {
 // addresses and routes move to the device PORT.ID.
 func VLAN() Knob {
 	return &perPort[int]{
-		declared: declared{&factor.Declaration{
-			Name: "vlan", Unit: "off, or a tag from 1 to 4094", Doc: "802.1Q tag on the links, or off",
-			Target: factor.EveryNode, Without: &factor.Without{Words: "of the same without VLAN tag"},
-			Placed: factor.Placed,
-		}},
+		declared: declared{&factor.Declaration{Name: "vlan", Unit: "off, or a tag from 1 to 4094",
+			Doc: "802.1Q tag on the links, or off", Target: factor.EveryNode,
+			Without: &factor.Without{Words: "of the same without VLAN tag"}, Placed: factor.Placed}},
 		spelling: spelling[int]{
 			parse: func(text string) (int, error) {
 				n, err := strconv.Atoi(text)

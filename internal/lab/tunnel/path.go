@@ -185,10 +185,9 @@ func (p *path) lay(ctx context.Context) error {
 }
 
 func (p *path) open(ctx context.Context, e *end) (err error) {
-	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, e.kind), request{
-		Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner, Routes: e.Routes,
-		Outer: e.Outer, Near: e == p.ends[0],
-	})
+	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, e.kind),
+		request{Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner, Routes: e.Routes,
+			Outer: e.Outer, Near: e == p.ends[0]})
 	if err != nil {
 		return err
 	}
@@ -212,10 +211,8 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	for _, in := range peer.Inner {
 		allowed = append(allowed, netip.PrefixFrom(in.Addr(), in.Addr().BitLen()))
 	}
-	err := e.session.Send(connect{
-		Public: peer.public, Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)),
-		Allowed: append(allowed, e.Routes...),
-	})
+	err := e.session.Send(connect{Public: peer.public,
+		Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)), Allowed: append(allowed, e.Routes...)})
 	if err != nil {
 		return err
 	}

@@ -59,13 +59,19 @@ func (a apt) prepare() error {
 			"%s\nMulti-Arch: foreign\nVersion: 9999:1\nDescription: declared, not installed\n\n", name,
 			a.machine.arch)
 	}
-	files := map[string]string{"status": status.String(), "apt.conf": a.config()}
+	if err := writeAll(a.dir, map[string]string{"status": status.String(), "apt.conf": a.config()}); err != nil {
+		return err
+	}
+	return a.copySources()
+}
+
+func writeAll(dir string, files map[string]string) error {
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
-	return a.copySources()
+	return nil
 }
 
 func (a apt) config() string {
@@ -302,12 +308,7 @@ func (a apt) copySources() error {
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeAll(dir, files)
 }
 
 // rewriteSources makes a file of sources serve the guest's architecture: an entry's limit to some

@@ -222,9 +222,11 @@ type mount struct {
 const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 var mounts = []mount{
-	{where: "/proc", kind: "proc", flags: strict}, {where: "/sys", kind: "sysfs", flags: strict},
-	{where: "/dev", kind: "devtmpfs", options: "mode=755", flags: unix.MS_NOSUID}, {where: "/dev/pts",
-		kind: "devpts", options: "mode=620,ptmxmode=666", flags: unix.MS_NOSUID | unix.MS_NOEXEC},
+	{where: "/proc", kind: "proc", flags: strict},
+	{where: "/sys", kind: "sysfs", flags: strict},
+	{where: "/dev", kind: "devtmpfs", options: "mode=755", flags: unix.MS_NOSUID},
+	{where: "/dev/pts", kind: "devpts", options: "mode=620,ptmxmode=666",
+		flags: unix.MS_NOSUID | unix.MS_NOEXEC},
 	{where: "/dev/shm", kind: "tmpfs", options: "mode=1777", flags: unix.MS_NOSUID | unix.MS_NODEV},
 	{where: "/run", kind: "tmpfs", options: "mode=755", flags: unix.MS_NOSUID | unix.MS_NODEV},
 	{where: "/tmp", kind: "tmpfs", options: "mode=1777", flags: unix.MS_NOSUID | unix.MS_NODEV},
