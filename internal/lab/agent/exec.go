@@ -182,8 +182,7 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 	}
 }
 
-// exitError is the exit code of a command that failed; see host.ExitCode.
-type exitError int
+type exitError int // the exit code of a command that failed; see host.ExitCode
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 func (e exitError) ExitCode() int { return int(e) }

@@ -50,8 +50,7 @@ type EchoAt struct {
 	Tag string `json:"tag,omitempty"`
 }
 
-// markSize is what shows a datagram's tag, behind the number of its try.
-const markSize = 8
+const markSize = 8 // what shows a datagram's tag, behind the number of its try
 
 func markOf(tag string) []byte {
 	h := sha256.Sum256([]byte("path check " + tag))

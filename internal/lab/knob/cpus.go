@@ -45,8 +45,7 @@ func CPUs() Knob {
 	}
 }
 
-// eachQueue precedes the masks of queues that differ.
-const eachQueue = "masks "
+const eachQueue = "masks " // precedes the masks of queues that differ
 
 func parseCPUs(text string) ([]*big.Int, error) {
 	if text == "off" {

@@ -51,8 +51,7 @@ const (
 	exportTime  = 10 * time.Second            // it may take to begin, or to end
 )
 
-// flowExport is at one port, and needs to know where to send to.
-type flowExport struct{ *perPort[State] }
+type flowExport struct{ *perPort[State] } // at one port, and needs to know where to send to
 
 func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
 	ports, err := k.ports(p)

@@ -10,8 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// over precedes the queue that a port without a shaper has.
-const over = "over "
+const over = "over " // precedes the queue that a port without a shaper has
 
 // Shape is a router's shaper: what leaves by the place's port, or else by its WAN port, is held to a rate
 // such as "50M" by an htb of one class, with fq_codel as its queue; "off" is without. What is read where

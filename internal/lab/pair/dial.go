@@ -15,8 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// meetTime is how long connecting and proving may take.
-const meetTime = 10 * time.Second
+const meetTime = 10 * time.Second // how long connecting and proving may take
 
 // Visit is a connection whose both ends have proved the code.
 type Visit struct {

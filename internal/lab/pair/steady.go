@@ -19,8 +19,7 @@ import (
 // say speaks all the same, see Alive.
 const Silence = 45 * time.Second
 
-// unread is how long what was said may wait to be taken.
-const unread = 30 * time.Second
+const unread = 30 * time.Second // how long what was said may wait to be taken
 
 // steady is a connection that ends when the other end is dead, stopped or does not listen.
 type steady struct {

@@ -168,8 +168,7 @@ func (e *espSide) close() error {
 	return errors.Join(errs...)
 }
 
-// loopback carries the inner addresses of a tunnel that has no device.
-const loopback = "lo"
+const loopback = "lo" // carries the inner addresses of a tunnel that has no device
 
 func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
 

@@ -220,8 +220,7 @@ func sendDatagram(to netip.Addr) error {
 	return nil
 }
 
-// goneTime is how long a closed device may take to disappear.
-const goneTime = 2 * time.Second
+const goneTime = 2 * time.Second // how long a closed device may take to disappear
 
 // gone waits until a device has disappeared, and deletes it if it does not.
 func gone(dev string) error {

@@ -24,8 +24,7 @@ const (
 	cipherChaCha20  = "CHACHA20-POLY1305"
 )
 
-// nameOpenVPN begins the names of the kinds.
-const nameOpenVPN = "openvpn"
+const nameOpenVPN = "openvpn" // begins the names of the kinds
 
 // openVPNTime is how long a started end may take to connect: a TLS handshake is done, on an emulated
 // machine too.
@@ -128,8 +127,7 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	return append(b, "-----END OpenVPN Static key V1-----\n"...), nil
 }
 
-// configSize is the room for a configuration: that of the smallest pipe.
-const configSize = 4096
+const configSize = 4096 // the room for a configuration: that of the smallest pipe
 
 // configuration is what openvpn reads from its standard input. The caller overwrites it.
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {

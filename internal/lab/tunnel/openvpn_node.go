@@ -357,8 +357,7 @@ type management struct {
 	complaint string    // the last warning or error
 }
 
-// opening is what is said first: what we want to hear, and then go.
-const opening = "state on\nlog on\nhold release\n"
+const opening = "state on\nlog on\nhold release\n" // what is said first: what we want to hear, and then go
 
 // connected reports whether the data channel stands.
 func (t *management) connected() bool { return t.ready && t.cipher != "" }

@@ -19,15 +19,9 @@ import (
 // proof is how long a first packet may take in each direction: WireGuard repeats a lost initiation after 5
 // s (REKEY_TIMEOUT), so one may be lost.
 const proof = 8 * time.Second
-
-// pollEvery is how often the proof is asked for.
-const pollEvery = 5 * time.Millisecond
-
-// answerTime is how long a node may take for an answer, and to undo.
-const answerTime = 5 * time.Second
-
-// presharedSize is the length in bytes of what both ends share.
-const presharedSize = 32
+const pollEvery = 5 * time.Millisecond // how often the proof is asked for
+const answerTime = 5 * time.Second     // how long a node may take for an answer, and to undo
+const presharedSize = 32               // the length in bytes of what both ends share
 
 // end is one node of a path with the session that holds its device.
 type end struct {
@@ -275,8 +269,7 @@ func (s status) words(node string, mute bool) string {
 	return text
 }
 
-func (p *path) MTU() int { return p.mtu }
-
+func (p *path) MTU() int          { return p.mtu }
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
 // Implementation is the kind that was resolved to: "wireguard-userspace", or in words where the ends differ.

@@ -59,8 +59,7 @@ type wireguard struct {
 	possible func() check.Answer
 }
 
-func (w wireguard) Name() string { return w.name }
-
+func (w wireguard) Name() string                                { return w.name }
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
 
 // device is an implementation's device on this node. It exists, with its MTU, from its opening on;
@@ -156,8 +155,7 @@ func parsePublic(text string) (kernel.Key, error) {
 	return kernel.Key(b), nil
 }
 
-// kernelDevice is the kernel's implementation.
-type kernelDevice struct{ name string }
+type kernelDevice struct{ name string } // the kernel's implementation
 
 func openKernelDevice(r request) (device, error) {
 	if err := kernel.AddWireGuard(r.Device, r.MTU); err != nil {
@@ -176,8 +174,7 @@ func (d kernelDevice) handshake() (time.Time, error) {
 }
 
 func (kernelDevice) complaint() string { return "" }
-
-func (d kernelDevice) close() error { return kernel.DeleteLink(d.name) }
+func (d kernelDevice) close() error    { return kernel.DeleteLink(d.name) }
 
 func probeKernelDevice() check.Answer {
 	return kernelAnswer(kernel.ProbeWireGuard(), "the kernel has no WireGuard",

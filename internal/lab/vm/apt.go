@@ -59,7 +59,8 @@ func (a apt) prepare() error {
 			"%s\nMulti-Arch: foreign\nVersion: 9999:1\nDescription: declared, not installed\n\n", name,
 			a.machine.arch)
 	}
-	if err := writeAll(a.dir, map[string]string{"status": status.String(), "apt.conf": a.config()}); err != nil {
+	err := writeAll(a.dir, map[string]string{"status": status.String(), "apt.conf": a.config()})
+	if err != nil {
 		return err
 	}
 	return a.copySources()
@@ -122,8 +123,7 @@ func (a apt) exists(ctx context.Context) error {
 	return nil
 }
 
-// lockTime is how long apt-get may still work for a build that was killed.
-const lockTime = time.Minute
+const lockTime = time.Minute // how long apt-get may still work for a build that was killed
 
 // run starts apt-get or apt-cache on the private root.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
@@ -146,14 +146,12 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 	}
 }
 
-// oneLine is an error that carries what a program said in many.
-type oneLine struct{ error }
+type oneLine struct{ error } // an error that carries what a program said in many
 
 func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e *oneLine) Unwrap() error { return e.error }
 
-// listsAge is how old the lists may be.
-const listsAge = 24 * time.Hour
+const listsAge = 24 * time.Hour // how old the lists may be
 
 // update fetches the lists. A source that does not answer is no error as long as the others have what is
 // wanted, so only the caller can judge the error.

@@ -125,11 +125,8 @@ func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	return keyOf(files...), nil
 }
 
-// keep is how long something stays in the cache that nobody uses.
-const keep = 30 * 24 * time.Hour
-
-// workFolder begins the names of folders that are not whole yet.
-const workFolder = ".work-"
+const keep = 30 * 24 * time.Hour // how long something stays in the cache that nobody uses
+const workFolder = ".work-"      // begins the names of folders that are not whole yet
 
 // forgetOld clears the cache of what was not used for long, and of what interrupted builds have left; the
 // caller has the lock. It is no matter if something cannot be removed.

@@ -27,8 +27,7 @@ type entry struct {
 	data []byte
 }
 
-// archive collects the files of an initramfs by name.
-type archive map[string]entry
+type archive map[string]entry // collects the files of an initramfs by name
 
 // add puts a file into the archive, in place of one of the same name, and the folders above it.
 func (a archive) add(name string, mode uint32, data []byte) {

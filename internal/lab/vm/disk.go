@@ -197,8 +197,7 @@ func judgeQCOW2(head []byte) (wrong, hint string) {
 	return "", ""
 }
 
-// hashMost is up to which size an image is hashed: some seconds.
-const hashMost = 8 << 30
+const hashMost = 8 << 30 // up to which size an image is hashed: some seconds
 
 // Identify notes what identifies the image's content: its hash, or size and time of change of one that is
 // very large.

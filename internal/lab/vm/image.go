@@ -13,8 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// imageFormat changes when the same inputs make another image.
-const imageFormat = 1
+const imageFormat = 1 // changes when the same inputs make another image
 
 // Image is what QEMU boots.
 type Image struct {

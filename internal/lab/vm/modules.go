@@ -237,8 +237,7 @@ func moduleNamesIn(fields []string) []string {
 // normalName is the one form of a module's name: the kernel takes "-" and "_" for the same.
 func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// compressions are what may follow a module's ".ko".
-var compressions = []string{"", ".gz", ".xz", ".zst"}
+var compressions = []string{"", ".gz", ".xz", ".zst"} // what may follow a module's ".ko"
 
 // readCompressed reads a file, unpacked according to its name. Guests get their modules unpacked, because
 // not every kernel can do it by itself.

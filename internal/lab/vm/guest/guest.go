@@ -50,8 +50,7 @@ const (
 	portName    = "chokepoint.agent"       // of the virtio port, and the kernel's parameter
 )
 
-// searchPath is where the programs of an image lie.
-const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // where the programs of an image lie
 
 // parameter finds NAME=VALUE on the kernel's command line; the last one counts, as in the kernel.
 func parameter(cmdline, name string) (value string, ok bool) {

@@ -12,8 +12,7 @@ import (
 	"syscall"
 )
 
-// errUnknown means that no module has the name or the alias.
-var errUnknown = errors.New("no such module")
+var errUnknown = errors.New("no such module") // no module has the name or the alias
 
 // modules loads kernel modules with what they depend on. Root is the folder where the lists of depmod(8)
 // and the modules are; load hands one file to the kernel.
