@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -166,10 +167,8 @@ func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {
 		if !errors.Is(err, kernel.ErrAbsent) || time.Now().After(deadline) {
 			return dev, err
 		}
-		select {
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
+		if err := host.Pause(ctx, 5*time.Millisecond); err != nil {
+			return "", err
 		}
 	}
 }

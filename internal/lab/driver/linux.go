@@ -230,8 +230,7 @@ func readForwarding(ctx context.Context, h host.Host, _ string) (string, error) 
 	if errors.Is(err, host.ErrUnsupported) {
 		v6, err = "0", nil // a kernel without IPv6
 	}
-	return map[[2]bool]string{{true, true}: "on", {true, false}: "ipv4", {false, true}: "ipv6",
-		{false, false}: "off"}[[2]bool{v4 != "0", v6 != "0"}], err
+	return string(knob.Forwarding(v4, v6)), err
 }
 
 func applyForwarding(ctx context.Context, h host.Host, _, value string) error {

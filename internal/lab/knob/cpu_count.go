@@ -6,8 +6,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-const maxCPUCount = 64
-
 // CPUCount is how many of its CPUs a guest works with, the first ones; its kernel takes the others
 // offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
@@ -16,7 +14,7 @@ func CPUCount() Knob {
 			Placed: factor.Placed | factor.OnHost, Scales: true,
 			Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
 			Needs: factor.NeedsRouter}},
-		spelling: numbers(1, maxCPUCount),
+		spelling: numbers(1, 64),
 		read: func(Place) (int, error) {
 			online, _, err := kernel.OnlineCPUs()
 			return online, err

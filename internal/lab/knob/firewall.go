@@ -9,8 +9,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-const maxRules = 20_000
-
 var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log")
 
 // Firewall is a chain of N rules that every forwarded packet runs through and none matches: "off" or "N",
@@ -52,7 +50,7 @@ func parseFirewall(text string) (kernel.Firewall, error) {
 	switch {
 	case number == "off" && rest == "":
 		return kernel.Firewall{}, nil
-	case err != nil || n < 0 || n > maxRules:
+	case err != nil || n < 0 || n > 20_000:
 		return kernel.Firewall{}, errFirewall
 	}
 	f := kernel.Firewall{On: true, Rules: n}

@@ -49,6 +49,7 @@ const (
 	exportJail  = "/var/run/softflowd/chroot" // where Debian's build locks itself in
 	discardPort = "9"                         // RFC 863
 	exportTime  = 10 * time.Second            // it may take to begin, or to end
+	exportPause = 20 * time.Millisecond       // between two looks at it
 )
 
 type flowExport struct{ *perPort[State] } // at one port, and needs to know where to send to
@@ -116,7 +117,7 @@ func startExport(ctx context.Context, p Place) error {
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, host.ErrUnsupported) || pause(ctx) != nil {
+		if errors.Is(err, host.ErrUnsupported) || host.Pause(ctx, exportPause) != nil {
 			return fmt.Errorf("read statistics of softflowd on %s: %w", p.Port, err)
 		}
 	}
@@ -209,18 +210,9 @@ func gone(ctx context.Context, pid int) bool {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && len(line) == 0 {
 			return true
 		}
-		if pause(ctx) != nil {
+		if host.Pause(ctx, exportPause) != nil {
 			return false
 		}
 	}
 	return false
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(20 * time.Millisecond):
-		return nil
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-const longestGROFlush = time.Second
-
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
 
 // GROFlushTimeout is how long a device keeps packets that arrived for others of their flow to be merged
@@ -32,7 +30,7 @@ func GROFlushTimeout() Knob {
 			},
 			spell: spellGROFlush,
 			bound: func(d time.Duration) error {
-				if d > longestGROFlush {
+				if d > time.Second {
 					return errGROFlush
 				}
 				return nil
@@ -54,15 +52,9 @@ func GROFlushTimeout() Knob {
 	}
 }
 
-// spellGROFlush writes a time with the largest unit that divides it.
 func spellGROFlush(d time.Duration) State {
-	for _, u := range []struct {
-		of   time.Duration
-		name string
-	}{{time.Millisecond, "ms"}, {time.Microsecond, "us"}, {1, "ns"}} {
-		if d > 0 && d%u.of == 0 {
-			return State(strconv.FormatInt(int64(d/u.of), 10) + u.name)
-		}
+	if d <= 0 {
+		return "off"
 	}
-	return "off"
+	return State(spellScaled(uint64(d), []scale{{"ms", 1e6}, {"us", 1e3}}, "ns"))
 }

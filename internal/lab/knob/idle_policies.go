@@ -6,8 +6,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-const maxPolicies = 10_000
-
 // IdlePolicies are N IPsec policies that the traffic does not match, for each direction (out, in, forward)
 // and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
 // policy for every packet. It needs no ESP.
@@ -20,7 +18,7 @@ func IdlePolicies() Knob {
 			Long:    func(level string) string { return level + " idle policies" },
 			Placed:  factor.Placed, Needs: factor.NeedsRouter,
 		}},
-		spelling: numbers(0, maxPolicies),
+		spelling: numbers(0, 10_000),
 		read:     func(Place) (int, error) { return kernel.IdlePolicies() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdlePolicies(n) },
 		check: func(Place, int) check.Answer {

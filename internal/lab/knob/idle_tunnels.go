@@ -6,8 +6,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-const maxIdleTunnels = 64
-
 // IdleTunnels are N WireGuard tunnels of the kernel that are up, each with a peer and routes that the
 // traffic does not match.
 func IdleTunnels() Knob {
@@ -19,7 +17,7 @@ func IdleTunnels() Knob {
 			Long:    func(level string) string { return level + " idle tunnels" },
 			Placed:  factor.Placed, Needs: factor.NeedsRouter,
 		}},
-		spelling: numbers(0, maxIdleTunnels),
+		spelling: numbers(0, 64),
 		read:     func(Place) (int, error) { return kernel.IdleTunnels() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdleTunnels(n) },
 		check: func(Place, int) check.Answer {

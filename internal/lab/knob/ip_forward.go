@@ -36,15 +36,13 @@ func readForwarding(Place) (State, error) {
 	if err != nil {
 		return "", err
 	}
-	switch {
-	case v4 != "0" && v6 != "0":
-		return "on", nil
-	case v4 != "0":
-		return "ipv4", nil
-	case v6 != "0":
-		return "ipv6", nil
-	}
-	return "off", nil
+	return Forwarding(v4, v6), nil
+}
+
+// Forwarding is the state of ip_forward where the kernel has these settings for IPv4 and IPv6.
+func Forwarding(v4, v6 string) State {
+	return map[[2]bool]State{{true, true}: "on", {true, false}: "ipv4", {false, true}: "ipv6",
+		{false, false}: "off"}[[2]bool{v4 != "0", v6 != "0"}]
 }
 
 func applyForwarding(_ Place, s State) error {

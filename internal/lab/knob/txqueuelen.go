@@ -5,12 +5,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-const maxTxQueueLen = 1_000_000
-
 // TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
 func TxQueueLen() Knob {
 	return &perPort[int]{declared: declared{&factor.Declaration{
 		Name: "txqueuelen", Unit: "packets", Doc: "length of the devices' transmit queue, in packets",
 		Placed: factor.Placed, Needs: factor.NeedsRouter,
-	}}, spelling: numbers(0, maxTxQueueLen), read: kernel.TxQueueLen, apply: kernel.SetTxQueueLen}
+	}}, spelling: numbers(0, 1_000_000), read: kernel.TxQueueLen, apply: kernel.SetTxQueueLen}
 }

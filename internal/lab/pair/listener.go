@@ -104,7 +104,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("wait for a run: %w", err)
 		case err != nil: // too many files, or a client who left while coming in
-			pause(ctx, 50*time.Millisecond)
+			_ = host.Pause(ctx, 50*time.Millisecond)
 			continue
 		}
 		from := addrOf(raw.RemoteAddr())
@@ -143,7 +143,7 @@ func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrP
 	case errors.Is(ended, errEvicted):
 		d.tell(from, "refused: "+errEvicted.Error())
 	}
-	pause(proving, restTime)
+	_ = host.Pause(proving, restTime)
 	d.leave(g)
 }
 
@@ -158,13 +158,6 @@ func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serv
 		return
 	}
 	d.tell(from, "the run has ended")
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 func (d *Listener) tell(from netip.AddrPort, what string) {

@@ -247,11 +247,9 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 			got.Handshake >= 0) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("prove the path from %s to %s: %w: %s; %s", from.Node, to.Node,
-				context.Cause(ctx), sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
-		case <-time.After(pollEvery):
+		if err := host.Pause(ctx, pollEvery); err != nil {
+			return fmt.Errorf("prove the path from %s to %s: %w: %s; %s", from.Node, to.Node, err,
+				sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
 		}
 	}
 }

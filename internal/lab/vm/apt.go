@@ -138,10 +138,8 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 		if !strings.Contains(err.Error(), "Could not get lock") || time.Since(began) > lockTime {
 			return string(out), &oneLine{err}
 		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("run %s: %w", program, context.Cause(ctx))
-		case <-time.After(200 * time.Millisecond):
+		if err := host.Pause(ctx, 200*time.Millisecond); err != nil {
+			return "", fmt.Errorf("run %s: %w", program, err)
 		}
 	}
 }

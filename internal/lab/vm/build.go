@@ -96,7 +96,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 // buildImage adds the guest's own program to the base.
 func (r Recipe) buildImage(in inputs, program string) error {
 	base := r.baseDir(in)
-	img, err := readImage(base)
+	img, err := readJSON[Image](filepath.Join(base, imageFile))
 	if err != nil {
 		return fmt.Errorf("read the image's base: %w", err)
 	}

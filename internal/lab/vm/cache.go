@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // lock waits until no other build of this user works on the cache. The kernel frees it when the process
@@ -29,18 +31,15 @@ func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 		if err == nil {
 			return func() { f.Close() }, nil
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock the image cache: %w", err)
-		}
 		if !told {
 			r.say("waiting for another build")
 		}
-		select {
-		case <-ctx.Done():
+		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
+			err = host.Pause(ctx, 100*time.Millisecond)
+		}
+		if err != nil {
 			f.Close()
-			return nil, fmt.Errorf("lock the image cache: %w", context.Cause(ctx))
-		case <-time.After(100 * time.Millisecond):
+			return nil, fmt.Errorf("lock the image cache: %w", err)
 		}
 	}
 }

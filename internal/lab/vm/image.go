@@ -151,18 +151,18 @@ const (
 	imageFile  = "image.json"
 )
 
-func readImage(dir string) (img Image, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, imageFile))
+func readJSON[T any](file string) (v T, err error) {
+	b, err := os.ReadFile(file)
 	if err == nil {
-		err = json.Unmarshal(b, &img)
+		err = json.Unmarshal(b, &v)
 	}
-	return img, err
+	return v, err
 }
 
 // cached returns the image if it is whole. Folders get their names last, so what has one is.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base, dir := r.baseDir(in), r.imageDir(in, program)
-	img, err := readImage(dir)
+	img, err := readJSON[Image](filepath.Join(dir, imageFile))
 	if err != nil {
 		return Image{}, false
 	}

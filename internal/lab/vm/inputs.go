@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,12 +50,8 @@ func (r Recipe) requestKey() string {
 
 // remembered reads what was resolved, however old, if the same was asked.
 func (r Recipe) remembered() (resolved, bool) {
-	var known resolved
-	b, err := os.ReadFile(r.resolvedFile())
-	if err != nil || json.Unmarshal(b, &known) != nil || known.Request != r.requestKey() {
-		return resolved{}, false
-	}
-	return known, true
+	known, err := readJSON[resolved](r.resolvedFile())
+	return known, err == nil && known.Request == r.requestKey()
 }
 
 // knownInputs returns the inputs if nothing need be asked.

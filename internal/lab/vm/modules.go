@@ -156,7 +156,7 @@ func sortedModules(chosen map[string]*module) []*module {
 func releaseOf(chosen map[string]*module) (string, error) {
 	release, from := "", ""
 	for _, m := range sortedModules(chosen) {
-		switch r := m.release(); {
+		switch r := m.release; {
 		case r == "" || strings.ContainsAny(r, "/"):
 			return "", fmt.Errorf("read module %s: it does not say for which kernel it is", m.path)
 		case release != "" && r != release:
@@ -171,16 +171,10 @@ func releaseOf(chosen map[string]*module) (string, error) {
 
 // modinfo is what a kernel module says of itself, in its section .modinfo.
 type modinfo struct {
-	depends  []string // modules whose symbols it uses
-	soft     []string // modules that it works better with, loaded before or after
-	aliases  []string // patterns of what the kernel may ask for it by
-	vermagic string   // "6.1.0-56-cloud-amd64 SMP preempt mod_unload modversions "
-}
-
-// release is the kernel's release, the first word of vermagic.
-func (m modinfo) release() string {
-	release, _, _ := strings.Cut(m.vermagic, " ")
-	return release
+	depends []string // modules whose symbols it uses
+	soft    []string // modules that it works better with, loaded before or after
+	aliases []string // patterns of what the kernel may ask for it by
+	release string   // of the kernel: the first word of "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
 }
 
 // readModinfo reads a module's file.
@@ -216,7 +210,7 @@ func parseModinfo(section string) modinfo {
 				m.aliases = append(m.aliases, value)
 			}
 		case "vermagic":
-			m.vermagic = value
+			m.release, _, _ = strings.Cut(value, " ")
 		}
 	}
 	return m

@@ -168,7 +168,7 @@ func TestParseModinfo(t *testing.T) {
 		"blank\x00alias=\x00depends=gf128mul,ghash-generic\x00softdep=pre: a-b post: c\x00vermagic=6.1 " +
 		"SMP\x00garbage\x00")
 	want := modinfo{depends: []string{"gf128mul", "ghash_generic"}, soft: []string{"a_b", "c"},
-		aliases: []string{"crypto-gcm"}, vermagic: "6.1 SMP"}
+		aliases: []string{"crypto-gcm"}, release: "6.1"}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(modinfo{})); diff != "" {
 		t.Errorf("modinfo (-want +got):\n%s", diff)
 	}

@@ -51,18 +51,14 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 	if checkProgram("/proc/self/exe", arch) == nil {
 		return "/proc/self/exe", nil
 	}
+	softFloat := ""
+	if m.goarch == "mipsle" { // the CPUs of MIPS routers have no floating point unit
+		softFloat = " GOMIPS=softfloat"
+	}
 	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, "+
 		"and no source tree to build it from", arch, agentName, arch, filepath.Dir(self)),
 		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o "+
-			"%s-linux-%s ./%s", m.goarch, softFloat(m), agentName, arch, agentSource))
-}
-
-// softFloat: the CPUs of MIPS routers have no floating point unit.
-func softFloat(m machine) string {
-	if m.goarch == "mipsle" {
-		return " GOMIPS=softfloat"
-	}
-	return ""
+			"%s-linux-%s ./%s", m.goarch, softFloat, agentName, arch, agentSource))
 }
 
 // sourceTree finds the folder of this module that holds dir.
