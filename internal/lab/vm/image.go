@@ -3,14 +3,21 @@
 package vm
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 const imageFormat = 1 // changes when the same inputs make another image
@@ -175,4 +182,228 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 		_ = os.Chtimes(d, now, now) // forgetOld keeps what is in use
 	}
 	return img, true
+}
+
+// errOutdated means that what the lists promise cannot be had any more.
+var errOutdated = errors.New("the package lists may be outdated")
+
+// prepareBase makes sure that the base is in the cache. If a package cannot be had, the lists are asked
+// once more: a mirror drops what was superseded.
+func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
+	for again := false; ; again = true {
+		in, err := r.findInputs(ctx)
+		if err != nil {
+			return inputs{}, err
+		}
+		base := r.baseDir(in)
+		if whole(filepath.Join(base, kernelFile), filepath.Join(base, initrdFile),
+			filepath.Join(base, imageFile)) {
+			return in, nil
+		}
+		err = r.buildBase(ctx, in)
+		if err == nil {
+			return in, nil
+		}
+		if again || !errors.Is(err, errOutdated) || ctx.Err() != nil {
+			return inputs{}, err
+		}
+		_ = os.Remove(r.resolvedFile()) // so that the distribution is asked again
+		_ = os.Remove(r.apt().stamp())
+	}
+}
+
+// buildBase makes a base's folder: the kernel, and the archive of everything but the guest's own program.
+func (r Recipe) buildBase(ctx context.Context, in inputs) error {
+	m, err := machineOf(r.Arch)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(r.Cache, workFolder)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	tree := root{filepath.Join(work, "root"), m}
+	if err := r.unpack(ctx, in.Packages, tree.dir); err != nil {
+		return err
+	}
+	kernel, modules := r.Kernel, r.Modules
+	if kernel == "" {
+		if kernel, modules, err = tree.kernel(); err != nil {
+			return err
+		}
+	}
+	a := archive{}
+	addSkeleton(a)
+	r.say("choosing the kernel's modules")
+	release, err := addModules(ctx, a, modules, m)
+	if err != nil {
+		return err
+	}
+	if err := tree.addUserland(a); err != nil {
+		return err
+	}
+	out := filepath.Join(work, "base")
+	if err := os.Mkdir(out, 0o700); err != nil {
+		return err
+	}
+	boot, err := os.ReadFile(kernel)
+	if err != nil {
+		return fmt.Errorf("read the kernel: %w", err)
+	}
+	r.say("packing %d files, %d MB", len(a), a.size()/1e6)
+	var packed bytes.Buffer
+	if err := a.pack(&packed); err != nil {
+		return err
+	}
+	img := Image{Arch: r.Arch, Release: release, Key: r.key(in), Packages: in.names()}
+	return finish(out, r.baseDir(in), img, map[string][]byte{kernelFile: boot, initrdFile: packed.Bytes()})
+}
+
+// buildImage adds the guest's own program to the base.
+func (r Recipe) buildImage(in inputs, program string) error {
+	base := r.baseDir(in)
+	img, err := readJSON[Image](filepath.Join(base, imageFile))
+	if err != nil {
+		return fmt.Errorf("read the image's base: %w", err)
+	}
+	initrd, err := os.ReadFile(filepath.Join(base, initrdFile))
+	if err != nil {
+		return fmt.Errorf("read the image's base: %w", err)
+	}
+	binary, err := os.ReadFile(r.Program)
+	if err != nil {
+		return fmt.Errorf("read the guest's program: %w", err)
+	}
+	if sum := sha256.Sum256(binary); hex.EncodeToString(sum[:]) != program {
+		return fmt.Errorf("read the guest's program: %s was changed meanwhile", r.Program)
+	}
+	r.say("packing the guest's program, %d MB", len(binary)/1e6)
+	a := archive{}
+	a.add("init", modeProgram, binary)
+	packed := bytes.NewBuffer(initrd)
+	if err := a.pack(packed); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(r.Cache, workFolder)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	img.Key = keyOf(img.Key, program)
+	return finish(work, r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
+}
+
+// finish writes a folder's files and then gives it its name.
+func finish(work, name string, img Image, files map[string][]byte) error {
+	b, err := json.MarshalIndent(img, "", "\t")
+	if err != nil {
+		return err
+	}
+	files[imageFile] = b
+	for file, data := range files {
+		if err := writeSynced(filepath.Join(work, file), data); err != nil {
+			return err
+		}
+	}
+	// What is there was not taken for whole.
+	if err := os.RemoveAll(name); err != nil {
+		return err
+	}
+	return os.Rename(work, name)
+}
+
+// unpack puts the contents of packages into a folder. None of their scripts is run.
+func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil || len(items) == 0 {
+		return err
+	}
+	a := r.apt()
+	if err := a.prepare(); err != nil {
+		return err
+	}
+	files, err := a.download(ctx, items)
+	if err != nil {
+		return err
+	}
+	r.say("unpacking %d packages", len(files))
+	for _, f := range files {
+		_, err := host.Run(ctx, host.Local(), host.Command{Path: "dpkg-deb", Args: []string{"--extract", f,
+			dir}})
+		if err != nil {
+			return fmt.Errorf("unpack %s: %w", filepath.Base(f), err)
+		}
+	}
+	a.prune(files)
+	return nil
+}
+
+// kernel finds the kernel and its modules in the unpacked packages.
+func (r root) kernel() (kernel, modules string, err error) {
+	// MIPS has vmlinux, an ELF file; the others vmlinuz.
+	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
+		"lib/modules/*/vmlinuz"} {
+		found, err := filepath.Glob(filepath.Join(r.dir, pattern))
+		if err != nil {
+			return "", "", err
+		}
+		if len(found) == 1 {
+			kernel = found[0]
+			break
+		}
+	}
+	if kernel == "" {
+		return "", "", check.WithHint(errors.New("find the kernel in its package: it is not in boot, or "+
+			"there are several"), ownKernel)
+	}
+	_, release, _ := strings.Cut(filepath.Base(kernel), "-")
+	if release == "" {
+		release = filepath.Base(filepath.Dir(kernel))
+	}
+	for _, lib := range []string{"usr/lib/modules", "lib/modules"} {
+		dir := filepath.Join(r.dir, lib, release)
+		if _, err := os.Stat(filepath.Join(dir, "kernel")); err == nil {
+			return kernel, dir, nil
+		}
+	}
+	return "", "", check.WithHint(fmt.Errorf("find the modules of kernel %s in its packages: there are none",
+		release), ownKernel)
+}
+
+// addModules copies the modules that a router needs, with the lists that modprobe reads, and returns the
+// kernel's release.
+func addModules(ctx context.Context, a archive, dir string, m machine) (string, error) {
+	if dir == "" {
+		return "", nil // everything is part of the kernel
+	}
+	tree, err := openModules(dir, m)
+	if err != nil {
+		return "", err
+	}
+	chosen, err := tree.choose(ctx, wantedModule)
+	if err != nil {
+		return "", err
+	}
+	if len(chosen) == 0 {
+		return "", check.WithHint(fmt.Errorf("read the kernel's modules: %s has none", dir),
+			"name the folder …/lib/modules/RELEASE")
+	}
+	release, err := releaseOf(chosen)
+	if err != nil {
+		return "", err
+	}
+	place := path.Join("lib/modules", release)
+	for _, m := range sortedModules(chosen) {
+		a.add(path.Join(place, m.place()), modeFile, m.data)
+	}
+	dep, alias := moduleLists(chosen)
+	a.text(path.Join(place, "modules.dep"), dep)
+	a.text(path.Join(place, "modules.alias"), alias)
+	a.text("etc/chokepoint/modules", bootList(chosen))
+	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read the kernel's modules: %w", err)
+	}
+	a.add(path.Join(place, "modules.builtin"), modeFile, builtin)
+	return release, nil
 }
