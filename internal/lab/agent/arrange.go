@@ -32,8 +32,7 @@ type Layout struct {
 	Addresses []PortAddress     `json:"addresses"`
 	Routes    []Route           `json:"routes"`
 	Sysctls   [][2]string       `json:"sysctls"` // in order; before links come up
-	// Interrupts are the processors that serve the ports' interrupts, such as "0"; "" leaves them where the
-	// kernel has put them.
+	// Interrupts are the processors that serve the ports' interrupts, such as "0"; "" = the kernel's choice.
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
@@ -64,9 +63,8 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 	return Arranged{pinned}, err
 }
 
-// pin has the ports' interrupts served where the layout says, and reads back where that is. The kernel's
-// own choice differs from boot to boot, and with it what the machine forwards. A board that cannot move
-// them is left alone.
+// pin has the ports' interrupts served where the layout says, and reads that back. The kernel's own choice,
+// and with it what the machine forwards, differs from boot to boot. A board that cannot is left alone.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil

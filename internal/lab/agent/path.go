@@ -40,13 +40,11 @@ func tellCounters(_ context.Context, devices []string) (out map[string]kernel.Li
 // tellReassembly answers how much of the memory for fragments is used.
 func tellReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
-// EchoAt asks a node to return datagrams sent to an address, until the session ends. The node answers once
-// it listens.
+// EchoAt asks a node to return datagrams to an address, until the session ends. It answers once it listens.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag has only the datagrams of a Reach with the same tag returned; "" is for a network that nobody
-	// else is on.
+	// Tag has only the datagrams of a Reach with the same tag returned; "" is for a network of our own.
 	Tag string `json:"tag,omitempty"`
 }
 

@@ -22,8 +22,7 @@ type Driver interface {
 	Apply(ctx context.Context, h host.Host, s record.Setting) error
 }
 
-// Counting is implemented by drivers that read the counters of a router's devices: what proves that traffic
-// passed it.
+// Counting drivers read the counters of a router's devices, which prove that traffic passed it.
 type Counting interface {
 	Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters, error)
 }

@@ -39,8 +39,7 @@ func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// unavailable is the exit code of a script for what the system lacks (EX_UNAVAILABLE); 127 is the shell's
-// for a program.
+// unavailable is a script's exit code for what the system lacks (EX_UNAVAILABLE); the shell's is 127.
 const unavailable = 69
 
 // shell runs a script with arguments $1… on the router and returns what it printed.
@@ -249,8 +248,7 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 // deviceQueues are what a device has by itself, and what takes no parameter.
 var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
-// Kinds of queues that tc prints in a form that can be set again. The others, htb with its classes and
-// netem, are left alone.
+// Kinds of queues that tc prints in a form that can be set again; not so htb with its classes and netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
 
 func readQueue(ctx context.Context, h host.Host, dev string) (string, error) {

@@ -19,15 +19,13 @@ type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
 	Ports []string `json:"ports,omitempty"`
-	// WAN is the port that faces away from the near side, and Inside and Outside are the addresses that a
-	// port forward joins.
+	// WAN is the port that faces away from the near side; a port forward joins Inside and Outside.
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
 	// Collector is an address that reports of the node's traffic may go to.
 	Collector string `json:"collector,omitempty"`
-	// OwnKernel: the node is a machine of its own within the lab, so that a setting of the whole machine is
-	// its own, too.
+	// OwnKernel: the node is a machine of its own within the lab, and so is what is set of a whole machine.
 	OwnKernel bool `json:"own_kernel,omitempty"`
 	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries it.
 	Lab string `json:"lab,omitempty"`
@@ -44,8 +42,7 @@ type Language interface {
 	Factor() factor.Declaration
 	// Parse gives a canonical State or an error that says what is allowed.
 	Parse(text string) (State, error)
-	// Same reports whether what was read back is what was asked for; it may differ in form ("auto", rounded
-	// rates).
+	// Same reports whether what was read back is what was asked for, if in another form (rounded rates).
 	Same(want, got State) bool
 }
 
@@ -91,8 +88,7 @@ func Factors(knobs []Knob) []factor.Declaration {
 	return out
 }
 
-// OnTunnels is implemented by knobs whose setting of all of a node's ports is also that of the devices of
-// tunnels which end there.
+// OnTunnels is implemented by knobs whose setting of all ports is also that of the devices of tunnels.
 type OnTunnels interface{ OnTunnels() bool }
 
 // ofNode is a knob of a whole node.

@@ -17,10 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// FlowExport accounts for the traffic of a port, as a router that reports its flows does: "off", or
-// "softflowd", the program of that name. It counts every packet of the place's port, or else of the port
-// that faces the far side, and sends what it has counted, as NetFlow 9, to the far node's discard port,
-// where nobody listens.
+// FlowExport accounts for the traffic of a port, as a router that reports its flows does: "off", or the
+// program "softflowd". It counts every packet of the place's port, or else of the port that faces the far
+// side, and sends what it has counted, as NetFlow 9, to the far node's discard port: nobody listens there.
 func FlowExport() Knob {
 	return flowExport{&perPort[State]{
 		declared: declared{&factor.Declaration{Name: "flow_export", Unit: "off, softflowd", Doc: "what " +

@@ -6,8 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IdleTunnels are N WireGuard tunnels of the kernel that are up, each with a peer and routes that the
-// traffic does not match.
+// IdleTunnels are N WireGuard tunnels of the kernel, up, with peers and routes that no traffic matches.
 func IdleTunnels() Knob {
 	return &ofNode[int]{
 		declared: declared{&factor.Declaration{

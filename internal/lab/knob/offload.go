@@ -102,8 +102,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	if s == "super" || s == "wire" {
 		for n, on := range superFeatures() {
 			on = on && s == "super"
-			// What a driver cannot do is left out of "super"; what it cannot leave off is kept in "wire",
-			// to be refused.
+			// "super" leaves out what a driver cannot do; what it cannot leave off "wire" has, to be refused.
 			if _, known := has[n]; known && (!fixed[n] || has[n] && !on) {
 				want[n] = on
 			}

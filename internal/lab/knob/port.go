@@ -10,9 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// perPort is a knob that is set on devices: on Place.Port, or if that is empty on all of Place.Ports or on
-// the one that is picked. Where they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal
-// with one device.
+// perPort is a knob of devices: of Place.Port, or if that is empty of all of Place.Ports or the one that is
+// picked. Where they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal with one.
 type perPort[T any] struct {
 	declared
 	spelling[T]

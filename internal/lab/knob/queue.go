@@ -166,8 +166,7 @@ func spellQueue(q kernel.Queue) State {
 	return State(strings.Join(words, " "))
 }
 
-// sameQueue compares what was asked for: the kernel keeps buffers and times in ticks, and adds defaults of
-// its own.
+// sameQueue compares what was asked for: the kernel keeps buffers and times in ticks, and adds defaults.
 func sameQueue(w, g kernel.Queue) bool {
 	if w.Kind != g.Kind {
 		return false

@@ -79,8 +79,7 @@ func spellLimit(rate uint64) State {
 	return State(spellScaled(rate, rateScales(), ""))
 }
 
-// burstOf is two milliseconds of a rate, but enough for a few of the 64 KiB packets that segmentation
-// offload makes.
+// burstOf is two milliseconds of a rate, but enough for a few 64 KiB packets of segmentation offload.
 func burstOf(rate uint64) uint64 { return bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (s shape, err error) {
@@ -125,8 +124,7 @@ func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// portsAt are the ports that a factor at a place is set on: that port, those of that node, or those of each
-// router.
+// portsAt are the ports that a factor is set on at a place: that port, or those of that node or each router.
 func portsAt(s factor.Shape, place string, of func(node string) []factor.Port) []factor.Port {
 	if node, port, placed := strings.Cut(place, "."); placed {
 		return []factor.Port{{Node: node, Port: port}}

@@ -30,8 +30,7 @@ func answer(err error) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// impossible is an error that the kernel meant conclusively; it matches host.ErrUnsupported, so that the
-// controller can tell.
+// impossible is what the kernel meant conclusively; by host.ErrUnsupported the controller can tell.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }

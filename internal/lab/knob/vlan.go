@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VLANDevice is the device that has a port's addresses when the knob vlan is in state s there: the port
-// itself, or PORT.ID.
+// VLANDevice is the device that has a port's addresses in state s of the knob vlan: the port, or PORT.ID.
 func VLANDevice(port string, s State) string {
 	if id := of(parts(s), port); id != "" && id != "off" {
 		return port + "." + string(id)

@@ -197,8 +197,7 @@ func watched(c net.Conn) {
 	}
 }
 
-// certificate is made for one listener and signed by itself. TLS wants one; who is there is proved by the
-// code.
+// certificate is made for one listener and signed by itself: TLS wants one, but the code proves who is there.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -26,8 +26,7 @@ const (
 
 const nameOpenVPN = "openvpn" // begins the names of the kinds
 
-// openVPNTime is how long a started end may take to connect: a TLS handshake is done, on an emulated
-// machine too.
+// openVPNTime is how long a started end may take to connect: for a TLS handshake on an emulated machine.
 const openVPNTime = 20 * time.Second
 
 // OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace: its data-channel
@@ -108,8 +107,7 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize is what tls-crypt takes: two keys of 64 bytes and two for HMAC, of which it uses the first
-// halves.
+// controlKeySize is what tls-crypt takes: two keys of 64 bytes, two for HMAC; it uses their first halves.
 const controlKeySize = 256
 
 // controlKey spells the key that seals the control channel, from what both ends share.

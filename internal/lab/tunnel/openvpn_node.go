@@ -152,8 +152,7 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say is called by one at a time: first by start, then by what hears. A program that is gone is noticed by
-// its hanging up.
+// say is called by one at a time: by start, then by what hears. A program that is gone has hung up.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
 // now is what is known of the tunnel.
@@ -262,8 +261,7 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	return probeUserspaceDevice()
 }
 
-// judgeVersion wants 2.6, whose certificates can be trusted by fingerprint on both sides and whose offload
-// can be switched off.
+// judgeVersion wants 2.6: both sides trust certificates by fingerprint, and offload can be switched off.
 func judgeVersion(text string) check.Answer {
 	var major, minor int
 	told := false
@@ -286,15 +284,13 @@ func judgeVersion(text string) check.Answer {
 // acceptTime is how long openvpn may take to speak to us: a busy emulated machine needs seconds to start it.
 const acceptTime = 15 * time.Second
 
-// controlSocket is a socket that openvpn connects to, by a name that only its process has: the file is gone
-// before openvpn starts.
+// controlSocket is what openvpn connects to, by a name that only it has: the file is gone before it starts.
 type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath is the name under which openvpn finds the socket: its first descriptor beyond the usual
-// three.
+// managementPath is where openvpn finds the socket: its first descriptor beyond the usual three.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {
@@ -344,8 +340,7 @@ func listenControl() (*controlSocket, error) {
 	return &controlSocket{l, name}, nil
 }
 
-// management is what openvpn has said on its management interface: hear takes a line, and gives what to
-// answer, "" = nothing.
+// management is what openvpn has said there: hear takes a line, and gives what to answer, "" = nothing.
 type management struct {
 	server  bool
 	allowed []netip.Prefix // what lies behind the server's client

@@ -280,8 +280,7 @@ func (p *path) Implementation() string {
 		far.implementation())
 }
 
-// implementation is the last word of a WireGuard's name; what has no such word is the kernel's, but for
-// OpenVPN.
+// implementation is the last word of a WireGuard's name; others are the kernel's, but for OpenVPN.
 func (e *end) implementation() string {
 	if strings.HasPrefix(e.kind, nameOpenVPN) {
 		return "userspace"
@@ -292,8 +291,7 @@ func (e *end) implementation() string {
 	return "kernel"
 }
 
-// Counters reads the near end's. A node that does not answer in time ends the tunnel: nothing else would be
-// heard on its session.
+// Counters reads the near end's. No answer in time ends the tunnel: its session would hear nothing else.
 func (p *path) Counters(ctx context.Context) (Counters, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,8 +310,7 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 		Implementation: near.implementation(), Counted: cmp.Or(s.Counted, near.device)}, nil
 }
 
-// Down ends both sessions and returns when the nodes have undone what they did, or ctx ends: then they do
-// it behind our back.
+// Down ends both sessions and returns when the nodes have undone theirs, or ctx ends, before they have.
 func (p *path) Down(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

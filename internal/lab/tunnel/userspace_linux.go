@@ -41,8 +41,7 @@ func openUserspaceDevice(r request) (device, error) {
 	return d, nil
 }
 
-// complain keeps the last error that the library reports. It names peers by the ends of their public keys,
-// and prints no other key.
+// complain keeps the library's last error. It names peers by the ends of public keys, prints no other key.
 func (d *userspaceDevice) complain(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,8 +54,7 @@ func (d *userspaceDevice) complaint() string {
 	return d.last
 }
 
-// configure speaks the library's configuration protocol (wireguard.com/xplatform) from a buffer that is
-// overwritten afterwards.
+// configure speaks the library's protocol (wireguard.com/xplatform) from a buffer that it overwrites.
 func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	b := make([]byte, 0, 4096) // never grown: a copy left behind could not be overwritten
 	key := func(name string, k *kernel.Key) {
@@ -87,8 +85,7 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	return nil
 }
 
-// set hides what the library says of a line it does not like, but for the error's number: it might say the
-// line.
+// set hides what the library says of a line, but for the error's number: it might say the line.
 func (d *userspaceDevice) set(config []byte) error {
 	err := d.wg.IpcSetOperation(bytes.NewReader(config))
 	var refused *wg.IPCError

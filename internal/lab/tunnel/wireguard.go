@@ -36,8 +36,7 @@ const (
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard takes the kernel's implementation on each end that has it, else the userspace one: the two
-// speak one protocol.
+// WireGuard takes the kernel's implementation on each end that has it, else the userspace one, its peer.
 func WireGuard() Tunnel { return auto{} }
 
 // WireGuardKernel is the kernel's implementation.
@@ -62,8 +61,7 @@ type wireguard struct {
 func (w wireguard) Name() string                                { return w.name }
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
 
-// device is an implementation's device on this node. It exists, with its MTU, from its opening on;
-// configure sets it up.
+// device is an implementation's on this node. It exists, with its MTU, once opened; configure sets it up.
 type device interface {
 	configure(w kernel.WireGuard) error
 	// handshake is the time of the last one, zero if there was none.
@@ -215,8 +213,7 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve is for a node that is asked for either: it takes what it has. The controller half does not: it asks
-// for one by name.
+// Serve is for a node that is asked for either, which the controller half does not: it names one.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	if probeKernelDevice().State == check.Yes {
 		return WireGuardKernel().Serve(ctx, s)

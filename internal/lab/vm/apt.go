@@ -273,8 +273,7 @@ func (a apt) prune(files []string) {
 	}
 }
 
-// sourceFiles reads the machine's package sources, by name. One that this user may not read is left out:
-// the others may do.
+// sourceFiles reads the machine's package sources, by name, those that this user may read: they may do.
 func (a apt) sourceFiles() map[string]string {
 	found := map[string]string{}
 	names, _ := filepath.Glob(filepath.Join(a.etc, "sources.list.d", "*"))
@@ -307,9 +306,8 @@ func (a apt) copySources() error {
 	return writeAll(dir, files)
 }
 
-// rewriteSources makes a file of sources serve the guest's architecture: an entry's limit to some
-// architectures goes, sources of source code go, and Ubuntu's servers are exchanged, which differ by
-// architecture.
+// rewriteSources makes a file of sources serve the guest's architecture: an entry's limit to others goes,
+// sources of source code go, and Ubuntu's servers are exchanged, which differ by architecture.
 func rewriteSources(text string, deb822 bool, arch string) string {
 	var b strings.Builder
 	dropping := false // the continuation lines of a field that was dropped
@@ -334,8 +332,7 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 	return b.String()
 }
 
-// rewriteLine drops the options "arch" of a line "deb [arch=x signed-by=y] URI SUITE…", and a line "deb-src
-// …".
+// rewriteLine drops the options "arch" of a line "deb [arch=x signed-by=y] URI SUITE…", and "deb-src …".
 func rewriteLine(line string) string {
 	kind := strings.Fields(line)
 	if len(kind) == 0 || kind[0] != "deb" {

@@ -19,8 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// lock waits until no other build of this user works on the cache. The kernel frees it when the process
-// ends, however it ends.
+// lock waits until no other build of this user works on the cache. The kernel frees it with the process.
 func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(r.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

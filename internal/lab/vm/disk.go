@@ -199,8 +199,7 @@ func judgeQCOW2(head []byte) (wrong, hint string) {
 
 const hashMost = 8 << 30 // up to which size an image is hashed: some seconds
 
-// Identify notes what identifies the image's content: its hash, or size and time of change of one that is
-// very large.
+// Identify notes what identifies the image's content: its hash, or if very large size and time of change.
 func (d *Disk) Identify() error {
 	info, err := os.Stat(d.File)
 	if err == nil && info.Size() > hashMost {

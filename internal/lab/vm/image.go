@@ -1,5 +1,4 @@
-// Package vm makes virtual machines: the image that a router's guest boots, and the command line that boots
-// it.
+// Package vm makes virtual machines: the image that a router's guest boots, and QEMU's command line.
 package vm
 
 import (
@@ -370,8 +369,7 @@ func (r root) kernel() (kernel, modules string, err error) {
 		release), ownKernel)
 }
 
-// addModules copies the modules that a router needs, with the lists that modprobe reads, and returns the
-// kernel's release.
+// addModules copies the modules that a router needs, with modprobe's lists, and returns the kernel's release.
 func addModules(ctx context.Context, a archive, dir string, m machine) (string, error) {
 	if dir == "" {
 		return "", nil // everything is part of the kernel

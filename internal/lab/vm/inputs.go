@@ -16,8 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved is what was found out about the distribution's packages, so that they need not be asked for
-// again within a day.
+// resolved is what was found out about the distribution's packages, not to be asked again within a day.
 type resolved struct {
 	Request string    `json:"request"` // hash over sources and wishes
 	Until   time.Time `json:"until"`
@@ -166,8 +165,7 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	return r.withExtraModules(ctx, a, want, items)
 }
 
-// withExtraModules adds Ubuntu's package of the modules that its kernel for virtual machines leaves out,
-// queues among them.
+// withExtraModules adds Ubuntu's package of what its kernel for virtual machines leaves out, such as queues.
 func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem,
 	error) {
 	for _, i := range items {

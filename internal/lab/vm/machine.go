@@ -25,8 +25,7 @@ type machine struct {
 
 // machines are in the order in which they are offered.
 var machines = []machine{
-	// The cloud kernel has no drivers but virtio's and is a quarter of the size. linux-image-virtual is
-	// Ubuntu's.
+	// The cloud kernel has virtio's drivers only and a quarter of the size; linux-image-virtual is Ubuntu's.
 	{"amd64", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-cloud-amd64",
 		"linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
 	{"arm64", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-arm64",

@@ -60,8 +60,7 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 			return err
 		}
 		name := normalName(base)
-		// Two of one name: that of updates/ or extra/ is the newer, and depmod prefers it too; kernel/
-		// sorts between them.
+		// Of one name that of updates/ or extra/ is newer, as for depmod; kernel/ sorts between them.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
@@ -73,8 +72,7 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 	return t, nil
 }
 
-// choose reads the wanted modules and everything that they depend on, by name. A dependency that has no file
-// is part of the kernel.
+// choose reads the wanted modules and all that they depend on, by name. What has no file is in the kernel.
 func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module,
 	error) {
 	var queue []string
@@ -108,8 +106,7 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	return chosen, nil
 }
 
-// dependencies returns what must be loaded before a module, the deepest last: each comes before all that it
-// depends on itself.
+// dependencies must be loaded before a module, the deepest last: each is before all that it depends on.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -216,8 +213,7 @@ func parseModinfo(section string) modinfo {
 	return m
 }
 
-// moduleNamesIn drops what is not a name: "pre:" and "post:" of a softdep, and the empty field of a module
-// that depends on nothing.
+// moduleNamesIn drops what is no name: "pre:" and "post:" of a softdep, and the field of no dependency.
 func moduleNamesIn(fields []string) []string {
 	var names []string
 	for _, f := range fields {
@@ -275,8 +271,7 @@ var moduleFolders = []string{
 	"updates/", "extra/",
 }
 
-// notRouted are the parts of those folders that no router between two Ethernet links uses: other media, and
-// network file systems.
+// notRouted are parts of those that no router between Ethernet links uses: other media, file systems.
 var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/",
 	"kernel/net/ax25/", "kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/",
 	"kernel/net/can/", "kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/",
@@ -311,8 +306,7 @@ func wantedModule(name, path string) bool {
 // the path of a packet by being loaded. Names that a kernel does not have as modules are left out.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
-	// Links. Not ifb and dummy, which make some of their own, nor 8021q, which enters a filter into each
-	// link.
+	// Links. Not ifb and dummy, which make some themselves, nor 8021q, which enters a filter into each.
 	"veth", "tun", "bridge",
 	// Queues, and what steers to them.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",

@@ -12,8 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// PortName is the name of the guest's virtio port that its agent serves; on standard input and output of
-// QEMU at our end.
+// PortName is of the virtio port that the guest's agent serves; our end is QEMU's standard input and output.
 const PortName = "chokepoint.agent"
 
 // Guest is a virtual machine to be run. The zero values of its sizes are those of a usual router.
@@ -70,8 +69,7 @@ func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM 
 // MaxCPUs is how many vCPUs a guest of an architecture can have, 0 = any.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
-// HardwareAddr is the address of the i-th port of the n-th guest of a lab, from the locally administered
-// range.
+// HardwareAddr is the locally administered address of the i-th port of the n-th guest of a lab.
 func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
@@ -91,8 +89,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		accel = "tcg,thread=multi"
 	}
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
-	// The address layout is not randomised and the kernel's own test suites of ciphers do not run: both are
-	// time at boot.
+	// For time at boot, addresses are not randomised and the kernel's own tests of ciphers do not run.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off",
 		"nokaslr", "cryptomgr.notests"}, b.cmdline...)
 	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",

@@ -51,8 +51,7 @@ var etcFiles = [][2]string{
 	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
 }
 
-// opened by name at run time, so that no program's list of libraries has it: glibc unwinds a cancelled
-// thread's stack with it.
+// unwinder is in no program's list of libraries: glibc opens it to unwind a cancelled thread's stack.
 const unwinder = "libgcc_s.so.1"
 
 // root is a folder into which packages were unpacked.
@@ -62,8 +61,7 @@ type root struct {
 }
 
 // follow resolves a path below the root as if it were "/", and returns the file's real place. Both /lib/x
-// and /usr/lib/x are tried, because packages differ in which they ship while a system has one linked to the
-// other.
+// and /usr/lib/x are tried: packages ship one or the other, which a system has linked to each other.
 func (r root) follow(p string) (string, bool) {
 	for range 16 { // links to links
 		full, info := "", fs.FileInfo(nil)
@@ -112,9 +110,8 @@ var (
 	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
 )
 
-// addUserland copies the programs that the unpacked packages have, with the libraries that they need. All
-// programs lie in /bin and all libraries in /lib, the dynamic linker's last resort; the other folders are
-// links.
+// addUserland copies the programs of the unpacked packages with the libraries that they need, all to /bin
+// and to /lib, the dynamic linker's last resort; the other folders are links.
 func (r root) addUserland(a archive) error {
 	var needed []string
 	for _, p := range programs {
@@ -172,8 +169,7 @@ func (r root) addApplets(a archive) {
 	}
 }
 
-// addBinary copies a program or a library, and returns what it needs: its libraries and, for a program, the
-// dynamic linker.
+// addBinary copies a program or a library, and returns its libraries and a program's dynamic linker.
 func (r root) addBinary(a archive, name, full string) (needed []string, err error) {
 	defer func() {
 		if err != nil {

@@ -62,8 +62,7 @@ func parameter(cmdline, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// serialDevice is the device file of a serial line named on the kernel's command line, which is ttyS1 or
-// the like and no path.
+// serialDevice is the device file of a serial line of the kernel's command line: ttyS1 or so, no path.
 func serialDevice(name string) (string, error) {
 	if !strings.HasPrefix(name, "tty") || strings.ContainsAny(name, "/.") {
 		return "", fmt.Errorf("kernel parameter %s=%s: want a serial line such as ttyS1", portName, name)
@@ -71,8 +70,7 @@ func serialDevice(name string) (string, error) {
 	return "/dev/" + name, nil
 }
 
-// virtioPort finds the device file of the virtio port with a name, below /sys/class/virtio-ports; it is ""
-// if there is none yet.
+// virtioPort finds the device file of a virtio port by name, below /sys/class/virtio-ports; "" = none yet.
 func virtioPort(class, name string) string {
 	ports, _ := filepath.Glob(filepath.Join(class, "*", "name")) // the pattern is well formed
 	for _, file := range ports {

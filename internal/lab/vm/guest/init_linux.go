@@ -76,8 +76,7 @@ func (g *guest) boot() error {
 	return g.findPort()
 }
 
-// loadList loads the modules of the image's list. One that does not load is told of, and no more: it may be
-// for another CPU.
+// loadList loads the modules of the image's list. One that does not load, for another CPU, is told of.
 func (g *guest) loadList() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -70,8 +70,7 @@ func moduleName(file string) string {
 	return normal(name)
 }
 
-// parseAliases finds the modules that modules.alias ("alias PATTERN MODULE") names for a normal name, in
-// order, each once.
+// parseAliases finds what modules.alias ("alias PATTERN MODULE") names for a normal name, each once.
 func parseAliases(text, name string) []string {
 	var found []string
 	for line := range strings.Lines(text) {
@@ -226,8 +225,7 @@ func normal(text string) string {
 	return string(b)
 }
 
-// asPath makes a shell pattern of fnmatch(3) without flags one of path.Match, to which "/" is special and
-// "!" negates nothing.
+// asPath makes a pattern of fnmatch(3) one of path.Match, where "/" is special and "!" negates nothing.
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
 // matches reports whether a shell pattern covers the whole of a text. One that is not well formed, such as an
