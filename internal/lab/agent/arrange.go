@@ -25,8 +25,7 @@ const VerbArrange = "lab/arrange"
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
-	// Names gives ports their names by hardware address, for nodes whose devices got theirs from the
-	// kernel. It comes before all else.
+	// Names gives ports names by hardware address, first of all, where devices got theirs from the kernel.
 	Names     map[string]string `json:"names,omitempty"`
 	Ports     []string          `json:"ports"`
 	Addresses []PortAddress     `json:"addresses"`
@@ -36,8 +35,7 @@ type Layout struct {
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
-// Arranged is what a node was found to be after it was arranged: the processors that serve each port's
-// interrupts, where it has any.
+// Arranged is what a node then was found to be: the processors that serve each port's interrupts, if any.
 type Arranged struct {
 	Interrupts map[string]string `json:"interrupts,omitempty"`
 }

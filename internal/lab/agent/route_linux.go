@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProbe is a connected datagram socket whose ICMP errors are kept (ip(7), IP_RECVERR), so that an
-// ordinary user may look for routers.
+// routeProbe is a datagram socket that keeps ICMP errors (ip(7), IP_RECVERR), for ordinary users, too.
 type routeProbe struct {
 	fd int
 	v6 bool

@@ -13,8 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// The tables are those that package kernel makes of the same settings, so that either finds the other's:
-// see kernel.SetFirewall and kernel.SetNAT.
+// The tables are those of kernel.SetFirewall and kernel.SetNAT, so that either finds the other's.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"

@@ -122,14 +122,8 @@ func startExport(ctx context.Context, p Place) error {
 	}
 }
 
-// exporter is a softflowd that this knob has started.
-type exporter struct {
-	pid int
-	dir string // of its control socket
-}
-
-// exporters finds those of a device in this network namespace.
-func exporters(dev string) ([]exporter, error) {
+// exporters finds what this knob started for a device in this network namespace: PID and socket's folder.
+func exporters(dev string) (map[int]string, error) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("find softflowd: %w", err)
@@ -138,7 +132,7 @@ func exporters(dev string) ([]exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []exporter
+	out := map[int]string{}
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
 		if err != nil {
@@ -152,14 +146,13 @@ func exporters(dev string) ([]exporter, error) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			out = append(out, exporter{pid, dir})
+			out[pid] = dir
 		}
 	}
 	return out, nil
 }
 
-// exportsFrom reads a command line, words that end in NUL: whether it is ours of a device, and in which
-// folder its control socket is.
+// exportsFrom reads a command line, words that end in NUL: whether it is of a device, its socket's folder.
 func exportsFrom(line, dev string) (dir string, ok bool) {
 	words := strings.Split(line, "\x00")
 	if filepath.Base(words[0]) != softflowd {
@@ -183,19 +176,19 @@ func stopExport(ctx context.Context, dev string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, exportTime)
 	defer cancel()
-	for _, e := range running {
+	for pid, dir := range running {
 		for signal := syscall.SIGTERM; ; signal = syscall.SIGKILL {
-			if err := syscall.Kill(e.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("stop softflowd on %s: %w", dev, err)
 			}
-			if gone(ctx, e.pid) {
+			if gone(ctx, pid) {
 				break
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("stop softflowd on %s: process %d does not end", dev, e.pid)
+				return fmt.Errorf("stop softflowd on %s: process %d does not end", dev, pid)
 			}
 		}
-		if err := os.RemoveAll(e.dir); err != nil {
+		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("stop softflowd on %s: %w", dev, err)
 		}
 	}

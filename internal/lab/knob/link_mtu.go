@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel takes the IPv6 addresses off the device and
-// does not bring them back.
+// The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel drops the device's IPv6 addresses for good.
 const minMTU, maxMTU = 1280, 65535
 
 // LinkMTU is the largest packet of the underlay's devices, in bytes of IP.

@@ -6,8 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAPIThreaded has a device's packets received by kernel threads, which the scheduler can move, instead of
-// in softirqs: "on" or "off".
+// NAPIThreaded receives in kernel threads, which the scheduler can move, not in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
 	return &perPort[State]{
 		declared: declared{&factor.Declaration{Name: "napi_threaded", Unit: "on, off", Doc: "whether the " +

@@ -27,8 +27,7 @@ func Offload() Knob {
 	}
 }
 
-// superFeatures are the offloads that "super" decides on; "wire" turns all of them off. mangleid belongs to
-// tso but is off by default in most drivers.
+// superFeatures are what "super" decides on; "wire" turns all off. mangleid is of tso, mostly off by default.
 func superFeatures() map[string]bool {
 	return map[string]bool{"tx-generic-segmentation": true, "tx-tcp-segmentation": true,
 		"tx-tcp6-segmentation": true, "tx-tcp-ecn-segmentation": true, "tx-tcp-mangleid-segmentation": true,

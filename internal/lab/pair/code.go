@@ -37,8 +37,7 @@ func NewCode() host.Secret {
 	return host.SecretFrom(b)
 }
 
-// Text is the code as people read and type it. It is the one place where a code leaves its type: for the
-// screen, or the file, of whoever made it.
+// Text is the code as people type it: the one place where it leaves its type, for its maker's screen or file.
 func Text(code host.Secret) string {
 	var text string
 	_ = code.Use(func(b []byte) error { // has no error of its own

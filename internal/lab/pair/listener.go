@@ -153,11 +153,11 @@ func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serv
 	d.tell(from, "a run has begun")
 	err := serve(ctx, v)
 	d.free()
+	why := ""
 	if err != nil && ctx.Err() == nil {
-		d.tell(from, "the run has ended: "+err.Error())
-		return
+		why = ": " + err.Error()
 	}
-	d.tell(from, "the run has ended")
+	d.tell(from, "the run has ended"+why)
 }
 
 func (d *Listener) tell(from netip.AddrPort, what string) {

@@ -17,8 +17,7 @@ import (
 // both ends are given, and live as long as the tunnel.
 func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
-// ESPPolicy is ESP like that, but policy-based: there is no device, and the kernel compares every packet of
-// the node with the policies.
+// ESPPolicy is ESP without a device, policy-based: the kernel compares every packet with the policies.
 func ESPPolicy() Tunnel { return espKind("esp-policy", kernel.ESPAESGCM128, true) }
 
 // espKinds are ESP with each cipher.
@@ -127,8 +126,7 @@ func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssocia
 	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
 }
 
-// read gives the device's bytes, and the packets that were sealed and opened: what leaves in clear text is
-// not carried by the tunnel.
+// read gives the device's bytes, and packets sealed and opened: clear text is not carried by the tunnel.
 func (e *espSide) read() (status, error) {
 	a, err := kernel.ReadESP(e.set)
 	if err != nil {

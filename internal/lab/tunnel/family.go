@@ -44,8 +44,7 @@ type Burden interface{ Burdens() bool }
 // Path is a tunnel that is up.
 type Path interface {
 	MTU() int
-	// Devices are the tunnel's devices: near's and far's. Those of a kind without are the devices by which
-	// its packets leave the nodes.
+	// Devices are near's and far's: the tunnel's, or if it has none those by which its packets leave.
 	Devices() []string
 	Counters(ctx context.Context) (Counters, error)
 	// Down is idempotent.

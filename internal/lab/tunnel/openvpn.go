@@ -68,8 +68,7 @@ type identity struct {
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity makes a key and a certificate that it signs itself. Nobody reads what the certificate says: its
-// fingerprint is all that counts.
+// newIdentity makes a key and a certificate signed by itself, of which only the fingerprint counts.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -178,17 +177,14 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 }
 
 func (k openVPN) protocol(r request) string {
-	version := '4'
-	if r.Outer.Is6() {
-		version = '6'
-	}
+	version := map[bool]string{false: "4", true: "6"}[r.Outer.Is6()]
 	switch {
 	case !k.tcp:
-		return fmt.Sprintf("udp%c", version)
+		return "udp" + version
 	case r.Near:
-		return fmt.Sprintf("tcp%c-client", version)
+		return "tcp" + version + "-client"
 	}
-	return fmt.Sprintf("tcp%c-server", version)
+	return "tcp" + version + "-server"
 }
 
 // clientRoutes tells a server what lies behind its client, in the lines of a client's configuration.

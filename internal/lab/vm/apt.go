@@ -212,8 +212,7 @@ func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	return parseSimulation(out), nil
 }
 
-// parseSimulation reads `apt-get --simulate`: "Inst NAME (VERSION ORIGIN… [ARCH]) …". What cannot be a
-// file's name is not a package's.
+// parseSimulation reads `apt-get --simulate`: "Inst NAME (VERSION ORIGIN… [ARCH]) …", names fit for files.
 func parseSimulation(out string) []aptItem {
 	var items []aptItem
 	for line := range strings.Lines(out) {

@@ -96,8 +96,7 @@ func fileSum(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// treesKey is a short hash over the names, sizes and times of the files at and below some paths, but for
-// those that skip wants left out.
+// treesKey is a short hash over names, sizes and times of files at and below paths, but for those to skip.
 func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	var files []any
 	for _, root := range paths {

@@ -77,8 +77,7 @@ const (
 // ManagementAddr is the address of the management NIC of the n-th guest of a lab; no port has it.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
-// diskModel is the oldest CPU that all distributions run on; QEMU's usual one is older. Only an
-// emulated guest is given it.
+// diskModel, of emulated guests, is the oldest CPU that all distributions run on; QEMU's usual one is older.
 const diskModel = "Nehalem"
 
 // NewForeignGuest is a guest that boots a disk. It is given the memory that a full distribution wants.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -342,12 +343,8 @@ func (r root) kernel() (kernel, modules string, err error) {
 	// MIPS has vmlinux, an ELF file; the others vmlinuz.
 	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
 		"lib/modules/*/vmlinuz"} {
-		found, err := filepath.Glob(filepath.Join(r.dir, pattern))
-		if err != nil {
-			return "", "", err
-		}
-		if len(found) == 1 {
-			kernel = found[0]
+		if found, _ := fs.Glob(os.DirFS(r.dir), pattern); len(found) == 1 { // the patterns are well formed
+			kernel = filepath.Join(r.dir, found[0])
 			break
 		}
 	}

@@ -67,8 +67,7 @@ func (m machine) runs(f *elf.File) bool {
 	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order
 }
 
-// checkProgram makes sure that a guest of the architecture can start the program with nothing else in the
-// image: a static Linux executable.
+// checkProgram makes sure that a guest can start the program by itself: a static executable for arch.
 func checkProgram(path, arch string) error {
 	m, err := machineOf(arch)
 	if err != nil {

@@ -229,8 +229,7 @@ func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") 
 
 var compressions = []string{"", ".gz", ".xz", ".zst"} // what may follow a module's ".ko"
 
-// readCompressed reads a file, unpacked according to its name. Guests get their modules unpacked, because
-// not every kernel can do it by itself.
+// readCompressed reads a file, unpacked by its name. Not every guest's kernel can unpack modules itself.
 func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -315,8 +314,7 @@ var bootModules = []string{
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
 	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
 	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
-	// The CPU's own implementations come first: those that the CPU lacks refuse to load, and the
-	// algorithm's generic form serves.
+	// The CPU's own implementations come first: those that it lacks do not load, and the generic serves.
 	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
 	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
 	// IPsec: without these the kernel "is unable to initialize cryptographic operations".

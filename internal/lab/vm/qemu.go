@@ -51,8 +51,7 @@ var boards = map[string]board{
 		console: "ttyS0", cmdline: []string{"tsc=reliable", "no_timer_check"}},
 	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"},
 		model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
-	// The board has two interrupt lines for PCI; two devices on one of them stall under load, so its ports
-	// have one each and there is no third.
+	// Two devices on one of the board's two PCI interrupt lines stall under load, so there is no third port.
 	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1,
 		most: 1, console: "ttyS0", slots: []string{"0x12", "0x14"}, serial: true, single: true},
 }

@@ -13,16 +13,14 @@ import (
 	"strings"
 )
 
-// program is what the image has for a human beside the guest's own program, and openvpn and softflowd,
-// which chokepoint itself starts.
+// program is what the image has for a human, and openvpn and softflowd, which chokepoint itself starts.
 type program struct {
 	Packages []string // the first that the distribution has
 	Files    []string // programs, by name; a pattern with a slash: other files
 }
 
 var programs = []program{
-	// Debian's busybox shell prefers its own ip over the real one, so the shell is dash, and busybox stands
-	// behind it with a few applets.
+	// The shell is dash: Debian's busybox shell prefers its own ip. busybox has a few applets behind it.
 	{[]string{"dash"}, []string{"dash"}}, {[]string{"busybox", "busybox-static"}, []string{"busybox"}},
 	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
@@ -207,11 +205,12 @@ func (r root) addBinary(a archive, name, full string) (needed []string, err erro
 // addFiles copies files that match a pattern, to where their package has them.
 func (r root) addFiles(a archive, pattern string) error {
 	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
-		found, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(p)))
+		found, err := fs.Glob(os.DirFS(r.dir), p)
 		if err != nil {
 			return err
 		}
-		for _, full := range found {
+		for _, name := range found {
+			full := filepath.Join(r.dir, name)
 			if info, err := os.Lstat(full); err != nil || !info.Mode().IsRegular() {
 				continue
 			}
@@ -227,8 +226,7 @@ func (r root) addFiles(a archive, pattern string) error {
 	return nil
 }
 
-// addSkeleton makes the folders that the guest mounts on, and lets every usual path of programs and
-// libraries lead to the one folder of each.
+// addSkeleton makes the folders to mount on, and links every usual path of programs and libraries to one.
 func addSkeleton(a archive) {
 	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint",
 		"usr", "var"} {

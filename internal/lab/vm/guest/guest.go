@@ -12,9 +12,8 @@ import (
 	"syscall"
 )
 
-// Serve is the life of a program that a guest's kernel, or its user, starts by name: as the first process
-// or as modprobe. It reports whether this is one, and then the exit code. agentRole is the argument with
-// which the program is an agent.
+// Serve is the life of a program that a guest's kernel, or its user, starts by name: as the first process or
+// as modprobe. It reports whether this is one, and the exit code. agentRole makes the program an agent.
 func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	switch role(argv[0], os.Getpid()) {
 	case "init":

@@ -43,8 +43,7 @@ func loadModules(names []string) error {
 	return m.wantAll(names)
 }
 
-// insert hands a module's file to the kernel, without parameters. The kernel would read all of a file
-// before it says that the module is there.
+// insert hands a file to the kernel, which would read all of it before it says that the module is there.
 func insert(file string) error {
 	state, err := os.ReadFile("/sys/module/" + moduleName(file) + "/initstate")
 	if err == nil && strings.TrimSpace(string(state)) == "live" {

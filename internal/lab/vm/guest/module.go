@@ -111,12 +111,7 @@ func mayMatch(pattern, name string) bool {
 
 // builtIn reports whether modules.builtin lists a module of that name: one that is part of the kernel.
 func builtIn(text, name string) bool {
-	for line := range strings.Lines(text) {
-		if moduleName(strings.TrimSpace(line)) == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.Fields(text), func(file string) bool { return moduleName(file) == name })
 }
 
 // wantAll loads all names and tells of each that cannot be.
@@ -149,9 +144,9 @@ func (m *modules) want(asked string) error {
 		}
 		if err := m.one(files); err != nil {
 			failed = append(failed, err)
-			continue
+		} else {
+			some = true
 		}
-		some = true
 	}
 	if some {
 		return nil
