@@ -60,13 +60,9 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	for _, k := range p.Knobs {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k)
 	}
-	handlers[VerbCounters] = answering(tellCounters)
-	handlers[VerbEcho] = echo
-	handlers[VerbReach] = answering(reach)
-	handlers[VerbReassembly] = answering(tellReassembly)
-	handlers[VerbRoute] = answering(route)
-	handlers[VerbExec] = execute
-	handlers[VerbArrange] = answering(arrange)
+	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
+		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),
+		VerbExec: execute, VerbArrange: answering(arrange)})
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}

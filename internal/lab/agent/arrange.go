@@ -157,8 +157,7 @@ func rename(ctx context.Context, names map[string]string) error {
 const deviceTime = 2 * time.Second
 
 func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {
-	deadline := time.Now().Add(deviceTime)
-	for {
+	for deadline := time.Now().Add(deviceTime); ; {
 		dev, err := kernel.DeviceOf(mac)
 		if !errors.Is(err, kernel.ErrAbsent) || time.Now().After(deadline) {
 			return dev, err

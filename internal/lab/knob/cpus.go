@@ -123,10 +123,9 @@ func spellCPUs(set *big.Int) string {
 		for set.Bit(i+1) == 1 {
 			i++
 		}
-		if from == i {
-			list = append(list, strconv.Itoa(i))
-		} else {
-			list = append(list, strconv.Itoa(from)+"-"+strconv.Itoa(i))
+		list = append(list, strconv.Itoa(from))
+		if i > from {
+			list[len(list)-1] += "-" + strconv.Itoa(i)
 		}
 	}
 	if len(list) == 0 {

@@ -78,19 +78,13 @@ func parseOffload(text string) (State, error) {
 }
 
 func featureLike(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	})
+	return name != "" && strings.Trim(name, "-0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 func spellFeatures(set map[string]bool) State {
 	var list []string
 	for _, n := range slices.Sorted(maps.Keys(set)) {
-		word := "off"
-		if set[n] {
-			word = "on"
-		}
-		list = append(list, n+"="+word)
+		list = append(list, n+"="+map[bool]string{true: "on", false: "off"}[set[n]])
 	}
 	return State(strings.Join(list, " "))
 }

@@ -52,10 +52,8 @@ func (k *perPort[T]) Parse(text string) (State, error) {
 
 // deviceLike follows the kernel's dev_valid_name.
 func deviceLike(dev string) bool {
-	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev,
-		func(r rune) bool {
-			return r <= ' ' || r > '~' || r == '/' || r == ':' || r == ';'
-		})
+	other := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:;", r) }
+	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev, other)
 }
 
 func (k *perPort[T]) Read(_ context.Context, p Place, _ State) (State, error) {

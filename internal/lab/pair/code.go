@@ -1,11 +1,13 @@
 package pair
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -44,11 +46,8 @@ func Text(code host.Secret) string {
 		text = letters().EncodeToString(b)[:codeLetter] + checksum(b)
 		return nil
 	})
-	var groups []string
-	for ; len(text) > codeGroup; text = text[codeGroup:] {
-		groups = append(groups, text[:codeGroup])
-	}
-	return strings.Join(append(groups, text), "-")
+	groups := slices.Collect(slices.Chunk([]byte(text), codeGroup))
+	return string(bytes.Join(groups, []byte("-")))
 }
 
 // checksum is computed over what was drawn.

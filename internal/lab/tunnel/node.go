@@ -112,16 +112,25 @@ func meet(ctx context.Context, s host.Session, e side) error {
 	if err := s.Send(offer{Public: e.public(), Answer: check.OK()}); err != nil {
 		return err
 	}
-	var secret [presharedSize]byte
-	defer clear(secret[:])
-	if err := receivePreshared(s, secret[:]); err != nil {
+	carrier, ok := s.(host.SecretSession)
+	if !ok {
+		return errors.New("receive preshared key: the session cannot carry a secret")
+	}
+	secret, err := carrier.RecvSecret()
+	if err != nil {
 		return err
 	}
-	var c connect
-	if err := s.Recv(&c); err != nil {
-		return err
-	}
-	return e.configure(ctx, secret[:], c)
+	return secret.Use(func(b []byte) error {
+		defer clear(b)
+		if len(b) != presharedSize {
+			return fmt.Errorf("receive preshared key: %d bytes, want %d", len(b), presharedSize)
+		}
+		var c connect
+		if err := s.Recv(&c); err != nil {
+			return err
+		}
+		return e.configure(ctx, b, c)
+	})
 }
 
 // report tells the state, and again after each question.
@@ -162,25 +171,6 @@ func address(r request) error {
 		}
 	}
 	return nil
-}
-
-func receivePreshared(s host.Session, into []byte) error {
-	carrier, ok := s.(host.SecretSession)
-	if !ok {
-		return errors.New("receive preshared key: the session cannot carry a secret")
-	}
-	secret, err := carrier.RecvSecret()
-	if err != nil {
-		return err
-	}
-	return secret.Use(func(b []byte) error {
-		defer clear(b)
-		if len(b) != len(into) {
-			return fmt.Errorf("receive preshared key: %d bytes, want %d", len(b), len(into))
-		}
-		copy(into, b)
-		return nil
-	})
 }
 
 // deviceStatus is what the kernel counts of a tunnel's device, without a handshake.

@@ -169,12 +169,9 @@ func (a apt) update(ctx context.Context) error {
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {
-	b, err := os.ReadFile(a.stamp())
-	if err != nil || string(b) != a.sourcesKey() {
-		return false
-	}
 	info, err := os.Stat(a.stamp())
-	return err == nil && now.Sub(info.ModTime()) < listsAge
+	sources, _ := os.ReadFile(a.stamp())
+	return err == nil && now.Sub(info.ModTime()) < listsAge && string(sources) == a.sourcesKey()
 }
 
 // candidates returns those of the names that can be installed.

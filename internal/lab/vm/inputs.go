@@ -99,10 +99,11 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 // findPackages resolves the kernel's package and those of the programs.
 func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	a := r.apt()
-	if err := a.exists(ctx); err != nil {
-		return nil, err
+	err := a.exists(ctx)
+	if err == nil {
+		err = a.prepare()
 	}
-	if err := a.prepare(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	var stale error

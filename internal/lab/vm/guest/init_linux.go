@@ -105,8 +105,7 @@ func (g *guest) findPort() error {
 		g.open = func() (*os.File, error) { return openSerial(device) }
 		return nil
 	}
-	deadline := time.Now().Add(portTime)
-	for {
+	for deadline := time.Now().Add(portTime); ; time.Sleep(5 * time.Millisecond) {
 		if device := virtioPort("/sys/class/virtio-ports", portName); device != "" {
 			g.open = func() (*os.File, error) { return os.OpenFile(device, os.O_RDWR, 0) }
 			return nil
@@ -115,7 +114,6 @@ func (g *guest) findPort() error {
 			return fmt.Errorf("find the agent's port: no virtio port is named %s, and no kernel parameter "+
 				"names a serial line", portName)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
