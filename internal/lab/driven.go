@@ -52,7 +52,7 @@ func (l *Lab) applyByDriver(ctx context.Context, n *Node, s record.Setting, k kn
 	if err = put(ctx, string(want)); err == nil {
 		var got string
 		got, err = n.Driver.Read(ctx, n.Host, s)
-		if err == nil && !k.Same(want, knob.State(got)) {
+		if err == nil && !knob.Same(k, want, knob.State(got)) {
 			err = fmt.Errorf("read back %s", got)
 		}
 	}

@@ -82,7 +82,7 @@ func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) 
 	if err := n.Agent.Invoke(ctx, verb, agent.Turn{Place: p, Want: state, Restore: true}, &held); err != nil {
 		return Followed{}, err
 	}
-	if !k.Same(state, held.State) {
+	if !knob.Same(k, state, held.State) {
 		return Followed{}, fmt.Errorf("read back %s", held.State)
 	}
 	return Followed{Setting: s}, nil

@@ -35,14 +35,14 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 		return got
 	}
 	before := read()
-	if k.Same(want, before) {
+	if knob.Same(k, want, before) {
 		t.Fatalf("%s=%s holds already: the suite wants a level that changes something", s.Knob, s.Value)
 	}
 	for range 2 { // the second time nothing is done
 		if err := l.Settle(ctx, []record.Setting{s}); err != nil {
 			t.Fatalf("apply %s=%s: %v", s.Knob, s.Value, err)
 		}
-		if got := read(); !k.Same(want, got) {
+		if got := read(); !knob.Same(k, want, got) {
 			t.Errorf("read back: got %q, want %q", got, want)
 		}
 	}
@@ -56,7 +56,7 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 	if err := other.Settle(ctx, []record.Setting{s}); err != nil {
 		t.Fatalf("apply %s=%s by another controller: %v", s.Knob, s.Value, err)
 	}
-	if got := read(); !k.Same(want, got) {
+	if got := read(); !knob.Same(k, want, got) {
 		t.Errorf("set by another controller: got %q, want %q", got, want)
 	}
 	n, err := other.Node(ctx, s.Node)
