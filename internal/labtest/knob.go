@@ -1,6 +1,7 @@
 package labtest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"strings"
@@ -64,10 +65,7 @@ func (m memory) key(p knob.Place, s knob.State) string {
 func (m memory) Read(_ context.Context, p knob.Place, want knob.State) (knob.State, error) {
 	m.node.mu.Lock()
 	defer m.node.mu.Unlock()
-	if s, ok := m.node.settings[m.key(p, want)]; ok {
-		return s, nil
-	}
-	return m.found(want), nil
+	return cmp.Or(m.node.settings[m.key(p, want)], m.found(want)), nil
 }
 
 // found is the state in which a node is found.
