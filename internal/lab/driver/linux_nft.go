@@ -110,43 +110,38 @@ func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 
 // firewallRules is the table of a state, "" for none.
 func firewallRules(value, family, kind string, address func(int) netip.Addr) (string, error) {
-	words := strings.Fields(value)
-	if value == "off" || len(words) == 0 {
-		return "", nil
-	}
-	n, err := strconv.Atoi(words[0])
-	if err != nil {
+	f, err := knob.ParseFirewall(value)
+	if err != nil || !f.On {
 		return "", err
 	}
-	has := func(phrase string) bool { return strings.Contains(" "+value+" ", " "+phrase+" ") }
 	var b, chain strings.Builder
-	if has("stateful") {
+	if f.Stateful {
 		b.WriteString("chain stateful { }\n")
 		chain.WriteString("ct state established,related accept\n")
 	}
-	if has("log") { // which package kernel marks by a chain of that name, a word that nft keeps for itself
+	if f.Log { // which package kernel marks by a chain of that name, a word that nft keeps for itself
 		return "", fmt.Errorf("%w: driver linux makes no firewall that logs", host.ErrUnsupported)
 	}
 	lookup := func(declaration, verdict, rule string) {
 		fmt.Fprintf(&b, "%s sources { type %s; ", declaration, kind+
 			map[string]string{"map": " : verdict"}[declaration])
-		for i := range n {
+		for i := range f.Rules {
 			fmt.Fprintf(&b, "%s%s%s", map[bool]string{true: "elements = { ", false: ", "}[i == 0], address(i),
 				verdict)
 		}
-		if n > 0 {
+		if f.Rules > 0 {
 			b.WriteString(" }; ")
 		}
 		b.WriteString("}\n")
 		fmt.Fprintf(&chain, "%s saddr %s\n", family, rule)
 	}
-	switch {
-	case has("in a set"):
+	switch f.Form {
+	case kernel.FirewallSet:
 		lookup("set", "", "@sources drop")
-	case has("in a map"):
+	case kernel.FirewallMap:
 		lookup("map", " : drop", "vmap @sources")
 	default:
-		for i := range n {
+		for i := range f.Rules {
 			fmt.Fprintf(&chain, "%s saddr %s drop\n", family, address(i))
 		}
 	}

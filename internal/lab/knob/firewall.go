@@ -27,7 +27,7 @@ func Firewall() Knob {
 		Without: &factor.Without{Words: "of the same without firewall rules"}, Long: firewallPhrase,
 		Placed: factor.Placed, Needs: factor.NeedsForwarding,
 	}},
-		spelling: spelling[kernel.Firewall]{parse: parseFirewall, spell: spellFirewall},
+		spelling: spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall},
 		read:     func(Place) (kernel.Firewall, error) { return kernel.ReadFirewall() },
 		apply:    func(_ Place, f kernel.Firewall) error { return kernel.SetFirewall(f) },
 		check:    func(_ Place, f kernel.Firewall) check.Answer { return answer(kernel.ProbeFirewall(f)) },
@@ -44,7 +44,8 @@ func firewallPhrase(level string) string {
 	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
 
-func parseFirewall(text string) (kernel.Firewall, error) {
+// ParseFirewall reads a state.
+func ParseFirewall(text string) (kernel.Firewall, error) {
 	number, rest, _ := strings.Cut(strings.Join(strings.Fields(text), " "), " ")
 	n, err := strconv.Atoi(number)
 	switch {

@@ -130,41 +130,26 @@ const configSize = 4096 // the room for a configuration: that of the smallest pi
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
 	b := make([]byte, 0, configSize)
 	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }
-	line("dev %s", r.Device)
-	line("dev-type tun")
-	line("proto %s", k.protocol(r))
+	line("dev %s\ndev-type tun\nproto %s", r.Device, k.protocol(r))
 	if r.Near {
-		line("client")
-		line("remote %s %d", c.Endpoint.Addr(), c.Endpoint.Port())
-		line("connect-retry 1 1")
+		line("client\nremote %s %d\nconnect-retry 1 1", c.Endpoint.Addr(), c.Endpoint.Port())
 	} else {
-		line("mode server")
-		line("tls-server")
-		line("dh none")
-		line("topology subnet")
+		line("mode server\ntls-server\ndh none\ntopology subnet")
 		line("management-client-auth") // which is how a client gets its routes without a file
 		line("auth-user-pass-optional")
 	}
 	if r.Near && k.tcp {
 		line("nobind")
 	} else {
-		line("local %s", r.Outer)
-		line("lport %d", r.Port)
+		line("local %s\nlport %d", r.Outer, r.Port)
 	}
-	line("peer-fingerprint %s", c.Public)
-	line("data-ciphers %s", k.cipher)
-	line("disable-dco")
-	line("tun-mtu %d", r.MTU)
-	line("mssfix 0") // and no fragment, which 2.6 refuses to be told as "fragment 0"
-	// Addresses and routes are ours to set.
-	line("ifconfig-noexec")
-	line("route-noexec")
-	line("ping-restart 0") // a tunnel may be idle for as long as others are measured
+	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
+	line("mssfix 0")                      // and no fragment, which 2.6 refuses to be told as "fragment 0"
+	line("ifconfig-noexec\nroute-noexec") // addresses and routes are ours to set
+	line("ping-restart 0")                // a tunnel may be idle for as long as others are measured
 	line("management %s unix", managementPath)
 	line("management-client") // the program ends when we hang up, or die
-	line("management-hold")
-	line("verb 3")
-	line("suppress-timestamps")
+	line("management-hold\nverb 3\nsuppress-timestamps")
 	for _, part := range []struct {
 		name string
 		text []byte
