@@ -111,7 +111,7 @@ func mayMatch(pattern, name string) bool {
 
 // builtIn reports whether modules.builtin lists a module of that name: one that is part of the kernel.
 func builtIn(text, name string) bool {
-	return slices.ContainsFunc(strings.Fields(text), func(file string) bool { return moduleName(file) == name })
+	return slices.ContainsFunc(strings.Fields(text), func(f string) bool { return moduleName(f) == name })
 }
 
 // wantAll loads all names and tells of each that cannot be.
