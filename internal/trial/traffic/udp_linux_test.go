@@ -32,6 +32,13 @@ func TestUDPEveryOpenerAndDirection(t *testing.T) {
 				total, want := int64(0), 0.0
 				for _, f := range got.Flows {
 					checkAccounts(t, f)
+					receiver := map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]
+					for _, note := range []string{"socket_drops", "stray_packets", "ancient_packets"} {
+						if _, ok := got.Details[receiver+"."+note]; !ok {
+							t.Errorf("details %v: want %s of the %s end, which receives", got.Details, note,
+								receiver)
+						}
+					}
 					total += f.Packets.Sent + f.Packets.Unsent
 					want += 20000 / float64(len(got.Flows)) * float64(f.SenderNs) / 1e9
 				}

@@ -67,14 +67,10 @@ type udpFlow struct {
 // newUDPFlow makes one end of a flow; fd is -1 where it shares a listener.
 func newUDPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, flows int) *udpFlow {
 	size := slices.Max(q.Load.PacketSizes())
-	f := &udpFlow{
-		key: k, index: uint16(i), sends: k.Sends(q.Side), verify: q.Load.Verify,
-		count: traffic.Counts(q.Load),
-		tag:   traffic.TagHash(q.Load.Tag), pattern: traffic.NewPattern(q.Load.Tag, i),
-		payload: size - traffic.PacketOverhead(q.Load.IP), size: size, sizes: sizesOf(q.Load, i),
-		announced: -1,
-		table:     record.NewTable("bytes", "packets"),
-	}
+	f := &udpFlow{key: k, index: uint16(i), sends: k.Sends(q.Side), verify: q.Load.Verify,
+		count: traffic.Counts(q.Load), tag: traffic.TagHash(q.Load.Tag),
+		pattern: traffic.NewPattern(q.Load.Tag, i), payload: size - traffic.PacketOverhead(q.Load.IP),
+		size: size, sizes: sizesOf(q.Load, i), announced: -1, table: record.NewTable("bytes", "packets")}
 	if !f.sends && !f.count {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(flows))
 	}
@@ -120,6 +116,8 @@ func (f *udpFlow) Report() traffic.FlowReport {
 		return r
 	}
 	r.Bytes, r.Verified, r.Corrupt = f.arrived, f.verified, f.corrupt
+	r.Notes = map[string]int64{"socket_drops": int64(f.dropped[1] - f.dropped[0]),
+		"stray_packets": f.wrong + f.sequence.Strange, "ancient_packets": f.sequence.Ancient}
 	if f.count {
 		// What is lost only the sender's count can tell.
 		r.Received, r.Highest, r.Announced = f.sequence.Received, f.sequence.Received, -1
@@ -142,18 +140,6 @@ func (f *udpFlow) Report() traffic.FlowReport {
 	}
 	r.Delay = f.delays.variation(stamps)
 	return r
-}
-
-// Notes are this flow's facts for the record.
-func (f *udpFlow) Notes() map[string]int64 {
-	if f.sends {
-		return nil
-	}
-	return map[string]int64{
-		"socket_drops":    int64(f.dropped[1] - f.dropped[0]),
-		"stray_packets":   f.wrong + f.sequence.Strange,
-		"ancient_packets": f.sequence.Ancient,
-	}
 }
 
 func (f *udpFlow) name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
