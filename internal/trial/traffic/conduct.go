@@ -196,10 +196,8 @@ func (r *conduct) run(ctx context.Context) error {
 func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, port int) error {
 	octx, cancel := context.WithTimeout(ctx, SetUp)
 	defer cancel()
-	q := Request{
-		Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
-		CPUs: p.end.CPUs, Load: r.load,
-	}
+	q := Request{Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
+		CPUs: p.end.CPUs, Load: r.load}
 	for i, a := range p.end.Beside {
 		q.Beside = append(q.Beside, [2]netip.Addr{a, other.Beside[i]})
 	}

@@ -134,8 +134,7 @@ func Cause(err error) error {
 	return err
 }
 
-// acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the
-// load.
+// acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the load.
 func acceptFlows(ctx context.Context, q Request, conns []*net.TCPConn, listening func(port int) error) (
 	port int, err error) {
 	listeners, port, err := ListenTCP(ctx, q)
@@ -302,8 +301,7 @@ func SetCongestion(fd int, want string) (string, error) {
 	return got, nil
 }
 
-// pendingConns are the connections that have not shown the load's preamble, in the order in which they
-// came.
+// pendingConns are the connections that have not shown the load's preamble, in the order in which they came.
 type pendingConns struct {
 	most  int
 	conns []net.Conn

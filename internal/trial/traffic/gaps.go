@@ -7,9 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept as they are; longer
-// ones by their first seven binary digits, with the sum of their numbers, so that nothing is lost of the
-// total.
+// gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept as they are; longer ones
+// by their first seven binary digits, with the sum of their numbers, so that nothing is lost of the total.
 type gaps map[int64]record.Gap
 
 const exactGap = 1 << 10

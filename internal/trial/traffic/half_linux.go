@@ -19,8 +19,7 @@ type Worker interface {
 	Name() string // in errors
 }
 
-// threadOwner is a worker whose work is done by a thread of its own, and not by that which Run is called
-// on.
+// threadOwner is a worker whose work is done by a thread of its own, and not by that which Run is called on.
 type threadOwner interface{ Thread() int }
 
 // Flow is one end of one stream in one direction.

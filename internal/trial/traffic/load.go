@@ -65,8 +65,7 @@ func checkPacketSize(load record.Load) check.Answer {
 	sizes := load.PacketSizes()
 	if least := slices.Min(sizes); least < smallest {
 		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the "+
-			"smallest are %d bytes",
-			least, load.IP, DatagramHeader, smallest)
+			"smallest are %d bytes", least, load.IP, DatagramHeader, smallest)
 	}
 	if load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount {
 		return check.Not("UDP mode %q: want exact or count", load.UDPMode)

@@ -123,11 +123,8 @@ func (m *meter) usage() record.EndUsage { return UsageBetween(m.start, m.end) }
 
 // UsageBetween is what the process used from one mark to another.
 func UsageBetween(start, end Mark) record.EndUsage {
-	u := record.EndUsage{
-		UserNs: end.user - start.user, SystemNs: end.system - start.system, CPUs: AllowedCPUs(),
-		MemoryBytes: peakMemory(),
-		EdgeLateNs:  max(start.late, end.late),
-	}
+	u := record.EndUsage{UserNs: end.user - start.user, SystemNs: end.system - start.system,
+		CPUs: AllowedCPUs(), MemoryBytes: peakMemory(), EdgeLateNs: max(start.late, end.late)}
 	u.NUMANodes = numaNodes(u.CPUs)
 	for i := range end.threads {
 		u.ThreadsNs = append(u.ThreadsNs, max(0, end.threads[i]-start.threads[i]))

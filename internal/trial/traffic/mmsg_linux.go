@@ -25,10 +25,8 @@ type Batch struct {
 }
 
 func NewBatch(n, room, control int) *Batch {
-	b := &Batch{
-		buffer: make([]byte, n*room), room: room, control: make([]byte, n*control), each: control, used: n,
-		vectors: make([]unix.Iovec, n), messages: make([]mmsghdr, n),
-	}
+	b := &Batch{buffer: make([]byte, n*room), room: room, control: make([]byte, n*control), each: control,
+		used: n, vectors: make([]unix.Iovec, n), messages: make([]mmsghdr, n)}
 	for i := range b.messages {
 		b.vectors[i].Base = &b.buffer[i*room]
 		b.vectors[i].SetLen(room)

@@ -113,10 +113,8 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 // join closes the accounts of all flows.
 func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffic, error) {
 	keys := FlowsOf(load)
-	t := &record.Traffic{
-		Engine: engine, Load: load, Details: map[string]string{},
-		Ends: map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage},
-	}
+	t := &record.Traffic{Engine: engine, Load: load, Details: map[string]string{},
+		Ends: map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage}}
 	for i, side := range sides {
 		if len(reports[i].Flows) != len(keys) {
 			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side,
@@ -131,11 +129,9 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 		if !k.Sends("near") {
 			s, r = r, s
 		}
-		f := record.Flow{
-			Stream: k.Stream, Direction: k.Direction, Local: s.Addr, Remote: r.Addr,
-			SentBytes: s.Bytes, ReceivedBytes: r.Bytes, SenderNs: s.Ns, ReceiverNs: r.Ns,
-			TCP: s.TCP, Sent: s.Table, Received: r.Table, Verified: r.Verified, Corrupt: r.Corrupt,
-		}
+		f := record.Flow{Stream: k.Stream, Direction: k.Direction, Local: s.Addr, Remote: r.Addr,
+			SentBytes: s.Bytes, ReceivedBytes: r.Bytes, SenderNs: s.Ns, ReceiverNs: r.Ns, TCP: s.TCP,
+			Sent: s.Table, Received: r.Table, Verified: r.Verified, Corrupt: r.Corrupt}
 		if load.Protocol == "udp" {
 			if err := joinPackets(&f, s, r, load); err != nil {
 				return nil, err
@@ -199,9 +195,8 @@ func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 	// The packets of the window may arrive spread over more time than they were sent in (a queue that
 	// drains), never over less: silence at an edge is loss and not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
-	f.Packets = &record.Packets{
-		Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost, Size: load.PacketSize,
-	}
+	f.Packets = &record.Packets{Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost,
+		Size: load.PacketSize}
 	if !Counts(load) {
 		f.Packets.Duplicates, f.Packets.Reordered = &r.Duplicates, &r.Reordered
 		f.Packets.Gaps, f.Packets.Delay = gaps, r.Delay

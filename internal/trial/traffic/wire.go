@@ -85,13 +85,9 @@ func ReadDatagram(b []byte) (d Datagram, ok bool) {
 	if len(b) < DatagramHeader {
 		return Datagram{}, false
 	}
-	return Datagram{
-		Tag:   binary.BigEndian.Uint32(b),
-		Flow:  binary.BigEndian.Uint16(b[4:]),
-		Phase: Phase(b[6]),
-		Seq:   uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
-		Tick:  binary.BigEndian.Uint32(b[12:]),
-	}, true
+	return Datagram{Tag: binary.BigEndian.Uint32(b), Flow: binary.BigEndian.Uint16(b[4:]), Phase: Phase(b[6]),
+		Seq:  uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
+		Tick: binary.BigEndian.Uint32(b[12:])}, true
 }
 
 // PutSequence rewrites what differs between datagrams of one flow.

@@ -140,11 +140,9 @@ func UsualKinds() []Kind {
 		return of(stream.Native{}, record.Load{Protocol: "tcp", Streams: streams})
 	}
 	udp := func(size int) Kind { return of(stream.Native{}, record.Load{Protocol: "udp", PacketSize: size}) }
-	return []Kind{
-		tcp(1), tcp(4), udp(64), udp(512), udp(1500),
+	return []Kind{tcp(1), tcp(4), udp(64), udp(512), udp(1500),
 		of(shortflow.Flows{}, record.Load{Protocol: "tcp", ConnectionRate: 1}),
-		of(frames.XDP{}, record.Load{Protocol: "udp", PacketSize: traffic.PacketOverhead(4) + bpf.Header}),
-	}
+		of(frames.XDP{}, record.Load{Protocol: "udp", PacketSize: traffic.PacketOverhead(4) + bpf.Header})}
 }
 
 // asOnAWire is the offload with which every packet crosses a link by itself.
@@ -250,14 +248,11 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	error) {
 	var found []record.Ceiling
 	for _, k := range kinds {
-		l := record.Load{
-			Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
-			UDPMode:  k.UDPMode,
-			FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
-			Direction: record.Up, Opener: "near", IP: 4,
-			Warmup: ceilingWarmup, Duration: ceilingWindow, Interval: traffic.DefaultInterval,
-			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
-		}
+		l := record.Load{Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
+			UDPMode: k.UDPMode, FlowSize: k.FlowSize, RequestSize: k.RequestSize,
+			ResponseSize: k.ResponseSize, Direction: record.Up, Opener: "near", IP: 4, Warmup: ceilingWarmup,
+			Duration: ceilingWindow, Interval: traffic.DefaultInterval,
+			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic())}
 		if k.IMIX {
 			l.Sizes = factor.IMIXSizes("4")
 		}
@@ -315,12 +310,10 @@ func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 
 // ceiling adds up what arrived.
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
-	c := record.Ceiling{
-		Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
+	c := record.Ceiling{Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
 		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, Offload: k.Offload, LinkMTU: k.MTU,
-		UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX,
-		FlowSize: k.FlowSize, RequestSize: k.RequestSize, ResponseSize: k.ResponseSize,
-	}
+		UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX, FlowSize: k.FlowSize,
+		RequestSize: k.RequestSize, ResponseSize: k.ResponseSize}
 	if s := t.ShortFlows; s != nil {
 		c.Unit = record.UnitFlows
 		if s.Kept {

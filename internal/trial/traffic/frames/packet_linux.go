@@ -9,9 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// packetSocket sends by AF_PACKET: whole frames, many by one call, past the queueing discipline
-// (packet(7)). A frame that the device refuses stays queued, so that it is not counted as sent before it
-// is.
+// packetSocket sends by AF_PACKET: whole frames, many by one call, past the queueing discipline (packet(7)).
+// A frame that the device refuses stays queued, so that it is not counted as sent before it is.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch

@@ -217,8 +217,7 @@ func (p *xdpPort) describe(l *traffic.Half) {
 		l.Details["sent_by"] = p.sender.mode
 		if p.tx != nil {
 			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with "+
-				"its time",
-				modeNames[p.sender.mode], txBurst, bpf.StampEvery(p.load.PPS)))
+				"its time", modeNames[p.sender.mode], txBurst, bpf.StampEvery(p.load.PPS)))
 		} else {
 			what, cores := describeSenders(p.senders)
 			say(p.sender, what)
@@ -550,8 +549,7 @@ func (p *xdpPort) checkTaken() error {
 	}
 	if sent > 1000 && taken < sent/100 {
 		return fmt.Errorf("send frames by %s: of %d sent it let out %d: whatever it leads to takes no "+
-			"frames (it needs an XDP program or GRO)",
-			p.hop.Device, sent, taken)
+			"frames (it needs an XDP program or GRO)", p.hop.Device, sent, taken)
 	}
 	return nil
 }

@@ -77,9 +77,8 @@ func (p *xdpPort) shares() []*xdpSender {
 
 func (*xdpSender) Name() string { return "a sender of frames" }
 
-// enter starts the thread, which is in the kernel from then on; frames are due when run has set the
-// timeline. So the time that the kernel takes to begin, the longer the more others send, is none of the
-// load's.
+// enter starts the thread, which is in the kernel from then on; frames are due when run has set the timeline.
+// So the time that the kernel takes to begin, the longer the more others send, is none of the load's.
 func (s *xdpSender) enter() {
 	s.done = make(chan error, 1)
 	started := make(chan int)
@@ -196,6 +195,5 @@ func describeSenders(list []*xdpSender) (what, cores string) {
 		on = append(on, fmt.Sprint(s.core))
 	}
 	return fmt.Sprintf("BPF test-run frames from %s, bursts of %d, one frame in %d with its time", threads,
-		burst,
-		stamped), strings.Join(on, " ")
+		burst, stamped), strings.Join(on, " ")
 }

@@ -17,8 +17,7 @@ import (
 )
 
 // Engine offers load by an installed iperf3, so that results can be compared with those of everybody else.
-// Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are
-// made.
+// Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are made.
 type Engine struct{ traffic.Pair }
 
 // Name is "iperf3".
@@ -140,8 +139,7 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 			"client.rcvbuf_bytes": strconv.FormatInt(cr.Start.Rcvbuf, 10),
 		},
 		Caveats: []record.Caveat{
-			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its " +
-				"connections' " +
+			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its connections' " +
 				"start, warm-up omitted by itself"},
 			{Kind: "engine-usage", Text: "the CPU time of iperf3 is that of its whole run"},
 		},

@@ -213,10 +213,8 @@ type iperf3Pair struct {
 // describe fills in addresses and series.
 func (p *iperf3Pair) describe(f *record.Flow, base int64) {
 	f.Local, f.Remote = p.send.socketName(p.sendSocket), p.receive.socketName(p.receiveSocket)
-	f.TCP = &record.TCP{
-		Congestion: p.send.End.Congestion,
-		Series:     record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits"),
-	}
+	f.TCP = &record.TCP{Congestion: p.send.End.Congestion,
+		Series: record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits")}
 	f.Sent = p.send.series(p.sendSocket, base, f.TCP.Series)
 	f.Received = p.receive.series(p.receiveSocket, base, nil)
 }

@@ -153,13 +153,10 @@ func (p *probe) network(kernelEcho bool) (int64, bool) {
 // latency turns the report into the record's form. The kernel's stamps are used if every answered probe has
 // them: the two kinds never mix, because they measure different things.
 func (r *probeReport) latency(load record.Load) *record.Latency {
-	l := &record.Latency{
-		IntervalNs: int64(load.Interval), Spacing: cmp.Or(load.Spacing, record.Isochronous),
-		Size: load.PacketSize, Stamps: "kernel",
-		Duplicates: r.Duplicates, SkippedSlots: r.Skipped,
-		Details: map[string]string{"probe.scheduling": r.Scheduling, "strays": strconv.FormatInt(r.Strays,
-			10)},
-	}
+	l := &record.Latency{IntervalNs: int64(load.Interval), Spacing: cmp.Or(load.Spacing, record.Isochronous),
+		Size: load.PacketSize, Stamps: "kernel", Duplicates: r.Duplicates, SkippedSlots: r.Skipped,
+		Details: map[string]string{"probe.scheduling": r.Scheduling,
+			"strays": strconv.FormatInt(r.Strays, 10)}}
 	unstamped := 0
 	for i := range r.Probes {
 		if _, ok := r.Probes[i].network(r.KernelEcho); r.Probes[i].User != 0 && !ok {
@@ -206,6 +203,5 @@ func includes(stamps string, kernelEcho bool) string {
 		return "from before the send call to after the receive call: the prober's own wake-up is in it"
 	}
 	return "from before the send call to after the receive call: the wake-ups of the prober and of " +
-		"the echo " +
-		"are in it"
+		"the echo are in it"
 }

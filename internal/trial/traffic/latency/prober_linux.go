@@ -52,8 +52,7 @@ type framing struct {
 	open func(b []byte) (payload []byte, ok bool) // of an answer
 }
 
-// prober sends on one thread and receives on another. A probe's sequence number is its index in the
-// schedule.
+// prober sends on one thread and receives on another. A probe's sequence number is its index in the schedule.
 type prober struct {
 	*stampedSocket
 	framing
@@ -101,12 +100,9 @@ type answer struct {
 }
 
 func newProber(fd int, q traffic.Request, f framing) *prober {
-	return &prober{
-		stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room), framing: f,
-		tag:     traffic.TagHash(q.Load.Tag),
-		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), reply: traffic.PhaseEcho,
-		interval: q.Load.Interval, spacing: q.Load.Spacing,
-	}
+	return &prober{stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room), framing: f,
+		tag: traffic.TagHash(q.Load.Tag), payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
+		reply: traffic.PhaseEcho, interval: q.Load.Interval, spacing: q.Load.Spacing}
 }
 
 // Run probes along the timeline. The report has a part for each so many probes.
@@ -283,10 +279,8 @@ func (p *prober) report() probeReport {
 			}
 		}
 	}
-	r := probeReport{
-		Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed,
-		Scheduling: p.scheduling, KernelEcho: p.kernel, Usage: traffic.UsageBetween(p.begin, p.end),
-	}
+	r := probeReport{Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed,
+		Scheduling: p.scheduling, KernelEcho: p.kernel, Usage: traffic.UsageBetween(p.begin, p.end)}
 	for i := p.due.First; i < len(p.sent); i++ {
 		if !p.sent[i].sent {
 			continue

@@ -86,8 +86,7 @@ func newFlowBuffers(q traffic.Request) *flowBuffers {
 	return b
 }
 
-// flowConn is one end of a connection: what is still to be sent and to be received of the message under
-// way.
+// flowConn is one end of a connection: what is still to be sent and to be received of the message under way.
 type flowConn struct {
 	fd    int
 	fresh bool // has not introduced itself

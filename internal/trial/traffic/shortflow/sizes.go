@@ -27,9 +27,8 @@ type sizePoint struct {
 	share   float64
 }
 
-// Published distributions, as the simulations of pFabric (Alizadeh et al., SIGCOMM 2013) tabulated them:
-// web search from DCTCP (Alizadeh et al., SIGCOMM 2010), data mining from VL2 (Greenberg et al., SIGCOMM
-// 2009).
+// Published distributions, as the simulations of pFabric (Alizadeh et al., SIGCOMM 2013) tabulated them: web
+// search from DCTCP (Alizadeh et al., SIGCOMM 2010), data mining from VL2 (Greenberg et al., SIGCOMM 2009).
 var (
 	webSearch = [...]sizePoint{{6, .15}, {13, .2}, {19, .3}, {33, .4}, {53, .53}, {133, .6}, {667, .7},
 		{1333, .8}, {3333, .9}, {6667, .97}, {20000, 1}}

@@ -118,14 +118,10 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 			sum.took[i].add(&t.took[i])
 		}
 	}
-	s := &record.ShortFlows{
-		Kept: kept, RateHz: load.ConnectionRate,
-		Started: sum.started, Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished,
-		Carried: sum.carried,
-		Tardy:   sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked,
-		Confirmed: sum.confirmed,
-		Connect:   sum.connect.list(), Late: sum.late.list(),
-	}
+	s := &record.ShortFlows{Kept: kept, RateHz: load.ConnectionRate, Started: sum.started,
+		Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished, Carried: sum.carried,
+		Tardy: sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked,
+		Confirmed: sum.confirmed, Connect: sum.connect.list(), Late: sum.late.list()}
 	for i, from := range flowClasses {
 		s.Classes = append(s.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i],
 			Times: sum.took[i].list()})

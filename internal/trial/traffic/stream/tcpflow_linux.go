@@ -249,10 +249,8 @@ func minRTT(i *unix.TCPInfo) int64 {
 }
 
 func (f *tcpFlow) Report() traffic.FlowReport {
-	r := traffic.FlowReport{
-		Sends: f.Sends, Addr: f.Addr, Table: f.Table,
-		Bytes: f.end.bytes - f.start.bytes, Ns: f.end.at - f.start.at,
-	}
+	r := traffic.FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Bytes: f.end.bytes - f.start.bytes,
+		Ns: f.end.at - f.start.at}
 	if f.verify && !f.Sends {
 		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
 	}
@@ -262,14 +260,12 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 	}
 	r.Notes = map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
 	s, e := &f.start.info, &f.end.info
-	r.TCP = &record.TCP{
-		Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
+	r.TCP = &record.TCP{Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
 		Retransmits:   int64(e.Total_retrans) - int64(s.Total_retrans),
 		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
 		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
 		ECN:           e.Options&tcpOptionECN != 0,
-		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce),
-	}
+		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce)}
 	return r
 }

@@ -177,8 +177,7 @@ func (u *udpEnd) mode() string {
 				f.gso.most)
 		case f.gso.most > 1:
 			send = fmt.Sprintf("send UDP GSO batches of up to %d, which the kernel cuts before the "+
-				"first device",
-				f.gso.most)
+				"first device", f.gso.most)
 		case send == "":
 			send = "send by sendmmsg"
 		}
