@@ -139,8 +139,8 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 			"client.rcvbuf_bytes": strconv.FormatInt(cr.Start.Rcvbuf, 10),
 		},
 		Caveats: []record.Caveat{
-			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its connections' " +
-				"start, warm-up omitted by itself"},
+			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its " +
+				"connections' start, warm-up omitted by itself"},
 			{Kind: "engine-usage", Text: "the CPU time of iperf3 is that of its whole run"},
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -25,4 +26,26 @@ func (n Native) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	c traffic.Conductor) (*record.Traffic, error) {
 	t, _, err := traffic.Offer(ctx, n.Name(), near, far, load, c, traffic.CheckLoad(load))
 	return t, err
+}
+
+// Serve is the node half of the native engine.
+func (Native) Serve(ctx context.Context, s host.Session) error {
+	return traffic.Serve(ctx, s, traffic.CheckFlows, connect)
+}
+
+func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
+	error) {
+	keys := traffic.FlowsOf(q.Load)
+	traffic.MakeRoom(min(len(keys), traffic.OwnThreads) + 4)
+	l := &traffic.Half{Request: q, Keys: keys, Flows: make([]traffic.Flow, len(keys)),
+		Details: map[string]string{}}
+	connect := connectTCP
+	if q.Load.Protocol == "udp" {
+		connect = connectUDP
+	}
+	if err := connect(ctx, l, listening); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }

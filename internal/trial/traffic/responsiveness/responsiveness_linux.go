@@ -1,17 +1,68 @@
+// Package responsiveness asks how long a request takes while TCP loads the path.
 package responsiveness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
+
+// Engine loads a path with TCP and asks meanwhile how long a request takes, on connections of their own and
+// on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
+// HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
+// load's, not raised until the path is full. Its node half needs Linux.
+type Engine struct{ traffic.Pair }
+
+// Name is "responsiveness".
+func (Engine) Name() string { return "responsiveness" }
+
+// requestInterval is the time between two foreign requests, and between two loaded ones: together 80 per
+// second, of the 100 that the draft allows. What they carry is below 5 % of a link of 4 Mbit/s.
+const requestInterval = 25 * time.Millisecond
+
+// mostRequestFlows bounds the threads of one end.
+const mostRequestFlows = 64
+
+// Check asks both nodes, once it is clear that the load is TCP.
+func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
+}
+
+func (Engine) checkLoad(load record.Load) check.Answer {
+	switch {
+	case load.Protocol != "tcp":
+		return check.Not("protocol %q: responsiveness is measured beside TCP", load.Protocol)
+	case load.Verify:
+		return check.Not("its content is not verified; the engine native does that")
+	case len(traffic.FlowsOf(load)) > mostRequestFlows:
+		return check.Not("%d flows: want at most %d, each of which has two threads",
+			len(traffic.FlowsOf(load)), mostRequestFlows)
+	case load.RateBps > 0:
+		return check.Not("it loads the path as far as that goes, and knows no rate")
+	}
+	return traffic.CheckLoad(load)
+}
+
+// Offer runs the load and the requests, and joins what both ends saw.
+func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic, error) {
+	t, reports, err := traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
+	if err != nil {
+		return nil, err
+	}
+	t.Responsiveness = cmp.Or(reports[0].Responsiveness, reports[1].Responsiveness)
+	return t, nil
+}
 
 // Serve is the node half: both ends carry the load; the opener also asks, the listener answers.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
