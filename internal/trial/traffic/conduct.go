@@ -80,8 +80,8 @@ type party struct {
 	side      string
 	end       End
 	session   host.Session
-	listening chan int
-	ready     chan struct{}
+	listening chan int // port
+	ready     chan int // says nothing
 	done      chan struct{}
 	result    []json.RawMessage
 	err       error
@@ -111,7 +111,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 		last: map[string]Glimpse{}}
 	for i, end := range ends {
 		r.parties = append(r.parties, &party{side: sides[i], end: end, listening: make(chan int, 1),
-			ready: make(chan struct{}), done: make(chan struct{})})
+			ready: make(chan int, 1), done: make(chan struct{})})
 	}
 	defer func() {
 		for _, p := range r.parties {
@@ -177,13 +177,11 @@ func (r *conduct) run(ctx context.Context) error {
 	}
 	limit := time.Duration(w.Stop-w.Begin) + overtime
 	for _, p := range ours {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
 		select {
 		case <-p.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-timer.C:
+		case <-time.After(limit):
 			return r.fault(p, fmt.Errorf("no result within %v", limit))
 		}
 		if p.err != nil {
@@ -221,7 +219,6 @@ func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, po
 
 // read follows one end to its last word.
 func (r *conduct) read(p *party) error {
-	ready := false
 	for {
 		var m Message
 		err := p.session.Recv(&m)
@@ -235,14 +232,15 @@ func (r *conduct) read(p *party) error {
 			return err
 		}
 		switch {
-		case m.Listening > 0:
+		case m.Listening > 0, m.Ready:
+			said := p.listening
+			if m.Ready {
+				said = p.ready
+			}
 			select {
-			case p.listening <- m.Listening:
+			case said <- m.Listening:
 			default:
 			}
-		case m.Ready && !ready:
-			ready = true
-			close(p.ready)
 		case m.Glimpse != nil:
 			r.glimpse(p, *m.Glimpse)
 		case m.Result != nil:
@@ -268,23 +266,19 @@ func (r *conduct) fault(p *party, err error) error {
 	return fmt.Errorf("%s at %s end (%s): %w", r.verb, p.side, p.end.Node, err)
 }
 
-func await[T any](ctx context.Context, p *party, state string, c <-chan T) (T, error) {
-	timer := time.NewTimer(SetUp)
-	defer timer.Stop()
-	var zero T
+func await(ctx context.Context, p *party, state string, c <-chan int) (port int, err error) {
 	select {
-	case v := <-c:
-		return v, nil
+	case port := <-c:
+		return port, nil
 	case <-ctx.Done():
-		return zero, context.Cause(ctx)
-	case <-timer.C:
-		return zero, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state,
-			SetUp)
+		return 0, context.Cause(ctx)
+	case <-time.After(SetUp):
+		return 0, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, SetUp)
 	case <-p.done:
 		if p.err == nil {
-			return zero, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)
+			return 0, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)
 		}
-		return zero, fmt.Errorf("%s end (%s): %w", p.side, p.end.Node, p.err)
+		return 0, fmt.Errorf("%s end (%s): %w", p.side, p.end.Node, p.err)
 	}
 }
 

@@ -148,7 +148,7 @@ func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error
 	var watchers sync.WaitGroup
 	watchers.Go(func() { m.run(p, tids) })
 	done := make(chan struct{})
-	watchers.Go(func() { l.glimpses(done, say) })
+	watchers.Go(func() { Tell(done, say, l.look()) })
 	finished := make(chan struct{})
 	go func() { // ends with the workers
 		workers.Wait()
@@ -205,17 +205,10 @@ func unblock(flows []Flow, how Urgency) {
 	}
 }
 
-// glimpses tells the controller a few times per second what arrived.
-func (l *Half) glimpses(done <-chan struct{}, say func(Glimpse) error) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
+// look gives a view of what arrives: each call, what did since the one before.
+func (l *Half) look() func() (Glimpse, bool) {
 	at, bytes, packets := Monotonic(), int64(0), int64(0)
-	for {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-		}
+	return func() (Glimpse, bool) {
 		now, b, n := Monotonic(), int64(0), int64(0)
 		for _, f := range l.Flows {
 			fb, fn := f.Received()
@@ -224,7 +217,21 @@ func (l *Half) glimpses(done <-chan struct{}, say func(Glimpse) error) {
 		seconds := float64(now-at) / 1e9
 		g := Glimpse{At: now, Bps: 8 * float64(b-bytes) / seconds, PPS: float64(n-packets) / seconds}
 		at, bytes, packets = now, b, n
-		if say(g) != nil {
+		return g, true
+	}
+}
+
+// Tell tells the controller a few times per second what look sees, if it sees something.
+func Tell(done <-chan struct{}, say func(Glimpse) error, look func() (Glimpse, bool)) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if g, ok := look(); ok && say(g) != nil {
 			return // the run's end will find out why
 		}
 	}

@@ -10,21 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// readEndReport joins the parts: the end's own, then one per flow.
-func readEndReport(parts []json.RawMessage) (EndReport, error) {
-	var r EndReport
-	if err := json.Unmarshal(parts[0], &r); err != nil {
-		return EndReport{}, err
-	}
-	r.Flows = make([]FlowReport, len(parts)-1)
-	for i, part := range parts[1:] {
-		if err := json.Unmarshal(part, &r.Flows[i]); err != nil {
-			return EndReport{}, err
-		}
-	}
-	return r, nil
-}
-
 // EndReport is what one end saw, in its own clock.
 type EndReport struct {
 	Flows   []FlowReport      `json:"-"` // sent as parts of their own
@@ -100,11 +85,19 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 		return nil, reports, err
 	}
 	for i, end := range []End{near, far} {
-		if reports[i], err = readEndReport(raw[i]); err != nil {
-			return nil, reports, fmt.Errorf("read the result of %s: %w", end.Node, err)
+		r := &reports[i]
+		r.Flows = make([]FlowReport, len(raw[i])-1)
+		for n, part := range raw[i] {
+			var into any = r
+			if n > 0 {
+				into = &r.Flows[n-1]
+			}
+			if err := json.Unmarshal(part, into); err != nil {
+				return nil, reports, fmt.Errorf("read the result of %s: %w", end.Node, err)
+			}
 		}
-		reports[i].shift(-end.Offset)
-		reports[i].Usage.Node = end.Node
+		r.shift(-end.Offset)
+		r.Usage.Node = end.Node
 	}
 	t, err := join(engine, load, reports)
 	return t, reports, err
@@ -140,41 +133,43 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 		t.Flows = append(t.Flows, f)
 	}
 	t.RateError = rateError(load, t.Flows)
-	if load.Protocol == "udp" {
-		t.Details["udp_mode"] = UDPMode(load)
-	}
-	t.Caveats = append(socketDropCaveats(t.Details), lateEdgeCaveats(load, t.Ends)...)
-	t.Caveats = append(t.Caveats, udpCaveats(load, t.Details)...)
+	addCaveats(t)
 	return t, nil
 }
 
-// socketDropCaveats: what a receiver's own socket buffer had no room for was carried by the path, and is
-// the tester's loss.
-func socketDropCaveats(details map[string]string) []record.Caveat {
-	var caveats []record.Caveat
+// addCaveats says what the tester itself lost or read late, and what are no packets of a wire.
+func addCaveats(t *record.Traffic) {
+	say := func(kind, format string, args ...any) {
+		t.Caveats = append(t.Caveats, record.Caveat{Kind: kind, Text: fmt.Sprintf(format, args...)})
+	}
 	for _, side := range sides {
-		if n := details[side+".socket_drops"]; n != "" && n != "0" {
-			caveats = append(caveats, record.Caveat{Kind: "receiver-drops",
-				Text: fmt.Sprintf("%s packets were lost in the %s receiver's own socket buffer: the tester, "+
-					"not the path", n, side)})
+		// What a receiver's own socket buffer had no room for was carried by the path.
+		if n := t.Details[side+".socket_drops"]; n != "" && n != "0" {
+			say("receiver-drops", "%s packets were lost in the %s receiver's own socket buffer: the tester, "+
+				"not the path", n, side)
 		}
 	}
-	return caveats
-}
-
-// lateEdgeCaveats: datagrams are counted by those that send and receive them, at whatever time the CPU time
-// of an end is read.
-func lateEdgeCaveats(load record.Load, ends map[string]record.EndUsage) []record.Caveat {
-	var caveats []record.Caveat
+	if t.Load.Protocol != "udp" {
+		return
+	}
+	t.Details["udp_mode"] = UDPMode(t.Load)
 	for _, side := range sides {
-		if late := time.Duration(ends[side].EdgeLateNs); load.Protocol == "udp" &&
-			late > record.SendersMargin {
-			caveats = append(caveats, record.Caveat{Kind: "late-edge",
-				Text: fmt.Sprintf("the %s end read its CPU time %v late at an edge of the window", side,
-					late.Round(time.Millisecond))})
+		// Datagrams are counted by those that send and receive them, at whatever time the CPU time is read.
+		if late := time.Duration(t.Ends[side].EdgeLateNs); late > record.SendersMargin {
+			say("late-edge", "the %s end read its CPU time %v late at an edge of the window", side,
+				late.Round(time.Millisecond))
 		}
 	}
-	return caveats
+	if Counts(t.Load) {
+		say("count-mode", "datagrams were counted by length: their order, duplicates and delays are unknown")
+	}
+	for _, side := range sides {
+		// What crosses a virtual network as one large packet is no packet of a wire.
+		if t.Details[side+".gso_uncut"] == "true" {
+			say("super-packets", "the %s end's device took UDP GSO batches uncut: across virtual links they "+
+				"are large packets, not those of a wire", side)
+		}
+	}
 }
 
 // joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender what it
@@ -232,28 +227,11 @@ func rateError(load record.Load, flows []record.Flow) *float64 {
 	return &e
 }
 
-// udpCaveats: what crosses a virtual network as one large packet is no packet of a wire.
-func udpCaveats(load record.Load, details map[string]string) []record.Caveat {
-	var caveats []record.Caveat
-	if load.Protocol == "udp" && Counts(load) {
-		caveats = append(caveats, record.Caveat{Kind: "count-mode",
-			Text: "datagrams were counted by length: their order, duplicates and delays are unknown"})
-	}
-	for _, side := range sides {
-		if details[side+".gso_uncut"] == "true" {
-			caveats = append(caveats, record.Caveat{Kind: "super-packets", Text: fmt.Sprintf(
-				"the %s end's device took UDP GSO batches uncut: across virtual links they are large "+
-					"packets, not those of a wire", side)})
-		}
-	}
-	return caveats
-}
-
 // Measured says why a load is no measurement although it ended well: an end of TCP read half a window late
 // or more what it had carried, so that most of what it counted was not in the window, or most of the window
 // not in it; or a sender of datagrams had its first turn that late, and offered next to nothing.
 func Measured(t *record.Traffic) error {
-	for _, side := range []string{"near", "far"} {
+	for _, side := range sides {
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if t.Load.Protocol == "tcp" && late > 0 && 2*late >= t.Load.Duration {
 			return &lateEdge{side, "read its counts", late, t.Load.Duration, 0}

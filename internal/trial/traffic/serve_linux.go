@@ -24,6 +24,18 @@ type Running interface {
 // the other end.
 type Connector func(ctx context.Context, q Request, listening func(port int) error) (Running, error)
 
+// Halves makes a Connector of what makes a Half ready for its part.
+func Halves(connect func(ctx context.Context, l *Half, listening func(port int) error) error) Connector {
+	return func(ctx context.Context, q Request, listening func(port int) error) (Running, error) {
+		l := &Half{Request: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
+		if err := connect(ctx, l, listening); err != nil {
+			l.Close()
+			return nil, err
+		}
+		return l, nil
+	}
+}
+
 // Serve is the node half that all activities share: it answers a check, or connects, waits for the
 // timeline, follows it and sends the result.
 func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answer, connect Connector) error {
@@ -73,33 +85,29 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 
 // CheckFlows answers for a node that is to have the flows of a load.
 func CheckFlows(q Request) check.Answer {
-	load := q.Load
-	if a := checkDescriptors(load); a.State != check.Yes {
-		return a
+	flows, sockets := len(FlowsOf(q.Load)), 1
+	var controls []string
+	if q.Load.Protocol == "tcp" { // while connections are made each is open twice
+		controls, sockets = Congestions(q.Load), 2
 	}
-	if load.Protocol != "tcp" {
-		return check.OK()
-	}
-	for _, cc := range Congestions(load) {
-		if a := checkCongestion(cc); a.State != check.Yes {
-			return a
+	a := CheckDescriptors(fmt.Sprintf("%d flows", flows), sockets*(flows+64))
+	for _, cc := range controls {
+		if a.State == check.Yes {
+			a = checkCongestion(cc)
 		}
 	}
-	return check.OK()
+	return a
 }
 
-// checkDescriptors: each flow has a socket, and while connections are made each of these is open twice.
-func checkDescriptors(load record.Load) check.Answer {
-	need, limit := uint64(len(FlowsOf(load))+64), unix.Rlimit{}
-	if load.Protocol == "tcp" {
-		need *= 2
-	}
+// CheckDescriptors answers whether so many files may be open as something needs.
+func CheckDescriptors(what string, need int) check.Answer {
+	limit := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return check.CouldNotTell("read the limit of open files: %v", err)
 	}
-	if limit.Cur < need {
-		return check.Not("%d flows need %d open files, and %d are allowed", len(FlowsOf(load)), need,
-			limit.Cur).Hinted("raise the limit, see ulimit -n")
+	if limit.Cur < uint64(need) {
+		return check.Not("%s need %d open files, and %d are allowed", what, need, limit.Cur).
+			Hinted("raise the limit, see ulimit -n")
 	}
 	return check.OK()
 }

@@ -30,25 +30,21 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	case q.Neighbor != "":
 		return keepReady(s, q.Neighbor)
 	}
-	return traffic.ServeRequest(ctx, s, q, checkXDP, connect)
+	return traffic.ServeRequest(ctx, s, q, checkXDP, traffic.Halves(connect))
 }
 
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
-	error) {
+func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	traffic.MakeRoom(4)
-	l := &traffic.Half{Request: q, Keys: traffic.FlowsOf(q.Load), Details: map[string]string{}}
-	g, err := shakeHands(ctx, q, l.Keys, listening)
+	g, err := shakeHands(ctx, l.Request, l.Keys, listening)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.EndSetup, l.Release = g.stop, g.close
 	p, err := newXDPPort(l, g)
-	if err != nil {
-		l.Close()
-		return nil, err
+	if err == nil {
+		l.Finish = p.finish
 	}
-	l.Finish = p.finish
-	return l, nil
+	return err
 }
 
 // keepReady lets a device of this node take frames from the other end of its link until the session ends.

@@ -122,7 +122,12 @@ func (p *prober) Run(ctx context.Context, w record.Window, say func(traffic.Glim
 	threads.Go(p.send)
 	threads.Go(p.receive)
 	done := make(chan struct{})
-	teller.Go(func() { p.glimpses(done, say) })
+	teller.Go(func() {
+		traffic.Tell(done, say, func() (traffic.Glimpse, bool) {
+			rtt := p.newest.Load()
+			return traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}, rtt > 0
+		})
+	})
 	threads.Wait()
 	p.sendEnd()
 	close(done)
@@ -249,24 +254,6 @@ func (p *prober) enter(b []byte, at, stamp int64) {
 	p.answered++
 	*a = answer{at: at, rx: stamp, residence: int64(binary.BigEndian.Uint64(b[traffic.DatagramHeader:]))}
 	p.newest.Store(at - p.sent[d.Seq].at.Load())
-}
-
-// glimpses shows the newest round trip a few times per second.
-func (p *prober) glimpses(done <-chan struct{}, say func(traffic.Glimpse) error) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-		}
-		if rtt := p.newest.Load(); rtt > 0 {
-			if say(traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}) != nil {
-				return
-			}
-		}
-	}
 }
 
 // report joins the probes of the window with their answers and stamps.

@@ -66,27 +66,16 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 
 // Serve is the node half: both ends carry the load; the opener also asks, the listener answers.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, traffic.CheckFlows, connect)
+	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Halves(connect))
 }
 
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
-	error) {
-	keys := traffic.FlowsOf(q.Load)
-	traffic.MakeRoom(2*len(keys) + 4) // each flow has a thread for either direction
-	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}}
-	if err := connectFlows(ctx, l, listening); err != nil {
-		l.Close()
-		return nil, err
-	}
+// connect makes one connection per flow, whoever sends in it, and gets ready to ask or to answer.
+func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread for either direction
 	l.Mode = func() string {
 		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+
 			"the kernel", bulkSize>>10, unsentTime)
 	}
-	return l, nil
-}
-
-// connectFlows makes one connection per flow, whoever sends in it, and gets ready to ask or to answer.
-func connectFlows(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	q := l.Request
 	conns, port, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 
 // Serve is the node half: the opener begins flows, the listener answers.
 func (Flows) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, checkFlows, (&flowEnd{}).connect)
+	return traffic.Serve(ctx, s, checkFlows, traffic.Halves((&flowEnd{}).connect))
 }
 
 // Serve is the node half: the opener asks, the listener answers.
 func (Requests) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, checkFlows, (&flowEnd{kept: true}).connect)
+	return traffic.Serve(ctx, s, checkFlows, traffic.Halves((&flowEnd{kept: true}).connect))
 }
 
 // checkFlows answers for this node.
@@ -34,15 +34,7 @@ func checkFlows(q traffic.Request) check.Answer {
 	if a := traffic.CheckFlows(q); a.State != check.Yes || q.Load.ConnectionRate <= 0 {
 		return a
 	}
-	limit := unix.Rlimit{}
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return check.CouldNotTell("read the limit of open files: %v", err)
-	}
-	if need := uint64(mostOpenFlows + traffic.MaxPending + 64); limit.Cur < need {
-		return check.Not("flows begun at a rate need %d open files, and %d are allowed", need, limit.Cur).
-			Hinted("raise the limit, see ulimit -n")
-	}
-	return check.OK()
+	return traffic.CheckDescriptors("flows begun at a rate", mostOpenFlows+traffic.MaxPending+64)
 }
 
 // flowEnd is one end of a load of flows.
@@ -63,9 +55,6 @@ func (e *flowEnd) close() {
 }
 
 func (e *flowEnd) shortFlows() *record.ShortFlows {
-	if e.request.Listen {
-		return nil
-	}
 	var tallies []*flowTally
 	for _, a := range e.clients {
 		tallies = append(tallies, a.tally)
@@ -75,16 +64,16 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 
 // connect makes the connections of requests. For flows it makes one on each path, to find out before the
 // load whether they lead there, and leaves the listeners open.
-func (e *flowEnd) connect(ctx context.Context, q traffic.Request, listening func(port int) error) (
-	traffic.Running, error) {
+func (e *flowEnd) connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
-	e.request = q
-	keys := traffic.FlowsOf(q.Load)
-	l := &traffic.Half{Request: q, Keys: keys, Details: map[string]string{}, Mode: e.String, Release: e.close,
-		Finish: func(r *traffic.EndReport) error {
+	q, keys := l.Request, l.Keys
+	e.request, l.Mode, l.Release = q, e.String, e.close
+	l.Finish = func(r *traffic.EndReport) error {
+		if !q.Listen {
 			r.ShortFlows = e.shortFlows()
-			return nil
-		}}
+		}
+		return nil
+	}
 	for i, k := range keys {
 		f := &halfStream{pattern: traffic.NewPattern(q.Load.Tag, i), control: traffic.CongestionOf(q.Load, k),
 			over: &e.over, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),
@@ -101,12 +90,8 @@ func (e *flowEnd) connect(ctx context.Context, q traffic.Request, listening func
 	} else if err == nil {
 		err = e.startClients(l)
 	}
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
 	l.Details["threads"] = fmt.Sprint(len(l.Workers))
-	return l, nil
+	return err
 }
 
 // String says how flows are carried.

@@ -30,22 +30,14 @@ func (n Native) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 
 // Serve is the node half of the native engine.
 func (Native) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, traffic.CheckFlows, connect)
+	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Halves(connect))
 }
 
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
-	error) {
-	keys := traffic.FlowsOf(q.Load)
-	traffic.MakeRoom(min(len(keys), traffic.OwnThreads) + 4)
-	l := &traffic.Half{Request: q, Keys: keys, Flows: make([]traffic.Flow, len(keys)),
-		Details: map[string]string{}}
-	connect := connectTCP
-	if q.Load.Protocol == "udp" {
-		connect = connectUDP
+func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+	traffic.MakeRoom(min(len(l.Keys), traffic.OwnThreads) + 4)
+	l.Flows = make([]traffic.Flow, len(l.Keys))
+	if l.Request.Load.Protocol == "udp" {
+		return connectUDP(ctx, l, listening)
 	}
-	if err := connect(ctx, l, listening); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
+	return connectTCP(ctx, l, listening)
 }
