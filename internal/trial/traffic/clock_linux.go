@@ -78,6 +78,21 @@ func Bound(fd int) error {
 // Again says that a call ended because of its bounds: the next one goes on.
 func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 
+// Watch opens an epoll that tells of sockets, each by its place in the list.
+func Watch(fds []int, events uint32) (poll int, err error) {
+	if poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return -1, fmt.Errorf("open an epoll: %w", err)
+	}
+	for i, fd := range fds {
+		e := unix.EpollEvent{Events: events, Fd: int32(i)}
+		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+			unix.Close(poll)
+			return -1, fmt.Errorf("watch socket %d of %d: %w", i+1, len(fds), err)
+		}
+	}
+	return poll, nil
+}
+
 // EpollWait is epoll_wait(2) as a raw call; up to CallTimeout.
 func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),

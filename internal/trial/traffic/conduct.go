@@ -273,7 +273,8 @@ func await(ctx context.Context, p *party, state string, c <-chan int) (port int,
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	case <-time.After(SetUp):
-		return 0, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, SetUp)
+		return 0,
+			fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, SetUp)
 	case <-p.done:
 		if p.err == nil {
 			return 0, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)

@@ -17,11 +17,27 @@ const (
 	hellosAtOnce  = 64 // flows that say hello together
 )
 
-// SayHello says hello on connected sockets, the i-th of which is flow i's, until each is welcomed.
-func SayHello(ctx context.Context, fds []int, tag uint32) error {
-	for first := 0; first < len(fds); first += hellosAtOnce {
-		if err := sayHello(ctx, fds[first:min(first+hellosAtOnce, len(fds))], tag, first); err != nil {
+// SayHello opens a socket for each flow on its path and, once admit has connected it, says hello on all until
+// each is welcomed, within Patience.
+func SayHello(ctx context.Context, q Request, keys []FlowKey,
+	admit func(flow, fd int, at, to netip.AddrPort) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	fds := make([]int, len(keys))
+	for i, k := range keys {
+		path := q.PathOf(k)
+		fd, at, err := BindUDP(netip.AddrPortFrom(path.Addr, 0))
+		if err == nil {
+			fds[i], err = fd, admit(i, fd, at, netip.AddrPortFrom(path.Peer, uint16(q.Port)))
+		}
+		if err != nil {
 			return err
+		}
+	}
+	for first := 0; first < len(fds); first += hellosAtOnce {
+		some := fds[first:min(first+hellosAtOnce, len(fds))]
+		if err := sayHello(ctx, some, TagHash(q.Load.Tag), first); err != nil {
+			return fmt.Errorf("say hello to %v: %w", netip.AddrPortFrom(q.Peer, uint16(q.Port)), err)
 		}
 	}
 	return nil
@@ -102,10 +118,13 @@ type admitted struct {
 	fd    int
 }
 
-// AnswerHellos listens until each flow of a load has said hello. admit takes a flow in and returns its own
-// socket, or -1. Hellos that come again are answered until Stop, because a welcome may be lost.
+// AnswerHellos listens until each flow of a load has said hello, within Patience. admit takes a flow in and
+// returns its own socket, or -1. Hellos that come again are answered until Stop, because a welcome may be
+// lost.
 func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port int) error,
 	admit func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)) (*HelloServer, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	h := &HelloServer{admit: admit, tag: TagHash(q.Load.Tag), flows: make([]admitted, flows), missing: flows,
 		full: make(chan error, 1), end: -1, done: make(chan struct{})}
 	err := h.listen(q)

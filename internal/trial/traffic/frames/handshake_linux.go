@@ -2,7 +2,6 @@ package frames
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +22,6 @@ type handshake struct {
 
 func shakeHands(ctx context.Context, q traffic.Request, keys []traffic.FlowKey,
 	listening func(port int) error) (*handshake, error) {
-	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
-	defer cancel()
 	h := &handshake{local: make([]netip.AddrPort, len(keys)), remote: make([]netip.AddrPort, len(keys))}
 	var err error
 	if q.Listen {
@@ -34,34 +31,17 @@ func shakeHands(ctx context.Context, q traffic.Request, keys []traffic.FlowKey,
 				return -1, nil
 			})
 	} else {
-		err = h.sayHello(ctx, q)
+		err = traffic.SayHello(ctx, q, keys, func(flow, fd int, at, to netip.AddrPort) error {
+			h.sockets = append(h.sockets, fd)
+			h.local[flow], h.remote[flow] = at, to
+			return traffic.Connect(fd, to, q.Load.IP)
+		})
 	}
 	if err != nil {
 		h.close()
 		return nil, err
 	}
 	return h, nil
-}
-
-// sayHello opens a socket per flow and says hello on all until each is welcomed.
-func (h *handshake) sayHello(ctx context.Context, q traffic.Request) error {
-	to := netip.AddrPortFrom(q.Peer, uint16(q.Port))
-	_, sa := traffic.Sockaddr(to)
-	for i := range h.local {
-		fd, at, err := traffic.BindUDP(netip.AddrPortFrom(q.Addr, 0))
-		if err != nil {
-			return err
-		}
-		h.sockets = append(h.sockets, fd)
-		if err := unix.Connect(fd, sa); err != nil {
-			return fmt.Errorf("connect udp to %v: %w", to, err)
-		}
-		h.local[i], h.remote[i] = at, to
-	}
-	if err := traffic.SayHello(ctx, h.sockets, traffic.TagHash(q.Load.Tag)); err != nil {
-		return fmt.Errorf("say hello to %v: %w", to, err)
-	}
-	return nil
 }
 
 // socket is the one by which a flow said hello: the listener has one for all.

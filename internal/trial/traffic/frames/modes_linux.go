@@ -199,12 +199,3 @@ func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
 	}
 	return w, nil
 }
-
-// surveyXDP looks at the path to the other end.
-func surveyXDP(q traffic.Request) (frameModes, error) {
-	hop, err := kernel.NextHop(q.Peer)
-	if err != nil {
-		return frameModes{}, err
-	}
-	return surveyDevice(hop, q.Load)
-}

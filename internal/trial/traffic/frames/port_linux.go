@@ -487,26 +487,23 @@ func (f *xdpFlow) socketDrops() int64 {
 }
 
 func (f *xdpFlow) Close() {
-	f.port.close1.Do(func() {
-		f.port.closePrograms()
-		if f.port.tx != nil {
-			f.port.tx.close()
+	p := f.port
+	p.close1.Do(func() {
+		for _, s := range p.senders {
+			s.leave()
+		}
+		if p.frames != nil {
+			p.frames.Close()
+		}
+		for _, s := range p.senders {
+			if s.frames != nil && s.frames != p.frames {
+				s.frames.Close()
+			}
+		}
+		if p.tx != nil {
+			p.tx.close()
 		}
 	})
-}
-
-func (p *xdpPort) closePrograms() {
-	for _, s := range p.senders {
-		s.leave()
-	}
-	if p.frames != nil {
-		p.frames.Close()
-	}
-	for _, s := range p.senders {
-		if s.frames != nil && s.frames != p.frames {
-			s.frames.Close()
-		}
-	}
 }
 
 // finish completes the report, or says why it is worth nothing.

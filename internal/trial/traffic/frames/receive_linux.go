@@ -35,17 +35,11 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 func (*frameReader) Name() string { return "the receiver of frames" }
 
 func (r *frameReader) Run(ph *traffic.Phases) error {
-	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	poll, err := traffic.Watch(r.fds, unix.EPOLLIN)
 	if err != nil {
-		return fmt.Errorf("open an epoll: %w", err)
+		return err
 	}
 	defer unix.Close(poll)
-	for i, fd := range r.fds {
-		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
-		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-			return fmt.Errorf("watch the socket of a flow: %w", err)
-		}
-	}
 	events := make([]unix.EpollEvent, min(len(r.fds), traffic.ReceiveBatch))
 	// What has arrived by the end is read: the path did not lose it.
 	last := ph.Senders

@@ -39,7 +39,7 @@ const (
 	slotMask = txSlots - 1
 )
 
-// openRing opens a ring to a device. Of its queues it takes the first.
+// openRing opens a ring to a device.
 func openRing(device, size int) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -86,12 +86,8 @@ func (r *ring) open(device int) error {
 	if err := r.mapRings(); err != nil {
 		return err
 	}
-	return r.bind(device)
-}
-
-// bind takes a device's first queue. The kernel gives one back some time after the socket that had it was
-// closed.
-func (r *ring) bind(device int) error {
+	// Of a device's queues it takes the first, which the kernel gives back some time after the socket that
+	// had it was closed.
 	address := &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(device)}
 	if err := untilReturned(unix.EBUSY, func() error { return unix.Bind(r.fd, address) }); err != nil {
 		return fmt.Errorf("bind AF_XDP to queue 0 of device %d: %w", device, err)

@@ -22,7 +22,11 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	}
 	switch {
 	case q.Survey:
-		w, err := surveyXDP(q)
+		hop, err := kernel.NextHop(q.Peer)
+		if err != nil {
+			return err
+		}
+		w, err := surveyDevice(hop, q.Load)
 		if err != nil {
 			return err
 		}

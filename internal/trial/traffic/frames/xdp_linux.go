@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -68,9 +67,6 @@ func checkFrames(load record.Load) check.Answer {
 	if load.Protocol != "udp" {
 		return check.Not("protocol %s: its frames carry udp", load.Protocol)
 	}
-	if load.IP != 4 && load.IP != 6 {
-		return check.Not("IP version %d: want 4 or 6", load.IP)
-	}
 	if load.Streams < 1 || load.Streams > bpf.MaxFlows {
 		return check.Not("%d flows in each direction: want 1 to %d", load.Streams, bpf.MaxFlows)
 	}
@@ -82,9 +78,6 @@ func checkFrames(load record.Load) check.Answer {
 		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP,
 			least, maxFramePacket)
 	}
-	if load.DSCP < 0 || load.DSCP > traffic.MaxDSCP {
-		return check.Not("DSCP %d: want 0 to %d", load.DSCP, traffic.MaxDSCP)
-	}
 	switch {
 	case load.UDPMode == record.UDPCount || load.GSO != "":
 		return check.Not("its frames are sent and counted one by one, always")
@@ -93,7 +86,10 @@ func checkFrames(load record.Load) check.Answer {
 	case load.Tunnels > 1:
 		return check.Not("%d tunnels: all its frames leave by one device", load.Tunnels)
 	}
-	return checkModes(load)
+	if a := checkModes(load); a.State != check.Yes {
+		return a
+	}
+	return traffic.CheckLoad(load)
 }
 
 // Offer runs the load and joins what both ends counted.
@@ -105,26 +101,26 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	if why := x.refusal(ctx, near, far, load); why != "" && load.Frames+load.Sink == "" {
 		return x.fallBack(ctx, near, far, load, conductor, why)
 	}
-	var live []string // the ends that send BPF test-run frames
+	next := map[string]*traffic.Neighbor{} // that BPF test-run frames enter, by the end that sends
 	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
 		if !offers(load, side) {
 			continue
 		}
-		w, err := x.survey(ctx, pair[0], pair[1], load)
-		if err != nil {
-			return nil, err
+		var w frameModes
+		q := traffic.Request{Survey: true, Addr: pair[0].Addr, Peer: pair[1].Target, Load: load}
+		if err := pair[0].Agent.Invoke(ctx, x.verb(), q, &w); err != nil {
+			return nil, fmt.Errorf("look at how %s can send frames: %w", pair[0].Node, err)
 		}
-		c := w.sender(load)
-		switch {
+		switch c := w.sender(load); {
 		case c.mode == "" && load.Frames+load.Sink != "":
 			return nil, fmt.Errorf("send frames at %s: %s", pair[0].Node, c.instead())
 		case c.mode == "":
 			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead())
-		case c.mode == record.FramesLive:
-			live = append(live, side)
+		case c.mode == record.FramesLive && pair[0].Next != nil && pair[0].Next.Node != pair[1].Node:
+			next[side] = pair[0].Next // the other end prepares its own
 		}
 	}
-	release, prepared, err := x.prepareNeighbors(ctx, near, far, live)
+	release, prepared, err := x.prepareNeighbors(ctx, next)
 	defer release()
 	if err != nil {
 		return nil, err
@@ -147,15 +143,6 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		}
 	}
 	return t, nil
-}
-
-// survey has a node look at the path to the other end.
-func (x XDP) survey(ctx context.Context, end, other traffic.End, load record.Load) (w frameModes, err error) {
-	q := traffic.Request{Survey: true, Addr: end.Addr, Peer: other.Target, Load: load}
-	if err = end.Agent.Invoke(ctx, x.verb(), q, &w); err != nil {
-		return w, fmt.Errorf("look at how %s can send frames: %w", end.Node, err)
-	}
-	return w, nil
 }
 
 // fallBack offers the load as the native engine does: by sendmmsg.
@@ -184,7 +171,7 @@ func offers(load record.Load, side string) bool {
 
 // prepareNeighbors makes the devices that senders' frames enter take them, until release is called: a
 // virtual link drops them silently where its other end has neither a program nor GRO.
-func (x XDP) prepareNeighbors(ctx context.Context, near, far traffic.End, live []string) (release func(),
+func (x XDP) prepareNeighbors(ctx context.Context, next map[string]*traffic.Neighbor) (release func(),
 	details map[string]string, err error) {
 	details = map[string]string{}
 	var held []host.Session
@@ -193,11 +180,7 @@ func (x XDP) prepareNeighbors(ctx context.Context, near, far traffic.End, live [
 			letGo(s)
 		}
 	}
-	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
-		n := pair[0].Next
-		if n == nil || !slices.Contains(live, side) || n.Node == pair[1].Node {
-			continue // the other end prepares its own
-		}
+	for side, n := range next {
 		s, err := x.prepareNeighbor(ctx, n)
 		if err != nil {
 			return release, details, fmt.Errorf("prepare %s of %s to take frames: %w", n.Device, n.Node, err)
@@ -216,9 +199,7 @@ func (x XDP) prepareNeighbor(ctx context.Context, n *traffic.Neighbor) (host.Ses
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(octx, func() { s.Close() })
-	defer stop()
-	if err := s.Recv(&traffic.Message{}); err != nil {
+	if err := host.Await(octx, s, &traffic.Message{}); err != nil {
 		s.Close()
 		return nil, err
 	}

@@ -18,24 +18,19 @@ import (
 
 // connectEcho is the opener's half of the echo.
 func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error) {
-	fd, _, err := traffic.BindUDP(netip.AddrPortFrom(q.Addr, 0))
-	if err != nil {
-		return nil, err
+	var p *prober
+	err := traffic.SayHello(ctx, q, []traffic.FlowKey{{Stream: 1}},
+		func(_, fd int, _, to netip.AddrPort) error {
+			p = newProber(fd, q, framing{})
+			return traffic.Connect(fd, to, q.Load.IP)
+		})
+	if err == nil {
+		return p.ready(), nil
 	}
-	p := newProber(fd, q, framing{})
-	to := netip.AddrPortFrom(q.Peer, uint16(q.Port))
-	if err = traffic.Connect(fd, to, q.Load.IP); err == nil {
-		ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
-		defer cancel()
-		if err = traffic.SayHello(ctx, []int{fd}, p.tag); err != nil {
-			err = fmt.Errorf("say hello to %v: %w", to, err)
-		}
-	}
-	if err != nil {
+	if p != nil {
 		p.Close()
-		return nil, err
 	}
-	return p.ready(), nil
+	return nil, err
 }
 
 // ready has the kernel number what is sent from here on.

@@ -2,7 +2,6 @@ package shortflow
 
 import (
 	"encoding/binary"
-	"fmt"
 	"io"
 	"sync/atomic"
 
@@ -225,9 +224,9 @@ type tableSlot[C any] struct {
 }
 
 func newFlowTable[C any]() (*flowTable[C], error) {
-	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	poll, err := traffic.Watch(nil, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open an epoll: %w", err)
+		return nil, err
 	}
 	return &flowTable[C]{poll: poll, events: make([]unix.EpollEvent, 256)}, nil
 }

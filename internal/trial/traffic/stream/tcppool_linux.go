@@ -24,12 +24,7 @@ func (c *tcpPool) Name() string {
 }
 
 func (c *tcpPool) Run(p *traffic.Phases) error {
-	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("open an epoll: %w", err)
-	}
-	defer unix.Close(poll)
-	ready := uint32(unix.EPOLLIN)
+	ready, fds := uint32(unix.EPOLLIN), make([]int, len(c.flows))
 	if c.sends {
 		ready = unix.EPOLLOUT
 	}
@@ -37,11 +32,13 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 		if err := unix.SetNonblock(f.FD, true); err != nil {
 			return fmt.Errorf("stream %d: %w", f.Key.Stream, err)
 		}
-		e := unix.EpollEvent{Events: ready, Fd: int32(i)}
-		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, f.FD, &e); err != nil {
-			return fmt.Errorf("watch stream %d: %w", f.Key.Stream, err)
-		}
+		fds[i] = f.FD
 	}
+	poll, err := traffic.Watch(fds, ready)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(poll)
 	c.open = len(c.flows)
 	if c.flows[0].verify {
 		b := make([]byte, verifySize)

@@ -18,8 +18,6 @@ import (
 // carries them. There each has a connected socket, or, where there are many, all share that of the port:
 // kernels before 6.13 search through all sockets of a port for each packet.
 func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
-	defer cancel()
 	q := l.Request
 	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, counted: map[*traffic.UDPListener]bool{}}
 	if q.Listen {
@@ -31,7 +29,9 @@ func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) e
 		if u.shared() {
 			l.EndSetup = h.Stop
 		}
-	} else if err := u.sayHello(ctx); err != nil {
+	} else if err = traffic.SayHello(ctx, q, l.Keys, func(i, fd int, _, to netip.AddrPort) error {
+		return u.newFlow(fd, i, to, nil)
+	}); err != nil {
 		return err
 	}
 	l.Workers = u.workers()
@@ -100,27 +100,6 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPList
 		u.gso[peer.Addr()] = t
 	}
 	f.gso = t.begin(f.sendFD(), f.payload)
-	return nil
-}
-
-// sayHello is the opener's half.
-func (u *udpEnd) sayHello(ctx context.Context) error {
-	q := u.Request
-	fds := make([]int, len(u.Keys))
-	for i, k := range u.Keys {
-		path := q.PathOf(k)
-		fd, _, err := traffic.BindUDP(netip.AddrPortFrom(path.Addr, 0))
-		if err == nil {
-			fds[i] = fd
-			err = u.newFlow(fd, i, netip.AddrPortFrom(path.Peer, uint16(q.Port)), nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := traffic.SayHello(ctx, fds, traffic.TagHash(q.Load.Tag)); err != nil {
-		return fmt.Errorf("say hello to %v: %w", netip.AddrPortFrom(q.Peer, uint16(q.Port)), err)
-	}
 	return nil
 }
 

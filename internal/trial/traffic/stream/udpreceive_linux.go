@@ -74,17 +74,11 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	// did not lose it.
 	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
 	if len(k.fds) > 1 {
-		poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		poll, err := traffic.Watch(k.fds, unix.EPOLLIN)
 		if err != nil {
-			return fmt.Errorf("open an epoll: %w", err)
+			return err
 		}
 		defer unix.Close(poll)
-		for i, fd := range k.fds {
-			e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
-			if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-				return fmt.Errorf("watch stream %d: %w", k.flows[i].key.Stream, err)
-			}
-		}
 		events := make([]unix.EpollEvent, min(len(k.fds), 1024))
 		look = func() (bool, error) { return k.drainReady(poll, events) }
 	}
