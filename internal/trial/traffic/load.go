@@ -38,42 +38,32 @@ func CongestionOf(load record.Load, k FlowKey) string {
 
 // CheckLoad judges what depends on no machine.
 func CheckLoad(load record.Load) check.Answer {
-	if load.Protocol != "tcp" && load.Protocol != "udp" {
-		return check.Not("protocol %q: want tcp or udp", load.Protocol)
-	}
 	most := maxTCPFlows
 	if load.Protocol == "udp" {
 		most = maxUDPFlows
 	}
-	if n := len(FlowsOf(load)); n < 1 || n > most {
+	switch n := len(FlowsOf(load)); {
+	case load.Protocol != "tcp" && load.Protocol != "udp":
+		return check.Not("protocol %q: want tcp or udp", load.Protocol)
+	case n < 1 || n > most:
 		return check.Not("%d flows: want 1 to %d", n, most)
-	}
-	if load.DSCP < 0 || load.DSCP > MaxDSCP {
+	case load.DSCP < 0 || load.DSCP > MaxDSCP:
 		return check.Not("DSCP %d: want 0 to %d", load.DSCP, MaxDSCP)
-	}
-	if load.IP != 4 && load.IP != 6 {
+	case load.IP != 4 && load.IP != 6:
 		return check.Not("IP version %d: want 4 or 6", load.IP)
-	}
-	if load.Protocol == "tcp" {
+	case load.Protocol == "tcp":
 		return check.OK()
 	}
-	return checkPacketSize(load)
-}
-
-func checkPacketSize(load record.Load) check.Answer {
-	smallest := PacketOverhead(load.IP) + DatagramHeader
-	sizes := load.PacketSizes()
-	if least := slices.Min(sizes); least < smallest {
+	smallest, sizes := PacketOverhead(load.IP)+DatagramHeader, load.PacketSizes()
+	switch least, largest := slices.Min(sizes), slices.Max(sizes); {
+	case least < smallest:
 		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the "+
 			"smallest are %d bytes", least, load.IP, DatagramHeader, smallest)
-	}
-	if load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount {
+	case load.UDPMode != "" && load.UDPMode != record.UDPExact && load.UDPMode != record.UDPCount:
 		return check.Not("UDP mode %q: want exact or count", load.UDPMode)
-	}
-	if largest := slices.Max(sizes); largest > 65535 {
+	case largest > 65535:
 		return check.Not("%d-byte packets: IP allows 65535", largest)
-	}
-	if len(load.Sizes) > 0 && Counts(load) {
+	case len(load.Sizes) > 0 && Counts(load):
 		return check.Not("packets of several sizes are told apart one by one, which count mode does not do")
 	}
 	return check.OK()

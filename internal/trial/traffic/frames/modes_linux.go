@@ -78,17 +78,6 @@ func (w frameModes) sender(load record.Load) choice { return w.choose(sendModes,
 
 func (w frameModes) sink(load record.Load) choice { return w.choose(sinkModes, load.Sink) }
 
-// checkModes judges the modes that a load asks for.
-func checkModes(load record.Load) check.Answer {
-	if load.Frames != "" && !slices.Contains(sendModes, load.Frames) {
-		return check.Not("frames sent by %q: want %s", load.Frames, strings.Join(sendModes, ", "))
-	}
-	if load.Sink != "" && !slices.Contains(sinkModes, load.Sink) {
-		return check.Not("frames counted by %q: want %s", load.Sink, strings.Join(sinkModes, ", "))
-	}
-	return check.OK()
-}
-
 // engineFellBack is the kind of a caveat: what the engine is for did not work.
 const engineFellBack = "engine-fell-back"
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -64,30 +66,27 @@ func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
 // checkFrames judges what depends on no machine.
 func checkFrames(load record.Load) check.Answer {
-	if load.Protocol != "udp" {
+	least := traffic.PacketOverhead(load.IP) + bpf.Header
+	switch {
+	case load.Protocol != "udp":
 		return check.Not("protocol %s: its frames carry udp", load.Protocol)
-	}
-	if load.Streams < 1 || load.Streams > bpf.MaxFlows {
+	case load.Streams < 1 || load.Streams > bpf.MaxFlows:
 		return check.Not("%d flows in each direction: want 1 to %d", load.Streams, bpf.MaxFlows)
-	}
-	if len(load.Sizes) > 0 {
+	case len(load.Sizes) > 0:
 		return check.Not("packets of several sizes: its frames have one")
-	}
-	if least := traffic.PacketOverhead(load.IP) + bpf.Header; load.PacketSize < least ||
-		load.PacketSize > maxFramePacket {
+	case load.PacketSize < least || load.PacketSize > maxFramePacket:
 		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP,
 			least, maxFramePacket)
-	}
-	switch {
 	case load.UDPMode == record.UDPCount || load.GSO != "":
 		return check.Not("its frames are sent and counted one by one, always")
 	case load.Verify:
 		return check.Not("content is not verified: what arrives is counted in the driver and dropped")
 	case load.Tunnels > 1:
 		return check.Not("%d tunnels: all its frames leave by one device", load.Tunnels)
-	}
-	if a := checkModes(load); a.State != check.Yes {
-		return a
+	case load.Frames != "" && !slices.Contains(sendModes, load.Frames):
+		return check.Not("frames sent by %q: want %s", load.Frames, strings.Join(sendModes, ", "))
+	case load.Sink != "" && !slices.Contains(sinkModes, load.Sink):
+		return check.Not("frames counted by %q: want %s", load.Sink, strings.Join(sinkModes, ", "))
 	}
 	return traffic.CheckLoad(load)
 }

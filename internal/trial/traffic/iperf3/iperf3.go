@@ -39,25 +39,20 @@ func checkIperf3(load record.Load) check.Answer {
 	if a := traffic.CheckLoad(load); a.State != check.Yes {
 		return a
 	}
-	if load.Verify {
+	switch {
+	case load.Verify:
 		return check.Not("iperf3 does not check the content")
-	}
-	if len(load.Sizes) > 0 {
+	case len(load.Sizes) > 0:
 		return check.Not("packets of several sizes: iperf3 sends one")
-	}
-	if load.Protocol == "udp" && load.PacketSize-traffic.PacketOverhead(load.IP) < smallestBlock {
+	case load.Protocol == "udp" && load.PacketSize-traffic.PacketOverhead(load.IP) < smallestBlock:
 		return check.Not("%d-byte packets: iperf3 needs %d bytes of payload", load.PacketSize, smallestBlock)
-	}
-	if load.Tunnels > 1 {
+	case load.Tunnels > 1:
 		return check.Not("iperf3 sends all its streams to one address, and each tunnel leads to another")
-	}
-	if load.UDPMode == record.UDPCount || load.GSO != "" {
+	case load.UDPMode == record.UDPCount || load.GSO != "":
 		return check.Not("how datagrams are sent and counted is iperf3's own business")
-	}
-	if len(traffic.Congestions(load)) > 1 {
+	case len(traffic.Congestions(load)) > 1:
 		return check.Not("iperf3 gives all its streams one congestion control")
-	}
-	if load.Streams > 128 {
+	case load.Streams > 128:
 		return check.Not("%d streams: iperf3 allows 128", load.Streams)
 	}
 	return check.OK()
@@ -123,11 +118,11 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 	}
 	base := started + int64(wholeSeconds(load.Warmup))*int64(time.Second)
 	flows, err := iperf3Flows(cr, sr, load.Opener == "far", load.PacketSize, base)
+	if want := len(traffic.FlowsOf(load)); err == nil && len(flows) != want {
+		err = fmt.Errorf("join iperf3 output: %d streams, want %d", len(flows), want)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if want := len(traffic.FlowsOf(load)); len(flows) != want {
-		return nil, fmt.Errorf("join iperf3 output: %d streams, want %d", len(flows), want)
 	}
 	t := &record.Traffic{
 		Engine: "iperf3", Version: strings.TrimPrefix(cr.Start.Version, "iperf "), Load: load, Flows: flows,
@@ -155,9 +150,7 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 }
 
 // wholeSeconds rounds up, because iperf3 knows no fractions.
-func wholeSeconds(d time.Duration) int {
-	return int((d + time.Second - 1) / time.Second)
-}
+func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // iperf3Arguments are the command lines of both halves. Rates are per stream.
 func iperf3Arguments(q traffic.Request) []string {
@@ -173,20 +166,17 @@ func iperf3Arguments(q traffic.Request) []string {
 	if w := wholeSeconds(l.Warmup); w > 0 {
 		args = append(args, "-O", strconv.Itoa(w))
 	}
-	clientSends := traffic.FlowKey{Direction: l.Direction}.Sends(q.Side)
-	switch {
-	case l.Direction == record.Both:
+	rate := strconv.FormatFloat(l.RateBps/float64(max(len(traffic.FlowsOf(l)), 1)), 'f', 0, 64)
+	if l.Direction == record.Both {
 		args = append(args, "--bidir")
-	case !clientSends:
+	} else if !(traffic.FlowKey{Direction: l.Direction}).Sends(q.Side) {
 		args = append(args, "-R")
 	}
 	if l.DSCP > 0 {
 		args = append(args, "--dscp", strconv.Itoa(l.DSCP))
 	}
 	if l.Protocol == "udp" {
-		rate := l.RateBps / float64(max(len(traffic.FlowsOf(l)), 1))
-		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-traffic.PacketOverhead(l.IP)), "-b",
-			strconv.FormatFloat(rate, 'f', 0, 64))
+		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-traffic.PacketOverhead(l.IP)), "-b", rate)
 	}
 	if l.Congestion != "" {
 		args = append(args, "-C", l.Congestion)
@@ -195,8 +185,7 @@ func iperf3Arguments(q traffic.Request) []string {
 		args = append(args, "-M", strconv.Itoa(l.MSS))
 	}
 	if l.RateBps > 0 {
-		args = append(args, "--fq-rate", strconv.FormatFloat(l.RateBps/float64(max(len(traffic.FlowsOf(l)),
-			1)), 'f', 0, 64))
+		args = append(args, "--fq-rate", rate)
 	}
 	if l.Buffer > 0 {
 		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it

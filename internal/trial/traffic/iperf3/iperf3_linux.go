@@ -28,11 +28,12 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 // connect starts a server; a client is started when it is time.
 func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
 	error) {
+	c := &child{request: q}
 	if !q.Listen {
 		if a := installedIperf3(ctx); a.State == check.No {
 			return nil, fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)
 		}
-		return &client{request: q}, nil
+		return c, nil
 	}
 	if q.Port == 0 {
 		// Somebody may take the port that is free now; then iperf3 says so.
@@ -41,48 +42,20 @@ func connect(ctx context.Context, q traffic.Request, listening func(port int) er
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		q.Port = port
+		c.request.Port = port
 	}
-	c, err := startIperf3(ctx, q)
-	if err != nil {
-		return nil, err
+	err := c.start(ctx)
+	if err == nil {
+		err = c.awaitListening(ctx, c.request.Port)
 	}
-	if err = c.awaitListening(ctx, q.Port); err == nil {
-		err = listening(q.Port)
+	if err == nil {
+		err = listening(c.request.Port)
 	}
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
-}
-
-// client is the end that begins its program with the load.
-type client struct {
-	request traffic.Request
-	*child
-}
-
-// Run starts iperf3 when the load begins.
-func (c *client) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) (parts []any,
-	err error) {
-	var stop atomic.Bool
-	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
-	traffic.SleepUntil(w.Begin, &stop)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if c.child, err = startIperf3(ctx, c.request); err != nil {
-		return nil, err
-	}
-	return c.child.Run(ctx, w, say)
-}
-
-// Close ends what Run has started.
-func (c *client) Close() {
-	if c.child != nil {
-		c.child.Close()
-	}
 }
 
 func installedIperf3(ctx context.Context) check.Answer {
@@ -99,9 +72,10 @@ func installedIperf3(ctx context.Context) check.Answer {
 	return check.OKBecause("%s", first)
 }
 
-// child is a started iperf3 whose output is being read.
+// child is an iperf3 whose output is being read once it is started.
 type child struct {
-	process host.Process
+	request traffic.Request
+	process host.Process // nil = not started
 	started int64
 	done    chan struct{}
 	out     []byte // until done is closed the reader's, like what follows
@@ -113,12 +87,12 @@ type child struct {
 // maxOutput bounds what is kept of an iperf3's output.
 const maxOutput = 16 << 20
 
-func startIperf3(ctx context.Context, q traffic.Request) (*child, error) {
-	p, err := host.Local().Start(ctx, host.Command{Path: "iperf3", Args: iperf3Arguments(q)})
+func (c *child) start(ctx context.Context) error {
+	p, err := host.Local().Start(ctx, host.Command{Path: "iperf3", Args: iperf3Arguments(c.request)})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := &child{process: p, started: traffic.Monotonic(), done: make(chan struct{})}
+	c.process, c.started, c.done = p, traffic.Monotonic(), make(chan struct{})
 	talked := make(chan struct{})
 	go func() {
 		defer close(talked)
@@ -132,29 +106,41 @@ func startIperf3(ctx context.Context, q traffic.Request) (*child, error) {
 		<-talked
 		c.usage, c.err = p.Wait()
 	}()
-	return c, nil
+	return nil
 }
 
 // Close ends the process and waits for it.
 func (c *child) Close() {
-	c.process.Kill()
-	<-c.done
+	if c.process != nil {
+		c.process.Kill()
+		<-c.done
+	}
 }
 
 // slack is what an iperf3 may need beyond the window: its own connections, exchange of results and rounding
 // to seconds.
 const slack = 8 * time.Second
 
-// Run returns what was printed, or why there is nothing. iperf3 explains its failures in the JSON.
+// Run returns what was printed, or why there is nothing. iperf3 explains its failures in the JSON. The end
+// that opens starts it when the load begins.
 func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any, error) {
+	if c.process == nil {
+		var stop atomic.Bool
+		defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+		traffic.SleepUntil(w.Begin, &stop)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err := c.start(ctx); err != nil {
+			return nil, err
+		}
+	}
 	limit := time.Duration(w.Stop-traffic.Monotonic()) + slack
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-c.done:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-timer.C:
+	case <-time.After(limit):
 		return nil, fmt.Errorf("iperf3 did not end within %v", limit)
 	}
 	out, err := c.outcome()
