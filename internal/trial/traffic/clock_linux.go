@@ -19,14 +19,6 @@ import (
 // Monotonic is CLOCK_MONOTONIC in nanoseconds.
 func Monotonic() int64 { return host.Monotonic() }
 
-func readClock(id int32) int64 {
-	var ts unix.Timespec
-	if unix.ClockGettime(id, &ts) != nil {
-		return 0
-	}
-	return ts.Nano()
-}
-
 // glance is how long a sleeping thread may overlook that it should stop.
 const glance = 20 * time.Millisecond
 
@@ -113,7 +105,13 @@ func OwnThread() int {
 
 // threadCPU is the CPU time that a thread of this process has used, by the clock that the kernel makes for
 // each thread (see clock_getcpuclockid(3)).
-func threadCPU(tid int) int64 { return readClock(int32(^tid)<<3 | 6) }
+func threadCPU(tid int) int64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(int32(^tid)<<3|6, &ts) != nil {
+		return 0
+	}
+	return ts.Nano()
+}
 
 // processCPU is this process' user and system time.
 func processCPU() (user, system int64) {

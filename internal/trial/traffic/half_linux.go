@@ -238,7 +238,7 @@ func Tell(done <-chan struct{}, say func(Glimpse) error, look func() (Glimpse, b
 }
 
 func (l *Half) report(m *meter) *EndReport {
-	r := &EndReport{Usage: m.usage(), Details: l.Details}
+	r := &EndReport{Usage: UsageBetween(m.start, m.end), Details: l.Details}
 	notes := map[string]int64{}
 	for _, f := range l.Flows {
 		one := f.Report()

@@ -52,7 +52,9 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	for due <= p.Stop {
 		SleepUntil(due, &p.Abandoned)
 		if p.Abandoned.Load() && Monotonic() < due {
-			m.last()
+			for _, f := range m.flows { // so that a series ends with the whole load
+				f.Sample(Monotonic(), NoEdge)
+			}
 			return
 		}
 		m.tick(p, due, tids)
@@ -76,13 +78,6 @@ func (m *meter) next(p *Phases, due int64) int64 {
 		}
 	}
 	return n
-}
-
-// last reads what moved until the flows ended, so that a series ends with the whole load.
-func (m *meter) last() {
-	for _, f := range m.flows {
-		f.Sample(Monotonic(), NoEdge)
-	}
 }
 
 func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
@@ -123,8 +118,6 @@ func (k *Mark) Place(tids []atomic.Int64) {
 		}
 	}
 }
-
-func (m *meter) usage() record.EndUsage { return UsageBetween(m.start, m.end) }
 
 // UsageBetween is what the process used from one mark to another.
 func UsageBetween(start, end Mark) record.EndUsage {

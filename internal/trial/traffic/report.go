@@ -132,7 +132,15 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 		}
 		t.Flows = append(t.Flows, f)
 	}
-	t.RateError = rateError(load, t.Flows)
+	if load.RateBps > 0 {
+		rate := 0.0
+		for _, f := range t.Flows {
+			if f.SenderNs > 0 {
+				rate += 8e9 * float64(f.SentBytes) / float64(f.SenderNs)
+			}
+		}
+		t.RateError = new(rate/load.RateBps - 1) // of what was offered; nil flat out
+	}
 	addCaveats(t)
 	return t, nil
 }
@@ -178,10 +186,17 @@ func addCaveats(t *record.Traffic) {
 //
 // In count mode nothing but their number is known of the packets.
 func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
-	lost, gaps := r.Lost, r.Gaps
+	lost, list := r.Lost, r.Gaps
 	if tail := s.Sent - r.Highest; r.Announced < 0 {
 		lost += tail
-		gaps = joinGaps(gaps, tail)
+		if tail > 0 {
+			g := gaps{}
+			for _, b := range list {
+				g[b.Length] = b
+			}
+			g.add(tail)
+			list = g.List()
+		}
 	}
 	if s.Sent != r.Received+lost || lost < 0 {
 		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
@@ -194,82 +209,41 @@ func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 		Size: load.PacketSize}
 	if !Counts(load) {
 		f.Packets.Duplicates, f.Packets.Reordered = &r.Duplicates, &r.Reordered
-		f.Packets.Gaps, f.Packets.Delay = gaps, r.Delay
+		f.Packets.Gaps, f.Packets.Delay = list, r.Delay
 	}
 	return nil
-}
-
-// joinGaps adds the tail that the receiver did not know of.
-func joinGaps(list []record.Gap, tail int64) []record.Gap {
-	if tail <= 0 {
-		return list
-	}
-	g := gaps{}
-	for _, b := range list {
-		g[b.Length] = b
-	}
-	g.add(tail)
-	return g.List()
-}
-
-// rateError is by how much what was offered differs from what was asked for; nil flat out.
-func rateError(load record.Load, flows []record.Flow) *float64 {
-	if load.RateBps <= 0 {
-		return nil
-	}
-	rate := 0.0
-	for i := range flows {
-		if flows[i].SenderNs > 0 {
-			rate += 8e9 * float64(flows[i].SentBytes) / float64(flows[i].SenderNs)
-		}
-	}
-	e := rate/load.RateBps - 1
-	return &e
 }
 
 // Measured says why a load is no measurement although it ended well: an end of TCP read half a window late
 // or more what it had carried, so that most of what it counted was not in the window, or most of the window
 // not in it; or a sender of datagrams had its first turn that late, and offered next to nothing.
 func Measured(t *record.Traffic) error {
+	window := t.Load.Duration
+	fault := func(side, did string, late, waited time.Duration) error {
+		why := "its machine had no time for it"
+		if waited > 0 { // for its CPU, as is known of BPF test-run frames
+			why = fmt.Sprintf("it waited %v for its CPU", waited.Round(time.Millisecond))
+		}
+		return check.WithHint(fmt.Errorf("the %s end %s %v late at an edge of the window of %v: %s", side,
+			did, late.Round(time.Millisecond), window, why),
+			"keep other work off that machine, or measure for longer (--set method.duration=5s)")
+	}
 	for _, side := range sides {
 		late := time.Duration(t.Ends[side].EdgeLateNs)
-		if t.Load.Protocol == "tcp" && late > 0 && 2*late >= t.Load.Duration {
-			return &lateEdge{side, "read its counts", late, t.Load.Duration, 0}
+		if t.Load.Protocol == "tcp" && late > 0 && 2*late >= window {
+			return fault(side, "read its counts", late, 0)
 		}
 	}
 	for i := range t.Flows {
 		f := &t.Flows[i]
-		if late := t.Load.Duration - time.Duration(f.SenderNs); f.Packets != nil && late > 0 &&
-			2*late >= t.Load.Duration {
+		if late := window - time.Duration(f.SenderNs); f.Packets != nil && late > 0 && 2*late >= window {
 			side := "near"
 			if f.Direction == record.Down {
 				side = "far"
 			}
-			// known of BPF test-run frames
 			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns")
-			return &lateEdge{side, fmt.Sprintf("began to send stream %d", f.Stream), late, t.Load.Duration,
-				waited}
+			return fault(side, fmt.Sprintf("began to send stream %d", f.Stream), late, waited)
 		}
 	}
 	return nil
-}
-
-type lateEdge struct {
-	side, did    string
-	late, window time.Duration
-	waited       time.Duration // for its CPU, 0 = not known
-}
-
-func (e *lateEdge) Error() string {
-	why := "its machine had no time for it"
-	if e.waited > 0 {
-		why = fmt.Sprintf("it waited %v for its CPU", e.waited.Round(time.Millisecond))
-	}
-	return fmt.Sprintf("the %s end %s %v late at an edge of the window of %v: %s", e.side, e.did,
-		e.late.Round(time.Millisecond), e.window, why)
-}
-
-// Hint is the next step.
-func (e *lateEdge) Hint() string {
-	return "keep other work off that machine, or measure for longer (--set method.duration=5s)"
 }

@@ -104,7 +104,21 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	p.assign(l, receiving)
+	if p.tx != nil {
+		l.Workers = append(l.Workers, newTxSender(p, p.sending))
+	}
+	for _, s := range p.senders {
+		l.Workers = append(l.Workers, s)
+		for i := range s.share.Send {
+			p.sending[s.share.Base+i].thread = s
+		}
+	}
+	switch p.sink.mode {
+	case record.SinkDriver:
+		l.Workers = append(l.Workers, xdpSink{p.frames})
+	case record.SinkSockets:
+		l.Workers = append(l.Workers, newFrameReader(receiving, p.load.Tag))
+	}
 	p.describe(l)
 	return p, nil
 }
@@ -176,27 +190,6 @@ func (p *xdpPort) open() error {
 		}
 	}
 	return nil
-}
-
-// assign gives the work to threads.
-func (p *xdpPort) assign(l *traffic.Half, receiving []*xdpFlow) {
-	switch {
-	case p.tx != nil:
-		l.Workers = append(l.Workers, newTxSender(p, p.sending))
-	default:
-		for _, s := range p.senders {
-			l.Workers = append(l.Workers, s)
-			for i := range s.share.Send {
-				p.sending[s.share.Base+i].thread = s
-			}
-		}
-	}
-	switch p.sink.mode {
-	case record.SinkDriver:
-		l.Workers = append(l.Workers, xdpSink{p.frames})
-	case record.SinkSockets:
-		l.Workers = append(l.Workers, newFrameReader(receiving, p.load.Tag))
-	}
 }
 
 // describe says how this end sends and counts.
@@ -367,14 +360,8 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 func (f *xdpFlow) Received() (bytes, packets int64) {
 	if !f.sends && f.bySocket() {
 		packets = f.moved.Load()
-		return packets * int64(f.payload), packets
-	}
-	if !f.first || f.port.sink.mode != record.SinkDriver {
-		return 0, 0
-	}
-	packets, err := arrivedOf(f.port.frames)
-	if err != nil {
-		return 0, 0
+	} else if f.first && f.port.sink.mode == record.SinkDriver {
+		packets, _ = arrivedOf(f.port.frames)
 	}
 	return packets * int64(f.payload), packets
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -125,7 +126,9 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 		var rawErr error
 		fd, rawErr = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 		if rawErr != nil {
-			return -1, false, &icmpRefused{ping: err, raw: rawErr}
+			return -1, false, check.WithHint(fmt.Errorf("open a socket for ICMP: ping: %v, raw: %v", err,
+				rawErr), "an ordinary user needs a group in net.ipv4.ping_group_range; or take the plan's "+
+				"measure.probe: echo")
 		}
 		raw = true
 	}
@@ -134,19 +137,6 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 		return -1, false, fmt.Errorf("bind icmp %v: %w", q.Addr, err)
 	}
 	return fd, raw, nil
-}
-
-// icmpRefused says that neither kind of socket is to be had.
-type icmpRefused struct{ ping, raw error }
-
-func (e *icmpRefused) Error() string {
-	return fmt.Sprintf("open a socket for ICMP: ping: %v, raw: %v", e.ping, e.raw)
-}
-
-// Hint says who may open one.
-func (e *icmpRefused) Hint() string {
-	return "an ordinary user needs a group in net.ipv4.ping_group_range; or take the plan's " +
-		"measure.probe: echo"
 }
 
 // icmpFraming puts probes into echo requests. A ping socket fills in the identifier and the checksum; for

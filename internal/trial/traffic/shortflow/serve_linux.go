@@ -145,12 +145,15 @@ func hold[S io.Closer](e *flowEnd, sockets []S, keep bool) (err error) {
 
 // startServers makes the listener's threads.
 func (e *flowEnd) startServers(l *traffic.Half) {
-	several := len(traffic.Congestions(e.request.Load)) > 1
+	serve := func(s server) {
+		s.request, s.streams, s.buffers = e.request, e.streams, newFlowBuffers(e.request)
+		s.hello = newFlowHello(e.request.Load.Tag)
+		l.Workers = append(l.Workers, &s)
+	}
 	if !e.kept {
+		several := len(traffic.Congestions(e.request.Load)) > 1
 		for range traffic.AllowedCPUs() {
-			l.Workers = append(l.Workers, &server{request: e.request, streams: e.streams, listeners: e.held,
-				several: several,
-				buffers: newFlowBuffers(e.request), hello: newFlowHello(e.request.Load.Tag)})
+			serve(server{listeners: e.held, several: several})
 		}
 		return
 	}
@@ -160,8 +163,7 @@ func (e *flowEnd) startServers(l *traffic.Half) {
 		all = append(all, keptConn{fd, gives, takes})
 	}
 	for _, share := range traffic.Deal(all, len(traffic.AllowedCPUs())) {
-		l.Workers = append(l.Workers, &server{request: e.request, streams: e.streams, kept: share,
-			buffers: newFlowBuffers(e.request), hello: newFlowHello(e.request.Load.Tag)})
+		serve(server{kept: share})
 	}
 }
 

@@ -3,7 +3,9 @@ package stream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,7 +41,8 @@ func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) e
 	l.Mode = u.mode
 	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
 	l.Details["sndbuf_bytes"] = strconv.Itoa(u.sndbuf)
-	l.Details["gso_uncut"] = strconv.FormatBool(u.gsoWhole())
+	uncut := slices.ContainsFunc(slices.Collect(maps.Values(u.gso)), func(t gso) bool { return t.whole })
+	l.Details["gso_uncut"] = strconv.FormatBool(uncut) // the first device was given batches whole
 	return nil
 }
 
@@ -107,31 +110,27 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPList
 // workers gives each flow a thread, or deals them: those with sockets of their own to one thread per core
 // and direction, those that share a listener to one.
 func (u *udpEnd) workers() []traffic.Worker {
-	own := len(u.Keys) <= traffic.OwnThreads
+	parts := len(traffic.AllowedCPUs())
+	if len(u.Keys) <= traffic.OwnThreads {
+		parts = len(u.Keys)
+	}
 	var senders []*udpFlow
 	var workers []traffic.Worker
 	receivers := map[*traffic.UDPListener][]*udpFlow{}
 	for _, f := range u.Flows {
-		f := f.(*udpFlow)
-		switch {
-		case own && f.sends:
-			workers = append(workers, newUDPSource([]*udpFlow{f}, u.Request, len(u.Keys)))
-		case own:
-			workers = append(workers, newUDPSink([]*udpFlow{f}, len(u.Keys)))
-		case f.sends:
+		if f := f.(*udpFlow); f.sends {
 			senders = append(senders, f)
-		default:
+		} else {
 			receivers[f.listener] = append(receivers[f.listener], f)
 		}
 	}
-	cores := len(traffic.AllowedCPUs())
-	for _, share := range traffic.Deal(senders, cores) {
+	for _, share := range traffic.Deal(senders, parts) {
 		workers = append(workers, newUDPSource(share, u.Request, len(u.Keys)))
 	}
-	for d, flows := range receivers {
-		parts := cores
-		if d != nil {
-			parts = 1
+	for shared, flows := range receivers {
+		if shared != nil {
+			workers = append(workers, newUDPSink(flows, len(u.Keys)))
+			continue
 		}
 		for _, share := range traffic.Deal(flows, parts) {
 			workers = append(workers, newUDPSink(share, len(u.Keys)))
@@ -162,23 +161,8 @@ func (u *udpEnd) mode() string {
 			send = "send by sendmmsg"
 		}
 	}
-	var parts []string
-	for _, part := range []string{send, receive} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
+	parts := slices.DeleteFunc([]string{send, receive}, func(part string) bool { return part == "" })
 	return fmt.Sprintf("udp, %s mode: %s", traffic.UDPMode(u.Request.Load), strings.Join(parts, "; "))
-}
-
-// gsoWhole says whether the first device was given batches whole.
-func (u *udpEnd) gsoWhole() bool {
-	for _, t := range u.gso {
-		if t.whole {
-			return true
-		}
-	}
-	return false
 }
 
 // Datagrams that one call may carry: UDP_MAX_SEGMENTS is 128, and was 64 before kernel 6.9.

@@ -92,9 +92,6 @@ func (f *udpFlow) sendFD() int {
 	return f.FD
 }
 
-// Unblock does nothing: neither end ever blocks for longer than a glance.
-func (f *udpFlow) Unblock(traffic.Urgency) {}
-
 func (f *udpFlow) Sample(at int64, e traffic.Edge) {
 	f.table.Append(at, float64(f.bytes.Load()), float64(f.packets.Load()))
 	if e != traffic.NoEdge && f.drops != nil {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -233,20 +234,11 @@ func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
 
 func (f *udpFlow) explain(err error) error {
 	if err == unix.EMSGSIZE {
-		return &tooBigError{size: f.size}
+		return check.WithHint(fmt.Errorf("send %d-byte packets: larger than the path's MTU", f.size),
+			"choose a smaller packet_size or a larger mtu")
 	}
 	return fmt.Errorf("send %d-byte packets: %w", f.size, err)
 }
-
-// tooBigError is a packet that the path would have to fragment.
-type tooBigError struct{ size int }
-
-func (e *tooBigError) Error() string {
-	return fmt.Sprintf("send %d-byte packets: larger than the path's MTU", e.size)
-}
-
-// Hint says what to change.
-func (e *tooBigError) Hint() string { return "choose a smaller packet_size or a larger mtu" }
 
 func (s *udpSource) sendEnd() error {
 	// Some are sent however late this thread is.
