@@ -307,14 +307,9 @@ const OwnThreads = 32
 
 // Deal gives flows to at most so many workers, each as many as the others.
 func Deal[F any](flows []F, shares int) [][]F {
-	var out [][]F
-	shares = min(shares, len(flows))
-	for i := range shares {
-		var share []F
-		for j := i; j < len(flows); j += shares {
-			share = append(share, flows[j])
-		}
-		out = append(out, share)
+	out := make([][]F, min(max(shares, 1), len(flows)))
+	for i, f := range flows {
+		out[i%len(out)] = append(out[i%len(out)], f)
 	}
 	return out
 }

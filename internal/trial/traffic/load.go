@@ -29,11 +29,10 @@ func Congestions(load record.Load) []string {
 
 // CongestionOf is the control of one stream, "" for the system's default.
 func CongestionOf(load record.Load, k FlowKey) string {
-	all := Congestions(load)
-	if len(all) == 0 {
-		return ""
+	if all := Congestions(load); len(all) > 0 {
+		return all[(k.Stream-1)%len(all)]
 	}
-	return all[(k.Stream-1)%len(all)]
+	return ""
 }
 
 // CheckLoad judges what depends on no machine.
@@ -93,12 +92,11 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, judged chec
 		case a.State != check.Yes:
 			a.Reason = end.Node + ": " + a.Reason
 		}
-		if a.State == check.No || a.State == check.Unknown && best.State == check.Yes ||
-			best.State == check.Yes && best.Reason == "" {
-			best = a
+		if a.State == check.No {
+			return a
 		}
-		if best.State == check.No {
-			return best
+		if best.State == check.Yes && (a.State == check.Unknown || best.Reason == "") {
+			best = a
 		}
 	}
 	return best

@@ -1,12 +1,11 @@
 package frames
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"

@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -190,10 +190,9 @@ func describeSenders(list []*xdpSender) (what, cores string) {
 	if len(list) > 1 {
 		threads = fmt.Sprintf("%d threads", len(list))
 	}
-	var on []string
 	for _, s := range list {
-		on = append(on, fmt.Sprint(s.core))
+		cores += " " + strconv.Itoa(s.core)
 	}
 	return fmt.Sprintf("BPF test-run frames from %s, bursts of %d, one frame in %d with its time", threads,
-		burst, stamped), strings.Join(on, " ")
+		burst, stamped), cores[1:]
 }

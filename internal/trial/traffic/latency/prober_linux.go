@@ -221,9 +221,7 @@ func (p *prober) receive() {
 }
 
 // complete says that every probe has been sent and answered, so that there is nothing to wait for.
-func (p *prober) complete() bool {
-	return p.allSent.Load() && p.answered >= p.emitted.Load()
-}
+func (p *prober) complete() bool { return p.allSent.Load() && p.answered >= p.emitted.Load() }
 
 func (p *prober) enter(b []byte, at, stamp int64) {
 	if p.open != nil {

@@ -95,8 +95,13 @@ func (a *client) Run(p *traffic.Phases) error {
 			a.idle = append(a.idle, idleStream{s, p.Begin})
 		}
 	}
-	if err := a.keep(); err != nil {
-		return err
+	for _, s := range a.streams {
+		if s.kept == nil {
+			continue
+		}
+		if s.kept.slot, err = a.table.add(s.kept.fd, s.kept); err != nil {
+			return fmt.Errorf("watch stream %d: %w", s.gives.Key.Stream, err)
+		}
 	}
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
 	for !p.Over(p.Senders) && a.err == nil {
@@ -106,20 +111,6 @@ func (a *client) Run(p *traffic.Phases) error {
 	}
 	a.leave(p)
 	return a.err
-}
-
-// keep watches the connections that stay open.
-func (a *client) keep() error {
-	for _, s := range a.streams {
-		if s.kept == nil {
-			continue
-		}
-		var err error
-		if s.kept.slot, err = a.table.add(s.kept.fd, s.kept); err != nil {
-			return fmt.Errorf("watch stream %d: %w", s.gives.Key.Stream, err)
-		}
-	}
-	return nil
 }
 
 // round begins what is due and serves what is ready.

@@ -89,23 +89,12 @@ func checkUnpacedTCP(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-func FlowSizeOf(load record.Load) string {
-	if load.FlowSize == "" {
-		return defaultFlowSize
-	}
-	return load.FlowSize
-}
+// FlowSizeOf is the distribution of a load's flow sizes.
+func FlowSizeOf(load record.Load) string { return cmp.Or(load.FlowSize, defaultFlowSize) }
 
 // MessageSizes are the bytes of a request and of its response.
 func MessageSizes(load record.Load) (request, response int64) {
-	request, response = int64(load.RequestSize), int64(load.ResponseSize)
-	if request == 0 {
-		request = defaultRequest
-	}
-	if response == 0 {
-		response = defaultResponse
-	}
-	return request, response
+	return int64(cmp.Or(load.RequestSize, defaultRequest)), int64(cmp.Or(load.ResponseSize, defaultResponse))
 }
 
 // Offer runs the load and joins what both ends saw.
@@ -135,9 +124,8 @@ func checkShortFlows(s *record.ShortFlows) error {
 	case s == nil:
 		return fmt.Errorf("join flows: no end reported any")
 	case s.Started != s.Completed+s.Failed+s.Unfinished:
-		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, %d "+
-			"unfinished",
-			s.Started, s.Completed, s.Failed, s.Unfinished)
+		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, "+
+			"%d unfinished", s.Started, s.Completed, s.Failed, s.Unfinished)
 	case s.Asked != s.Confirmed:
 		return fmt.Errorf("accounts of flows do not add up: %d bytes asked for, %d confirmed", s.Asked,
 			s.Confirmed)
@@ -145,9 +133,8 @@ func checkShortFlows(s *record.ShortFlows) error {
 	return nil
 }
 
-// An ask is what an opener sends before its payload: the flow's number, the bytes that follow, and those
-// that it wants back. The answer begins with how many of them arrived, and how many were not those that
-// were sent.
+// An ask is what an opener sends before its payload: the flow's number, the bytes that follow, and those that
+// it wants back. The answer begins with how many of them arrived, and how many were not those that were sent.
 const (
 	flowHeaderSize = 24
 	answerSize     = 16

@@ -65,10 +65,7 @@ func ParseFlowSizes(text string) (FlowSizes, error) {
 // FlowSizeLevel is the canonical text of a level of the factor flow_size.
 func FlowSizeLevel(text string) (string, error) {
 	_, err := ParseFlowSizes(text)
-	if err != nil {
-		return "", err
-	}
-	return text, nil
+	return text, err
 }
 
 // draw is the size of the next flow, at least a byte.

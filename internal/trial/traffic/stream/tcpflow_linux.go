@@ -281,7 +281,9 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 	if err != nil {
 		return err
 	}
-	mode := tcpModeTo(q.Peer, q.Load.Verify, len(l.Keys), len(traffic.AllowedCPUs()))
+	cores := len(traffic.AllowedCPUs())
+	mode := tcpMode{verify: q.Load.Verify, pool: len(l.Keys) > traffic.OwnThreads}.
+		with(featuresTo(q.Peer), q.Peer, threadsPerStream*len(l.Keys) <= cores)
 	shared := newTCPBuffers(q)
 	var controls []string
 	var pooled [2][]*tcpFlow // receivers, senders
@@ -306,7 +308,7 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 		}
 	}
 	for w, of := range pooled {
-		for _, share := range traffic.Deal(of, len(traffic.AllowedCPUs())) {
+		for _, share := range traffic.Deal(of, cores) {
 			l.Workers = append(l.Workers, &tcpPool{flows: share, sends: w == 1})
 		}
 	}

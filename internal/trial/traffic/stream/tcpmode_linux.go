@@ -31,21 +31,21 @@ type tcpMode struct {
 // other's way.
 const threadsPerStream = 2
 
-// tcpModeTo chooses by what the device to the other end leaves to the kernel. What is unknown is taken for
-// a device that helps.
-func tcpModeTo(to netip.Addr, verify bool, flows, cores int) tcpMode {
-	w := tcpMode{verify: verify, pool: flows > traffic.OwnThreads}
+// featuresTo are those of the device to the other end, nil where they are not known.
+func featuresTo(to netip.Addr) map[string]bool {
 	dev, err := kernel.RouteDevice(to)
 	if err != nil {
-		return w
+		return nil
 	}
 	features, err := kernel.Features(dev)
 	if err != nil {
-		return w
+		return nil
 	}
-	return w.with(features, to, threadsPerStream*flows <= cores)
+	return features
 }
 
+// with chooses by what the device to the other end leaves to the kernel. What is unknown is taken for a
+// device that helps.
 func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {

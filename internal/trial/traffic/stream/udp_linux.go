@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -100,7 +99,7 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPList
 	}
 	t, known := u.gso[peer.Addr()]
 	if !known {
-		t = gsoTo(peer.Addr(), f.payload, f.count)
+		t = gsoBy(featuresTo(peer.Addr()), peer.Addr(), f.payload, f.count)
 		u.gso[peer.Addr()] = t
 	}
 	f.gso = t.begin(f.sendFD(), f.payload)
@@ -178,46 +177,23 @@ type gso struct {
 	whole bool // the first device takes them whole
 }
 
-// gsoTo says what the path to the other end allows. Where the device takes a batch whole, it would cross a
-// virtual network uncut, and what is forwarded would be no packets: only count mode, which says so, does
-// that.
-func gsoTo(to netip.Addr, payload int, count bool) gso {
-	dev, err := kernel.RouteDevice(to)
-	if err != nil {
-		return gso{}
-	}
-	features, err := kernel.Features(dev)
-	if err != nil {
-		return gso{}
-	}
-	return gsoBy(features, to, payload, count)
-}
-
-// gsoBy judges by the features of the first device.
+// gsoBy says what the path to the other end allows, by the features of its first device. Where the device
+// takes a batch whole, it would cross a virtual network uncut, and what is forwarded would be no packets:
+// only count mode, which says so, does that.
+//
+// Kernels before 6.11 refuse every datagram of a socket that sends batches, short ones too, where the device
+// leaves check sums to them, as that of OpenVPN does.
 func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso {
-	if !checksumsFor(features, to) {
-		return gso{}
-	}
-	whole, known := features["tx-udp-segmentation"]
-	if !known || whole && !count {
-		return gso{}
-	}
-	n := min(maxGSOSegments, (1<<16-256)/payload)
-	if n < 2 {
-		return gso{}
-	}
-	return gso{most: n, whole: whole}
-}
-
-// checksumsFor reports whether the device computes check sums. Kernels before 6.11 refuse every datagram of
-// a socket that sends batches, short ones too, where the device leaves check sums to them, as that of
-// OpenVPN does.
-func checksumsFor(features map[string]bool, to netip.Addr) bool {
 	sums := "tx-checksum-ipv4"
 	if to.Is6() {
 		sums = "tx-checksum-ipv6"
 	}
-	return features["tx-checksum-ip-generic"] || features[sums]
+	whole, known := features["tx-udp-segmentation"]
+	n := min(maxGSOSegments, (1<<16-256)/payload)
+	if !features["tx-checksum-ip-generic"] && !features[sums] || !known || whole && !count || n < 2 {
+		return gso{}
+	}
+	return gso{most: n, whole: whole}
 }
 
 // begin turns UDP GSO on for a socket, or gives up on them.
