@@ -65,15 +65,16 @@ func (r *ring) open(device int) error {
 		Size: slotSize}
 	// An ordinary user may lock so much memory, in all processes together, and the kernel counts that of a
 	// socket for some time after it was closed (xdp_umem_release_deferred).
+	region := string(unsafe.Slice((*byte)(unsafe.Pointer(&reg)), unsafe.Sizeof(reg)))
 	if err := untilReturned(unix.ENOBUFS, func() error {
-		return setOption(r.fd, unix.XDP_UMEM_REG, &reg)
+		return unix.SetsockoptString(r.fd, unix.SOL_XDP, unix.XDP_UMEM_REG, region)
 	}); err != nil {
 		return fmt.Errorf("share memory with AF_XDP: %w", err)
 	}
 	// A socket that only sends needs a fill ring all the same; it stays empty.
-	for option, entries := range map[int]int32{unix.XDP_UMEM_FILL_RING: 2,
+	for option, entries := range map[int]int{unix.XDP_UMEM_FILL_RING: 2,
 		unix.XDP_UMEM_COMPLETION_RING: txSlots, unix.XDP_TX_RING: txSlots} {
-		if err := setOption(r.fd, option, &entries); err != nil {
+		if err := unix.SetsockoptInt(r.fd, unix.SOL_XDP, option, entries); err != nil {
 			return fmt.Errorf("make the rings of AF_XDP: %w", err)
 		}
 	}
@@ -81,8 +82,7 @@ func (r *ring) open(device int) error {
 		return fmt.Errorf("bound what AF_XDP has under way: %w", err)
 	}
 	// A kernel may send more at each call than its usual 32 frames (6.17).
-	budget := int32(txBurst)
-	setOption(r.fd, unix.XDP_MAX_TX_SKB_BUDGET, &budget)
+	unix.SetsockoptInt(r.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, txBurst)
 	if err := r.mapRings(); err != nil {
 		return err
 	}
@@ -103,15 +103,6 @@ func untilReturned(taken error, try func() error) error {
 		err = try()
 	}
 	return err
-}
-
-func setOption[T any](fd, option int, value *T) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option),
-		uintptr(unsafe.Pointer(value)), unsafe.Sizeof(*value), 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 func (r *ring) mapRings() error {

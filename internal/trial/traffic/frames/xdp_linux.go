@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -102,7 +101,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	}
 	next := map[string]*traffic.Neighbor{} // that BPF test-run frames enter, by the end that sends
 	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
-		if !offers(load, side) {
+		if load.Direction != record.Both && !(traffic.FlowKey{Direction: load.Direction}).Sends(side) {
 			continue
 		}
 		var w frameModes
@@ -119,16 +118,21 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 			next[side] = pair[0].Next // the other end prepares its own
 		}
 	}
-	release, prepared, err := x.prepareNeighbors(ctx, next)
-	defer release()
-	if err != nil {
-		return nil, err
+	for _, n := range next {
+		letGo, err := x.prepare(ctx, n)
+		if err != nil {
+			return nil, fmt.Errorf("prepare %s of %s to take frames: %w", n.Device, n.Node, err)
+		}
+		defer letGo()
 	}
 	t, reports, err := traffic.Offer(ctx, x.Name(), near, far, load, conductor, check.OK())
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(t.Details, prepared)
+	for side, n := range next {
+		t.Details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets "+
+			"everything pass, gone with the load", n.Node, n.Device)
+	}
 	for i, f := range t.Flows {
 		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
 			".counted_by"] == record.SinkDriver {
@@ -163,35 +167,10 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// offers says whether an end of a load sends.
-func offers(load record.Load, side string) bool {
-	return load.Direction == record.Both || (load.Direction == record.Up) == (side == "near")
-}
-
-// prepareNeighbors makes the devices that senders' frames enter take them, until release is called: a
-// virtual link drops them silently where its other end has neither a program nor GRO.
-func (x XDP) prepareNeighbors(ctx context.Context, next map[string]*traffic.Neighbor) (release func(),
-	details map[string]string, err error) {
-	details = map[string]string{}
-	var held []host.Session
-	release = func() {
-		for _, s := range held {
-			letGo(s)
-		}
-	}
-	for side, n := range next {
-		s, err := x.prepareNeighbor(ctx, n)
-		if err != nil {
-			return release, details, fmt.Errorf("prepare %s of %s to take frames: %w", n.Device, n.Node, err)
-		}
-		held = append(held, s)
-		details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets "+
-			"everything pass, gone with the load", n.Node, n.Device)
-	}
-	return release, details, nil
-}
-
-func (x XDP) prepareNeighbor(ctx context.Context, n *traffic.Neighbor) (host.Session, error) {
+// prepare makes the device that a sender's frames enter take them, until letGo is called, which waits until the
+// node has undone what it held: a virtual link drops them silently where its other end has neither a program nor
+// GRO.
+func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), err error) {
 	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
 	defer cancel()
 	s, err := n.Agent.Open(octx, x.verb(), traffic.Request{Neighbor: n.Device})
@@ -202,17 +181,14 @@ func (x XDP) prepareNeighbor(ctx context.Context, n *traffic.Neighbor) (host.Ses
 		s.Close()
 		return nil, err
 	}
-	return s, nil
-}
-
-// letGo ends a session and waits until the node has undone what it held.
-func letGo(s host.Session) {
-	ctx, cancel := context.WithTimeout(context.Background(), traffic.Patience)
-	defer cancel()
-	s.Finish()
-	for host.Await(ctx, s, nil) == nil {
-	}
-	s.Close()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), traffic.Patience)
+		defer cancel()
+		s.Finish()
+		for host.Await(ctx, s, nil) == nil {
+		}
+		s.Close()
+	}, nil
 }
 
 // ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP

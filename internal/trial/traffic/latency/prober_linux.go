@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -132,16 +133,15 @@ func (p *prober) Run(ctx context.Context, w record.Window, say func(traffic.Glim
 		return nil, ctx.Err()
 	}
 	r := p.report()
-	all := r.Probes
 	var parts []any
-	for {
-		part := r
-		part.Probes = all[:min(len(all), partProbes)]
-		parts, all = append(parts, part), all[len(part.Probes):]
-		if len(all) == 0 {
-			return parts, nil
-		}
+	for some := range slices.Chunk(r.Probes, partProbes) {
+		r.Probes = some
+		parts = append(parts, r)
 	}
+	if parts == nil {
+		parts = []any{r}
+	}
+	return parts, nil
 }
 
 // sendEnd tells the echoing end that it may go. It does not matter if that is lost: then it stays until the
