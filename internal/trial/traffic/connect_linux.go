@@ -52,26 +52,36 @@ func TuneTCP(fd int, load record.Load, congestion string) error {
 	return MarkDSCP(fd, load)
 }
 
-// ConnectFlows makes one TCP connection per flow, whoever sends in it, within Patience; port is the
-// listener's.
-func ConnectFlows(ctx context.Context, q Request, keys []FlowKey, listening func(port int) error) (
-	conns []*net.TCPConn, port int, err error) {
+// ConnectFlows makes one TCP connection per flow, whoever sends in it, within Patience, and takes each over
+// as a socket that blocks; port is the listener's.
+func ConnectFlows(ctx context.Context, q Request, keys []FlowKey, listening func(port int) error) (fds []int,
+	port int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	conns = make([]*net.TCPConn, len(keys))
+	conns := make([]*net.TCPConn, len(keys))
 	if q.Listen {
 		port, err = acceptFlows(ctx, q, conns, listening)
 	} else {
 		port, err = q.Port, dialFlows(ctx, q, keys, conns)
 	}
-	if err != nil {
-		for _, c := range conns {
-			if c != nil {
-				c.Close()
+	for _, c := range conns {
+		if c == nil {
+			continue
+		}
+		var fd int
+		if err == nil {
+			if fd, err = TakeOver(c, true); err == nil {
+				fds = append(fds, fd)
 			}
 		}
+		c.Close() // the flow has a descriptor of its own
 	}
-	return conns, port, err
+	if err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}
+	return fds, port, err
 }
 
 func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPConn) error {

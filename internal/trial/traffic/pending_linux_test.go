@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -66,26 +68,24 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	met := make(chan error, 1)
 	accepting := q
 	accepting.Listen = true
-	conns, _, err := ConnectFlows(ctx, accepting, FlowsOf(q.Load), func(port int) error {
+	fds, _, err := ConnectFlows(ctx, accepting, FlowsOf(q.Load), func(port int) error {
 		hold(t, "127.0.0.2", port, 3*MaxPending)
 		go func() {
 			ours := q
 			ours.Peer, ours.Port = loopback, port
 			mine, _, err := ConnectFlows(ctx, ours, FlowsOf(q.Load), nil)
-			for _, c := range mine {
-				if c != nil {
-					c.Close()
-				}
+			for _, fd := range mine {
+				unix.Close(fd)
 			}
 			met <- err
 		}()
 		return nil
 	})
-	if err != nil || len(conns) != 1 {
-		t.Errorf("flows: got %d, %v, want one", len(conns), err)
+	if err != nil || len(fds) != 1 {
+		t.Errorf("flows: got %d, %v, want one", len(fds), err)
 	}
-	for _, c := range conns {
-		c.Close()
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
 	if err := <-met; err != nil {
 		t.Errorf("the load's own connection: %v", err)

@@ -130,8 +130,8 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		return nil, err
 	}
 	for side, n := range next {
-		t.Details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that lets "+
-			"everything pass, gone with the load", n.Node, n.Device)
+		t.Details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that "+
+			"lets everything pass, gone with the load", n.Node, n.Device)
 	}
 	for i, f := range t.Flows {
 		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
@@ -167,9 +167,9 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// prepare makes the device that a sender's frames enter take them, until letGo is called, which waits until the
-// node has undone what it held: a virtual link drops them silently where its other end has neither a program nor
-// GRO.
+// prepare makes the device that a sender's frames enter take them, until letGo is called, which waits until
+// the node has undone what it held: a virtual link drops them silently where its other end has neither a
+// program nor GRO.
 func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), err error) {
 	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
 	defer cancel()

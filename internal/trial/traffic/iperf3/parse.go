@@ -27,13 +27,13 @@ type iperf3Report struct {
 		} `json:"test_start"`
 	} `json:"start"`
 	Intervals []struct {
-		Streams []iperf3Interval `json:"streams"`
+		Streams []iperf3Counts `json:"streams"`
 	} `json:"intervals"`
 	End struct {
 		Streams []struct {
-			Sender   *iperf3Total `json:"sender"`
-			Receiver *iperf3Total `json:"receiver"`
-			UDP      *iperf3Total `json:"udp"`
+			Sender   *iperf3Counts `json:"sender"`
+			Receiver *iperf3Counts `json:"receiver"`
+			UDP      *iperf3Counts `json:"udp"`
 		} `json:"streams"`
 		Congestion string `json:"sender_tcp_congestion"`
 	} `json:"end"`
@@ -48,35 +48,27 @@ type iperf3Socket struct {
 	RemotePort int    `json:"remote_port"`
 }
 
-type iperf3Interval struct {
-	Socket      int     `json:"socket"`
-	End         float64 `json:"end"`
-	Bytes       float64 `json:"bytes"`
-	Packets     float64 `json:"packets"`
-	Lost        float64 `json:"lost_packets"`
-	Retransmits float64 `json:"retransmits"`
-	Cwnd        float64 `json:"snd_cwnd"`
-	RTT         float64 `json:"rtt"`    // µs
-	RTTVar      float64 `json:"rttvar"` // µs
-	Omitted     bool    `json:"omitted"`
-}
-
-type iperf3Total struct {
+// iperf3Counts are those of an interval, or of the whole test.
+type iperf3Counts struct {
 	Socket      int     `json:"socket"`
 	Start       float64 `json:"start"`
 	End         float64 `json:"end"`
 	Bytes       float64 `json:"bytes"`
-	Retransmits float64 `json:"retransmits"`
-	MinRTT      float64 `json:"min_rtt"` // µs
 	Packets     float64 `json:"packets"`
 	Lost        float64 `json:"lost_packets"`
 	OutOfOrder  float64 `json:"out_of_order"`
+	Retransmits float64 `json:"retransmits"`
+	Cwnd        float64 `json:"snd_cwnd"`
+	RTT         float64 `json:"rtt"`     // µs
+	RTTVar      float64 `json:"rttvar"`  // µs
+	MinRTT      float64 `json:"min_rtt"` // µs
+	Omitted     bool    `json:"omitted"`
 	Sender      *bool   `json:"sender"` // the writer sends; absent before 3.7
 }
 
 // length is how long one side measured, by its own intervals. The totals mix the two sides' durations up in
 // some directions (3.12: --bidir), so that they serve only where there is no interval.
-func (r *iperf3Report) length(socket int, t *iperf3Total) int64 {
+func (r *iperf3Report) length(socket int, t *iperf3Counts) int64 {
 	last := t.End - t.Start
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
@@ -166,7 +158,7 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 
 // tcpTotals: the client's file has both sides' counts, because the server tells it; in the server's file
 // the other side's are zero.
-func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
+func tcpTotals(f *record.Flow, sent, received *iperf3Counts, p iperf3Pair) {
 	f.SentBytes, f.ReceivedBytes = wholeNumber(sent.Bytes), wholeNumber(received.Bytes)
 	f.SenderNs, f.ReceiverNs = p.send.length(p.sendSocket, sent), p.receive.length(p.receiveSocket, received)
 	f.TCP.Retransmits = wholeNumber(sent.Retransmits)
@@ -184,7 +176,7 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Total, p iperf3Pair) {
 // udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's
 // file has in every direction. The receiving side's own count of packets differs by those under way at the
 // edges, and is not used.
-func udpTotals(f *record.Flow, client, server *iperf3Total, clientSends bool, size int, pair iperf3Pair) {
+func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool, size int, pair iperf3Pair) {
 	f.TCP = nil
 	sender, receiver := client, server
 	if !clientSends {

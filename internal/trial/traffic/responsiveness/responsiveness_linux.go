@@ -77,17 +77,12 @@ func connect(ctx context.Context, l *traffic.Half, listening func(port int) erro
 			"the kernel", bulkSize>>10, unsentTime)
 	}
 	q := l.Request
-	conns, port, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
+	fds, port, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
 	if err != nil {
 		return err
 	}
 	var controls []string
-	for i, c := range conns {
-		fd, failed := traffic.TakeOver(c, true)
-		if c.Close(); failed != nil {
-			err = failed
-			continue
-		}
+	for i, fd := range fds {
 		f := &requestFlow{Socket: traffic.Socket{FD: fd}, outbox: make(chan frame, outboxRoom),
 			quit: make(chan struct{}), ByteFlow: traffic.ByteFlow{Key: l.Keys[i],
 				Sends: l.Keys[i].Sends(q.Side), Table: record.NewTable("bytes")}}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -108,37 +106,34 @@ func (e *flowEnd) String() string {
 
 // open holds the connections that stay open, or else the listeners.
 func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening func(port int) error) error {
-	conns, port, err := traffic.ConnectFlows(ctx, e.request, keys, listening)
+	fds, port, err := traffic.ConnectFlows(ctx, e.request, keys, listening)
 	if err != nil {
 		return err
 	}
-	if e.kept {
-		return hold(e, conns, true)
+	for _, fd := range fds {
+		if !e.kept {
+			abortFlow(fd) // it was only to find out
+			continue
+		}
+		setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		e.held = append(e.held, fd)
+		err = errors.Join(err, unix.SetNonblock(fd, true))
 	}
-	hold(e, conns, false) // they were only to find out
-	if !e.request.Listen {
-		return nil
+	if e.kept || !e.request.Listen {
+		return err
 	}
 	q := e.request
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)
-	return errors.Join(err, hold(e, listeners, err == nil))
-}
-
-// hold takes descriptors out of Go's poller, to be closed with the end, or only closes them.
-func hold[S io.Closer](e *flowEnd, sockets []S, keep bool) (err error) {
-	for _, s := range sockets {
-		if keep && err == nil {
-			var fd int
-			if fd, err = traffic.TakeOver(any(s).(syscall.Conn), false); err == nil {
-				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
+	for _, l := range listeners {
+		var fd int
+		if err == nil {
+			if fd, err = traffic.TakeOver(l.(*net.TCPListener), false); err == nil {
+				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) // what is accepted inherits it
 				e.held = append(e.held, fd)
 			}
 		}
-		if c, ok := any(s).(*net.TCPConn); ok && !keep {
-			c.SetLinger(0)
-		}
-		s.Close()
+		l.Close()
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -277,7 +276,7 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 // connectTCP makes one connection per flow, whoever sends in it.
 func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	q := l.Request
-	conns, _, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
+	fds, _, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
 	if err != nil {
 		return err
 	}
@@ -287,9 +286,9 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 	shared := newTCPBuffers(q)
 	var controls []string
 	var pooled [2][]*tcpFlow // receivers, senders
-	for i, c := range conns {
-		f, failed := newTCPFlow(c, q, i, l.Keys[i], mode)
-		if c.Close(); failed != nil { // the flow has a descriptor of its own
+	for i, fd := range fds {
+		f, failed := newTCPFlow(fd, q, i, l.Keys[i], mode)
+		if failed != nil {
 			err = failed
 			continue
 		}
@@ -317,12 +316,8 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 	return err
 }
 
-func newTCPFlow(c *net.TCPConn, q traffic.Request, i int, k traffic.FlowKey, mode tcpMode) (*tcpFlow, error) {
-	fd, err := traffic.TakeOver(c, true)
-	if err != nil {
-		return nil, err
-	}
-	f := &tcpFlow{Socket: traffic.Socket{FD: fd}, mode: mode, pattern: traffic.NewPattern(q.Load.Tag, i),
+func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMode) (f *tcpFlow, err error) {
+	f = &tcpFlow{Socket: traffic.Socket{FD: fd}, mode: mode, pattern: traffic.NewPattern(q.Load.Tag, i),
 		verify: q.Load.Verify, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),
 			Table: record.NewTable("bytes")}}
 	f.Addr = f.Local()
