@@ -91,10 +91,7 @@ func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPC
 			return err
 		}
 		conns[i] = c.(*net.TCPConn)
-		if t, ok := ctx.Deadline(); ok {
-			c.SetDeadline(t)
-		}
-		stop := context.AfterFunc(ctx, func() { c.Close() })
+		stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 		err = Identify(c, q.Load.Tag, i)
 		if stop(); err == nil {
 			err = c.SetDeadline(time.Time{})

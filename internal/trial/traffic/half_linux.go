@@ -239,7 +239,7 @@ func Tell(done <-chan struct{}, say func(Glimpse) error, look func() (Glimpse, b
 
 func (l *Half) report(m *meter) *EndReport {
 	r := &EndReport{Usage: UsageBetween(m.start, m.end), Details: l.Details}
-	notes := map[string]int64{}
+	notes := map[string]int64{"timer_late_max_ns": m.lateMax, "series_interval_ns": m.interval}
 	for _, f := range l.Flows {
 		one := f.Report()
 		r.Flows = append(r.Flows, one)
@@ -254,10 +254,8 @@ func (l *Half) report(m *meter) *EndReport {
 	for k, v := range notes {
 		r.Details[k] = strconv.FormatInt(v, 10)
 	}
-	r.Details["timer_late_max_ns"] = strconv.FormatInt(m.lateMax, 10)
 	r.Details["mode"] = l.Mode()
 	r.Details["timer_scheduling"] = m.scheduling
-	r.Details["series_interval_ns"] = strconv.FormatInt(m.interval, 10)
 	return r
 }
 

@@ -75,7 +75,7 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	for i, k := range l.Keys {
 		local, remote := g.local[i], g.remote[i]
 		f := &xdpFlow{port: p, key: k, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
-			fd: g.socket(i), payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
+			fd: g.sockets[i], payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
 			table: record.NewTable("bytes", "packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {

@@ -40,11 +40,10 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 
 func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	traffic.MakeRoom(4)
-	g, err := shakeHands(ctx, l.Request, l.Keys, listening)
+	g, err := shakeHands(ctx, l, listening)
 	if err != nil {
 		return err
 	}
-	l.EndSetup, l.Release = g.stop, g.close
 	p, err := newXDPPort(l, g)
 	if err == nil {
 		l.Finish = p.finish
@@ -98,58 +97,31 @@ func pinThread(core int) error {
 // ports for as long as the load lasts, each flow is shown to the listener as it arrives there, behind any
 // translation of addresses, and every device on the path learns its neighbours.
 type handshake struct {
-	local  []netip.AddrPort // of each flow, as this end sees it
-	remote []netip.AddrPort
-
-	sockets []int                // of the opener
-	server  *traffic.HelloServer // of the listener; else nil
+	local, remote []netip.AddrPort // of each flow, as this end sees it
+	sockets       []int            // by which it said hello: the listener has one for all
 }
 
-func shakeHands(ctx context.Context, q traffic.Request, keys []traffic.FlowKey,
-	listening func(port int) error) (*handshake, error) {
-	h := &handshake{local: make([]netip.AddrPort, len(keys)), remote: make([]netip.AddrPort, len(keys))}
-	var err error
-	if q.Listen {
-		h.server, err = traffic.AnswerHellos(ctx, q, len(keys), listening,
+func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) error) (*handshake, error) {
+	n := len(l.Keys)
+	h := &handshake{make([]netip.AddrPort, n), make([]netip.AddrPort, n), make([]int, n)}
+	if l.Request.Listen {
+		server, err := traffic.AnswerHellos(ctx, l.Request, n, listening,
 			func(flow int, from netip.AddrPort, at *traffic.UDPListener) (int, error) {
-				h.local[flow], h.remote[flow] = at.At, from
+				h.local[flow], h.remote[flow], h.sockets[flow] = at.At, from, at.FD
 				return -1, nil
 			})
-	} else {
-		err = traffic.SayHello(ctx, q, keys, func(flow, fd int, at, to netip.AddrPort) error {
-			h.sockets = append(h.sockets, fd)
-			h.local[flow], h.remote[flow] = at, to
-			return traffic.Connect(fd, to, q.Load.IP)
-		})
+		l.EndSetup, l.Release = server.Stop, server.Close
+		return h, err
 	}
-	if err != nil {
-		h.close()
-		return nil, err
+	var opened []int
+	l.Release = func() {
+		for _, fd := range opened {
+			unix.Close(fd)
+		}
 	}
-	return h, nil
-}
-
-// socket is the one by which a flow said hello: the listener has one for all.
-func (h *handshake) socket(flow int) int {
-	if h.server != nil {
-		return h.server.Listeners[0].FD
-	}
-	return h.sockets[flow]
-}
-
-// stop ends the answering.
-func (h *handshake) stop() {
-	if h.server != nil {
-		h.server.Stop()
-	}
-}
-
-func (h *handshake) close() {
-	if h.server != nil {
-		h.server.Close()
-	}
-	for _, fd := range h.sockets {
-		unix.Close(fd)
-	}
-	h.sockets = nil
+	return h, traffic.SayHello(ctx, l.Request, l.Keys, func(flow, fd int, at, to netip.AddrPort) error {
+		opened = append(opened, fd)
+		h.local[flow], h.remote[flow], h.sockets[flow] = at, to, fd
+		return traffic.Connect(fd, to, l.Request.Load.IP)
+	})
 }

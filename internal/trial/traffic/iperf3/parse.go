@@ -145,7 +145,11 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 			p.send, p.receive = p.receive, p.send
 			p.sendSocket, p.receiveSocket = p.receiveSocket, p.sendSocket
 		}
-		p.describe(&f, base)
+		f.Local, f.Remote = p.send.socketName(p.sendSocket), p.receive.socketName(p.receiveSocket)
+		f.TCP = &record.TCP{Congestion: p.send.End.Congestion,
+			Series: record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits")}
+		f.Sent = p.send.series(p.sendSocket, base, f.TCP.Series)
+		f.Received = p.receive.series(p.receiveSocket, base, nil)
 		if s.UDP != nil {
 			udpTotals(&f, s.UDP, other, clientSends, size, p)
 		} else {
@@ -200,15 +204,6 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool, s
 type iperf3Pair struct {
 	send, receive             *iperf3Report
 	sendSocket, receiveSocket int
-}
-
-// describe fills in addresses and series.
-func (p *iperf3Pair) describe(f *record.Flow, base int64) {
-	f.Local, f.Remote = p.send.socketName(p.sendSocket), p.receive.socketName(p.receiveSocket)
-	f.TCP = &record.TCP{Congestion: p.send.End.Congestion,
-		Series: record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits")}
-	f.Sent = p.send.series(p.sendSocket, base, f.TCP.Series)
-	f.Received = p.receive.series(p.receiveSocket, base, nil)
 }
 
 func (r *iperf3Report) socketName(socket int) string {
