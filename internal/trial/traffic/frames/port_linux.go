@@ -94,13 +94,13 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	p.sent = make([][3]int64, len(p.sending))
 	p.arrived = make([]bpf.Arrived, len(receiving))
 	var err error
-	if p.hop, err = kernel.NextHop(g.remote[0].Addr()); err != nil {
-		return nil, err
+	if p.hop, err = kernel.NextHop(g.remote[0].Addr()); err == nil {
+		err = p.choose()
 	}
-	if err := p.choose(); err != nil {
-		return nil, err
+	if err == nil {
+		err = p.open()
 	}
-	if err := p.open(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if p.tx != nil {
