@@ -1,6 +1,5 @@
-// Command chokepoint-agent is the small program for nodes and guests: it serves a controller on its
-// standard input and output, and can be used alone to watch a machine. It stores, computes and lays out
-// nothing.
+// Command chokepoint-agent is the small program for nodes and guests: it serves a controller on its standard
+// input and output, and can be used alone to watch a machine. It stores, computes and lays out nothing.
 package main
 
 import (

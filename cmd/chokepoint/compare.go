@@ -26,8 +26,7 @@ func newCompareCommand(p *program) *cobra.Command {
 			"latency of each cell that both measured, and everything else that differs between\n" +
 			"them. A difference with more than one candidate cause is called confounded. There\n" +
 			"is no verdict on cells with fewer than six runs on either side.",
-		Args:              exactArgs("RUN", "RUN"),
-		ValidArgsFunction: completeRuns(p, 2),
+		Args: exactArgs("RUN", "RUN"), ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := loadDocument(cmd.Context(), p.dirs, args[0])
 			if err != nil {

@@ -24,8 +24,7 @@ import (
 
 func newDoctorCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "doctor [--json]",
-		Short: "Say what this machine can do, and how fast the tester itself is",
+		Use: "doctor [--json]", Short: "Say what this machine can do, and how fast the tester itself is",
 		Long: "Say what this machine can do (yes, no, or could not tell, with the reason), how\n" +
 			"fast the tester itself is without a router, and how well its timer keeps time.\n" +
 			"It makes a lab for some ten seconds and changes nothing else.",

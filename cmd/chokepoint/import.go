@@ -25,8 +25,7 @@ import (
 func newImportCommand(p *program) *cobra.Command {
 	var into string
 	cmd := &cobra.Command{
-		Use:   "import FILE [--into RUN]",
-		Short: "Add to a stored run what an agent recorded on the router",
+		Use: "import FILE [--into RUN]", Short: "Add to a stored run what an agent recorded on the router",
 		Long: "Add to a stored run what chokepoint-agent recorded on the router between two\n" +
 			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
 			"commands, or - for standard input, to paste it:\n\n" +
@@ -161,9 +160,8 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	if printed.Cut {
 		said += "; the last line is incomplete and was left out"
 	}
-	caveat := record.Caveat{Kind: "imported",
-		Text: fmt.Sprintf("what the %s did comes from %s, which its own probe wrote; its clock was related "+
-			"to the run's %s", router, name, a.Text())}
+	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
+		"own probe wrote; its clock was related to the run's %s", router, name, a.Text())}
 	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}}, said, nil
 }
 

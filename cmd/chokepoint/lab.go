@@ -20,12 +20,9 @@ import (
 )
 
 func newLabCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "lab",
-		Short: "Bring testbeds up and down, look into them, put them back",
+	cmd := &cobra.Command{Use: "lab", Short: "Bring testbeds up and down, look into them, put them back",
 		Long: "A lab is client, router and server as namespaces of this machine. run makes its\n" +
-			"own; lab up makes one that stays, for run --attach and for looking into it.",
-	}
+			"own; lab up makes one that stays, for run --attach and for looking into it."}
 	cmd.AddCommand(newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p), newLabCheckCommand(p),
 		newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
@@ -34,12 +31,10 @@ func newLabCommand(p *program) *cobra.Command {
 func newLabUpCommand(p *program) *cobra.Command {
 	var o labOptions
 	cmd := &cobra.Command{
-		Use:   "up [TOPOLOGY] [--lab KIND] [--json]",
-		Short: "Make a lab that stays up until lab down",
+		Use: "up [TOPOLOGY] [--lab KIND] [--json]", Short: "Make a lab that stays up until lab down",
 		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
 			"TOPOLOGY is one of: " + strings.Join(topologyNames(), ", ") + ".\nThe first is the default.",
-		Args:      optionalArg,
-		ValidArgs: topologyNames(),
+		Args: optionalArg, ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return labUp(cmd.Context(), append(args, lab.Topologies()[0].Name)[0], o, p)
 		},
@@ -109,9 +104,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 
 func newLabListCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "list [--json]",
-		Short: "List the labs of this machine",
-		Args:  noArgs,
+		Use: "list [--json]", Short: "List the labs of this machine", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			labs, err := lab.List(labsDir(p.dirs))
 			if err != nil {
@@ -171,8 +164,7 @@ func findLab(d dirs, name string) (lab.Info, error) {
 func newLabExecCommand(p *program) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "exec NODE [--lab LAB] -- COMMAND…",
-		Short: "Run a command on a node of a lab",
+		Use: "exec NODE [--lab LAB] -- COMMAND…", Short: "Run a command on a node of a lab",
 		Long: "Run a command on a node of a lab that is up, with this command's standard input\n" +
 			"and output. The exit code is the command's own.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -248,9 +240,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 
 func newLabDownCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use:   "down [LAB]",
-		Short: "End a lab that lab up has made",
-		Args:  optionalArg,
+		Use: "down [LAB]", Short: "End a lab that lab up has made", Args: optionalArg,
 		RunE: func(_ *cobra.Command, args []string) error {
 			i, err := findLab(p.dirs, append(args, "")[0])
 			if err != nil {
@@ -267,8 +257,7 @@ func newLabDownCommand(p *program) *cobra.Command {
 
 func newLabRestoreCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "restore [--json]",
-		Short: "Undo what killed runs have left",
+		Use: "restore [--json]", Short: "Undo what killed runs have left",
 		Long: "Undo what killed runs have left: their labs, and settings in labs that stay up.\n" +
 			"Labs whose owner lives are never touched.",
 		Args: noArgs,
@@ -309,9 +298,8 @@ type checkedLab struct {
 
 func newLabCheckCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "check [--json]",
-		Short: "Bring every topology up and down, and say whether it works here",
-		Args:  noArgs,
+		Use: "check [--json]", Short: "Bring every topology up and down, and say whether it works here",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.withJournal("check-"+store.NewID(time.Now(), randomWord()),
 				func(j *journal.Journal) error { return labCheck(cmd.Context(), j, p) })

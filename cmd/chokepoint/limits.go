@@ -148,12 +148,10 @@ func computeLimits(o limitsOptions) (limits, error) {
 		return limits{}, &usageError{fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu),
 			"RFC 8200, section 5"}
 	}
-	l := limits{
-		Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: float64(rate),
-		LinkMTU:   o.linkMTU,
+	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting,
+		LinkRate: float64(rate), LinkMTU: o.linkMTU,
 		Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
-		TCP:       limitOf(path, float64(rate), mtu, overhead.TCPHeader+overhead.TCPTimestamps),
-	}
+		TCP:       limitOf(path, float64(rate), mtu, overhead.TCPHeader+overhead.TCPTimestamps)}
 	for _, size := range append(slices.Clone(packetSizes), mtu) {
 		if size <= mtu {
 			l.UDP = append(l.UDP, limitOf(path, float64(rate), size, overhead.UDPHeader))
@@ -167,10 +165,8 @@ func computeLimits(o limitsOptions) (limits, error) {
 
 // limitOf is the limit of packets of a size with so many bytes of transport header.
 func limitOf(path overhead.Path, rate float64, size, header int) packetLimit {
-	p := packetLimit{
-		Packet: size, Payload: max(0, size-path.Inner.Header()-header),
-		Wire: path.Bytes(size, overhead.LayerWire), Rate: path.PacketRate(rate, size, overhead.LayerWire),
-	}
+	p := packetLimit{Packet: size, Payload: max(0, size-path.Inner.Header()-header),
+		Wire: path.Bytes(size, overhead.LayerWire), Rate: path.PacketRate(rate, size, overhead.LayerWire)}
 	p.Goodput = p.Rate * float64(p.Payload) * 8
 	p.Ratio = p.Goodput / rate
 	return p

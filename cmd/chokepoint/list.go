@@ -30,8 +30,7 @@ type listed struct {
 
 func newListCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "list [--json]",
-		Short: "List the stored runs, newest first",
+		Use: "list [--json]", Short: "List the stored runs, newest first",
 		Long: "List the stored runs, newest first. Without any it prints nothing.\n\n" +
 			"The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.",
 		Args: noArgs,
@@ -53,11 +52,9 @@ func newListCommand(p *program) *cobra.Command {
 			}
 			var list []listed
 			for _, r := range runs {
-				list = append(list, listed{
-					ID: r.ID, Started: r.Started.UTC().Format("2006-01-02T15:04:05Z"), Plan: r.Design.Name,
-					Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials, Failed: r.Failed,
-					Alive: slices.Contains(alive, r.ID), started: r.Started,
-				})
+				list = append(list, listed{ID: r.ID, Started: r.Started.UTC().Format("2006-01-02T15:04:05Z"),
+					Plan: r.Design.Name, Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials,
+					Failed: r.Failed, Alive: slices.Contains(alive, r.ID), started: r.Started})
 			}
 			return printList(p, list, []string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"},
 				listed.row)

@@ -15,12 +15,9 @@ import (
 )
 
 func newPlanCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "List, check and expand plans",
+	cmd := &cobra.Command{Use: "plan", Short: "List, check and expand plans",
 		Long: "A plan says what is compared: a YAML file, or one of the built-in plans.\n" +
-			"None of these commands touches a machine.",
-	}
+			"None of these commands touches a machine."}
 	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
 		newPlanExpandCommand(p))
 	return cmd
@@ -37,9 +34,7 @@ type listedPlan struct {
 
 func newPlanListCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "list [--json]",
-		Short: "List the built-in plans; the first is the default",
-		Args:  noArgs,
+		Use: "list [--json]", Short: "List the built-in plans; the first is the default", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
 			for _, name := range plan.BuiltIns() {
@@ -62,9 +57,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 
 func newPlanShowCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use:       "show NAME",
-		Short:     "Print a built-in plan, to be copied and changed",
-		Args:      exactArgs("NAME"),
+		Use: "show NAME", Short: "Print a built-in plan, to be copied and changed", Args: exactArgs("NAME"),
 		ValidArgs: plan.BuiltIns(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := plan.BuiltIn(args[0])
@@ -149,15 +142,12 @@ type expanded struct {
 
 func expandPlan(p *plan.Plan) expanded {
 	rows := p.Rows()
-	return expanded{
-		Format: record.Format, Design: p.Design, Notes: append([]string{}, p.Notes()...),
-		Trials: len(rows), Estimate: int64(p.Estimate(rowOverhead)),
-		Cells: p.Cells(), Skipped: append([]record.Skipped{}, p.Skipped()...), Rows: rows,
-	}
+	return expanded{Format: record.Format, Design: p.Design, Notes: append([]string{}, p.Notes()...),
+		Trials: len(rows), Estimate: int64(p.Estimate(rowOverhead)), Cells: p.Cells(),
+		Skipped: append([]record.Skipped{}, p.Skipped()...), Rows: rows}
 }
 
-// planHead is what a plan amounts to: its size, what all cells share, and what is left out, with the
-// reasons.
+// planHead is what a plan amounts to: its size, what all cells share, and what is left out, with the reasons.
 func planHead(p *plan.Plan) string {
 	var b strings.Builder
 	d := p.Design

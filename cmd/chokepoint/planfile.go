@@ -37,14 +37,12 @@ type planOptions struct {
 
 func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.sets, "set", nil,
-		"replace a value of the plan by its full path, `PATH=VALUE`,\nsuch as method.duration=5s or "+
-			"matrix.streams=1,4; may be repeated")
+	flags.StringArrayVar(&o.sets, "set", nil, "replace a value of the plan by its full path, "+
+		"`PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
-	flags.DurationVar(&o.budget, "budget", 0,
-		"cut the plan to this time `D`, such as 10m: first\nrepetitions, to six if there are more, then "+
-			"the\ncells listed last")
+	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: "+
+		"first\nrepetitions, to six if there are more, then the\ncells listed last")
 	flags.BoolVar(&o.strict, "strict", false,
 		"with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")
 	// pflag shows a zero duration as a default that means something.

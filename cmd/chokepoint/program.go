@@ -36,14 +36,9 @@ type program struct {
 // newProgram is a program on the process's own streams and environment.
 func newProgram(hard <-chan struct{}) *program {
 	return &program{
-		streams: streams{
-			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
-			OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
-			ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),
-		},
-		dirs: findDirs(os.Getenv, os.Geteuid()),
-		hard: hard,
-	}
+		streams: streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+			OutTTY: term.IsTerminal(int(os.Stdout.Fd())), ErrTTY: term.IsTerminal(int(os.Stderr.Fd()))},
+		dirs: findDirs(os.Getenv, os.Geteuid()), hard: hard}
 }
 
 // execute runs the command line, prints what went wrong, and returns the exit code.
@@ -96,17 +91,13 @@ func helpHint(cmd *cobra.Command) string {
 
 // newRoot builds the command tree.
 func newRoot(p *program) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "chokepoint",
+	root := &cobra.Command{Use: "chokepoint",
 		Short: "Measure what a router really forwards, and find what holds it back",
 		Long: "chokepoint measures what a router really forwards, and finds what holds it back.\n\n" +
 			"It builds or drives a testbed, runs a plan on it, watches every machine while\n" +
 			"traffic flows, and reports numbers together with what makes them doubtful.\n\n" +
 			"RUN is a run's id, a unique prefix of one, or latest.",
-		Version:       readVersion().String(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
+		Version: readVersion().String(), SilenceUsage: true, SilenceErrors: true}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetFlagErrorFunc(flagError)
@@ -127,22 +118,9 @@ func newRoot(p *program) *cobra.Command {
 }
 
 // commands are the constructors of all commands, in the order of the help.
-var commands = []func(*program) *cobra.Command{
-	newCompareCommand,
-	newLimitsCommand,
-	newImportCommand,
-	newListCommand,
-	newPlanCommand,
-	newReportCommand,
-	newDoctorCommand,
-	newRunCommand,
-	newPeerCommand,
-	newResumeCommand,
-	newLabCommand,
-	newShowCommand,
-	newVMCommand,
-	newVersionCommand,
-}
+var commands = []func(*program) *cobra.Command{newCompareCommand, newLimitsCommand, newImportCommand,
+	newListCommand, newPlanCommand, newReportCommand, newDoctorCommand, newRunCommand, newPeerCommand,
+	newResumeCommand, newLabCommand, newShowCommand, newVMCommand, newVersionCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) { cmd.Flags().Bool("json", false, usage) }
@@ -202,8 +180,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 // newHelp is cobra's help command, except that an unknown topic is an error.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Show the help of a command",
+		Use: "help [COMMAND]", Short: "Show the help of a command",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
@@ -233,10 +210,8 @@ func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, arg
 
 func atMost(n int, cmd *cobra.Command, args []string) error {
 	if len(args) > n {
-		return &usageError{
-			text: fmt.Sprintf("%s: unexpected argument %q", cmd.CommandPath(), args[n]),
-			hint: "usage: " + cmd.UseLine(),
-		}
+		return &usageError{text: fmt.Sprintf("%s: unexpected argument %q", cmd.CommandPath(), args[n]),
+			hint: "usage: " + cmd.UseLine()}
 	}
 	return nil
 }

@@ -33,14 +33,12 @@ type reportOptions struct{ format, file string }
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use:   "report RUN [--format FORMAT] [--report FILE]",
-		Short: "Write the report of a stored run",
+		Use: "report RUN [--format FORMAT] [--report FILE]", Short: "Write the report of a stored run",
 		Long: "Write the report of a stored run. RUN is an id, a unique prefix, or latest.\n\n" +
 			"html is one file that needs no network; it is written to the run's data\n" +
 			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +
 			"md, csv, json and text go to standard output.",
-		Args:              exactArgs("RUN"),
-		ValidArgsFunction: completeRuns(p, 1),
+		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format"), cmd.Flags().Changed("report")); err != nil {
 				return err

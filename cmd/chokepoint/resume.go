@@ -26,8 +26,7 @@ func newResumeCommand(p *program) *cobra.Command {
 			"order; failed ones are tried again. If the program or the kernel is another than\n" +
 			"before, resume refuses, because the numbers would not compare; --force goes on\n" +
 			"and marks the run.",
-		Args:              exactArgs("RUN"),
-		ValidArgsFunction: completeRuns(p, 1),
+		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return resume(cmd.Context(), args[0], report, force, p)
 		},

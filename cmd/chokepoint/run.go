@@ -58,8 +58,7 @@ func newRunCommand(p *program) *cobra.Command {
 			"everything back and keeps what is finished; the second stops waiting.\n\n" +
 			"With --peer the lab is this machine, another one that runs chokepoint peer, and\n" +
 			"whatever lies between: it is measured as it is, and nothing is changed.",
-		Args:              optionalArg,
-		ValidArgsFunction: completePlans,
+		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.plan.name = append(args, "")[0]
 			if err := o.plan.validate(cmd.Flags()); err != nil {
@@ -286,9 +285,8 @@ func (x *execution) tell(e record.Event) {
 // campaignOver brings the labs up, stores the run's head and runs all rows.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(),
-		Engines: node.Engines(),
-		Prober:  proberOf(x.run.Design.Measure), Probes: node.Probes(), Store: x.store, Sink: x.tell,
-		Ask: x.ask, Done: done}
+		Engines: node.Engines(), Prober: proberOf(x.run.Design.Measure), Probes: node.Probes(),
+		Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
 	c := x.campaign
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {

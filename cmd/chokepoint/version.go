@@ -58,9 +58,7 @@ func (v version) String() string {
 
 func newVersionCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "version [--json]",
-		Short: "Print which chokepoint this is",
-		Args:  noArgs,
+		Use: "version [--json]", Short: "Print which chokepoint this is", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if p.json {
 				return printJSON(p.Out, readVersion())

@@ -121,17 +121,12 @@ func Base(o Options) []Declaration {
 	tcp := Beside(Protocol, "protocol is not tcp", func(p string) bool { return p == TCP })
 	itself := func(level string) string { return level }
 	return []Declaration{
-		choice(topologies, Declaration{
-			Name: "topology", Doc: "shape of the lab", Kind: Path, Hard: true,
-			Rank: 1, Leading: true, Quiet: true, Short: itself,
-		}),
-		choice(o.Tunnels, Declaration{
-			Name: "tunnel", Doc: "what carries the traffic", Kind: Path,
+		choice(topologies, Declaration{Name: "topology", Doc: "shape of the lab", Kind: Path, Hard: true,
+			Rank: 1, Leading: true, Quiet: true, Short: itself}),
+		choice(o.Tunnels, Declaration{Name: "tunnel", Doc: "what carries the traffic", Kind: Path,
 			Without: &Without{NoTunnel, "of the same without tunnel"}, Follow: []Name{MTU, OuterIP, Tunnels},
-			Rank: 2, Leading: true,
-			Short: insteadOf(NoTunnel, "no tunnel", itself), Long: insteadOf(NoTunnel, "no tunnel",
-				tunnelName),
-		}),
+			Rank: 2, Leading: true, Short: insteadOf(NoTunnel, "no tunnel", itself),
+			Long: insteadOf(NoTunnel, "no tunnel", tunnelName)}),
 		{
 			Name: "mtu", Unit: "bytes", Doc: "the tunnel's inner MTU", Kind: Path, Base: true,
 			Parse: Whole(minIPv4MTU, 65535), Applies: tunnelled,
@@ -139,60 +134,39 @@ func Base(o Options) []Declaration {
 				outer := cmp.Or(OuterIP.Number(c), 4)
 				return strconv.Itoa(o.TunnelMTU(Tunnel.Of(c), outer, UnderlayMTU(c)))
 			},
-			Conflict:  mtuConflict,
-			Dependent: true, Rank: 5, Long: phrase("MTU %"),
-		},
-		{
-			Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given", Kind: Path,
-			Levels: []string{"4", "6"}, Parse: Choice("4", "6"), Applies: tunnelled,
-			Conflict: outerConflict,
-			Without:  &Without{"4", "of the same with IPv4 outside"}, Follow: []Name{MTU},
-			Dependent: true, Rank: 4, Short: phrase("IPv% outside"),
-		},
-		{
-			Name: "tunnels", Doc: "tunnels side by side, over which the streams are spread; 1 if not given",
+			Conflict: mtuConflict, Dependent: true, Rank: 5, Long: phrase("MTU %")},
+		{Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given", Kind: Path,
+			Levels: []string{"4", "6"}, Parse: Choice("4", "6"), Applies: tunnelled, Conflict: outerConflict,
+			Without: &Without{"4", "of the same with IPv4 outside"}, Follow: []Name{MTU}, Dependent: true,
+			Rank: 4, Short: phrase("IPv% outside")},
+		{Name: "tunnels", Doc: "tunnels side by side, over which the streams are spread; 1 if not given",
 			Kind: Path, Parse: Whole(1, int64(max(o.MaxTunnels, 1))), Applies: tunnelled,
-			Conflict: tunnelsConflict,
-			Without:  &Without{"1", "of the same through one tunnel"}, Scales: true,
-			Dependent: true, Rank: 3, Short: counted("tunnel"),
-		},
-		choice([]string{"4", "6"}, Declaration{
-			Name: "ip", Doc: "version of the Internet Protocol", Kind: Path, Conflict: o.ipConflict,
-			Without: &Without{"4", "of the same with IPv4"},
-			Rank:    9, Leading: true, Short: phrase("IPv%"),
-		}),
-		choice([]string{Off, "masquerade", NATForward}, Declaration{
-			Name: "nat", Kind: Path, Conflict: natConflict, Target: FirstOfWAN,
+			Conflict: tunnelsConflict, Without: &Without{"1", "of the same through one tunnel"}, Scales: true,
+			Dependent: true, Rank: 3, Short: counted("tunnel")},
+		choice([]string{"4", "6"}, Declaration{Name: "ip", Doc: "version of the Internet Protocol",
+			Kind: Path, Conflict: o.ipConflict, Without: &Without{"4", "of the same with IPv4"}, Rank: 9,
+			Leading: true, Short: phrase("IPv%")}),
+		choice([]string{Off, "masquerade", NATForward}, Declaration{Name: "nat", Kind: Path,
+			Conflict: natConflict, Target: FirstOfWAN,
 			Doc:     "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
 			Value:   insteadOf(Off, "", itself),
-			Without: &Without{Off, "of the same without address translation"},
-			Rank:    7, Short: itself, Long: insteadOf(Off, "no NAT", phrase("NAT %")),
-		}),
-		choice([]string{"wire", "super"}, Declaration{
-			Name: "offload", Doc: "virtual links: packets of up to 64 KiB, or as on a wire", Kind: Path,
-			Target:  EveryNode,
-			Without: &Without{"wire", "of the same with packets as on a wire"}, Rank: 20,
-		}),
-		choice([]string{TCP, UDP}, Declaration{
-			Name: "protocol", Doc: "transport protocol", Kind: Load,
-			Rank: 8, Leading: true, Short: strings.ToUpper,
-		}),
-		{
-			Name: "streams", Doc: "parallel flows in each direction", Kind: Load, Base: true, Default: "1",
-			Parse: Whole(1, maxStreams), Scales: true,
-			Rank: 12, Leading: true, Short: counted("stream"),
-		},
-		choice([]string{Up, Down, Both}, Declaration{
-			Name: "direction", Doc: "where the data goes; up is client to server", Kind: Load,
-			Rank: 13, Leading: true, Short: itself,
-		}),
-		{
-			Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
+			Without: &Without{Off, "of the same without address translation"}, Rank: 7, Short: itself,
+			Long: insteadOf(Off, "no NAT", phrase("NAT %"))}),
+		choice([]string{"wire", "super"}, Declaration{Name: "offload",
+			Doc: "virtual links: packets of up to 64 KiB, or as on a wire", Kind: Path, Target: EveryNode,
+			Without: &Without{"wire", "of the same with packets as on a wire"}, Rank: 20}),
+		choice([]string{TCP, UDP}, Declaration{Name: "protocol", Doc: "transport protocol", Kind: Load,
+			Rank: 8, Leading: true, Short: strings.ToUpper}),
+		{Name: "streams", Doc: "parallel flows in each direction", Kind: Load, Base: true, Default: "1",
+			Parse: Whole(1, maxStreams), Scales: true, Rank: 12, Leading: true, Short: counted("stream")},
+		choice([]string{Up, Down, Both}, Declaration{Name: "direction",
+			Doc: "where the data goes; up is client to server", Kind: Load, Rank: 13, Leading: true,
+			Short: itself}),
+		{Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
 			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
 			Parse: orIMIX(Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
 			Dependent: true, Rank: 11, Short: insteadOf(IMIX, "IMIX", phrase("% B frames")),
-			Long: insteadOf(IMIX, "IMIX frames", phrase("%-byte frames")),
-		},
+			Long: insteadOf(IMIX, "IMIX frames", phrase("%-byte frames"))},
 		{
 			Name: "packet_size", Unit: "bytes, imix", Doc: "length of the IP packet", Kind: Load, Base: true,
 			Parse: orIMIX(Whole(1, 65535)), Applies: udp,
@@ -205,43 +179,26 @@ func Base(o Options) []Declaration {
 				}
 				return strconv.Itoa(o.pathMTU(c))
 			},
-			Conflict: o.sizeConflict, Says: FrameSize,
-			Rank: 10, Short: insteadOf(IMIX, "IMIX", phrase("% B")),
-			Long: insteadOf(IMIX, "IMIX packets", phrase("%-byte packets")),
-		},
-		{
-			Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Kind: Load,
-			Base: true, Default: Flat, Parse: parseRate, Applies: udp, Dependent: true, Rank: 14,
-		},
-		{
-			Name: "udp_mode", Kind: Load, Applies: udp,
-			Doc: "datagrams one by one with order and delay, or counted by length at the highest rate; " +
-				"exact if not given",
-			Levels: []string{UDPExact, UDPCount}, Parse: Choice(UDPExact, UDPCount),
-		},
-		{
-			Name: "udp_gso", Kind: Load, Applies: udp,
-			Doc: "whether the sender may give the kernel a batch of datagrams in one write (UDP GSO); auto " +
-				"if not given",
-			Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
-		},
-		choice(o.Congestions, Declaration{
-			Name: "congestion", Doc: "TCP congestion control; streams take several, joined by +, in turn",
-			Kind: Load, Applies: tcp, Parse: severalOf(Choice(o.Congestions...)), Dependent: true, Rank: 21,
-		}),
-		{
-			Name: "pacing", Unit: "bit/s", Kind: Load, Parse: parsePacing, Applies: tcp,
-			Doc: "TCP payload of all streams together, at which the kernel paces them",
-		},
-		{
-			Name: "mss", Unit: "bytes", Doc: "TCP segment size asked for; from the path's MTU if not given",
-			Kind: Load, Parse: Whole(minSegment, maxSegment), Applies: tcp,
-		},
-		{
-			Name: "socket_buffer", Unit: "bytes", Kind: Load, Parse: Whole(minBuffer, maxBuffer),
-			Applies: tcp,
-			Doc:     "buffers of each TCP socket, both ways; tuned by the kernel if not given",
-		},
+			Conflict: o.sizeConflict, Says: FrameSize, Rank: 10,
+			Short: insteadOf(IMIX, "IMIX", phrase("% B")),
+			Long:  insteadOf(IMIX, "IMIX packets", phrase("%-byte packets"))},
+		{Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Kind: Load,
+			Base: true, Default: Flat, Parse: parseRate, Applies: udp, Dependent: true, Rank: 14},
+		{Name: "udp_mode", Kind: Load, Applies: udp, Doc: "datagrams one by one with order and delay, or " +
+			"counted by length at the highest rate; exact if not given", Levels: []string{UDPExact, UDPCount},
+			Parse: Choice(UDPExact, UDPCount)},
+		{Name: "udp_gso", Kind: Load, Applies: udp, Doc: "whether the sender may give the kernel a batch " +
+			"of datagrams in one write (UDP GSO); auto if not given", Levels: []string{"auto", Off},
+			Parse: Choice("auto", Off)},
+		choice(o.Congestions, Declaration{Name: "congestion",
+			Doc: "TCP congestion control; streams take several, joined by +, in turn", Kind: Load,
+			Applies: tcp, Parse: severalOf(Choice(o.Congestions...)), Dependent: true, Rank: 21}),
+		{Name: "pacing", Unit: "bit/s", Kind: Load, Parse: parsePacing, Applies: tcp,
+			Doc: "TCP payload of all streams together, at which the kernel paces them"},
+		{Name: "mss", Unit: "bytes", Doc: "TCP segment size asked for; from the path's MTU if not given",
+			Kind: Load, Parse: Whole(minSegment, maxSegment), Applies: tcp},
+		{Name: "socket_buffer", Unit: "bytes", Kind: Load, Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
+			Doc: "buffers of each TCP socket, both ways; tuned by the kernel if not given"},
 		{
 			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Kind: Load,
 			Levels: []string{On, Off}, Parse: Choice(On, Off), Applies: tcp,
@@ -249,23 +206,18 @@ func Base(o Options) []Declaration {
 			Target: BothEnds, Knob: "sysctl:net.ipv4.tcp_ecn",
 			Value: func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
 		},
-		choice(o.Engines, Declaration{Name: "engine", Doc: "load generator", Kind: Activity, Rank: 22}),
-	}
+		choice(o.Engines, Declaration{Name: "engine", Doc: "load generator", Kind: Activity, Rank: 22})}
 }
 
 // Further returns the factors that follow those of the engines.
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
 	return []Declaration{
-		{
-			Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
-			Parse: Whole(0, 63),
-		},
-		{
-			Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),
+		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
+			Parse: Whole(0, 63)},
+		{Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),
 			Doc:     "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
-			Without: &Without{"a", "of the same, measured beside it"},
-		},
+			Without: &Without{"a", "of the same, measured beside it"}},
 	}
 }
 

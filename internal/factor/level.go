@@ -103,10 +103,9 @@ func parseRate(text string) (string, error) {
 		}
 		rate, ok := rateValue(text)
 		if !ok {
-			return "", &LevelError{
-				Text: text, Want: "flat, a bit rate such as 300M, or a share such as 90% of found",
-				Near: Nearest(text, []string{Flat}),
-			}
+			return "", &LevelError{Text: text,
+				Want: "flat, a bit rate such as 300M, or a share such as 90% of found",
+				Near: Nearest(text, []string{Flat})}
 		}
 		return rateText(rate), nil
 	})

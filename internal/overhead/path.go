@@ -81,8 +81,7 @@ func (p Path) TCP(timestamps bool, at Layer) float64 {
 	return float64(payload) / float64(n)
 }
 
-// PacketRate is how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer,
-// carries.
+// PacketRate is how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer, carries.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

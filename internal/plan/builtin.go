@@ -9,11 +9,8 @@ import (
 var builtIns embed.FS
 
 // builtInNames are in the order in which they are shown; the first is the default.
-var builtInNames = [...]string{
-	"quick", "wireguard", "queues", "firewall", "forwarding", "openvpn", "site-to-site", "to-router",
-	"latency",
-	"rfc2544", "ramp", "soak",
-}
+var builtInNames = [...]string{"quick", "wireguard", "queues", "firewall", "forwarding", "openvpn",
+	"site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak"}
 
 // BuiltInSource is the Design.Source of a built-in plan.
 const BuiltInSource = "built-in"
@@ -24,12 +21,10 @@ func Strict(name string) (sets []string, ok bool) {
 	if name != "rfc2544" {
 		return nil, false
 	}
-	return []string{
-		"method.warmup=0", "method.cooldown=7s", "method.search.preset=rfc2544", "method.search.max_time=24h",
-		"method.search.latency.duration=120s", "method.search.latency.repeats=20",
-		"method.search.frame_loss.duration=60s",
-		"method.search.back_to_back.duration=2s", "method.search.back_to_back.repeats=50",
-	}, true
+	return []string{"method.warmup=0", "method.cooldown=7s", "method.search.preset=rfc2544",
+		"method.search.max_time=24h", "method.search.latency.duration=120s",
+		"method.search.latency.repeats=20", "method.search.frame_loss.duration=60s",
+		"method.search.back_to_back.duration=2s", "method.search.back_to_back.repeats=50"}, true
 }
 
 // BuiltIns lists the names of the built-in plans, the default first.

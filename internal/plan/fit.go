@@ -92,8 +92,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 		return &Error{
 			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
 				plural(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
-			HintText: "give a longer --budget, or a shorter method.duration",
-		}
+			HintText: "give a longer --budget, or a shorter method.duration"}
 	}
 	d := &p.Design
 	if runs < m.Runs {

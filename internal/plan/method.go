@@ -25,8 +25,7 @@ const (
 	IdleOff   = "off"
 )
 
-// What measures latency: UDP probes that a process of ours returns, or ICMP ones that the far kernel
-// returns.
+// What measures latency: UDP probes that a process of ours returns, or ICMP ones that the far kernel returns.
 const (
 	ProbeEcho = "echo"
 	ProbeICMP = "icmp"
@@ -44,18 +43,13 @@ var (
 // defaultMethod has six runs, the fewest for which the interval of a median exists at 95 % (see
 // docs/method/statistics.md).
 func defaultMethod() record.Method {
-	return record.Method{
-		Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
-		Idle: 2 * time.Second, Runs: 6, Order: OrderBlocks,
-	}
+	return record.Method{Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
+		Idle: 2 * time.Second, Runs: 6, Order: OrderBlocks}
 }
 
 func defaultMeasure() record.Measure {
-	return record.Measure{
-		LatencyIdle: IdleBlock, LatencyLoaded: true, Probe: ProbeEcho, ProbeInterval: 10 * time.Millisecond,
-		ProbeSpacing: record.Isochronous,
-		Verify:       true, Telemetry: true,
-	}
+	return record.Measure{LatencyIdle: IdleBlock, LatencyLoaded: true, Probe: ProbeEcho,
+		ProbeInterval: 10 * time.Millisecond, ProbeSpacing: record.Isochronous, Verify: true, Telemetry: true}
 }
 
 // Bounds of one trial: the probes keep their last 20 minutes, and the whole load must lie in them.
@@ -79,8 +73,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		{"seed", func(n *yaml.Node) error { p.SeedGiven = true; return r.seed(n, &m.Seed) }},
 		{"soak", func(n *yaml.Node) error {
 			soak = n
-			return r.duration("soak", time.Minute, longestSoak,
-				&m.Soak)(n)
+			return r.duration("soak", time.Minute, longestSoak, &m.Soak)(n)
 		}},
 		{"search", func(n *yaml.Node) error { search = n; return r.search(n, m) }},
 	})

@@ -23,10 +23,8 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 			return nil, err
 		}
 	}
-	p := &Plan{Design: record.Design{
-		Name: baseName(file), Source: file, Text: string(data), Set: append([]string(nil), sets...),
-		Method: defaultMethod(), Measure: defaultMeasure(),
-	}}
+	p := &Plan{Design: record.Design{Name: baseName(file), Source: file, Text: string(data),
+		Set: append([]string(nil), sets...), Method: defaultMethod(), Measure: defaultMeasure()}}
 	var m matrix
 	if err := r.plan(root, p, &m); err != nil {
 		return nil, err

@@ -75,9 +75,8 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	if full, ok := guessMetric(name); ok {
 		return full, nil
 	}
-	return "", r.fail(n, "use goodput, pps, loss, retransmits, rtt_idle_p50, rtt_loaded_p99, or a metric's "+
-		"full name",
-		"unknown metric %q", name)
+	return "", r.fail(n, "use goodput, pps, loss, retransmits, rtt_idle_p50, rtt_loaded_p99, "+
+		"or a metric's full name", "unknown metric %q", name)
 }
 
 // guessMetric works without a list of metrics.

@@ -229,8 +229,7 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 			return r.fail(root, "set measure.probe_interval: "+
 				short((g.InitialDuration/leastProbes).Truncate(time.Millisecond/2)),
 				what+" needs %d probes in each trial, and %s has %d at %s", leastProbes,
-				short(g.InitialDuration),
-				g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
+				short(g.InitialDuration), g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
 		}
 	}
 	return nil

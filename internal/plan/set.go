@@ -9,9 +9,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// applySets writes each "path=value" into the tree, before anything is read from it, so that a value from
-// the command line is judged like one in the file. Nodes that come from there are remembered, for error
-// messages.
+// applySets writes each "path=value" into the tree, before anything is read from it, so that a value from the
+// command line is judged like one in the file. Nodes that come from there are remembered, for error messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) error {
 	for _, set := range sets {
 		path, value, ok := strings.Cut(set, "=")

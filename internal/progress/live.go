@@ -27,10 +27,8 @@ func Live(w *os.File, factors *factor.Catalogue) Sink {
 	if !term.IsTerminal(fd) || dumb(os.Getenv("TERM")) {
 		return Plain(w, factors)
 	}
-	base := look{
-		colour:  os.Getenv("NO_COLOR") == "",
-		unicode: utf8Locale(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")),
-	}
+	base := look{colour: os.Getenv("NO_COLOR") == "",
+		unicode: utf8Locale(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))}
 	size := func() (int, int) {
 		width, height, err := term.GetSize(fd)
 		if err != nil || width <= 0 || height <= 0 {
@@ -79,10 +77,8 @@ type live struct {
 
 func newLive(w io.Writer, factors *factor.Catalogue, base look, size func() (int, int),
 	now func() time.Time) *live {
-	return &live{
-		w: w, base: base, size: size, now: now, view: view{names: labeller{factors: factors}},
-		stop: make(chan struct{}), done: make(chan struct{}),
-	}
+	return &live{w: w, base: base, size: size, now: now, view: view{names: labeller{factors: factors}},
+		stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // start repaints at every tick until Close.

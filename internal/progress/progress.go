@@ -1,6 +1,5 @@
-// Package progress shows a run as it happens: it draws a stream of events as a repainted view on a
-// terminal, as plain lines, or as JSON lines. It measures nothing, computes no result and never decides
-// anything.
+// Package progress shows a run as it happens: it draws a stream of events as a repainted view on a terminal,
+// as plain lines, or as JSON lines. It measures nothing, computes no result and never decides anything.
 //
 // What the renderers read of an event, by kind:
 //

@@ -128,10 +128,7 @@ func (v *view) begin(e record.Event) {
 }
 
 func (v *view) end(e record.Event) {
-	r := result{
-		index: e.Index, label: v.label, status: clean(e.Status),
-		rate: e.Rate, pps: e.PPS, rtt: e.RTT,
-	}
+	r := result{index: e.Index, label: v.label, status: clean(e.Status), rate: e.Rate, pps: e.PPS, rtt: e.RTT}
 	if r.index == 0 {
 		r.index = v.index
 	}

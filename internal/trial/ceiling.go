@@ -107,8 +107,7 @@ func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 	out := slices.Clone(ours)
 	for i := range out {
 		j := slices.IndexFunc(theirs, func(c record.Ceiling) bool {
-			return c.Kind == out[i].Kind &&
-				c.Unit == out[i].Unit
+			return c.Kind == out[i].Kind && c.Unit == out[i].Unit
 		})
 		whose := "this machine, the slower of the two; "
 		if j >= 0 && theirs[j].Value < out[i].Value {

@@ -160,9 +160,8 @@ func because(before, opener string, err error) string {
 }
 
 func blocked(protocol string, ip int, p lab.DataPorts, why string) string {
-	return fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in at one of "+
-		"the machines (%s)",
-		protocol, ip, p.Load, p.Check, why)
+	return fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in at one "+
+		"of the machines (%s)", protocol, ip, p.Load, p.Check, why)
 }
 
 // A connection is tried by a load of this length.

@@ -107,17 +107,14 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	end := traffic.End{Node: n.Name, Agent: n.Agent, Addr: at, Target: at, Offset: offset}
 	const length, interval = 500 * time.Millisecond, time.Millisecond
 	got, err := p.Probe(ctx, end, end, record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4,
-		PacketSize: 100,
-		Opener:     "near", Port: echoPort, Duration: length, Interval: interval, Tag: "timer"},
+		PacketSize: 100, Opener: "near", Port: echoPort, Duration: length, Interval: interval, Tag: "timer"},
 		newConductor(1, 0, length))
 	if err != nil {
 		return Timer{}, fmt.Errorf("measure the timer: %w", err)
 	}
 	rtt := answered(got.RTT)
-	t := Timer{
-		Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt),
-		Scheduling: got.Details["probe.scheduling"], Includes: got.Includes,
-	}
+	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt),
+		Scheduling: got.Details["probe.scheduling"], Includes: got.Includes}
 	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99),
 		nearestRank(rtt, 0.5)
 	t.readClock(ctx)

@@ -105,9 +105,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		return reason, err
 	}
 	if d.probeOpener == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
-		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led " +
-			"past the " +
-			"router, which would answer itself", nil
+		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led past " +
+			"the router, which would answer itself", nil
 	}
 	return "", nil
 }

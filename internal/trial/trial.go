@@ -65,8 +65,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
 	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
-		Search:  step,
-		Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
+		Search: step, Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
 }
 
 func (a *attempt) phase() string {
@@ -242,8 +241,7 @@ func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 		Tag: a.d.load.Tag}
 }
 
-// load offers the traffic with the latency probe beside it, and splits the phase at the edges of the
-// window.
+// load offers the traffic with the latency probe beside it, and splits the phase at the edges of the window.
 func (a *attempt) load(ctx context.Context) error {
 	engine := a.c.engine(a.d.engine)
 	if engine == nil {
@@ -276,8 +274,7 @@ func (a *attempt) load(ctx context.Context) error {
 		return err
 	}
 	moves, err := settled(ctx, func() ([]record.CounterMove, error) {
-		return a.way.moved(ctx, a.moves,
-			"window")
+		return a.way.moved(ctx, a.moves, "window")
 	})
 	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
 	return err

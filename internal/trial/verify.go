@@ -104,9 +104,8 @@ func neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 func (w way) caveats() []record.Caveat {
 	var out []record.Caveat
 	for _, r := range w.unwatched {
-		out = append(out, record.Caveat{Kind: "router-not-watched",
-			Text: r + " has no agent: its counters and probes are missing, and that traffic passed it is " +
-				"not proven by them"})
+		out = append(out, record.Caveat{Kind: "router-not-watched", Text: r + " has no agent: its counters " +
+			"and probes are missing, and that traffic passed it is not proven by them"})
 	}
 	return out
 }
@@ -309,8 +308,7 @@ func (w way) judge(e *record.PathEvidence) error {
 				c.Counter, c.Device, c.Node, grown, e.BytesOffered)
 		case (c.Counter == "rx_packets" || c.Counter == "tx_packets") && grown < 2:
 			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d packets for 2 "+
-				"sent each way",
-				c.Counter, c.Device, c.Node, grown)
+				"sent each way", c.Counter, c.Device, c.Node, grown)
 		}
 	}
 	return nil
