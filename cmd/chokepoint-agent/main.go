@@ -58,7 +58,7 @@ func main() {
 	}
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	os.Exit(run(ctx, os.Args[1:], standard{}, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], node.Standard{}, os.Stderr))
 }
 
 // usageError is a command line that cannot be meant.
@@ -68,17 +68,15 @@ func (e *usageError) Error() string { return e.text }
 
 func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages io.Writer) int {
 	err := command(ctx, args, conn)
-	var wrong *usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return codeOK
-	case errors.As(err, &wrong):
-		fmt.Fprintf(messages, "chokepoint-agent: error: %v\nhint: chokepoint-agent --help shows how it "+
-			"is used\n", err)
-		return codeUsage
 	}
 	fmt.Fprintf(messages, "chokepoint-agent: error: %v\n", err)
-	return codeError
+	if _, wrong := errors.AsType[*usageError](err); !wrong {
+		return codeError
+	}
+	fmt.Fprintln(messages, "hint: chokepoint-agent --help shows how it is used")
+	return codeUsage
 }
 
 func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error {
@@ -118,10 +116,3 @@ func version() string {
 	}
 	return text + " " + runtime.GOOS + "/" + runtime.GOARCH
 }
-
-// standard is the connection on standard input and output.
-type standard struct{}
-
-func (standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
-func (standard) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
-func (standard) Close() error                { return errors.Join(os.Stdout.Close(), os.Stdin.Close()) }

@@ -2,7 +2,10 @@
 // tell. It performs no checks itself.
 package check
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // State is one of the three answers. The zero value is Unknown, so that an answer nobody filled in is never
 // read as a "no".
@@ -30,17 +33,13 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText decodes what MarshalText wrote.
 func (s *State) UnmarshalText(b []byte) error {
-	switch string(b) {
-	case "yes":
-		*s = Yes
-	case "no":
-		*s = No
-	case "could not tell":
-		*s = Unknown
-	default:
-		return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
+	for _, one := range []State{Unknown, Yes, No} {
+		if one.String() == string(b) {
+			*s = one
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
 }
 
 // Answer is a state with its reason and, where one is known, the next step.
@@ -86,3 +85,12 @@ func (e *hinted) Hint() string  { return e.hint }
 // WithHint adds the next step for the user to an error: an inner error's stays. Whoever prints the error
 // finds it by the method Hint.
 func WithHint(err error, hint string) error { return &hinted{err, hint} }
+
+// HintOf is the next step that an error, or one of those that it wraps, knows of; "" if none does.
+func HintOf(err error) string {
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
+}

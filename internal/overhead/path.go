@@ -66,21 +66,6 @@ func (p Path) MTU() int {
 	return p.Tunnel.FitMTU(p.Link.mtu())
 }
 
-// TCP is the share of a rate, counted at a layer, that is left for the payload of full TCP segments with or
-// without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it costs
-// nothing here.
-func (p Path) TCP(timestamps bool, at Layer) float64 {
-	payload := p.MTU() - p.Inner.Header() - TCPHeader
-	if timestamps {
-		payload -= TCPTimestamps
-	}
-	n := p.Bytes(p.MTU(), at)
-	if n == 0 || payload < 0 {
-		return 0
-	}
-	return float64(payload) / float64(n)
-}
-
 // PacketRate is how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer, carries.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)

@@ -14,12 +14,46 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
+
+// entry is one thing that the registry lists.
+type entry struct {
+	Family string // topology, tunnel, knob, engine, prober, probe
+	Name   string
+}
+
+// entries lists everything that the registry has, in the order shown.
+func entries() []entry {
+	var out []entry
+	add := func(family, name string) {
+		out = append(out, entry{family, name})
+	}
+	for _, t := range lab.Topologies() {
+		add("topology", t.Name)
+	}
+	for _, t := range node.Tunnels() {
+		add("tunnel", t.Name())
+	}
+	for _, k := range node.Knobs() {
+		add("knob", k.Name())
+	}
+	for _, e := range node.Engines() {
+		add("engine", e.Name())
+	}
+	for _, l := range node.Probers() {
+		add("prober", l.Name())
+	}
+	for _, p := range node.Probes() {
+		add("probe", p.Name())
+	}
+	return out
+}
 
 // untested says of each entry what is wrong with its test: none is named, or the one that is named does not
 // exist below root.
-func untested(root fs.FS, entries []registry.Entry, testOf func(family, name string) string) ([]string,
+func untested(root fs.FS, entries []entry, testOf func(family, name string) string) ([]string,
 	error) {
 	var found []string
 	tests := map[string][]string{} // package → its tests
@@ -72,7 +106,7 @@ func testsOf(root fs.FS, pkg string) ([]string, error) {
 }
 
 func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
-	found, err := untested(os.DirFS(".."), registry.Entries(), kernelTest)
+	found, err := untested(os.DirFS(".."), entries(), kernelTest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +118,7 @@ func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
 func TestEntriesAreWholeAndUnique(t *testing.T) {
 	seen := map[string]bool{}
 	families := map[string]int{}
-	for _, e := range registry.Entries() {
+	for _, e := range entries() {
 		key := e.Family + " " + e.Name
 		if seen[key] || e.Name == "" {
 			t.Errorf("entry %q: got it twice or without a name, want each once", key)
@@ -107,11 +141,11 @@ func TestUntestedEntriesAreFound(t *testing.T) {
 	tests := map[string]string{"good": "lab.TestThere", "none": "", "word": "lab.helper",
 		"gone": "lab.TestGone", "method": "lab.TestMethod", "comment": "lab.TestComment",
 		"elsewhere": "lab/knob.TestThere"}
-	var entries []registry.Entry
+	var planted []entry
 	for _, name := range []string{"good", "none", "word", "gone", "method", "comment", "elsewhere"} {
-		entries = append(entries, registry.Entry{Family: "knob", Name: name})
+		planted = append(planted, entry{Family: "knob", Name: name})
 	}
-	got, err := untested(root, entries, func(_, name string) string { return tests[name] })
+	got, err := untested(root, planted, func(_, name string) string { return tests[name] })
 	want := []string{
 		`knob none names no test on a real kernel, got ""`,
 		`knob word names no test on a real kernel, got "lab.helper"`,

@@ -55,32 +55,25 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 	}
 	g := guard{ports: p.Ports, remote: remote}
 	all := agent.Handlers(agent.Role, node.Parts())
-	native, responsive := host.Verb(host.FamilyTraffic, stream.Native{}.Name()),
-		host.Verb(host.FamilyTraffic, responsiveness.Engine{}.Name())
-	flows, requests := host.Verb(host.FamilyTraffic, shortflow.Flows{}.Name()), host.Verb(host.FamilyTraffic,
-		shortflow.Requests{}.Name())
-	echo, icmp := host.Verb(host.FamilyTraffic, latency.Echo{}.Name()), host.Verb(host.FamilyTraffic,
-		latency.ICMP{}.Name())
-	iperf3, xdp := host.Verb(host.FamilyTraffic, iperf3.Engine{}.Name()), host.Verb(host.FamilyTraffic,
-		frames.XDP{}.Name())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
-	return host.AtOnce(peerSessions, map[string]host.Handler{
-		native:                host.Vetted(all[native], g.traffic),
-		responsive:            host.Vetted(all[responsive], g.traffic),
-		flows:                 host.Vetted(all[flows], g.traffic),
-		requests:              host.Vetted(all[requests], g.traffic),
-		echo:                  host.Vetted(all[echo], g.traffic),
-		icmp:                  host.Vetted(all[icmp], g.traffic),
-		agent.VerbEcho:        host.Vetted(all[agent.VerbEcho], g.echo),
-		agent.VerbReach:       host.Vetted(all[agent.VerbReach], g.reach),
-		watch.Verb:            host.Vetted(all[watch.Verb], g.watch),
-		probe.VerbEnvironment: all[probe.VerbEnvironment],
-		lab.VerbAbout:         func(_ context.Context, s host.Session) error { return s.Send(about) },
-		lab.VerbCeilings:      ceilings,
-		iperf3:                refused("starts no other program"),
-		xdp:                   refused("puts no program into its kernel"),
-	}), nil
+	served := map[string]host.Handler{
+		agent.VerbEcho:               host.Vetted(all[agent.VerbEcho], judged(g.echo)),
+		agent.VerbReach:              host.Vetted(all[agent.VerbReach], judged(g.reach)),
+		watch.Verb:                   host.Vetted(all[watch.Verb], judged(ownWatch)),
+		probe.VerbEnvironment:        all[probe.VerbEnvironment],
+		lab.VerbAbout:                func(_ context.Context, s host.Session) error { return s.Send(about) },
+		lab.VerbCeilings:             ceilings,
+		trafficVerb(iperf3.Engine{}): refused("starts no other program"),
+		trafficVerb(frames.XDP{}):    refused("puts no program into its kernel"),
+	}
+	for _, e := range []interface{ Name() string }{stream.Native{}, responsiveness.Engine{}, shortflow.Flows{},
+		shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
+		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], g.traffic)
+	}
+	return host.AtOnce(peerSessions, served), nil
 }
+
+func trafficVerb(e interface{ Name() string }) string { return host.Verb(host.FamilyTraffic, e.Name()) }
 
 // refused is the answer of an engine that a peer does without.
 func refused(why string) host.Handler {
@@ -155,10 +148,7 @@ func congestion(name string) error {
 		return fmt.Errorf("congestion control %s: %w: %w", name, host.ErrUnsupported, err)
 	}
 	ready := strings.Fields(string(b))
-	for _, one := range strings.FieldsFunc(name, func(r rune) bool {
-		return strings.ContainsRune("+, ",
-			r)
-	}) {
+	for _, one := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("+, ", r) }) {
 		if !slices.Contains(ready, one) {
 			return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", one,
 				host.ErrUnsupported)
@@ -167,36 +157,36 @@ func congestion(name string) error {
 	return nil
 }
 
-func (g guard) echo(first json.RawMessage) (any, error) {
-	var at agent.EchoAt
-	if err := json.Unmarshal(first, &at); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
+// judged vets a request by what it asks for, which judge may change.
+func judged[T any](judge func(*T) error) func(first json.RawMessage) (any, error) {
+	return func(first json.RawMessage) (any, error) {
+		var asked T
+		if err := json.Unmarshal(first, &asked); err != nil {
+			return nil, fmt.Errorf("read the request: %w", err)
+		}
+		err := judge(&asked)
+		return asked, err
 	}
+}
+
+func (g guard) echo(at *agent.EchoAt) error {
 	if len(at.Tag) < keySize {
-		return nil, fmt.Errorf("%w: an echo without the run's key", errBeyond)
+		return fmt.Errorf("%w: an echo without the run's key", errBeyond)
 	}
-	return at, g.within(at.Port)
+	return g.within(at.Port)
 }
 
-func (g guard) reach(first json.RawMessage) (any, error) {
-	var r agent.Reach
-	if err := json.Unmarshal(first, &r); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
+func (g guard) reach(r *agent.Reach) error {
 	if r.To != g.remote {
-		return nil, fmt.Errorf("%w: sending to others than its controller", errBeyond)
+		return fmt.Errorf("%w: sending to others than its controller", errBeyond)
 	}
-	return r, nil
+	return nil
 }
 
-// watch lets its own processes be the lab's, and no tracepoint be switched.
-func (g guard) watch(first json.RawMessage) (any, error) {
-	var r watch.Request
-	if err := json.Unmarshal(first, &r); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
+// ownWatch lets the peer's own processes be the lab's, and no tracepoint be switched.
+func ownWatch(r *watch.Request) error {
 	r.Own, r.Trace = []int{os.Getpid()}, false
-	return r, nil
+	return nil
 }
 
 // ceilings measures what this machine can do alone.

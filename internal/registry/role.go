@@ -25,27 +25,18 @@ func Serve(args []string) (handled bool, err error) {
 	switch args[0] {
 	case lab.HolderRole:
 		err = lab.HolderMain(os.Stdin, os.Stdout)
-	case lab.AnchorRole:
+	case lab.AnchorRole, lab.MachineRole:
 		if len(args) != 2 {
 			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
+		}
+		if args[0] == lab.MachineRole {
+			return true, lab.MachineMain(args[1], os.Stdin, os.Stdout)
 		}
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
-	case lab.MachineRole:
-		if len(args) != 2 {
-			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
-		}
-		err = lab.MachineMain(args[1], os.Stdin, os.Stdout)
 	case agent.Role, agent.ChildRole, agent.LineRole:
-		err = agent.Main(context.Background(), args[0], standard{}, node.Parts())
+		err = agent.Main(context.Background(), args[0], node.Standard{}, node.Parts())
 	default:
 		return false, nil
 	}
 	return true, err
 }
-
-// standard is the connection on standard input and output.
-type standard struct{}
-
-func (standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
-func (standard) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
-func (standard) Close() error                { return errors.Join(os.Stdout.Close(), os.Stdin.Close()) }

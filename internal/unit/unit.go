@@ -72,17 +72,9 @@ func (b Bitrate) String() string { return scaled(float64(b), "bit/s") }
 // String prints three significant digits with a decimal prefix: "184 kpps".
 func (p PacketRate) String() string { return scaled(float64(p), "pps") }
 
-func scaled(v float64, unit string) string {
-	abs := math.Abs(v)
-	switch {
-	case abs >= 999.5e6:
-		return Significant(v/1e9, 3) + " G" + unit
-	case abs >= 999.5e3:
-		return Significant(v/1e6, 3) + " M" + unit
-	case abs >= 999.5:
-		return Significant(v/1e3, 3) + " k" + unit
-	}
-	return Significant(v, 3) + " " + unit
+func scaled(v float64, base string) string {
+	s := ScaleOf(base, v)
+	return Significant(v/s.Div, 3) + " " + s.Unit
 }
 
 // Significant formats v with n significant digits and no exponent.
@@ -90,27 +82,12 @@ func Significant(v float64, n int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
-	digits := n - 1 - int(math.Floor(math.Log10(math.Abs(v))))
-	if digits < 0 {
-		digits = 0
-	}
-	return strconv.FormatFloat(v, 'f', digits, 64)
+	return strconv.FormatFloat(v, 'f', max(0, n-1-int(math.Floor(math.Log10(math.Abs(v))))), 64)
 }
 
 // Nanoseconds prints a duration given in nanoseconds with three significant digits and the unit the field
 // uses: "8.50 µs", "1.20 ms".
-func Nanoseconds(ns float64) string {
-	abs := math.Abs(ns)
-	switch {
-	case abs >= 1e9:
-		return Significant(ns/1e9, 3) + " s"
-	case abs >= 1e6:
-		return Significant(ns/1e6, 3) + " ms"
-	case abs >= 1e3:
-		return Significant(ns/1e3, 3) + " µs"
-	}
-	return Significant(ns, 3) + " ns"
-}
+func Nanoseconds(ns float64) string { return scaled(ns, "ns") }
 
 // Percent prints a ratio as a percentage with three significant digits.
 func Percent(ratio float64) string { return Significant(ratio*100, 3) + " %" }
@@ -137,4 +114,52 @@ func Seconds(d time.Duration) string {
 		return d.Round(time.Second).String()
 	}
 	return d.Round(100 * time.Millisecond).String()
+}
+
+// Scale is a decimal prefix chosen once, for numbers that are shown side by side: the ends of an interval,
+// the ticks of an axis.
+type Scale struct {
+	Div  float64 // divide by this
+	Unit string  // then this is the unit: "Gbit/s", "µs", "%", ""
+}
+
+// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, Hz, ns, s, ratio, count, W, °C) by the
+// largest magnitude to be shown. Ratios become per cent; a unit it does not know is shown as it is.
+func ScaleOf(base string, largest float64) Scale {
+	var scales []Scale
+	least := 1.0 // of what is shown in a scale
+	switch base {
+	case "bit/s", "pps", "bytes", "Hz":
+		scales, least = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}, 0.9995
+	case "ns":
+		scales = []Scale{{1e9, "s"}, {1e6, "ms"}, {1e3, "µs"}}
+	case "ratio":
+		return Scale{0.01, "%"}
+	case "count":
+		return Scale{1, ""}
+	}
+	for _, s := range scales {
+		if math.Abs(largest) >= least*s.Div {
+			return s
+		}
+	}
+	return Scale{1, base}
+}
+
+// Number prints v in the scale with three significant digits, without the unit. Whole numbers of a unit
+// without prefix stay whole.
+func (s Scale) Number(v float64) string {
+	x := v / s.Div
+	if s.Div == 1 && x == math.Trunc(x) && math.Abs(x) < 1e15 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return Significant(x, 3)
+}
+
+// Text prints v in the scale with its unit.
+func (s Scale) Text(v float64) string {
+	if s.Unit == "" {
+		return s.Number(v)
+	}
+	return s.Number(v) + " " + s.Unit
 }

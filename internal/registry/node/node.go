@@ -2,6 +2,9 @@
 package node
 
 import (
+	"errors"
+	"os"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -39,3 +42,10 @@ func Parts() agent.Parts {
 	}
 	return p
 }
+
+// Standard is the connection on standard input and output.
+type Standard struct{}
+
+func (Standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
+func (Standard) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (Standard) Close() error                { return errors.Join(os.Stdout.Close(), os.Stdin.Close()) }
