@@ -1,10 +1,13 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -54,17 +57,16 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	d.Baseline = e.cells[0].Clone()
 	d.Catalogue, d.Loads = r.v.Catalogue, r.v.Loads(e.cells)
 	for _, reason := range e.reasons {
-		p.notes = append(p.notes, fmt.Sprintf("%s (%s)", reason, plural(e.dropped[reason], "combination")))
+		p.notes = append(p.notes, fmt.Sprintf("%s (%s)", reason, unit.Count(e.dropped[reason], "combination")))
 	}
 	return nil
 }
 
 func (m *matrix) listed() []combination {
-	all := make([]combination, 0, len(m.include)+1)
-	if m.full.at != nil {
-		all = append(all, m.full)
+	if m.full.at == nil {
+		return m.include
 	}
-	return append(all, m.include...)
+	return slices.Concat([]combination{m.full}, m.include)
 }
 
 func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
@@ -83,18 +85,16 @@ func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
 }
 
 func addLevels(all []record.FactorLevels, a axis) []record.FactorLevels {
-	for i, f := range all {
-		if f.Name != a.factor.Name {
-			continue
-		}
-		for _, level := range a.levels {
-			if !contains(f.Levels, level) {
-				all[i].Levels = append(all[i].Levels, level)
-			}
-		}
-		return all
+	i := slices.IndexFunc(all, func(f record.FactorLevels) bool { return f.Name == a.factor.Name })
+	if i < 0 {
+		return append(all, record.FactorLevels{Name: a.factor.Name, Levels: slices.Clone(a.levels)})
 	}
-	return append(all, record.FactorLevels{Name: a.factor.Name, Levels: append([]string(nil), a.levels...)})
+	for _, level := range a.levels {
+		if !slices.Contains(all[i].Levels, level) {
+			all[i].Levels = append(all[i].Levels, level)
+		}
+	}
+	return all
 }
 
 // add completes one combination and files it as cell, skip or duplicate.
@@ -105,16 +105,10 @@ func (e *expansion) add(given factor.Cell, exclude []combination) {
 		return
 	}
 	e.seen[key] = true
-	for _, x := range exclude {
-		if x.matches(cell) {
-			return
-		}
+	if slices.ContainsFunc(exclude, func(x combination) bool { return x.matches(cell) }) {
+		return
 	}
-	reason := e.conflict(cell)
-	if reason == "" {
-		reason = searchConflict(e.method, cell)
-	}
-	if reason != "" {
+	if reason := cmp.Or(e.conflict(cell), searchConflict(e.method, cell)); reason != "" {
 		e.skipped = append(e.skipped, record.Skipped{Factors: cell, Reason: reason})
 		return
 	}
@@ -166,11 +160,10 @@ func (e *expansion) note(reason string) {
 
 func (e *expansion) conflict(cell factor.Cell) string {
 	for _, f := range e.of(cell) {
-		if f.Conflict == nil {
-			continue
-		}
-		if reason := f.Conflict(cell); reason != "" {
-			return reason
+		if f.Conflict != nil {
+			if reason := f.Conflict(cell); reason != "" {
+				return reason
+			}
 		}
 	}
 	return ""
@@ -178,8 +171,7 @@ func (e *expansion) conflict(cell factor.Cell) string {
 
 // of returns the factors of a cell in a fixed order: base factors, then the others by name.
 func (e *expansion) of(cell factor.Cell) []factor.Declaration {
-	out := make([]factor.Declaration, 0, len(cell))
-	isBase := make(map[string]bool, len(e.base))
+	out, isBase := make([]factor.Declaration, 0, len(cell)), map[string]bool{}
 	for _, f := range e.base {
 		isBase[f.Name] = true
 		if _, ok := cell[f.Name]; ok {
@@ -204,9 +196,27 @@ func (e *expansion) hard(written []record.FactorLevels) []string {
 		}
 	}
 	for _, w := range written {
-		if f := e.given[w.Name]; f.Hard && !contains(names, w.Name) {
+		if f := e.given[w.Name]; f.Hard && !slices.Contains(names, w.Name) {
 			names = append(names, w.Name)
 		}
 	}
 	return names
+}
+
+// dropUnfound skips the cells whose load is a share of a rate that no cell of the plan finds.
+func (e *expansion) dropUnfound() {
+	have := map[string]bool{}
+	for _, c := range e.cells {
+		have[c.Key()] = true
+	}
+	e.cells = slices.DeleteFunc(e.cells, func(c factor.Cell) bool {
+		found, ok := factor.FoundOf(c)
+		if !ok || have[found.Of.Key()] {
+			return false
+		}
+		e.skipped = append(e.skipped, record.Skipped{Factors: c,
+			Reason: "no cell that is the same otherwise goes as fast as it can (rate: flat, or no pacing), " +
+				"so that there is no rate to take a share of"})
+		return true
+	})
 }

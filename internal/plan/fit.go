@@ -15,13 +15,8 @@ const VerifyLength = 500 * time.Millisecond
 // Estimate is how long all rows take, with overhead for setting up, draining and collecting each. With
 // adaptive stopping it is the longest time.
 func (p *Plan) Estimate(overhead time.Duration) time.Duration {
-	return p.EstimateRuns(p.Design.Method.Runs, overhead)
-}
-
-// EstimateRuns is Estimate for a given number of blocks.
-func (p *Plan) EstimateRuns(runs int, overhead time.Duration) time.Duration {
 	parts := p.parts()
-	return p.estimate(parts[len(parts)-1], runs, overhead)
+	return p.estimate(parts[len(parts)-1], p.Design.Method.Runs, overhead)
 }
 
 // part is what the first cells of a plan are.
@@ -67,22 +62,17 @@ func (p *Plan) Searches() int {
 	return parts[len(parts)-1].searches
 }
 
-// MinRuns is how far Fit cuts repetitions: to adaptive.min, or to six, the fewest that give a 95 %
-// interval. A plan that has fewer keeps them all.
-func (p *Plan) MinRuns() int {
-	if a := p.Design.Method.Adaptive; a != nil {
-		return a.Min
-	}
-	return min(p.Design.Method.Runs, 6)
-}
-
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
-// MinRuns, which the design's Cuts say in words, then the cells listed last, which become skipped ones.
-// Nothing is changed if not even one cell fits.
+// adaptive.min, or to six, the fewest that give a 95 % interval, which the design's Cuts say in words; then
+// the cells listed last, which become skipped ones. Nothing is changed if not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells, runs, parts := len(p.Design.Cells), m.Runs, p.parts()
-	for runs > p.MinRuns() && p.estimate(parts[cells], runs, overhead) > budget {
+	least := min(runs, 6)
+	if m.Adaptive != nil {
+		least = m.Adaptive.Min
+	}
+	for runs > least && p.estimate(parts[cells], runs, overhead) > budget {
 		runs--
 	}
 	for cells > 1 && p.estimate(parts[cells], runs, overhead) > budget {
@@ -91,14 +81,18 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	if need := p.estimate(parts[cells], runs, overhead); need > budget {
 		return &Error{
 			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
-				plural(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
+				unit.Count(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
 			HintText: "give a longer --budget, or a shorter method.duration"}
 	}
 	d := &p.Design
 	if runs < m.Runs {
-		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("%s instead of %d", plural(runs, "repetition"),
+		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("%s instead of %d", unit.Count(runs, "repetition"),
 			m.Runs))
-		p.cutRuns(runs)
+		m.Runs = runs
+		if m.Adaptive != nil {
+			a := *m.Adaptive
+			a.Max, m.Adaptive = runs, &a
+		}
 	}
 	d.Skipped = slices.Clone(d.Skipped)
 	for _, c := range d.Cells[cells:] {
@@ -106,14 +100,4 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	}
 	d.Cells = d.Cells[:cells:cells]
 	return nil
-}
-
-func (p *Plan) cutRuns(runs int) {
-	m := &p.Design.Method
-	m.Runs = runs
-	if m.Adaptive != nil {
-		a := *m.Adaptive
-		a.Max = runs
-		m.Adaptive = &a
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	yaml "go.yaml.in/yaml/v4"
 )
@@ -33,51 +34,38 @@ const (
 	maxTrials = 50000 // with the longest times, still less than a time.Duration holds
 )
 
-func (r *reader) matrix(n *yaml.Node, m *matrix) error {
-	c, err := r.combination(n, "matrix")
-	m.full = c
-	return err
-}
-
 func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {
 	return r.list(n, what, func(_ int, item *yaml.Node) error {
-		c, err := r.combination(item, what)
+		var c combination
+		err := r.combination(what, &c)(item)
 		*into = append(*into, c)
 		return err
 	})
 }
 
-func (r *reader) combination(n *yaml.Node, what string) (combination, error) {
-	c := combination{at: n}
-	err := r.pairs(n, what, func(key, value *yaml.Node) error {
-		f, err := r.factor(key)
-		if err != nil {
-			return err
-		}
-		for _, a := range c.axes {
-			if a.factor.Says == factor.Name(f.Name) || f.Says == factor.Name(a.factor.Name) {
-				return r.fail(key, "give one of them; frame_size is packet_size + 18 bytes of Ethernet",
-					"%s and %s say the same thing", a.factor.Name, f.Name)
+func (r *reader) combination(what string, c *combination) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		c.at = n
+		err := r.pairs(n, what, func(key, value *yaml.Node) error {
+			f, err := r.lookup(key, key.Value)
+			if err != nil {
+				return err
 			}
-		}
-		a := axis{factor: f}
-		if a.levels, err = r.levels(value, f); err != nil {
+			for _, a := range c.axes {
+				if a.factor.Says == factor.Name(f.Name) || f.Says == factor.Name(a.factor.Name) {
+					return r.fail(key, "give one of them; frame_size is packet_size + 18 bytes of Ethernet",
+						"%s and %s say the same thing", a.factor.Name, f.Name)
+				}
+			}
+			levels, err := r.levels(value, f)
+			c.axes = append(c.axes, axis{f, levels})
 			return err
+		})
+		if err == nil && len(c.axes) == 0 {
+			err = r.fail(n, "name a factor, such as streams: [1, 4]", "%s names no factor", what)
 		}
-		c.axes = append(c.axes, a)
-		return nil
-	})
-	if err != nil {
-		return combination{}, err
+		return err
 	}
-	if len(c.axes) == 0 {
-		return combination{}, r.fail(n, "name a factor, such as streams: [1, 4]", "%s names no factor", what)
-	}
-	return c, nil
-}
-
-func (r *reader) factor(key *yaml.Node) (factor.Declaration, error) {
-	return r.lookup(key, key.Value)
 }
 
 // lookup finds a factor by its name; one that has another name now is refused with that.
@@ -100,13 +88,16 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	var levels []string
 	err := r.list(n, f.Name, func(_ int, item *yaml.Node) error {
 		named, err := r.named(item, f)
+		if err != nil {
+			return err
+		}
 		for _, level := range named {
 			if slices.Contains(levels, level) {
 				return r.fail(item, "keep one of them", "%s has the level %s twice", f.Name, level)
 			}
 			levels = append(levels, level)
 		}
-		return err
+		return nil
 	})
 	if err == nil && len(levels) == 0 {
 		err = r.fail(n, "give at least one level", "%s has no level", f.Name)
@@ -119,42 +110,28 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if set, ok := f.Sets[n.Value]; ok {
 		return slices.Clone(set), nil
 	}
-	level, err := r.level(n, f)
+	text, err := r.scalar(n, f.Name)
 	if err != nil {
 		return nil, err
 	}
-	return []string{level}, nil
+	level, err := r.level(n, f, text)
+	return []string{level}, err
 }
 
-func (r *reader) level(n *yaml.Node, f factor.Declaration) (string, error) {
-	text, err := r.scalar(n, f.Name)
-	if err != nil {
-		return "", err
-	}
-	level, err := parseLevel(f, text)
-	if err != nil {
-		return "", r.fail(n, levelHint(f, text, err), "%s: %v", f.Name, err)
-	}
-	return level, nil
-}
-
-func parseLevel(f factor.Declaration, text string) (string, error) {
+// level is the canonical text of a level.
+func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string, error) {
 	level, err := f.Parse(text)
 	if err == nil && level == "" {
-		return "", errors.New("an empty level is not allowed")
+		err = errors.New("an empty level is not allowed")
 	}
-	return level, err
-}
-
-func levelHint(f factor.Declaration, text string, err error) string {
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) && hinted.Hint() != "" {
-		return hinted.Hint()
+	if err == nil {
+		return level, nil
 	}
-	if len(f.Levels) > 0 && factor.Nearest(text, f.Levels) != "" {
-		return choiceHint(text, "levels", f.Levels)
+	hint := check.HintOf(err)
+	if hint == "" && factor.Nearest(text, f.Levels) != "" {
+		hint = choiceHint(text, "levels", f.Levels)
 	}
-	return ""
+	return "", r.fail(n, hint, "%s: %v", f.Name, err)
 }
 
 // size is the number of combinations, or more than maxCells.
@@ -195,10 +172,7 @@ func (c combination) each(fn func(factor.Cell)) {
 
 // matches says that a cell has one of the levels of every axis.
 func (c combination) matches(cell factor.Cell) bool {
-	for _, a := range c.axes {
-		if !slices.Contains(a.levels, cell[a.factor.Name]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.axes, func(a axis) bool {
+		return !slices.Contains(a.levels, cell[a.factor.Name])
+	})
 }

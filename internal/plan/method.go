@@ -61,25 +61,23 @@ const (
 
 func (r *reader) method(n *yaml.Node, p *Plan) error {
 	m := &p.Design.Method
-	var runs, adaptive, soak, search *yaml.Node
+	var runs, adaptive, seed, soak, search *yaml.Node
 	err := r.object(n, "method", []field{
 		{"duration", r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration)},
 		{"warmup", r.duration("warmup", 0, longestPhase, &m.Warmup)},
 		{"cooldown", r.duration("cooldown", 0, time.Hour, &m.Cooldown)},
 		{"idle", r.duration("idle", 100*time.Millisecond, longestPhase, &m.Idle)},
-		{"runs", func(n *yaml.Node) error { runs = n; return r.count("runs", 1, maxRuns, &m.Runs)(n) }},
-		{"adaptive", func(n *yaml.Node) error { adaptive = n; return r.adaptive(n, m) }},
+		{"runs", noted(&runs, r.count("runs", 1, maxRuns, &m.Runs))},
+		{"adaptive", noted(&adaptive, func(n *yaml.Node) error { return r.adaptive(n, m) })},
 		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},
-		{"seed", func(n *yaml.Node) error { p.SeedGiven = true; return r.seed(n, &m.Seed) }},
-		{"soak", func(n *yaml.Node) error {
-			soak = n
-			return r.duration("soak", time.Minute, longestSoak, &m.Soak)(n)
-		}},
-		{"search", func(n *yaml.Node) error { search = n; return r.search(n, m) }},
+		{"seed", noted(&seed, r.seed(&m.Seed))},
+		{"soak", noted(&soak, r.duration("soak", time.Minute, longestSoak, &m.Soak))},
+		{"search", noted(&search, func(n *yaml.Node) error { return r.search(n, m) })},
 	})
 	if err != nil {
 		return err
 	}
+	p.SeedGiven = p.SeedGiven || seed != nil
 	if search != nil && adaptive != nil {
 		return r.fail(adaptive, "give runs, the number of searches of each cell",
 			"adaptive counts trials, and a search has as many as it takes")
@@ -109,13 +107,21 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	return nil
 }
 
+// noted remembers that a key was given, and where.
+func noted(at **yaml.Node, read func(*yaml.Node) error) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		*at = n
+		return read(n)
+	}
+}
+
 func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 	a := &record.Adaptive{Min: 6, Max: 30, Width: 0.05}
 	var last *yaml.Node
 	err := r.object(n, "adaptive", []field{
-		{"min", func(n *yaml.Node) error { last = n; return r.count("min", 2, maxRuns, &a.Min)(n) }},
-		{"max", func(n *yaml.Node) error { last = n; return r.count("max", 2, maxRuns, &a.Max)(n) }},
-		{"until", func(n *yaml.Node) error { return r.until(n, &a.Width) }},
+		{"min", noted(&last, r.count("min", 2, maxRuns, &a.Min))},
+		{"max", noted(&last, r.count("max", 2, maxRuns, &a.Max))},
+		{"until", r.until(&a.Width)},
 	})
 	if err != nil {
 		return err
@@ -129,31 +135,26 @@ func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 
 var untilForm = regexp.MustCompile(`^interval *<=? *([0-9]+(?:\.[0-9]+)?) *%$`)
 
-func (r *reader) until(n *yaml.Node, width *float64) error {
-	text, err := r.scalar(n, "until")
-	if err != nil {
-		return err
-	}
-	if found := untilForm.FindStringSubmatch(text); found != nil {
-		if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 0.1 && v <= 100 {
-			*width = v / 100
-			return nil
+func (r *reader) until(width *float64) func(*yaml.Node) error {
+	return r.scalarOf("until", func(n *yaml.Node, text string) error {
+		if found := untilForm.FindStringSubmatch(text); found != nil {
+			if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 0.1 && v <= 100 {
+				*width = v / 100
+				return nil
+			}
 		}
-	}
-	return r.fail(n, "", "until: %q is not \"interval <= X %%\" with X from 0.1 to 100", text)
+		return r.fail(n, "", "until: %q is not \"interval <= X %%\" with X from 0.1 to 100", text)
+	})
 }
 
-func (r *reader) seed(n *yaml.Node, into *uint64) error {
-	text, err := r.scalar(n, "seed")
-	if err != nil {
-		return err
-	}
-	v, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || strconv.FormatUint(v, 10) != text {
-		return r.fail(n, "", "seed: %q is not a whole number from 0 to 18446744073709551615", text)
-	}
-	*into = v
-	return nil
+func (r *reader) seed(into *uint64) func(*yaml.Node) error {
+	return r.scalarOf("seed", func(n *yaml.Node, text string) (err error) {
+		*into, err = strconv.ParseUint(text, 10, 64)
+		if err != nil || strconv.FormatUint(*into, 10) != text {
+			return r.fail(n, "", "seed: %q is not a whole number from 0 to 18446744073709551615", text)
+		}
+		return nil
+	})
 }
 
 func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
@@ -175,7 +176,7 @@ func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
 			return r.fail(key, "", "%q is not a name for a condition", key.Value)
 		}
 		var text string
-		if err := r.text(value, "condition "+key.Value, 1000, &text); err != nil {
+		if err := r.text("condition "+key.Value, 1000, &text)(value); err != nil {
 			return err
 		}
 		d.Conditions[key.Value] = text
@@ -191,7 +192,7 @@ func (r *reader) steps(n *yaml.Node, d *record.Design) error {
 		var s record.Step
 		err := r.object(item, "a step", []field{
 			{"when", r.word("when", &s.When, "start", "block", "end")},
-			{"prompt", func(n *yaml.Node) error { return r.text(n, "prompt", 1000, &s.Prompt) }},
+			{"prompt", r.text("prompt", 1000, &s.Prompt)},
 		})
 		switch {
 		case err != nil:
@@ -207,11 +208,7 @@ func (r *reader) steps(n *yaml.Node, d *record.Design) error {
 }
 
 func (r *reader) duration(what string, low, high time.Duration, into *time.Duration) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
+	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		d, err := parseDuration(text)
 		if err != nil || d < low || d > high {
 			hint := ""
@@ -223,37 +220,29 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 		}
 		*into = d
 		return nil
-	}
+	})
 }
 
 func (r *reader) count(what string, low, high int64, into *int) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
+	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		v, err := factor.ParseWhole(text, low, high)
 		if err != nil {
 			return r.fail(n, "", "%s: %v", what, err)
 		}
 		*into = int(v)
 		return nil
-	}
+	})
 }
 
 func (r *reader) word(what string, into *string, words ...string) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
+	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		if !slices.Contains(words, text) {
 			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text,
 				factor.OneOf(words))
 		}
 		*into = text
 		return nil
-	}
+	})
 }
 
 func (r *reader) yesNo(what string, into *bool) func(*yaml.Node) error {

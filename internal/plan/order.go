@@ -150,11 +150,16 @@ func stream(seed uint64, label string, block int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-func contains(list []string, text string) bool { return slices.Contains(list, text) }
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+// findersFirst puts cells whose load is a share of a rate to be found behind the others of their group, so
+// that each block finds before it takes a share.
+func findersFirst(group []factor.Cell) []factor.Cell {
+	var first, last []factor.Cell
+	for _, c := range group {
+		if _, ok := factor.FoundOf(c); ok {
+			last = append(last, c)
+		} else {
+			first = append(first, c)
+		}
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return append(first, last...)
 }

@@ -8,6 +8,9 @@
 package plan
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -22,9 +25,7 @@ type Plan struct {
 }
 
 // New returns the plan of a stored design, without reading its text again.
-func New(d record.Design) *Plan {
-	return &Plan{Design: d, SeedGiven: true}
-}
+func New(d record.Design) *Plan { return &Plan{Design: d, SeedGiven: true} }
 
 // WithSeed returns a copy of the plan that is ordered by seed.
 func (p *Plan) WithSeed(seed uint64) *Plan {
@@ -42,3 +43,40 @@ func (p *Plan) Skipped() []record.Skipped { return p.Design.Skipped }
 // Notes say in words which factors were dropped from cells because they mean nothing there, such as "mtu:
 // there is no tunnel (4 cells)".
 func (p *Plan) Notes() []string { return p.notes }
+
+// Vocabulary is what a plan may speak of: factors, and the full names of the metrics of thresholds.
+type Vocabulary struct {
+	*factor.Catalogue
+	Metrics []string
+}
+
+// Error is what is wrong with a plan, and where. Every error of Read is one.
+type Error struct {
+	File   string // file name, or "--set PATH"; empty for a plan as a whole
+	Line   int    // from 1; 0 if the error has no place in a file
+	Column int    // in characters, from 1
+	Text   string
+	// HintText is the next step, where one is known.
+	HintText string
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.File == "":
+		return e.Text
+	case e.Line > 0:
+		return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+	}
+	return e.File + ": " + e.Text
+}
+
+// Hint is the next step, or "".
+func (e *Error) Hint() string { return e.HintText }
+
+// choiceHint helps with a misspelled word out of a list.
+func choiceHint(text, noun string, allowed []string) string {
+	if near := factor.Nearest(text, allowed); near != "" {
+		return fmt.Sprintf("did you mean %s?", near)
+	}
+	return fmt.Sprintf("%s: %s", noun, strings.Join(allowed, ", "))
+}

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -18,10 +19,8 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 		return nil, err
 	}
 	r := &reader{file: file, v: v, origin: map[*yaml.Node]string{}}
-	if root.Kind == yaml.MappingNode { // else the walk says what is wrong
-		if err := r.applySets(root, sets); err != nil {
-			return nil, err
-		}
+	if err := r.applySets(root, sets); err != nil {
+		return nil, err
 	}
 	p := &Plan{Design: record.Design{Name: baseName(file), Source: file, Text: string(data),
 		Set: append([]string(nil), sets...), Method: defaultMethod(), Measure: defaultMeasure()}}
@@ -69,10 +68,10 @@ type field struct {
 func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	d := &p.Design
 	return r.object(root, wholePlan, []field{
-		{"name", func(n *yaml.Node) error { return r.name(n, &d.Name) }},
-		{"description", func(n *yaml.Node) error { return r.text(n, "description", 4000, &d.Description) }},
+		{"name", r.name(&d.Name)},
+		{"description", r.text("description", 4000, &d.Description)},
 		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
-		{"matrix", func(n *yaml.Node) error { return r.matrix(n, m) }},
+		{"matrix", r.combination("matrix", &m.full)},
 		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
 		{"exclude", func(n *yaml.Node) error { return r.combinations(n, "exclude", &m.exclude) }},
 		{"measure", func(n *yaml.Node) error { return r.measure(n, &d.Measure) }},
@@ -91,19 +90,26 @@ func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return e
 }
 
-// object reads a map whose keys are known.
+// object reads a map whose keys are known. Of fields with the same name all are read.
 func (r *reader) object(n *yaml.Node, what string, fields []field) error {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
+	var names []string
+	for _, f := range fields {
+		if !slices.Contains(names, f.name) {
+			names = append(names, f.name)
+		}
 	}
 	return r.pairs(n, what, func(key, value *yaml.Node) error {
+		if !slices.Contains(names, key.Value) {
+			return r.fail(key, r.keyHint(key.Value, what, names), "%s has no key %q", what, key.Value)
+		}
 		for _, f := range fields {
 			if f.name == key.Value {
-				return f.read(value)
+				if err := f.read(value); err != nil {
+					return err
+				}
 			}
 		}
-		return r.fail(key, r.keyHint(key.Value, what, names), "%s has no key %q", what, key.Value)
+		return nil
 	})
 }
 
@@ -116,7 +122,7 @@ func (r *reader) keyHint(key, what string, names []string) string {
 			return key + " is a factor and belongs under matrix"
 		}
 		for home, keys := range map[string][]string{"method": methodKeys[:], "measure": measureKeys[:]} {
-			if contains(keys, key) {
+			if slices.Contains(keys, key) {
 				return key + " belongs under " + home
 			}
 		}
@@ -176,37 +182,42 @@ func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	return n.Value, nil
 }
 
-func (r *reader) text(n *yaml.Node, what string, limit int, into *string) error {
-	text, err := r.scalar(n, what)
-	if err != nil {
-		return err
+// scalarOf reads a single value, which store takes or finds wrong.
+func (r *reader) scalarOf(what string, store func(n *yaml.Node, text string) error) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, err := r.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		return store(n, text)
 	}
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return r.fail(n, "give it a value or remove the key", "%s is empty", what)
-	}
-	if len(text) > limit {
-		return r.fail(n, "", "%s has %d bytes, at most %d are allowed", what, len(text), limit)
-	}
-	// A quoted scalar can spell control characters with escapes.
-	if i := strings.IndexFunc(text, isControl); i >= 0 {
-		return r.fail(n, "", "%s holds a control character", what)
-	}
-	*into = text
-	return nil
 }
 
-func (r *reader) name(n *yaml.Node, into *string) error {
-	text, err := r.scalar(n, "name")
-	if err != nil {
-		return err
-	}
-	if !nameForm.MatchString(text) {
-		return r.fail(n, "use letters, digits, dots, dashes and underscores, at most 64",
-			"%q is not a name for a plan", text)
-	}
-	*into = text
-	return nil
+func (r *reader) text(what string, limit int, into *string) func(*yaml.Node) error {
+	return r.scalarOf(what, func(n *yaml.Node, text string) error {
+		text = strings.TrimSpace(text)
+		switch {
+		case text == "":
+			return r.fail(n, "give it a value or remove the key", "%s is empty", what)
+		case len(text) > limit:
+			return r.fail(n, "", "%s has %d bytes, at most %d are allowed", what, len(text), limit)
+		case strings.ContainsFunc(text, isControl): // a quoted scalar can spell them with escapes
+			return r.fail(n, "", "%s holds a control character", what)
+		}
+		*into = text
+		return nil
+	})
+}
+
+func (r *reader) name(into *string) func(*yaml.Node) error {
+	return r.scalarOf("name", func(n *yaml.Node, text string) error {
+		if !nameForm.MatchString(text) {
+			return r.fail(n, "use letters, digits, dots, dashes and underscores, at most 64",
+				"%q is not a name for a plan", text)
+		}
+		*into = text
+		return nil
+	})
 }
 
 func kind(n *yaml.Node) string {

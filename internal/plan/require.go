@@ -62,45 +62,21 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	case "loss":
 		return "loss_ratio", nil
 	}
-	known := r.v.Metrics
-	for _, candidate := range append([]string{""}, metricUnits[:]...) {
-		if slices.Contains(known, name+candidate) {
-			return name + candidate, nil
+	for _, unit := range append([]string{""}, metricUnits[:]...) {
+		if slices.Contains(r.v.Metrics, name+unit) {
+			return name + unit, nil
 		}
 	}
-	if known != nil {
-		allowed := append([]string{"goodput", "pps", "loss"}, known...)
-		return "", r.fail(n, choiceHint(name, "metrics", allowed), "unknown metric %q", name)
-	}
-	if full, ok := guessMetric(name); ok {
-		return full, nil
-	}
-	return "", r.fail(n, "use goodput, pps, loss, retransmits, rtt_idle_p50, rtt_loaded_p99, "+
-		"or a metric's full name", "unknown metric %q", name)
-}
-
-// guessMetric works without a list of metrics.
-func guessMetric(name string) (string, bool) {
-	switch {
-	case name == "retransmits":
-		return name, true
-	case name == "goodput":
-		return "goodput_bps", true
-	case metricUnit(name) != "":
-		return name, true
-	case strings.HasPrefix(name, "rtt_"):
-		return name + "_ns", true
-	}
-	return "", false
+	allowed := append([]string{"goodput", "pps", "loss"}, r.v.Metrics...)
+	return "", r.fail(n, choiceHint(name, "metrics", allowed), "unknown metric %q", name)
 }
 
 func metricUnit(metric string) string {
-	for _, u := range metricUnits {
-		if strings.HasSuffix(metric, u) {
-			return u
-		}
+	i := slices.IndexFunc(metricUnits[:], func(u string) bool { return strings.HasSuffix(metric, u) })
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return metricUnits[i]
 }
 
 // parseThreshold reads a value in the metric's base unit.
@@ -127,11 +103,8 @@ func parseThreshold(metric, text string) (float64, bool) {
 var decimalForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
 
 func parseDecimal(text string) (float64, bool) {
-	if !decimalForm.MatchString(text) {
-		return 0, false
-	}
 	v, err := strconv.ParseFloat(text, 64)
-	return v, err == nil
+	return v, err == nil && decimalForm.MatchString(text)
 }
 
 func thresholdHint(metric string) string {
@@ -167,11 +140,9 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 		if _, twice := where[name]; twice {
 			return nil, r.fail(n, "", "the threshold names %s twice", name)
 		}
-		canonical, err := parseLevel(f, level)
-		if err != nil {
-			return nil, r.fail(n, levelHint(f, level, err), "%s: %v", name, err)
+		if where[name], err = r.level(n, f, level); err != nil {
+			return nil, err
 		}
-		where[name] = canonical
 	}
 	return where, nil
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -33,12 +34,9 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		return r.preset(n, s)
 	}
 	preset := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "quick", Line: n.Line, Column: n.Column}
-	_ = r.pairs(n, "search", func(key, value *yaml.Node) error { // what is wrong is said below
-		if key.Value == "preset" {
-			preset = value
-		}
-		return nil
-	})
+	if given := valueOf(n, "preset"); given != nil && !isNull(given) {
+		preset = given
+	}
 	if err := r.preset(preset, s); err != nil {
 		return err
 	}
@@ -67,10 +65,8 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		s.MinHz = max(defaultMinHz, 1/s.Goals[0].InitialDuration.Seconds())
 	}
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
-		c := method.Config{Min: limits[0], Max: limits[1]}
-		if c.Max == 0 { // known only on the lab; any will do to check the rest
-			c.Max = 10 * c.Min
-		}
+		// The highest may be known only on the lab; any will do to check the rest.
+		c := method.Config{Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
 		for _, g := range s.Goals {
 			c.Goals = append(c.Goals, method.Goal(g))
 		}
@@ -83,23 +79,20 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 
 // goalFields are the attributes that a plan sets for all goals at once.
 func (r *reader) goalFields(s *record.Search) []field {
-	return []field{
-		{"final_trial_duration", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
-			return r.duration("final_trial_duration", shortestTrial, longestWindow, &g.FinalDuration)
-		})},
-		{"duration_sum", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
-			return r.duration("duration_sum", shortestTrial, longestWindow, &g.DurationSum)
-		})},
-		{"exceed_ratio", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
-			return r.ratio("exceed_ratio", 0, 0.95, &g.ExceedRatio)
-		})},
-		{"width", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
-			return r.ratio("width", 0.0001, 0.5, &g.Width)
-		})},
-		{"max_added_delay", r.ofGoals(s, func(g *record.Goal) func(*yaml.Node) error {
-			return r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second, &g.MaxDelay)
-		})},
+	var fields []field
+	for i := range s.Goals {
+		g := &s.Goals[i]
+		fields = append(fields, []field{
+			{"final_trial_duration", r.duration("final_trial_duration", shortestTrial, longestWindow,
+				&g.FinalDuration)},
+			{"duration_sum", r.duration("duration_sum", shortestTrial, longestWindow, &g.DurationSum)},
+			{"exceed_ratio", r.ratio("exceed_ratio", 0, 0.95, &g.ExceedRatio)},
+			{"width", r.ratio("width", 0.0001, 0.5, &g.Width)},
+			{"max_added_delay", r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second,
+				&g.MaxDelay)},
+		}...)
 	}
+	return fields
 }
 
 func (r *reader) preset(n *yaml.Node, s *record.Search) error {
@@ -115,72 +108,33 @@ func (r *reader) preset(n *yaml.Node, s *record.Search) error {
 }
 
 func (r *reader) packetRate(what string, into *float64) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
-		rate, err := unit.ParsePacketRate(text)
-		if err != nil || rate < 1 || rate > 1e9 {
-			return r.fail(n, "write, for example, 50k", "%s: %q is not a rate from 1 to 1G packets a second",
-				what, text)
-		}
-		*into = float64(rate)
-		return nil
-	}
+	return rate(r, what, into, unit.ParsePacketRate, 1, 1e9, "50k", "1 to 1G packets a second")
 }
 
 func (r *reader) connectionRate(what string, into *float64) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
-		rate, err := unit.ParsePacketRate(text)
-		if err != nil || rate < 1 || rate > factor.MostConnectionRate {
-			return r.fail(n, "write, for example, 2k",
-				"%s: %q is not a rate from 1 to 10M connections a second", what, text)
-		}
-		*into = float64(rate)
-		return nil
-	}
+	return rate(r, what, into, unit.ParsePacketRate, 1, factor.MostConnectionRate, "2k",
+		"1 to 10M connections a second")
 }
 
 func (r *reader) bitRate(what string, into *float64) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
-		rate, err := unit.ParseBitrate(text)
-		if err != nil || rate < 1e3 || rate > 1e13 {
-			return r.fail(n, "write, for example, 50M", "%s: %q is not a rate from 1k to 10T bits a second",
-				what, text)
-		}
-		*into = float64(rate)
-		return nil
-	}
+	return rate(r, what, into, unit.ParseBitrate, 1e3, 1e13, "50M", "1k to 10T bits a second")
 }
 
-// ofGoals reads an attribute of all goals.
-func (r *reader) ofGoals(s *record.Search,
-	read func(*record.Goal) func(*yaml.Node) error) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		for i := range s.Goals {
-			if err := read(&s.Goals[i])(n); err != nil {
-				return err
-			}
+// rate reads a rate between two, which bounds says in words.
+func rate[T ~float64](r *reader, what string, into *float64, parse func(string) (T, error), low, high T,
+	example, bounds string) func(*yaml.Node) error {
+	return r.scalarOf(what, func(n *yaml.Node, text string) error {
+		v, err := parse(text)
+		if err != nil || v < low || v > high {
+			return r.fail(n, "write, for example, "+example, "%s: %q is not a rate from %s", what, text, bounds)
 		}
+		*into = float64(v)
 		return nil
-	}
+	})
 }
 
 func (r *reader) ratio(what string, low, high float64, into *float64) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		text, err := r.scalar(n, what)
-		if err != nil {
-			return err
-		}
+	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		number, isPercent := strings.CutSuffix(text, "%")
 		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		if err != nil || !isPercent || !(v >= 100*low && v <= 100*high) {
@@ -189,7 +143,7 @@ func (r *reader) ratio(what string, low, high float64, into *float64) func(*yaml
 		}
 		*into = v / 100
 		return nil
-	}
+	})
 }
 
 func (r *reader) test(what string, into **record.Test) func(*yaml.Node) error {

@@ -12,6 +12,9 @@ import (
 // applySets writes each "path=value" into the tree, before anything is read from it, so that a value from the
 // command line is judged like one in the file. Nodes that come from there are remembered, for error messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) error {
+	if root.Kind != yaml.MappingNode {
+		return nil // the walk says what is wrong
+	}
 	for _, set := range sets {
 		path, value, ok := strings.Cut(set, "=")
 		origin := "--set " + path
@@ -37,9 +40,10 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		if n.Kind == yaml.MappingNode && free {
 			// Names of factors and conditions may hold dots themselves.
 			key, tail, more = rest, "", false
-			if i := strings.LastIndexByte(rest, '.'); i > 0 && factor.WholeForm.MatchString(rest[i+1:]) &&
-				has(n, rest[:i], yaml.SequenceNode) {
-				key, tail, more = rest[:i], rest[i+1:], true
+			if i := strings.LastIndexByte(rest, '.'); i > 0 && factor.WholeForm.MatchString(rest[i+1:]) {
+				if v := valueOf(n, rest[:i]); v != nil && v.Kind == yaml.SequenceNode {
+					key, tail, more = rest[:i], rest[i+1:], true
+				}
 			}
 		}
 		if key == "" {
@@ -61,14 +65,14 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 	}
 }
 
-// has says whether a map has a key with a value of a kind.
-func has(n *yaml.Node, key string, kind yaml.Kind) bool {
-	for i := 0; i+1 < len(n.Content); i += 2 {
+// valueOf is what a map has under a key, nil if there is none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return n.Content[i+1].Kind == kind
+			return n.Content[i+1]
 		}
 	}
-	return false
+	return nil
 }
 
 // isFree says that the keys of the map at a path are names, not a fixed set.
@@ -92,10 +96,8 @@ func containerKind(key string) yaml.Kind {
 func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, error) {
 	switch n.Kind {
 	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == key {
-				return n.Content[i+1], nil
-			}
+		if v := valueOf(n, key); v != nil {
+			return v, nil
 		}
 		k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
 		v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}

@@ -36,9 +36,8 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 	root := doc.Content[0]
 	switch err := loader.Load(&second); {
 	case err == nil:
-		return nil, &Error{File: file, Line: second.Line, Column: second.Column,
-			Text:     "a second document starts here",
-			HintText: "a file holds one plan; remove the line --- or split the file"}
+		return nil, &Error{file, second.Line, second.Column, "a second document starts here",
+			"a file holds one plan; remove the line --- or split the file"}
 	case !errors.Is(err, io.EOF):
 		return nil, yamlError(file, err)
 	}
@@ -46,27 +45,25 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 }
 
 func emptyError(file string) error {
-	return &Error{File: file, Line: 1, Column: 1, Text: "the plan is empty",
-		HintText: "chokepoint plan list names the built-in plans"}
+	return &Error{file, 1, 1, "the plan is empty", "chokepoint plan list names the built-in plans"}
 }
 
 // checkBytes refuses what is no text before a parser sees it.
 func checkBytes(file string, data []byte) error {
 	if len(data) > maxFile {
-		return &Error{File: file, Line: 1, Column: 1,
-			Text: fmt.Sprintf("the file has %d bytes, a plan has at most %d", len(data), maxFile)}
+		return &Error{file, 1, 1, fmt.Sprintf("the file has %d bytes, a plan has at most %d", len(data),
+			maxFile), ""}
 	}
 	line, column := 1, 1
 	for i := 0; i < len(data); {
 		c, size := utf8.DecodeRune(data[i:])
 		switch {
 		case c == utf8.RuneError && size == 1:
-			return &Error{File: file, Line: line, Column: column,
-				Text: fmt.Sprintf("byte 0x%02x is not UTF-8", data[i]), HintText: "save the file as UTF-8"}
+			return &Error{file, line, column, fmt.Sprintf("byte 0x%02x is not UTF-8", data[i]),
+				"save the file as UTF-8"}
 		case isControl(c):
-			return &Error{File: file, Line: line, Column: column,
-				Text:     fmt.Sprintf("control character U+%04X", c),
-				HintText: "save the file as plain text in UTF-8"}
+			return &Error{file, line, column, fmt.Sprintf("control character U+%04X", c),
+				"save the file as plain text in UTF-8"}
 		}
 		if column++; c == '\n' {
 			line, column = line+1, 1
@@ -103,10 +100,9 @@ func yamlError(file string, err error) error {
 		text = at.ContextMsg + ": " + text
 	}
 	if strings.Contains(text, "unknown anchor") {
-		return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: aliasText,
-			HintText: aliasHint}
+		return &Error{file, at.Mark.Line, at.Mark.Column, aliasText, aliasHint}
 	}
-	return &Error{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Text: "not YAML: " + text}
+	return &Error{file, at.Mark.Line, at.Mark.Column, "not YAML: " + text, ""}
 }
 
 const (
@@ -117,29 +113,25 @@ const (
 // inspect walks the whole tree once, so that what comes after can rely on its form: plain scalars, lists
 // and maps whose keys are scalars.
 func inspect(file string, n *yaml.Node, depth int) error {
-	fail := func(hint, format string, args ...any) error {
-		return &Error{File: file, Line: n.Line, Column: n.Column,
-			Text: fmt.Sprintf(format, args...), HintText: hint}
+	fail := func(at *yaml.Node, hint, format string, args ...any) error {
+		return &Error{file, at.Line, at.Column, fmt.Sprintf(format, args...), hint}
 	}
 	switch {
 	case depth > maxDepth:
-		return fail("", "nested more than %d levels deep", maxDepth)
+		return fail(n, "", "nested more than %d levels deep", maxDepth)
 	case n.Kind == yaml.AliasNode:
-		return fail(aliasHint, aliasText)
+		return fail(n, aliasHint, aliasText)
 	case n.Anchor != "":
-		return fail("write the value out where it is needed", "an anchor (&%s) is not allowed", n.Anchor)
+		return fail(n, "write the value out where it is needed", "an anchor (&%s) is not allowed", n.Anchor)
 	case n.Style&yaml.TaggedStyle != 0:
-		return fail("remove it; each value is read by its key", "a tag (%s) is not allowed", n.ShortTag())
+		return fail(n, "remove it; each value is read by its key", "a tag (%s) is not allowed", n.ShortTag())
 	}
 	for i, c := range n.Content {
-		if n.Kind == yaml.MappingNode && i%2 == 0 {
-			if c.Tag == "!!merge" {
-				return &Error{File: file, Line: c.Line, Column: c.Column,
-					Text: "a merge key (<<) is not allowed", HintText: "write the keys out"}
-			}
-			if c.Kind == yaml.MappingNode || c.Kind == yaml.SequenceNode {
-				return &Error{File: file, Line: c.Line, Column: c.Column, Text: "a key must be one word"}
-			}
+		switch isKey := n.Kind == yaml.MappingNode && i%2 == 0; {
+		case isKey && c.Tag == "!!merge":
+			return fail(c, "write the keys out", "a merge key (<<) is not allowed")
+		case isKey && (c.Kind == yaml.MappingNode || c.Kind == yaml.SequenceNode):
+			return fail(c, "", "a key must be one word")
 		}
 		if err := inspect(file, c, depth+1); err != nil {
 			return err

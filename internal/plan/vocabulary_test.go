@@ -76,7 +76,9 @@ func words() plan.Vocabulary {
 		}},
 		{Name: "broken", Parse: func(string) (string, error) { return "", errors.New("never right") }},
 	}
-	return plan.Vocabulary{Catalogue: &factor.Catalogue{Shapes: topologies(), Factors: slices.Concat(settings,
+	measured := []string{"goodput_bps", "packet_rate_pps", "loss_ratio", "retransmits", "rtt_idle_p50_ns",
+		"rtt_loaded_p99_ns", "host_busiest_core_ratio"}
+	return plan.Vocabulary{Metrics: measured, Catalogue: &factor.Catalogue{Shapes: topologies(), Factors: slices.Concat(settings,
 		base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further())}}
 }
 

@@ -163,3 +163,11 @@ func (s Scale) Text(v float64) string {
 	}
 	return s.Number(v) + " " + s.Unit
 }
+
+// Count prints a number of things: "1 trial", "3 trials".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
