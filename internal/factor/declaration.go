@@ -268,9 +268,7 @@ func (c *Catalogue) Of(name string) Declaration {
 func (c *Catalogue) Sort(names []string) {
 	rank := map[string]int{}
 	for _, n := range names {
-		if rank[n] = c.Of(n).Rank; rank[n] == 0 {
-			rank[n] = 1 << 30
-		}
+		rank[n] = cmp.Or(c.Of(n).Rank, 1<<30)
 	}
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
@@ -305,5 +303,3 @@ func (c *Catalogue) Loads(cells []Cell) []string {
 	slices.Sort(loads)
 	return loads
 }
-
-func cut(place string) (node, port string, isPort bool) { return strings.Cut(place, ".") }

@@ -9,8 +9,8 @@ package factor
 import (
 	"encoding/json"
 	"iter"
+	"maps"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -21,25 +21,15 @@ type Cell map[string]string
 
 // Key is the stable identity of a cell: "name=value" pairs sorted by name.
 func (c Cell) Key() string {
-	var b strings.Builder
-	for i, n := range c.Names() {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(n + "=" + c[n])
+	pairs := c.Names()
+	for i, n := range pairs {
+		pairs[i] = n + "=" + c[n]
 	}
-	return b.String()
+	return strings.Join(pairs, " ")
 }
 
 // Names lists the names of a cell's factors, sorted.
-func (c Cell) Names() []string {
-	names := make([]string, 0, len(c))
-	for n := range c {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func (c Cell) Names() []string { return slices.Sorted(maps.Keys(c)) }
 
 // Renamed is the present name of a factor that had another one in earlier versions.
 func Renamed(name string) (now string, ok bool) {
@@ -66,9 +56,7 @@ func (c *Cell) UnmarshalJSON(data []byte) error {
 // Clone returns an independent copy.
 func (c Cell) Clone() Cell {
 	clone := make(Cell, len(c))
-	for k, v := range c {
-		clone[k] = v
-	}
+	maps.Copy(clone, c)
 	return clone
 }
 
@@ -145,3 +133,19 @@ func Split(name string) (plain, place string) {
 
 // Host is the place of the machine that carries the lab, and the name of that node.
 const Host = "host"
+
+// IMIX is the level of the factors packet_size and frame_size that stands for packets of several sizes, in
+// turn.
+const IMIX = "imix"
+
+// IMIXSizes is one round of FD.io CSIT's IMIX_v4_1, as IP lengths: of each twelve Ethernet frames seven
+// have 64 bytes, four 570 and one 1518. The small ones of IPv6 have 84, the least that hold our header
+// (CSIT's have 78). Sizes are spread evenly over the round.
+func IMIXSizes(ip string) []int {
+	const ethernet, middle, large = 18, 570 - 18, 1518 - 18
+	small := 64 - ethernet
+	if ip == "6" {
+		small = 84 - ethernet
+	}
+	return []int{small, middle, small, small, middle, small, large, middle, small, small, middle, small}
+}

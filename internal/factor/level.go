@@ -33,13 +33,9 @@ var WholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 
 // ParseWhole reads a whole number, written with digits only.
 func ParseWhole(text string, low, high int64) (int64, error) {
-	want := fmt.Sprintf("a whole number from %d to %d", low, high)
-	if !WholeForm.MatchString(text) {
-		return 0, &LevelError{Text: text, Want: want}
-	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < low || n > high {
-		return 0, &LevelError{Text: text, Want: want}
+	if err != nil || n < low || n > high || !WholeForm.MatchString(text) {
+		return 0, &LevelError{Text: text, Want: fmt.Sprintf("a whole number from %d to %d", low, high)}
 	}
 	return n, nil
 }
@@ -80,11 +76,8 @@ func Choice(levels ...string) func(string) (string, error) {
 
 // OneOf says which levels are allowed.
 func OneOf(levels []string) string {
-	if len(levels) == 1 {
-		return levels[0]
-	}
-	if len(levels) == 2 {
-		return levels[0] + " or " + levels[1]
+	if len(levels) <= 2 {
+		return strings.Join(levels, " or ")
 	}
 	return "one of " + strings.Join(levels, ", ")
 }
@@ -95,38 +88,26 @@ const MaxRate = 1e14
 // Flat is as fast as it goes.
 const Flat = "flat"
 
-// parseRate reads a rate, flat, or a share of a rate.
-func parseRate(text string) (string, error) {
-	return shareOf(text, func(text string) (string, error) {
-		if text == Flat {
-			return text, nil
-		}
-		rate, ok := rateValue(text)
-		if !ok {
-			return "", &LevelError{Text: text,
-				Want: "flat, a bit rate such as 300M, or a share such as 90% of found",
-				Near: Nearest(text, []string{Flat})}
-		}
-		return rateText(rate), nil
-	})
+// rateOr makes a Declaration.Parse for a rate, a share of one, or a word.
+func rateOr(want string, words ...string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		return shareOf(text, func(text string) (string, error) {
+			if slices.Contains(words, text) {
+				return text, nil
+			}
+			rate, ok := rateValue(text)
+			if !ok {
+				return "", &LevelError{Text: text, Want: want, Near: Nearest(text, words)}
+			}
+			return rateText(rate), nil
+		})
+	}
 }
 
 // rateValue reads a bit rate.
 func rateValue(text string) (float64, bool) {
 	rate, err := unit.ParseBitrate(text)
 	return float64(rate), err == nil && rate > 0 && rate <= MaxRate
-}
-
-// parsePacing reads a rate, or a share of a rate.
-func parsePacing(text string) (string, error) {
-	return shareOf(text, func(text string) (string, error) {
-		rate, ok := rateValue(text)
-		if !ok {
-			return "", &LevelError{Text: text,
-				Want: "a bit rate such as 300M, or a share such as 90% of found"}
-		}
-		return rateText(rate), nil
-	})
 }
 
 // rateText is the canonical text of a bit rate: the largest prefix that leaves a number of at least one.
@@ -192,4 +173,62 @@ func ConnectionRateLevel(text string) (string, error) {
 			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
 	}
 	return rateText(float64(rate)), nil
+}
+
+// A rate may be given as a share: "90% of 300M" is another way to write 270M; "90% of found" is a share of
+// what the same cell carries flat out, as found by its trials in the same campaign, or of what its search
+// finds.
+const greatestPart = 200 // per cent
+
+// OfFound ends the level of a rate that is a share of what another cell finds.
+const OfFound = "% of found"
+
+var shareForm = regexp.MustCompile(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
+
+// shareOf reads a level that may be a share of another; of a stated rate it is that part of it.
+func shareOf(text string, parse func(string) (string, error)) (string, error) {
+	m := shareForm.FindStringSubmatch(text)
+	if m == nil {
+		return parse(text)
+	}
+	part, err := strconv.ParseFloat(m[1], 64)
+	if err != nil || part <= 0 || part > greatestPart {
+		return "", &LevelError{Text: text,
+			Want: "a share of more than 0 % and at most 200 %, such as 90% of 300M"}
+	}
+	if m[2] == "found" {
+		return strconv.FormatFloat(part, 'f', -1, 64) + OfFound, nil
+	}
+	whole, err := parse(m[2])
+	if err != nil {
+		return "", err
+	}
+	rate, ok := rateValue(whole)
+	if !ok {
+		return "", &LevelError{Text: text, Want: "a share of a bit rate, or of found, such as 90% of found"}
+	}
+	// A tenth of a bit per second is not written.
+	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
+}
+
+// Found is what a cell's load is a share of: the rate that the cell Of, which is the same but flat out, is
+// found to carry.
+type Found struct {
+	Share float64 // of 1
+	Of    Cell
+}
+
+// FoundOf says whether a cell's load is a share of a rate that is to be found: by rate, of UDP, or by
+// pacing, of TCP.
+func FoundOf(cell Cell) (Found, bool) {
+	for _, f := range [...]struct {
+		rate Name
+		full string // the level of one that is not a share
+	}{{Rate, Flat}, {Pacing, ""}} {
+		text, ok := strings.CutSuffix(f.rate.Of(cell), OfFound)
+		if part, err := strconv.ParseFloat(text, 64); ok && err == nil {
+			return Found{part / 100, f.rate.With(cell, f.full)}, true
+		}
+	}
+	return Found{}, false
 }

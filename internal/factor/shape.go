@@ -1,6 +1,9 @@
 package factor
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Shape is that of a lab: nodes and links, with roles by name. Near and Far name the nodes between which
 // traffic runs. It is what a level of the factor topology means.
@@ -71,7 +74,7 @@ func (s Shape) has(place string) bool {
 	if place == Host {
 		return true
 	}
-	node, port, isPort := cut(place)
+	node, port, isPort := strings.Cut(place, ".")
 	if !isPort {
 		return slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.Name == node })
 	}
@@ -90,7 +93,7 @@ func NeedsRouter(s Shape, place string) (bool, string) {
 // NeedsForwarding is the Needs of a setting that sees only what a router forwards.
 func NeedsForwarding(s Shape, place string) (bool, string) {
 	ok, why := NeedsRouter(s, place)
-	node, _, _ := cut(place)
+	node, _, _ := strings.Cut(place, ".")
 	switch {
 	case !ok || s.Forwards(node):
 		return ok, why
