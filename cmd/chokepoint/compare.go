@@ -41,12 +41,7 @@ func newCompareCommand(p *program) *cobra.Command {
 					"chokepoint list shows the runs"}
 			}
 			c, labels := analysis.CompareRuns(a, b), labelsOf(a, b)
-			if p.json {
-				err = printJSON(p.Out, c)
-			} else {
-				err = write(p.Out, comparisonText(c, labels))
-			}
-			if err != nil || !failOnRegression {
+			if err := p.document(c, comparisonText(c, labels)); err != nil || !failOnRegression {
 				return err
 			}
 			var errs []error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -23,16 +24,14 @@ import (
 )
 
 func newDoctorCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "doctor [--json]", Short: "Say what this machine can do, and how fast the tester itself is",
 		Long: "Say what this machine can do (yes, no, or could not tell, with the reason), how\n" +
 			"fast the tester itself is without a router, and how well its timer keeps time.\n" +
 			"It makes a lab for some ten seconds and changes nothing else.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
-	}
-	addJSON(cmd, "print the findings as a JSON object")
-	return cmd
+	}, "print the findings as a JSON object")
 }
 
 // findings are what doctor prints.
@@ -47,16 +46,13 @@ type findings struct {
 }
 
 func runDoctor(ctx context.Context, p *program) error {
-	id := "doctor-" + store.NewID(time.Now(), randomWord())
+	id := "doctor-" + store.NewID(time.Now(), uint16(rand.Uint32()))
 	f := findings{Version: readVersion().String(), Kernel: kernelRelease()}
 	err := p.withJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), dirty(err))
-	case p.json:
-		return errors.Join(printLine(p.Out, f), dirty(err))
 	}
-	return errors.Join(write(p.Out, f.text()), dirty(err))
+	return errors.Join(p.line(f, f.text()), dirty(err))
 }
 
 // examine brings up a lab and asks it. That no lab can be made is a finding, not an error.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,12 +115,12 @@ func exitCode(err error) int {
 }
 
 func leafCode(err error) int {
-	var exit *exitError
-	var usage *usageError
+	exit, ok := errors.AsType[*exitError](err)
+	_, usage := errors.AsType[*usageError](err)
 	switch {
-	case errors.As(err, &exit) && slices.Contains(precedence, exit.code):
+	case ok && slices.Contains(precedence, exit.code):
 		return exit.code
-	case errors.As(err, &usage):
+	case usage:
 		return codeUsage
 	case errors.Is(err, ErrInterrupted):
 		return codeInterrupted
@@ -149,10 +148,7 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		}
 	}
 	if asJSON {
-		line, err := json.Marshal(said)
-		if err == nil {
-			_, _ = fmt.Fprintf(w, "%s\n", line) // nowhere is left to complain
-		}
+		_ = printLine(w, said) // nowhere is left to complain
 		return
 	}
 	for _, text := range said.Errors {

@@ -20,6 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newImportCommand(p *program) *cobra.Command {
@@ -155,8 +156,8 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	}
 	covered := analysis.Covered(im, trials)
 	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is related to the run's %s",
-		name, count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
-		count(len(trials), "trial"), run, a.Text())
+		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
+		unit.Count(len(trials), "trial"), run, a.Text())
 	if printed.Cut {
 		said += "; the last line is incomplete and was left out"
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -40,8 +41,7 @@ func newLabUpCommand(p *program) *cobra.Command {
 		},
 	}
 	o.addFlags(cmd.Flags())
-	addJSON(cmd, "print the lab as a JSON object")
-	return cmd
+	return addJSON(cmd, "print the lab as a JSON object")
 }
 
 func topologyNames() []string {
@@ -78,7 +78,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	if err := prepare(p.dirs.Runtime); err != nil {
 		return err
 	}
-	id := strings.ToLower(store.NewID(time.Now(), randomWord()))
+	id := strings.ToLower(store.NewID(time.Now(), uint16(rand.Uint32())))
 	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest,
 		Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 }
 
 func newLabListCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "list [--json]", Short: "List the labs of this machine", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			labs, err := lab.List(labsDir(p.dirs))
@@ -117,9 +117,7 @@ func newLabListCommand(p *program) *cobra.Command {
 			}
 			return printList(p, list, nil, shownLab.row)
 		},
-	}
-	addJSON(cmd, "print one JSON object per lab")
-	return cmd
+	}, "print one JSON object per lab")
 }
 
 func (s shownLab) row() []string {
@@ -256,7 +254,7 @@ func newLabDownCommand(p *program) *cobra.Command {
 }
 
 func newLabRestoreCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "restore [--json]", Short: "Undo what killed runs have left",
 		Long: "Undo what killed runs have left: their labs, and settings in labs that stay up.\n" +
 			"Labs whose owner lives are never touched.",
@@ -264,9 +262,6 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer clearRuntime(p.dirs)
 			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), labsDir(p.dirs))
-			if p.json {
-				return errors.Join(dirty(err), printLine(p.Out, r))
-			}
 			var b strings.Builder
 			for _, u := range r.Undone {
 				fmt.Fprintln(&b, u)
@@ -281,11 +276,9 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {
 				b.WriteString("nothing to restore\n")
 			}
-			return errors.Join(dirty(err), write(p.Out, b.String()))
+			return errors.Join(dirty(err), p.line(r, b.String()))
 		},
-	}
-	addJSON(cmd, "print the outcome as a JSON object")
-	return cmd
+	}, "print the outcome as a JSON object")
 }
 
 // checkedLab is one line of lab check.
@@ -297,16 +290,14 @@ type checkedLab struct {
 }
 
 func newLabCheckCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "check [--json]", Short: "Bring every topology up and down, and say whether it works here",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.withJournal("check-"+store.NewID(time.Now(), randomWord()),
+			return p.withJournal("check-"+store.NewID(time.Now(), uint16(rand.Uint32())),
 				func(j *journal.Journal) error { return labCheck(cmd.Context(), j, p) })
 		},
-	}
-	addJSON(cmd, "print one JSON object per topology")
-	return cmd
+	}, "print one JSON object per topology")
 }
 
 func labCheck(ctx context.Context, j *journal.Journal, p *program) error {
@@ -314,7 +305,7 @@ func labCheck(ctx context.Context, j *journal.Journal, p *program) error {
 	for _, t := range lab.Topologies() {
 		c := checkedLab{Topology: t.Name}
 		start := time.Now()
-		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", randomWord(), t.Name), Topology: t,
+		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", uint16(rand.Uint32()), t.Name), Topology: t,
 			Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}.Up(ctx)
 		c.UpTime = time.Since(start)
 		if err == nil {
@@ -326,12 +317,7 @@ func labCheck(ctx context.Context, j *journal.Journal, p *program) error {
 			failed = append(failed, dirty(err))
 			line = fmt.Sprintf("%s: %s\n", t.Name, c.Error)
 		}
-		if p.json {
-			err = printLine(p.Out, c)
-		} else {
-			err = write(p.Out, line)
-		}
-		if err != nil {
+		if err := p.line(c, line); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -179,11 +179,7 @@ func checkKernel(arch string, k record.OwnKernel) error {
 func openDisk(i record.DiskImage) (vm.Disk, error) {
 	d, err := vm.OpenDisk(i.File)
 	if err != nil {
-		u := &usageError{text: err.Error()}
-		if h := (interface{ Hint() string })(nil); errors.As(err, &h) {
-			u.hint = h.Hint()
-		}
-		return d, u
+		return d, &usageError{err.Error(), check.HintOf(err)}
 	}
 	if i.UEFI {
 		if err := d.BootByUEFI(); err != nil {

@@ -51,13 +51,10 @@ func newLimitsCommand(p *program) *cobra.Command {
 				return err
 			}
 			l, err := computeLimits(o)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case p.json:
-				return printJSON(p.Out, l)
 			}
-			return write(p.Out, l.text())
+			return p.document(l, l.text())
 		},
 	}
 	f := cmd.Flags()
@@ -74,8 +71,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session; its usual MTU is 1492")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
-	addJSON(cmd, "print one JSON document")
-	return cmd
+	return addJSON(cmd, "print one JSON document")
 }
 
 // validate judges the flags; mtuGiven says that --mtu is one of them.

@@ -15,21 +15,19 @@ import (
 
 // listed is a run as list --json prints it.
 type listed struct {
-	ID      string `json:"id"`
-	Started string `json:"started"`
-	Plan    string `json:"plan"`
-	Lab     string `json:"lab"`
-	Status  string `json:"status"`
-	Reason  string `json:"reason,omitempty"`
-	Trials  int    `json:"trials"`
-	Failed  int    `json:"failed"`
-	Alive   bool   `json:"alive"` // its program is running; a run without an end that is not was killed
-
-	started time.Time
+	ID      string    `json:"id"`
+	Started time.Time `json:"started"`
+	Plan    string    `json:"plan"`
+	Lab     string    `json:"lab"`
+	Status  string    `json:"status"`
+	Reason  string    `json:"reason,omitempty"`
+	Trials  int       `json:"trials"`
+	Failed  int       `json:"failed"`
+	Alive   bool      `json:"alive"` // its program is running; a run without an end that is not was killed
 }
 
 func newListCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "list [--json]", Short: "List the stored runs, newest first",
 		Long: "List the stored runs, newest first. Without any it prints nothing.\n\n" +
 			"The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.",
@@ -52,16 +50,14 @@ func newListCommand(p *program) *cobra.Command {
 			}
 			var list []listed
 			for _, r := range runs {
-				list = append(list, listed{ID: r.ID, Started: r.Started.UTC().Format("2006-01-02T15:04:05Z"),
+				list = append(list, listed{ID: r.ID, Started: r.Started.UTC().Truncate(time.Second),
 					Plan: r.Design.Name, Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials,
-					Failed: r.Failed, Alive: slices.Contains(alive, r.ID), started: r.Started})
+					Failed: r.Failed, Alive: slices.Contains(alive, r.ID)})
 			}
 			return printList(p, list, []string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"},
 				listed.row)
 		},
-	}
-	addJSON(cmd, "print one JSON object per run")
-	return cmd
+	}, "print one JSON object per run")
 }
 
 func (l listed) row() []string {
@@ -73,5 +69,5 @@ func (l listed) row() []string {
 	if status == record.RunRunning && !l.Alive {
 		status = "killed"
 	}
-	return []string{l.ID, l.started.Local().Format("2006-01-02 15:04"), l.Plan, l.Lab, trials, status}
+	return []string{l.ID, l.Started.Local().Format("2006-01-02 15:04"), l.Plan, l.Lab, trials, status}
 }

@@ -52,7 +52,7 @@ func createOutFile(path string) (*outFile, error) {
 // createAside makes a file in dir; where the file system can, it has no name until it is finished, so that
 // a killed program leaves no trace of it.
 func createAside(dir string) (f *os.File, named bool, err error) {
-	fd, err := openUnnamed(dir)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		return os.NewFile(uintptr(fd), filepath.Join(dir, "unnamed")), false, nil
 	}
@@ -106,8 +106,7 @@ func (o *outFile) abort() error {
 	if o.f == nil {
 		return nil
 	}
-	err := o.f.Close()
-	return errors.Join(err, o.remove())
+	return errors.Join(o.f.Close(), o.remove())
 }
 
 func (o *outFile) remove() error {

@@ -49,6 +49,22 @@ func printLine(w io.Writer, v any) error {
 	return write(w, string(b)+"\n")
 }
 
+// document prints a command's result: an indented document with --json, else text.
+func (p *program) document(v any, text string) error {
+	if p.json {
+		return printJSON(p.Out, v)
+	}
+	return write(p.Out, text)
+}
+
+// line prints a command's result: a document on one line with --json, else text.
+func (p *program) line(v any, text string) error {
+	if p.json {
+		return printLine(p.Out, v)
+	}
+	return write(p.Out, text)
+}
+
 // printList writes one JSON object per item with --json, else a table of their rows below a head.
 func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
 	if !p.json {
@@ -104,18 +120,16 @@ const fileWidth = 100
 // render lays a document out in one of the formats, for a file.
 func render(d *analysis.Document, format string) ([]byte, error) {
 	switch format {
-	case formatHTML:
+	case "html":
 		return report.HTML(d)
-	case formatMD:
+	case "md":
 		return report.Markdown(d)
-	case formatCSV:
+	case "csv":
 		return report.CSV(d)
-	case formatJSON:
+	case "json":
 		return report.JSON(d)
-	case formatText:
-		return []byte(report.Text(d, fileWidth, false)), nil
 	}
-	return nil, fmt.Errorf("render run %s: unknown format %q", d.Run.ID, format)
+	return []byte(report.Text(d, fileWidth, false)), nil
 }
 
 // resultText is a document as text for where the result goes: in the width and, unless NO_COLOR is set, the

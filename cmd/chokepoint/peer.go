@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // The ports of a peer, unless others are chosen: one for control, and three for data, so that a firewall
@@ -189,7 +190,7 @@ func (r *refusals) tell(from netip.AddrPort, what string) {
 	}
 	r.last, r.by[from.Addr()] = now, now
 	if r.unsaid > 0 {
-		what += fmt.Sprintf(" (and %s before that are not told)", count(r.unsaid, "refusal"))
+		what += fmt.Sprintf(" (and %s before that are not told)", unit.Count(r.unsaid, "refusal"))
 		r.unsaid = 0
 	}
 	r.say("%s: %s", from, what)

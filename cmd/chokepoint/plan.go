@@ -33,7 +33,7 @@ type listedPlan struct {
 }
 
 func newPlanListCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "list [--json]", Short: "List the built-in plans; the first is the default", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
@@ -50,9 +50,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 				return []string{l.Name, first}
 			})
 		},
-	}
-	addJSON(cmd, "print one JSON object per plan")
-	return cmd
+	}, "print one JSON object per plan")
 }
 
 func newPlanShowCommand(p *program) *cobra.Command {
@@ -88,8 +86,7 @@ func newPlanViewCommand(p *program, cmd *cobra.Command, show func(*plan.Plan) er
 		return show(pl)
 	}
 	o.addFlags(cmd)
-	addJSON(cmd, "print one JSON document")
-	return cmd
+	return addJSON(cmd, "print one JSON document")
 }
 
 // completePlans completes the names of built-in plans, and files.
@@ -105,12 +102,9 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		Use:   "check",
 		Short: "Read a plan and say what it amounts to, or what is wrong with it",
 	}, func(pl *plan.Plan) error {
-		if !p.json {
-			return write(p.Out, planHead(pl))
-		}
 		doc := expandPlan(pl)
 		doc.Rows = nil
-		return printJSON(p.Out, doc)
+		return p.document(doc, planHead(pl))
 	})
 }
 
@@ -121,10 +115,7 @@ func newPlanExpandCommand(p *program) *cobra.Command {
 		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +
 			"the same seed, run executes the same trials in the same order.",
 	}, func(pl *plan.Plan) error {
-		if p.json {
-			return printJSON(p.Out, expandPlan(pl))
-		}
-		return write(p.Out, planHead(pl)+"\n"+rowTable(pl))
+		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 	})
 }
 

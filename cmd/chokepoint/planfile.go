@@ -1,11 +1,10 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -87,11 +86,7 @@ func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 		p = p.WithSeed(seed)
 		p.SeedGiven = true
 	case !p.SeedGiven:
-		seed, err := drawSeed()
-		if err != nil {
-			return nil, err
-		}
-		p = p.WithSeed(seed)
+		p = p.WithSeed(uint64(rand.Uint32())) // short enough to be typed again
 	}
 	if o.budget > 0 {
 		if err := p.Fit(o.budget, rowOverhead); err != nil {
@@ -99,15 +94,6 @@ func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 		}
 	}
 	return p, nil
-}
-
-// drawSeed draws a seed that is short enough to be typed again.
-func drawSeed() (uint64, error) {
-	var b [4]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return 0, fmt.Errorf("draw a seed: %v", err)
-	}
-	return uint64(binary.LittleEndian.Uint32(b[:])), nil
 }
 
 // readPlan reads a built-in plan by its name, or a file.
@@ -149,26 +135,19 @@ func planSize(p *plan.Plan) string {
 	if d.Method.Adaptive != nil {
 		most = "at most "
 	}
-	text := fmt.Sprintf("%s × %s", count(len(p.Cells()), "cell"), most+count(d.Method.Runs, "run"))
+	text := fmt.Sprintf("%s × %s", unit.Count(len(p.Cells()), "cell"), most+unit.Count(d.Method.Runs, "run"))
 	if n := len(p.Skipped()); n > 0 {
 		text += fmt.Sprintf(", %d skipped", n)
 	}
-	trials := most + count(len(p.Rows()), "trial")
+	trials := most + unit.Count(len(p.Rows()), "trial")
 	if s := d.Method.Search; s != nil {
 		searches := fmt.Sprintf("a search (preset %s) of as many trials as it takes", s.Preset)
 		if n := p.Searches(); n < len(p.Cells()) {
-			trials += fmt.Sprintf(", those of %s each %s", count(n, "cell"), searches)
+			trials += fmt.Sprintf(", those of %s each %s", unit.Count(n, "cell"), searches)
 		} else {
 			trials = "each " + searches
 		}
 	}
 	return fmt.Sprintf("%s, %s, about %s", text, trials,
 		unit.Seconds(p.Estimate(rowOverhead).Round(time.Second)))
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

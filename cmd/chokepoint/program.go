@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,8 +63,7 @@ func (p *program) execute(ctx context.Context, args []string) int {
 		err = interruptedBy(err)
 	}
 	code := exitCode(err)
-	asJSON := p.json || !p.ran && wantsJSON(args)
-	printError(p.Err, err, code, asJSON)
+	printError(p.Err, err, code, p.json || !p.ran && wantsJSON(args))
 	return code
 }
 
@@ -77,8 +77,7 @@ func wantsJSON(args []string) bool {
 
 // asUsage makes an error of cobra's one that exits with 2 and has a hint.
 func asUsage(cmd *cobra.Command, err error) error {
-	var u *usageError
-	if errors.As(err, &u) {
+	if _, ok := errors.AsType[*usageError](err); ok {
 		return err
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
@@ -108,11 +107,7 @@ func newRoot(p *program) *cobra.Command {
 	root.SetHelpCommand(help)
 	root.AddCommand(help)
 	root.InitDefaultCompletionCmd()
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		if err := showHelp(cmd); err != nil {
-			p.lost = err
-		}
-	})
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { p.lost = cmp.Or(p.lost, showHelp(cmd)) })
 	finish(p, root)
 	return root
 }
@@ -123,7 +118,10 @@ var commands = []func(*program) *cobra.Command{newCompareCommand, newLimitsComma
 	newResumeCommand, newLabCommand, newShowCommand, newVMCommand, newVersionCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
-func addJSON(cmd *cobra.Command, usage string) { cmd.Flags().Bool("json", false, usage) }
+func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
+	cmd.Flags().Bool("json", false, usage)
+	return cmd
+}
 
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
 // command's own code is noted.
@@ -151,8 +149,8 @@ var parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 // flagError puts a wrong flag into words, and finds the one that was meant.
 func flagError(cmd *cobra.Command, err error) error {
 	e := &usageError{text: parser.ReplaceAllString(err.Error(), ""), hint: helpHint(cmd)}
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return e
 	}
 	name := unknown.GetSpecifiedName()

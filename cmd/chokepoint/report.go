@@ -13,17 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// Formats of a report.
-const (
-	formatHTML = "html"
-	formatMD   = "md"
-	formatCSV  = "csv"
-	formatJSON = "json"
-	formatText = "text"
-)
-
-// formats are all of them, the default first.
-var formats = []string{formatHTML, formatMD, formatCSV, formatJSON, formatText}
+// formats are those of a report, the default first.
+var formats = []string{"html", "md", "csv", "json", "text"}
 
 // standard is the name of a file that means standard output, or input.
 const standard = "-"
@@ -46,7 +37,7 @@ func newReportCommand(p *program) *cobra.Command {
 			return writeReport(cmd.Context(), args[0], o, p)
 		},
 	}
-	cmd.Flags().StringVar(&o.format, "format", formatHTML, "`FORMAT`: "+strings.Join(formats, ", ")+
+	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+strings.Join(formats, ", ")+
 		"; left out: what the\nname of the file says")
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd
@@ -62,7 +53,7 @@ func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
 		o.format = extension
 	}
 	if !formatGiven && extension == "txt" {
-		o.format = formatText
+		o.format = "text"
 	}
 	if !slices.Contains(formats, o.format) {
 		return &usageError{fmt.Sprintf("--format %q is not known", o.format), "formats: " +
@@ -77,27 +68,25 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return err
 	}
 	file := o.file
-	if file == "" && o.format == formatHTML {
+	if file == "" && o.format == "html" {
 		file = p.dirs.reportFile(run.ID)
 		if err := prepare(filepath.Dir(file)); err != nil {
 			return err
 		}
 	}
-	if file == "" || file == standard {
-		content, err := render(analysis.Derive(run, trials), o.format)
-		if err != nil {
+	var out *outFile
+	if file != "" && file != standard {
+		if out, err = createOutFile(file); err != nil {
 			return err
 		}
-		return write(p.Out, string(content))
+		defer func() { err = errors.Join(err, out.abort()) }()
 	}
-	out, err := createOutFile(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.abort()) }()
 	content, err := render(analysis.Derive(run, trials), o.format)
 	if err != nil {
 		return err
+	}
+	if out == nil {
+		return write(p.Out, string(content))
 	}
 	if err := out.commit(content); err != nil {
 		return err

@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,8 +29,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // undoTime is how long putting a local lab back may take. It takes 20 ms.
@@ -97,9 +97,10 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		return err
 	}
 	now := time.Now()
-	run := record.Run{ID: store.NewID(now, randomWord()), Started: now.UTC(), Status: record.RunRunning,
-		Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed), Version: ownVersion(),
-		BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
+		Status: record.RunRunning, Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed),
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design,
+		Driver: o.lab.driver}
 	if o.lab.size != (record.GuestSize{}) {
 		run.GuestSize = &o.lab.size
 	}
@@ -109,7 +110,6 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if o.lab.kernel.File != "" {
 		run.OwnKernel = &o.lab.kernel
 	}
-	run.Driver = o.lab.driver
 	if o.lab.queues > 1 {
 		run.Queues = o.lab.queues
 	}
@@ -260,7 +260,7 @@ func (x *execution) refuseLeftovers() error {
 				"changes there", x.attach, s.Owner), "chokepoint lab restore puts them back")
 		}
 		x.p.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
-			count(len(s.Entries), "change"))
+			unit.Count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
 		}
@@ -409,7 +409,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc := analysis.Derive(run, trials)
-	html, err := render(doc, formatHTML)
+	html, err := report.HTML(doc)
 	if err != nil {
 		return err
 	}
@@ -451,12 +451,6 @@ func source(version string) string {
 	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
 }
 
-func randomWord() uint16 {
-	var b [2]byte
-	rand.Read(b[:]) // never fails since Go 1.24
-	return binary.LittleEndian.Uint16(b[:])
-}
-
 // commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
 func commandLine(args []string, seed uint64) string {
 	words := []string{"chokepoint"}
@@ -491,7 +485,7 @@ func binaryHash() string {
 	if _, err := io.Copy(h, f); err != nil {
 		return ""
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 func kernelRelease() string {

@@ -1,9 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
 
 func newShowCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "show RUN [--json]", Short: "Show the results of a stored run",
 		Long: "Show the results of a stored run: every cell with its intervals, its grade and\n" +
 			"the reasons to doubt it. RUN is an id, a unique prefix, or latest.\n\n" +
@@ -18,13 +22,11 @@ func newShowCommand(p *program) *cobra.Command {
 			if !p.json {
 				return write(p.Out, p.resultText(doc))
 			}
-			content, err := render(doc, formatJSON)
+			content, err := report.JSON(doc)
 			if err != nil {
 				return err
 			}
 			return write(p.Out, string(content))
 		},
-	}
-	addJSON(cmd, "print one JSON document")
-	return cmd
+	}, "print one JSON document")
 }

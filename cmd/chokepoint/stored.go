@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // readStore opens the runs for reading; store.ErrNone says that there is none.
@@ -93,7 +94,7 @@ func outcome(d *analysis.Document) error {
 	}
 	if failed > 0 {
 		errs = append(errs, &exitError{codeFailed,
-			check.WithHint(fmt.Errorf("%s of %d failed and have no number", count(failed, "trial"),
+			check.WithHint(fmt.Errorf("%s of %d failed and have no number", unit.Count(failed, "trial"),
 				len(last)), "chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
 	}
 	for _, t := range d.Thresholds {

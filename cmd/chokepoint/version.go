@@ -57,15 +57,10 @@ func (v version) String() string {
 }
 
 func newVersionCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
+	return addJSON(&cobra.Command{
 		Use: "version [--json]", Short: "Print which chokepoint this is", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if p.json {
-				return printJSON(p.Out, readVersion())
-			}
-			return write(p.Out, readVersion().String()+"\n")
+			return p.document(readVersion(), readVersion().String()+"\n")
 		},
-	}
-	addJSON(cmd, "print one JSON object")
-	return cmd
+	}, "print one JSON object")
 }

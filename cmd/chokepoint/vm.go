@@ -42,17 +42,13 @@ func newVMBuildCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p.json {
-				return printLine(p.Out, map[string]any{"arch": img.Arch, "release": img.Release,
-					"key": img.Key, "kernel": img.Kernel, "initrd": img.Initrd, "packages": img.Packages})
-			}
-			return write(p.Out, fmt.Sprintf("image %s: %s, Linux %s, in %v\n  kernel  %s\n  initrd  %s\n",
-				img.Key, img.Arch, img.Release,
-				time.Since(began).Round(10*time.Millisecond), img.Kernel, img.Initrd))
+			return p.line(map[string]any{"arch": img.Arch, "release": img.Release, "key": img.Key,
+				"kernel": img.Kernel, "initrd": img.Initrd, "packages": img.Packages},
+				fmt.Sprintf("image %s: %s, Linux %s, in %v\n  kernel  %s\n  initrd  %s\n", img.Key, img.Arch,
+					img.Release, time.Since(began).Round(10*time.Millisecond), img.Kernel, img.Initrd))
 		},
 	}
 	cmd.Flags().StringVar(&arch, "arch", arch, "`ARCH` of the guest: "+strings.Join(vm.Arches(), ", "))
 	addKernelFlags(cmd.Flags(), &kernel)
-	addJSON(cmd, "print the image as one line of JSON")
-	return cmd
+	return addJSON(cmd, "print the image as one line of JSON")
 }

@@ -14,8 +14,8 @@ func esp(s Suite, outer IP, natt bool) Tunnel {
 	return Tunnel{Kind: ESP, OuterIP: outer, Suite: s, NATT: natt}
 }
 
-// tcpShare is the share of a rate, counted at a layer, that is left for the payload of full TCP segments with or
-// without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it costs
+// tcpShare is the share of a rate, counted at a layer, that is left for the payload of full TCP segments
+// with or without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it costs
 // nothing here.
 func tcpShare(p Path, timestamps bool, at Layer) float64 {
 	payload := p.MTU() - p.Inner.Header() - TCPHeader

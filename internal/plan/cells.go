@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -57,7 +56,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	d.Baseline = e.cells[0].Clone()
 	d.Catalogue, d.Loads = r.v.Catalogue, r.v.Loads(e.cells)
 	for _, reason := range e.reasons {
-		p.notes = append(p.notes, fmt.Sprintf("%s (%s)", reason, unit.Count(e.dropped[reason], "combination")))
+		p.notes = append(p.notes, reason+" ("+unit.Count(e.dropped[reason], "combination")+")")
 	}
 	return nil
 }

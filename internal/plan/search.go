@@ -126,7 +126,8 @@ func rate[T ~float64](r *reader, what string, into *float64, parse func(string) 
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		v, err := parse(text)
 		if err != nil || v < low || v > high {
-			return r.fail(n, "write, for example, "+example, "%s: %q is not a rate from %s", what, text, bounds)
+			return r.fail(n, "write, for example, "+example, "%s: %q is not a rate from %s", what, text,
+				bounds)
 		}
 		*into = float64(v)
 		return nil

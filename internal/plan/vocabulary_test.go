@@ -78,8 +78,9 @@ func words() plan.Vocabulary {
 	}
 	measured := []string{"goodput_bps", "packet_rate_pps", "loss_ratio", "retransmits", "rtt_idle_p50_ns",
 		"rtt_loaded_p99_ns", "host_busiest_core_ratio"}
-	return plan.Vocabulary{Metrics: measured, Catalogue: &factor.Catalogue{Shapes: topologies(), Factors: slices.Concat(settings,
-		base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further())}}
+	return plan.Vocabulary{Metrics: measured, Catalogue: &factor.Catalogue{Shapes: topologies(),
+		Factors: slices.Concat(settings, base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(),
+			factor.Further())}}
 }
 
 func TestListResolvesNames(t *testing.T) {

@@ -1,8 +1,10 @@
 package progress
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,21 +17,13 @@ const margin = 9
 // frame draws the view as of now: one entry per line of the terminal, most important first, so that a low
 // terminal loses the least.
 func (v *view) frame(now time.Time, k look) []line {
-	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k)}
-	if l := v.coreLine(k); l != nil {
-		lines = append(lines, l)
+	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k), v.coreLine(k), v.latencyLine(),
+		v.warningLine()}
+	lines = slices.DeleteFunc(lines, func(l line) bool { return l == nil })
+	for i, r := range slices.Backward(v.last) {
+		lines = append(lines, v.resultLine(r, i == len(v.last)-1))
 	}
-	lines = append(lines, v.latencyLine())
-	if l := v.warningLine(); l != nil {
-		lines = append(lines, l)
-	}
-	for i := len(v.last) - 1; i >= 0; i-- {
-		lines = append(lines, v.resultLine(v.last[i], i == len(v.last)-1))
-	}
-	if most := max(1, k.height-1); len(lines) > most {
-		lines = lines[:most]
-	}
-	return lines
+	return lines[:min(len(lines), max(1, k.height-1))]
 }
 
 func word(text string) line { return line{{pad(text, margin), faint}} }
@@ -87,15 +81,8 @@ func earlierText(results []result) string {
 		}
 		return "before: " + strings.Join(each, ", ")
 	}
-	low, high := results[0], results[0]
-	for _, r := range results {
-		if r.size() < low.size() {
-			low = r
-		}
-		if r.size() > high.size() {
-			high = r
-		}
-	}
+	bySize := func(a, b result) int { return cmp.Compare(a.size(), b.size()) }
+	low, high := slices.MinFunc(results, bySize), slices.MaxFunc(results, bySize)
 	return fmt.Sprintf("before: %s to %s in %d runs", low.short(), high.short(), len(results))
 }
 
@@ -108,28 +95,11 @@ func (r result) short() string {
 }
 
 // size orders results of one cell by the number that short shows.
-func (r result) size() float64 {
-	switch {
-	case r.rate > 0:
-		return r.rate
-	case r.pps > 0:
-		return r.pps
-	}
-	return float64(r.rtt)
-}
+func (r result) size() float64 { return cmp.Or(max(r.rate, 0), max(r.pps, 0), float64(r.rtt)) }
 
 func (v *view) rateLine(k look) line {
 	l := word("rate")
-	text := "–"
-	switch {
-	case v.rate > 0 && v.pps > 0:
-		text = unit.Bitrate(v.rate).String() + k.separator() + unit.PacketRate(v.pps).String()
-	case v.rate > 0:
-		text = unit.Bitrate(v.rate).String()
-	case v.pps > 0:
-		text = unit.PacketRate(v.pps).String()
-	}
-	text = pad(text, 14)
+	text := pad(cmp.Or(strings.Join(result{rate: v.rate, pps: v.pps}.numbers(), k.separator()), "–"), 14)
 	l = l.add(bold, text)
 	if room := min(k.width-margin-columns(text)-2, 60); room > 0 && len(v.rates) > 1 {
 		l = l.add(green, " "+k.spark(v.rates, 0, room))

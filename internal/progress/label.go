@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"unicode"
@@ -48,22 +49,17 @@ func (l *labeller) learn(data json.RawMessage) {
 
 // row names a row: its cell, and what is done there unless it is load.
 func (l *labeller) row(e record.Event) string {
-	label := l.cell(e.Cell)
-	if label == "" {
-		label = clean(e.Row)
-	}
-	switch e.Text {
-	case "", record.RowLoad:
-		if e.PPS > 0 { // a search has chosen the rate
-			return label + " at " + unit.PacketRate(e.PPS).String()
-		}
-		if e.Rate > 0 {
-			return label + " at " + unit.Bitrate(e.Rate).String()
-		}
+	label := cmp.Or(l.cell(e.Cell), clean(e.Row))
+	switch load := e.Text == "" || e.Text == record.RowLoad; {
+	case load && e.PPS > 0: // a search has chosen the rate
+		return label + " at " + unit.PacketRate(e.PPS).String()
+	case load && e.Rate > 0:
+		return label + " at " + unit.Bitrate(e.Rate).String()
+	case load:
 		return label
-	case record.RowIdle:
+	case e.Text == record.RowIdle:
 		return "idle latency, " + label
-	case record.RowVerify:
+	case e.Text == record.RowVerify:
 		return "every byte checked, " + label
 	}
 	return clean(e.Text)
@@ -80,12 +76,10 @@ func (l *labeller) cell(f factor.Cell) string {
 		if l.vary == nil {
 			shows = d.Leading && !d.Hard || level != d.Default && !factor.Same(level, "") && level != "auto"
 		}
-		if !shows {
-			continue
-		}
-		if d.Leading {
+		switch {
+		case shows && d.Leading:
 			leading = append(leading, clean(d.Label(level)))
-		} else {
+		case shows:
 			rest = append(rest, clean(d.Words(level)))
 		}
 	}

@@ -95,11 +95,7 @@ func plainLine(e record.Event, v *view) string {
 		}
 		return line
 	case RunEnded:
-		line := "run " + v.run + " " + clean(e.Status)
-		if text != "" {
-			line += ": " + text
-		}
-		return line
+		return strings.TrimSuffix("run "+v.run+" "+clean(e.Status)+": "+text, ": ")
 	}
 	return ""
 }

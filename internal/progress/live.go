@@ -1,9 +1,11 @@
 package progress
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +26,7 @@ const repaint = 125 * time.Millisecond
 // with TERM=dumb, Live is Plain. NO_COLOR is respected (https://no-color.org).
 func Live(w *os.File, factors *factor.Catalogue) Sink {
 	fd := int(w.Fd())
-	if !term.IsTerminal(fd) || dumb(os.Getenv("TERM")) {
+	if !term.IsTerminal(fd) || slices.Contains([]string{"", "dumb"}, os.Getenv("TERM")) {
 		return Plain(w, factors)
 	}
 	base := look{colour: os.Getenv("NO_COLOR") == "",
@@ -42,18 +44,11 @@ func Live(w *os.File, factors *factor.Catalogue) Sink {
 	return s
 }
 
-func dumb(name string) bool { return name == "" || name == "dumb" }
-
 // utf8Locale says whether the first of the given settings that is not empty names UTF-8, which is the order
 // in which POSIX reads them.
 func utf8Locale(settings ...string) bool {
-	for _, s := range settings {
-		if s != "" {
-			s = strings.ToLower(s)
-			return strings.Contains(s, "utf-8") || strings.Contains(s, "utf8")
-		}
-	}
-	return false
+	first := strings.ToLower(cmp.Or(settings...))
+	return strings.Contains(first, "utf-8") || strings.Contains(first, "utf8")
 }
 
 type live struct {
@@ -133,23 +128,17 @@ func permanent(e record.Event, v *view) line {
 // that stay.
 func (s *live) Close() error {
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return s.failure()
-	}
+	first := !s.closed
 	s.closed = true
-	if s.view.ended != "" {
+	if first && s.view.ended != "" {
 		s.above = append(s.above, s.view.endLine(s.now()))
 	}
 	s.mu.Unlock()
-
-	close(s.stop)
-	<-s.done
-	s.paint(dropPicture)
-	return s.failure()
-}
-
-func (s *live) failure() error {
+	if first {
+		close(s.stop)
+		<-s.done
+		s.paint(dropPicture)
+	}
 	s.paintMu.Lock()
 	defer s.paintMu.Unlock()
 	return s.err

@@ -6,17 +6,12 @@ import (
 	"strings"
 )
 
-// picture says what happens to the repainted lines.
-type picture int
-
-const (
-	keepPicture picture = iota // draw them again
-	dropPicture                // remove them
-)
+// What happens to the repainted lines: they are drawn again, or removed.
+const keepPicture, dropPicture = true, false
 
 // paint writes the lines that stay and then the picture, in one write, with the cursor at the start of the
 // line below. Nothing but paint writes to the terminal.
-func (s *live) paint(what picture) {
+func (s *live) paint(keep bool) {
 	width, height := s.size()
 	k := s.base
 	// The last column stays free: writing there makes some terminals wrap.
@@ -27,47 +22,33 @@ func (s *live) paint(what picture) {
 	s.above = nil
 	var lines []line
 	// While a human is asked for something the picture is away: what is typed would move it.
-	if what == keepPicture && s.view.step == "" && s.view.run != "" {
+	if keep && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}
 	s.mu.Unlock()
 
 	s.paintMu.Lock()
 	defer s.paintMu.Unlock()
-	text, columns := k.compose(above, lines)
-	if s.err != nil || len(above) == 0 && text == s.last {
+	picture, columns := k.drawAll(lines)
+	if s.err != nil || len(above) == 0 && picture == s.last {
 		return
 	}
-	_, s.err = io.WriteString(s.w, rewind(s.painted, width)+text+"\x1b[J")
-	s.painted, s.last = columns, k.picture(lines)
+	k.width = 1 << 20 // what stays is written whole, even where it wraps
+	stays, _ := k.drawAll(above)
+	_, s.err = io.WriteString(s.w, rewind(s.painted, width)+stays+picture+"\x1b[J")
+	s.painted, s.last = columns, picture
 }
 
-// compose renders the lines that stay, whole even where they wrap, and the picture's lines cut to the
-// width, whose columns it returns.
-func (k look) compose(above, lines []line) (string, []int) {
+// drawAll renders lines, each cut to the width, and tells how many columns each took.
+func (k look) drawAll(lines []line) (string, []int) {
 	var b strings.Builder
-	wide := k
-	wide.width = 1 << 20
-	for _, l := range above {
-		text, _ := wide.draw(l)
-		b.WriteString(text + "\x1b[K\n")
-	}
-	b.WriteString(k.picture(lines))
 	var cols []int
 	for _, l := range lines {
-		_, n := k.draw(l)
+		text, n := k.draw(l)
+		b.WriteString(text + "\x1b[K\n")
 		cols = append(cols, n)
 	}
 	return b.String(), cols
-}
-
-func (k look) picture(lines []line) string {
-	var b strings.Builder
-	for _, l := range lines {
-		text, _ := k.draw(l)
-		b.WriteString(text + "\x1b[K\n")
-	}
-	return b.String()
 }
 
 // rewind moves the cursor to the first line of the last picture. Where the terminal has become narrower

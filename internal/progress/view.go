@@ -1,6 +1,8 @@
 package progress
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,11 +83,8 @@ func (v *view) take(e record.Event) {
 		v.phase, v.phaseFrom, v.labText = clean(e.Phase), e.Time, ""
 	case Rate:
 		v.rate, v.pps = e.Rate, e.PPS
-		point := e.Rate // or packets, where there are no bits all along
-		if point == 0 {
-			point = e.PPS
-		}
-		v.rates = appendLast(v.rates, point, keepRates)
+		// Packets are shown where there are no bits all along.
+		v.rates = appendLast(v.rates, cmp.Or(e.Rate, e.PPS), keepRates)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)
 	case TrialEnded:
@@ -128,10 +127,8 @@ func (v *view) begin(e record.Event) {
 }
 
 func (v *view) end(e record.Event) {
-	r := result{index: e.Index, label: v.label, status: clean(e.Status), rate: e.Rate, pps: e.PPS, rtt: e.RTT}
-	if r.index == 0 {
-		r.index = v.index
-	}
+	r := result{index: cmp.Or(e.Index, v.index), label: v.label, status: clean(e.Status), rate: e.Rate,
+		pps: e.PPS, rtt: e.RTT}
 	if len(e.Cell) > 0 && (e.Cell.Key() != v.cell || !v.running) {
 		r.label = v.names.row(record.Event{Row: e.Row, Cell: e.Cell})
 	}
@@ -177,10 +174,7 @@ func (v *view) done() int {
 
 func appendLast[T any](list []T, x T, keep int) []T {
 	list = append(list, x)
-	if over := len(list) - keep; over > 0 {
-		list = append(list[:0], list[over:]...)
-	}
-	return list
+	return slices.Delete(list, 0, max(0, len(list)-keep))
 }
 
 // blockOf reads the block from a row's name, "b2-r07".
@@ -196,16 +190,9 @@ func blockOf(row string) string {
 // outcome is the result of a trial in words.
 func (r result) outcome() string {
 	if r.failed {
-		if r.why == "" {
-			return "failed"
-		}
-		return "failed: " + r.why
+		return strings.TrimSuffix("failed: "+r.why, ": ")
 	}
-	numbers := r.numbers()
-	if len(numbers) == 0 {
-		return r.status
-	}
-	return strings.Join(numbers, ", ")
+	return cmp.Or(strings.Join(r.numbers(), ", "), r.status)
 }
 
 // numbers are the quantities a trial ended with.

@@ -66,8 +66,8 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 		trafficVerb(iperf3.Engine{}): refused("starts no other program"),
 		trafficVerb(frames.XDP{}):    refused("puts no program into its kernel"),
 	}
-	for _, e := range []interface{ Name() string }{stream.Native{}, responsiveness.Engine{}, shortflow.Flows{},
-		shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
+	for _, e := range []interface{ Name() string }{stream.Native{}, responsiveness.Engine{},
+		shortflow.Flows{}, shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
 		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], g.traffic)
 	}
 	return host.AtOnce(peerSessions, served), nil
@@ -148,7 +148,8 @@ func congestion(name string) error {
 		return fmt.Errorf("congestion control %s: %w: %w", name, host.ErrUnsupported, err)
 	}
 	ready := strings.Fields(string(b))
-	for _, one := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("+, ", r) }) {
+	between := func(r rune) bool { return strings.ContainsRune("+, ", r) }
+	for _, one := range strings.FieldsFunc(name, between) {
 		if !slices.Contains(ready, one) {
 			return fmt.Errorf("congestion control %s: %w: the kernel has not got it ready", one,
 				host.ErrUnsupported)

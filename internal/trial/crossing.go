@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,14 +87,6 @@ func (c *Campaign) cross(ctx context.Context, l *lab.Lab, ip int) (*crossing, er
 	return x, nil
 }
 
-// openers are the ends that may open connections, the usual one first.
-func openers(l *lab.Lab, ip int) []string {
-	if l.FarMayOpen(ip) {
-		return []string{"near", "far"}
-	}
-	return []string{"near"}
-}
-
 func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing) error {
 	d := demand{ip: ip, ports: portsOf(l)}
 	d.load.Tag = l.Tag(c.Run.ID + " crossing")
@@ -119,8 +110,11 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing)
 // attempt has the ends try, one after the other, to open what a protocol needs.
 func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
 	try func(opener string) error) {
-	why := ""
-	for _, opener := range openers(l, ip) {
+	var why []string
+	for _, opener := range []string{"near", "far"} { // the usual one first
+		if opener == "far" && !l.FarMayOpen(ip) {
+			continue
+		}
 		err := try(opener)
 		if err == nil {
 			x.opener[protocol] = opener
@@ -129,9 +123,12 @@ func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol str
 		if ctx.Err() != nil {
 			return
 		}
-		why = because(why, opener, err)
+		why = append(why, "opened from the "+opener+" end: "+err.Error())
 	}
-	x.why[protocol] = blocked(strings.ToUpper(protocol), ip, portsOf(l), why)
+	p := portsOf(l)
+	x.why[protocol] = fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in "+
+		"at one of the machines (%s)", strings.ToUpper(protocol), ip, p.Load, p.Check,
+		strings.Join(why, "; "))
 }
 
 // silent reports whether no datagram crosses between two machines over the row's version of IP: then no
@@ -149,19 +146,6 @@ func (c *Campaign) silent(row record.Row) bool {
 func unproven() record.Caveat {
 	return record.Caveat{Kind: "no-datagrams", Text: "no UDP gets through between the machines: latency is " +
 		"not measured, and nothing proves what the path carries"}
-}
-
-func because(before, opener string, err error) string {
-	text := "opened from the " + opener + " end: " + err.Error()
-	if before != "" {
-		return before + "; " + text
-	}
-	return text
-}
-
-func blocked(protocol string, ip int, p lab.DataPorts, why string) string {
-	return fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in at one "+
-		"of the machines (%s)", protocol, ip, p.Load, p.Check, why)
 }
 
 // A connection is tried by a load of this length.
@@ -213,9 +197,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 	if got, err = passes(ethernetMTU, ethernetMTU+1); err != nil {
 		return 0, err
 	}
-	for _, size := range got.Back {
-		low = max(low, size)
-	}
+	low = slices.Max(append(got.Back, low))
 	if low <= ethernetMTU {
 		high = ethernetMTU + 1
 	}
@@ -289,11 +271,11 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	e.Facts[prefix+"routers"] = strconv.Itoa(len(r.Routers))
 	var names []string
 	for _, a := range r.Routers {
-		if a == (netip.Addr{}) {
-			names = append(names, "?")
-			continue
+		name := "?"
+		if a.IsValid() {
+			name = a.String()
 		}
-		names = append(names, a.String())
+		names = append(names, name)
 	}
 	if len(names) > 0 {
 		e.Facts[prefix+"route"] = strings.Join(names, " ")

@@ -193,14 +193,12 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		for _, at := range []string{wan.Node + "." + wan.Port, wan.Node, ""} {
-			level, ok := factor.VLAN.At(f, at)
-			if !ok {
-				continue
+			if level, ok := factor.VLAN.At(f, at); ok {
+				if dev := knob.VLANDevice(wan.Port, knob.State(level)); dev != wan.Port {
+					return dev
+				}
+				return ""
 			}
-			if dev := knob.VLANDevice(wan.Port, knob.State(level)); dev != wan.Port {
-				return dev
-			}
-			return ""
 		}
 	}
 	return ""

@@ -49,15 +49,14 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node,
 			Value: s[1]}))
 	}
-	near, err := l.Node(ctx, l.Topology.Near)
-	if err != nil {
-		return out, err
+	var ends [2]traffic.End
+	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			return out, err
+		}
+		ends[i] = traffic.End{Node: n.Name, Agent: n.Agent}
 	}
-	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil {
-		return out, err
-	}
-	ends := [2]traffic.End{{Node: near.Name, Agent: near.Agent}, {Node: far.Name, Agent: far.Agent}}
 	for _, e := range engines {
 		direction := record.Up
 		if e.Name() == (shortflow.Requests{}).Name() {
@@ -114,9 +113,8 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	}
 	rtt := answered(got.RTT)
 	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt),
-		Scheduling: got.Details["probe.scheduling"], Includes: got.Includes}
-	t.LateP50Ns, t.LateP99Ns, t.RTTP50Ns = nearestRank(got.Late, 0.5), nearestRank(got.Late, 0.99),
-		nearestRank(rtt, 0.5)
+		LateP50Ns: nearestRank(got.Late, 0.5), LateP99Ns: nearestRank(got.Late, 0.99),
+		RTTP50Ns: nearestRank(rtt, 0.5), Scheduling: got.Details["probe.scheduling"], Includes: got.Includes}
 	t.readClock(ctx)
 	return t, nil
 }
@@ -131,22 +129,14 @@ func (t *Timer) readClock(ctx context.Context) {
 	steps := make([]int64, 0, 2000)
 	for before := host.Monotonic(); len(steps) < cap(steps); {
 		now := host.Monotonic()
-		steps = append(steps, now-before)
-		before = now
+		steps, before = append(steps, now-before), now
 	}
-	t.ClockReadNs = nearestRank(steps, 0.5)
-	t.ClockStepNs = slices.Min(steps)
+	t.ClockReadNs, t.ClockStepNs = nearestRank(steps, 0.5), slices.Min(steps)
 }
 
 // answered leaves out the lost probes.
 func answered(rtt []int64) []int64 {
-	var out []int64
-	for _, r := range rtt {
-		if r >= 0 {
-			out = append(out, r)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(rtt), func(r int64) bool { return r < 0 })
 }
 
 // nearestRank is the nearest-rank quantile.

@@ -80,12 +80,10 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	}
 	once := func(key string, ask func() check.Answer) check.Answer {
 		key = topology + " " + key
-		a, known := answers[key]
-		if !known {
-			a = ask()
-			answers[key] = a
+		if _, known := answers[key]; !known {
+			answers[key] = ask()
 		}
-		return a
+		return answers[key]
 	}
 	a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
 		func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
@@ -160,24 +158,17 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if name == lab.HostNode && e.Facts != nil {
-				maps.Copy(e.Facts, guest)
+			at := len(c.Run.Environments)
+			if name == lab.HostNode {
+				at = 0 // it carries the others
+				if e.Facts != nil {
+					maps.Copy(e.Facts, guest)
+				}
 			}
-			c.Run.Environments = append(c.Run.Environments, e)
+			c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
 		}
 	}
-	slices.SortFunc(c.Run.Environments, func(a, b record.Environment) int {
-		return order(a.Node) - order(b.Node)
-	})
 	return nil
-}
-
-// order lists the machine that carries the lab first.
-func order(node string) int {
-	if node == lab.HostNode {
-		return 0
-	}
-	return 1
 }
 
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {

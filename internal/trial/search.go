@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -13,6 +15,9 @@ import (
 
 // maxSearchFailures is how many trials of a search may fail in a row before it is given up.
 const maxSearchFailures = 3
+
+// searchBounds is the hint where a search has none, or found nothing between them.
+const searchBounds = "set method.search.min and method.search.max"
 
 // search runs trials of a row until the search that the design asks for has ended. What follows is decided
 // by the trials that are stored, so a search that was interrupted goes on where it was.
@@ -87,11 +92,9 @@ func (c *Campaign) idleOf(row record.Row) *record.Latency {
 
 // refuse keeps why a row cannot be searched, as a failed trial.
 func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *Outcome) error {
-	number := c.attempt(row)
-	t := c.newTrial(row, number, nil)
+	t := c.newTrial(row, c.attempt(row), nil)
 	t.Ended, t.Status = host.Monotonic(), record.TrialFailed
-	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(),
-		Hint: "set method.search.min and method.search.max"}
+	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(), Hint: searchBounds}
 	out.Trials++
 	out.Failed++
 	return c.keep(ctx, row, t, 0)
@@ -125,4 +128,41 @@ func packetHeaders(ip int) int {
 		return 48
 	}
 	return 28
+}
+
+// shareOf is the load, in payload bits per second, of a cell that takes a share of a rate which another
+// finds: of the median of what its searches found so far; or, without a search, of what arrived in its
+// trials. A share of the latter is below what the path carries only as far as the generator, flat out, was
+// not slower than the path.
+func (c *Campaign) shareOf(found factor.Found) (float64, error) {
+	var rates []float64
+	rows := map[string]bool{} // searched ones
+	for i := range c.trials {
+		t := &c.trials[i]
+		if t.Row.Kind != record.RowLoad || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() ||
+			rows[t.Row.ID] {
+			continue
+		}
+		if t.Search != nil {
+			rows[t.Row.ID] = true
+			if bps, ok := search.FoundRate(c.Run.Design.Method, c.searchOf(t.Row), c.idleOf(t.Row)); ok {
+				rates = append(rates, bps)
+			}
+			continue
+		}
+		var e record.Event
+		summarise(&e, t)
+		if e.Rate > 0 {
+			rates = append(rates, e.Rate)
+		}
+	}
+	if len(rates) == 0 {
+		if len(rows) > 0 {
+			return 0, check.WithHint(fmt.Errorf("no rate was found: no search of %s has a lower bound so far",
+				found.Of.Key()), searchBounds)
+		}
+		return 0, check.WithHint(fmt.Errorf("no rate was found: no trial of %s has ended well so far",
+			found.Of.Key()), "the failed trials of that cell say why")
+	}
+	return found.Share * statistics.Median(rates), nil
 }

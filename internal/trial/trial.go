@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -40,12 +41,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 		m.Duration = step.Duration
 	}
 	a := &attempt{c: c, m: m, t: t}
-	slack := c.Slack
-	if slack == 0 {
-		slack = lab.UsualSlack
-		if b := c.benches[factor.Topology.Of(row.Factors)]; b != nil {
-			slack = b.lab.Slack()
-		}
+	slack := cmp.Or(c.Slack, lab.UsualSlack)
+	if b := c.benches[factor.Topology.Of(row.Factors)]; b != nil && c.Slack == 0 {
+		slack = b.lab.Slack()
 	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
@@ -57,7 +55,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	}
 	if err != nil {
 		t.Status = record.TrialFailed
-		t.Failure = &record.Failure{Phase: a.phase(), Error: err.Error(), Hint: hintOf(err)}
+		t.Failure = &record.Failure{Phase: a.phase(), Error: err.Error(), Hint: check.HintOf(err)}
 		a.evidence(ctx)
 	}
 	return t, nil
@@ -82,9 +80,8 @@ func (a *attempt) evidence(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	nodes, err := a.watch.collect(ctx, a.t.Origin, host.Monotonic())
-	a.t.Nodes = nodes
-	if err != nil {
+	var err error
+	if a.t.Nodes, err = a.watch.collect(ctx, a.t.Origin, host.Monotonic()); err != nil {
 		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "evidence-incomplete", Text: err.Error()})
 	}
 }
@@ -284,22 +281,18 @@ func (a *attempt) load(ctx context.Context) error {
 func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conductor, probed bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan error, 1)
+	var probing sync.WaitGroup
+	var probeErr, err error
 	if probed {
-		go func() {
-			var err error
-			a.t.Loaded, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(a.d.load.Warmup,
+		probing.Go(func() {
+			a.t.Loaded, probeErr = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(a.d.load.Warmup,
 				a.d.load.Duration), con)
-			if err != nil {
-				err = fmt.Errorf("latency probe: %w", err)
-				cancel(err)
+			if probeErr != nil {
+				probeErr = fmt.Errorf("latency probe: %w", probeErr)
+				cancel(probeErr)
 			}
-			done <- err
-		}()
-	} else {
-		done <- nil
+		})
 	}
-	var err error
 	a.t.Traffic, err = engine.Offer(ctx, a.way.near, a.way.far, a.d.load, con)
 	if err != nil {
 		cancel(err)
@@ -309,8 +302,9 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 			err = traffic.Measured(a.t.Traffic)
 		}
 	}
-	if probeErr := <-done; probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
-		err = probeErr
+	probing.Wait()
+	if probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
+		return probeErr
 	}
 	return err
 }
@@ -335,9 +329,6 @@ func (a *attempt) drain(ctx context.Context) error {
 }
 
 func (a *attempt) collect(ctx context.Context) (err error) {
-	if a.watch == nil {
-		return nil
-	}
 	a.t.Nodes, err = a.watch.collect(ctx, a.t.Origin, host.Monotonic())
 	return err
 }
@@ -350,16 +341,51 @@ func (c *Campaign) engine(name string) traffic.Engine {
 	return c.Engines[i]
 }
 
-func hintOf(err error) string {
-	for err != nil {
-		if h, ok := err.(interface{ Hint() string }); ok {
-			return h.Hint()
-		}
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			return ""
-		}
-		err = u.Unwrap()
-	}
-	return ""
+// lead is how far ahead of the start the timeline is fixed: enough for a message to reach every node.
+const lead = 15 * time.Millisecond
+
+// drain bounds what is on its way when the window ends: a packet that comes later is lost. The ends stop as
+// soon as they know that nothing is missing.
+const drain = 500 * time.Millisecond
+
+// conductor keeps the engines of one trial in step: all of them are ready before the timeline is fixed.
+type conductor struct {
+	warmup, duration time.Duration
+	fixed            func(record.Window) error // called once, by the last to be ready
+	progress         func(traffic.Progress)
+
+	mu      sync.Mutex
+	waiting int
+	window  record.Window
+	err     error
+	start   chan struct{} // closed when the timeline is fixed
 }
+
+func newConductor(engines int, warmup, duration time.Duration) *conductor {
+	return &conductor{waiting: engines, warmup: warmup, duration: duration, start: make(chan struct{}),
+		fixed: func(record.Window) error { return nil }, progress: func(traffic.Progress) {}}
+}
+
+// Ready implements traffic.Conductor.
+func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
+	c.mu.Lock()
+	c.waiting--
+	if c.waiting == 0 {
+		begin := host.Monotonic() + int64(lead)
+		w := record.Window{Begin: begin, Start: begin + int64(c.warmup)}
+		w.End = w.Start + int64(c.duration)
+		w.Stop = w.End + int64(drain)
+		c.window, c.err = w, c.fixed(w)
+		close(c.start)
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.start:
+		return c.window, c.err
+	case <-ctx.Done():
+		return record.Window{}, context.Cause(ctx)
+	}
+}
+
+// Progress implements traffic.Conductor.
+func (c *conductor) Progress(p traffic.Progress) { c.progress(p) }
