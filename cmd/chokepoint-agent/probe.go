@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,16 +47,12 @@ func chosen(names []string) ([]probe.Probe, error) {
 	}
 	var list []probe.Probe
 	for _, name := range names {
-		found := false
-		for _, p := range all {
-			if p.Name() == name {
-				list, found = append(list, p), true
-			}
-		}
-		if !found {
+		i := slices.IndexFunc(all, func(p probe.Probe) bool { return p.Name() == name })
+		if i < 0 {
 			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name,
 				strings.Join(probe.Names(all), ", "))}
 		}
+		list = append(list, all[i])
 	}
 	return list, nil
 }
@@ -74,7 +71,6 @@ func sources(ctx context.Context, out io.Writer, list []probe.Probe) error {
 	return say(out, b.String())
 }
 
-// environment prints the fingerprint of this machine.
 func environment(args []string, out io.Writer) error {
 	if len(args) > 0 {
 		return &usageError{fmt.Sprintf("environment takes no argument, got %q", args[0])}

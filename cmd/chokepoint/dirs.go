@@ -23,10 +23,8 @@ type dirs struct {
 	Note    string // why they are not where they are expected, or ""
 }
 
-// storeFile is the file of all runs.
 func (d dirs) storeFile() string { return filepath.Join(d.Data, "runs.db") }
 
-// vmCache is where guests' images are kept.
 func (d dirs) vmCache() string { return filepath.Join(d.Cache, "vm") }
 
 // reportFile is where the report of a run is put unless told otherwise.
@@ -137,9 +135,9 @@ func trusted(dir string) error {
 		if err != nil {
 			return fmt.Errorf("check directory %s: %v", dir, err)
 		}
-		owner, ok := info.Sys().(*syscall.Stat_t)
-		roots := ok && (owner.Uid == 0 || owner.Uid == ownerOf("/") && d != guessed)
-		if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() && !roots || info.Mode().Perm()&0o022 != 0 {
+		owner := info.Sys().(*syscall.Stat_t).Uid
+		roots := owner == 0 || owner == ownerOf("/") && d != guessed
+		if !info.IsDir() || int(owner) != os.Geteuid() && !roots || info.Mode().Perm()&0o022 != 0 {
 			return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone", d),
 				"remove it, or set XDG_DATA_HOME and XDG_STATE_HOME")
 		}
@@ -149,15 +147,11 @@ func trusted(dir string) error {
 
 // ownerOf is root where it cannot be read.
 func ownerOf(path string) uint32 {
-	info, err := os.Stat(path)
-	if err != nil {
+	var info syscall.Stat_t
+	if syscall.Stat(path, &info) != nil {
 		return 0
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0
-	}
-	return owner.Uid
+	return info.Uid
 }
 
 // underlying is the system's own word for what happened to a path.

@@ -34,7 +34,6 @@ func newDoctorCommand(p *program) *cobra.Command {
 	}, "print the findings as a JSON object")
 }
 
-// findings are what doctor prints.
 type findings struct {
 	Version      string             `json:"version"`
 	Kernel       string             `json:"kernel"`

@@ -133,7 +133,11 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	if err != nil {
 		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
 	}
-	a, err := analysis.AlignByTraffic(trials, tableOf(printed, "netdev"), wallOffset(printed, trials))
+	var devices *record.Table
+	if i := slices.IndexFunc(printed.Samples, func(s record.Samples) bool { return s.Probe == "netdev" }); i >= 0 {
+		devices = printed.Samples[i].Table
+	}
+	a, err := analysis.AlignByTraffic(trials, devices, wallOffset(printed, trials))
 	if err != nil {
 		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
 	}
@@ -164,15 +168,6 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
 		"own probe wrote; its clock was related to the run's %s", router, name, a.Text())}
 	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}}, said, nil
-}
-
-func tableOf(p *watch.Printed, name string) *record.Table {
-	for _, s := range p.Samples {
-		if s.Probe == name {
-			return s.Table
-		}
-	}
-	return nil
 }
 
 // wallOffset is what the wall clocks of both machines tell about the offset of their monotonic ones; 0 =

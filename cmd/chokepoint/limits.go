@@ -147,41 +147,34 @@ func computeLimits(o limitsOptions) (limits, error) {
 	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting,
 		LinkRate: float64(rate), LinkMTU: o.linkMTU,
 		Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
-		TCP:       limitOf(path, float64(rate), mtu, overhead.TCPHeader+overhead.TCPTimestamps)}
+		TCP:       limitOf(path, float64(rate), overhead.TCPHeader+overhead.TCPTimestamps, mtu)}
 	for _, size := range append(slices.Clone(packetSizes), mtu) {
 		if size <= mtu {
-			l.UDP = append(l.UDP, limitOf(path, float64(rate), size, overhead.UDPHeader))
+			l.UDP = append(l.UDP, limitOf(path, float64(rate), overhead.UDPHeader, size))
 		}
 	}
 	if sizes := factor.IMIXSizes(strconv.Itoa(o.ip)); slices.Max(sizes) <= mtu {
-		l.IMIX = limitOfMix(path, float64(rate), sizes)
+		l.IMIX = new(limitOf(path, float64(rate), overhead.UDPHeader, sizes...))
 	}
 	return l, nil
 }
 
-// limitOf is the limit of packets of a size with so many bytes of transport header.
-func limitOf(path overhead.Path, rate float64, size, header int) packetLimit {
-	p := packetLimit{Packet: size, Payload: max(0, size-path.Inner.Header()-header),
-		Wire: path.Bytes(size, overhead.LayerWire), Rate: path.PacketRate(rate, size, overhead.LayerWire)}
-	p.Goodput = p.Rate * float64(p.Payload) * 8
-	p.Ratio = p.Goodput / rate
-	return p
-}
-
-// limitOfMix is the limit of datagrams in packets of such sizes in turn.
-func limitOfMix(path overhead.Path, rate float64, sizes []int) *packetLimit {
+// limitOf is the limit of packets of such sizes in turn, with so many bytes of transport header.
+func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetLimit {
 	n, packet, payload, wire := float64(len(sizes)), 0, 0, 0
 	for _, size := range sizes {
 		packet += size
-		payload += size - path.Inner.Header() - overhead.UDPHeader
+		payload += max(0, size-path.Inner.Header()-header)
 		wire += path.Bytes(size, overhead.LayerWire)
 	}
 	mean := func(sum int) int { return int(math.Round(float64(sum) / n)) }
-	p := packetLimit{Packet: mean(packet), Payload: mean(payload), Wire: mean(wire),
-		Rate: rate / 8 * n / float64(wire)}
-	p.Goodput = rate * float64(payload) / float64(wire)
+	p := packetLimit{Packet: mean(packet), Payload: mean(payload), Wire: mean(wire)}
+	if wire > 0 {
+		p.Rate = rate / 8 / float64(wire) * n
+	}
+	p.Goodput = p.Rate * float64(payload) / n * 8
 	p.Ratio = p.Goodput / rate
-	return &p
+	return p
 }
 
 func (l limits) text() string {

@@ -32,17 +32,14 @@ func main() {
 // serveRole runs one of the program's other roles, in which it starts itself again for a lab.
 func serveRole(args []string) (code int, isRole bool) {
 	isRole, err := registry.Serve(args)
-	switch {
-	case err == nil:
+	if err == nil {
 		return codeOK, isRole
-	case errors.Is(err, registry.ErrRole):
-		code = codeUsage
-	default:
-		code = codeError
 	}
 	fmt.Fprintf(os.Stderr, "chokepoint %s: %v\n", args[0], err)
-	return code, isRole
+	if errors.Is(err, registry.ErrRole) {
+		return codeUsage, isRole
+	}
+	return codeError, isRole
 }
 
-// vocabulary is what plans may speak of.
 func vocabulary() plan.Vocabulary { return registry.Vocabulary() }

@@ -86,7 +86,6 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	return err
 }
 
-// check refuses ports that cannot be used.
 func (o peerOptions) check() (ports [2]int, err error) {
 	first, last, _ := strings.Cut(o.data, "-")
 	a, errA := strconv.Atoi(first)

@@ -96,7 +96,6 @@ func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 	return p, nil
 }
 
-// readPlan reads a built-in plan by its name, or a file.
 func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error) {
 	if name == "" {
 		name = plan.BuiltIns()[0]
@@ -117,11 +116,11 @@ func planBytes(name string) ([]byte, error) {
 		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has "+
 			"this name", name), "built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))
+	var data []byte
+	if err == nil {
+		defer f.Close() // only read from
+		data, err = io.ReadAll(io.LimitReader(f, maxPlanBytes))
 	}
-	defer f.Close() // only read from
-	data, err := io.ReadAll(io.LimitReader(f, maxPlanBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))
 	}

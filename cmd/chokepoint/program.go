@@ -88,7 +88,6 @@ func helpHint(cmd *cobra.Command) string {
 	return fmt.Sprintf("%s --help shows how it is used", cmd.CommandPath())
 }
 
-// newRoot builds the command tree.
 func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{Use: "chokepoint",
 		Short: "Measure what a router really forwards, and find what holds it back",

@@ -15,8 +15,8 @@ func esp(s Suite, outer IP, natt bool) Tunnel {
 }
 
 // tcpShare is the share of a rate, counted at a layer, that is left for the payload of full TCP segments
-// with or without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it costs
-// nothing here.
+// with or without time stamps. The reverse stream of acknowledgements is not in it: on a full-duplex link it
+// costs nothing here.
 func tcpShare(p Path, timestamps bool, at Layer) float64 {
 	payload := p.MTU() - p.Inner.Header() - TCPHeader
 	if timestamps {

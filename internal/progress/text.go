@@ -70,7 +70,6 @@ func toASCII(text string) string {
 	}, text)
 }
 
-// cut shortens text to at most width columns.
 func cut(text string, width int) (string, int) {
 	n := 0
 	for i, r := range text {
@@ -83,13 +82,11 @@ func cut(text string, width int) (string, int) {
 	return text, n
 }
 
-// columns is the number of terminal columns of a text.
 func columns(text string) int {
 	_, n := cut(text, math.MaxInt)
 	return n
 }
 
-// pad fills a text with blanks up to width columns.
 func pad(text string, width int) string {
 	if n := columns(text); n < width {
 		return text + strings.Repeat(" ", width-n)

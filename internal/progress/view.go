@@ -52,7 +52,6 @@ type view struct {
 	ended    string              // status, once the run has ended
 }
 
-// result is a finished trial.
 type result struct {
 	index     int
 	label     string
@@ -187,7 +186,6 @@ func blockOf(row string) string {
 	return n
 }
 
-// outcome is the result of a trial in words.
 func (r result) outcome() string {
 	if r.failed {
 		return strings.TrimSuffix("failed: "+r.why, ": ")

@@ -64,7 +64,6 @@ type Campaign struct {
 	rows      int // run so far
 }
 
-// bench is a lab with its watch.
 type bench struct {
 	lab   *lab.Lab
 	watch *watches
@@ -239,7 +238,6 @@ func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, 
 	return out, nil
 }
 
-// pending lists the rows to run, in order.
 func (c *Campaign) pending(done map[string]bool) []record.Row {
 	var out []record.Row
 	for _, row := range c.Plan.Rows() {

@@ -126,8 +126,8 @@ func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol str
 		why = append(why, "opened from the "+opener+" end: "+err.Error())
 	}
 	p := portsOf(l)
-	x.why[protocol] = fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d in "+
-		"at one of the machines (%s)", strings.ToUpper(protocol), ip, p.Load, p.Check,
+	x.why[protocol] = fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d "+
+		"in at one of the machines (%s)", strings.ToUpper(protocol), ip, p.Load, p.Check,
 		strings.Join(why, "; "))
 }
 

@@ -139,7 +139,6 @@ func answered(rtt []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(rtt), func(r int64) bool { return r < 0 })
 }
 
-// nearestRank is the nearest-rank quantile.
 func nearestRank(values []int64, q float64) int64 {
 	if len(values) == 0 {
 		return 0

@@ -387,5 +387,4 @@ func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
 	}
 }
 
-// Progress implements traffic.Conductor.
 func (c *conductor) Progress(p traffic.Progress) { c.progress(p) }

@@ -19,14 +19,7 @@ type PacketRate float64
 // ParseBitrate reads "300M", "1.5G", "64k", "300 Mbit/s", "2.5Gbps" or a plain number of bits per second.
 // Prefixes are decimal, as in all network rates.
 func ParseBitrate(text string) (Bitrate, error) {
-	s := strings.TrimSpace(text)
-	for _, suffix := range []string{"bit/s", "bits/s", "bps", "bit", "b/s"} {
-		if t, ok := strings.CutSuffix(s, suffix); ok {
-			s = strings.TrimSpace(t)
-			break
-		}
-	}
-	v, err := parseScaled(s)
+	v, err := parseScaled(text, "bit/s", "bits/s", "bps", "bit", "b/s")
 	if err != nil {
 		return 0, fmt.Errorf("parse rate %q: want a number with k, M or G, such as 300M", text)
 	}
@@ -35,15 +28,21 @@ func ParseBitrate(text string) (Bitrate, error) {
 
 // ParsePacketRate reads "250k", "1.2M", "1500pps" or a plain number.
 func ParsePacketRate(text string) (PacketRate, error) {
-	s := strings.TrimSuffix(strings.TrimSpace(text), "pps")
-	v, err := parseScaled(strings.TrimSpace(s))
+	v, err := parseScaled(text, "pps")
 	if err != nil {
 		return 0, fmt.Errorf("parse packet rate %q: want a number with k or M, such as 250k", text)
 	}
 	return PacketRate(v), nil
 }
 
-func parseScaled(s string) (float64, error) {
+func parseScaled(text string, units ...string) (float64, error) {
+	s := strings.TrimSpace(text)
+	for _, u := range units {
+		if t, ok := strings.CutSuffix(s, u); ok {
+			s = strings.TrimSpace(t)
+			break
+		}
+	}
 	if s == "" {
 		return 0, strconv.ErrSyntax
 	}
