@@ -92,8 +92,13 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 }
 
 // Outcome counts what a campaign did.
-type Outcome struct {
-	Trials, Failed int
+type Outcome struct{ Trials, Failed int }
+
+func (o *Outcome) add(t *record.Trial) {
+	o.Trials++
+	if t.Status == record.TrialFailed {
+		o.Failed++
+	}
 }
 
 func (c *Campaign) tell(e record.Event) {
@@ -109,25 +114,24 @@ func (c *Campaign) tell(e record.Event) {
 }
 
 // bench brings up the lab of a topology with its watch, once.
-func (c *Campaign) bench(ctx context.Context, topology string) (*lab.Lab, *watches, error) {
+func (c *Campaign) bench(ctx context.Context, topology string) (*bench, error) {
 	if b := c.benches[topology]; b != nil {
-		err := c.attend(ctx, b)
-		return b.lab, b.watch, err
+		return b, c.attend(ctx, b)
 	}
 	l, err := c.Labs.For(ctx, topology)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	b := &bench{lab: l}
 	if err := c.attend(ctx, b); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if c.benches == nil {
 		c.benches = map[string]*bench{}
 	}
 	c.benches[topology] = b
 	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, topology)})
-	return l, b.watch, nil
+	return b, nil
 }
 
 // attend opens the watch of a bench where one is wanted and none is open.
@@ -199,10 +203,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 		}
 		c.index = len(done) + i + 1
 		start := time.Now()
-		ran, err := c.row(ctx, row, len(rows)-i)
-		out.Trials += ran.Trials
-		out.Failed += ran.Failed
-		if err != nil {
+		if err := c.row(ctx, row, len(rows)-i, &out); err != nil {
 			return out, err
 		}
 		c.rows++
@@ -216,26 +217,21 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 const stallTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
-func (c *Campaign) row(ctx context.Context, row record.Row, left int) (Outcome, error) {
+func (c *Campaign) row(ctx context.Context, row record.Row, left int, out *Outcome) error {
 	if c.Run.Design.Searches(row) {
-		return c.search(ctx, row, left)
+		return c.search(ctx, row, left, out)
 	}
-	var out Outcome
 	for range stallTries {
 		t, err := c.one(ctx, row, nil, left)
 		if err != nil {
-			return out, err
+			return err
 		}
-		out.Trials++
-		if t.Status != record.TrialFailed {
-			break
-		}
-		out.Failed++
-		if t.Traffic == nil || traffic.Measured(t.Traffic) == nil {
+		out.add(t)
+		if t.Status != record.TrialFailed || t.Traffic == nil || traffic.Measured(t.Traffic) == nil {
 			break
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func (c *Campaign) pending(done map[string]bool) []record.Row {
@@ -282,34 +278,29 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, le
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
-	c.trials = append(c.trials, light(*t))
-	e := record.Event{Event: "trial-ended", Row: row.ID, Cell: row.Factors, Status: t.Status,
-		Left: c.timeLeft(left)}
+	light := *t
+	light.Nodes = nil // which only the store needs
+	c.trials = append(c.trials, light)
+	e := summary(t)
+	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.timeLeft(left)
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
 	}
-	summarise(&e, t)
 	c.tell(e)
 	return nil
 }
 
-// light drops what only the store needs of a trial.
-func light(t record.Trial) record.Trial {
-	t.Nodes = nil
-	return t
-}
-
-// summarise adds what the live view shows of a finished trial: counts over the window, as analysis will
-// find them again.
-func summarise(e *record.Event, t *record.Trial) {
+// summary is what the live view shows of a finished trial: counts over the window, as analysis will find
+// them again.
+func summary(t *record.Trial) (e record.Event) {
 	if t.Status != record.TrialOK {
-		return
+		return e
 	}
 	if t.Row.Kind == record.RowIdle && t.Idle != nil {
 		e.RTT = nearestRank(answered(t.Idle.RTT), 0.5)
 	}
 	if t.Traffic == nil {
-		return
+		return e
 	}
 	for _, f := range t.Traffic.Flows {
 		if f.ReceiverNs > 0 {
@@ -319,6 +310,7 @@ func summarise(e *record.Event, t *record.Trial) {
 			}
 		}
 	}
+	return e
 }
 
 func (c *Campaign) timeLeft(rows int) time.Duration {
@@ -364,9 +356,7 @@ func (c *Campaign) narrow(cell string) bool {
 	for _, t := range c.trials {
 		if t.Row.Kind == record.RowLoad && t.Row.Cell() == cell && t.Status == record.TrialOK &&
 			t.Traffic != nil {
-			var e record.Event
-			summarise(&e, &t)
-			values = append(values, e.Rate)
+			values = append(values, summary(&t).Rate)
 		}
 	}
 	return statistics.Narrow(values, a.Width, a.Min)

@@ -90,7 +90,13 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 		}
 		d.load.ConnectionRate = float64(hz)
 	}
-	d.fitTo(row.Kind, m)
+	if row.Kind == record.RowVerify {
+		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
+		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
+	}
+	if d.engine == "iperf3" { // which knows whole seconds only
+		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
+	}
 	if d.settings, d.cpus, err = place(f, t, c); err != nil {
 		return demand{}, err
 	}
@@ -106,17 +112,6 @@ func number(row record.Row, name factor.Name, level string, into *int) (err erro
 		return fmt.Errorf("row %s: %s=%q is not a number", row.ID, name, level)
 	}
 	return nil
-}
-
-// fitTo makes a verification short, and times those of the engine.
-func (d *demand) fitTo(kind string, m record.Method) {
-	if kind == record.RowVerify {
-		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
-		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
-	}
-	if d.engine == "iperf3" { // which knows whole seconds only
-		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
-	}
 }
 
 // statedRate is the rate of UDP or of TCP that a cell names; 0 is flat out, or a share of what only the

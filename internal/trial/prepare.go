@@ -65,14 +65,14 @@ func (c *Campaign) skipKey(row record.Row) string {
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (string, error) {
 	topology := factor.Topology.Of(cell)
-	l, _, err := c.bench(ctx, topology)
-	var no *lab.NoTopology
-	if errors.As(err, &no) {
+	b, err := c.bench(ctx, topology)
+	if no, ok := errors.AsType[*lab.NoTopology](err); ok {
 		return no.Error(), nil
 	}
 	if err != nil {
 		return "", err
 	}
+	l := b.lab
 	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
 		c.Run.Design.Method, c.Run.Design.Catalogue)
 	if err != nil { // a level that means nothing at its place

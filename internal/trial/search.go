@@ -21,31 +21,28 @@ const searchBounds = "set method.search.min and method.search.max"
 
 // search runs trials of a row until the search that the design asks for has ended. What follows is decided
 // by the trials that are stored, so a search that was interrupted goes on where it was.
-func (c *Campaign) search(ctx context.Context, row record.Row, left int) (out Outcome, err error) {
+func (c *Campaign) search(ctx context.Context, row record.Row, left int, out *Outcome) error {
 	failures := 0
 	for failures < maxSearchFailures {
 		next, more, err := c.nextOfSearch(row)
 		if err != nil {
-			return out, c.refuse(ctx, row, err, &out)
+			return c.refuse(ctx, row, err, out)
 		}
 		if !more {
-			return out, nil
+			return nil
 		}
 		t, err := c.one(ctx, row, &next, left)
 		if err != nil {
-			return out, err
+			return err
 		}
-		out.Trials++
-		failures++
-		if t.Status == record.TrialFailed {
-			out.Failed++
-			continue
+		out.add(t)
+		if failures++; t.Status != record.TrialFailed {
+			failures = 0
 		}
-		failures = 0
 	}
 	c.tell(record.Event{Event: "warning", Row: row.ID, Cell: row.Factors,
 		Text: fmt.Sprintf("the search is given up: %d of its trials failed in a row", failures)})
-	return out, nil
+	return nil
 }
 
 // nextOfSearch asks the search of a row for its next trial.
@@ -95,8 +92,7 @@ func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *O
 	t := c.newTrial(row, c.attempt(row), nil)
 	t.Ended, t.Status = host.Monotonic(), record.TrialFailed
 	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(), Hint: searchBounds}
-	out.Trials++
-	out.Failed++
+	out.add(t)
 	return c.keep(ctx, row, t, 0)
 }
 
@@ -150,10 +146,8 @@ func (c *Campaign) shareOf(found factor.Found) (float64, error) {
 			}
 			continue
 		}
-		var e record.Event
-		summarise(&e, t)
-		if e.Rate > 0 {
-			rates = append(rates, e.Rate)
+		if rate := summary(t).Rate; rate > 0 {
+			rates = append(rates, rate)
 		}
 	}
 	if len(rates) == 0 {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +54,8 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	}
 	if err != nil {
 		t.Status = record.TrialFailed
-		t.Failure = &record.Failure{Phase: a.phase(), Error: err.Error(), Hint: check.HintOf(err)}
+		t.Failure = &record.Failure{Phase: t.Phases[len(t.Phases)-1].Name, Error: err.Error(),
+			Hint: check.HintOf(err)}
 		a.evidence(ctx)
 	}
 	return t, nil
@@ -64,13 +64,6 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
 	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
 		Search: step, Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
-}
-
-func (a *attempt) phase() string {
-	if len(a.t.Phases) == 0 {
-		return record.PhaseSetup
-	}
-	return a.t.Phases[len(a.t.Phases)-1].Name
 }
 
 // evidence keeps what the probes saw of a trial that failed.
@@ -91,6 +84,8 @@ func (a *attempt) run(ctx context.Context) error {
 	var guards sync.WaitGroup
 	defer guards.Wait()
 	defer cancel(nil)
+	kind := a.t.Row.Kind
+	idles := kind == record.RowIdle || kind == record.RowLoad && a.c.Run.Design.Measure.LatencyIdle == "trial"
 	steps := []struct {
 		phase string
 		do    func(context.Context) error
@@ -98,8 +93,8 @@ func (a *attempt) run(ctx context.Context) error {
 	}{
 		{record.PhaseSetup, a.setUp, false},
 		{record.PhaseVerify, a.verify, false},
-		{record.PhaseIdle, a.idle, !a.wantsIdle()},
-		{record.PhaseWarmup, a.load, a.t.Row.Kind == record.RowIdle},
+		{record.PhaseIdle, a.idle, !idles},
+		{record.PhaseWarmup, a.load, kind == record.RowIdle},
 		{record.PhaseDrain, a.drain, false},
 		{record.PhaseCollect, a.collect, false},
 	}
@@ -107,14 +102,14 @@ func (a *attempt) run(ctx context.Context) error {
 		if s.skip {
 			continue
 		}
-		a.enter(s.phase)
+		a.t.Phases = append(a.t.Phases, record.Phase{Name: s.phase, Start: host.Monotonic()})
+		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
-		a.leave()
+		if last := &a.t.Phases[len(a.t.Phases)-1]; last.End == 0 { // else the timeline has ended it
+			last.End = host.Monotonic()
+		}
 		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		if s.phase == record.PhaseSetup {
 			// The load's ends would wait in vain for a router that is gone.
@@ -128,32 +123,17 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
-func (a *attempt) enter(phase string) {
-	a.t.Phases = append(a.t.Phases, record.Phase{Name: phase, Start: host.Monotonic()})
-	a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: phase})
-}
-
-// leave ends the last phase, unless that has its end from the timeline.
-func (a *attempt) leave() {
-	if last := &a.t.Phases[len(a.t.Phases)-1]; last.End == 0 {
-		last.End = host.Monotonic()
-	}
-}
-
-func (a *attempt) wantsIdle() bool {
-	return a.t.Row.Kind == record.RowIdle ||
-		a.t.Row.Kind == record.RowLoad && a.c.Run.Design.Measure.LatencyIdle == "trial"
-}
-
 // setUp changes only what differs from the row before.
 func (a *attempt) setUp(ctx context.Context) (err error) {
 	topology, err := lab.TopologyNamed(factor.Topology.Of(a.t.Row.Factors))
 	if err != nil {
 		return err
 	}
-	if a.lab, a.watch, err = a.c.bench(ctx, topology.Name); err != nil {
+	b, err := a.c.bench(ctx, topology.Name)
+	if err != nil {
 		return err
 	}
+	a.lab, a.watch = b.lab, b.watch
 	if a.d, err = ask(a.t.Row, a.lab.Topology, a.m, a.c.Run.Design.Catalogue); err != nil {
 		return err
 	}
@@ -334,11 +314,12 @@ func (a *attempt) collect(ctx context.Context) (err error) {
 }
 
 func (c *Campaign) engine(name string) traffic.Engine {
-	i := slices.IndexFunc(c.Engines, func(e traffic.Engine) bool { return e.Name() == name })
-	if i < 0 {
-		return nil
+	for _, e := range c.Engines {
+		if e.Name() == name {
+			return e
+		}
 	}
-	return c.Engines[i]
+	return nil
 }
 
 // lead is how far ahead of the start the timeline is fixed: enough for a message to reach every node.

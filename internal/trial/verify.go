@@ -36,10 +36,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		w.tag = d.load.Tag
 	}
 	for i, end := range []*traffic.End{&w.near, &w.far} {
-		name := l.Topology.Near
-		if i == 1 {
-			name = l.Topology.Far
-		}
+		name := [2]string{l.Topology.Near, l.Topology.Far}[i]
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return way{}, err
