@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -28,23 +26,15 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 }
 
 // runNames are all that can be written for RUN, each with its plan.
-func runNames(ctx context.Context, d dirs) ([]string, error) {
-	st, err := readStore(ctx, d)
-	if errors.Is(err, store.ErrNone) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	runs, err := st.Runs(ctx)
-	if err := errors.Join(err, st.Close()); err != nil || len(runs) == 0 {
-		return nil, err
-	}
-	names := []string{"latest\tthe newest run"}
-	for _, r := range runs {
+func runNames(ctx context.Context, d dirs) (names []string, err error) {
+	runs, err := storedRuns(ctx, d)
+	for i, r := range runs {
+		if i == 0 {
+			names = append(names, "latest\tthe newest run")
+		}
 		names = append(names, r.ID+"\t"+r.Design.Name)
 	}
-	return names, nil
+	return names, err
 }
 
 // completeSet completes PATH=VALUE for the factors of a plan and their levels.

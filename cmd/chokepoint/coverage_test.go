@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // Every flag and every command has a script that uses it.
@@ -74,7 +76,7 @@ func planKeys(t *testing.T) []string {
 func TestEveryPlanKeyHasAScript(t *testing.T) {
 	lines := scriptLines(t)
 	keys := planKeys(t)
-	for _, name := range vocabulary().Names() {
+	for _, name := range registry.Vocabulary().Names() {
 		keys = append(keys, "matrix."+name)
 	}
 	for _, key := range keys {

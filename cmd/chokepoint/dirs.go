@@ -52,9 +52,12 @@ func findDirs(getenv func(string) string, uid int) dirs {
 		if filepath.IsAbs(home) && canWrite(dir) {
 			return dir
 		}
-		if d.Note == "" {
-			d.Note = spareNote(home, spare)
+		why := "there is no home directory"
+		if home != "" {
+			why = "the home directory " + home + " cannot be written to"
 		}
+		d.Note = fmt.Sprintf("%s; results are kept in %s (set XDG_DATA_HOME and XDG_STATE_HOME to choose)",
+			why, spare)
 		return filepath.Join(spare, short)
 	}
 	d.Data = place("XDG_DATA_HOME", ".local/share", "data")
@@ -64,15 +67,6 @@ func findDirs(getenv func(string) string, uid int) dirs {
 	d.Note = said // nobody looks for what can be made again
 	d.Runtime = runtimeDir(getenv, uid)
 	return d
-}
-
-func spareNote(home, spare string) string {
-	why := "there is no home directory"
-	if home != "" {
-		why = "the home directory " + home + " cannot be written to"
-	}
-	return fmt.Sprintf("%s; results are kept in %s (set XDG_DATA_HOME and XDG_STATE_HOME to choose)", why,
-		spare)
 }
 
 // runtimeDir is the session's own directory where there is one.
@@ -104,13 +98,18 @@ func canWrite(dir string) bool {
 	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
 
-// prepare makes a directory for this user alone.
-func prepare(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return check.WithHint(fmt.Errorf("create directory %s: %v", dir, underlying(err)),
-			"set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to")
+// prepare makes directories for this user alone.
+func prepare(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return check.WithHint(fmt.Errorf("create directory %s: %v", dir, underlying(err)), "set "+
+				"XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to")
+		}
+		if err := trusted(dir); err != nil {
+			return err
+		}
 	}
-	return trusted(dir)
+	return nil
 }
 
 // clearRuntime removes the runtime directories if they are empty, so that nothing is left of a lab that is

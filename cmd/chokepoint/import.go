@@ -134,8 +134,10 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
 	}
 	var devices *record.Table
-	if i := slices.IndexFunc(printed.Samples, func(s record.Samples) bool { return s.Probe == "netdev" }); i >= 0 {
-		devices = printed.Samples[i].Table
+	for _, s := range printed.Samples {
+		if s.Probe == "netdev" {
+			devices = s.Table
+		}
 	}
 	a, err := analysis.AlignByTraffic(trials, devices, wallOffset(printed, trials))
 	if err != nil {

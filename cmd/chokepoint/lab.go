@@ -326,10 +326,8 @@ func labCheck(ctx context.Context, j *journal.Journal, p *program) error {
 
 // withJournal lets f make labs of its own, with a journal of what it changes.
 func (p *program) withJournal(owner string, f func(*journal.Journal) error) error {
-	for _, dir := range []string{p.dirs.Runtime, p.dirs.State} {
-		if err := prepare(dir); err != nil {
-			return err
-		}
+	if err := prepare(p.dirs.Runtime, p.dirs.State); err != nil {
+		return err
 	}
 	defer clearRuntime(p.dirs)
 	j, err := journal.Create(journalDir(p.dirs), owner)

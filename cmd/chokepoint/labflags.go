@@ -79,17 +79,9 @@ func (o labOptions) arch() (string, error) {
 
 // labOptionsOf are those that a run was made with.
 func labOptionsOf(run record.Run) labOptions {
-	o := labOptions{kind: run.Lab, queues: max(run.Queues, 1), driver: run.Driver}
-	if run.GuestSize != nil {
-		o.size = *run.GuestSize
-	}
-	if run.Image != nil {
-		o.image = *run.Image
-	}
-	if run.OwnKernel != nil {
-		o.kernel = *run.OwnKernel
-	}
-	return o
+	return labOptions{kind: run.Lab, queues: max(run.Queues, 1), driver: run.Driver,
+		size: *cmp.Or(run.GuestSize, &record.GuestSize{}), image: *cmp.Or(run.Image, &record.DiskImage{}),
+		kernel: *cmp.Or(run.OwnKernel, &record.OwnKernel{})}
 }
 
 // check refuses a lab that cannot be built, before anything is made.
@@ -157,10 +149,7 @@ func checkKernel(arch string, k record.OwnKernel) error {
 		return &usageError{"--modules without --kernel", "name the kernel that the modules belong to"}
 	}
 	for _, path := range []string{k.File, k.Modules} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
+		if _, err := os.Stat(path); path != "" && err != nil {
 			return &usageError{fmt.Sprintf("read the kernel: %v", err),
 				"give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
 		}
@@ -214,14 +203,13 @@ func openDisk(i record.DiskImage) (vm.Disk, error) {
 func (o *labOptions) absolute() error {
 	for _, path := range []*string{&o.image.File, &o.image.Key, &o.image.Password, &o.kernel.File,
 		&o.kernel.Modules} {
-		if *path == "" {
-			continue
+		if *path != "" {
+			absolute, err := filepath.Abs(*path)
+			if err != nil {
+				return fmt.Errorf("find %s: %w", *path, err)
+			}
+			*path = absolute
 		}
-		absolute, err := filepath.Abs(*path)
-		if err != nil {
-			return fmt.Errorf("find %s: %w", *path, err)
-		}
-		*path = absolute
 	}
 	return nil
 }

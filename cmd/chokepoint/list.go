@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // listed is a run as list --json prints it.
@@ -33,15 +31,8 @@ func newListCommand(p *program) *cobra.Command {
 			"The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := readStore(cmd.Context(), p.dirs)
-			if errors.Is(err, store.ErrNone) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			runs, err := st.Runs(cmd.Context())
-			if err := errors.Join(err, st.Close()); err != nil {
+			runs, err := storedRuns(cmd.Context(), p.dirs)
+			if err != nil || len(runs) == 0 {
 				return err
 			}
 			alive, err := living(p.dirs)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -41,5 +40,3 @@ func serveRole(args []string) (code int, isRole bool) {
 	}
 	return codeError, isRole
 }
-
-func vocabulary() plan.Vocabulary { return registry.Vocabulary() }

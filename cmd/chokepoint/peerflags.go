@@ -68,7 +68,7 @@ func (o otherEnd) vocabulary() plan.Vocabulary {
 	if o.thirdParty() {
 		return registry.ThirdPartyVocabulary()
 	}
-	return vocabulary()
+	return registry.Vocabulary()
 }
 
 // limits takes out of a design what a third-party server cannot serve, and says so.
@@ -166,24 +166,30 @@ func askCode(ctx context.Context, address string, p *program) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the peer's code: %v", underlying(err))
 	}
-	type answer struct {
-		text []byte
-		err  error
+	text, err := within(ctx, func() ([]byte, error) { return term.ReadPassword(int(in.Fd())) })
+	fmt.Fprintln(p.Err)
+	switch {
+	case ctx.Err() != nil:
+		return "", errors.Join(context.Cause(ctx), term.Restore(int(in.Fd()), before))
+	case err != nil:
+		return "", fmt.Errorf("read the peer's code: %v", underlying(err))
 	}
-	answered := make(chan answer, 1)
-	go func() { // may wait for ever, and the program ends without it
-		b, err := term.ReadPassword(int(in.Fd()))
-		answered <- answer{b, err}
+	return string(text), nil
+}
+
+// within waits for a human no longer than ctx. What reads may wait for ever, and the program ends without it.
+func within[T any](ctx context.Context, read func() (T, error)) (text T, err error) {
+	answered := make(chan struct{})
+	var got T
+	var gotErr error
+	go func() {
+		defer close(answered)
+		got, gotErr = read()
 	}()
 	select {
-	case a := <-answered:
-		fmt.Fprintln(p.Err)
-		if a.err != nil {
-			return "", fmt.Errorf("read the peer's code: %v", underlying(a.err))
-		}
-		return string(a.text), nil
+	case <-answered:
+		return got, gotErr
 	case <-ctx.Done():
-		fmt.Fprintln(p.Err)
-		return "", errors.Join(context.Cause(ctx), term.Restore(int(in.Fd()), before))
+		return text, context.Cause(ctx)
 	}
 }

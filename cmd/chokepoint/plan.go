@@ -38,7 +38,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
 			for _, name := range plan.BuiltIns() {
-				pl, err := plan.ReadBuiltIn(name, vocabulary(), nil)
+				pl, err := plan.ReadBuiltIn(name, registry.Vocabulary(), nil)
 				if err != nil {
 					return err
 				}
@@ -79,7 +79,7 @@ func newPlanViewCommand(p *program, cmd *cobra.Command, show func(*plan.Plan) er
 		if err := o.validate(cmd.Flags()); err != nil {
 			return err
 		}
-		pl, err := o.read(vocabulary())
+		pl, err := o.read(registry.Vocabulary())
 		if err != nil {
 			return err
 		}
@@ -200,9 +200,7 @@ func varyingFactors(cells []record.Factors) []string {
 	for _, c := range cells {
 		for _, f := range []record.Factors{c, cells[0]} {
 			for name := range f {
-				level, has := c[name]
-				first, inFirst := cells[0][name]
-				if has != inFirst || level != first {
+				if c[name] != cells[0][name] { // no level is ""
 					varying[name] = true
 				}
 			}

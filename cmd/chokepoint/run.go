@@ -225,15 +225,12 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if x.reportPath == "" {
 		x.reportPath = d.reportFile(x.run.ID)
 	}
-	for _, dir := range []string{d.Data, d.State, d.Runtime} {
-		if err := prepare(dir); err != nil {
-			return err
-		}
-	}
+	needed := []string{d.Data, d.State, d.Runtime}
 	if dir := filepath.Dir(x.reportPath); strings.HasPrefix(dir, d.Data) { // one of our own
-		if err := prepare(dir); err != nil {
-			return err
-		}
+		needed = append(needed, dir)
+	}
+	if err := prepare(needed...); err != nil {
+		return err
 	}
 	if x.report, err = createOutFile(x.reportPath); err != nil {
 		return err
@@ -362,21 +359,12 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	if x.answers == nil {
 		x.answers = bufio.NewReader(x.p.In)
 	}
-	answered := make(chan error, 1)
-	go func() {
-		_, err := x.answers.ReadString('\n')
-		answered <- err
-	}()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case err := <-answered:
-		if errors.Is(err, io.EOF) {
-			return check.WithHint(fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
-				"run it from a terminal, or take the steps out of the plan")
-		}
-		return err
+	_, err := within(ctx, func() (string, error) { return x.answers.ReadString('\n') })
+	if errors.Is(err, io.EOF) {
+		return check.WithHint(fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
+			"run it from a terminal, or take the steps out of the plan")
 	}
+	return err
 }
 
 // undo puts the labs back, on a context of its own: a second Ctrl-C gives up waiting.
@@ -416,13 +404,7 @@ func (x *execution) present(ctx context.Context) error {
 	if err := x.report.commit(html); err != nil {
 		return err
 	}
-	if x.p.json {
-		return errors.Join(printLine(x.p.Out, doc), outcome(doc))
-	}
-	if err := write(x.p.Out, x.p.resultText(doc)+"\nReport: "+x.reportPath+"\n"); err != nil {
-		return err
-	}
-	return outcome(doc)
+	return errors.Join(x.p.line(doc, x.p.resultText(doc)+"\nReport: "+x.reportPath+"\n"), outcome(doc))
 }
 
 // shut closes what open opened. Nothing here loses a result.

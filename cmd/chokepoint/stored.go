@@ -25,6 +25,19 @@ func readStore(ctx context.Context, d dirs) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.storeFile())
 }
 
+// storedRuns are all runs, the newest first; none where there is no store.
+func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
+	st, err := readStore(ctx, d)
+	if errors.Is(err, store.ErrNone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	runs, err := st.Runs(ctx)
+	return runs, errors.Join(err, st.Close())
+}
+
 // living are the runs whose program is still at it: it holds the lock of the run's journal.
 func living(d dirs) ([]string, error) {
 	stale, living, err := journal.FindStale(journalDir(d))

@@ -25,8 +25,8 @@ type Path struct {
 // share, rounded up, of full segments: a sender in a hurry fills them, whatever the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
-		length, header := p.Tunnel.record(m)
-		room := p.Link.mtu() - header
+		header := p.Tunnel.OuterIP.Header() + TCPHeader + TCPTimestamps // of each segment of the stream
+		length, room := p.Tunnel.Outer(m)-header, p.Link.mtu()-header
 		if room <= 0 {
 			return 0
 		}

@@ -79,13 +79,6 @@ func (t Tunnel) Fragments(m, underlay int) []int {
 	return Fragments(t.OuterIP, t.Outer(m), underlay)
 }
 
-// record is the length in the stream of an inner packet of m bytes, and the L3 header of a segment of that
-// stream.
-func (t Tunnel) record(m int) (length, header int) {
-	header = t.OuterIP.Header() + TCPHeader + TCPTimestamps
-	return t.Outer(m) - header, header
-}
-
 // padded follows calculate_skb_padding of drivers/net/wireguard/send.c.
 func (t Tunnel) padded(m int) int {
 	p := roundUp(m, wireGuardPad)

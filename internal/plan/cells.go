@@ -38,7 +38,9 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 			e.given[a.factor.Name] = a.factor
 			p.Design.Factors = addLevels(p.Design.Factors, a)
 		}
-		c.each(func(given factor.Cell) { e.add(given, m.exclude) })
+		for _, given := range c.cells() {
+			e.add(given, m.exclude)
+		}
 	}
 	e.dropUnfound()
 	if len(e.cells) == 0 {

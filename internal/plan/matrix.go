@@ -145,29 +145,19 @@ func (c combination) size() int {
 	return n
 }
 
-// each calls fn with every combination, the first factor slowest.
-func (c combination) each(fn func(factor.Cell)) {
-	if len(c.axes) == 0 {
-		return
-	}
-	place := make([]int, len(c.axes))
-	for {
-		given := make(factor.Cell, len(c.axes))
-		for i, a := range c.axes {
-			given[a.factor.Name] = a.levels[place[i]]
-		}
-		fn(given)
-		i := len(place) - 1
-		for ; i >= 0; i-- {
-			if place[i]++; place[i] < len(c.axes[i].levels) {
-				break
+// cells are all combinations, the first factor slowest.
+func (c combination) cells() []factor.Cell {
+	cells := []factor.Cell{{}}
+	for _, a := range c.axes {
+		var more []factor.Cell
+		for _, cell := range cells {
+			for _, level := range a.levels {
+				more = append(more, factor.Name(a.factor.Name).With(cell, level))
 			}
-			place[i] = 0
 		}
-		if i < 0 {
-			return
-		}
+		cells = more
 	}
+	return cells
 }
 
 // matches says that a cell has one of the levels of every axis.

@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -102,7 +101,7 @@ func (p *Plan) groups(k int) [][]factor.Cell {
 func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
 	var groups [][]factor.Cell
 	for i, cell := range cells {
-		if i == 0 || hardKey(cell, hard) != hardKey(cells[i-1], hard) {
+		if i == 0 || slices.ContainsFunc(hard, func(f string) bool { return cell[f] != cells[i-1][f] }) {
 			groups = append(groups, nil)
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], cell)
@@ -133,14 +132,6 @@ func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cel
 		groups = append(groups, shuffled(byLevel[level], hard[1:], rng)...)
 	}
 	return groups
-}
-
-func hardKey(cell factor.Cell, hard []string) string {
-	var b strings.Builder
-	for _, name := range hard {
-		fmt.Fprintf(&b, "%q ", cell[name])
-	}
-	return b.String()
 }
 
 // stream is the randomness of (seed, label, block): streams of different labels or blocks are independent.

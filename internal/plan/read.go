@@ -176,9 +176,6 @@ func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return "", r.fail(n, "", "%s must be a single value, not %s", what, kind(n))
 	}
-	if isNull(n) {
-		return "", r.fail(n, "", "%s has no value", what)
-	}
 	return n.Value, nil
 }
 
@@ -221,13 +218,12 @@ func (r *reader) name(into *string) func(*yaml.Node) error {
 }
 
 func kind(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
+	switch {
+	case n.Kind == yaml.MappingNode:
 		return "a map"
-	case yaml.SequenceNode:
+	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	}
-	if isNull(n) {
+	case isNull(n):
 		return "nothing"
 	}
 	return "a single value"

@@ -142,12 +142,6 @@ func (c *Campaign) silent(row record.Row) bool {
 	return x != nil && x.opener["udp"] == ""
 }
 
-// unproven is what a trial lacks of whose path nothing could be asked.
-func unproven() record.Caveat {
-	return record.Caveat{Kind: "no-datagrams", Text: "no UDP gets through between the machines: latency is " +
-		"not measured, and nothing proves what the path carries"}
-}
-
 // A connection is tried by a load of this length.
 const tryLength = 20 * time.Millisecond
 

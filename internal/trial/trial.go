@@ -164,7 +164,10 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
 	a.follow(path.Settings)
 	a.way, err = gather(ctx, a.lab, path, a.d)
-	a.t.Caveats = append(a.t.Caveats, a.way.caveats()...)
+	for _, r := range a.way.unwatched {
+		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "router-not-watched", Text: r + " has no " +
+			"agent: its counters and probes are missing, and that traffic passed it is not proven by them"})
+	}
 	return err
 }
 
@@ -188,7 +191,9 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 	if a.d.probeOpener == "" || a.way.thirdParty { // who would answer?
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
-			a.t.Caveats = append(a.t.Caveats, unproven())
+			a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "no-datagrams", Text: "no UDP gets " +
+				"through between the machines: latency is not measured, and nothing proves what the path " +
+				"carries"})
 		}
 		return nil
 	}
@@ -245,7 +250,11 @@ func (a *attempt) load(ctx context.Context) error {
 	told()
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
-		a.splitAtWindow()
+		// The load's one phase was warm-up and window, which only the timeline tells apart. A load that
+		// failed may not have got to the window's end.
+		a.t.Phases[len(a.t.Phases)-1].End = at
+		a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: at,
+			End: min(a.t.Window.End, host.Monotonic())})
 	}
 	if err != nil {
 		return err
@@ -287,15 +296,6 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 		return probeErr
 	}
 	return err
-}
-
-// splitAtWindow turns the load's one phase into warm-up and window, which only the timeline tells apart.
-func (a *attempt) splitAtWindow() {
-	last := &a.t.Phases[len(a.t.Phases)-1]
-	w := a.t.Window
-	last.End = w.Start
-	end := min(w.End, host.Monotonic()) // a load that failed may not have got to the window's
-	a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: w.Start, End: end})
 }
 
 // drain lets queues run empty before the next row.

@@ -97,16 +97,6 @@ func neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: port.Port}, nil
 }
 
-// caveats say what the proof of the path lacks.
-func (w way) caveats() []record.Caveat {
-	var out []record.Caveat
-	for _, r := range w.unwatched {
-		out = append(out, record.Caveat{Kind: "router-not-watched", Text: r + " has no agent: its counters " +
-			"and probes are missing, and that traffic passed it is not proven by them"})
-	}
-	return out
-}
-
 // counters reads every counter that must move when traffic takes the path: the tunnel's own and those of
 // the ports of routers that have an agent.
 func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
