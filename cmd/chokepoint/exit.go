@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 )
 
 // Exit codes. They are API: scripts depend on them.
@@ -62,12 +61,9 @@ func (e *usageError) Hint() string  { return e.hint }
 // interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
 // canceled" says nothing.
 func interruptedBy(err error) error {
-	var rest []error
-	for _, e := range leaves(err) {
-		if !errors.Is(e, context.Canceled) && !errors.Is(e, ErrInterrupted) {
-			rest = append(rest, e)
-		}
-	}
+	rest := slices.DeleteFunc(leaves(err), func(e error) bool {
+		return errors.Is(e, context.Canceled) || errors.Is(e, ErrInterrupted)
+	})
 	return errors.Join(append([]error{&exitError{codeInterrupted, ErrInterrupted}}, rest...)...)
 }
 
@@ -76,7 +72,8 @@ func leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok && isJoin(err, j.Unwrap()) {
+	// A sentence with several causes is no join of them.
+	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error
 		for _, e := range j.Unwrap() {
 			all = append(all, leaves(e)...)
@@ -84,15 +81,6 @@ func leaves(err error) []error {
 		return all
 	}
 	return []error{err}
-}
-
-// isJoin tells errors.Join from a sentence with several causes.
-func isJoin(err error, parts []error) bool {
-	texts := make([]string, len(parts))
-	for i, e := range parts {
-		texts[i] = e.Error()
-	}
-	return err.Error() == strings.Join(texts, "\n")
 }
 
 // exitCode is the code of an error: of several, the one that comes first in the precedence.

@@ -125,10 +125,8 @@ type packetLimit struct {
 }
 
 func computeLimits(o limitsOptions) (limits, error) {
-	rate, err := unit.ParseBitrate(o.link)
-	if err != nil {
-		return limits{}, err
-	}
+	bitrate, _ := unit.ParseBitrate(o.link) // validate has read it
+	rate := float64(bitrate)
 	path := overhead.Path{Link: overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
 		Inner: overhead.IP(o.ip)}
 	path.Tunnel, _ = overhead.Named(o.tunnel)
@@ -144,17 +142,16 @@ func computeLimits(o limitsOptions) (limits, error) {
 		return limits{}, &usageError{fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu),
 			"RFC 8200, section 5"}
 	}
-	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting,
-		LinkRate: float64(rate), LinkMTU: o.linkMTU,
-		Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
-		TCP:       limitOf(path, float64(rate), overhead.TCPHeader+overhead.TCPTimestamps, mtu)}
+	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: rate,
+		LinkMTU: o.linkMTU, Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
+		TCP: limitOf(path, rate, overhead.TCPHeader+overhead.TCPTimestamps, mtu)}
 	for _, size := range append(slices.Clone(packetSizes), mtu) {
 		if size <= mtu {
-			l.UDP = append(l.UDP, limitOf(path, float64(rate), overhead.UDPHeader, size))
+			l.UDP = append(l.UDP, limitOf(path, rate, overhead.UDPHeader, size))
 		}
 	}
 	if sizes := factor.IMIXSizes(strconv.Itoa(o.ip)); slices.Max(sizes) <= mtu {
-		l.IMIX = new(limitOf(path, float64(rate), overhead.UDPHeader, sizes...))
+		l.IMIX = new(limitOf(path, rate, overhead.UDPHeader, sizes...))
 	}
 	return l, nil
 }

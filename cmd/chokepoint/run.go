@@ -148,10 +148,10 @@ type execution struct {
 
 // whole opens everything that could fail late, runs, puts back, and reports.
 func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) {
-	if err := x.open(ctx); err != nil {
-		return errors.Join(err, x.shut())
-	}
 	defer func() { err = errors.Join(err, x.shut()) }()
+	if err := x.open(ctx); err != nil {
+		return err
+	}
 	labs, err := x.labs(ctx)
 	if err != nil {
 		return err
@@ -170,17 +170,12 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	}
 	after := context.WithoutCancel(ctx)
 	_, findErr := x.store.Find(after, x.run.ID) // did the run's head reach the store?
-	stored := findErr == nil
-	if stored {
-		if err := x.store.EndRun(after, x.run.ID, status, reason, time.Now().UTC()); err != nil {
-			undoErr = errors.Join(undoErr, err)
-		}
+	if findErr == nil {
+		undoErr = errors.Join(undoErr, x.store.EndRun(after, x.run.ID, status, reason, time.Now().UTC()))
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
-	if err := x.sink.Close(); err != nil {
-		undoErr = errors.Join(undoErr, err)
-	}
-	if !stored {
+	undoErr = errors.Join(undoErr, x.sink.Close())
+	if findErr != nil {
 		return errors.Join(dirty(undoErr), runErr)
 	}
 	return errors.Join(dirty(undoErr), runErr, x.present(after))
@@ -436,14 +431,11 @@ func source(version string) string {
 // commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
 func commandLine(args []string, seed uint64) string {
 	words := []string{"chokepoint"}
-	seeded := false
 	for _, a := range args[1:] {
-		if a == "--seed" || strings.HasPrefix(a, "--seed=") {
-			seeded = true
-		}
 		words = append(words, quoteWord(a))
 	}
-	if !seeded {
+	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
+	if !slices.ContainsFunc(args, seeds) {
 		words = append(words, fmt.Sprintf("--seed %d", seed))
 	}
 	return strings.Join(words, " ")

@@ -385,10 +385,10 @@ func (o Options) sizeConflict(c Cell) string {
 	if FrameSize.In(c) {
 		what = fmt.Sprintf("a frame of %s bytes (an IPv%s packet of %d)", FrameSize.Of(c), IP.Of(c), size)
 	}
-	if size < least {
+	switch {
+	case size < least:
 		return fmt.Sprintf("%s is too small: IP, UDP and our own header need %d", what, least)
-	}
-	if size > mtu {
+	case size > mtu:
 		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what,
 			mtu)
 	}

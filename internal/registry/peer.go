@@ -39,20 +39,12 @@ type Peer struct {
 
 // Serve serves one controller until it leaves.
 func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
-	handlers, err := p.handlers(ctx, v.Local.Addr(), v.Remote.Addr())
+	own, err := lab.OwnAddresses(ctx)
 	if err != nil {
 		v.Close()
 		return err
 	}
-	return host.Serve(ctx, v, handlers)
-}
-
-// handlers are what a controller at remote, who has come to local, may ask for.
-func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[string]host.Handler, error) {
-	own, err := lab.OwnAddresses(ctx)
-	if err != nil {
-		return nil, err
-	}
+	local, remote := v.Local.Addr(), v.Remote.Addr()
 	g := guard{ports: p.Ports, remote: remote}
 	all := agent.Handlers(agent.Role, node.Parts())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
@@ -70,7 +62,7 @@ func (p Peer) handlers(ctx context.Context, local, remote netip.Addr) (map[strin
 		shortflow.Flows{}, shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
 		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], g.traffic)
 	}
-	return host.AtOnce(peerSessions, served), nil
+	return host.Serve(ctx, v, host.AtOnce(peerSessions, served))
 }
 
 func trafficVerb(e interface{ Name() string }) string { return host.Verb(host.FamilyTraffic, e.Name()) }
