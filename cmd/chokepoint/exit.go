@@ -156,13 +156,12 @@ func hints(err error) []string {
 	if h, ok := err.(interface{ Hint() string }); ok && h.Hint() != "" {
 		found = append(found, h.Hint())
 	}
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		found = append(found, hints(e.Unwrap())...)
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			found = append(found, hints(inner)...)
-		}
+	causes := []error{errors.Unwrap(err)}
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		causes = j.Unwrap()
+	}
+	for _, e := range causes {
+		found = append(found, hints(e)...)
 	}
 	return found
 }

@@ -79,10 +79,7 @@ func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 	}
 	switch {
 	case o.seed != "":
-		seed, err := strconv.ParseUint(o.seed, 10, 64)
-		if err != nil {
-			return nil, &usageError{fmt.Sprintf("--seed %q is not a number", o.seed), ""}
-		}
+		seed, _ := strconv.ParseUint(o.seed, 10, 64) // validate has read it
 		p = p.WithSeed(seed)
 		p.SeedGiven = true
 	case !p.SeedGiven:

@@ -19,9 +19,13 @@ import (
 // others find come last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
+	groups := cut(d.Cells, d.Hard)
+	if d.Method.Order != OrderListed {
+		groups = shuffled(d.Cells, d.Hard, stream(d.Method.Seed, "order", k))
+	}
 	seen := map[string]bool{}
 	var rows []record.Row
-	for _, group := range p.groups(k) {
+	for _, group := range groups {
 		group = findersFirst(group)
 		var paths []factor.Cell
 		for _, cell := range group {
@@ -45,7 +49,14 @@ func (p *Plan) Block(k int) []record.Row {
 			rows = append(rows, record.Row{Kind: record.RowLoad, Factors: cell.Clone()})
 		}
 	}
-	before := p.rowsBefore(k, len(seen))
+	each := len(d.Cells) // rows of a block; the paths are the same in each
+	if d.Measure.LatencyIdle == IdleBlock {
+		each += len(seen)
+	}
+	before := (k - 1) * each
+	if k > 1 && d.Measure.Verify {
+		before += len(seen)
+	}
 	for i := range rows {
 		rows[i].ID = fmt.Sprintf("b%d-r%02d", k, i+1)
 		rows[i].Block, rows[i].Index = k, before+i+1
@@ -62,21 +73,6 @@ func (p *Plan) Rows() []record.Row {
 	return rows
 }
 
-// rowsBefore counts the rows of the blocks before k; paths is the number of different paths, which is the
-// same in each.
-func (p *Plan) rowsBefore(k, paths int) int {
-	d := &p.Design
-	each := len(d.Cells)
-	if d.Measure.LatencyIdle == IdleBlock {
-		each += paths
-	}
-	n := (k - 1) * each
-	if k > 1 && d.Measure.Verify {
-		n += paths
-	}
-	return n
-}
-
 // verifyFactors is the traffic that proves a path's bytes right: one TCP stream each way, by the engine
 // that can check content.
 func verifyFactors(path factor.Cell) factor.Cell {
@@ -86,15 +82,6 @@ func verifyFactors(path factor.Cell) factor.Cell {
 	factor.Direction.Set(path, factor.Both)
 	factor.Engine.Set(path, factor.Native)
 	return path
-}
-
-// groups returns the cells of block k in order, cut where a hard factor changes.
-func (p *Plan) groups(k int) [][]factor.Cell {
-	d := &p.Design
-	if d.Method.Order == OrderListed {
-		return cut(d.Cells, d.Hard)
-	}
-	return shuffled(d.Cells, d.Hard, stream(d.Method.Seed, "order", k))
 }
 
 // cut splits cells where a hard factor changes, and keeps their order.

@@ -55,8 +55,8 @@ type Campaign struct {
 	// crossings are the ways between two machines, by version of IP.
 	crossings map[int]*crossing
 	trials    []record.Trial
-	skip      map[string]string // cell → reason
-	attempts  map[string]int    // row → attempts in Done
+	skip      map[string]bool // cells
+	attempts  map[string]int  // row → attempts in Done
 	total     int
 	index     int
 	took      time.Duration // of the last row, for the time left
@@ -74,7 +74,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
 		b := c.benches[factor.Topology.Of(cell)]
-		if _, skipped := c.skip[cell.Key()]; skipped || b == nil {
+		if c.skip[cell.Key()] || b == nil {
 			continue
 		}
 		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
@@ -237,8 +237,7 @@ func (c *Campaign) row(ctx context.Context, row record.Row, left int, out *Outco
 func (c *Campaign) pending(done map[string]bool) []record.Row {
 	var out []record.Row
 	for _, row := range c.Plan.Rows() {
-		if _, skipped := c.skip[c.skipKey(row)]; !skipped && !done[row.ID] && (row.Kind != record.RowIdle ||
-			!c.silent(row)) {
+		if !c.skipped(row) && !done[row.ID] && (row.Kind != record.RowIdle || !c.silent(row)) {
 			out = append(out, row)
 		}
 	}
@@ -343,11 +342,8 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	case row.Kind == record.RowLoad:
 		return c.narrow(row.Cell())
 	}
-	path := c.Run.Design.Path(row.Factors).Key()
-	return !slices.ContainsFunc(c.Plan.Cells(), func(cell record.Factors) bool {
-		_, skipped := c.skip[cell.Key()]
-		return c.Run.Design.Path(cell).Key() == path && !skipped && !c.narrow(cell.Key())
-	})
+	wide := func(cell record.Factors) bool { return !c.narrow(cell.Key()) }
+	return !slices.ContainsFunc(c.cellsOf(row), wide)
 }
 
 func (c *Campaign) narrow(cell string) bool {

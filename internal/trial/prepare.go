@@ -21,7 +21,7 @@ import (
 // Run.Topologies, Run.Environments and Run.LabNote. What was checked is remembered only when the answer was
 // conclusive; a check that could not tell lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
-	c.skip = map[string]string{}
+	c.skip = map[string]bool{}
 	known := map[string]bool{}
 	for _, s := range c.Run.Skipped {
 		known[s.Factors.Key()] = true
@@ -33,7 +33,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 			return err
 		}
 		if reason != "" {
-			c.skip[cell.Key()] = reason
+			c.skip[cell.Key()] = true
 			if !known[cell.Key()] {
 				c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: reason})
 			}
@@ -43,22 +43,20 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	return c.fingerprint(ctx)
 }
 
-// skipKey is the cell that decides whether a row runs. A path's idle and verify rows run if any of its
-// cells does.
-func (c *Campaign) skipKey(row record.Row) string {
+// skipped says that a row is not run: its cell cannot, or no cell of the path that it is for.
+func (c *Campaign) skipped(row record.Row) bool {
 	if row.Kind == record.RowLoad {
-		return row.Cell()
+		return c.skip[row.Cell()]
 	}
+	return len(c.cellsOf(row)) == 0
+}
+
+// cellsOf are the cells of a row's path that Prepare did not skip.
+func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	path := c.Run.Design.Path(row.Factors).Key()
-	for _, cell := range c.Plan.Cells() {
-		if c.Run.Design.Path(cell).Key() == path {
-			if _, skipped := c.skip[cell.Key()]; !skipped {
-				return ""
-			}
-		}
-	}
-	c.skip[path] = "no cell of this path can be run"
-	return path
+	return slices.DeleteFunc(slices.Clone(c.Plan.Cells()), func(cell record.Factors) bool {
+		return c.skip[cell.Key()] || c.Run.Design.Path(cell).Key() != path
+	})
 }
 
 // impossible finds the reason why a cell cannot be run here, or "".
