@@ -62,10 +62,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 		Parts: registry.LabParts()}
 	l, err := own.Up(ctx)
 	if err != nil {
-		f.Lab.Answer = check.Not("%v", err)
-		if h := hints(err); len(h) > 0 {
-			f.Lab.Answer = f.Lab.Answer.Hinted("%s", h[0])
-		}
+		f.Lab.Answer = check.Not("%v", err).Hinted("%s", check.HintOf(err))
 		return nil
 	}
 	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()

@@ -42,18 +42,14 @@ func readVersion() version {
 
 // String is one line: "chokepoint v1.2.3 (1a2b3c4, modified) go1.26 linux/amd64".
 func (v version) String() string {
-	var in []string
-	if v.Revision != "" {
-		in = append(in, v.Revision[:min(12, len(v.Revision))])
-	}
+	in := short(v.Revision)
 	if v.Modified {
-		in = append(in, "modified")
+		in = strings.TrimPrefix(in+", modified", ", ")
 	}
-	text := "chokepoint " + v.Version
-	if len(in) > 0 {
-		text += " (" + strings.Join(in, ", ") + ")"
+	if in != "" {
+		in = " (" + in + ")"
 	}
-	return text + " " + v.Go + " " + v.Platform
+	return "chokepoint " + v.Version + in + " " + v.Go + " " + v.Platform
 }
 
 func newVersionCommand(p *program) *cobra.Command {

@@ -3,6 +3,7 @@ package factor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -281,9 +282,8 @@ func (c *Catalogue) Position(knob string) int {
 	if isFamily {
 		family += ":"
 	}
-	all := c.all()
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].Name == family {
+	for i, d := range slices.Backward(c.all()) {
+		if d.Name == family {
 			return i
 		}
 	}
@@ -292,14 +292,13 @@ func (c *Catalogue) Position(knob string) int {
 
 // Loads lists those factors of the cells that describe what is sent over a path, sorted.
 func (c *Catalogue) Loads(cells []Cell) []string {
-	var loads []string
+	loads := map[string]bool{}
 	for _, cell := range cells {
-		for _, n := range cell.Names() {
-			if k := c.Of(n).Kind; (k == Load || k == Activity) && !slices.Contains(loads, n) {
-				loads = append(loads, n)
+		for n := range cell {
+			if k := c.Of(n).Kind; k == Load || k == Activity {
+				loads[n] = true
 			}
 		}
 	}
-	slices.Sort(loads)
-	return loads
+	return slices.Sorted(maps.Keys(loads))
 }

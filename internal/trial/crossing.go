@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,11 +135,7 @@ func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol str
 // silent reports whether no datagram crosses between two machines over the row's version of IP: then no
 // latency can be measured there.
 func (c *Campaign) silent(row record.Row) bool {
-	ip := 4
-	if factor.IP.Is(row.Factors, "6") {
-		ip = 6
-	}
-	x := c.crossings[ip]
+	x := c.crossings[cmp.Or(factor.IP.Number(row.Factors), 4)]
 	return x != nil && x.opener["udp"] == ""
 }
 
