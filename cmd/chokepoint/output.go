@@ -32,21 +32,19 @@ func write(w io.Writer, text string) error {
 }
 
 // printJSON writes an indented document.
-func printJSON(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode result: %v", err)
-	}
-	return write(w, string(b)+"\n")
-}
+func printJSON(w io.Writer, v any) error { return printIndented(w, v, "  ") }
 
 // printLine writes a document on one line.
-func printLine(w io.Writer, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
+func printLine(w io.Writer, v any) error { return printIndented(w, v, "") }
+
+func printIndented(w io.Writer, v any, indent string) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode result: %v", err)
 	}
-	return write(w, string(b)+"\n")
+	return write(w, b.String())
 }
 
 // document prints a command's result: an indented document with --json, else text.

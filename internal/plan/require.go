@@ -40,11 +40,12 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 		if req.Metric, err = r.metric(item, found[1]); err != nil {
 			return err
 		}
-		value, ok := parseThreshold(req.Metric, found[3])
-		if !ok {
-			return r.fail(item, thresholdHint(req.Metric), "%q is no value of %s", found[3], req.Metric)
+		fits := func(t threshold) bool { return strings.HasSuffix(req.Metric, t.end) }
+		i := slices.IndexFunc(thresholds[:], fits)
+		var ok bool
+		if req.Value, ok = thresholds[i].parse(found[3]); !ok {
+			return r.fail(item, thresholds[i].hint, "%q is no value of %s", found[3], req.Metric)
 		}
-		req.Value = value
 		if req.Where, err = r.conditionsOf(item, found[4]); err != nil {
 			return err
 		}
@@ -71,33 +72,35 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	return "", r.fail(n, choiceHint(name, "metrics", allowed), "unknown metric %q", name)
 }
 
-func metricUnit(metric string) string {
-	i := slices.IndexFunc(metricUnits[:], func(u string) bool { return strings.HasSuffix(metric, u) })
-	if i < 0 {
-		return ""
-	}
-	return metricUnits[i]
+// threshold is how the values of a metric whose name ends so are written, in its base unit.
+type threshold struct {
+	end, hint string
+	parse     func(text string) (float64, bool)
 }
 
-// parseThreshold reads a value in the metric's base unit.
-func parseThreshold(metric, text string) (float64, bool) {
-	switch metricUnit(metric) {
-	case "_bps":
+// thresholds: the first that fits counts.
+var thresholds = [...]threshold{
+	{"_bps", "write a bit rate, such as 300M", func(text string) (float64, bool) {
 		v, err := unit.ParseBitrate(text)
 		return float64(v), err == nil && v <= factor.MaxRate
-	case "_pps":
+	}},
+	{"_pps", "write a packet rate, such as 250k", func(text string) (float64, bool) {
 		v, err := unit.ParsePacketRate(text)
 		return float64(v), err == nil && v <= factor.MaxRate
-	case "_ns":
+	}},
+	{"_ns", "write a duration, such as 5ms", func(text string) (float64, bool) {
 		d, err := parseDuration(text)
 		return float64(d), err == nil
-	case "_ratio":
-		if percent, ok := strings.CutSuffix(text, "%"); ok {
-			v, ok := parseDecimal(strings.TrimSpace(percent))
-			return v / 100, ok
+	}},
+	{"_ratio", "write a percentage, such as 0.1 %", func(text string) (float64, bool) {
+		number, isPercent := strings.CutSuffix(text, "%")
+		v, ok := parseDecimal(strings.TrimSpace(number))
+		if isPercent {
+			v /= 100
 		}
-	}
-	return parseDecimal(text)
+		return v, ok
+	}},
+	{"", "write a number", parseDecimal},
 }
 
 var decimalForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
@@ -105,20 +108,6 @@ var decimalForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
 func parseDecimal(text string) (float64, bool) {
 	v, err := strconv.ParseFloat(text, 64)
 	return v, err == nil && decimalForm.MatchString(text)
-}
-
-func thresholdHint(metric string) string {
-	switch metricUnit(metric) {
-	case "_bps":
-		return "write a bit rate, such as 300M"
-	case "_pps":
-		return "write a packet rate, such as 250k"
-	case "_ns":
-		return "write a duration, such as 5ms"
-	case "_ratio":
-		return "write a percentage, such as 0.1 %"
-	}
-	return "write a number"
 }
 
 // conditionsOf reads "nat=masquerade, streams=1".
