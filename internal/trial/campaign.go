@@ -52,16 +52,16 @@ type Campaign struct {
 
 	mu      sync.Mutex // guards Sink: events come from several goroutines
 	benches map[string]*bench
-	// crossings are the ways between two machines, by version of IP.
-	crossings map[int]*crossing
-	trials    []record.Trial
-	skip      map[string]bool // cells
-	attempts  map[string]int  // row → attempts in Done
-	total     int
-	index     int
-	took      time.Duration // of the last row, for the time left
-	began     time.Time
-	rows      int // run so far
+	// discovered are the paths between two machines, by version of IP.
+	discovered map[int]*discoveredPath
+	trials     []record.Trial
+	skip       map[string]bool // cells
+	attempts   map[string]int  // row → attempts in Done
+	total      int
+	index      int
+	took       time.Duration // of the last row, for the time left
+	began      time.Time
+	rows       int // run so far
 }
 
 type bench struct {

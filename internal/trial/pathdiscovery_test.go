@@ -96,7 +96,7 @@ func TestDescribeRoute(t *testing.T) {
 		facts, missing map[string]string
 	}{
 		"not looked for": {nil, map[string]string{},
-			map[string]string{"p:routers": "the way was not looked for from this end"}},
+			map[string]string{"p:routers": "the path was not explored from this end"}},
 		"no router": {&agent.FoundRoute{Reached: true}, map[string]string{"p:routers": "0"},
 			map[string]string{}},
 		"one silent": {&agent.FoundRoute{Reached: true, Routers: []netip.Addr{one, {}}},

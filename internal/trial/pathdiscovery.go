@@ -16,9 +16,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// crossing is what was found out about the way between two machines over one version of IP, of which
+// discoveredPath is what was found out about the path between two machines over one version of IP, of which
 // nothing is known beforehand.
-type crossing struct {
+type discoveredPath struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"
 	why    map[string]string // protocol → why neither can
 	mtu    int
@@ -55,7 +55,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	if len(d.cpus[l.Topology.Far]) > 0 {
 		return "the peer's processes run where its kernel puts them", nil
 	}
-	x, err := c.cross(ctx, l, d.ip)
+	x, err := c.discover(ctx, l, d.ip)
 	if err != nil {
 		return "", err
 	}
@@ -69,28 +69,28 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	return "", nil
 }
 
-// cross explores the way over a version of IP, once per run.
-func (c *Campaign) cross(ctx context.Context, l *lab.Lab, ip int) (*crossing, error) {
-	if x := c.crossings[ip]; x != nil {
+// discover explores the path over a version of IP, once per run.
+func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discoveredPath, error) {
+	if x := c.discovered[ip]; x != nil {
 		return x, nil
 	}
-	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("the way over IPv%d", ip)})
-	x := &crossing{opener: map[string]string{}, why: map[string]string{}}
+	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("path over IPv%d", ip)})
+	x := &discoveredPath{opener: map[string]string{}, why: map[string]string{}}
 	if _, err := l.End(0, 0, ip); err != nil {
 		x.why["udp"], x.why["tcp"] = err.Error(), err.Error()
 	} else if err := c.explore(ctx, l, ip, x); err != nil {
 		return nil, err
 	}
-	if c.crossings == nil {
-		c.crossings = map[int]*crossing{}
+	if c.discovered == nil {
+		c.discovered = map[int]*discoveredPath{}
 	}
-	c.crossings[ip] = x
+	c.discovered[ip] = x
 	return x, nil
 }
 
-func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing) error {
+func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) error {
 	d := demand{ip: ip, ports: portsOf(l)}
-	d.load.Tag = l.Tag(c.Run.ID + " crossing")
+	d.load.Tag = l.Tag(c.Run.ID + " path")
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, d)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *crossing)
 }
 
 // attempt has the ends try, one after the other, to open what a protocol needs.
-func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
+func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
 	try func(opener string) error) {
 	var why []string
 	for _, opener := range []string{"near", "far"} { // the usual one first
@@ -135,7 +135,7 @@ func (x *crossing) attempt(ctx context.Context, l *lab.Lab, ip int, protocol str
 // silent reports whether no datagram crosses between two machines over the row's version of IP: then no
 // latency can be measured there.
 func (c *Campaign) silent(row record.Row) bool {
-	x := c.crossings[cmp.Or(factor.IP.Number(row.Factors), 4)]
+	x := c.discovered[cmp.Or(factor.IP.Number(row.Factors), 4)]
 	return x != nil && x.opener["udp"] == ""
 }
 
@@ -209,7 +209,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 	return low, nil
 }
 
-// findRoute asks the near end for the routers on the way.
+// findRoute asks the near end for the routers on the path.
 func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 	session, err := w.echoAt(ctx, w.far, w.far.Addr)
 	if err != nil {
@@ -231,7 +231,7 @@ func (c *Campaign) between(name string) record.Environment {
 		"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and " +
 			"chokepoint import adds that"}}
 	for _, ip := range []int{4, 6} {
-		x := c.crossings[ip]
+		x := c.discovered[ip]
 		if x == nil {
 			continue
 		}
@@ -252,7 +252,7 @@ func (c *Campaign) between(name string) record.Environment {
 func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.FoundRoute) {
 	switch {
 	case r == nil:
-		e.Missing[prefix+"routers"] = "the way was not looked for from this end"
+		e.Missing[prefix+"routers"] = "the path was not explored from this end"
 		return
 	case !r.Reached:
 		e.Missing[prefix+"routers"] = fmt.Sprintf("no datagram with a short time to live arrived; %d "+
