@@ -1,134 +1,62 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // figures are what one run gave.
 type figures struct {
-	goodput      float64 // bit/s
-	packets      float64 // per second, arrived
-	loss         float64
-	gigabytes    float64
-	cpu          float64 // seconds, both ends
-	memory       int64   // bytes, both ends
-	kernelMemory int64
-	flows        int
+	rig.Sums
+	kernelMemory int64   // bytes
 	stolen       float64 // share of the cores that the hypervisor took
 	value        float64 // of the quantity that is compared
 }
 
 func (f figures) String() string {
 	return fmt.Sprintf("%8.3f Gbit/s %9.0f pps, loss %.4f, %.3f s/GB, %d MB + %d MB of sockets, stolen "+
-		"%.1f %%",
-		f.goodput/1e9, f.packets, f.loss, f.cpu/f.gigabytes, f.memory>>20, f.kernelMemory>>20, 100*f.stolen)
-}
-
-// read adds up the flows of a run, and refuses one whose accounts are open.
-func read(t *record.Traffic) (figures, error) {
-	f := figures{flows: len(t.Flows)}
-	var sent, lost int64
-	for _, fl := range t.Flows {
-		if fl.ReceiverNs <= 0 {
-			return f, fmt.Errorf("stream %d received for %d ns", fl.Stream, fl.ReceiverNs)
-		}
-		f.goodput += 8e9 * float64(fl.ReceivedBytes) / float64(fl.ReceiverNs)
-		f.gigabytes += float64(fl.ReceivedBytes) / 1e9
-		if p := fl.Packets; p != nil {
-			if p.Sent != p.Received+p.Lost {
-				return f, fmt.Errorf("stream %d: sent %d, received %d, lost %d", fl.Stream, p.Sent,
-					p.Received, p.Lost)
-			}
-			f.packets += 1e9 * float64(p.Received) / float64(fl.ReceiverNs)
-			sent, lost = sent+p.Sent, lost+p.Lost
-		}
-	}
-	if f.gigabytes == 0 {
-		return f, errors.New("no byte was received")
-	}
-	if sent > 0 {
-		f.loss = float64(lost) / float64(sent)
-	}
-	for _, u := range t.Ends {
-		f.cpu += float64(u.UserNs+u.SystemNs) / 1e9
-		f.memory += u.MemoryBytes
-	}
-	return f, nil
+		"%.1f %%", f.Goodput/1e9, f.PPS, f.Loss(), f.CPU/f.Gigabytes, f.Memory>>20, f.kernelMemory>>20,
+		100*f.stolen)
 }
 
 // quantity is what a row compares.
 type quantity struct {
-	name  string
 	unit  string
-	scale float64
 	lower bool // less is better
-	of    func(figures) (float64, error)
+	of    func(rig.Sums) float64
 }
 
-func goodput() quantity {
-	return quantity{"goodput", "Gbit/s", 1e9, false, func(f figures) (float64, error) {
-		return f.goodput,
-			nil
-	}}
-}
-
-func delivered() quantity {
-	return quantity{"packets", "kpps", 1e3, false, func(f figures) (float64, error) {
-		if f.packets == 0 {
-			return 0, errors.New("no packets were counted")
-		}
-		return f.packets, nil
-	}}
-}
-
-func cost() quantity {
-	return quantity{"cost", "s/GB", 1, true, func(f figures) (float64, error) {
-		if f.cpu == 0 {
-			return 0, errors.New("no CPU time was counted")
-		}
-		return f.cpu / f.gigabytes, nil
-	}}
-}
-
-// result is the runs of both sides, pair by pair.
-type result struct{ runs [2][]figures }
+var (
+	goodput   = quantity{"Gbit/s", false, func(s rig.Sums) float64 { return s.Goodput / 1e9 }}
+	delivered = quantity{"kpps", false, func(s rig.Sums) float64 { return s.PPS / 1e3 }}
+	cost      = quantity{"s/GB", true, func(s rig.Sums) float64 { return s.CPU / s.Gigabytes }}
+)
 
 const tableHead = `| path | ÷ | ratio, median | interval | medians | loss, median | memory per flow | target | stretch | |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---|`
 
-// row is a line of the table, and whether the ratio agrees where that is judged.
-func (r result) row(c comparison) (line string, agrees bool) {
-	column := func(i int, of func(figures) float64) []float64 {
-		var v []float64
-		for _, f := range r.runs[i] {
-			v = append(v, of(f))
-		}
-		return v
-	}
-	mid := func(i int, of func(figures) float64) float64 { return statistics.Median(column(i, of)) }
-	value := func(f figures) float64 { return f.value / c.of.scale }
-	ratio := rig.Ratio(column(0, value), column(1, value))
+// row is a line of the table of the runs of both sides, and whether the ratio agrees where that is judged.
+func (c comparison) row(runs [][]figures) (line string, agrees bool) {
+	value := func(f figures) float64 { return f.value }
+	ratio := rig.Ratio(rig.Column(runs[0], value), rig.Column(runs[1], value))
 	loss, memory := "", ""
 	if c.ours.load.Protocol == "udp" {
-		lost := func(f figures) float64 { return 100 * f.loss }
-		loss = fmt.Sprintf("%.3f %%, %.3f %%", mid(0, lost), mid(1, lost))
+		lost := func(f figures) float64 { return 100 * f.Loss() }
+		loss = fmt.Sprintf("%.3f %%, %.3f %%", rig.Middle(runs[0], lost), rig.Middle(runs[1], lost))
 	}
 	if c.ours.load.Streams > 4 {
+		flows := 1e3 * float64(c.ours.load.Streams)
 		memory = fmt.Sprintf("%.0f kB + %.0f kB in sockets",
-			mid(0, func(f figures) float64 { return float64(f.memory) / float64(f.flows) / 1e3 }),
-			mid(0, func(f figures) float64 { return float64(f.kernelMemory) / float64(f.flows) / 1e3 }))
+			rig.Middle(runs[0], func(f figures) float64 { return float64(f.Memory) / flows }),
+			rig.Middle(runs[0], func(f figures) float64 { return float64(f.kernelMemory) / flows }))
 	}
 	digits := short
-	word, target, stretch := verdict(c, ratio.Low, ratio.Median, ratio.High), bound(c, c.target),
-		bound(c, c.stretch)
+	word := c.verdict(ratio.Low, ratio.Median, ratio.High)
+	target, stretch := c.bound(c.target), c.bound(c.stretch)
 	if agrees = true; c.within > 0 {
 		word, target, stretch = "agrees", fmt.Sprintf("1 ± %g %%", 100*c.within), "–"
 		digits = func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
@@ -138,12 +66,11 @@ func (r result) row(c comparison) (line string, agrees bool) {
 		}
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer,
-		digits(ratio.Median), digits(ratio.Low), digits(ratio.High), short(mid(0, value)),
-		short(mid(1, value)),
-		c.of.unit, loss, memory, target, stretch, word), agrees
+		digits(ratio.Median), digits(ratio.Low), digits(ratio.High), short(rig.Middle(runs[0], value)),
+		short(rig.Middle(runs[1], value)), c.of.unit, loss, memory, target, stretch, word), agrees
 }
 
-func bound(c comparison, v float64) string {
+func (c comparison) bound(v float64) string {
 	if c.of.lower {
 		return "≤ " + short(v)
 	}
@@ -151,7 +78,7 @@ func bound(c comparison, v float64) string {
 }
 
 // verdict says which figure the whole interval reaches, or else the median.
-func verdict(c comparison, low, m, high float64) string {
+func (c comparison) verdict(low, m, high float64) string {
 	worst := low
 	if c.of.lower {
 		worst = high

@@ -3,30 +3,106 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
+// Paths between the two ends.
+const (
+	plainPath = iota
+	ourTunnel
+	peerTunnel // of the program wireguard-go
+)
+
+const tunnelMTU = 1420
+
+// layTunnels makes both tunnels from client to server; both have an address of their own at either end.
+func (b *stand) layTunnels(ctx context.Context) error {
+	path, err := b.lab.Path(ctx, lab.TunnelSpec{Kind: "wireguard-userspace", MTU: tunnelMTU})
+	if err != nil {
+		return err
+	}
+	for i, end := range []*traffic.End{&b.near, &b.far} {
+		a := b.lab.Address(path.Slot, i, 4)
+		ours, theirs := *end, *end
+		ours.Addr, ours.Target = a, a
+		theirs.Addr = netip.AddrFrom4([4]byte{198, 19, 250, byte(1 + i)})
+		theirs.Target = theirs.Addr
+		b.tunnels[ourTunnel][i], b.tunnels[peerTunnel][i] = ours, theirs
+	}
+	return b.startPeer(ctx)
+}
+
+// startPeer starts wireguard-go at both ends and introduces them. The keys are this lab's alone and go
+// through standard input.
+func (b *stand) startPeer(ctx context.Context) error {
+	var private, public [2]string
+	nodes := [2]string{b.lab.Topology.Near, b.lab.Topology.Far}
+	for i, node := range nodes {
+		s, err := rig.Start(ctx, b.lab, node, "wireguard-go", "-f", fmt.Sprintf("peer%d", i))
+		if err != nil {
+			return err
+		}
+		b.running = append(b.running, s)
+		if private[i], err = rig.Exec(ctx, b.lab, node, "", "wg", "genkey"); err == nil {
+			public[i], err = rig.Exec(ctx, b.lab, node, private[i], "wg", "pubkey")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i, node := range nodes {
+		dev, other := fmt.Sprintf("peer%d", i), 1-i
+		if _, err := b.retry(ctx, node, private[i], "wg", "set", dev, "listen-port", "51900",
+			"private-key", "/dev/stdin", "peer", strings.TrimSpace(public[other]),
+			"allowed-ips", b.tunnels[peerTunnel][other].Addr.String()+"/32",
+			"endpoint", b.lab.Address(0, other, 4).String()+":51900"); err != nil {
+			return err
+		}
+		for _, args := range [][]string{
+			{"ip", "address", "add", b.tunnels[peerTunnel][i].Addr.String() + "/24", "dev", dev},
+			{"ip", "link", "set", dev, "mtu", fmt.Sprint(tunnelMTU), "up"},
+		} {
+			if _, err := rig.Exec(ctx, b.lab, node, "", args...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retry runs a command until what it speaks to, which was only just started, is there.
+func (b *stand) retry(ctx context.Context, node, input string, args ...string) (out string, err error) {
+	for range 50 {
+		if out, err = rig.Exec(ctx, b.lab, node, input, args...); err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return out, err
+}
+
 // newest is an iperf3 that was built from source, with the options that make it fastest: pages are sent
 // from a file, and the receiver truncates.
 type newest struct {
-	stand *stand
-	file  string
-	traffic.Pair
+	traffic.Engine // the installed one
+	stand          *stand
+	file           string
 }
 
-// againstNewest is the comparison at what both reach by all cores.
-func (b *stand) againstNewest() comparison {
-	c := tcpAgainst("super", 4, goodput(), .97, 1)
-	c.theirs.engine, c.peer = newest{stand: b, file: b.options.newest}, "newest iperf3 -Z --skip-rx-copy"
+// against is the comparison with an iperf3 at what both reach by all cores.
+func (b *stand) against(file string) comparison {
+	c := tcpAgainst("super", 4, goodput, .97, 1)
+	c.theirs.engine, c.peer = newest{iperf3, b, file}, "newest iperf3 -Z --skip-rx-copy"
 	return c
 }
 
@@ -38,9 +114,6 @@ func (n newest) Check(context.Context, traffic.End, traffic.End, record.Load) ch
 	return check.OK()
 }
 
-// Serve implements traffic.Engine.
-func (n newest) Serve(context.Context, host.Session) error { return errors.ErrUnsupported }
-
 // Offer implements traffic.Engine.
 func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	_ traffic.Conductor) (*record.Traffic, error) {
@@ -50,31 +123,21 @@ func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 		return nil, err
 	}
 	defer server.Close()
-	args := []string{n.file, "-c", far.Target.String(), "-p", port, "-J", "-Z", "--skip-rx-copy", "-C",
-		load.Congestion,
-		"-t", strconv.Itoa(int(load.Duration / time.Second)), "-P", strconv.Itoa(load.Streams)}
-	var text string
-	for range 20 { // until the server listens
-		if text, err = rig.Exec(ctx, n.stand.lab, near.Node, "", args...); err == nil || ctx.Err() != nil {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	text, err := n.stand.retry(ctx, near.Node, "", n.file, "-c", far.Target.String(), "-p", port, "-J", "-Z",
+		"--skip-rx-copy", "-C", load.Congestion, "-t", strconv.Itoa(int(load.Duration/time.Second)),
+		"-P", strconv.Itoa(load.Streams))
 	if err != nil {
 		return nil, err
 	}
 	var out struct {
 		End struct {
-			Sum struct {
-				Bytes   int64   `json:"bytes"`
-				Seconds float64 `json:"seconds"`
-			} `json:"sum_received"`
-		} `json:"end"`
+			Sum struct{ Bytes, Seconds float64 } `json:"sum_received"`
+		}
 	}
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		return nil, fmt.Errorf("read the output of %s: %w", n.file, err)
 	}
-	return &record.Traffic{Engine: n.Name(), Load: load,
-		Flows: []record.Flow{{Stream: 1, Direction: record.Up,
-			ReceivedBytes: out.End.Sum.Bytes, ReceiverNs: int64(out.End.Sum.Seconds * 1e9)}}}, nil
+	return &record.Traffic{Engine: n.Name(), Load: load, Flows: []record.Flow{{Stream: 1,
+		Direction: record.Up, ReceivedBytes: int64(out.End.Sum.Bytes),
+		ReceiverNs: int64(out.End.Sum.Seconds * 1e9)}}}, nil
 }

@@ -23,9 +23,12 @@ type stand struct {
 	near, far traffic.End
 	tunnels   map[int]*[2]traffic.End
 	running   []host.Session // what was started on nodes
-	options   options
 	out, log  io.Writer
 	disagree  bool // a ratio left the tolerance of its row
+
+	pairs, seconds int
+	seed           uint64
+	verbose        bool
 }
 
 // close ends what was started.
@@ -62,11 +65,11 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 				return fmt.Errorf("%s, %s: %s", c.name, side.engine.Name(), a.Reason)
 			}
 		}
-		r, err := b.compare(ctx, c)
+		runs, err := b.compare(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		line, agrees := r.row(c)
+		line, agrees := c.row(runs)
 		b.disagree = b.disagree || !agrees
 		fmt.Fprintln(b.out, line)
 	}
@@ -74,27 +77,24 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 }
 
 // compare runs the pairs of one row.
-func (b *stand) compare(ctx context.Context, c comparison) (result, error) {
-	sides := [2]side{c.ours, c.theirs}
-	var r result
-	err := rig.Blocks(rig.Draw(b.options.seed+uint64(len(c.name))), b.options.pairs, 2, func(_, i int) error {
+func (b *stand) compare(ctx context.Context, c comparison) ([][]figures, error) {
+	draw, sides := rig.Draw(b.seed+uint64(len(c.name))), [2]side{c.ours, c.theirs}
+	return rig.Measure(draw, b.pairs, 2, func(_, i int) (figures, error) {
 		f, err := b.once(ctx, sides[i], c.of)
 		if err != nil {
-			return fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
+			return f, fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
 		}
-		r.runs[i] = append(r.runs[i], f)
-		if b.options.verbose {
+		if b.verbose {
 			fmt.Fprintf(b.log, "%-32s %-7s %s\n", c.name, sides[i].engine.Name(), f)
 		}
-		return nil
+		return f, nil
 	})
-	return r, err
 }
 
 func (b *stand) load(s side) record.Load {
 	l := s.load
 	l.Direction, l.IP, l.Opener, l.Port = record.Up, 4, "near", 5201
-	l.Warmup, l.Duration, l.Interval = 300*time.Millisecond, time.Duration(b.options.seconds)*time.Second,
+	l.Warmup, l.Duration, l.Interval = 300*time.Millisecond, time.Duration(b.seconds)*time.Second,
 		100*time.Millisecond
 	if s.load.Warmup > 0 {
 		l.Warmup = s.load.Warmup
@@ -106,23 +106,22 @@ func (b *stand) load(s side) record.Load {
 }
 
 // once runs one side and reads what it did.
-func (b *stand) once(ctx context.Context, s side, of quantity) (figures, error) {
-	before := rig.MachineTimes()
-	l := b.load(s)
+func (b *stand) once(ctx context.Context, s side, of quantity) (f figures, err error) {
+	before, l := rig.MachineTimes(), b.load(s)
 	c := &clock{Clock: rig.Clock{Load: l}}
 	near, far := b.ends(s)
 	t, err := s.engine.Offer(ctx, near, far, l, c)
 	if err != nil {
-		return figures{}, err
+		return f, err
 	}
-	f, err := read(t)
-	if err != nil {
-		return figures{}, err
+	if f.Sums, err = rig.Sum(t); err != nil {
+		return f, err
 	}
-	f.kernelMemory = c.kernelMemory
-	f.stolen = rig.MachineTimes().StolenSince(before)
-	f.value, err = of.of(f)
-	return f, err
+	f.kernelMemory, f.stolen, f.value = c.kernelMemory, rig.MachineTimes().StolenSince(before), of.of(f.Sums)
+	if f.value == 0 {
+		return f, fmt.Errorf("nothing was counted in %s", of.unit)
+	}
+	return f, nil
 }
 
 // clock looks at the kernel's memory for sockets meanwhile.

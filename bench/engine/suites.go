@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
@@ -19,38 +19,31 @@ type side struct {
 
 // comparison is a row: ours ÷ peer, of one quantity.
 type comparison struct {
-	name, peer string
-	offload    string
-	settings   []record.Setting // besides
-	ours       side
-	theirs     side
-	of         quantity
+	name, peer   string
+	offload      string
+	settings     []record.Setting // besides
+	ours, theirs side
+	of           quantity
 
 	target, stretch float64
 	within          float64 // of 1 the ratio must stay; 0 = the two bounds above
 }
+
+var native, iperf3 = rig.Engine("native"), rig.Engine("iperf3")
 
 type suite struct {
 	name, title string
 	rows        []comparison
 }
 
-func suiteNames() []string {
-	var names []string
-	for _, s := range suites() {
-		names = append(names, s.name)
-	}
-	return names
-}
-
 // suites are the rows of the issue that native sockets can answer.
 func suites() []suite {
 	return []suite{
 		{"tcp-super", "TCP goodput, packets of up to 64 KiB", []comparison{
-			tcpAgainst("super", 1, goodput(), 1.4, 1.6), tcpAgainst("super", 4, goodput(), 1.7, 1.9)}},
+			tcpAgainst("super", 1, goodput, 1.4, 1.6), tcpAgainst("super", 4, goodput, 1.7, 1.9)}},
 		{"tcp-wire", "TCP goodput, every 1500-byte packet real", []comparison{
-			tcpAgainst("wire", 1, goodput(), 1.0, 1.1), tcpAgainst("wire", 4, goodput(), 1.7, 1.95)}},
-		{"cpu", "CPU seconds per GB, both ends", []comparison{tcpAgainst("wire", 4, cost(), .5, .4)}},
+			tcpAgainst("wire", 1, goodput, 1.0, 1.1), tcpAgainst("wire", 4, goodput, 1.7, 1.95)}},
+		{"cpu", "CPU seconds per GB, both ends", []comparison{tcpAgainst("wire", 4, cost, .5, .4)}},
 		{"udp", "UDP packets that arrived per second, two senders", []comparison{
 			udpAgainst(record.UDPCount, 64, 4, 4.5), udpAgainst(record.UDPCount, 512, 4, 4.5),
 			udpAgainst(record.UDPCount, 1400, 3.5, 4),
@@ -68,10 +61,9 @@ func suites() []suite {
 
 // tunnelled is one stream through either tunnel.
 func tunnelled(offload string, target, stretch float64) comparison {
-	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput(),
-		target: target, stretch: stretch,
-		ours: side{rig.Engine("native"), tcp(1), ourTunnel}, theirs: side{rig.Engine("native"), tcp(1),
-			peerTunnel}}
+	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput,
+		target: target, stretch: stretch, ours: side{native, tcp(1), ourTunnel},
+		theirs: side{native, tcp(1), peerTunnel}}
 }
 
 func tcp(streams int) record.Load {
@@ -85,47 +77,35 @@ func udp(mode string, payload, streams int) record.Load {
 }
 
 func tcpAgainst(offload string, streams int, of quantity, target, stretch float64) comparison {
-	name := fmt.Sprintf("%s, %s", offload, plural(streams))
-	return comparison{name: name, peer: "iperf3", offload: offload, of: of, target: target, stretch: stretch,
-		ours: side{engine: rig.Engine("native"), load: tcp(streams)},
-		theirs: side{engine: rig.Engine("iperf3"),
-			load: tcp(streams)}}
+	name := fmt.Sprintf("%s, %d streams", offload, streams)
+	return comparison{name: strings.Replace(name, " 1 streams", " 1 stream", 1), peer: "iperf3",
+		offload: offload, of: of, target: target, stretch: stretch,
+		ours: side{engine: native, load: tcp(streams)}, theirs: side{engine: iperf3, load: tcp(streams)}}
 }
 
 func udpAgainst(mode string, payload int, target, stretch float64) comparison {
 	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0",
-		offload: "wire",
-		of:      delivered(), target: target, stretch: stretch,
-		ours:   side{engine: rig.Engine("native"), load: udp(mode, payload, 2)},
-		theirs: side{engine: rig.Engine("iperf3"), load: udp("", payload, 1)}}
+		offload: "wire", of: delivered, target: target, stretch: stretch,
+		ours:   side{engine: native, load: udp(mode, payload, 2)},
+		theirs: side{engine: iperf3, load: udp("", payload, 1)}}
 }
 
 func growth(offload string, one, many record.Load) comparison {
-	name := fmt.Sprintf("%s, %s, %d flows", offload, one.Protocol, many.Streams)
-	of := goodput()
+	name, of := fmt.Sprintf("%s, %s, %d flows", offload, one.Protocol, many.Streams), goodput
 	if one.Protocol == "udp" {
-		name += ", " + one.UDPMode + " mode"
-		of = delivered()
+		name, of = name+", "+one.UDPMode+" mode", delivered
 	}
 	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, target: .8, stretch: .9,
-		ours: side{engine: rig.Engine("native"), load: many}, theirs: side{engine: rig.Engine("native"),
-			load: one}}
+		ours: side{engine: native, load: many}, theirs: side{engine: native, load: one}}
 }
 
 // shaped has real packets wait in a queue of 300 Mbit/s, whose burst of 14 ms is so long that a late timer
 // costs no rate: there both engines must find the same.
 func shaped(streams int) comparison {
-	c := tcpAgainst("wire", streams, goodput(), 0, 0)
+	c := tcpAgainst("wire", streams, goodput, 0, 0)
 	c.name, c.within = c.name+" behind tbf", .03
 	c.ours.load.Warmup, c.theirs.load.Warmup = time.Second, time.Second // until the burst is gone
 	c.settings = []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
 		Value: "tbf rate 300M burst 512k limit 1M"}}
 	return c
-}
-
-func plural(streams int) string {
-	if streams == 1 {
-		return "1 stream"
-	}
-	return strconv.Itoa(streams) + " streams"
 }

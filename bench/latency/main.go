@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -43,19 +46,6 @@ type bench struct {
 	near, far traffic.End
 }
 
-// tool measures the path once.
-type tool struct {
-	name, what string
-	run        func(context.Context, *bench) (measured, error)
-}
-
-var tools = [...]tool{
-	{"echo", "kernel stamps at the client, less the echo's residence: network only", ours("echo")},
-	{"icmp", "kernel stamps at the client; the far kernel's answer is in it", ours("icmp")},
-	{"irtt", "process to process: both ends' wake-ups are in it", irtt},
-	{"ping", "send call to kernel stamp; the far kernel's answer is in it", ping},
-}
-
 func run(ctx context.Context, args []string, out, log io.Writer) error {
 	b := &bench{}
 	flags := flag.NewFlagSet("latency", flag.ContinueOnError)
@@ -79,22 +69,75 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 			return err
 		}
 		defer server.Close()
-		all := map[string][]measured{}
-		err = rig.Blocks(rig.Draw(b.seed), b.blocks, len(tools), func(block, i int) error {
+		all, err := rig.Measure(rig.Draw(b.seed), b.blocks, len(tools), func(block, i int) (measured, error) {
 			r, err := tools[i].run(ctx, b)
 			if err != nil {
-				return fmt.Errorf("block %d, %s: %w", block+1, tools[i].name, err)
+				return r, fmt.Errorf("block %d, %s: %w", block+1, tools[i].name, err)
 			}
 			if b.verbose {
 				fmt.Fprintf(log, "block %d %-5s %5d of %5d, p50 %.2f µs, p99 %.2f µs\n", block+1,
-					tools[i].name, len(r.rtt), r.sent, r.quantile(.5)/1e3, r.quantile(.99)/1e3)
+					tools[i].name, len(r.rtt), r.sent, at(.5)(r)/1e3, at(.99)(r)/1e3)
 			}
-			all[tools[i].name] = append(all[tools[i].name], r)
-			return nil
+			return r, nil
 		})
 		if err == nil {
 			io.WriteString(out, table(b.options, machine, all))
 		}
 		return err
 	})
+}
+
+// at gives a quantile of a run.
+func at(q float64) func(measured) float64 {
+	return func(m measured) float64 { return statistics.QuantileSorted(m.rtt, q) }
+}
+
+func ratio(a, b float64) float64 { return a / b }
+
+func minus(a, b float64) float64 { return a - b }
+
+// claims are the lines of the comparison.
+var claims = []struct {
+	text       string
+	ours, peer int // of tools
+	level      float64
+	join       func(a, b float64) float64
+	format     string
+	scale      float64
+}{
+	{"p99, echo ÷ irtt", 0, 2, .99, ratio, "%.3f ×", 1},
+	{"p50, echo ÷ irtt", 0, 2, .50, ratio, "%.3f ×", 1},
+	{"p99, icmp ÷ irtt", 1, 2, .99, ratio, "%.3f ×", 1},
+	{"p50, echo − ping", 0, 3, .50, minus, "%+.2f µs", 1e3},
+	{"p50, icmp − ping", 1, 3, .50, minus, "%+.2f µs", 1e3},
+}
+
+// table is the result in Markdown: each tool by itself, then the ratios of the blocks with their intervals.
+func table(o options, machine string, all [][]measured) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved "+
+		"blocks of %d s, order drawn with seed %d. Medians of the blocks. %s.\n\n", packetSize, interval,
+		o.blocks, o.seconds, o.seed, machine)
+	b.WriteString("| tool | what a round trip is | answered | p50 µs | p99 µs | p99.9 of all µs " +
+		"|\n|---|---|---|---|---|---|\n")
+	for i, t := range tools {
+		var pool measured
+		for _, r := range all[i] {
+			pool.rtt, pool.sent = append(pool.rtt, r.rtt...), pool.sent+r.sent
+		}
+		slices.Sort(pool.rtt)
+		tail := "–"
+		if statistics.Carries(len(pool.rtt), .999) {
+			tail = fmt.Sprintf("%.1f", at(.999)(pool)/1e3)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d of %d | %.2f | %.2f | %s |\n", t.name, t.what, len(pool.rtt),
+			pool.sent, rig.Middle(all[i], at(.5))/1e3, rig.Middle(all[i], at(.99))/1e3, tail)
+	}
+	b.WriteString("\n| measure | median | interval | n |\n|---|---|---|---|\n")
+	for _, c := range claims {
+		v := statistics.Summarise(rig.Each(rig.Column(all[c.ours], at(c.level)),
+			rig.Column(all[c.peer], at(c.level)), c.join))
+		fmt.Fprintf(&b, "| %s | %s |\n", c.text, rig.Interval(v, c.format, c.scale))
+	}
+	return b.String()
 }

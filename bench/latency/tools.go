@@ -11,43 +11,85 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// measured is what one tool saw once.
+type measured struct {
+	rtt  []float64 // ns, sorted
+	sent int
+}
+
+// tools measure the path once.
+var tools = [...]struct {
+	name, what string
+	run        func(context.Context, *bench) (measured, error)
+}{
+	{"echo", "kernel stamps at the client, less the echo's residence: network only", ours("echo")},
+	{"icmp", "kernel stamps at the client; the far kernel's answer is in it", ours("icmp")},
+	{"irtt", "process to process: both ends' wake-ups are in it", irtt},
+	{"ping", "send call to kernel stamp; the far kernel's answer is in it", ping},
+}
+
+// ours measures with one of our probes. Every slot must be accounted for, and every probe be stamped by the
+// kernel: anything else is another measurement.
+func ours(name string) func(context.Context, *bench) (measured, error) {
+	return func(ctx context.Context, b *bench) (measured, error) {
+		load := record.Load{
+			Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4, PacketSize: packetSize, Opener: "near",
+			Port: 20900, Duration: time.Duration(b.seconds) * time.Second, Interval: interval,
+			Tag: fmt.Sprintf("latency %d", host.Monotonic()),
+		}
+		l, err := rig.Prober(name).Probe(ctx, b.near, b.far, load, rig.Clock{Load: load})
+		if err != nil {
+			return measured{}, err
+		}
+		r := measured{metrics.Answered(l), len(l.RTT)}
+		switch {
+		case l.Stamps != "kernel":
+			err = fmt.Errorf("%s stamps (%v), want the kernel's", l.Stamps, l.Details)
+		case r.sent+int(l.SkippedSlots) != b.count():
+			err = fmt.Errorf("%d probes and %d slots skipped, want %d together", r.sent, l.SkippedSlots,
+				b.count())
+		case len(r.rtt) == 0:
+			err = fmt.Errorf("no probe of %d was answered", r.sent)
+		}
+		return r, err
+	}
+}
 
 // serveIRTT starts irtt's server on the far node. It lives as long as the session.
 func serveIRTT(ctx context.Context, b *bench) (host.Session, error) {
-	s, err := rig.Start(ctx, b.lab, b.far.Node, "irtt", "server", "-i", "0", "-b", b.far.Addr.String()+
-		":2112")
+	at := b.far.Addr.String() + ":2112"
+	s, err := rig.Start(ctx, b.lab, b.far.Node, "irtt", "server", "-i", "0", "-b", at)
 	time.Sleep(300 * time.Millisecond) // until it listens; a client that comes too early fails and says so
 	return s, err
 }
 
-// irttResult is the part of irtt's JSON that is used.
-type irttResult struct {
-	RoundTrips []struct {
-		Lost  string `json:"lost"`
-		Delay struct {
-			RTT int64 `json:"rtt"`
-		} `json:"delay"`
-	} `json:"round_trips"`
-}
-
 func irtt(ctx context.Context, b *bench) (measured, error) {
 	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "irtt", "client", "-Q", "-i", interval.String(), "-d",
-		fmt.Sprintf("%ds", b.seconds),
-		"-l", strconv.Itoa(packetSize-headers), "-o", "-", b.far.Addr.String()+":2112")
+		fmt.Sprintf("%ds", b.seconds), "-l", strconv.Itoa(packetSize-headers), "-o", "-",
+		b.far.Addr.String()+":2112")
 	if err != nil {
 		return measured{}, err
 	}
 	return readIRTT([]byte(out))
 }
 
+// readIRTT reads the part of irtt's JSON that is used.
 func readIRTT(out []byte) (measured, error) {
-	var r irttResult
+	var r struct {
+		RoundTrips []struct {
+			Lost  string
+			Delay struct{ RTT int64 }
+		} `json:"round_trips"`
+	}
 	if err := json.Unmarshal(out, &r); err != nil {
 		return measured{}, fmt.Errorf("read irtt's result: %w", err)
 	}
-	m := measured{tool: "irtt", sent: len(r.RoundTrips)}
+	m := measured{sent: len(r.RoundTrips)}
 	for _, t := range r.RoundTrips {
 		if t.Lost == "false" && t.Delay.RTT > 0 {
 			m.rtt = append(m.rtt, float64(t.Delay.RTT))
@@ -62,9 +104,8 @@ func readIRTT(out []byte) (measured, error) {
 
 func ping(ctx context.Context, b *bench) (measured, error) {
 	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "ping", "-n", "-i",
-		fmt.Sprintf("%.3f", interval.Seconds()), "-c",
-		strconv.Itoa(b.count()),
-		"-s", strconv.Itoa(packetSize-headers), "-W", "1", b.far.Addr.String())
+		fmt.Sprintf("%.3f", interval.Seconds()), "-c", strconv.Itoa(b.count()), "-s",
+		strconv.Itoa(packetSize-headers), "-W", "1", b.far.Addr.String())
 	if err != nil {
 		return measured{}, err
 	}
@@ -77,8 +118,7 @@ var (
 )
 
 // readPing reads what iputils' ping prints.
-func readPing(out []byte) (measured, error) {
-	m := measured{tool: "ping"}
+func readPing(out []byte) (m measured, err error) {
 	for _, found := range pingReply.FindAllSubmatch(out, -1) {
 		ms, err := strconv.ParseFloat(string(found[1]), 64)
 		if err != nil {

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func main() { os.Exit(rig.Main("oldnew", run)) }
@@ -107,15 +109,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	draw, worse := rig.Draw(*seed), false
 	for _, plan := range strings.Split(*plans, ",") {
-		var runs [2][]map[string]map[string]float64 // per block: cell → metric → value
-		err := rig.Blocks(draw, b.blocks, 2, func(block, i int) error {
+		runs, err := rig.Measure(draw, b.blocks, 2, func(block, i int) (cells, error) {
 			cells, err := b.measure(ctx, b.sides[i], plan, block+1)
 			if err != nil {
-				return fmt.Errorf("%s, block %d, %s: %w", plan, block+1, b.sides[i].name, err)
+				return nil, fmt.Errorf("%s, block %d, %s: %w", plan, block+1, b.sides[i].name, err)
 			}
-			runs[i] = append(runs[i], cells)
 			fmt.Fprintf(log, "%s, block %d, %s: %d cells\n", plan, block+1, b.sides[i].name, len(cells))
-			return nil
+			return cells, nil
 		})
 		if err != nil {
 			return err
@@ -130,11 +130,10 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 
 // expanded is the part of plan expand --json that must be the same.
 type expanded struct {
-	Cells []map[string]string
+	Cells []record.Factors
 	Rows  []struct {
-		ID      string
-		Kind    string
-		Factors map[string]string
+		ID, Kind string
+		Factors  record.Factors
 	}
 }
 
@@ -179,20 +178,19 @@ func (b *bench) samePlans(ctx context.Context) error {
 }
 
 // today gives the factors of the old build their present names.
-func (b *bench) today(factors map[string]string) map[string]string {
-	out := map[string]string{}
+func (b *bench) today(factors record.Factors) record.Factors {
+	out := record.Factors{}
 	for name, level := range factors {
-		if after := b.renamed[name]; after != "" {
-			name = after
-		}
-		out[name] = level
+		out[cmp.Or(b.renamed[name], name)] = level
 	}
 	return out
 }
 
-// measure runs a plan with one build and returns what its cells came to.
-func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (map[string]map[string]float64,
-	error) {
+// cells are what the cells of a run came to, metric by metric.
+type cells map[string]map[string]float64
+
+// measure runs a plan with one build.
+func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (cells, error) {
 	args := slices.Concat([]string{"run", plan, "--lab", b.lab, "--seed", fmt.Sprint(seed)}, b.sets)
 	_, err := s.Say(ctx, args...)
 	var exit *exec.ExitError
@@ -205,27 +203,22 @@ func (b *bench) measure(ctx context.Context, s side, plan string, seed int) (map
 	}
 	var doc struct {
 		Cells []struct {
-			Factors map[string]string
+			Factors record.Factors
 			Metrics map[string]struct{ Median float64 }
 		}
 	}
 	if err := json.Unmarshal([]byte(said), &doc); err != nil {
 		return nil, fmt.Errorf("show --json: %w", err)
 	}
-	cells := map[string]map[string]float64{}
+	all := cells{}
 	for _, c := range doc.Cells {
-		var words []string
-		factors := b.today(c.Factors)
-		for _, name := range slices.Sorted(maps.Keys(factors)) {
-			words = append(words, name+"="+factors[name])
-		}
-		values := map[string]float64{}
+		key := b.today(c.Factors).Key()
+		all[key] = map[string]float64{}
 		for name, v := range c.Metrics {
-			values[name] = v.Median
+			all[key][name] = v.Median
 		}
-		cells[strings.Join(words, " ")] = values
 	}
-	return cells, nil
+	return all, nil
 }
 
 // exitFailedTrials is chokepoint's exit code where trials failed, which then have no numbers.
@@ -233,20 +226,19 @@ const exitFailedTrials = 3
 
 // table prints the ratios of a plan, of each cell and over all, and says whether one of the latter is
 // worse.
-func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (worse bool) {
-	var cells []string
-	for _, run := range slices.Concat(runs[0], runs[1]) {
-		cells = append(cells, slices.Collect(maps.Keys(run))...)
+func (b *bench) table(plan string, runs [][]cells) (worse bool) {
+	all := cells{}
+	for _, run := range slices.Concat(runs...) {
+		maps.Copy(all, run)
 	}
-	slices.Sort(cells)
-	cells = slices.Compact(cells)
-	common := commonWords(cells)
+	names := slices.Sorted(maps.Keys(all))
+	common := commonWords(names)
 	fmt.Fprintf(b.out, "\nPlan %s; in every cell: %s.\n\n| cell | quantity | old | new | new ÷ old | "+
 		"interval | n | |\n"+
 		"|---|---|---:|---:|---:|---:|---:|---|\n", plan, strings.Join(common, " "))
 	for _, q := range quantities {
 		logs := make([][]float64, b.blocks) // per block, of all cells
-		for _, cell := range cells {
+		for _, cell := range names {
 			var sides [2][]float64
 			for block := range b.blocks {
 				old, now := runs[0][block][cell][q.metric], runs[1][block][cell][q.metric]
@@ -284,8 +276,7 @@ func (b *bench) table(plan string, runs [2][]map[string]map[string]float64) (wor
 func (b *bench) row(cell, quantity string, v statistics.Value, lower bool, old, now string) (worse bool) {
 	word := b.verdict(v, lower)
 	fmt.Fprintf(b.out, "| %s | %s | %s | %s | %.3f | %.3f–%.3f | %d | %s |\n", cell, quantity, old, now,
-		v.Median,
-		v.Low, v.High, v.N, word)
+		v.Median, v.Low, v.High, v.N, word)
 	return word == "worse"
 }
 
@@ -309,9 +300,7 @@ func commonWords(cells []string) []string {
 		return nil
 	}
 	return slices.DeleteFunc(strings.Fields(cells[0]), func(w string) bool {
-		return slices.ContainsFunc(cells, func(c string) bool {
-			return !slices.Contains(strings.Fields(c),
-				w)
-		})
+		has := func(cell string) bool { return slices.Contains(strings.Fields(cell), w) }
+		return slices.ContainsFunc(cells, func(cell string) bool { return !has(cell) })
 	})
 }

@@ -27,9 +27,9 @@ func TestVerdict(t *testing.T) {
 
 // TestTable: a plan whose cells carry less in each block is worse; what one build lacks is left out.
 func TestTable(t *testing.T) {
-	runs := func(goodput float64) (all []map[string]map[string]float64) {
+	runs := func(goodput float64) (all []cells) {
 		for i := range 6 {
-			all = append(all, map[string]map[string]float64{
+			all = append(all, cells{
 				"ip=4 streams=1": {"goodput_bps": goodput * (1 + float64(i)/1000)},
 				"ip=4 streams=4": {"goodput_bps": 2 * goodput, "rtt_idle_p50_ns": 0},
 			})
@@ -45,7 +45,7 @@ func TestTable(t *testing.T) {
 		{9e8, true, "| **all** | goodput |  |  | 0.900 | 0.900–0.900 | 6 | worse |"}} {
 		var out bytes.Buffer
 		b := bench{tolerance: .02, blocks: 6, out: &out}
-		worse := b.table("quick", [2][]map[string]map[string]float64{runs(1e9), runs(tt.new)})
+		worse := b.table("quick", [][]cells{runs(1e9), runs(tt.new)})
 		if worse != tt.worse || !strings.Contains(out.String(), tt.want) || strings.Contains(out.String(),
 			"idle") {
 			t.Errorf("new %v: worse %v, want %v and %q in\n%s", tt.new, worse, tt.worse, tt.want, &out)

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,7 +21,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 func main() { os.Exit(rig.Main("packets", run)) }
@@ -94,50 +92,29 @@ func (b *bench) load(ip, flows int) record.Load {
 	return l
 }
 
-// offered runs a load and returns what arrived per second, and the share that was lost.
-func (b *bench) offered(ctx context.Context, e traffic.Engine, load record.Load) (result, error) {
-	near, far, err := rig.Ends(ctx, b.lab, 0, load.IP)
+// result is what came of a load.
+type result struct {
+	rig.Sums
+	cost    float64 // ns of the sending process for each packet
+	traffic *record.Traffic
+}
+
+func arrived(r result) float64 { return r.PPS / 1e6 }
+func lost(r result) float64    { return 100 * r.Loss() }
+
+// offered runs a load.
+func (b *bench) offered(ctx context.Context, engine string, load record.Load) (result, error) {
+	t, sums, err := rig.Packets(ctx, b.lab, rig.Engine(engine), load)
 	if err != nil {
 		return result{}, err
 	}
-	t, err := e.Offer(ctx, near, far, load, rig.Clock{Load: load})
-	if err != nil {
-		return result{}, fmt.Errorf("%s: %w", e.Name(), err)
-	}
-	for _, c := range t.Caveats {
-		if c.Kind == "engine-fell-back" {
-			return result{}, errors.New(c.Text)
-		}
-	}
-	r := result{traffic: t}
-	var sent, lost int64
-	for _, f := range t.Flows {
-		if f.Packets == nil || f.ReceiverNs <= 0 || f.SenderNs <= 0 {
-			return result{}, fmt.Errorf("%s: no count of packets", e.Name())
-		}
-		r.pps += float64(f.Packets.Received) / float64(f.ReceiverNs) * 1e9
-		r.sentPPS += float64(f.Packets.Sent) / float64(f.SenderNs) * 1e9
-		sent, lost = sent+f.Packets.Sent, lost+f.Packets.Lost
-		if f.Packets.Sent != f.Packets.Received+f.Packets.Lost {
-			return result{}, fmt.Errorf("%s: sent %d, received %d, lost %d", e.Name(), f.Packets.Sent,
-				f.Packets.Received, f.Packets.Lost)
-		}
-	}
-	r.loss = float64(lost) / float64(max(sent, 1))
 	u := t.Ends["near"]
-	r.cost = float64(u.UserNs+u.SystemNs) / float64(max(sent, 1))
+	r := result{sums, float64(u.UserNs+u.SystemNs) / float64(max(sums.Sent, 1)), t}
 	if b.verbose {
 		fmt.Fprintf(b.log, "%-7s IPv%d: %.0f pps, loss %.4f %%, %.0f ns of the sender's CPU "+
-			"time each\n",
-			e.Name(), load.IP, r.pps, 100*r.loss, r.cost)
+			"time each\n", engine, load.IP, r.PPS, lost(r), r.cost)
 	}
 	return r, nil
-}
-
-type result struct {
-	pps, sentPPS, loss float64
-	cost               float64 // ns of the sending process for each packet
-	traffic            *record.Traffic
 }
 
 // routed: through the router, against iperf3, with a flow for each queue.
@@ -147,19 +124,16 @@ func (b *bench) routed(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintln(b.out, "| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | loss | ratio | 95 % interval |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
 	for _, ip := range []int{4, 6} {
-		engines := [2]traffic.Engine{rig.Engine("xdp"), rig.Engine("iperf3")}
-		var rates, losses [2][]float64
-		if err := rig.Blocks(b.draw, b.pairs, 2, func(_, i int) error {
-			r, err := b.offered(ctx, engines[i], b.load(ip, flows))
-			rates[i], losses[i] = append(rates[i], r.pps), append(losses[i], r.loss)
-			return err
-		}); err != nil {
+		runs, err := rig.Measure(b.draw, b.pairs, 2, func(_, i int) (result, error) {
+			return b.offered(ctx, []string{"xdp", "iperf3"}[i], b.load(ip, flows))
+		})
+		if err != nil {
 			return err
 		}
-		r := rig.Ratio(rates[0], rates[1])
+		r := rig.Ratio(rig.Column(runs[0], arrived), rig.Column(runs[1], arrived))
 		fmt.Fprintf(b.out, "| %d | %.3f | %.3f %% | %.3f | %.2f %% | %.2f | %.2f – %.2f |\n", ip,
-			statistics.Median(rates[0])/1e6, 100*statistics.Median(losses[0]),
-			statistics.Median(rates[1])/1e6, 100*statistics.Median(losses[1]), r.Median, r.Low, r.High)
+			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost), rig.Middle(runs[1], arrived),
+			rig.Middle(runs[1], lost), r.Median, r.Low, r.High)
 	}
 	fmt.Fprintln(b.out)
 	return nil
@@ -172,31 +146,26 @@ func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintln(b.out, "| frames | xdp, Mpps | loss | xdp-trafficgen, Mpps (IPv6) | ratio | 95 % interval |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|")
 	for _, ip := range []int{4, 6} {
-		var rates [2][]float64
-		var losses []float64
-		if err := rig.Blocks(b.draw, b.pairs, 2, func(_, i int) error {
-			if i == 1 && b.generator != "" {
-				pps, err := b.peer(ctx)
-				rates[1] = append(rates[1], pps)
-				return err
+		runs, err := rig.Measure(b.draw, b.pairs, 2, func(_, i int) (r result, err error) {
+			switch {
+			case i == 0:
+				return b.offered(ctx, "xdp", b.load(ip, flows))
+			case b.generator != "":
+				r.PPS, err = b.peer(ctx)
 			}
-			if i == 1 {
-				return nil
-			}
-			r, err := b.offered(ctx, rig.Engine("xdp"), b.load(ip, flows))
-			rates[0], losses = append(rates[0], r.pps), append(losses, r.loss)
-			return err
-		}); err != nil {
+			return r, err
+		})
+		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b.out, "| %d bytes, IPv%d | %.2f | %.3f %% |", map[int]int{4: 64, 6: 84}[ip], ip,
-			statistics.Median(rates[0])/1e6, 100*statistics.Median(losses))
+			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost))
 		if b.generator == "" {
 			fmt.Fprintln(b.out, " not given | – | – |")
 			continue
 		}
-		r := rig.Ratio(rates[0], rates[1])
-		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", statistics.Median(rates[1])/1e6, r.Median, r.Low,
+		r := rig.Ratio(rig.Column(runs[0], arrived), rig.Column(runs[1], arrived))
+		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", rig.Middle(runs[1], arrived), r.Median, r.Low,
 			r.High)
 	}
 	fmt.Fprintln(b.out)
@@ -212,26 +181,24 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
 	names := []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
 	for _, ip := range []int{4, 6} {
-		var rates, losses, costs [3][]float64
-		if err := rig.Blocks(b.draw, b.pairs, len(names), func(_, i int) error {
+		runs, err := rig.Measure(b.draw, b.pairs, len(names), func(_, i int) (result, error) {
 			load := b.load(ip, flows)
 			load.Frames, load.Sink = names[i], record.SinkDriver
-			r, err := b.offered(ctx, rig.Engine("xdp"), load)
+			r, err := b.offered(ctx, "xdp", load)
 			if err != nil {
-				return fmt.Errorf("%s: %w", names[i], err)
+				err = fmt.Errorf("%s: %w", names[i], err)
 			}
-			rates[i], losses[i], costs[i] = append(rates[i], r.pps), append(losses[i], r.loss),
-				append(costs[i], r.cost)
-			return nil
-		}); err != nil {
+			return r, err
+		})
+		if err != nil {
 			return err
 		}
 		for i, name := range names {
-			r := rig.Ratio(rates[i], rates[0])
+			rates := rig.Column(runs[i], arrived)
+			r := rig.Ratio(rates, rig.Column(runs[0], arrived))
 			fmt.Fprintf(b.out, "| %d | %s | %.3f (%.3f – %.3f) | %.3f %% | %.0f | %.3f | %.3f – %.3f |\n", ip,
-				name, statistics.Median(rates[i])/1e6,
-				slices.Min(rates[i])/1e6, slices.Max(rates[i])/1e6, 100*statistics.Median(losses[i]),
-				statistics.Median(costs[i]),
+				name, statistics.Median(rates), slices.Min(rates), slices.Max(rates),
+				rig.Middle(runs[i], lost), rig.Middle(runs[i], func(r result) float64 { return r.cost }),
 				r.Median, r.Low, r.High)
 		}
 	}
@@ -248,42 +215,28 @@ func (b *bench) rate(ctx context.Context, where string, flows int) error {
 		"loss | one-way delay, µs: p50 ≤ | p99 ≤, interval | frames in a burst |")
 	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|---|")
 	rates := []float64{10e3, 100e3, 500e3, 900e3, 1e6}
-	errs, losses, p50, p99 := map[float64][]float64{}, map[float64][]float64{}, map[float64][]float64{},
-		map[float64][]float64{}
-	burst := map[float64]string{}
-	if err := rig.Blocks(b.draw, b.pairs, len(rates), func(_, i int) error {
-		pps := rates[i]
+	runs, err := rig.Measure(b.draw, b.pairs, len(rates), func(_, i int) (result, error) {
 		load := b.load(4, flows)
-		load.RateBps = pps * 8 * 18
-		r, err := b.offered(ctx, rig.Engine("xdp"), load)
-		if err != nil {
-			return err
-		}
-		errs[pps] = append(errs[pps], 100*math.Abs(r.sentPPS/pps-1))
-		losses[pps] = append(losses[pps], r.loss)
-		p50[pps] = append(p50[pps], quantile(r.traffic.OneWay, 0.5)/1e3)
-		p99[pps] = append(p99[pps], quantile(r.traffic.OneWay, 0.99)/1e3)
-		burst[pps] = between(r.traffic.Details["near.mode"], "bursts of ", ",")
-		return nil
-	}); err != nil {
+		load.RateBps = rates[i] * 8 * 18
+		return b.offered(ctx, "xdp", load)
+	})
+	if err != nil {
 		return err
 	}
-	for _, pps := range rates {
-		e, late := statistics.Summarise(errs[pps]), statistics.Summarise(p99[pps])
+	for i, pps := range rates {
+		errs := rig.Column(runs[i], func(r result) float64 { return 100 * math.Abs(r.SentPPS/pps-1) })
+		delay := func(q float64) func(result) float64 {
+			return func(r result) float64 { return quantile(r.traffic.OneWay, q) / 1e3 }
+		}
+		e, late := statistics.Summarise(errs), statistics.Summarise(rig.Column(runs[i], delay(.99)))
+		_, burst, _ := strings.Cut(runs[i][len(runs[i])-1].traffic.Details["near.mode"], "bursts of ")
+		burst, _, _ = strings.Cut(burst, ",")
 		fmt.Fprintf(b.out, "| %.0f | %.3f %% | %.3f – %.3f %% | %.3f %% | %.3f %% | %.1f | %.1f, %.1f – "+
-			"%.1f | %s |\n", pps, e.Median, e.Low, e.High,
-			slices.Max(errs[pps]), 100*statistics.Median(losses[pps]), statistics.Median(p50[pps]),
-			late.Median, late.Low,
-			late.High, burst[pps])
+			"%.1f | %s |\n", pps, e.Median, e.Low, e.High, slices.Max(errs), rig.Middle(runs[i], lost),
+			rig.Middle(runs[i], delay(.5)), late.Median, late.Low, late.High, burst)
 	}
 	fmt.Fprintln(b.out)
 	return nil
-}
-
-func between(s, after, before string) string {
-	_, s, _ = strings.Cut(s, after)
-	s, _, _ = strings.Cut(s, before)
-	return s
 }
 
 // quantile of all directions' delays, in ns: the upper edge of the bucket that holds it; NaN if there are

@@ -14,20 +14,18 @@ import (
 // per second by the server's device.
 func (b *bench) peer(ctx context.Context) (pps float64, err error) {
 	// Both undo what they did only if they are asked to end.
-	limit := func(spare time.Duration) []string {
-		return []string{"timeout", "-s", "INT", fmt.Sprintf("%.1f", (b.length + spare).Seconds())}
+	start := func(node string, spare time.Duration, args ...string) (host.Session, error) {
+		limit := fmt.Sprintf("%.1f", (b.length + spare).Seconds())
+		return rig.Start(ctx, b.lab, node, append([]string{"timeout", "-s", "INT", limit}, args...)...)
 	}
-	sink, err := rig.Start(ctx, b.lab, "server", append(limit(6*time.Second), b.sink, "drop", "lan", "-p",
-		"no-touch",
-		"-m", "native", "-i", "60")...)
+	sink, err := start("server", 6*time.Second, b.sink, "drop", "lan", "-p", "no-touch", "-m", "native",
+		"-i", "60")
 	if err != nil {
 		return 0, err
 	}
 	defer end(sink)
 	time.Sleep(500 * time.Millisecond)
-	generator, err := rig.Start(ctx, b.lab, "client", append(limit(4*time.Second), b.generator, "udp", "lan",
-		"-t",
-		"1", "-I", "60")...)
+	generator, err := start("client", 4*time.Second, b.generator, "udp", "lan", "-t", "1", "-I", "60")
 	if err != nil {
 		return 0, err
 	}

@@ -111,43 +111,19 @@ func Start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.S
 	if err != nil {
 		return nil, err
 	}
-	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
-	if err != nil {
-		return nil, fmt.Errorf("start %s on %s: %w", args[0], node, err)
-	}
-	return s, nil
+	return n.Command(ctx, args...)
 }
 
 // Exec runs a command on a node to its end and returns what it printed.
 func Exec(ctx context.Context, l *lab.Lab, node, input string, args ...string) (string, error) {
-	s, err := Start(ctx, l, node, args...)
+	n, err := l.Node(ctx, node)
 	if err != nil {
 		return "", err
 	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
-	if input != "" {
-		err = s.Send([]byte(input))
+	out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{Path: args[0], Args: args[1:],
+		Stdin: strings.NewReader(input)})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", node, err)
 	}
-	if err := errors.Join(err, s.Finish()); err != nil {
-		return "", err
-	}
-	var out, errs strings.Builder
-	for {
-		var o agent.ExecOutput
-		if err := s.Recv(&o); err != nil {
-			return "", fmt.Errorf("execute %s on %s: %w", args[0], node, err)
-		}
-		out.Write(o.Out)
-		errs.Write(o.Err)
-		switch {
-		case o.Exit == nil:
-		case *o.Exit != 0:
-			return out.String(), fmt.Errorf("execute %s on %s: exit status %d: %s", strings.Join(args, " "),
-				node,
-				*o.Exit, strings.TrimSpace(errs.String()))
-		default:
-			return out.String(), nil
-		}
-	}
+	return string(out), err
 }

@@ -68,16 +68,34 @@ func Parse(flags *flag.FlagSet, args []string, log io.Writer, ok func() bool) er
 	return nil
 }
 
-// Blocks does each of n things once per block, in an order that is drawn anew for each.
-func Blocks(draw *rand.Rand, blocks, n int, do func(block, i int) error) error {
+// Measure does each of n things once per block, in an order that is drawn anew for each, and returns what
+// each gave, block by block.
+func Measure[T any](draw *rand.Rand, blocks, n int, once func(block, i int) (T, error)) ([][]T, error) {
+	results := make([][]T, n)
 	for block := range blocks {
 		for _, i := range draw.Perm(n) {
-			if err := do(block, i); err != nil {
-				return err
+			r, err := once(block, i)
+			if err != nil {
+				return nil, err
 			}
+			results[i] = append(results[i], r)
 		}
 	}
-	return nil
+	return results, nil
+}
+
+// Column is one figure of each result.
+func Column[T any](results []T, of func(T) float64) []float64 {
+	out := make([]float64, len(results))
+	for i, r := range results {
+		out[i] = of(r)
+	}
+	return out
+}
+
+// Middle is the median of one figure.
+func Middle[T any](results []T, of func(T) float64) float64 {
+	return statistics.Median(Column(results, of))
 }
 
 // Draw is the source of the orders of a seed.
@@ -95,4 +113,10 @@ func Each(a, b []float64, join func(a, b float64) float64) []float64 {
 // Ratio is the median of the pairs' ratios a ÷ b, with its interval.
 func Ratio(a, b []float64) statistics.Value {
 	return statistics.Summarise(Each(a, b, func(a, b float64) float64 { return a / b }))
+}
+
+// Interval is a median with its interval as cells of a table: each by a format, divided by a scale.
+func Interval(v statistics.Value, format string, scale float64) string {
+	return fmt.Sprintf(format+" | "+format+" to "+format+" (%.1f %%) | %d", v.Median/scale, v.Low/scale,
+		v.High/scale, 100*v.Level, v.N)
 }

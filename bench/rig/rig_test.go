@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestRatioAndItsInterval(t *testing.T) {
@@ -20,13 +22,16 @@ func TestRatioAndItsInterval(t *testing.T) {
 	}
 }
 
-// TestBlocks: each thing once per block, in orders that the seed alone decides.
-func TestBlocks(t *testing.T) {
+// TestMeasure: each thing once per block, in orders that the seed alone decides.
+func TestMeasure(t *testing.T) {
 	order := func(seed uint64) (all []int) {
-		_ = Blocks(Draw(seed), 8, 3, func(block, i int) error {
+		by, _ := Measure(Draw(seed), 8, 3, func(block, i int) (int, error) {
 			all = append(all, i)
-			return nil
+			return 10*block + i, nil
 		})
+		if len(by) != 3 || len(by[2]) != 8 || by[2][7] != 72 {
+			t.Errorf("got %v, want what each of three gave, block by block", by)
+		}
 		return all
 	}
 	first := order(1)
@@ -38,8 +43,44 @@ func TestBlocks(t *testing.T) {
 	if len(first) != 24 || !slices.Equal(first, order(1)) || slices.Equal(first, order(2)) {
 		t.Errorf("orders: %v, %v, %v; want 24, the same by the same seed only", first, order(1), order(2))
 	}
-	if err := Blocks(Draw(1), 2, 2, func(int, int) error { return io.EOF }); err != io.EOF {
+	if _, err := Measure(Draw(1), 2, 2, func(int, int) (int, error) { return 0, io.EOF }); err != io.EOF {
 		t.Errorf("got %v, want the first error", err)
+	}
+}
+
+func TestSum(t *testing.T) {
+	usage := map[string]record.EndUsage{"near": {UserNs: 1e9, MemoryBytes: 5}, "far": {SystemNs: 2e9,
+		MemoryBytes: 6}}
+	tests := []struct {
+		name  string
+		flows []record.Flow
+		want  Sums // none: an error
+	}{
+		{"two streams", []record.Flow{{ReceivedBytes: 1e9, ReceiverNs: 1e9},
+			{ReceivedBytes: 5e8, ReceiverNs: 5e8}},
+			Sums{Goodput: 16e9, Gigabytes: 1.5, CPU: 3, Memory: 11}},
+		{"packets", []record.Flow{{ReceivedBytes: 1e9, ReceiverNs: 1e9, SenderNs: 2e9,
+			Packets: &record.Packets{Sent: 4, Received: 3, Lost: 1, Duplicates: new(int64(5)),
+				Reordered: new(int64(6))}}},
+			Sums{Goodput: 8e9, Gigabytes: 1, CPU: 3, Memory: 11, PPS: 3, SentPPS: 2, Sent: 4, Lost: 1,
+				Duplicates: 5, Reordered: 6}},
+		{"open accounts", []record.Flow{{ReceivedBytes: 1, ReceiverNs: 1, SenderNs: 1,
+			Packets: &record.Packets{Sent: 4, Received: 3}}}, Sums{}},
+		{"no time", []record.Flow{{ReceivedBytes: 1000}}, Sums{}},
+		{"no byte", []record.Flow{{ReceiverNs: 1e9}}, Sums{}},
+		{"no stream", nil, Sums{}},
+	}
+	for _, tt := range tests {
+		got, err := Sum(&record.Traffic{Flows: tt.flows, Ends: usage})
+		if err != nil {
+			got = Sums{}
+		}
+		if got != tt.want || (err != nil) != (tt.want == Sums{}) {
+			t.Errorf("%s: got %+v (%v), want %+v", tt.name, got, err, tt.want)
+		}
+	}
+	if loss := (Sums{Sent: 4, Lost: 1}).Loss(); loss != .25 {
+		t.Errorf("loss %v, want a quarter", loss)
 	}
 }
 

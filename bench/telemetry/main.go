@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -21,6 +22,9 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 const (
@@ -56,19 +60,58 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	list := watchers(self)
-	costs := make([][]float64, len(list))
-	err = rig.Blocks(rig.Draw(o.seed), o.blocks, len(list), func(block, i int) error {
+	costs, err := rig.Measure(rig.Draw(o.seed), o.blocks, len(list), func(block, i int) (float64, error) {
 		share, err := cost(ctx, list[i], time.Duration(o.seconds)*time.Second)
 		if err != nil {
-			return fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
+			err = fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
 		}
-		costs[i] = append(costs[i], share)
-		return nil
+		return share, err
 	})
 	if err == nil {
 		io.WriteString(out, table(o, machine, list, costs))
 	}
 	return err
+}
+
+// fast are the sources that are read at the fast pace.
+var fast = [...]string{"cpu", "softirq", "softnet", "netdev", "qdisc"}
+
+// sample reads the fast sources at a rate, through an agent of its own as a lab does, until its input ends.
+// Then it says how often each was read.
+func sample(ctx context.Context, rate string, in io.Reader, out io.Writer) (err error) {
+	hz, err := strconv.Atoi(rate)
+	if err != nil || hz < 1 || hz > 1000 {
+		return fmt.Errorf("rate %q: want 1 to 1000 a second", rate)
+	}
+	near, far := net.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- host.Serve(ctx, far, watch.Handlers(probe.Root{})) }()
+	a := host.Connect(near)
+	defer func() {
+		a.Close()
+		<-served
+	}()
+	w, err := watch.Start(ctx, a, "host", fast[:], watch.Options{Fast: time.Second / time.Duration(hz)})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	from := host.Monotonic()
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	data, err := w.Collect(ctx, from, host.Monotonic())
+	if err != nil {
+		return err
+	}
+	for _, s := range data.Samples {
+		reads := 0
+		if s.Table != nil {
+			reads = len(s.Table.T)
+		}
+		fmt.Fprintf(out, "%s %d\n", s.Probe, reads)
+	}
+	return nil
 }
 
 // watcher is a program that watches; hz = 0 is one that is not ours.
@@ -109,18 +152,10 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 		c.Process.Signal(syscall.SIGINT)
 	}
 	ended := c.Wait()
-	if err := errors.Join(err, err2, ctx.Err()); err != nil {
-		return 0, err
-	}
 	if w.hz > 0 {
-		if ended != nil {
-			return 0, ended
-		}
-		if err := enough(said.String(), w.hz, length); err != nil {
-			return 0, err
-		}
+		err = errors.Join(err, ended, enough(said.String(), w.hz, length))
 	}
-	return float64(after-before) / float64(over), nil
+	return float64(after-before) / float64(over), errors.Join(err, err2, ctx.Err())
 }
 
 // processTime is the CPU time of all threads of a process, in nanoseconds, by the clock that the kernel
@@ -161,9 +196,7 @@ func table(o options, machine string, list []watcher, costs [][]float64) string 
 		"process. %s.\n\n", o.blocks, o.seconds, o.seed, machine)
 	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
 	for i, w := range list {
-		v := statistics.Summarise(costs[i])
-		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f (%.1f %%) | %d |\n", w.name, 100*v.Median, 100*v.Low,
-			100*v.High, 100*v.Level, v.N)
+		fmt.Fprintf(&b, "| %s | %s |\n", w.name, rig.Interval(statistics.Summarise(costs[i]), "%.3f", .01))
 	}
 	return b.String()
 }

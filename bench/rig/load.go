@@ -1,0 +1,84 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Sums are the flows of a load together.
+type Sums struct {
+	Goodput               float64 // bit/s that arrived
+	Gigabytes             float64 // that arrived
+	PPS, SentPPS          float64 // packets that arrived and that were sent, per second
+	Sent, Lost            int64   // packets
+	Duplicates, Reordered int64   // packets, where they were told
+	CPU                   float64 // seconds, of both ends
+	Memory                int64   // bytes, of both ends
+	Flows                 int
+}
+
+// Loss is the share of the packets that was lost.
+func (s Sums) Loss() float64 { return float64(s.Lost) / float64(max(s.Sent, 1)) }
+
+// Sum adds up the flows of a load, and refuses one whose accounts are open.
+func Sum(t *record.Traffic) (s Sums, err error) {
+	for _, f := range t.Flows {
+		if f.ReceiverNs <= 0 || f.Packets != nil && f.SenderNs <= 0 {
+			return s, fmt.Errorf("stream %d sent for %d and received for %d ns", f.Stream, f.SenderNs,
+				f.ReceiverNs)
+		}
+		s.Goodput += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
+		s.Gigabytes += float64(f.ReceivedBytes) / 1e9
+		p := f.Packets
+		if p == nil {
+			continue
+		}
+		if p.Sent != p.Received+p.Lost {
+			return s, fmt.Errorf("stream %d: sent %d, received %d, lost %d", f.Stream, p.Sent, p.Received,
+				p.Lost)
+		}
+		s.PPS += 1e9 * float64(p.Received) / float64(f.ReceiverNs)
+		s.SentPPS += 1e9 * float64(p.Sent) / float64(f.SenderNs)
+		s.Sent, s.Lost = s.Sent+p.Sent, s.Lost+p.Lost
+		if p.Duplicates != nil {
+			s.Duplicates, s.Reordered = s.Duplicates+*p.Duplicates, s.Reordered+*p.Reordered
+		}
+	}
+	if s.Gigabytes == 0 && s.Sent == 0 {
+		return s, errors.New("no byte was received")
+	}
+	for _, u := range t.Ends {
+		s.CPU += float64(u.UserNs+u.SystemNs) / 1e9
+		s.Memory += u.MemoryBytes
+	}
+	return s, nil
+}
+
+// Packets offers a load of packets on the plain path, as it is asked for and by nothing else.
+func Packets(ctx context.Context, l *lab.Lab, e traffic.Engine, load record.Load) (t *record.Traffic, s Sums,
+	err error) {
+	near, far, err := Ends(ctx, l, 0, load.IP)
+	if err != nil {
+		return nil, s, err
+	}
+	if t, err = e.Offer(ctx, near, far, load, Clock{Load: load}); err != nil {
+		return nil, s, fmt.Errorf("%s: %w", e.Name(), err)
+	}
+	for _, c := range t.Caveats {
+		if c.Kind == "engine-fell-back" {
+			return nil, s, errors.New(c.Text)
+		}
+	}
+	if s, err = Sum(t); err == nil && s.Sent == 0 {
+		err = errors.New("no packet was counted")
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", e.Name(), err)
+	}
+	return t, s, err
+}
