@@ -368,8 +368,8 @@ repeated() {
 # done to them on their way. Nightly only.
 accounts() {
 	private_home "$WORK/accounts" root
-	as_root go run ./bench/accounts | sed 's/^/note: /'
-	as_root go run ./bench/accounts -lab vm -packets 1000000 | sed 's/^/note: /'
+	as_root go test -v -timeout 0 ./bench/accounts -packets 100000000 | sed 's/^    \([|0-9]\)/note: \1/'
+	as_root go test -v -timeout 0 ./bench/accounts -lab vm -packets 1000000 | sed 's/^    \([|0-9]\)/note: \1/'
 }
 
 # What watching costs under load, by the program's own accounting.

@@ -1,101 +1,253 @@
-// Program accounts holds the engines' counts of packets to what was planted on their way: packets that the
+// Package accounts holds the engines' counts of packets to what was planted on their way: packets that the
 // router drops, sends twice or holds back until later ones have passed, each counted where it is planted.
-// It fails if one packet is missing in the account. On a virtual router netem plants and counts, the
-// devices count, and a tap sees the order in which the far end is reached. It needs root.
-//
-//	accounts [-packets N] [-length D] [-lab local|vm] [-only NAME]
-package main
+package accounts
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// The first argument of the process that holds packets back, and of the one that looks at those that
-// arrive.
+var (
+	packets = flag.Int64("packets", 0, "packets in all, at least; 0 = send nothing")
+	length  = flag.Duration("length", 10*time.Second, "of each load")
+	kind    = flag.String("lab", "local", "local or vm")
+)
+
+// The argument of the process that holds packets back, and of the one that looks at those that arrive.
 const (
 	relayRole = "relay"
 	tapRole   = "tap"
 )
 
-func main() { os.Exit(rig.Main("accounts", run)) }
-
-func run(ctx context.Context, args []string, out, log io.Writer) error {
+// TestMain lets the test program play the roles of a lab, and these two.
+func TestMain(m *testing.M) {
+	args := os.Args[1:]
+	handled, err := registry.Serve(args)
 	switch {
-	case len(args) > 0 && args[0] == relayRole:
-		return relay(os.Stdin, out)
-	case len(args) > 0 && args[0] == tapRole:
-		return tap(os.Stdin, out)
+	case handled:
+	case slices.Equal(args, []string{relayRole}):
+		err = relay(os.Stdin, os.Stdout)
+	case slices.Equal(args, []string{tapRole}):
+		err = tap(os.Stdin, os.Stdout)
+	default:
+		m.Run()
+		return
 	}
-	flags := flag.NewFlagSet("accounts", flag.ContinueOnError)
-	packets := flags.Int64("packets", 1e8, "packets in all, at least")
-	length := flags.Duration("length", 10*time.Second, "of each load")
-	kind := flags.String("lab", "local", "local or vm")
-	only := flags.String("only", "", "rows whose name begins so")
-	guests := func() bool { _, ok := record.GuestArch(*kind); return ok }
-	err := rig.Parse(flags, args, log, func() bool {
-		return *packets >= 1 && *length > 0 && (record.InNamespaces(*kind) || guests())
-	})
 	if err != nil {
-		return err
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	local, rows := lab.Local{}, localRows()
-	if guests() {
-		rows = guestRows()
-		if local.Guest, err = guest(ctx, log); err != nil {
-			return err
-		}
+}
+
+// Where the load's packets say that they belong to the window: bits of UDP's payload (struct datagram of
+// package traffic; mark of frames.c in probe/bpf).
+const (
+	port           = 20000
+	frameSize      = 46 // IP length of the smallest Ethernet frame
+	datagramSize   = 200
+	datagramMark   = 48 // 8 bits
+	datagramWindow = 4
+	datagramEnd    = 5
+	framesMark     = 128 // 2 bits
+	framesWindow   = 1
+)
+
+// planted is what is done to packets on their way.
+type planted string
+
+const (
+	nothing    planted = "nothing"
+	loss       planted = "loss"
+	duplicates planted = "duplicates"
+	reordering planted = "reordering"
+)
+
+type row struct {
+	name  string
+	mode  string // of UDP; "" = frames
+	ip    int
+	pps   float64 // 0 = flat out
+	plant planted
+	share float64 // of all packets
+	netem *string // what plants on a virtual router; "" = it counts only
+}
+
+// localRows are flat out where the sender's own core carries a packet to its end, so that no queue can
+// overflow, and else slow enough.
+var localRows = []row{
+	{"frames, IPv4", "", 4, 0, nothing, .35, nil},
+	{"frames, IPv6", "", 6, 0, nothing, .2, nil},
+	{"frames, 1 of 1000 dropped", "", 4, 0, loss, .2, nil},
+	{"frames, 1 of 1000 doubled", "", 4, 0, duplicates, .1, nil},
+	{"frames, 1 of 1000 held back", "", 4, 50e3, reordering, .01, nil},
+	{"datagrams, exact", record.UDPExact, 4, 200e3, nothing, .04, nil},
+	{"datagrams, exact, 1 of 1000 dropped", record.UDPExact, 4, 200e3, loss, .04, nil},
+	{"datagrams, exact, 1 of 1000 doubled", record.UDPExact, 4, 200e3, duplicates, .02, nil},
+	{"datagrams, exact, 1 of 1000 held back", record.UDPExact, 4, 50e3, reordering, .01, nil},
+	{"datagrams, count, 1 of 1000 dropped", record.UDPCount, 4, 200e3, loss, .03, nil},
+}
+
+// guestRows are rates that an emulated router forwards.
+var guestRows = []row{
+	{"datagrams, exact", record.UDPExact, 4, 8e3, nothing, .3, new("")},
+	{"datagrams, exact, netem loss 1 %", record.UDPExact, 4, 8e3, loss, .3, new("loss 1%")},
+	{"datagrams, exact, netem duplicate 1 %", record.UDPExact, 4, 8e3, duplicates, .2, new("duplicate 1%")},
+	// All but one of 1000 pass those that are delayed.
+	{"datagrams, exact, netem holds 1 of 1000 back", record.UDPExact, 4, 4e3, reordering, .2,
+		new("delay 50ms reorder 99.9%")},
+}
+
+// TestAccounts fails if one packet is missing in the account. On a virtual router netem plants and counts,
+// the devices count, and a tap sees the order in which the far end is reached. It needs root.
+func TestAccounts(t *testing.T) {
+	if *packets < 1 {
+		t.Skip("skip: -packets says how many to send, the nightly stage accounts does")
 	}
-	return rig.OnLab(ctx, "forward", local, func(l *lab.Lab) error {
-		b := &stand{lab: l, length: *length, out: out, log: log}
-		fmt.Fprintf(out, "| load | sent | lost: planted | by full queues, at most | found | duplicates: "+
-			"planted "+
-			"| found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
-		total := int64(0)
+	local, rows := lab.Local{}, localRows
+	if _, guests := record.GuestArch(*kind); guests {
+		local.Guest, rows = guest(t), guestRows
+	} else if !record.InNamespaces(*kind) {
+		t.Fatalf("-lab %s: want local or vm", *kind)
+	}
+	var table strings.Builder
+	defer func() { fmt.Fprint(t.Output(), table.String()) }()
+	table.WriteString("| load | sent | lost: planted | by full queues, at most | found | duplicates: " +
+		"planted | found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	total := int64(0)
+	if err := rig.OnLab(t.Context(), "forward", local, func(l *lab.Lab) error {
 		for _, r := range rows {
-			if !strings.HasPrefix(r.name, *only) {
-				continue
+			if !t.Run(r.name, func(t *testing.T) {
+				a := stand{t, l}.row(r, int64(float64(*packets)*r.share)+1)
+				fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.name, a.sent,
+					a.planted[0], a.full, a.found[0], a.planted[1], a.found[1], a.planted[2], a.found[2])
+				total += a.sent
+			}) {
+				return nil // what was planted may still be there
 			}
-			a, err := b.row(ctx, r, int64(float64(*packets)*r.share)+1)
-			if err != nil {
-				return fmt.Errorf("%s: %w", r.name, err)
-			}
-			total += a.sent
 		}
-		fmt.Fprintf(out, "\n%d packets, none unaccounted for\n", total)
+		fmt.Fprintf(&table, "\n%d packets, none unaccounted for\n", total)
 		return nil
-	})
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // guest is a virtual router of this machine's architecture.
-func guest(ctx context.Context, log io.Writer) (*vm.Guest, error) {
+func guest(t *testing.T) *vm.Guest {
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	r := vm.Recipe{Arch: vm.NativeArch(), Cache: filepath.Join(cache, "chokepoint", "vm"),
-		Say: func(text string) { fmt.Fprintln(log, text) }}
-	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache, r.Say); err != nil {
-		return nil, err
-	}
-	img, err := r.Image(ctx)
-	if err != nil {
-		return nil, err
-	}
+		Say: func(text string) { t.Log(text) }}
+	r.Program, err = vm.GuestProgram(t.Context(), r.Arch, r.Cache, r.Say)
+	must(t, err)
+	img, err := r.Image(t.Context())
+	must(t, err)
 	g := vm.NewGuest(img)
 	// With two, netem may be given a second packet that passes others before the first is sent, and puts it
 	// in front of that, too.
 	g.CPUs = 1
-	return &g, nil
+	return &g
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type stand struct {
+	*testing.T
+	lab *lab.Lab
+}
+
+// account is what was planted and what the engine found: packets lost, duplicated, reordered.
+type account struct {
+	sent           int64
+	planted, found [3]int64
+	full           int64 // dropped by full queues, also of packets after the window
+}
+
+// row sends loads until there were enough packets, and holds each to its account.
+func (b stand) row(r row, packets int64) (all account) {
+	for all.sent < packets {
+		a := b.once(r)
+		// What is dropped by a queue cannot come twice or late.
+		odd := a.found[1] != a.planted[1] || a.found[2] != a.planted[2]
+		if a.full > 0 {
+			odd = a.found[1] > a.planted[1] || a.found[2] > a.planted[2]
+		}
+		if odd || a.found[0] < a.planted[0] || a.found[0] > a.planted[0]+a.full {
+			b.Fatalf("of %d packets planted %v lost, duplicates, reordered, dropped by full queues %d; "+
+				"found %v", a.sent, a.planted, a.full, a.found)
+		}
+		all.sent, all.full = all.sent+a.sent, all.full+a.full
+		for i := range all.planted {
+			all.planted[i] += a.planted[i]
+			all.found[i] += a.found[i]
+		}
+	}
+	return all
+}
+
+func (b stand) once(r row) account {
+	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: r.ip, PacketSize: datagramSize,
+		UDPMode: r.mode, Opener: "near", Port: port, Duration: *length, Interval: 100 * time.Millisecond,
+		Tag: fmt.Sprint("accounts ", host.Monotonic())}
+	engine, headers := rig.Engine("native"), 28+(r.ip-4)*10
+	if r.mode == "" {
+		engine, load.PacketSize = rig.Engine("xdp"), frameSize+(r.ip-4)*10
+	}
+	load.RateBps = r.pps * 8 * float64(load.PacketSize-headers)
+	near, far, err := rig.Ends(b.Context(), b.lab, 0, r.ip)
+	must(b.T, err)
+	if c := engine.Check(b.Context(), near, far, load); c.State != check.Yes || c.Reason != "" {
+		b.Fatalf("%s: %v: %s", engine.Name(), c.State, c.Reason)
+	}
+	count := b.plant(r)
+	before := b.full()
+	tr, sums, err := rig.Packets(b.Context(), b.lab, engine, load)
+	must(b.T, err)
+	a := account{sent: sums.Sent, full: b.full() - before,
+		found: [3]int64{sums.Lost, sums.Duplicates, sums.Reordered}}
+	count(tr, &a)
+	return a
+}
+
+// full is how many packets the queues on the way have dropped: those of the devices, and the cores'
+// backlogs.
+func (b stand) full() (sum int64) {
+	for node, ports := range map[string][]string{b.lab.Topology.Near: {"lan"}, "router": {"lan", "wan"},
+		b.lab.Topology.Far: {"wan"}} {
+		counters, err := b.lab.Counters(b.Context(), node, ports...)
+		must(b.T, err)
+		for _, c := range counters {
+			sum += int64(c.RxDropped + c.TxDropped)
+		}
+	}
+	text, err := os.ReadFile("/proc/net/softnet_stat")
+	must(b.T, err)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 {
+			n, err := strconv.ParseInt(f[1], 16, 64)
+			must(b.T, err)
+			sum += n
+		}
+	}
+	return sum
 }

@@ -1,10 +1,8 @@
-package main
+package accounts
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
-	"regexp"
-	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -27,54 +25,44 @@ filter add dev wan parent 1: protocol ip u32 match ip dport %d 0xffff match u8 %
 // it let pass beyond what it was given, the doubled; and what it let pass without putting it first (in its
 // words: requeued), which it held back. The router's devices count too, all packets of the load, and a tap
 // at the far end counts what arrives of the window, and in which order.
-func (b *stand) plantNetem(ctx context.Context, r row) (func(*record.Traffic, *account) error, error) {
+func (b stand) plantNetem(r row) func(*record.Traffic, *account) {
 	rules := fmt.Sprintf(netemRules, *r.netem, port, datagramWindow, 28+datagramMark/8)
 	if r.plant == reordering {
 		rules += fmt.Sprintf(endRules, port, datagramEnd, 28+datagramMark/8)
 	}
-	if _, err := b.onRouter(ctx, rules, "tc", "-batch", "-"); err != nil {
-		return nil, err
-	}
-	tapped, err := b.startTap(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, err := b.lab.Counters(ctx, "router", "lan", "wan")
-	if err != nil {
-		return nil, err
-	}
-	return func(t *record.Traffic, a *account) error {
-		seen, err := tapped()
-		if err != nil || t == nil {
-			return err
-		}
-		after, err := b.lab.Counters(ctx, "router", "lan", "wan")
-		if err != nil {
-			return err
-		}
-		in, out := int64(after["lan"].RxPackets-before["lan"].RxPackets),
-			int64(after["wan"].TxPackets-before["wan"].TxPackets)
-		if err := devicesAgree(in, out, t); err != nil {
-			return err
-		}
-		n, err := b.netem(ctx)
-		if err != nil {
-			return err
-		}
-		a.planted = [3]int64{n.dropped, max(n.passed+n.dropped-a.sent, 0), 0}
+	b.onRouter(rules, "tc", "-batch", "-")
+	tapped := b.helper(b.lab.Topology.Far, tapRole)
+	inBefore, outBefore := b.routed()
+	return func(t *record.Traffic, a *account) {
+		var seen sight
+		must(b.T, json.Unmarshal([]byte(tapped()), &seen))
+		in, out := b.routed()
+		in, out = in-inBefore, out-outBefore
+		b.devicesAgree(in, out, t)
+		counted := b.find(`netem 11:.*\n Sent \d+ bytes (\d+) pkt \(dropped (\d+), overlimits \d+ requeues (\d+)\)`,
+			b.onRouter("", "tc", "-s", "qdisc", "show", "dev", "wan"))
+		b.onRouter("", "tc", "qdisc", "del", "dev", "wan", "root")
+		passed, dropped, first := counted[0], counted[1], counted[2]
+		a.planted = [3]int64{dropped, max(passed+dropped-a.sent, 0), 0}
 		if r.plant == reordering {
-			a.planted[2] = n.passed - n.first
+			a.planted[2] = passed - first
 		}
-		fmt.Fprintf(b.log, "%s: router in %d, out %d; netem %+v; tap %+v; engine sent %d, lost %d, "+
-			"duplicates %d, reordered %d\n",
-			r.name, in, out, n, seen, a.sent, a.lost, a.duplicates, a.reordered)
-		return a.agree(n, seen)
-	}, nil
+		b.Logf("router in %d, out %d; netem passed %d, dropped %d, %d first; tap %+v; engine sent %d, lost, "+
+			"duplicates, reordered %d", in, out, passed, dropped, first, seen, a.sent, a.found)
+		b.agree(a, passed, seen)
+	}
+}
+
+// routed is what the router's devices have received and sent.
+func (b stand) routed() (in, out int64) {
+	c, err := b.lab.Counters(b.Context(), "router", "lan", "wan")
+	must(b.T, err)
+	return int64(c["lan"].RxPackets), int64(c["wan"].TxPackets)
 }
 
 // devicesAgree holds the router's devices to the engine's totals. They count handshakes and ends of streams
 // too that did not reach the engine.
-func devicesAgree(in, out int64, t *record.Traffic) error {
+func (b stand) devicesAgree(in, out int64, t *record.Traffic) {
 	const handshakes = 10
 	sent, arrived := int64(0), int64(0)
 	for i := range t.Flows {
@@ -82,45 +70,22 @@ func devicesAgree(in, out int64, t *record.Traffic) error {
 		sent, arrived = sent+int64(s[len(s)-1]), arrived+int64(r[len(r)-1])
 	}
 	if in < sent || in > sent+handshakes || out < arrived || out > arrived+handshakes {
-		return fmt.Errorf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived",
-			in, out, sent, arrived)
+		b.Fatalf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived", in, out,
+			sent, arrived)
 	}
-	return nil
 }
 
 // agree holds what the engine found to what left the router and what the tap saw. What was held back but
 // had no packet come after it in time, be it the window's last or before a pause, is not reordered.
-func (a *account) agree(n netem, seen sight) error {
-	arrived := a.sent - a.lost + a.duplicates
+func (b stand) agree(a *account, passed int64, seen sight) {
+	arrived := a.sent - a.found[0] + a.found[1]
 	switch {
-	case n.passed < arrived || n.passed > arrived+a.full || seen.Packets != arrived:
-		return fmt.Errorf("netem let %d packets pass, the tap saw %d, the engine %d", n.passed, seen.Packets,
-			arrived)
-	case seen.Again != a.duplicates || seen.Late != a.reordered:
-		return fmt.Errorf("the tap saw %d packets twice and %d reordered, the engine %d and %d", seen.Again,
-			seen.Late, a.duplicates, a.reordered)
+	case passed < arrived || passed > arrived+a.full || seen.Packets != arrived:
+		b.Fatalf("netem let %d packets pass, the tap saw %d, the engine %d", passed, seen.Packets, arrived)
+	case seen.Again != a.found[1] || seen.Late != a.found[2]:
+		b.Fatalf("the tap saw %d packets twice and %d reordered, the engine %d and %d", seen.Again, seen.Late,
+			a.found[1], a.found[2])
 	case seen.Late < a.planted[2] && seen.Late+seen.Paused >= a.planted[2]:
 		a.planted[2] = seen.Late
 	}
-	return nil
-}
-
-// netem is what the router's has counted.
-type netem struct{ passed, dropped, first int64 }
-
-// netem reads the counters, and takes it away.
-func (b *stand) netem(ctx context.Context) (n netem, err error) {
-	text, err := b.onRouter(ctx, "", "tc", "-s", "qdisc", "show", "dev", "wan")
-	if err != nil {
-		return n, err
-	}
-	m := regexp.MustCompile(`netem 11:.*\n Sent \d+ bytes (\d+) pkt \(dropped (\d+), overlimits \d+ requeues (\d+)\)`).FindStringSubmatch(text)
-	if m == nil {
-		return n, fmt.Errorf("no counters of netem in %q", text)
-	}
-	for i, c := range []*int64{&n.passed, &n.dropped, &n.first} {
-		*c, _ = strconv.ParseInt(m[i+1], 10, 64)
-	}
-	_, err = b.onRouter(ctx, "", "tc", "qdisc", "del", "dev", "wan", "root")
-	return n, err
 }

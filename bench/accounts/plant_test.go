@@ -1,11 +1,12 @@
-package main
+package accounts
 
 import (
-	"context"
+	"bufio"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -14,14 +15,15 @@ import (
 )
 
 // plant arranges what is done to packets; count undoes it, and says how many it was done to.
-func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *account) error, err error) {
+func (b stand) plant(r row) (count func(*record.Traffic, *account)) {
 	switch {
 	case r.netem != nil:
-		return b.plantNetem(ctx, r)
+		return b.plantNetem(r)
 	case r.plant == reordering:
-		return b.plantRelay(ctx)
+		held := b.helper("router", relayRole)
+		return func(_ *record.Traffic, a *account) { a.planted[2] = b.number(held()) }
 	case r.plant == nothing:
-		return func(*record.Traffic, *account) error { return nil }, nil
+		return func(*record.Traffic, *account) {}
 	}
 	mark := fmt.Sprintf("@th,%d,8 %d", 64+datagramMark, datagramWindow)
 	if r.mode == "" {
@@ -33,73 +35,67 @@ func (b *stand) plant(ctx context.Context, r row) (count func(*record.Traffic, *
 	}
 	rules := fmt.Sprintf("table ip planted {\n chain forward {\n type filter hook forward priority 0\n udp "+
 		"dport %d %s numgen inc mod 1000 0 counter %s\n }\n}\n", port, mark, deed)
-	if _, err := b.onRouter(ctx, rules, "nft", "-f", "-"); err != nil {
-		return nil, err
+	b.onRouter(rules, "nft", "-f", "-")
+	return func(_ *record.Traffic, a *account) {
+		a.planted[into] = b.find(`counter packets (\d+)`, b.onRouter("", "nft", "list", "table", "ip", "planted"))[0]
+		b.onRouter("", "nft", "delete", "table", "ip", "planted")
 	}
-	return func(_ *record.Traffic, a *account) error {
-		text, err := b.onRouter(ctx, "", "nft", "list", "table", "ip", "planted")
-		if err != nil {
-			return err
-		}
-		m := regexp.MustCompile(`counter packets (\d+)`).FindStringSubmatch(text)
-		if m == nil {
-			return fmt.Errorf("no counter in %q", text)
-		}
-		a.planted[into], _ = strconv.ParseInt(m[1], 10, 64)
-		_, err = b.onRouter(ctx, "", "nft", "delete", "table", "ip", "planted")
-		return err
-	}, nil
-}
-
-func (b *stand) plantRelay(ctx context.Context) (func(*record.Traffic, *account) error, error) {
-	s, lines, err := b.start(ctx, "router", "/proc/self/exe", relayRole)
-	if err != nil {
-		return nil, err
-	}
-	if line, err := lines(); err != nil || line != "ready" {
-		s.Close()
-		return nil, fmt.Errorf("start the relay: %q (%v)", line, err)
-	}
-	return func(_ *record.Traffic, a *account) error {
-		defer s.Close()
-		if err := s.Send([]byte("\n")); err != nil {
-			return err
-		}
-		line, err := lines()
-		if err != nil {
-			return fmt.Errorf("stop the relay: %w", err)
-		}
-		a.planted[2], err = strconv.ParseInt(line, 10, 64)
-		return err
-	}, nil
 }
 
 // onRouter runs a command on the router to its end.
-func (b *stand) onRouter(ctx context.Context, input string, args ...string) (string, error) {
-	return rig.Exec(ctx, b.lab, "router", input, args...)
+func (b stand) onRouter(input string, args ...string) string {
+	b.Helper()
+	out, err := rig.Exec(b.Context(), b.lab, "router", input, args...)
+	must(b.T, err)
+	return out
 }
 
-// start runs a command on a node; lines gives one line of its output.
-func (b *stand) start(ctx context.Context, node string, args ...string) (s host.Session,
-	lines func() (string, error), err error) {
-	if s, err = rig.Start(ctx, b.lab, node, args...); err != nil {
-		return nil, nil, err
+// find reads the numbers in a text.
+func (b stand) find(pattern, text string) (numbers []int64) {
+	b.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		b.Fatalf("no counter in %q", text)
 	}
-	text := ""
-	return s, func() (string, error) {
-		for {
-			if line, rest, ok := strings.Cut(text, "\n"); ok {
-				text = rest
-				return line, nil
-			}
-			var o agent.ExecOutput
-			if err := s.Recv(&o); err != nil {
-				return text, err
-			}
-			text += string(o.Out) + string(o.Err)
-			if o.Exit != nil {
-				return text, fmt.Errorf("%s ended with %d", args[0], *o.Exit)
-			}
+	for _, digits := range m[1:] {
+		numbers = append(numbers, b.number(digits))
+	}
+	return numbers
+}
+
+func (b stand) number(text string) int64 {
+	b.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	must(b.T, err)
+	return n
+}
+
+// helper starts this program in a role on a node, and waits until it is ready. It ends when it is asked what
+// it saw.
+func (b stand) helper(node, role string) (saw func() string) {
+	n, err := b.lab.Node(b.Context(), node)
+	must(b.T, err)
+	in, end := io.Pipe()
+	p, err := agent.NewHost(node, n.Agent).Start(b.Context(), host.Command{Path: "/proc/self/exe",
+		Args: []string{role}, Stdin: in})
+	must(b.T, err)
+	go io.Copy(os.Stderr, p.Stderr())
+	out := bufio.NewScanner(p.Stdout())
+	next := func() string {
+		if !out.Scan() {
+			_, err := p.Wait()
+			b.Fatalf("%s on %s ended: %v", role, node, err)
 		}
-	}, nil
+		return out.Text()
+	}
+	if line := next(); line != "ready" {
+		b.Fatalf("%s on %s says %q", role, node, line)
+	}
+	return func() string {
+		end.Close()
+		line := next()
+		_, err := p.Wait()
+		must(b.T, err)
+		return line
+	}
 }

@@ -1,4 +1,4 @@
-package main
+package accounts
 
 import (
 	"encoding/binary"
@@ -19,8 +19,8 @@ const (
 	overtake    = 3
 )
 
-// relay opens the device, says "ready", relays until its input ends or a line comes, and prints how many
-// packets it held back.
+// relay opens the device, says "ready", relays until its input ends, and prints how many packets it held
+// back.
 func relay(in io.Reader, out io.Writer) error {
 	fd, err := openTUN(relayDevice)
 	if err != nil {
@@ -38,10 +38,9 @@ func relay(in io.Reader, out io.Writer) error {
 	var held atomic.Int64
 	go pass(fd, &held)
 	fmt.Fprintln(out, "ready")
-	var line [1]byte
-	in.Read(line[:])
-	if text, err := exec.Command("ip", "rule", "del", "iif", "lan", "lookup",
-		"77").CombinedOutput(); err != nil {
+	io.Copy(io.Discard, in)
+	text, err := exec.Command("ip", "rule", "del", "iif", "lan", "lookup", "77").CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("delete the rule: %w: %s", err, text)
 	}
 	fmt.Fprintln(out, held.Load())

@@ -1,7 +1,6 @@
-package main
+package accounts
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -21,31 +20,8 @@ type sight struct{ Packets, Again, Late, Paused int64 }
 // pause is longer than the distance of packets, and shorter than netem's delay.
 const pause = 20 * time.Millisecond
 
-// startTap starts one at the far end; tapped ends it.
-func (b *stand) startTap(ctx context.Context) (tapped func() (sight, error), err error) {
-	s, lines, err := b.start(ctx, b.lab.Topology.Far, "/proc/self/exe", tapRole)
-	if err != nil {
-		return nil, err
-	}
-	if line, err := lines(); err != nil || line != "ready" {
-		s.Close()
-		return nil, fmt.Errorf("start the tap: %q (%v)", line, err)
-	}
-	return func() (seen sight, err error) {
-		defer s.Close()
-		if err := s.Send([]byte("\n")); err != nil {
-			return seen, err
-		}
-		line, err := lines()
-		if err != nil {
-			return seen, fmt.Errorf("stop the tap: %w", err)
-		}
-		return seen, json.Unmarshal([]byte(line), &seen)
-	}, nil
-}
-
-// tap says "ready", looks at what comes in at the WAN until its input ends or a line comes, and prints what
-// it saw. It reads the numbers by itself.
+// tap says "ready", looks at what comes in at the WAN until its input ends, and prints what it saw. It reads
+// the numbers by itself.
 func tap(in io.Reader, out io.Writer) error {
 	fd, err := openTap("wan")
 	if err != nil {
@@ -54,8 +30,7 @@ func tap(in io.Reader, out io.Writer) error {
 	var stop atomic.Bool
 	fmt.Fprintln(out, "ready")
 	go func() {
-		var line [1]byte
-		in.Read(line[:])
+		io.Copy(io.Discard, in)
 		stop.Store(true)
 	}()
 	var seen sight
