@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -79,24 +78,35 @@ func (w want) matches(c cell) bool {
 func cellsCommand(args []string, _ io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("cells", flag.ContinueOnError)
 	plan := flags.String("plan", "quick", "the plan that was run")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *plan != "quick" || flags.NArg() != 1 {
-		return fmt.Errorf("want -plan quick and one document")
-	}
-	doc, err := readDocument(flags.Arg(0))
+	doc, err := readDocument(flags, args)
 	if err != nil {
 		return err
 	}
+	if *plan != "quick" {
+		return fmt.Errorf("want -plan quick, got %s", *plan)
+	}
 	for _, c := range doc.Cells {
-		fmt.Fprintf(out, "note: %-40s %-8s %s\n", c.Label, c.Grade, kinds(c))
+		var kinds []string
+		for _, r := range c.Reasons {
+			kinds = append(kinds, r.Kind)
+		}
+		fmt.Fprintf(out, "note: %-40s %-8s %s\n", c.Label, c.Grade, strings.Join(kinds, ", "))
 	}
 	return checkQuick(doc).err()
 }
 
-func readDocument(name string) (document, error) {
-	var doc document
+// readDocument reads the one that a command's arguments name besides its flags.
+func readDocument(flags *flag.FlagSet, args []string) (doc document, err error) {
+	if err := flags.Parse(args); err != nil {
+		return doc, err
+	}
+	if flags.NArg() != 1 {
+		return doc, fmt.Errorf("want one document, got %q", flags.Args())
+	}
+	return parseDocument(flags.Arg(0))
+}
+
+func parseDocument(name string) (doc document, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return doc, err
@@ -107,64 +117,40 @@ func readDocument(name string) (document, error) {
 	return doc, nil
 }
 
-func kinds(c cell) string {
-	var list []string
-	for _, r := range c.Reasons {
-		list = append(list, r.Kind)
-	}
-	return strings.Join(list, ", ")
-}
-
-func checkQuick(doc document) faults {
-	var f faults
-	if doc.Format != "chokepoint/1" || doc.Run.Plan != "quick" || !record.InNamespaces(doc.Run.Lab) ||
-		doc.Run.Status != "done" {
-		f.add("head: got format %q, plan %q, lab %q, status %q; want chokepoint/1, quick, local, done",
-			doc.Format, doc.Run.Plan, doc.Run.Lab, doc.Run.Status)
-	}
-	if doc.Run.Seed == "" || doc.Run.ID == "" || doc.Run.Command == "" {
-		f.add("head: got id %q, seed %q, command %q; want none empty", doc.Run.ID, doc.Run.Seed,
-			doc.Run.Command)
-	}
-	if len(doc.Cells) != len(quick) {
-		f.add("cells: got %d, want %d", len(doc.Cells), len(quick))
-	}
+func checkQuick(doc document) (f faults) {
+	f.must(doc.Format == "chokepoint/1" && doc.Run.Plan == "quick" && record.InNamespaces(doc.Run.Lab) &&
+		doc.Run.Status == "done",
+		"head: got format %q, plan %q, lab %q, status %q; want chokepoint/1, quick, local, done", doc.Format,
+		doc.Run.Plan, doc.Run.Lab, doc.Run.Status)
+	f.must(doc.Run.Seed != "" && doc.Run.ID != "" && doc.Run.Command != "",
+		"head: got id %q, seed %q, command %q; want none empty", doc.Run.ID, doc.Run.Seed, doc.Run.Command)
+	f.must(len(doc.Cells) == len(quick), "cells: got %d, want %d", len(doc.Cells), len(quick))
 	for _, w := range quick {
-		var found []cell
-		for _, c := range doc.Cells {
-			if w.matches(c) {
-				found = append(found, c)
-			}
-		}
+		found := slices.DeleteFunc(slices.Clone(doc.Cells), func(c cell) bool { return !w.matches(c) })
 		if len(found) != 1 {
 			f.add("cell %v: got %d, want exactly one", w, len(found))
 			continue
 		}
-		checkCell(&f, found[0])
+		f = append(f, checkCell(found[0])...)
 	}
 	return f
 }
 
 // checkCell: a cell of quick has its rate, its latencies and its ranges.
-func checkCell(f *faults, c cell) {
-	if c.Grade != "valid" && c.Grade != "suspect" {
-		f.add("cell %s: grade %q, want valid or suspect", c.Label, c.Grade)
+func checkCell(c cell) (f faults) {
+	must := func(holds bool, format string, args ...any) {
+		f.must(holds, "cell %s: "+format, append([]any{c.Label}, args...)...)
 	}
-	if c.Grade == "suspect" && len(c.Reasons) == 0 {
-		f.add("cell %s: suspect without a reason", c.Label)
-	}
-	if c.Runs != 3 || c.Failed != 0 {
-		f.add("cell %s: %d runs and %d failed, want 3 and 0", c.Label, c.Runs, c.Failed)
-	}
-	if c.Factors["offload"] != "wire" || c.Factors["ip"] != "4" || c.Factors["topology"] != "forward" {
-		f.add("cell %s: offload %q, ip %q, topology %q; want wire, 4, forward", c.Label, c.Factors["offload"],
-			c.Factors["ip"], c.Factors["topology"])
-	}
-	if c.Ceiling.Kind != "none: virtual link" || c.Ceiling.HeaderEfficiency <= 0 ||
-		c.Ceiling.HeaderEfficiency >= 1 {
-		f.add("cell %s: ceiling %q with header efficiency %v, want none: virtual link and a ratio", c.Label,
-			c.Ceiling.Kind, c.Ceiling.HeaderEfficiency)
-	}
+	must(c.Grade == "valid" || c.Grade == "suspect", "grade %q, want valid or suspect", c.Grade)
+	must(c.Grade != "suspect" || len(c.Reasons) > 0, "suspect without a reason")
+	must(c.Runs == 3 && c.Failed == 0, "%d runs and %d failed, want 3 and 0", c.Runs, c.Failed)
+	must(c.Factors["offload"] == "wire" && c.Factors["ip"] == "4" && c.Factors["topology"] == "forward",
+		"offload %q, ip %q, topology %q; want wire, 4, forward", c.Factors["offload"], c.Factors["ip"],
+		c.Factors["topology"])
+	efficiency := c.Ceiling.HeaderEfficiency
+	must(c.Ceiling.Kind == "none: virtual link" && efficiency > 0 && efficiency < 1,
+		"ceiling %q with header efficiency %v, want none: virtual link and a ratio", c.Ceiling.Kind,
+		efficiency)
 	limits := map[string][2]float64{ // plausible on any machine of this century
 		"rtt_idle_p50_ns": {100, 1e9}, "rtt_loaded_p99_ns": {100, 10e9},
 	}
@@ -177,31 +163,24 @@ func checkCell(f *faults, c cell) {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		limit := limits[name]
 		v, ok := c.Metrics[name]
-		if !ok {
-			f.add("cell %s: no %s", c.Label, name)
-			continue
-		}
-		// The probes of one short window do not carry a 99th percentile; those of all three together do.
-		if name == "rtt_loaded_p99_ns" && v.Interval == "pooled" {
-			if v.N != 3 || v.Low > v.Median || v.Median > v.High || v.Low < limit[0] || v.High > limit[1] {
-				f.add("cell %s: %s is %v [%v, %v] with n=%d, want it ordered, in %v and n=3", c.Label, name,
-					v.Median, v.Low, v.High, v.N, limit)
-			}
-			continue
-		}
-		if v.N != 3 || len(v.Values) != 3 || v.Interval != "range" {
-			f.add("cell %s: %s has n=%d, %d values and interval %q; want 3, 3 and range", c.Label, name, v.N,
+		switch {
+		case !ok:
+			must(false, "no %s", name)
+		case name == "rtt_loaded_p99_ns" && v.Interval == "pooled":
+			// The probes of one short window do not carry a 99th percentile; those of all three together do.
+			must(v.N == 3 && slices.IsSorted([]float64{limit[0], v.Low, v.Median, v.High, limit[1]}),
+				"%s is %v [%v, %v] with n=%d, want it ordered, in %v and n=3", name, v.Median, v.Low, v.High,
+				v.N, limit)
+		case v.N != 3 || len(v.Values) != 3 || v.Interval != "range":
+			must(false, "%s has n=%d, %d values and interval %q; want 3, 3 and range", name, v.N,
 				len(v.Values), v.Interval)
-			continue
-		}
-		low, high := min(v.Values[0], v.Values[1], v.Values[2]), max(v.Values[0], v.Values[1], v.Values[2])
-		sum := v.Values[0] + v.Values[1] + v.Values[2]
-		if v.Low != low || v.High != high || math.Abs(v.Median-(sum-low-high)) > 1e-12*math.Abs(sum) {
-			f.add("cell %s: %s is %v [%v, %v], which does not follow from %v", c.Label, name, v.Median, v.Low,
-				v.High, v.Values)
-		}
-		if low < limit[0] || high > limit[1] {
-			f.add("cell %s: %s lies in [%v, %v], outside of %v", c.Label, name, low, high, limit)
+		default:
+			sorted := slices.Sorted(slices.Values(v.Values))
+			must(v.Low == sorted[0] && v.Median == sorted[1] && v.High == sorted[2],
+				"%s is %v [%v, %v], which does not follow from %v", name, v.Median, v.Low, v.High, v.Values)
+			must(sorted[0] >= limit[0] && sorted[2] <= limit[1], "%s lies in [%v, %v], outside of %v", name,
+				sorted[0], sorted[2], limit)
 		}
 	}
+	return f
 }

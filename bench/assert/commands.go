@@ -34,18 +34,14 @@ func commandsCommand(args []string, _ io.Reader, out io.Writer) error {
 }
 
 // shellLines returns the lines of the fenced blocks whose language is sh.
-func shellLines(text string) []string {
-	var lines []string
+func shellLines(text string) (lines []string) {
 	inside, shell := false, false
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		if lang, ok := strings.CutPrefix(line, "```"); ok {
 			inside = !inside
 			shell = inside && strings.TrimSpace(lang) == "sh"
-			continue
-		}
-		if shell {
-			command, comment, _ := strings.Cut(line, "  #")
-			_ = comment
+		} else if shell {
+			command, _, _ := strings.Cut(line, "  #")
 			lines = append(lines, strings.TrimRight(command, " "))
 		}
 	}

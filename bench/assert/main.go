@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 const usage = `usage:
@@ -41,13 +42,16 @@ type faults []string
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
 
+// must adds a fault unless something holds.
+func (f *faults) must(holds bool, format string, args ...any) {
+	if !holds {
+		f.add(format, args...)
+	}
+}
+
 func (f faults) err() error {
 	if len(f) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%d faults", len(f))
-	for _, s := range f {
-		text += "\n  " + s
-	}
-	return fmt.Errorf("%s", text)
+	return fmt.Errorf("%d faults\n  %s", len(f), strings.Join(f, "\n  "))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -15,10 +16,7 @@ const (
 )
 
 func observingCommand(args []string, _ io.Reader, out io.Writer) error {
-	if len(args) != 1 {
-		return fmt.Errorf("want one document")
-	}
-	doc, err := readDocument(args[0])
+	doc, err := readDocument(flag.NewFlagSet("observing", flag.ContinueOnError), args)
 	if err != nil {
 		return err
 	}
@@ -31,8 +29,7 @@ func observingCommand(args []string, _ io.Reader, out io.Writer) error {
 	return checkObserving(doc).err()
 }
 
-func checkObserving(doc document) faults {
-	var f faults
+func checkObserving(doc document) (f faults) {
 	o := doc.Observing
 	switch {
 	case len(o.Probes) == 0 || o.FastRatio <= 0 || o.CoreRatio <= 0 || o.ChargedRatio < o.CoreRatio:

@@ -23,7 +23,7 @@ func reportCommand(args []string, _ io.Reader, out io.Writer) error {
 	if flags.NArg() != 1 {
 		return fmt.Errorf("want one report, got %q", flags.Args())
 	}
-	doc, err := readDocument(*document)
+	doc, err := parseDocument(*document)
 	if err != nil {
 		return err
 	}
@@ -35,25 +35,17 @@ func reportCommand(args []string, _ io.Reader, out io.Writer) error {
 	return checkReport(doc, string(page)).err()
 }
 
-func checkReport(doc document, page string) faults {
-	var f faults
+func checkReport(doc document, page string) (f faults) {
+	m := external.FindString(page)
+	f.must(m == "", "report loads something from elsewhere: %q", m)
 	text := html.UnescapeString(page)
-	if m := external.FindString(page); m != "" {
-		f.add("report loads something from elsewhere: %q", m)
-	}
-	for _, want := range []string{doc.Run.ID, doc.Run.Seed} {
-		if !strings.Contains(text, want) {
-			f.add("report lacks %q of the run", want)
-		}
-	}
+	must := func(want, format string, args ...any) { f.must(strings.Contains(text, want), format, args...) }
+	must(doc.Run.ID, "report lacks %q of the run", doc.Run.ID)
+	must(doc.Run.Seed, "report lacks %q of the run", doc.Run.Seed)
 	for _, c := range doc.Cells {
-		if !strings.Contains(text, c.Label) {
-			f.add("report lacks cell %q", c.Label)
-		}
+		must(c.Label, "report lacks cell %q", c.Label)
 		for _, r := range c.Reasons {
-			if !strings.Contains(text, r.Text) {
-				f.add("report lacks the reason %q of cell %q", r.Text, c.Label)
-			}
+			must(r.Text, "report lacks the reason %q of cell %q", r.Text, c.Label)
 		}
 	}
 	return f

@@ -17,21 +17,14 @@ func searchesCommand(args []string, _ io.Reader, out io.Writer) error {
 	least := flags.Int("searches", 10, "searches of each cell, at least")
 	most := flags.Float64("spread", .03, "the greatest spread that is allowed; 0 = it is only printed")
 	metrics := flags.String("metrics", "throughput_ndr_pps,throughput_pdr_pps", "what is looked at")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() != 1 {
-		return fmt.Errorf("want one document")
-	}
-	doc, err := readDocument(flags.Arg(0))
+	doc, err := readDocument(flags, args)
 	if err != nil {
 		return err
 	}
 	return checkSearches(doc, strings.Split(*metrics, ","), *least, *most, out).err()
 }
 
-func checkSearches(doc document, metrics []string, least int, most float64, out io.Writer) faults {
-	var f faults
+func checkSearches(doc document, metrics []string, least int, most float64, out io.Writer) (f faults) {
 	judged := 0
 	for _, c := range doc.Cells {
 		for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
@@ -47,17 +40,12 @@ func checkSearches(doc document, metrics []string, least int, most float64, out 
 			}
 			spread := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
 			fmt.Fprintf(out, "note: %s of %q: median %.4g, %d values within %.2f %%, standard deviation "+
-				"%.2f %%\n", name, c.Label,
-				v.Median, v.N, 100*spread, 100*deviation(v.Values))
-			if most > 0 && spread > most {
-				f.add("%s of %q: %d values lie %.2f %% apart, %.2f %% are allowed", name, c.Label, v.N,
-					100*spread, 100*most)
-			}
+				"%.2f %%\n", name, c.Label, v.Median, v.N, 100*spread, 100*deviation(v.Values))
+			f.must(most == 0 || spread <= most, "%s of %q: %d values lie %.2f %% apart, %.2f %% are allowed",
+				name, c.Label, v.N, 100*spread, 100*most)
 		}
 	}
-	if judged == 0 {
-		f.add("no cell has %s", strings.Join(metrics, " or "))
-	}
+	f.must(judged > 0, "no cell has %s", strings.Join(metrics, " or "))
 	return f
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -18,6 +19,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
 // testEvent is a line of go test -json (cmd/test2json).
@@ -36,29 +39,37 @@ type allowance struct {
 	reason string // begins the text after "skip: "
 }
 
-// readAllowances parses "package | test | reason | why that is all right".
-func readAllowances(r io.Reader) ([]allowance, error) {
-	var list []allowance
+// readRows parses the lines "a | b | …" of a list, of so many fields, none of them empty.
+func readRows(r io.Reader, fields int) (list [][]string, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		fields := strings.Split(line, "|")
-		if len(fields) != 4 {
-			return nil, fmt.Errorf("parse allowed skips line %d: want package | test | reason | why", n)
+		row := strings.Split(line, "|")
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
 		}
-		for i := range fields {
-			fields[i] = strings.TrimSpace(fields[i])
+		if len(row) != fields || slices.Contains(row, "") {
+			return nil, fmt.Errorf("parse line %d: want %d fields, none of them empty: %q", n, fields, line)
 		}
-		test, err := regexp.Compile("^(?:" + fields[1] + ")$")
-		if err != nil || fields[0] == "" || fields[2] == "" || fields[3] == "" {
-			return nil, fmt.Errorf("parse allowed skips line %d: empty field or bad pattern %q", n, fields[1])
-		}
-		list = append(list, allowance{fields[0], test, fields[2]})
+		list = append(list, row)
 	}
 	return list, lines.Err()
+}
+
+// readAllowances parses "package | test | reason | why that is all right".
+func readAllowances(r io.Reader) (list []allowance, err error) {
+	rows, err := readRows(r, 4)
+	for _, row := range rows {
+		test, err := regexp.Compile("^(?:" + row[1] + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("parse allowed skips: bad pattern %q", row[1])
+		}
+		list = append(list, allowance{row[0], test, row[2]})
+	}
+	return list, err
 }
 
 func (a allowance) covers(pkg, test, reason string) bool {
@@ -75,6 +86,11 @@ type outcome struct {
 	ran                     map[string]map[string]bool // package → top-level test → executed, not skipped
 	skips                   []skippedTest
 	notTimed                map[string]bool // "./package test" that looked at everything but time
+
+	allowed  []allowance
+	output   map[string]string // of each package and test
+	failedIn map[string]bool   // packages with a test that failed
+	talk     io.Writer
 }
 
 // skippedTest is one that an allowance covers.
@@ -82,36 +98,28 @@ type skippedTest struct{ pkg, test, reason string }
 
 var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 
-// judge reads a stream of test events, and passes on what the tests log if that is wanted. Sub-tests count
-// like tests; a package that fails without a failing test, such as one that does not build, counts once.
-func judge(in io.Reader, allowed []allowance, logs bool, talk io.Writer) (outcome, error) {
-	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{}}
-	output := map[string]string{}
-	failedIn := map[string]bool{}
+// judge reads a stream of test events. Sub-tests count like tests; a package that fails without a failing
+// test, such as one that does not build, counts once.
+func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
+	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{},
+		allowed: allowed, output: map[string]string{}, failedIn: map[string]bool{}, talk: talk}
 	lines := bufio.NewReader(in)
-	for {
+	for ended := false; !ended; {
 		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			var e testEvent
-			if json.Unmarshal(line, &e) != nil {
-				fmt.Fprintf(talk, "%s", line) // the go command's own words
-				continue
-			}
-			o.take(e, allowed, output, failedIn, talk)
-			if logs && e.Action == "output" {
-				fmt.Fprint(talk, strings.TrimLeft(e.Output, " "))
-			}
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
+		if ended = err == io.EOF; err != nil && !ended {
 			return o, err
+		}
+		var e testEvent
+		switch {
+		case len(line) == 0:
+		case json.Unmarshal(line, &e) != nil:
+			fmt.Fprintf(talk, "%s", line) // the go command's own words
+		default:
+			o.take(e)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.open)) {
-		o.failed++
-		o.faults.add("%s did not end", name)
+		o.fail("%s did not end", name)
 	}
 	if o.passed+o.failed == 0 {
 		o.faults.add("no test was run")
@@ -119,30 +127,34 @@ func judge(in io.Reader, allowed []allowance, logs bool, talk io.Writer) (outcom
 	return o, nil
 }
 
-func (o *outcome) take(e testEvent, allowed []allowance, output map[string]string, failedIn map[string]bool,
-	talk io.Writer) {
+// fail counts a failure, which is a fault.
+func (o *outcome) fail(format string, args ...any) {
+	o.failed++
+	o.faults.add(format, args...)
+}
+
+func (o *outcome) take(e testEvent) {
 	key := e.Package + " " + e.Test
 	o.follow(e)
 	switch {
 	case e.Action == "output" || e.Action == "build-output":
-		output[key] += e.Output
+		o.output[key] += e.Output
 		if top, _, _ := strings.Cut(e.Test, "/"); strings.Contains(e.Output, notTimed) {
 			o.notTimed["."+strings.TrimPrefix(e.Package, module)+" "+top] = true
 		}
 		if e.Action == "build-output" {
-			fmt.Fprint(talk, e.Output)
+			fmt.Fprint(o.talk, e.Output)
 		}
 	case e.Action == "pass" && e.Test != "":
 		o.passed++
-	case e.Action == "fail" && (e.Test != "" || !failedIn[e.Package]):
-		o.failed++
-		failedIn[e.Package] = true
-		o.faults.add("%s failed", strings.TrimSpace(key))
-		fmt.Fprintf(talk, "%s\n%s", strings.TrimSpace(key), output[key])
+	case e.Action == "fail" && (e.Test != "" || !o.failedIn[e.Package]):
+		o.failedIn[e.Package] = true
+		o.fail("%s failed", strings.TrimSpace(key))
+		fmt.Fprintf(o.talk, "%s\n%s", strings.TrimSpace(key), o.output[key])
 	case e.Action == "skip" && e.Test != "":
-		o.skip(e, output[key], allowed, talk)
+		o.skip(e)
 	case e.Action == "pass" || e.Action == "skip":
-		fmt.Fprintf(talk, "%s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
+		fmt.Fprintf(o.talk, "%s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
 	}
 }
 
@@ -170,44 +182,32 @@ func (o *outcome) follow(e testEvent) {
 	}
 }
 
-func (o *outcome) skip(e testEvent, output string, allowed []allowance, talk io.Writer) {
+func (o *outcome) skip(e testEvent) {
 	reason := ""
-	if m := skipReason.FindStringSubmatch(output); m != nil {
+	if m := skipReason.FindStringSubmatch(o.output[e.Package+" "+e.Test]); m != nil {
 		reason = strings.TrimSpace(m[1])
 	}
-	for _, a := range allowed {
-		if reason != "" && a.covers(e.Package, e.Test, reason) {
-			o.skipped++
-			o.skips = append(o.skips, skippedTest{e.Package, e.Test, reason})
-			fmt.Fprintf(talk, "note: skipped %s %s: %s\n", e.Package, e.Test, reason)
-			return
-		}
+	covers := func(a allowance) bool { return reason != "" && a.covers(e.Package, e.Test, reason) }
+	if !slices.ContainsFunc(o.allowed, covers) {
+		o.fail("%s %s was skipped (%q), which .ci/allowed-skips does not list", e.Package, e.Test, reason)
+		return
 	}
-	o.failed++
-	o.faults.add("%s %s was skipped (%q), which .ci/allowed-skips does not list", e.Package, e.Test, reason)
+	o.skipped++
+	o.skips = append(o.skips, skippedTest{e.Package, e.Test, reason})
+	fmt.Fprintf(o.talk, "note: skipped %s %s: %s\n", e.Package, e.Test, reason)
 }
 
 // readLeast parses the lines "package | tests | why" of .ci/least: how many of the tests in the source of a
 // package may be skipped; of the others, none.
 func readLeast(r io.Reader) (map[string]int, error) {
 	list := map[string]int{}
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
+	rows, err := readRows(r, 3)
+	for _, row := range rows {
+		if list[row[0]], err = strconv.Atoi(row[1]); err != nil || list[row[0]] < 1 {
+			return nil, fmt.Errorf("parse least tests: %q is no number of tests", row[1])
 		}
-		fields := strings.Split(line, "|")
-		if len(fields) != 3 || strings.TrimSpace(fields[2]) == "" {
-			return nil, fmt.Errorf("parse least tests line %d: want package | tests | why", n)
-		}
-		most, err := strconv.Atoi(strings.TrimSpace(fields[1]))
-		if err != nil || most < 1 {
-			return nil, fmt.Errorf("parse least tests line %d: %q is no number of tests", n, fields[1])
-		}
-		list[strings.TrimSpace(fields[0])] = most
 	}
-	return list, lines.Err()
+	return list, err
 }
 
 // sourceTests returns the names of the tests of a package, from its source in dir.
@@ -244,14 +244,12 @@ const stalledMost = 5
 func (o *outcome) executed(source string, most map[string]int, part bool) error {
 	stalled := 0
 	for _, s := range o.skips {
-		if stalledSkip.MatchString(s.reason) {
+		if strings.HasPrefix(s.reason, "a vCPU was stalled") {
 			stalled++
 		}
 	}
 	if stalled > stalledMost {
-		o.failed++
-		o.faults.add("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on "+
-			"another "+
+		o.fail("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on another "+
 			"machine", stalled, stalledMost)
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(o.ran)) {
@@ -265,15 +263,12 @@ func (o *outcome) executed(source string, most map[string]int, part bool) error 
 		}
 		missing := 0
 		for _, test := range names {
-			switch ended, known := o.ran[pkg][test]; {
-			case known && !ended, !known && !part:
+			if executed, known := o.ran[pkg][test]; !executed && (known || !part) {
 				missing++
 			}
 		}
 		if missing > most[name] {
-			o.failed++
-			o.faults.add("%s executed %d of the %d tests in its source, at least %d must be (.ci/least)",
-				name,
+			o.fail("%s executed %d of the %d tests in its source, at least %d must be (.ci/least)", name,
 				len(names)-missing, len(names), len(names)-most[name])
 		}
 	}
@@ -286,15 +281,12 @@ const notTimed = "not timed: "
 // module is the import path of the project.
 const module = "github.com/chokepoint-lab/chokepoint"
 
-var stalledSkip = regexp.MustCompile(`^a vCPU was stalled`)
-
 func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("tests", flag.ContinueOnError)
 	allowedFile := flags.String("allowed", "", "list of skips that are all right")
 	leastFile := flags.String("least", "", "list of how many tests of a package may be skipped")
 	source := flags.String("source", ".", "the module's folder, whose tests must have been executed")
 	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
-	logs := flags.Bool("logs", false, "print what the tests log, also those that pass")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
 	skippedFile := flags.String("skipped", "",
 		"append \"reason, tab, test\" of the skipped ones to this file")
@@ -305,16 +297,16 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o, err := judge(in, allowed, *logs, out)
+	o, err := judge(in, allowed, out)
 	if err != nil {
 		return err
 	}
 	if *leastFile != "" {
 		most, err := readFile(*leastFile, readLeast)
-		if err != nil {
-			return err
+		if err == nil {
+			err = o.executed(*source, most, *part)
 		}
-		if err := o.executed(*source, most, *part); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -326,30 +318,17 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n",
 			n, strings.Join(slices.Sorted(maps.Keys(o.notTimed)), ", "))
 	}
-	counts := fmt.Sprintln(o.passed, o.failed, o.skipped)
-	return errors.Join(appendTo(*countsFile, counts), appendTo(*skippedFile, skipped.String()),
-		o.faults.err())
+	return errors.Join(rig.Append(*countsFile, fmt.Sprintln(o.passed, o.failed, o.skipped)),
+		rig.Append(*skippedFile, skipped.String()), o.faults.err())
 }
 
-func readFile[T any](name string, read func(io.Reader) (T, error)) (T, error) {
-	f, err := os.Open(name)
+func readFile[T any](name string, read func(io.Reader) (T, error)) (list T, err error) {
+	text, err := os.ReadFile(name)
 	if err != nil {
-		var none T
-		return none, err
+		return list, err
 	}
-	defer f.Close()
-	return read(f)
-}
-
-// appendTo adds text to a file that is made if need be; without a name there is none.
-func appendTo(name, text string) error {
-	if name == "" {
-		return nil
+	if list, err = read(bytes.NewReader(text)); err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
 	}
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	return list, err
 }
