@@ -6,14 +6,17 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -41,22 +44,14 @@ var devices = [...]struct {
 	{"0.01 % loss in 2 % of seconds", method.Device{Capacity: capacity, Bursts: 0.02, Burst: 1e-4}},
 }
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "search:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(rig.Main("search", run)) }
 
-func run(args []string, out io.Writer) error {
+func run(_ context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("search", flag.ContinueOnError)
-	seeds := flags.Int("seeds", 100, "searches of each device")
+	seeds := flags.Int("seeds", 100, "searches of each device, at least 6")
 	pause := flags.Duration("pause", 500*time.Millisecond, "between trials")
-	if err := flags.Parse(args); err != nil {
+	if err := rig.Parse(flags, args, log, func() bool { return *seeds >= rig.MinPairs }); err != nil {
 		return err
-	}
-	if *seeds < 6 {
-		return fmt.Errorf("an interval of 95 %% needs 6 seeds, got %d", *seeds)
 	}
 	fmt.Fprintf(out, "%d seeds, %s between trials; times are simulated. Ratio: binary search for each goal "+
 		"÷ the search for all.\n\n", *seeds, *pause)
@@ -73,11 +68,9 @@ func run(args []string, out io.Writer) error {
 			}
 			ratio := statistics.Summarise(m.ratios)
 			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name,
-				name,
-				statistics.Median(m.trials), statistics.Median(m.seconds), most(m.seconds),
-				rateWords(m.rates),
-				statistics.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median, ratio.Low,
-				ratio.High)
+				name, statistics.Median(m.trials), statistics.Median(m.seconds), slices.Max(m.seconds),
+				rateWords(m.rates), statistics.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median,
+				ratio.Low, ratio.High)
 			if ratio.Median < leastRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
@@ -111,8 +104,7 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 		if first.Irregular != "" {
 			return nil, fmt.Errorf("seed %d: goal %s: %s", seed, first.Goal.Name, first.Irregular)
 		}
-		m.trials = append(m.trials, float64(len(trials)))
-		m.seconds = append(m.seconds, took.Seconds())
+		m.trials, m.seconds = append(m.trials, float64(len(trials))), append(m.seconds, took.Seconds())
 		m.rates = append(m.rates, *first.Throughput)
 		all := 0.0
 		for i, g := range p.Goals {
@@ -143,14 +135,6 @@ func binary(d method.Device, g method.Goal, r *rand.Rand, pause time.Duration) (
 		}
 	}
 	return low, seconds
-}
-
-func most(values []float64) float64 {
-	top := 0.0
-	for _, v := range values {
-		top = max(top, v)
-	}
-	return top
 }
 
 // spread is the standard deviation ÷ the mean.
