@@ -79,23 +79,19 @@ func (c comparison) bound(v float64) string {
 
 // verdict says which figure the whole interval reaches, or else the median.
 func (c comparison) verdict(low, m, high float64) string {
-	worst := low
+	reaches := func(v, bound float64) bool { return v >= bound }
 	if c.of.lower {
-		worst = high
+		low, reaches = high, func(v, bound float64) bool { return v <= bound }
 	}
-	for _, of := range []struct {
-		v    float64
-		word string
-	}{{worst, ""}, {m, " by the median only"}} {
-		reaches := func(bound float64) bool {
-			return c.of.lower && of.v <= bound || !c.of.lower && of.v >= bound
-		}
-		switch {
-		case reaches(c.stretch):
-			return "stretch" + of.word
-		case reaches(c.target):
-			return "target" + of.word
-		}
+	switch {
+	case reaches(low, c.stretch):
+		return "stretch"
+	case reaches(low, c.target):
+		return "target"
+	case reaches(m, c.stretch):
+		return "stretch by the median only"
+	case reaches(m, c.target):
+		return "target by the median only"
 	}
 	return "missed"
 }

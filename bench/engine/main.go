@@ -17,13 +17,12 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 func main() { os.Exit(rig.Main("engine", run)) }
 
 func run(ctx context.Context, args []string, out, log io.Writer) error {
-	b := &stand{out: out, log: log, tunnels: map[int]*[2]traffic.End{ourTunnel: {}, peerTunnel: {}}}
+	b := &stand{out: out, log: log}
 	all, names := suites(), []string{}
 	for _, s := range all {
 		names = append(names, s.name)
@@ -54,8 +53,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	return rig.OnLab(ctx, "forward", lab.Local{}, func(l *lab.Lab) (err error) {
 		b.lab = l
-		defer b.close()
-		if b.near, b.far, err = rig.Ends(ctx, l, 0, 4); err != nil {
+		if b.paths[plainPath][0], b.paths[plainPath][1], err = rig.Ends(ctx, l, 0, 4); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s; %d pairs of %d s, seed %d.\n", rig.Machine(), b.pairs, b.seconds, b.seed)

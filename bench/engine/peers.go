@@ -31,13 +31,13 @@ func (b *stand) layTunnels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, end := range []*traffic.End{&b.near, &b.far} {
-		a := b.lab.Address(path.Slot, i, 4)
-		ours, theirs := *end, *end
-		ours.Addr, ours.Target = a, a
-		theirs.Addr = netip.AddrFrom4([4]byte{198, 19, 250, byte(1 + i)})
-		theirs.Target = theirs.Addr
-		b.tunnels[ourTunnel][i], b.tunnels[peerTunnel][i] = ours, theirs
+	for i, end := range b.paths[plainPath] {
+		end.Addr = b.lab.Address(path.Slot, i, 4)
+		end.Target = end.Addr
+		b.paths[ourTunnel][i] = end
+		end.Addr = netip.AddrFrom4([4]byte{198, 19, 250, byte(1 + i)})
+		end.Target = end.Addr
+		b.paths[peerTunnel][i] = end
 	}
 	return b.startPeer(ctx)
 }
@@ -48,11 +48,10 @@ func (b *stand) startPeer(ctx context.Context) error {
 	var private, public [2]string
 	nodes := [2]string{b.lab.Topology.Near, b.lab.Topology.Far}
 	for i, node := range nodes {
-		s, err := rig.Start(ctx, b.lab, node, "wireguard-go", "-f", fmt.Sprintf("peer%d", i))
+		_, err := rig.Start(ctx, b.lab, node, "wireguard-go", "-f", fmt.Sprintf("peer%d", i))
 		if err != nil {
 			return err
 		}
-		b.running = append(b.running, s)
 		if private[i], err = rig.Exec(ctx, b.lab, node, "", "wg", "genkey"); err == nil {
 			public[i], err = rig.Exec(ctx, b.lab, node, private[i], "wg", "pubkey")
 		}
@@ -64,12 +63,12 @@ func (b *stand) startPeer(ctx context.Context) error {
 		dev, other := fmt.Sprintf("peer%d", i), 1-i
 		if _, err := b.retry(ctx, node, private[i], "wg", "set", dev, "listen-port", "51900",
 			"private-key", "/dev/stdin", "peer", strings.TrimSpace(public[other]),
-			"allowed-ips", b.tunnels[peerTunnel][other].Addr.String()+"/32",
+			"allowed-ips", b.paths[peerTunnel][other].Addr.String()+"/32",
 			"endpoint", b.lab.Address(0, other, 4).String()+":51900"); err != nil {
 			return err
 		}
 		for _, args := range [][]string{
-			{"ip", "address", "add", b.tunnels[peerTunnel][i].Addr.String() + "/24", "dev", dev},
+			{"ip", "address", "add", b.paths[peerTunnel][i].Addr.String() + "/24", "dev", dev},
 			{"ip", "link", "set", dev, "mtu", fmt.Sprint(tunnelMTU), "up"},
 		} {
 			if _, err := rig.Exec(ctx, b.lab, node, "", args...); err != nil {

@@ -5,45 +5,27 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // stand is where the comparisons run.
 type stand struct {
-	lab       *lab.Lab
-	near, far traffic.End
-	tunnels   map[int]*[2]traffic.End
-	running   []host.Session // what was started on nodes
-	out, log  io.Writer
-	disagree  bool // a ratio left the tolerance of its row
+	lab      *lab.Lab
+	paths    [peerTunnel + 1][2]traffic.End // their near and far ends
+	out, log io.Writer
+	disagree bool // a ratio left the tolerance of its row
 
 	pairs, seconds int
 	seed           uint64
 	verbose        bool
-}
-
-// close ends what was started.
-func (b *stand) close() {
-	for _, s := range b.running {
-		s.Close()
-	}
-}
-
-// ends are those of the path of a side.
-func (b *stand) ends(s side) (near, far traffic.End) {
-	if e := b.tunnels[s.path]; e != nil {
-		return e[0], e[1]
-	}
-	return b.near, b.far
 }
 
 // suite runs its rows and prints a table.
@@ -59,9 +41,8 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 			return err
 		}
 		for _, side := range []side{c.ours, c.theirs} {
-			l := b.load(side)
-			near, far := b.ends(side)
-			if a := side.engine.Check(ctx, near, far, l); a.State != check.Yes {
+			ends := b.paths[side.path]
+			if a := side.engine.Check(ctx, ends[0], ends[1], b.load(side)); a.State != check.Yes {
 				return fmt.Errorf("%s, %s: %s", c.name, side.engine.Name(), a.Reason)
 			}
 		}
@@ -109,8 +90,7 @@ func (b *stand) load(s side) record.Load {
 func (b *stand) once(ctx context.Context, s side, of quantity) (f figures, err error) {
 	before, l := rig.MachineTimes(), b.load(s)
 	c := &clock{Clock: rig.Clock{Load: l}}
-	near, far := b.ends(s)
-	t, err := s.engine.Offer(ctx, near, far, l, c)
+	t, err := s.engine.Offer(ctx, b.paths[s.path][0], b.paths[s.path][1], l, c)
 	if err != nil {
 		return f, err
 	}
@@ -133,22 +113,15 @@ type clock struct {
 // Progress implements traffic.Conductor.
 func (c *clock) Progress(traffic.Progress) { c.kernelMemory = max(c.kernelMemory, socketMemory()) }
 
+var pagesOfSockets = regexp.MustCompile(` mem (\d+)`)
+
 // socketMemory is what all sockets of the machine hold: the counts of pages in /proc/net/sockstat are not
 // of a network namespace.
-func socketMemory() int64 {
-	b, err := os.ReadFile("/proc/net/sockstat")
-	if err != nil {
-		return 0
+func socketMemory() (bytes int64) {
+	text, _ := os.ReadFile("/proc/net/sockstat")
+	for _, m := range pagesOfSockets.FindAllSubmatch(text, -1) {
+		pages, _ := strconv.ParseInt(string(m[1]), 10, 64)
+		bytes += pages * int64(os.Getpagesize())
 	}
-	pages := int64(0)
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		for i := 0; i+1 < len(f); i++ {
-			if f[i] == "mem" {
-				n, _ := strconv.ParseInt(f[i+1], 10, 64)
-				pages += n
-			}
-		}
-	}
-	return pages * int64(os.Getpagesize())
+	return bytes
 }
