@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -128,15 +127,6 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	return nil
 }
 
-// expanded is the part of plan expand --json that must be the same.
-type expanded struct {
-	Cells []record.Factors
-	Rows  []struct {
-		ID, Kind string
-		Factors  record.Factors
-	}
-}
-
 // samePlans holds each built-in plan of the old build to the same cells, and trials in the same order.
 func (b *bench) samePlans(ctx context.Context) error {
 	list, err := b.sides[0].Say(ctx, "plan", "list", "--json")
@@ -149,27 +139,34 @@ func (b *bench) samePlans(ctx context.Context) error {
 		if err := json.Unmarshal([]byte(line), &head); err != nil {
 			return fmt.Errorf("plan list: %w", err)
 		}
-		var e [2]expanded
+		var cells, rows [2][]string
 		for i, s := range b.sides {
 			said, err := s.Say(ctx, "plan", "expand", head.Name, "--seed", "7", "--json")
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if err := json.Unmarshal([]byte(said), &e[i]); err != nil {
+			var e struct {
+				Cells []record.Factors
+				Rows  []struct {
+					ID, Kind string
+					Factors  record.Factors
+				}
+			}
+			if err := json.Unmarshal([]byte(said), &e); err != nil {
 				return fmt.Errorf("plan expand %s: %w", head.Name, err)
 			}
+			for _, c := range e.Cells {
+				cells[i] = append(cells[i], b.today(c).Key())
+			}
+			for _, r := range e.Rows {
+				rows[i] = append(rows[i], r.ID+" "+r.Kind+" "+b.today(r.Factors).Key())
+			}
 		}
-		for i := range e[0].Cells {
-			e[0].Cells[i] = b.today(e[0].Cells[i])
+		if !slices.Equal(cells[0], cells[1]) {
+			return fmt.Errorf("plan %s has other cells: old %q, new %q", head.Name, cells[0], cells[1])
 		}
-		for i := range e[0].Rows {
-			e[0].Rows[i].Factors = b.today(e[0].Rows[i].Factors)
-		}
-		if !reflect.DeepEqual(e[0].Cells, e[1].Cells) {
-			return fmt.Errorf("plan %s has other cells: old %v, new %v", head.Name, e[0].Cells, e[1].Cells)
-		}
-		if !reflect.DeepEqual(e[0].Rows, e[1].Rows) {
-			return fmt.Errorf("plan %s has other rows: old %v, new %v", head.Name, e[0].Rows, e[1].Rows)
+		if !slices.Equal(rows[0], rows[1]) {
+			return fmt.Errorf("plan %s has other rows: old %q, new %q", head.Name, rows[0], rows[1])
 		}
 		n++
 	}
@@ -239,33 +236,31 @@ func (b *bench) table(plan string, runs [][]cells) (worse bool) {
 	for _, q := range quantities {
 		logs := make([][]float64, b.blocks) // per block, of all cells
 		for _, cell := range names {
-			var sides [2][]float64
+			var old, now []float64
 			for block := range b.blocks {
-				old, now := runs[0][block][cell][q.metric], runs[1][block][cell][q.metric]
-				if !(old > 0 && now > 0) {
+				o, n := runs[0][block][cell][q.metric], runs[1][block][cell][q.metric]
+				if !(o > 0 && n > 0) {
 					continue // a trial failed, or this cell has no such number
 				}
 				if q.inverse {
-					old, now = 1/old, 1/now
+					o, n = 1/o, 1/n
 				}
-				sides[0], sides[1] = append(sides[0], old), append(sides[1], now)
-				logs[block] = append(logs[block], math.Log(now/old))
+				old, now = append(old, o), append(now, n)
+				logs[block] = append(logs[block], math.Log(n/o))
 			}
-			if len(sides[0]) > 0 {
+			if len(old) > 0 {
 				own := slices.DeleteFunc(strings.Fields(cell),
 					func(w string) bool { return slices.Contains(common, w) })
-				b.row(strings.Join(own, " "), q.name, rig.Ratio(sides[1], sides[0]), q.lower,
-					fmt.Sprintf("%.4g %s", statistics.Median(sides[0])/q.scale, q.unit),
-					fmt.Sprintf("%.4g %s", statistics.Median(sides[1])/q.scale, q.unit))
+				b.row(strings.Join(own, " "), q.name, rig.Ratio(now, old), q.lower,
+					fmt.Sprintf("%.4g %s", statistics.Median(old)/q.scale, q.unit),
+					fmt.Sprintf("%.4g %s", statistics.Median(now)/q.scale, q.unit))
 			}
 		}
-		var means []float64
-		for _, l := range logs {
-			if len(l) > 0 {
-				means = append(means, math.Exp(statistics.Total(l)/float64(len(l))))
-			}
-		}
-		if len(means) > 0 {
+		logs = slices.DeleteFunc(logs, func(l []float64) bool { return len(l) == 0 })
+		if len(logs) > 0 {
+			means := rig.Column(logs, func(l []float64) float64 {
+				return math.Exp(statistics.Total(l) / float64(len(l)))
+			})
 			worse = b.row("**all**", q.name, statistics.Summarise(means), q.lower, "", "") || worse
 		}
 	}

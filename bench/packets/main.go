@@ -76,20 +76,17 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
+		fmt.Fprintln(out)
 	}
 	return nil
 }
 
 // load is flat out with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
 func (b *bench) load(ip, flows int) record.Load {
-	l := record.Load{Protocol: "udp", Direction: record.Up, Streams: flows, IP: ip, PacketSize: 46,
-		Opener: "near", Port: 20000,
+	return record.Load{Protocol: "udp", Direction: record.Up, Streams: flows, IP: ip,
+		PacketSize: map[int]int{4: 46, 6: 66}[ip], Opener: "near", Port: 20000,
 		Warmup: 300 * time.Millisecond, Duration: b.length, Interval: 100 * time.Millisecond,
 		Tag: fmt.Sprintf("packets %d", b.draw.Uint64())}
-	if ip == 6 {
-		l.PacketSize = 66
-	}
-	return l
 }
 
 // result is what came of a load.
@@ -117,40 +114,49 @@ func (b *bench) offered(ctx context.Context, engine string, load record.Load) (r
 	return r, nil
 }
 
+// against measures xdp and another in pairs.
+func (b *bench) against(ctx context.Context, ip, flows int,
+	other func() (result, error)) (runs [][]result, ratio statistics.Value, err error) {
+	runs, err = rig.Measure(b.draw, b.pairs, 2, func(_, i int) (result, error) {
+		if i == 1 {
+			return other()
+		}
+		return b.offered(ctx, "xdp", b.load(ip, flows))
+	})
+	if err == nil {
+		ratio = rig.Ratio(rig.Column(runs[0], arrived), rig.Column(runs[1], arrived))
+	}
+	return runs, ratio, err
+}
+
 // routed: through the router, against iperf3, with a flow for each queue.
 func (b *bench) routed(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintf(b.out, "64-byte frames through a router (IPv6: 84), one way, flat out; queues of each link, "+
-		"and flows of each engine: %d; %d pairs of %v\n\n", flows, b.pairs, b.length)
-	fmt.Fprintln(b.out, "| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | loss | ratio | 95 % interval |")
-	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
+		"and flows of each engine: %d; %d pairs of %v\n\n| IP | xdp, Mpps | loss | iperf3 -u -b 0, Mpps | "+
+		"loss | ratio | 95 %% interval |\n|---|---|---|---|---|---|---|\n", flows, b.pairs, b.length)
 	for _, ip := range []int{4, 6} {
-		runs, err := rig.Measure(b.draw, b.pairs, 2, func(_, i int) (result, error) {
-			return b.offered(ctx, []string{"xdp", "iperf3"}[i], b.load(ip, flows))
+		runs, r, err := b.against(ctx, ip, flows, func() (result, error) {
+			return b.offered(ctx, "iperf3", b.load(ip, flows))
 		})
 		if err != nil {
 			return err
 		}
-		r := rig.Ratio(rig.Column(runs[0], arrived), rig.Column(runs[1], arrived))
 		fmt.Fprintf(b.out, "| %d | %.3f | %.3f %% | %.3f | %.2f %% | %.2f | %.2f – %.2f |\n", ip,
 			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost), rig.Middle(runs[1], arrived),
 			rig.Middle(runs[1], lost), r.Median, r.Low, r.High)
 	}
-	fmt.Fprintln(b.out)
 	return nil
 }
 
 // alone: no router between, and the receiver drops in its driver.
 func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintf(b.out, "The generator alone: one thread, no router, dropped in the receiver's driver; ours "+
-		"numbered, counted in order, one in 61 with its time; %d pairs of %v\n\n", b.pairs, b.length)
-	fmt.Fprintln(b.out, "| frames | xdp, Mpps | loss | xdp-trafficgen, Mpps (IPv6) | ratio | 95 % interval |")
-	fmt.Fprintln(b.out, "|---|---|---|---|---|---|")
+		"numbered, counted in order, one in 61 with its time; %d pairs of %v\n\n| frames | xdp, Mpps | loss "+
+		"| xdp-trafficgen, Mpps (IPv6) | ratio | 95 %% interval |\n|---|---|---|---|---|---|\n", b.pairs,
+		b.length)
 	for _, ip := range []int{4, 6} {
-		runs, err := rig.Measure(b.draw, b.pairs, 2, func(_, i int) (r result, err error) {
-			switch {
-			case i == 0:
-				return b.offered(ctx, "xdp", b.load(ip, flows))
-			case b.generator != "":
+		runs, r, err := b.against(ctx, ip, flows, func() (r result, err error) {
+			if b.generator != "" {
 				r.PPS, err = b.peer(ctx)
 			}
 			return r, err
@@ -158,27 +164,23 @@ func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b.out, "| %d bytes, IPv%d | %.2f | %.3f %% |", map[int]int{4: 64, 6: 84}[ip], ip,
-			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost))
-		if b.generator == "" {
-			fmt.Fprintln(b.out, " not given | – | – |")
-			continue
+		theirs := " not given | – | –"
+		if b.generator != "" {
+			theirs = fmt.Sprintf(" %.2f | %.3f | %.3f – %.3f", rig.Middle(runs[1], arrived), r.Median, r.Low,
+				r.High)
 		}
-		r := rig.Ratio(rig.Column(runs[0], arrived), rig.Column(runs[1], arrived))
-		fmt.Fprintf(b.out, " %.2f | %.3f | %.3f – %.3f |\n", rig.Middle(runs[1], arrived), r.Median, r.Low,
-			r.High)
+		fmt.Fprintf(b.out, "| %d bytes, IPv%d | %.2f | %.3f %% |%s |\n", map[int]int{4: 64, 6: 84}[ip], ip,
+			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost), theirs)
 	}
-	fmt.Fprintln(b.out)
 	return nil
 }
 
 // modes: how frames can be sent, against BPF test-run frames; all counted in the driver.
 func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "64-byte frames %s (IPv6: 84), one flow, one way, flat out, by what sends them; %d "+
-		"runs of %v each in shuffled blocks\n\n", where, b.pairs, b.length)
-	fmt.Fprintln(b.out, "| IP | sent by | received, Mpps (least – most) | loss | sender's CPU time "+
-		"per frame, ns | against test-run frames | 95 % interval |")
-	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|")
+		"runs of %v each in shuffled blocks\n\n| IP | sent by | received, Mpps (least – most) | loss | "+
+		"sender's CPU time per frame, ns | against test-run frames | 95 %% interval |\n"+
+		"|---|---|---|---|---|---|---|\n", where, b.pairs, b.length)
 	names := []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
 	for _, ip := range []int{4, 6} {
 		runs, err := rig.Measure(b.draw, b.pairs, len(names), func(_, i int) (result, error) {
@@ -202,7 +204,6 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 				r.Median, r.Low, r.High)
 		}
 	}
-	fmt.Fprintln(b.out)
 	return nil
 }
 
@@ -210,10 +211,9 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 // part of the sender's core, which then may be too slow for the highest rate.
 func (b *bench) rate(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "Rate %s, IPv4, 64-byte frames; %d runs of %v each (target: 0.1 %%, stretch: 0.05 %% "+
-		"and, routed, a p99 of 12 µs)\n\n", where, b.pairs, b.length)
-	fmt.Fprintln(b.out, "| asked, pps | error of the rate, without its sign: median | interval | worst | "+
-		"loss | one-way delay, µs: p50 ≤ | p99 ≤, interval | frames in a burst |")
-	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|---|")
+		"and, routed, a p99 of 12 µs)\n\n| asked, pps | error of the rate, without its sign: median | "+
+		"interval | worst | loss | one-way delay, µs: p50 ≤ | p99 ≤, interval | frames in a burst |\n"+
+		"|---|---|---|---|---|---|---|---|\n", where, b.pairs, b.length)
 	rates := []float64{10e3, 100e3, 500e3, 900e3, 1e6}
 	runs, err := rig.Measure(b.draw, b.pairs, len(rates), func(_, i int) (result, error) {
 		load := b.load(4, flows)
@@ -235,7 +235,6 @@ func (b *bench) rate(ctx context.Context, where string, flows int) error {
 			"%.1f | %s |\n", pps, e.Median, e.Low, e.High, slices.Max(errs), rig.Middle(runs[i], lost),
 			rig.Middle(runs[i], delay(.5)), late.Median, late.Low, late.High, burst)
 	}
-	fmt.Fprintln(b.out)
 	return nil
 }
 
