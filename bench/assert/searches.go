@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
 // searchesCommand holds how far the rates that repeated searches of a cell found lie apart, from the least
@@ -40,23 +41,11 @@ func checkSearches(doc document, metrics []string, least int, most float64, out 
 			}
 			spread := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
 			fmt.Fprintf(out, "note: %s of %q: median %.4g, %d values within %.2f %%, standard deviation "+
-				"%.2f %%\n", name, c.Label, v.Median, v.N, 100*spread, 100*deviation(v.Values))
+				"%.2f %%\n", name, c.Label, v.Median, v.N, 100*spread, 100*rig.Deviation(v.Values, 1))
 			f.must(most == 0 || spread <= most, "%s of %q: %d values lie %.2f %% apart, %.2f %% are allowed",
 				name, c.Label, v.N, 100*spread, 100*most)
 		}
 	}
 	f.must(judged > 0, "no cell has %s", strings.Join(metrics, " or "))
 	return f
-}
-
-// deviation is the standard deviation of a sample ÷ its mean.
-func deviation(values []float64) float64 {
-	mean, sum := 0.0, 0.0
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		sum += (v - mean) * (v - mean)
-	}
-	return math.Sqrt(sum/float64(len(values)-1)) / mean
 }

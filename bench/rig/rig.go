@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -119,4 +120,14 @@ func Ratio(a, b []float64) statistics.Value {
 func Interval(v statistics.Value, format string, scale float64) string {
 	return fmt.Sprintf(format+" | "+format+" to "+format+" (%.1f %%) | %d", v.Median/scale, v.Low/scale,
 		v.High/scale, 100*v.Level, v.N)
+}
+
+// Deviation is the standard deviation of values ÷ their mean: of the values themselves, or, with one degree
+// of freedom less, of what they are a sample of.
+func Deviation(values []float64, less int) float64 {
+	mean, squares := statistics.Total(values)/float64(len(values)), 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(squares/float64(len(values)-less)) / mean
 }

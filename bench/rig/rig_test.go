@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,14 @@ func TestRatioAndItsInterval(t *testing.T) {
 	}
 	if v := Ratio([]float64{1, 2, 3, 4, 5}, []float64{1, 1, 1, 1, 1}); v.Level != 0 || MinPairs != 6 {
 		t.Errorf("fewer than %d pairs: got an interval of %v, want none", MinPairs, v.Level)
+	}
+}
+
+func TestDeviation(t *testing.T) {
+	values := []float64{8, 10, 12}
+	if got := []float64{Deviation(values, 0), Deviation(values, 1)}; math.Abs(got[0]-math.Sqrt(8./3)/10) > 1e-15 ||
+		got[1] != .2 {
+		t.Errorf("got %v, want 0.163 of the values and 0.2 of their sample", got)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -74,7 +73,7 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 			if ratio.Median < leastRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
-			if got := spread(m.rates); name == "csit" && d.device.Jitter <= steadyUpTo && got > mostSpread {
+			if got := rig.Deviation(m.rates, 0); name == "csit" && d.device.Jitter <= steadyUpTo && got > mostSpread {
 				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(got)))
 			}
 		}
@@ -137,18 +136,6 @@ func binary(d method.Device, g method.Goal, r *rand.Rand, pause time.Duration) (
 	return low, seconds
 }
 
-// spread is the standard deviation ÷ the mean.
-func spread(values []float64) float64 {
-	mean, squares := 0.0, 0.0
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		squares += (v - mean) * (v - mean) / float64(len(values))
-	}
-	return math.Sqrt(squares) / mean
-}
-
 func rateWords(rates []float64) string {
-	return fmt.Sprintf("%.4f (%.2f %%)", statistics.Median(rates)/1e6, 100*spread(rates))
+	return fmt.Sprintf("%.4f (%.2f %%)", statistics.Median(rates)/1e6, 100*rig.Deviation(rates, 0))
 }

@@ -35,9 +35,8 @@ const (
 func main() { os.Exit(rig.Main("telemetry", run)) }
 
 type options struct {
-	blocks  int
-	seconds int
-	seed    uint64
+	blocks, seconds int
+	seed            uint64
 }
 
 func run(ctx context.Context, args []string, out, log io.Writer) error {
@@ -55,20 +54,15 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		return err
 	}
 	machine := rig.Machine()
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	list := watchers(self)
-	costs, err := rig.Measure(rig.Draw(o.seed), o.blocks, len(list), func(block, i int) (float64, error) {
-		share, err := cost(ctx, list[i], time.Duration(o.seconds)*time.Second)
+	costs, err := rig.Measure(rig.Draw(o.seed), o.blocks, len(watchers), func(block, i int) (float64, error) {
+		share, err := cost(ctx, watchers[i], time.Duration(o.seconds)*time.Second)
 		if err != nil {
-			err = fmt.Errorf("block %d, %s: %w", block+1, list[i].name, err)
+			err = fmt.Errorf("block %d, %s: %w", block+1, watchers[i].name, err)
 		}
 		return share, err
 	})
 	if err == nil {
-		io.WriteString(out, table(o, machine, list, costs))
+		io.WriteString(out, table(o, machine, costs))
 	}
 	return err
 }
@@ -121,12 +115,10 @@ type watcher struct {
 	args []string
 }
 
-func watchers(self string) []watcher {
-	return []watcher{
-		{"five fast sources, 10 Hz", 10, []string{self, watchRole, "10"}},
-		{"five fast sources, 100 Hz", 100, []string{self, watchRole, "100"}},
-		{"mpstat -P ALL 1", 0, []string{"mpstat", "-P", "ALL", "1"}},
-	}
+var watchers = [...]watcher{
+	{"five fast sources, 10 Hz", 10, []string{"/proc/self/exe", watchRole, "10"}},
+	{"five fast sources, 100 Hz", 100, []string{"/proc/self/exe", watchRole, "100"}},
+	{"mpstat -P ALL 1", 0, []string{"mpstat", "-P", "ALL", "1"}},
 }
 
 // cost is the share of one core that a watcher takes.
@@ -190,13 +182,13 @@ func enough(said string, hz int, length time.Duration) error {
 }
 
 // table is the result in Markdown.
-func table(o options, machine string, list []watcher, costs [][]float64) string {
+func table(o options, machine string, costs [][]float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole "+
 		"process. %s.\n\n", o.blocks, o.seconds, o.seed, machine)
 	b.WriteString("| watcher | % of one core, median | interval | n |\n|---|---|---|---|\n")
-	for i, w := range list {
-		fmt.Fprintf(&b, "| %s | %s |\n", w.name, rig.Interval(statistics.Summarise(costs[i]), "%.3f", .01))
+	for i, c := range costs {
+		fmt.Fprintf(&b, "| %s | %s |\n", watchers[i].name, rig.Interval(statistics.Summarise(c), "%.3f", .01))
 	}
 	return b.String()
 }
