@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
@@ -25,12 +27,14 @@ const (
 
 const tunnelMTU = 1420
 
-// layTunnels makes both tunnels from client to server; both have an address of their own at either end.
+// layTunnels makes both tunnels from client to server; both have an address of their own at either end. The
+// keys of wireguard-go are this lab's alone and go through standard input.
 func (b *stand) layTunnels(ctx context.Context) error {
 	path, err := b.lab.Path(ctx, lab.TunnelSpec{Kind: "wireguard-userspace", MTU: tunnelMTU})
 	if err != nil {
 		return err
 	}
+	var keys [2]*ecdh.PrivateKey
 	for i, end := range b.paths[plainPath] {
 		end.Addr = b.lab.Address(path.Slot, i, 4)
 		end.Target = end.Addr
@@ -38,42 +42,24 @@ func (b *stand) layTunnels(ctx context.Context) error {
 		end.Addr = netip.AddrFrom4([4]byte{198, 19, 250, byte(1 + i)})
 		end.Target = end.Addr
 		b.paths[peerTunnel][i] = end
-	}
-	return b.startPeer(ctx)
-}
-
-// startPeer starts wireguard-go at both ends and introduces them. The keys are this lab's alone and go
-// through standard input.
-func (b *stand) startPeer(ctx context.Context) error {
-	var private, public [2]string
-	nodes := [2]string{b.lab.Topology.Near, b.lab.Topology.Far}
-	for i, node := range nodes {
-		_, err := rig.Start(ctx, b.lab, node, "wireguard-go", "-f", fmt.Sprintf("peer%d", i))
-		if err != nil {
+		if keys[i], err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
 			return err
 		}
-		if private[i], err = rig.Exec(ctx, b.lab, node, "", "wg", "genkey"); err == nil {
-			public[i], err = rig.Exec(ctx, b.lab, node, private[i], "wg", "pubkey")
-		}
-		if err != nil {
+		if _, err := rig.Start(ctx, b.lab, end.Node, "wireguard-go", "-f", fmt.Sprint("peer", i)); err != nil {
 			return err
 		}
 	}
-	for i, node := range nodes {
-		dev, other := fmt.Sprintf("peer%d", i), 1-i
-		if _, err := b.retry(ctx, node, private[i], "wg", "set", dev, "listen-port", "51900",
-			"private-key", "/dev/stdin", "peer", strings.TrimSpace(public[other]),
-			"allowed-ips", b.paths[peerTunnel][other].Addr.String()+"/32",
-			"endpoint", b.lab.Address(0, other, 4).String()+":51900"); err != nil {
+	for i, end := range b.paths[peerTunnel] {
+		other := 1 - i
+		// Their devices differ in name because both nodes see the same folder of control sockets.
+		script := fmt.Sprintf("wg set peer%[1]d listen-port 51900 private-key /dev/stdin peer %[2]s "+
+			"allowed-ips %[3]s/32 endpoint %[4]s:51900 && ip address add %[5]s/24 dev peer%[1]d && "+
+			"ip link set peer%[1]d mtu %[6]d up", i,
+			base64.StdEncoding.EncodeToString(keys[other].PublicKey().Bytes()),
+			b.paths[peerTunnel][other].Addr, b.lab.Address(0, other, 4), end.Addr, tunnelMTU)
+		key := base64.StdEncoding.EncodeToString(keys[i].Bytes())
+		if _, err := b.retry(ctx, end.Node, key, "sh", "-c", script); err != nil {
 			return err
-		}
-		for _, args := range [][]string{
-			{"ip", "address", "add", b.paths[peerTunnel][i].Addr.String() + "/24", "dev", dev},
-			{"ip", "link", "set", dev, "mtu", fmt.Sprint(tunnelMTU), "up"},
-		} {
-			if _, err := rig.Exec(ctx, b.lab, node, "", args...); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
