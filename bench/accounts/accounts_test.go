@@ -214,9 +214,9 @@ func (b stand) once(r row) account {
 		engine, load.PacketSize = rig.Engine("xdp"), frameSize+(r.ip-4)*10
 	}
 	load.RateBps = r.pps * 8 * float64(load.PacketSize-headers)
-	near, far, err := rig.Ends(b.Context(), b.lab, 0, r.ip)
+	ends, err := rig.Ends(b.Context(), b.lab, r.ip)
 	must(b.T, err)
-	if c := engine.Check(b.Context(), near, far, load); c.State != check.Yes || c.Reason != "" {
+	if c := engine.Check(b.Context(), ends[0], ends[1], load); c.State != check.Yes || c.Reason != "" {
 		b.Fatalf("%s: %v: %s", engine.Name(), c.State, c.Reason)
 	}
 	count := b.plant(r)

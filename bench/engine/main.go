@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	return rig.OnLab(ctx, "forward", lab.Local{}, func(l *lab.Lab) (err error) {
 		b.lab = l
-		if b.paths[plainPath][0], b.paths[plainPath][1], err = rig.Ends(ctx, l, 0, 4); err != nil {
+		if b.paths[plainPath], err = rig.Ends(ctx, l, 4); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s; %d pairs of %d s, seed %d.\n", rig.Machine(), b.pairs, b.seconds, b.seed)

@@ -45,7 +45,7 @@ func (b *stand) layTunnels(ctx context.Context) error {
 		if keys[i], err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
 			return err
 		}
-		if _, err := rig.Start(ctx, b.lab, end.Node, "wireguard-go", "-f", fmt.Sprint("peer", i)); err != nil {
+		if _, err = rig.Start(ctx, b.lab, end.Node, "wireguard-go", "-f", fmt.Sprint("peer", i)); err != nil {
 			return err
 		}
 	}

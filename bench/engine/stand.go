@@ -40,13 +40,24 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 		if err := rig.Settle(ctx, b.lab, c.offload, c.settings...); err != nil {
 			return err
 		}
-		for _, side := range []side{c.ours, c.theirs} {
+		sides := [2]side{c.ours, c.theirs}
+		for _, side := range sides {
 			ends := b.paths[side.path]
 			if a := side.engine.Check(ctx, ends[0], ends[1], b.load(side)); a.State != check.Yes {
 				return fmt.Errorf("%s, %s: %s", c.name, side.engine.Name(), a.Reason)
 			}
 		}
-		runs, err := b.compare(ctx, c)
+		draw := rig.Draw(b.seed + uint64(len(c.name)))
+		runs, err := rig.Measure(draw, b.pairs, 2, func(_, i int) (figures, error) {
+			f, err := b.once(ctx, sides[i], c.of)
+			if err != nil {
+				return f, fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
+			}
+			if b.verbose {
+				fmt.Fprintf(b.log, "%-32s %-7s %s\n", c.name, sides[i].engine.Name(), f)
+			}
+			return f, nil
+		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -57,30 +68,16 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 	return nil
 }
 
-// compare runs the pairs of one row.
-func (b *stand) compare(ctx context.Context, c comparison) ([][]figures, error) {
-	draw, sides := rig.Draw(b.seed+uint64(len(c.name))), [2]side{c.ours, c.theirs}
-	return rig.Measure(draw, b.pairs, 2, func(_, i int) (figures, error) {
-		f, err := b.once(ctx, sides[i], c.of)
-		if err != nil {
-			return f, fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
-		}
-		if b.verbose {
-			fmt.Fprintf(b.log, "%-32s %-7s %s\n", c.name, sides[i].engine.Name(), f)
-		}
-		return f, nil
-	})
-}
-
 func (b *stand) load(s side) record.Load {
 	l := s.load
 	l.Direction, l.IP, l.Opener, l.Port = record.Up, 4, "near", 5201
-	l.Warmup, l.Duration, l.Interval = 300*time.Millisecond, time.Duration(b.seconds)*time.Second,
-		100*time.Millisecond
-	if s.load.Warmup > 0 {
-		l.Warmup = s.load.Warmup
-	} else if s.engine.Name() == "iperf3" { // whose CPU time is of its whole life
-		l.Warmup, l.Interval = 0, time.Second
+	l.Duration, l.Interval = time.Duration(b.seconds)*time.Second, 100*time.Millisecond
+	switch {
+	case l.Warmup > 0:
+	case s.engine.Name() == "iperf3": // whose CPU time is of its whole life
+		l.Interval = time.Second
+	default:
+		l.Warmup = 300 * time.Millisecond
 	}
 	l.Tag = "engine " + strconv.FormatInt(time.Now().UnixNano(), 10)
 	return l

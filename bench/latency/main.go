@@ -30,10 +30,9 @@ const (
 func main() { os.Exit(rig.Main("latency", run)) }
 
 type options struct {
-	blocks  int
-	seconds int
-	seed    uint64
-	verbose bool
+	blocks, seconds int
+	seed            uint64
+	verbose         bool
 }
 
 // count is how many probes a run has.
@@ -42,8 +41,8 @@ func (o options) count() int { return o.seconds * int(time.Second/interval) }
 // bench is the lab with what the tools need of it.
 type bench struct {
 	options
-	lab       *lab.Lab
-	near, far traffic.End
+	lab  *lab.Lab
+	ends [2]traffic.End
 }
 
 func run(ctx context.Context, args []string, out, log io.Writer) error {
@@ -61,14 +60,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	machine := rig.Machine()
 	return rig.OnLab(ctx, "forward", lab.Local{}, func(l *lab.Lab) (err error) {
 		b.lab = l
-		if b.near, b.far, err = rig.Ends(ctx, l, 0, 4); err != nil {
+		if b.ends, err = rig.Ends(ctx, l, 4); err != nil {
 			return err
 		}
-		server, err := serveIRTT(ctx, b)
-		if err != nil {
+		if _, err = rig.Start(ctx, l, b.ends[1].Node, "irtt", "server", "-i", "0", "-b", b.at()); err != nil {
 			return err
 		}
-		defer server.Close()
+		time.Sleep(300 * time.Millisecond) // until it listens; a client that is too early fails and says so
 		all, err := rig.Measure(rig.Draw(b.seed), b.blocks, len(tools), func(block, i int) (measured, error) {
 			r, err := tools[i].run(ctx, b)
 			if err != nil {

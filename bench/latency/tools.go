@@ -42,7 +42,7 @@ func ours(name string) func(context.Context, *bench) (measured, error) {
 			Port: 20900, Duration: time.Duration(b.seconds) * time.Second, Interval: interval,
 			Tag: fmt.Sprintf("latency %d", host.Monotonic()),
 		}
-		l, err := rig.Prober(name).Probe(ctx, b.near, b.far, load, rig.Clock{Load: load})
+		l, err := rig.Prober(name).Probe(ctx, b.ends[0], b.ends[1], load, rig.Clock{Load: load})
 		if err != nil {
 			return measured{}, err
 		}
@@ -60,18 +60,12 @@ func ours(name string) func(context.Context, *bench) (measured, error) {
 	}
 }
 
-// serveIRTT starts irtt's server on the far node. It lives as long as the session.
-func serveIRTT(ctx context.Context, b *bench) (host.Session, error) {
-	at := b.far.Addr.String() + ":2112"
-	s, err := rig.Start(ctx, b.lab, b.far.Node, "irtt", "server", "-i", "0", "-b", at)
-	time.Sleep(300 * time.Millisecond) // until it listens; a client that comes too early fails and says so
-	return s, err
-}
+// at is where irtt's server listens.
+func (b *bench) at() string { return b.ends[1].Addr.String() + ":2112" }
 
 func irtt(ctx context.Context, b *bench) (measured, error) {
-	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "irtt", "client", "-Q", "-i", interval.String(), "-d",
-		fmt.Sprintf("%ds", b.seconds), "-l", strconv.Itoa(packetSize-headers), "-o", "-",
-		b.far.Addr.String()+":2112")
+	out, err := rig.Exec(ctx, b.lab, b.ends[0].Node, "", "irtt", "client", "-Q", "-i", interval.String(),
+		"-d", fmt.Sprintf("%ds", b.seconds), "-l", strconv.Itoa(packetSize-headers), "-o", "-", b.at())
 	if err != nil {
 		return measured{}, err
 	}
@@ -103,9 +97,9 @@ func readIRTT(out []byte) (measured, error) {
 }
 
 func ping(ctx context.Context, b *bench) (measured, error) {
-	out, err := rig.Exec(ctx, b.lab, b.near.Node, "", "ping", "-n", "-i",
+	out, err := rig.Exec(ctx, b.lab, b.ends[0].Node, "", "ping", "-n", "-i",
 		fmt.Sprintf("%.3f", interval.Seconds()), "-c", strconv.Itoa(b.count()), "-s",
-		strconv.Itoa(packetSize-headers), "-W", "1", b.far.Addr.String())
+		strconv.Itoa(packetSize-headers), "-W", "1", b.ends[1].Addr.String())
 	if err != nil {
 		return measured{}, err
 	}

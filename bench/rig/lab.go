@@ -57,28 +57,27 @@ func Settle(ctx context.Context, l *lab.Lab, offload string, others ...record.Se
 	return l.Settle(ctx, others)
 }
 
-// Ends are those of the plain path (slot 0) or of a tunnel's.
-func Ends(ctx context.Context, l *lab.Lab, slot, ip int) (near, far traffic.End, err error) {
-	var e [2]traffic.End
+// Ends are the near and the far one of the plain path.
+func Ends(ctx context.Context, l *lab.Lab, ip int) (e [2]traffic.End, err error) {
 	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
 		n, err := l.Node(ctx, name)
 		if err != nil {
-			return near, far, err
+			return e, err
 		}
-		a := l.Address(slot, i, ip)
+		a := l.Address(0, i, ip)
 		e[i] = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a}
 		if e[i].Offset, _, err = n.Agent.Clock(ctx); err != nil {
-			return near, far, err
+			return e, err
 		}
 		if port, ok := l.Neighbor(name); ok {
 			next, err := l.Node(ctx, port.Node)
 			if err != nil {
-				return near, far, err
+				return e, err
 			}
 			e[i].Next = &traffic.Neighbor{Node: port.Node, Agent: next.Agent, Device: port.Port}
 		}
 	}
-	return e[0], e[1], nil
+	return e, nil
 }
 
 // Engine and Prober are the registry's of that name.

@@ -62,11 +62,11 @@ func Sum(t *record.Traffic) (s Sums, err error) {
 // Packets offers a load of packets on the plain path, as it is asked for and by nothing else.
 func Packets(ctx context.Context, l *lab.Lab, e traffic.Engine, load record.Load) (t *record.Traffic, s Sums,
 	err error) {
-	near, far, err := Ends(ctx, l, 0, load.IP)
+	ends, err := Ends(ctx, l, load.IP)
 	if err != nil {
 		return nil, s, err
 	}
-	if t, err = e.Offer(ctx, near, far, load, Clock{Load: load}); err != nil {
+	if t, err = e.Offer(ctx, ends[0], ends[1], load, Clock{Load: load}); err != nil {
 		return nil, s, fmt.Errorf("%s: %w", e.Name(), err)
 	}
 	for _, c := range t.Caveats {

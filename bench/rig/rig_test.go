@@ -25,9 +25,9 @@ func TestRatioAndItsInterval(t *testing.T) {
 
 func TestDeviation(t *testing.T) {
 	values := []float64{8, 10, 12}
-	if got := []float64{Deviation(values, 0), Deviation(values, 1)}; math.Abs(got[0]-math.Sqrt(8./3)/10) > 1e-15 ||
-		got[1] != .2 {
-		t.Errorf("got %v, want 0.163 of the values and 0.2 of their sample", got)
+	all, sample := Deviation(values, 0), Deviation(values, 1)
+	if math.Abs(all-math.Sqrt(8./3)/10) > 1e-15 || sample != .2 {
+		t.Errorf("got %v and %v, want 0.163 of the values and 0.2 of their sample", all, sample)
 	}
 }
 

@@ -68,13 +68,14 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 			ratio := statistics.Summarise(m.ratios)
 			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name,
 				name, statistics.Median(m.trials), statistics.Median(m.seconds), slices.Max(m.seconds),
-				rateWords(m.rates), statistics.Median(m.binarySeconds), rateWords(m.binaryRates), ratio.Median,
-				ratio.Low, ratio.High)
+				rateWords(m.rates), statistics.Median(m.binarySeconds), rateWords(m.binaryRates),
+				ratio.Median, ratio.Low, ratio.High)
 			if ratio.Median < leastRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
-			if got := rig.Deviation(m.rates, 0); name == "csit" && d.device.Jitter <= steadyUpTo && got > mostSpread {
-				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(got)))
+			spread := rig.Deviation(m.rates, 0)
+			if name == "csit" && d.device.Jitter <= steadyUpTo && spread > mostSpread {
+				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(spread)))
 			}
 		}
 	}
