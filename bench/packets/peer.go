@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,52 +31,29 @@ func (b *bench) peer(ctx context.Context) (pps float64, err error) {
 		return 0, err
 	}
 	defer end(generator)
-	if err := b.flowing(ctx); err != nil {
-		return 0, err
+	received := func() (packets float64, at int64) {
+		at = host.Monotonic()
+		c, failed := b.lab.Counters(ctx, "server", "lan")
+		err = cmp.Or(err, failed)
+		return float64(c["lan"].RxPackets), (at + host.Monotonic()) / 2
 	}
-	before, from, err := b.received(ctx)
-	if err != nil {
-		return 0, err
+	first, _ := received()
+	for now, tries := first, 0; err == nil && now <= first+1000; tries++ {
+		if tries == 100 {
+			return 0, errors.New("xdp-trafficgen sent nothing within 10 s")
+		}
+		time.Sleep(100 * time.Millisecond)
+		now, _ = received()
 	}
+	time.Sleep(300 * time.Millisecond) // a warm-up
+	before, from := received()
 	time.Sleep(b.length)
-	after, to, err := b.received(ctx)
-	if err != nil {
-		return 0, err
-	}
-	pps = float64(after-before) / float64(to-from) * 1e9
+	after, to := received()
+	pps = (after - before) / float64(to-from) * 1e9
 	if b.verbose {
 		fmt.Fprintf(b.log, "xdp-trafficgen: %.0f pps\n", pps)
 	}
-	return pps, nil
-}
-
-// flowing waits until frames have arrived for a warm-up's time.
-func (b *bench) flowing(ctx context.Context) error {
-	first, _, err := b.received(ctx)
-	if err != nil {
-		return err
-	}
-	for range 100 {
-		time.Sleep(100 * time.Millisecond)
-		now, _, err := b.received(ctx)
-		if err != nil {
-			return err
-		}
-		if now > first+1000 {
-			time.Sleep(300 * time.Millisecond)
-			return nil
-		}
-	}
-	return errors.New("xdp-trafficgen sent nothing within 10 s")
-}
-
-func (b *bench) received(ctx context.Context) (packets uint64, at int64, err error) {
-	at = host.Monotonic()
-	c, err := b.lab.Counters(ctx, "server", "lan")
-	if err != nil {
-		return 0, 0, err
-	}
-	return c["lan"].RxPackets, (at + host.Monotonic()) / 2, nil
+	return pps, err
 }
 
 // end waits until a command has ended.

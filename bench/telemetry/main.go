@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -77,14 +76,8 @@ func sample(ctx context.Context, rate string, in io.Reader, out io.Writer) (err 
 	if err != nil || hz < 1 || hz > 1000 {
 		return fmt.Errorf("rate %q: want 1 to 1000 a second", rate)
 	}
-	near, far := net.Pipe()
-	served := make(chan error, 1)
-	go func() { served <- host.Serve(ctx, far, watch.Handlers(probe.Root{})) }()
-	a := host.Connect(near)
-	defer func() {
-		a.Close()
-		<-served
-	}()
+	a := host.Inside(ctx, watch.Handlers(probe.Root{}))
+	defer a.Close()
 	w, err := watch.Start(ctx, a, "host", fast[:], watch.Options{Fast: time.Second / time.Duration(hz)})
 	if err != nil {
 		return err
