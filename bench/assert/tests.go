@@ -7,10 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
 	"go/build"
-	"go/parser"
-	"go/token"
 	"io"
 	"maps"
 	"os"
@@ -103,18 +100,13 @@ var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{},
 		allowed: allowed, output: map[string]string{}, failedIn: map[string]bool{}, talk: talk}
-	lines := bufio.NewReader(in)
-	for ended := false; !ended; {
-		line, err := lines.ReadBytes('\n')
-		if ended = err == io.EOF; err != nil && !ended {
-			return o, err
-		}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
 		var e testEvent
-		switch {
-		case len(line) == 0:
-		case json.Unmarshal(line, &e) != nil:
-			fmt.Fprintf(talk, "%s", line) // the go command's own words
-		default:
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(talk, lines.Text()) // the go command's own words
+		} else {
 			o.take(e)
 		}
 	}
@@ -124,7 +116,7 @@ func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 	if o.passed+o.failed == 0 {
 		o.faults.add("no test was run")
 	}
-	return o, nil
+	return o, lines.Err()
 }
 
 // fail counts a failure, which is a fault.
@@ -218,22 +210,21 @@ func sourceTests(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, file := range slices.Concat(pkg.TestGoFiles, pkg.XTestGoFiles) {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, file), nil,
-			parser.SkipObjectResolution)
+		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			return nil, err
 		}
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if ok && fn.Recv == nil && testName.MatchString(fn.Name.Name) && fn.Name.Name != "TestMain" {
-				names = append(names, fn.Name.Name)
+		for _, m := range testFunction.FindAllSubmatch(text, -1) {
+			if name := string(m[1]); name != "TestMain" {
+				names = append(names, name)
 			}
 		}
 	}
 	return names, nil
 }
 
-var testName = regexp.MustCompile(`^Test($|[^a-z])`)
+// testFunction is how a test begins in a file that gofmt has formatted.
+var testFunction = regexp.MustCompile(`(?m)^func (Test(?:[^a-z(]\w*)?)\(`)
 
 // stalledMost is how many tests of a stage may be skipped because a vCPU was stalled in each of their
 // trials.
