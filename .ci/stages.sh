@@ -247,14 +247,15 @@ documents() {
 # what it logs.
 suite() { PART=1 LOGS=1 judge as_root go test -timeout 0 "./bench/$@"; }
 
-secrets() { suite secrets -planted -run TestSecrets; }
+secrets() { as_root go run ./bench/secrets; }
 
-kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-24}" -run TestKills; }
+kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
 
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -run TestRatios
+	as_root go run ./bench/guest -binary "$PROGRAM" -counts "$STAGE_COUNTS" -suite ratios
+	count 1 0 0
 	same_image
 }
 
@@ -271,7 +272,7 @@ same_image() {
 }
 
 # Nightly only: kills where the routers are virtual machines.
-kills_guest() { suite kills -binary "$PROGRAM" -lab vm -kills "${KILLS_GUEST:-54}" -run TestKills; }
+kills_guest() { as_root go run ./bench/kills -binary "$PROGRAM" -lab vm -n "${KILLS_GUEST:-54}"; }
 
 # Nightly only: the default plan on the other families of routers.
 families() {
@@ -297,13 +298,13 @@ guest_tests() {
 # called different?
 same() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -run TestSame
+	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -suite same | sed 's/^ /note: /'
 }
 
 # Each plan of a published table on a virtual router, with short windows.
 plans() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -run TestPlans
+	as_root go run ./bench/guest -binary "$PROGRAM" -suite plans
 }
 
 # Nightly only: images of every architecture, from packages.
@@ -316,7 +317,6 @@ images() {
 # by ssh and by the serial console, and measured.
 foreign() {
 	private_home "$WORK/foreign" root
-	install_packages qemu-img=qemu-utils ssh=openssh-client
 	local disk="$WORK/foreign/disk" before
 	bench/guestdisk/build "$disk"
 	before=$(sha256sum "$disk"/disk.*)
@@ -368,8 +368,8 @@ repeated() {
 # done to them on their way. Nightly only.
 accounts() {
 	private_home "$WORK/accounts" root
-	as_root go test -v -timeout 0 ./bench/accounts -packets 100000000 | sed 's/^    \([|0-9]\)/note: \1/'
-	as_root go test -v -timeout 0 ./bench/accounts -lab vm -packets 1000000 | sed 's/^    \([|0-9]\)/note: \1/'
+	suite accounts -packets 100000000 | sed 's/^[|0-9]/note: &/'
+	suite accounts -lab vm -packets 1000000 | sed 's/^[|0-9]/note: &/'
 }
 
 # What watching costs under load, by the program's own accounting.

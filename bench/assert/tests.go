@@ -95,9 +95,9 @@ type skippedTest struct{ pkg, test, reason string }
 
 var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 
-// judge reads a stream of test events. Sub-tests count like tests; a package that fails without a failing
-// test, such as one that does not build, counts once.
-func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
+// judge reads a stream of test events, and passes on what the tests log if that is wanted. Sub-tests count
+// like tests; a package that fails without a failing test, such as one that does not build, counts once.
+func judge(in io.Reader, allowed []allowance, logs bool, talk io.Writer) (outcome, error) {
 	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{},
 		allowed: allowed, output: map[string]string{}, failedIn: map[string]bool{}, talk: talk}
 	lines := bufio.NewScanner(in)
@@ -106,8 +106,11 @@ func judge(in io.Reader, allowed []allowance, talk io.Writer) (outcome, error) {
 		var e testEvent
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
 			fmt.Fprintln(talk, lines.Text()) // the go command's own words
-		} else {
-			o.take(e)
+			continue
+		}
+		o.take(e)
+		if logs && e.Action == "output" {
+			fmt.Fprint(talk, strings.TrimLeft(e.Output, " "))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.open)) {
@@ -278,6 +281,7 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	leastFile := flags.String("least", "", "list of how many tests of a package may be skipped")
 	source := flags.String("source", ".", "the module's folder, whose tests must have been executed")
 	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
+	logs := flags.Bool("logs", false, "print what the tests log, also those that pass")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
 	skippedFile := flags.String("skipped", "",
 		"append \"reason, tab, test\" of the skipped ones to this file")
@@ -288,7 +292,7 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o, err := judge(in, allowed, out)
+	o, err := judge(in, allowed, *logs, out)
 	if err != nil {
 		return err
 	}
