@@ -243,10 +243,6 @@ documents() {
 	left_as_found "$WORK/documents.machine"
 }
 
-# suite FOLDER FLAGS… runs a suite of bench, which go test alone skips, and shows
-# what it logs.
-suite() { PART=1 LOGS=1 judge as_root go test -timeout 0 "./bench/$@"; }
-
 secrets() { as_root go run ./bench/secrets; }
 
 kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
@@ -368,8 +364,9 @@ repeated() {
 # done to them on their way. Nightly only.
 accounts() {
 	private_home "$WORK/accounts" root
-	suite accounts -packets 100000000 | sed 's/^[|0-9]/note: &/'
-	suite accounts -lab vm -packets 1000000 | sed 's/^[|0-9]/note: &/'
+	export LOGS=1
+	judge as_root go test -timeout 0 ./bench/accounts -packets 100000000 | sed 's/^[|0-9]/note: &/'
+	judge as_root go test -timeout 0 ./bench/accounts -lab vm -packets 1000000 | sed 's/^[|0-9]/note: &/'
 }
 
 # What watching costs under load, by the program's own accounting.
