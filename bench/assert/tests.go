@@ -16,8 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
 // testEvent is a line of go test -json (cmd/test2json).
@@ -313,8 +311,21 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n",
 			n, strings.Join(slices.Sorted(maps.Keys(o.notTimed)), ", "))
 	}
-	return errors.Join(rig.Append(*countsFile, fmt.Sprintln(o.passed, o.failed, o.skipped)),
-		rig.Append(*skippedFile, skipped.String()), o.faults.err())
+	return errors.Join(appendTo(*countsFile, fmt.Sprintln(o.passed, o.failed, o.skipped)),
+		appendTo(*skippedFile, skipped.String()), o.faults.err())
+}
+
+// appendTo adds text to a file that is made if need be; without a name there is none.
+func appendTo(name, text string) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 func readFile[T any](name string, read func(io.Reader) (T, error)) (list T, err error) {

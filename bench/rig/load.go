@@ -19,7 +19,6 @@ type Sums struct {
 	Duplicates, Reordered int64   // packets, where they were told
 	CPU                   float64 // seconds, of both ends
 	Memory                int64   // bytes, of both ends
-	Flows                 int
 }
 
 // Loss is the share of the packets that was lost.
