@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -69,12 +70,8 @@ func Ends(ctx context.Context, l *lab.Lab, ip int) (e [2]traffic.End, err error)
 		if e[i].Offset, _, err = n.Agent.Clock(ctx); err != nil {
 			return e, err
 		}
-		if port, ok := l.Neighbor(name); ok {
-			next, err := l.Node(ctx, port.Node)
-			if err != nil {
-				return e, err
-			}
-			e[i].Next = &traffic.Neighbor{Node: port.Node, Agent: next.Agent, Device: port.Port}
+		if e[i].Next, err = trial.Neighbor(ctx, l, name); err != nil {
+			return e, err
 		}
 	}
 	return e, nil

@@ -58,7 +58,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		}
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset,
 			CPUs: d.cpus[name], ThirdParty: n.Serves}
-		if end.Next, err = neighbor(ctx, l, name); err != nil {
+		if end.Next, err = Neighbor(ctx, l, name); err != nil {
 			return way{}, err
 		}
 		for _, sub := range p.Beside {
@@ -84,8 +84,8 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 	return w, nil
 }
 
-// neighbor is the device that a node's own leads to; nil if nobody commands it.
-func neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
+// Neighbor is the device that a node's own leads to; nil if nobody commands it.
+func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
 	port, ok := l.Neighbor(name)
 	if !ok {
 		return nil, nil
