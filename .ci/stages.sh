@@ -243,15 +243,18 @@ documents() {
 	left_as_found "$WORK/documents.machine"
 }
 
-secrets() { as_root go run ./bench/secrets; }
+# suite FOLDER FLAGS… runs a suite of bench, which go test alone skips, and shows
+# what it logs.
+suite() { PART=1 LOGS=1 judge as_root go test -timeout 0 "./bench/$@"; }
 
-kills() { as_root go run ./bench/kills -binary "$PROGRAM" -n "${KILLS:-24}"; }
+secrets() { suite secrets -planted -run TestSecrets; }
+
+kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-24}" -run TestKills; }
 
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" -counts "$STAGE_COUNTS" -suite ratios
-	count 1 0 0
+	suite guest -binary "$PROGRAM" -run TestRatios
 	same_image
 }
 
@@ -268,7 +271,7 @@ same_image() {
 }
 
 # Nightly only: kills where the routers are virtual machines.
-kills_guest() { as_root go run ./bench/kills -binary "$PROGRAM" -lab vm -n "${KILLS_GUEST:-54}"; }
+kills_guest() { suite kills -binary "$PROGRAM" -lab vm -kills "${KILLS_GUEST:-54}" -run TestKills; }
 
 # Nightly only: the default plan on the other families of routers.
 families() {
@@ -294,13 +297,13 @@ guest_tests() {
 # called different?
 same() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -suite same | sed 's/^ /note: /'
+	suite guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -run TestSame
 }
 
 # Each plan of a published table on a virtual router, with short windows.
 plans() {
 	private_home "$WORK/guest" root
-	as_root go run ./bench/guest -binary "$PROGRAM" -suite plans
+	suite guest -binary "$PROGRAM" -run TestPlans
 }
 
 # Nightly only: images of every architecture, from packages.
@@ -313,6 +316,7 @@ images() {
 # by ssh and by the serial console, and measured.
 foreign() {
 	private_home "$WORK/foreign" root
+	install_packages qemu-img=qemu-utils ssh=openssh-client
 	local disk="$WORK/foreign/disk" before
 	bench/guestdisk/build "$disk"
 	before=$(sha256sum "$disk"/disk.*)
@@ -364,9 +368,8 @@ repeated() {
 # done to them on their way. Nightly only.
 accounts() {
 	private_home "$WORK/accounts" root
-	export LOGS=1
-	judge as_root go test -timeout 0 ./bench/accounts -packets 100000000 | sed 's/^[|0-9]/note: &/'
-	judge as_root go test -timeout 0 ./bench/accounts -lab vm -packets 1000000 | sed 's/^[|0-9]/note: &/'
+	suite accounts -packets 100000000 | sed 's/^[|0-9]/note: &/'
+	suite accounts -lab vm -packets 1000000 | sed 's/^[|0-9]/note: &/'
 }
 
 # What watching costs under load, by the program's own accounting.
