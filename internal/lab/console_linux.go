@@ -91,15 +91,15 @@ func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Bas
 
 // keepConsoles copies the consoles of a lab's guests, which go with the lab, to TOPOLOGY-NODE.console in a
 // directory.
-func (g guests) keepConsoles(lab, dir string) error {
+func (o Local) keepConsoles(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("keep consoles of lab %s: %w", lab, err)
+		return fmt.Errorf("keep consoles of lab %s: %w", o.ID, err)
 	}
 	var failed error
-	for _, name := range g.topology.Routers {
-		said, err := os.ReadFile(consoleOf(g.dir, name))
+	for _, name := range o.Topology.Routers {
+		said, err := os.ReadFile(consoleOf(o.dir(), name))
 		if err == nil {
-			err = os.WriteFile(consoleOf(dir, g.topology.Name+"-"+name), said, 0o644)
+			err = os.WriteFile(consoleOf(dir, o.Topology.Name+"-"+name), said, 0o644)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("keep console of %s: %w", name, err))

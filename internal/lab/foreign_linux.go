@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -38,11 +39,11 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 
 // refusedLogin is a guest that has booted but lets nobody in, or no agent: booting it again changes
 // nothing.
-type refusedLogin struct{ hinted }
+type refusedLogin struct{ error }
 
-func errLogin(text, hint string) error {
-	return &refusedLogin{hinted{errors.New(text), hint}}
-}
+func (r *refusedLogin) Unwrap() error { return r.error }
+
+func errLogin(text, hint string) error { return &refusedLogin{check.WithHint(errors.New(text), hint)} }
 
 // startScript copies the agent from its disk into the guest, starts it on its port and returns.
 //
@@ -212,7 +213,8 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, host.ErrUnsupported):
-			return &hinted{err, "install openssh-client (Debian, Ubuntu), or log in by --image-login serial"}
+			return check.WithHint(err,
+				"install openssh-client (Debian, Ubuntu), or log in by --image-login serial")
 		case ctx.Err() != nil:
 			return err
 		case strings.Contains(err.Error(), "Permission denied"):

@@ -16,9 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -31,16 +32,6 @@ const (
 	AnchorRole = "lab-anchor"
 )
 
-// holderRequest is the first line on a holder's standard input.
-type holderRequest struct {
-	Topology record.Topology `json:"topology"`
-	Dir      string          `json:"dir"`
-	Detached bool            `json:"detached"` // stays after its input ends
-	Queues   int             `json:"queues"`
-	Guest    *vm.Guest       `json:"guest,omitempty"` // what the routers are; nil = namespaces
-	Driver   string          `json:"driver,omitempty"`
-}
-
 // holderAnswer is the one line on its standard output.
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
@@ -49,26 +40,27 @@ type holderAnswer struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-func answerOf(err error) holderAnswer {
-	if err == nil {
-		return holderAnswer{}
+// answer says how building ended, and returns what it says.
+func answer(to io.Writer, err error) error {
+	var a holderAnswer
+	if err != nil {
+		a.Error = err.Error()
+		var r *refused
+		a.Refused = errors.As(err, &r)
+		var h interface{ Hint() string }
+		if errors.As(err, &h) {
+			a.Hint = h.Hint()
+		}
 	}
-	a := holderAnswer{Error: err.Error()}
-	var r *refused
-	a.Refused = errors.As(err, &r)
-	var h interface{ Hint() string }
-	if errors.As(err, &h) {
-		a.Hint = h.Hint()
-	}
-	return a
+	return errors.Join(err, json.NewEncoder(to).Encode(a))
 }
 
 // HolderMain is the holder's life. It returns when its controller hangs up; a detached holder waits to be
 // killed.
 func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	in := bufio.NewReader(stdin)
-	var q holderRequest
-	if err := readLine(in, &q); err != nil {
+	var o Local
+	if err := readLine(in, &o); err != nil {
 		return fmt.Errorf("read lab request: %w", err)
 	}
 	// A guest may take minutes to boot: we leave as soon as nobody waits for it.
@@ -80,36 +72,27 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	var anchors []*host.Child
 	go func() {
 		var err error
-		anchors, err = hold(q)
+		anchors, err = o.hold()
 		held <- err
 	}()
-	var err error
 	select {
 	case <-hungUp:
 		return nil // the kernel kills what there is in our PID namespace
-	case err = <-held:
+	case err := <-held:
+		if err = answer(stdout, err); err != nil {
+			return err
+		}
 	}
 	// Their pipes must stay open for as long as we live: an anchor leaves when its input ends, and a
 	// collected file is closed.
 	defer runtime.KeepAlive(anchors)
-	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
-		return errors.Join(err, encErr)
+	// The controller says more to a lab that stays once it has written down who we are: one that nobody knows
+	// of must not.
+	for err := <-hungUp; err == nil && o.Detached; {
+		time.Sleep(time.Hour) // until killed by lab down
 	}
-	err = <-hungUp
-	if q.Detached {
-		// The controller says so once it has written down who we are: a lab that nobody knows of must not
-		// stay.
-		if err != nil {
-			return nil
-		}
-		for {
-			time.Sleep(time.Hour) // until killed by lab down
-		}
-	}
-	if err == nil {
-		io.Copy(io.Discard, in) // until the controller hangs up or dies
-	}
-	return nil // the kernel kills what is left in our PID namespace
+	io.Copy(io.Discard, in) // until the controller hangs up or dies
+	return nil              // the kernel kills what is left in our PID namespace
 }
 
 func readLine(r *bufio.Reader, v any) error {
@@ -122,8 +105,8 @@ func readLine(r *bufio.Reader, v any) error {
 
 // hold builds the lab: private mounts, anchors, links into their namespaces, then each node's addresses and
 // routes.
-func hold(q holderRequest) ([]*host.Child, error) {
-	dir, err := os.Open(q.Dir) // before the mounts change
+func (o Local) hold() ([]*host.Child, error) {
+	dir, err := os.Open(o.dir()) // before the mounts change
 	if err != nil {
 		return nil, fmt.Errorf("open lab directory: %w", err)
 	}
@@ -131,21 +114,21 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	if err := mountOwn(); err != nil {
 		return nil, &refused{err}
 	}
-	plan := layouts(q.Topology)
+	plan := layouts(o.Topology)
 	anchors := make([]*host.Child, len(plan))
-	pids := map[string]int{}
+	c := cabling{map[string]int{}, max(o.Queues, 1), map[record.TopoPort]*os.File{}, 0}
+	defer c.close()
+	machine := func(l agent.Layout) bool { return o.Guest != nil && l.Router }
 	for i, l := range plan {
-		if q.machine(l) {
+		if machine(l) {
 			continue
 		}
 		if anchors[i], err = startAnchor(dir, l.Node, AnchorRole, nil); err != nil {
 			return nil, err
 		}
-		pids[l.Node] = anchors[i].Pid()
+		c.pids[l.Node] = anchors[i].Pid()
 	}
-	c := cabling{pids: pids, queues: max(q.Queues, 1), taps: map[record.TopoPort]*os.File{}}
-	defer c.close()
-	for _, link := range q.Topology.Links {
+	for _, link := range o.Topology.Links {
 		if err := c.join(link); err != nil {
 			return nil, fmt.Errorf("join %s and %s: %w", link.Ends[0].Node, link.Ends[1].Node, err)
 		}
@@ -154,18 +137,17 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	guests := 0
 	for i, l := range plan {
 		asked[i] = l
-		if !q.machine(l) {
+		if !machine(l) {
 			continue
 		}
 		if anchors[i], err = startAnchor(dir, l.Node, MachineRole, c.of(l)); err != nil {
 			return nil, err
 		}
-		asked[i] = machineRequest{Guest: *q.Guest, Number: guests, Console: consoleOf(q.Dir, l.Node),
-			Layout: l}
+		asked[i] = machineRequest{*o.Guest, guests, consoleOf(o.dir(), l.Node), l}
 		guests++
 	}
 	for i := range plan {
-		if err := ask(anchors[i], asked[i]); err != nil {
+		if err := json.NewEncoder(anchors[i]).Encode(asked[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -177,18 +159,71 @@ func hold(q holderRequest) ([]*host.Child, error) {
 	return anchors, nil
 }
 
-// machine reports whether a node is a virtual machine.
-func (q holderRequest) machine(l agent.Layout) bool { return q.Guest != nil && l.Router }
+// cabling joins the nodes of a lab in the holder's namespace: two namespaces by a veth pair, a namespace
+// and a machine by a tap, two machines by two taps in a bridge.
+type cabling struct {
+	pids    map[string]int // of the namespaces; a node without is a machine
+	queues  int
+	taps    map[record.TopoPort]*os.File // the machines' ports
+	bridges int
+}
+
+func (c *cabling) join(link record.TopoLink) error {
+	a, b := link.Ends[0], link.Ends[1]
+	pa, pb := c.pids[a.Node], c.pids[b.Node]
+	switch {
+	case pa != 0 && pb != 0:
+		return kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pa}, kernel.VethEnd{Name: b.Port, PID: pb},
+			c.queues)
+	case pa != 0:
+		return c.tap(b, a.Port, pa)
+	case pb != 0:
+		return c.tap(a, b.Port, pb)
+	}
+	c.bridges++
+	name := fmt.Sprintf("bridge%d", c.bridges)
+	if err := c.tap(a, name+"a", 0); err != nil {
+		return err
+	}
+	if err := c.tap(b, name+"b", 0); err != nil {
+		return err
+	}
+	return kernel.AddBridge(name, name+"a", name+"b")
+}
+
+// tap makes a machine's port, whose other end is a device of the namespace of pid, or of our own.
+func (c *cabling) tap(machine record.TopoPort, dev string, pid int) (err error) {
+	if c.taps[machine], err = kernel.AddTap(dev); err != nil || pid == 0 {
+		return err
+	}
+	return kernel.MoveLink(dev, pid)
+}
+
+// of are a machine's taps in the order of its ports.
+func (c *cabling) of(l agent.Layout) []*os.File {
+	files := make([]*os.File, len(l.Ports))
+	for i, port := range l.Ports {
+		files[i] = c.taps[record.TopoPort{Node: l.Node, Port: port}]
+	}
+	return files
+}
+
+// close leaves the taps to the machines.
+func (c *cabling) close() {
+	for _, f := range c.taps {
+		f.Close()
+	}
+}
 
 // mountOwn gives this mount namespace a /proc that shows its PID namespace.
 func mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
-		""); err != nil {
-		return &hinted{fmt.Errorf("mount /proc in the lab: %w", err),
-			"a container often hides parts of /proc; run on the machine itself or in a privileged container"}
+	err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	if err != nil {
+		return check.WithHint(fmt.Errorf("mount /proc in the lab: %w", err),
+			"a container often hides parts of /proc; run on the machine itself or in a privileged container")
 	}
 	return nil
 }
@@ -219,44 +254,46 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 	return anchor, nil
 }
 
-// ask sends a node's first process what the node must be.
-func ask(anchor *host.Child, what any) error {
-	b, err := json.Marshal(what)
-	if err != nil {
-		return err
-	}
-	_, err = anchor.Write(append(b, '\n'))
-	return err
-}
-
-// settled waits until the node stands.
-func settled(anchor *host.Child) error {
+// settled waits for a process' word that what it was asked for stands.
+func settled(p *host.Child) error {
 	var a holderAnswer
-	if err := json.NewDecoder(anchor).Decode(&a); err != nil {
-		return fmt.Errorf("no answer: %w", err)
+	if err := json.NewDecoder(p).Decode(&a); err != nil {
+		return fmt.Errorf("its first process ended: %w", err)
 	}
-	if a.Error != "" {
-		return &hinted{errors.New(a.Error), a.Hint}
+	if a.Error == "" {
+		return nil
 	}
-	return nil
+	err := check.WithHint(errors.New(a.Error), a.Hint)
+	if a.Refused {
+		err = &refused{err}
+	}
+	return err
 }
 
 // AnchorMain is the life of a node's first process: it sets the node up and then starts an agent, started
 // with agentArgs, for each connection.
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
+	var l agent.Layout
+	return carry(node, stdin, stdout, &l, func() error {
+		if err := mountNode(); err != nil {
+			return err
+		}
+		return agent.Arrange(context.Background(), l)
+	}, func(_ context.Context, c *net.UnixConn) error { return startAgent(c, agentArgs) })
+}
+
+// carry is the life of a process that carries a node: it reads what that must be, makes it so, says that it
+// stands, and serves the node's socket, which is descriptor 3, until the holder hangs up.
+func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func() error,
+	attend func(context.Context, *net.UnixConn) error) error {
 	listener := os.NewFile(3, "listener")
 	unix.CloseOnExec(3)
-	var l agent.Layout
 	in := bufio.NewReader(stdin)
-	if err := readLine(in, &l); err != nil {
-		return fmt.Errorf("read layout of node %s: %w", node, err)
+	if err := readLine(in, what); err != nil {
+		return fmt.Errorf("read what node %s is to be: %w", node, err)
 	}
-	err := mountNode()
-	if err == nil {
-		err = agent.Arrange(context.Background(), l)
-	}
-	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
-		return errors.Join(err, encErr)
+	if err := answer(stdout, stand()); err != nil {
+		return err
 	}
 	ln, err := net.FileListener(listener)
 	if err != nil {
@@ -270,20 +307,20 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 		io.Copy(io.Discard, in) // the holder hung up
 		cancel()
 	}()
-	return serveNode(ln.(*net.UnixListener), agentArgs)
+	return serveNode(ctx, ln.(*net.UnixListener), attend)
 }
 
 // serveNode lives as long as its listener: a connection that cannot be served is closed and said on
-// standard error, since the node's namespaces, and what other agents have set in them, would end with this
-// process.
-func serveNode(ln *net.UnixListener, agentArgs []string) error {
+// standard error, since the node, and what other agents have set in it, would end with this process.
+func serveNode(ctx context.Context, ln *net.UnixListener,
+	attend func(context.Context, *net.UnixConn) error) error {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err == nil {
-			err = startAgent(c, agentArgs)
+			err = attend(ctx, c)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "serve node:", err)
@@ -319,8 +356,8 @@ func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
-		""); err != nil && !errors.Is(err, syscall.EPERM) {
+	err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	if err != nil && !errors.Is(err, syscall.EPERM) {
 		return fmt.Errorf("mount /sys in the node: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -28,62 +28,50 @@ import (
 // upTime is how long a local lab may take to come up; it takes 20 ms.
 const upTime = 10 * time.Second
 
-// Local describes a local lab to be made: namespaces of this machine.
+// Local describes a local lab to be made: namespaces of this machine. It is what the lab's holder is told.
 type Local struct {
-	ID       string
-	Topology record.Topology
-	Dir      string           // the runtime directory of all labs
-	Journal  *journal.Journal // nil only for a detached lab
-	Detached bool             // stays up until Down
-	Guest    *vm.Guest        // what the routers are: virtual machines; nil = namespaces
-	Driver   string           // by which the routers are set and watched, see package driver; "" = agents
-	Queues   int              // transmit and receive queues of each veth; 0 = 1
-	Parts    Parts
+	ID       string           `json:"id"`
+	Topology record.Topology  `json:"topology"`
+	Dir      string           `json:"dir,omitempty"`    // the runtime directory of all labs
+	Journal  *journal.Journal `json:"-"`                // nil only for a detached lab
+	Detached bool             `json:"detached"`         // stays up until Down
+	Guest    *vm.Guest        `json:"guest,omitempty"`  // what the routers are; nil = namespaces
+	Driver   string           `json:"driver,omitempty"` // sets and watches the routers; "" = agents
+	Queues   int              `json:"queues,omitempty"` // to send and to receive, of each veth; 0 = 1
+	Parts    Parts            `json:"-"`
 }
 
-// Info is what a local lab's directory says about it.
+// Info is what a local lab's directory says about it. It says everything but where it is itself.
 type Info struct {
-	ID       string          `json:"id"`
-	Pid      int             `json:"pid"`
-	Born     uint64          `json:"born"`
-	Detached bool            `json:"detached"`
-	Started  time.Time       `json:"started"`
-	Guest    *vm.Guest       `json:"guest,omitempty"`
-	Driver   string          `json:"driver,omitempty"`
-	Queues   int             `json:"queues,omitempty"`
-	Topology record.Topology `json:"topology"`
-}
-
-// site is where the lab is, below the runtime directory of all labs.
-func (i Info) site(dir string) site {
-	return site{filepath.Join(dir, i.ID), i.Topology, i.Guest, i.Driver}
+	Local
+	Pid     int       `json:"pid"`
+	Born    uint64    `json:"born"`
+	Started time.Time `json:"started"`
 }
 
 const infoFile = "lab.json"
 
+// dir is where the lab is, below the runtime directory of all labs.
+func (o Local) dir() string { return filepath.Join(o.Dir, o.ID) }
+
 // Up makes the lab. On error nothing is left.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
-	dir := filepath.Join(o.Dir, o.ID)
-	at := site{dir, o.Topology, o.Guest, o.Driver}
-	if err := at.checkDriver(); err != nil {
-		return nil, err
+	if _, ok := driver.Named(o.Driver); o.Driver != "" && !ok {
+		return nil, fmt.Errorf("make lab with driver %q: %w: it is not known", o.Driver, host.ErrUnsupported)
 	}
+	dir := o.dir()
 	held, err := makeDir(o.Dir, dir)
 	if err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
 	}
-	child, err := o.startHolder(ctx, dir, upTime)
+	child, err := o.startHolder(ctx, upTime)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 	}
-	info := Info{ID: o.ID, Pid: child.Pid(), Born: bornAt(child.Pid()), Detached: o.Detached,
-		Started: time.Now().UTC(), Topology: o.Topology, Guest: o.Guest, Driver: o.Driver,
-		Queues: o.Queues}
-	seq := 0
-	if o.Journal != nil {
-		seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid,
-			Born: info.Born})
-	}
+	info := Info{o, child.Pid(), bornAt(child.Pid()), time.Now().UTC()}
+	info.Dir = ""
+	seq, err := o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid,
+		Born: info.Born})
 	if err == nil {
 		err = writeJSON(filepath.Join(dir, infoFile), info)
 	}
@@ -94,23 +82,23 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		child.Kill()
 		child.Close()
 		left := os.RemoveAll(dir)
-		if left == nil && seq > 0 {
+		if left == nil {
 			left = o.Journal.Done(seq)
 		}
 		return nil, errors.Join(err, left, held.Close())
 	}
-	l := at.lab(o.ID, o.Queues, o.Parts, o.Journal)
+	l := o.lab()
 	if o.Detached {
 		held.Close() // its file says that it is up
-	} else {
-		l.owned = true
-		l.down = func(context.Context) error {
-			err := errors.Join(child.Close(), os.RemoveAll(dir), held.Close())
-			if err == nil && o.Journal != nil {
-				err = o.Journal.Done(seq)
-			}
-			return err
+		return l, nil
+	}
+	l.owned = true
+	l.down = func(context.Context) error {
+		err := errors.Join(child.Close(), os.RemoveAll(dir), held.Close())
+		if err == nil {
+			err = o.Journal.Done(seq)
 		}
+		return err
 	}
 	return l, nil
 }
@@ -157,57 +145,38 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// site is where a local lab is, which it is enough to know to reach its nodes.
-type site struct {
-	dir      string
-	topology record.Topology
-	guest    *vm.Guest // see Local
-	driver   string
-}
-
-// lab is the lab that stands there.
-func (s site) lab(id string, queues int, parts Parts, j *journal.Journal) *Lab {
-	l := newLab(id, KindOf(s.guest), s.topology, parts, j)
-	l.carried, l.dir = true, s.dir
-	l.dial = func(_ context.Context, node string) (*Node, error) { return s.dial(node) }
+// lab is the lab that stands.
+func (o Local) lab() *Lab {
+	l := newLab(o.ID, KindOf(o.Guest), o.Topology, o.Parts, o.Journal)
+	l.carried, l.dir, l.dial = true, o.dir(), o.dial
 	var notes []string
 	if os.Geteuid() != 0 {
-		notes = append(notes, "as an ordinary user, in a user namespace: no softirq placement (RPS, "+
-			"XPS), no "+
+		notes = append(notes, "as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no "+
 			"real-time priority, socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
-	if queues > 1 {
-		notes = append(notes, fmt.Sprintf("each virtual link has %d queues", queues))
+	if o.Queues > 1 {
+		notes = append(notes, fmt.Sprintf("each virtual link has %d queues", o.Queues))
 	}
-	if s.guest != nil {
-		g := guests{s.dir, s.topology, *s.guest}
-		g.supply(l)
-		notes = append(notes, g.note())
+	if o.Guest != nil {
+		o.supplyGuests(l)
+		notes = append(notes, o.guestNote())
 	}
-	if s.driver != "" {
-		notes = append(notes, "routers are driven by driver "+s.driver+
-			": settings and counters are those that "+
-			"it knows, sampled once a second")
+	if o.Driver != "" {
+		notes = append(notes, "routers are driven by driver "+o.Driver+
+			": settings and counters are those that it knows, sampled once a second")
 	}
 	l.Note = strings.Join(notes, "; ")
 	return l
 }
 
-func (s site) checkDriver() error {
-	if _, ok := driver.Named(s.driver); s.driver != "" && !ok {
-		return fmt.Errorf("make lab with driver %q: %w: it is not known", s.driver, host.ErrUnsupported)
-	}
-	return nil
-}
-
 // dial connects to a node, which starts an agent there, or reaches what a driver commands it by.
-func (s site) dial(node string) (n *Node, err error) {
+func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	n = &Node{Name: node, Facts: record.NodeFacts{CPUs: record.CPUsShared, Clock: record.ClockSame}}
 	if node == HostNode {
 		n.Agent, err = ownAgent()
 		return n, err
 	}
-	d, err := os.Open(s.dir)
+	d, err := os.Open(o.dir())
 	if err != nil {
 		return nil, err
 	}
@@ -216,33 +185,28 @@ func (s site) dial(node string) (n *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", host.ErrUnreachable, err)
 	}
-	a := host.Connect(c)
-	router := slices.ContainsFunc(s.topology.Nodes, func(n record.TopoNode) bool {
-		return n.Router && n.Name == node
-	})
-	if router && s.guest != nil {
-		guests{s.dir, s.topology, *s.guest}.describe(n)
-	}
-	if by, ok := driver.Named(s.driver); ok && router {
-		n.Driver, n.Host, n.line = by, agent.NewHost(node, a), a
+	n.Agent = host.Connect(c)
+	if !slices.Contains(o.Topology.Nodes, record.TopoNode{Name: node, Router: true}) {
 		return n, nil
 	}
-	n.Agent = a
+	if o.Guest != nil {
+		o.describe(n)
+	}
+	if by, ok := driver.Named(o.Driver); ok {
+		n.Driver, n.Host, n.line, n.Agent = by, agent.NewHost(node, n.Agent), n.Agent, nil
+	}
 	return n, nil
 }
 
 // startHolder starts the lab's first process and waits, no longer than patience, until all stands.
-func (o Local) startHolder(ctx context.Context, dir string, patience time.Duration) (*host.Child, error) {
-	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.Child, error) {
+	log, err := os.OpenFile(filepath.Join(o.dir(), "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create lab log: %w", err)
 	}
 	defer log.Close()
-	s := host.Spawn{
-		Args:       []string{HolderRole},
-		Namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET,
-		Stderr:     log,
-	}
+	s := host.Spawn{Args: []string{HolderRole}, Stderr: log,
+		Namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 	if os.Geteuid() != 0 {
 		s.Namespaces |= unix.CLONE_NEWUSER
 		s.MapRoot = true
@@ -255,8 +219,7 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 	kvm, emulated := bootTimes(o.Guest)
 	patience += kvm + emulated
 	late := time.AfterFunc(patience, func() { child.Kill() })
-	err = begin(child, holderRequest{Topology: o.Topology, Dir: dir, Detached: o.Detached, Queues: o.Queues,
-		Guest: o.Guest, Driver: o.Driver})
+	err = begin(child, o)
 	// Else it is being killed, whatever it answered.
 	inTime, stillWanted := late.Stop(), wanted()
 	if err == nil && inTime && stillWanted {
@@ -268,10 +231,11 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 		return nil, context.Cause(ctx)
 	}
 	if !inTime {
-		return nil, fmt.Errorf("start lab: it was not up within %s%s", patience, o.saying(dir))
+		return nil, fmt.Errorf("start lab: it was not up within %s%s", patience, o.saying())
 	}
-	if said, _ := os.ReadFile(log.Name()); len(said) > 0 {
-		last := lastLine(said)
+	if b, _ := os.ReadFile(log.Name()); len(b) > 0 {
+		said := strings.TrimSpace(string(b))
+		last := strings.TrimSpace(said[strings.LastIndexByte(said, '\n')+1:])
 		// What a process answered it has logged, too, behind its name.
 		if _, text, _ := strings.Cut(last, ": "); text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
@@ -285,45 +249,26 @@ func (o Local) startHolder(ctx context.Context, dir string, patience time.Durati
 }
 
 // saying quotes the consoles of a lab's guests, which tell how far each came.
-func (o Local) saying(dir string) string {
-	said := ""
-	for _, l := range layouts(o.Topology) {
-		if (holderRequest{Guest: o.Guest}).machine(l) {
-			said += fmt.Sprintf("; the console of %s%s", l.Node, lastWords(consoleOf(dir, l.Node)))
-		}
+func (o Local) saying() (said string) {
+	if o.Guest == nil {
+		return ""
+	}
+	for _, name := range o.guestNodes() {
+		said += fmt.Sprintf("; the console of %s%s", name, lastWords(consoleOf(o.dir(), name)))
 	}
 	return said
 }
 
-func lastLine(b []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
-}
-
-func begin(child *host.Child, q holderRequest) error {
-	b, err := json.Marshal(q)
-	if err != nil {
-		return err
+// begin tells a holder what to build, and waits until all stands.
+func begin(child *host.Child, o Local) error {
+	err := json.NewEncoder(child).Encode(o)
+	if err == nil {
+		err = settled(child)
 	}
-	if _, err := child.Write(append(b, '\n')); err != nil {
+	if err != nil {
 		return fmt.Errorf("start lab: %w", err)
 	}
-	line, err := bufio.NewReader(child).ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("start lab: its holder ended: %w", err)
-	}
-	var a holderAnswer
-	if err := json.Unmarshal(line, &a); err != nil {
-		return fmt.Errorf("start lab: %w", err)
-	}
-	if a.Error == "" {
-		return nil
-	}
-	err = &hinted{fmt.Errorf("start lab: %s", a.Error), a.Hint}
-	if a.Refused {
-		err = &refused{err}
-	}
-	return err
+	return nil
 }
 
 // refused is an error of making namespaces or the mounts in them, not of what is then built there.
@@ -340,9 +285,9 @@ func noNamespaces(err error) error {
 	if errors.As(err, &h) && h.Hint() != "" {
 		return err
 	}
-	return &hinted{err, "run as root, or let ordinary users make user namespaces: " +
-		"sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), " +
-		"kernel.apparmor_restrict_unprivileged_userns (Ubuntu)"}
+	return check.WithHint(err, "run as root, or let ordinary users make user namespaces: "+
+		"sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), "+
+		"kernel.apparmor_restrict_unprivileged_userns (Ubuntu)")
 }
 
 func writeJSON(path string, v any) error {
@@ -356,28 +301,26 @@ func writeJSON(path string, v any) error {
 // Attach connects to a detached lab. With a journal it is for a campaign, and only one may have the lab at
 // a time; without, for looking into it.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
-	labs, err := List(dir)
+	i, err := living(dir, id)
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range labs {
-		if i.ID != id || !i.Alive() {
-			continue
-		}
-		l := i.site(dir).lab(i.ID, i.Queues, parts, j)
-		l.Holder = i.Pid
-		if j == nil {
-			return l, nil
-		}
-		lock, err := lockLab(filepath.Join(dir, id), id)
-		if err != nil {
-			return nil, err
-		}
-		l.down = func(context.Context) error { return lock.Close() }
+	if i == nil {
+		return nil, check.WithHint(fmt.Errorf("attach to lab %s: no such lab is up", id),
+			"lab up makes one; lab list shows those that are up")
+	}
+	i.Parts, i.Journal = parts, j
+	l := i.lab()
+	l.Holder = i.Pid
+	if j == nil {
 		return l, nil
 	}
-	return nil, &hinted{fmt.Errorf("attach to lab %s: no such lab is up", id),
-		"lab up makes one; lab list shows those that are up"}
+	lock, err := lockLab(i.dir(), id)
+	if err != nil {
+		return nil, err
+	}
+	l.down = func(context.Context) error { return lock.Close() }
+	return l, nil
 }
 
 // errHeld means that a campaign has the lab.
@@ -391,8 +334,8 @@ func lockLab(dir, id string) (*os.File, error) {
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		f.Close()
-		return nil, &hinted{fmt.Errorf("attach to lab %s: %w", id, errHeld),
-			"wait for that run, or make another lab with lab up"}
+		return nil, check.WithHint(fmt.Errorf("attach to lab %s: %w", id, errHeld),
+			"wait for that run, or make another lab with lab up")
 	}
 	return f, nil
 }
@@ -411,10 +354,22 @@ func List(dir string) ([]Info, error) {
 		}
 		var i Info
 		if json.Unmarshal(b, &i) == nil && i.ID == filepath.Base(filepath.Dir(p)) {
+			i.Dir = dir
 			out = append(out, i)
 		}
 	}
 	return out, nil
+}
+
+// living is the lab of that name, nil if none is up.
+func living(dir, id string) (*Info, error) {
+	labs, err := List(dir)
+	for _, i := range labs {
+		if i.ID == id && i.Alive() {
+			return &i, nil
+		}
+	}
+	return nil, err
 }
 
 // Alive reports whether the lab's holder is the process it was.
@@ -426,24 +381,15 @@ func Down(dir string, i Info) error {
 		if err := unix.Kill(i.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
-		if err := gone(i, 5*time.Second); err != nil {
-			return err
+	}
+	// A zombie is enough: its namespaces end with it.
+	for deadline := time.Now().Add(5 * time.Second); i.Alive(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("take down lab %s: its holder %d did not die: %w", i.ID, i.Pid, ErrDirty)
 		}
 	}
 	if err := os.RemoveAll(filepath.Join(dir, i.ID)); err != nil {
 		return fmt.Errorf("take down lab %s: %w", i.ID, err)
-	}
-	return nil
-}
-
-// gone waits until the holder is no more (a zombie is enough: its namespaces end with it).
-func gone(i Info, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
-	for i.Alive() {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("take down lab %s: its holder %d did not die: %w", i.ID, i.Pid, ErrDirty)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 	return nil
 }
@@ -460,9 +406,6 @@ func bornAt(pid int) uint64 {
 	if !ok || len(f) < 20 || f[0] == "Z" || f[0] == "X" {
 		return 0
 	}
-	t, err := strconv.ParseUint(f[19], 10, 64)
-	if err != nil {
-		return 0
-	}
+	t, _ := strconv.ParseUint(f[19], 10, 64)
 	return t
 }

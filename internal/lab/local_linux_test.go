@@ -72,7 +72,8 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	}
 	defer child.Close()
 	o := small(t)
-	err = begin(child, holderRequest{Topology: o.Topology, Dir: o.Dir})
+	o.ID = "" // its directory is there
+	err = begin(child, o)
 	var r *refused
 	if !errors.As(err, &r) || !strings.Contains(err.Error(), "mounts") {
 		t.Errorf("got %v, want it to be the mounts that were refused", err)
@@ -86,11 +87,12 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 // TestUpNamesItsTimeout: so many nodes take their time.
 func TestUpNamesItsTimeout(t *testing.T) {
 	o := small(t)
+	o.ID = "" // its directory is there
 	o.Topology = record.Topology{Name: "flood"}
 	for i := range 100 {
 		o.Topology.Nodes = append(o.Topology.Nodes, record.TopoNode{Name: fmt.Sprint("n", i)})
 	}
-	_, err := o.startHolder(t.Context(), o.Dir, time.Millisecond)
+	_, err := o.startHolder(t.Context(), time.Millisecond)
 	mayMake(t, err)
 	if err == nil || !strings.Contains(err.Error(), "not up within 1ms") || hintOf(err) != "" {
 		t.Errorf("got %v with the hint %q, want the time named, and no hint", err, hintOf(err))

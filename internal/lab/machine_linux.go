@@ -1,9 +1,8 @@
 package lab
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,31 +45,12 @@ type machineRequest struct {
 // MachineMain is that process' life. Descriptor 3 is the node's socket, those from 4 on are the taps of the
 // guest's ports in the layout's order.
 func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
-	listener := os.NewFile(3, "listener")
-	unix.CloseOnExec(3)
-	in := bufio.NewReader(stdin)
-	var q machineRequest
-	if err := readLine(in, &q); err != nil {
-		return fmt.Errorf("read request of machine %s: %w", node, err)
-	}
-	m := newMachine(node, q)
-	err := m.boot()
-	if encErr := json.NewEncoder(stdout).Encode(answerOf(err)); encErr != nil || err != nil {
-		return errors.Join(err, encErr)
-	}
+	m := machine{node: node}
 	defer m.kill()
-	ln, err := net.FileListener(listener)
-	if err != nil {
-		return fmt.Errorf("serve machine %s: %w", node, err)
-	}
-	listener.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		io.Copy(io.Discard, in) // the holder hung up
-		cancel()
-	}()
-	return m.serve(ctx, ln)
+	return carry(node, stdin, stdout, &m.q, m.begin, func(ctx context.Context, c *net.UnixConn) error {
+		go m.attend(ctx, c) // until that controller hangs up
+		return nil
+	})
 }
 
 // machine is a node that is a guest. When that ends, its taps stay: whoever connects next finds a fresh
@@ -83,7 +63,7 @@ type machine struct {
 
 	mu    sync.Mutex // held while a guest boots
 	guest *running   // nil if none could be booted
-	as    bootedAs
+	why   string     // KVM is not tried again, see bootedAs
 }
 
 // running is a guest that was booted; it may have ended since.
@@ -91,38 +71,22 @@ type running struct {
 	child *host.Child
 	far   host.Agent
 	words func() string // the last it has said, as of the first call
-	as    agent.Arranged
+	as    bootedAs      // but for KVM
 	hung  atomic.Bool   // it was ended because it hung
 	ended chan struct{} // closed when QEMU has ended
-
-	system, release string // of a foreign guest and its kernel, in its own words
 }
 
-func newMachine(node string, q machineRequest) *machine {
-	m := &machine{node: node, q: q}
+// begin boots the first guest.
+func (m *machine) begin() error {
 	m.q.Layout.Names = map[string]string{}
 	m.q.Layout.Interrupts = "0" // one processor, the same at every boot
-	for i, port := range q.Layout.Ports {
+	for i, port := range m.q.Layout.Ports {
 		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
 		unix.CloseOnExec(4 + i)
-		m.macs = append(m.macs, vm.HardwareAddr(q.Number, i))
+		m.macs = append(m.macs, vm.HardwareAddr(m.q.Number, i))
 		m.q.Layout.Names[m.macs[i].String()] = port
 	}
-	return m
-}
-
-func (m *machine) serve(ctx context.Context, ln net.Listener) error {
-	defer context.AfterFunc(ctx, func() { ln.Close() })()
-	for {
-		c, err := ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept: %w", err)
-		}
-		go m.attend(ctx, c) // until that controller hangs up
-	}
+	return m.boot()
 }
 
 // attend serves a controller: by the guest that runs, or by a fresh one if that has ended or does not
@@ -229,7 +193,7 @@ func (m *machine) kill() {
 // boot boots a guest on the taps and makes it what the layout says.
 func (m *machine) boot() error {
 	may := vm.CheckKVM(m.q.Guest.Image.Arch)
-	if m.as.Why != "" {
+	if m.why != "" {
 		may = check.Not("it has not worked before")
 	}
 	kvm, emulated := bootTimes(&m.q.Guest)
@@ -237,13 +201,9 @@ func (m *machine) boot() error {
 	if err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
-	if as.Why == "" {
-		as.Why = m.as.Why
-	}
-	as.Interrupts = g.as.Interrupts
-	as.System, as.Release = g.system, g.release
-	m.guest, m.as = g, as
-	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), as); err != nil {
+	g.as.KVM, g.as.Why = as.KVM, cmp.Or(as.Why, m.why)
+	m.guest, m.why = g, g.as.Why
+	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), g.as); err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
 	go func() {
@@ -274,7 +234,7 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 }
 
 // start boots a guest, whose agent must be ready in time.
-func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
+func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) {
 	if err := markConsole(m.q.Console); err != nil {
 		return nil, err
 	}
@@ -285,37 +245,36 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	g, files := m.q.Guest, m.taps
 	g.KVM = kvm
 	var inside *foreign
+	defer func() {
+		if err != nil {
+			inside.leave()
+		}
+	}()
 	if g.Disk != nil {
 		disk := *g.Disk
-		var err error
-		if inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+
-			len(files)); err != nil {
+		if inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+len(files)); err != nil {
 			return nil, err
 		}
 		g.Disk, files = &disk, slices.Concat(files, inside.files)
 	}
 	log, err := os.OpenFile(m.q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
-		inside.leave()
 		return nil, err
 	}
 	defer log.Close()
 	core := 0
 	if g.SingleCore() {
 		if core, err = coreFor(m.q.Number); err != nil {
-			inside.leave()
 			return nil, err
 		}
 	}
 	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console),
-		Files:  files,
-		Stderr: log, Bound: true, Core: core}.Start()
+		Files: files, Stderr: log, Bound: true, Core: core}.Start()
 	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
-		return nil, &hinted{err, "install " + packageOf(g) + " (Debian, Ubuntu)"}
+		return nil, check.WithHint(err, "install "+packageOf(g)+" (Debian, Ubuntu)")
 	}
 	if err != nil {
-		inside.leave()
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -325,7 +284,6 @@ func (m *machine) start(kvm bool, within time.Duration) (*running, error) {
 	if err := r.meet(ctx, inside, m.q.Layout); err != nil {
 		child.Kill()
 		child.Close()
-		inside.leave()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
 	return r, nil
@@ -337,12 +295,12 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	if inside == nil {
 		r.far, err = host.ConnectLine(ctx, r.child)
 	} else if r.far, err = inside.connect(ctx, r.child); err == nil {
-		r.system, r.release, err = describeForeign(ctx, r.far)
+		r.as.System, r.as.Release, err = describeForeign(ctx, r.far)
 	}
 	if err != nil {
 		return err
 	}
-	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as)
+	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as.Arranged)
 }
 
 // coreFor chooses a core for the n-th guest of a lab, counted from 1 and from the last: the first has most

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,25 +38,22 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 				continue // goes with its lab, which is taken down next
 			}
 			text, undoErr := undoEntry(ctx, labDir, e)
-			if errors.Is(undoErr, errHeld) {
-				failed = true
-				if !slices.Contains(out.Held, e.Lab) {
-					out.Held = append(out.Held, e.Lab)
-				}
+			switch {
+			case undoErr == nil:
+				out.Undone = append(out.Undone, text)
 				continue
-			}
-			if undoErr != nil {
+			case !errors.Is(undoErr, errHeld):
 				err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
-				failed = true
-				continue
+			case !slices.Contains(out.Held, e.Lab):
+				out.Held = append(out.Held, e.Lab)
 			}
-			out.Undone = append(out.Undone, text)
+			failed = true
 		}
 		if failed {
 			err = errors.Join(err, s.Release())
-			continue
+		} else {
+			err = errors.Join(err, s.Remove())
 		}
-		err = errors.Join(err, s.Remove())
 	}
 	text, sweepErr := sweep(labDir)
 	out.Undone = append(out.Undone, text...)
@@ -67,44 +65,35 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 
 // owns reports whether the owner had made the lab itself.
 func owns(s *journal.Stale, id string) bool {
-	return slices.ContainsFunc(s.Entries, func(e journal.Entry) bool {
-		return e.Kind == journal.KindLab &&
-			e.Lab == id
-	})
+	return slices.ContainsFunc(s.Entries,
+		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
 func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, error) {
 	if e.Kind == journal.KindLab {
-		return "took down lab " + e.Lab, Down(filepath.Dir(e.Dir), Info{ID: e.Lab, Pid: e.Pid, Born: e.Born})
+		return "took down lab " + e.Lab, Down(filepath.Dir(e.Dir), Info{Local{ID: e.Lab}, e.Pid, e.Born, time.Time{}})
 	}
 	what := fmt.Sprintf("%s=%s on %s of lab %s", e.Knob, e.Before, e.Node, e.Lab)
-	labs, err := List(labDir)
-	if err != nil {
+	i, err := living(labDir, e.Lab)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	for _, i := range labs {
-		if i.ID == e.Lab && i.Alive() {
-			return "put back " + what, putBack(ctx, i.site(labDir), e)
+	case i != nil: // unless a run is using it
+		lock, err := lockLab(i.dir(), e.Lab)
+		if err != nil {
+			return "", err
 		}
-	}
-	if e.Node == HostNode { // what this machine was set to outlives the lab
-		return "put back " + what, putBackOn(ctx, site{dir: filepath.Join(labDir, e.Lab)}, e)
+		defer lock.Close()
+		return "put back " + what, i.putBack(ctx, e)
+	case e.Node == HostNode: // what this machine was set to outlives the lab
+		return "put back " + what, Local{ID: e.Lab, Dir: labDir}.putBack(ctx, e)
 	}
 	return "forgot " + what + ": the lab is gone", nil
 }
 
-// putBack applies the state before through a fresh agent, unless a run is using the lab.
-func putBack(ctx context.Context, at site, e journal.Entry) error {
-	lock, err := lockLab(at.dir, e.Lab)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	return putBackOn(ctx, at, e)
-}
-
-func putBackOn(ctx context.Context, at site, e journal.Entry) error {
-	n, err := at.dial(e.Node)
+// putBack applies the state before through a fresh agent.
+func (o Local) putBack(ctx context.Context, e journal.Entry) error {
+	n, err := o.dial(ctx, e.Node)
 	if err != nil {
 		return err
 	}
@@ -122,15 +111,14 @@ func putBackOn(ctx context.Context, at site, e journal.Entry) error {
 
 // sweep removes the directories of labs that died with their owners, and of labs whose start was killed
 // before it could be journalled. One that is starting, or whose owner lives, is held.
-func sweep(labDir string) ([]string, error) {
+func sweep(labDir string) (out []string, err error) {
 	entries, err := os.ReadDir(labDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
 		return nil, err
 	}
-	var out []string
 	for _, e := range entries {
 		swept, err := sweepOne(labDir, e.Name())
 		if err != nil {
@@ -153,8 +141,8 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 		return false, err
 	}
 	defer held.Close()
-	labs, err := List(labDir) // only now does it stay as it is
-	if err != nil || slices.ContainsFunc(labs, func(i Info) bool { return i.ID == id && i.Alive() }) {
+	i, err := living(labDir, id) // only now does it stay as it is
+	if err != nil || i != nil {
 		return false, err
 	}
 	return true, os.RemoveAll(dir)

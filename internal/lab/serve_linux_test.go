@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,11 @@ func TestServeNodeOutlivesAgentsThatDoNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- serveNode(ln, []string{"\x00"}) }()
+	go func() {
+		ended <- serveNode(t.Context(), ln, func(_ context.Context, c *net.UnixConn) error {
+			return startAgent(c, []string{"\x00"})
+		})
+	}()
 	for range 3 {
 		c, err := net.DialUnix("unix", nil, at)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -20,8 +21,7 @@ import (
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
 	Why string `json:"why,omitempty"` // why not KVM, although it was tried
-	// Interrupts are the processors that serve those of each port.
-	Interrupts map[string]string `json:"interrupts,omitempty"`
+	agent.Arranged
 
 	// Of a foreign image: its distribution and its kernel.
 	System  string `json:"system,omitempty"`
@@ -41,19 +41,12 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// guests are the virtual machines of a lab.
-type guests struct {
-	dir      string // the lab's
-	topology record.Topology
-	guest    vm.Guest // what each is
-}
-
-// supply adds to a lab what its guests need.
-func (g guests) supply(l *Lab) {
-	kvm, emulated := bootTimes(&g.guest)
+// supplyGuests adds to a lab what its guests need.
+func (o Local) supplyGuests(l *Lab) {
+	kvm, emulated := bootTimes(o.Guest)
 	l.patience = wakeTries*wakeTime + kvm + emulated
-	l.facts, l.keep = g.facts, func(dir string) error { return g.keepConsoles(l.ID, dir) }
-	l.words = func(node string) string { return lastWords(consoleOf(g.dir, node)) }
+	l.facts, l.keep = o.guestFacts, o.keepConsoles
+	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
 }
 
 // KindOf names the kind of lab whose routers are such guests, as record.Run.Lab has it.
@@ -67,9 +60,9 @@ func KindOf(guest *vm.Guest) string {
 	return record.LabVM + ":" + guest.Image.Arch
 }
 
-// nodes are those that are guests, in the order of the topology's nodes.
-func (g guests) nodes() (names []string) {
-	for _, n := range g.topology.Nodes {
+// guestNodes are the nodes that are guests, in the order of the topology's.
+func (o Local) guestNodes() (names []string) {
+	for _, n := range o.Topology.Nodes {
 		if n.Router {
 			names = append(names, n.Name)
 		}
@@ -78,30 +71,30 @@ func (g guests) nodes() (names []string) {
 }
 
 // bootedAs tells how a node was booted.
-func (g guests) bootedAs(node string) (b bootedAs) {
-	if text, err := os.ReadFile(bootedFile(g.dir, node)); err == nil {
+func (o Local) bootedAs(node string) (b bootedAs) {
+	if text, err := os.ReadFile(bootedFile(o.dir(), node)); err == nil {
 		json.Unmarshal(text, &b) // of another version: it tells nothing
 	}
 	return b
 }
 
 // describe says what a node is that is a guest.
-func (g guests) describe(n *Node) {
+func (o Local) describe(n *Node) {
 	n.Facts = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsEmulated, Clock: record.ClockRelated}
-	if g.bootedAs(n.Name).KVM {
+	if o.bootedAs(n.Name).KVM {
 		n.Facts.CPUs = record.CPUsVirtual
 	}
-	n.Trace = !slices.ContainsFunc(g.nodes(), func(name string) bool {
-		return g.bootedAs(name).of(g.guest).Fragile()
+	n.Trace = !slices.ContainsFunc(o.guestNodes(), func(name string) bool {
+		return o.bootedAs(name).of(*o.Guest).Fragile()
 	})
 }
 
-// note says what the routers are, and what was tried in vain.
-func (g guests) note() string {
+// guestNote says what the routers are, and what was tried in vain.
+func (o Local) guestNote() string {
 	var said []string
-	for _, name := range g.nodes() {
-		b := g.bootedAs(name)
-		as := b.of(g.guest)
+	for _, name := range o.guestNodes() {
+		b := o.bootedAs(name)
+		as := b.of(*o.Guest)
 		text := as.String()
 		if b.System != "" {
 			text += " of " + b.System
@@ -119,13 +112,13 @@ func (g guests) note() string {
 	return strings.Join(said, "; ")
 }
 
-func (g guests) facts(ctx context.Context) map[string]string {
-	guest := g.guest
+func (o Local) guestFacts(ctx context.Context) map[string]string {
+	guest := *o.Guest
 	accels := map[bool]string{false: "tcg", true: "kvm"}
 	var accel, interrupts []string
 	system := ""
-	for _, name := range g.nodes() {
-		b := g.bootedAs(name)
+	for _, name := range o.guestNodes() {
+		b := o.bootedAs(name)
 		for _, port := range slices.Sorted(maps.Keys(b.Interrupts)) {
 			interrupts = append(interrupts, port+" on "+b.Interrupts[port])
 		}
@@ -151,18 +144,9 @@ func (g guests) facts(ctx context.Context) map[string]string {
 		facts["guest_image"], facts["guest_system"], facts["guest_login"] = guest.Disk.String(), system,
 			guest.Disk.Login.String()
 	}
-	if version := qemuVersion(ctx, guest); version != "" {
-		facts["guest_qemu"] = version
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: guest.Program(), Args: []string{"--version"}})
+	if first, _, _ := strings.Cut(string(out), "\n"); err == nil && strings.TrimSpace(first) != "" {
+		facts["guest_qemu"] = strings.TrimPrefix(strings.TrimSpace(first), "QEMU emulator version ")
 	}
 	return facts
-}
-
-// qemuVersion is the first line of what the emulator says of itself.
-func qemuVersion(ctx context.Context, g vm.Guest) string {
-	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
-	if err != nil {
-		return ""
-	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	return strings.TrimPrefix(strings.TrimSpace(first), "QEMU emulator version ")
 }
