@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
@@ -50,7 +51,7 @@ type Lab struct {
 type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
 	down    func(ctx context.Context) error // ends what Up began
-	network Network                         // nil: the lab's own, with the addresses of the plan
+	network *network                        // nil: the lab's own, with the addresses of the plan
 	carried bool                            // by a machine that is the node HostNode
 	dir     string                          // what it keeps on this machine, "" if nothing
 	owned   bool                            // all that was changed goes with down
@@ -149,4 +150,45 @@ func (l *Lab) Close(ctx context.Context) error {
 		return fmt.Errorf("take down lab %s: %w: %w", l.ID, ErrDirty, err)
 	}
 	return nil
+}
+
+// ErrDirty means that something could not be put back; what is left is in the error's text, and `lab
+// restore` tries again.
+var ErrDirty = errors.New("left dirty")
+
+// NoTopology says that the labs at hand do not have a shape.
+type NoTopology struct{ Topology, Reason string }
+
+func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
+
+// Assemble makes a lab of nodes that stand already: it brings nothing up and takes nothing down, but puts
+// settings and tunnels back at Close. Every node of the topology must be there, with an agent or with a
+// driver and a host; the node HostNode is optional. j may be nil: then nothing is written down for restore.
+func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journal.Journal) (*Lab, error) {
+	l := newLab(id, "assembled", t, parts, j)
+	l.carried = true
+	for _, n := range nodes {
+		if !n.HasAgent() && !n.HasDriver() {
+			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a driver "+
+				"and a host", id,
+				n.Name)
+		}
+		l.nodes[n.Name] = n
+	}
+	for _, n := range t.Nodes {
+		if l.nodes[n.Name] == nil {
+			return nil, fmt.Errorf("assemble lab %s: topology %s wants node %s", id, t.Name, n.Name)
+		}
+	}
+	l.dial = func(context.Context, string) (*Node, error) {
+		return nil, fmt.Errorf("%w: no such node was given", host.ErrUnreachable)
+	}
+	return l, nil
+}
+
+// Ends are the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
+// their addresses.
+func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
+	_, near, far, err = l.tunnelEnds(ctx, TunnelSpec{Kind: kind}, slot)
+	return near, far, err
 }

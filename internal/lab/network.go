@@ -7,17 +7,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Network is what a lab knows of its ends where the network between them is not its own: others send there
+// network is what a lab knows of its ends where the network between them is not its own: others send there
 // too, addresses and ports are found and not chosen, and what crosses it must be explored.
-type Network interface {
-	// End is where the near (0) or far (1) node is, or why there is no path over that version of IP.
-	End(end, ip int) (Meeting, error)
-	// FarMayOpen reports whether the far node may open connections to the near one.
-	FarMayOpen(ip int) bool
-	// DataPorts are those of the listening ends.
-	DataPorts() DataPorts
-	// Tag is what tells the packets of that name from others'.
-	Tag(name string) string
+type network struct {
+	ends     map[int][2]Meeting // where the near and the far node are, by version of IP
+	why      map[int]string     // there is no path over another
+	farOpens int                // the version over which the far node may open connections to the near one
+	ports    DataPorts
+	tag      func(name string) string // what tells the packets of that name from others'
+}
+
+// newNetwork looks for the ends over both versions of IP.
+func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]Meeting, error)) *network {
+	n := &network{ends: map[int][2]Meeting{}, why: map[int]string{}, ports: ports, tag: tag}
+	for _, ip := range []int{4, 6} {
+		if ends, err := find(ip); err != nil {
+			n.why[ip] = err.Error()
+		} else {
+			n.ends[ip] = ends
+		}
+	}
+	return n
 }
 
 // Meeting is where one end of a path is.
@@ -32,24 +42,29 @@ type DataPorts struct{ Load, Echo, Check int }
 // OwnNetwork reports whether the network between the ends is the lab's own.
 func (l *Lab) OwnNetwork() bool { return l.network == nil }
 
-// End is where the near (0) or far (1) node is on the path of a slot.
+// End is where the near (0) or far (1) node is on the path of a slot, or why there is no path over that
+// version of IP.
 func (l *Lab) End(slot, end, ip int) (Meeting, error) {
-	if l.network != nil {
-		return l.network.End(end, ip)
+	if l.network == nil {
+		a := l.Address(slot, end, ip)
+		return Meeting{a, a}, nil
 	}
-	a := l.Address(slot, end, ip)
-	return Meeting{a, a}, nil
+	ends, ok := l.network.ends[ip]
+	if !ok {
+		return Meeting{}, fmt.Errorf("no path over IPv%d: %s", ip, l.network.why[ip])
+	}
+	return ends[end], nil
 }
 
 // FarMayOpen reports whether the far node may open connections to the near one.
-func (l *Lab) FarMayOpen(ip int) bool { return l.network == nil || l.network.FarMayOpen(ip) }
+func (l *Lab) FarMayOpen(ip int) bool { return l.network == nil || l.network.farOpens == ip }
 
 // DataPorts are those that others have left; ok is false for a lab whose network is its own.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	if l.network == nil {
 		return DataPorts{}, false
 	}
-	return l.network.DataPorts(), true
+	return l.network.ports, true
 }
 
 // Tag is what tells the packets of a trial from others. Where others may send packets too it can be told
@@ -58,7 +73,7 @@ func (l *Lab) Tag(name string) string {
 	if l.network == nil {
 		return name
 	}
-	return l.network.Tag(name)
+	return l.network.tag(name)
 }
 
 // Address is the near (0) or far (1) node's address on the path of a slot.
@@ -74,8 +89,7 @@ func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("router %s has no port wan", l.Topology.Routers[0])
 	}
-	pair := l.plan.link(i, e)
-	return family(pair[:], ip), nil
+	return family(l.plan.link(i, e), ip), nil
 }
 
 // Addresses lists each node's addresses on the plain path, IPv4 first.

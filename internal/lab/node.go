@@ -56,6 +56,11 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
+// turn has the node's agent check, or set for good, the state of a knob.
+func (n *Node) turn(ctx context.Context, knob string, t agent.Turn, out any) error {
+	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, knob), t, out)
+}
+
 // Describe are the node's facts, with its name, what it is driven by or why by nothing.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts
@@ -83,9 +88,8 @@ func (n *Node) Counts() bool {
 }
 
 // Counters reads the counters of a node's devices.
-func (l *Lab) Counters(ctx context.Context, node string,
-	devices ...string) (out map[string]kernel.LinkCounters,
-	err error) {
+func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (
+	out map[string]kernel.LinkCounters, err error) {
 	n, err := l.Node(ctx, node)
 	if err != nil {
 		return nil, err

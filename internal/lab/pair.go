@@ -5,9 +5,11 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -69,8 +71,7 @@ func untouched(name, clock string) *Node {
 }
 
 // newPair returns such a lab, whose far node is met by far.
-func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab,
-	error) {
+func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab, error) {
 	t, err := TopologyNamed("forward")
 	if err != nil {
 		return nil, err
@@ -97,9 +98,8 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 // Up meets the peer. On error nothing is left.
 func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	stop := func() {}
-	l, err := newPair(o.ID, o.Parts,
-		"two machines and what lies between them, which is not changed; packets "+
-			"are those of the machines' own network cards",
+	l, err := newPair(o.ID, o.Parts, "two machines and what lies between them, which is not changed; packets "+
+		"are those of the machines' own network cards",
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
 			l.network, stop, err = o.meet(ctx, far)
@@ -115,58 +115,54 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 
 // meet connects to the peer, also again after the connection was lost. stop ends the exchange that keeps
 // the connection alive.
-func (o Pair) meet(ctx context.Context, far *Node) (_ Network, stop func(), err error) {
+func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err error) {
 	stop = func() {}
 	v, err := pair.Dial(ctx, o.Address, o.Code)
 	if err != nil {
 		return nil, stop, err
 	}
-	p := &peering{meetings: newMeetings(), visit: v}
+	p := &peering{visit: v}
 	far.Agent = host.Connect(v)
 	if err := far.Agent.Invoke(ctx, VerbAbout, struct{}{}, &p.about); err != nil {
 		far.Agent.Close()
 		return nil, stop, fmt.Errorf("ask the peer at %s about itself: %w", o.Address, err)
 	}
 	far.Version = p.about.Version
-	for _, ip := range []int{4, 6} {
-		ends, err := p.endsOf(ctx, o.Address, ip)
-		p.add(ip, ends, err)
-	}
+	first := p.about.Ports[0]
+	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
+		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
+	n.farOpens = versionOf(v.Remote.Addr()) // a peer opens connections only to where its controller came from
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var exchange sync.WaitGroup
 	exchange.Go(func() { pair.Alive(alive, far.Agent) })
-	return p, func() { cancel(); exchange.Wait() }, nil
+	return n, func() { cancel(); exchange.Wait() }, nil
 }
 
 // Up finds the third party's addresses. Nobody is asked yet.
 func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
-	p := &iperf3Server{meetings: newMeetings()}
-	name, port, err := net.SplitHostPort(o.Address)
+	name, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
 		return nil, err
 	}
-	if p.port, err = strconv.Atoi(port); err != nil {
+	port, err := strconv.Atoi(text)
+	if err != nil {
 		return nil, fmt.Errorf("port of %s: %w", o.Address, err)
 	}
-	for _, ip := range []int{4, 6} {
-		ends, err := endsTowards(ctx, name, ip)
-		p.add(ip, ends, err)
+	n := newNetwork(DataPorts{Load: port}, func(name string) string { return name },
+		func(ip int) ([2]Meeting, error) { return endsTowards(ctx, name, ip) })
+	if len(n.ends) == 0 {
+		return nil, fmt.Errorf("find %s: %s", name, n.why[4])
 	}
-	if len(p.ends) == 0 {
-		return nil, fmt.Errorf("find %s: %s", name, p.why[4])
-	}
-	l, err := newPair(o.ID, o.Parts,
-		"this machine, somebody else's iperf3 server, and what lies between them: "+
-			"latency, the path's MTU and routers, exact counts of packets, and all that the far machine "+
-			"could tell "+
-			"are missing; chokepoint peer there has them",
+	l, err := newPair(o.ID, o.Parts, "this machine, somebody else's iperf3 server, and what lies between them: "+
+		"latency, the path's MTU and routers, exact counts of packets, and all that the far machine could tell "+
+		"are missing; chokepoint peer there has them",
 		func(_ context.Context, _ *Lab, far *Node) error {
 			far.Serves = "iperf3"
 			far.Facts.Unreachable, far.Facts.Clock = "it is somebody else's iperf3 server", ""
 			return nil
 		})
 	if err == nil {
-		l.network = p
+		l.network = n
 	}
 	return l, err
 }
@@ -179,47 +175,14 @@ func ownAgent() (host.Agent, error) {
 	return host.Connect(child), nil
 }
 
-// meetings are where both ends are, by version of IP, and why there is no path where there is none.
-type meetings struct {
-	ends map[int][2]Meeting
-	why  map[int]string
-}
-
-func newMeetings() meetings { return meetings{map[int][2]Meeting{}, map[int]string{}} }
-
-func (m meetings) add(ip int, ends [2]Meeting, err error) {
-	if err != nil {
-		m.why[ip] = err.Error()
-		return
-	}
-	m.ends[ip] = ends
-}
-
-func (m meetings) End(end, ip int) (Meeting, error) {
-	ends, ok := m.ends[ip]
-	if !ok {
-		return Meeting{}, fmt.Errorf("no path over IPv%d: %s", ip, m.why[ip])
-	}
-	return ends[end], nil
-}
-
-// peering is the network towards a peer.
+// peering is how a peer was met.
 type peering struct {
-	meetings
 	visit *pair.Visit
 	about About
 }
 
-// FarMayOpen: a peer opens connections only to where its controller came from.
-func (p *peering) FarMayOpen(ip int) bool { return versionOf(p.visit.Remote.Addr()) == ip }
-
-func (p *peering) DataPorts() DataPorts {
-	first := p.about.Ports[0]
-	return DataPorts{first, first + 1, first + 2}
-}
-
-// Tag can be told only by those who have the run's key.
-func (p *peering) Tag(name string) string {
+// tag can be told only by those who have the run's key.
+func (p *peering) tag(name string) string {
 	var sum []byte
 	_ = p.visit.Data.Use(func(key []byte) error { // has no error of its own
 		m := hmac.New(sha256.New, key)
@@ -229,16 +192,6 @@ func (p *peering) Tag(name string) string {
 	})
 	return hex.EncodeToString(sum)
 }
-
-// iperf3Server is the network towards a third party's.
-type iperf3Server struct {
-	meetings
-	port int
-}
-
-func (*iperf3Server) FarMayOpen(int) bool    { return false }
-func (s *iperf3Server) DataPorts() DataPorts { return DataPorts{Load: s.port} }
-func (*iperf3Server) Tag(name string) string { return name }
 
 // Peers lends the one lab of two machines that Up makes.
 type Peers struct {
@@ -267,4 +220,138 @@ func (o *Peers) Close(ctx context.Context) error {
 	err := o.lab.Close(ctx)
 	o.lab = nil
 	return err
+}
+
+func versionOf(a netip.Addr) int {
+	if a.Unmap().Is4() {
+		return 4
+	}
+	return 6
+}
+
+// usable are addresses that data can be sent to: a link-local one is not without its link.
+func usable(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
+}
+
+// endsOf finds where both machines are over a version of IP. Over the one of the connection they have met;
+// over the other the peer is looked for by its name, or by the addresses that it says it has.
+func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
+	if at := p.visit.Remote.Addr(); versionOf(at) == ip {
+		if !usable(at) {
+			return ends, fmt.Errorf("%s is an address of one link only", at)
+		}
+		return [2]Meeting{{Addr: p.visit.Local.Addr(), Target: p.about.Remote},
+			{Addr: p.about.Local, Target: at}}, nil
+	}
+	candidates, err := p.candidates(ctx, address, ip)
+	if err != nil {
+		return ends, err
+	}
+	var target, near netip.Addr
+	for _, target = range candidates {
+		if near, err = sourceTo(ctx, target); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return ends, err
+	}
+	far := Meeting{Addr: target, Target: target}
+	if !slices.Contains(p.about.Addresses, target) { // behind a translation
+		far.Addr = netip.IPv4Unspecified()
+		if ip == 6 {
+			far.Addr = netip.IPv6Unspecified()
+		}
+	}
+	return [2]Meeting{{Addr: near, Target: near}, far}, nil
+}
+
+// sourceTo is the address from which this machine would send to a target.
+func sourceTo(ctx context.Context, target netip.Addr) (netip.Addr, error) {
+	// Connecting a socket sends nothing; it asks the kernel for the route.
+	var d net.Dialer
+	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", versionOf(target)), netip.AddrPortFrom(target,
+		9).String())
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("no route to %s", target)
+	}
+	defer c.Close()
+	local, err := netip.ParseAddrPort(c.LocalAddr().String())
+	return local.Addr().Unmap(), err
+}
+
+// endsTowards finds the ends of the path to a machine by its name or address.
+func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
+	target, err := netip.ParseAddr(name)
+	if err != nil {
+		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // none is none
+		i := slices.IndexFunc(found, usable)
+		if i < 0 {
+			return ends, fmt.Errorf("%s has no address of IPv%d", name, ip)
+		}
+		target = found[i]
+	}
+	target = target.Unmap()
+	if versionOf(target) != ip || !usable(target) {
+		return ends, fmt.Errorf("%s is no address of IPv%d that data can be sent to", name, ip)
+	}
+	near, err := sourceTo(ctx, target)
+	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
+}
+
+// candidates are where the peer may be found over a version of IP, the likeliest first.
+func (p *peering) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(name); err != nil { // a name
+		// or its own addresses
+		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name)
+		for _, a := range found {
+			if usable(a) {
+				out = append(out, a.Unmap())
+			}
+		}
+	}
+	for _, a := range p.about.Addresses {
+		if versionOf(a) == ip && usable(a) && a.IsLoopback() == p.visit.Remote.Addr().IsLoopback() {
+			out = append(out, a)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the peer has no address for it")
+	}
+	return out, nil
+}
+
+// elsewhere are addresses that nobody has (RFC 5737, RFC 3849).
+var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
+	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
+
+// OwnAddresses are those of this machine by which others may reach it: first those that it uses towards the
+// world, those of the loopback device last.
+func OwnAddresses(ctx context.Context) ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the machine's addresses: %w", err)
+	}
+	var out, loop []netip.Addr
+	for _, far := range elsewhere {
+		if a, err := sourceTo(ctx, far); err == nil && usable(a) {
+			out = append(out, a)
+		}
+	}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		switch {
+		case err != nil || !usable(p.Addr()) || slices.Contains(out, p.Addr().Unmap()):
+		case p.Addr().IsLoopback():
+			loop = append(loop, p.Addr().Unmap())
+		default:
+			out = append(out, p.Addr().Unmap())
+		}
+	}
+	return append(out, loop...), nil
 }

@@ -95,7 +95,8 @@ func TestPairChangesNothing(t *testing.T) {
 // TestTagsNeedTheKey: a trial's tag differs by run and by name, and shows neither.
 func TestTagsNeedTheKey(t *testing.T) {
 	of := func(key string) *Lab {
-		return &Lab{supply: supply{network: &peering{visit: &pair.Visit{Data: host.SecretFrom([]byte(key))}}}}
+		p := &peering{visit: &pair.Visit{Data: host.SecretFrom([]byte(key))}}
+		return &Lab{supply: supply{network: &network{tag: p.tag}}}
 	}
 	a, b := of("one"), of("two")
 	if again := a.Tag("r/1"); a.Tag("r/1") != again || a.Tag("r/1") == a.Tag("r/2") ||

@@ -43,15 +43,12 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 		n, err := l.Node(ctx, s.Node)
 		return err == nil && n.given(s)
 	})
-	keep := func(t *applied) bool { return !t.stuck && slices.Contains(want, t.setting) }
 	// The first unwanted one, and every later one at the same knob and node: their "before" is what the
 	// unwanted one made.
 	var drop []*applied
 	for i, t := range l.settings {
-		if !keep(t) || slices.ContainsFunc(l.settings[:i], func(o *applied) bool {
-			return slices.Contains(drop,
-				o) && o.sameAs(t)
-		}) {
+		if t.stuck || !slices.Contains(want, t.setting) || slices.ContainsFunc(l.settings[:i],
+			func(o *applied) bool { return slices.Contains(drop, o) && o.sameAs(t) }) {
 			drop = append(drop, t)
 		}
 	}
@@ -115,9 +112,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 		return checkByDriver(ctx, n, s)
 	}
 	var got agent.Held
-	err = n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state,
-		Check: true}, &got)
-	if err != nil {
+	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &got); err != nil {
 		return check.CouldNotTell("%v", err)
 	}
 	return *got.Answer
@@ -208,7 +203,13 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	var held agent.Held
 	if err = session.Recv(&held); err == nil {
 		before := agent.Turn{Place: p, Want: held.State, Restore: true}
-		t.again = func(ctx context.Context) error { return l.putBackOn(ctx, s.Node, k.Name(), before) }
+		t.again = func(ctx context.Context) error {
+			n, err := l.Node(ctx, s.Node)
+			if err != nil {
+				return err
+			}
+			return n.turn(ctx, k.Name(), before, nil)
+		}
 		t.seq, err = l.remember(s, k.Name(), p, string(held.State), string(state))
 	} else {
 		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
@@ -237,15 +238,6 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// putBackOn has a node's agent apply for good the state that a setting found.
-func (l *Lab) putBackOn(ctx context.Context, node, knob string, before agent.Turn) error {
-	n, err := l.Node(ctx, node)
-	if err != nil {
-		return err
-	}
-	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, knob), before, nil)
-}
-
 // unwindTime is how long a node may take to undo one setting.
 const unwindTime = 5 * time.Second
 
@@ -261,17 +253,11 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 		}
 		return fmt.Errorf("undo %s on %s: %w: %w", t.setting.Knob, place(t.setting), ErrDirty, err)
 	}
-	if l.journal != nil && t.seq > 0 {
-		return l.journal.Done(t.seq)
-	}
-	return nil
+	return l.journal.Done(t.seq)
 }
 
 // remember journals a change before it is made.
 func (l *Lab) remember(s record.Setting, knob string, p knob.Place, before, after string) (int, error) {
-	if l.journal == nil {
-		return 0, nil
-	}
 	b, err := json.Marshal(p)
 	if err != nil {
 		return 0, fmt.Errorf("encode place: %w", err)
@@ -299,4 +285,129 @@ func finish(ctx context.Context, s host.Session) error {
 			return err
 		}
 	}
+}
+
+// checkByDriver asks a driven node whether it answers and has the setting at all. Whether it takes the value
+// is only known once it is applied.
+func checkByDriver(ctx context.Context, n *Node, s record.Setting) check.Answer {
+	if a := n.Driver.Check(ctx, n.Host); a.State != check.Yes {
+		return a
+	}
+	_, err := n.Driver.Read(ctx, n.Host, s)
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%v", err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	}
+	return check.OK()
+}
+
+// applyByDriver applies a setting on a driven node: read, journal, apply, read back. What a failed attempt
+// may have changed is undone.
+func (l *Lab) applyByDriver(ctx context.Context, n *Node, s record.Setting, k knob.Knob, p knob.Place,
+	want knob.State) (*applied, error) {
+	before, err := n.Driver.Read(ctx, n.Host, s)
+	if err != nil {
+		return nil, err
+	}
+	put := func(ctx context.Context, value string) error {
+		n, err := l.Node(ctx, s.Node) // it may have been renewed
+		if err != nil {
+			return err
+		}
+		s := s
+		s.Value = value
+		return n.Driver.Apply(ctx, n.Host, s)
+	}
+	t := &applied{setting: s, undo: func(ctx context.Context) error { return put(ctx, before) }}
+	t.again = t.undo
+	if t.seq, err = l.remember(s, s.Knob, p, before, string(want)); err != nil {
+		return nil, err
+	}
+	if err = put(ctx, string(want)); err == nil {
+		var got string
+		got, err = n.Driver.Read(ctx, n.Host, s)
+		if err == nil && !knob.Same(k, want, knob.State(got)) {
+			err = fmt.Errorf("read back %s", got)
+		}
+	}
+	if err == nil {
+		return t, nil
+	}
+	return l.failed(ctx, t, err)
+}
+
+// Followed is a setting of all of a node's ports, as it holds on the device of a tunnel that ends there.
+type Followed struct {
+	record.Setting
+	Cannot string // why the device has not got it, "" if it has
+}
+
+// following are the settings in force that the devices of tunnels follow. They are part of a tunnel's
+// identity: a device is made with them and never changed, so that nothing need be put back.
+func (l *Lab) following() []record.Setting {
+	var out []record.Setting
+	for _, t := range l.settings {
+		s := t.setting
+		i := slices.IndexFunc(l.parts.Knobs, func(k knob.Knob) bool { return k.Name() == s.Knob })
+		if i < 0 || s.Port != "" || !slices.Contains(l.Topology.Tunnel[:], s.Node) ||
+			strings.Contains(s.Value, ":") {
+			continue
+		}
+		if k, ok := l.parts.Knobs[i].(knob.OnTunnels); ok && k.OnTunnels() {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func wordsOf(list []record.Setting) string {
+	text := ""
+	for _, s := range list {
+		text += fmt.Sprintf(", %s=%s@%s", s.Knob, s.Value, s.Node)
+	}
+	return text
+}
+
+// follow makes the settings hold on the devices of a tunnel that was laid just now. A device that cannot
+// have one goes without, and that is noted.
+func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) error {
+	for _, s := range settings {
+		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]
+		if slices.Contains(l.Ports(s.Node), s.Port) {
+			continue // a tunnel without a device
+		}
+		f, err := l.followOn(ctx, s)
+		if err != nil {
+			return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
+		}
+		t.follow = append(t.follow, f)
+	}
+	return nil
+}
+
+func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) {
+	n, err := l.Node(ctx, s.Node)
+	if err != nil {
+		return Followed{}, err
+	}
+	k, state, p, err := l.resolve(s, n)
+	if err != nil {
+		return Followed{}, err
+	}
+	var held agent.Held
+	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &held); err != nil {
+		return Followed{}, err
+	}
+	if held.Answer.State == check.No {
+		return Followed{Setting: s, Cannot: held.Answer.Reason}, nil
+	}
+	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held); err != nil {
+		return Followed{}, err
+	}
+	if !knob.Same(k, state, held.State) {
+		return Followed{}, fmt.Errorf("read back %s", held.State)
+	}
+	return Followed{Setting: s}, nil
 }

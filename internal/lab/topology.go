@@ -3,82 +3,56 @@ package lab
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Topologies are the shapes a lab can have, in the order they are listed. Ports face the near side ("lan")
 // or the far side ("wan") of a router; the port's name is also the device's.
 func Topologies() []record.Topology {
-	port := func(node, name string) record.TopoPort { return record.TopoPort{Node: node, Port: name} }
-	link := func(name string, a, b record.TopoPort) record.TopoLink {
-		return record.TopoLink{Name: name, Ends: [2]record.TopoPort{a, b}}
-	}
 	return []record.Topology{
-		{
-			Name:  "forward",
-			Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
-			Links: []record.TopoLink{link("lan", port("client", "lan"), port("router", "lan")),
-				link("wan", port("router", "wan"), port("server", "wan"))},
-			Near:    "client",
-			Far:     "server",
-			Tunnel:  [2]string{"client", "router"},
-			Routers: []string{"router"},
-		},
-		{
-			Name:    "to-router",
-			Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}},
-			Links:   []record.TopoLink{link("lan", port("client", "lan"), port("router", "lan"))},
-			Near:    "client",
-			Far:     "router",
-			Tunnel:  [2]string{"client", "router"},
-			Routers: []string{"router"},
-		},
-		{
-			// To the router by a peer between: it holds the tunnel's near end, where the client's kernel,
-			// or the client, could not.
-			Name: "peer-to-router",
-			Nodes: []record.TopoNode{{Name: "client"}, {Name: "peer", Router: true},
-				{Name: "router", Router: true}},
-			Links: []record.TopoLink{link("lan", port("client", "lan"), port("peer", "lan")),
-				link("wan", port("peer", "wan"), port("router", "wan"))},
-			Near:    "client",
-			Far:     "router",
-			Tunnel:  [2]string{"peer", "router"},
-			Routers: []string{"router"},
-		},
-		{
-			Name: "site-to-site",
-			Nodes: []record.TopoNode{{Name: "client"}, {Name: "router-a", Router: true},
-				{Name: "router-b", Router: true}, {Name: "server"}},
-			Links: []record.TopoLink{link("lan-a", port("client", "lan"), port("router-a", "lan")),
-				link("wan", port("router-a", "wan"), port("router-b", "wan")),
-				link("lan-b", port("router-b", "lan"), port("server", "lan"))},
-			Near:    "client",
-			Far:     "server",
-			Tunnel:  [2]string{"router-a", "router-b"},
-			Routers: []string{"router-a", "router-b"},
-		},
-		{
-			// The control: what tester and tunnel do with no router between.
-			Name:   "direct",
-			Nodes:  []record.TopoNode{{Name: "client"}, {Name: "server"}},
-			Links:  []record.TopoLink{link("lan", port("client", "lan"), port("server", "lan"))},
-			Near:   "client",
-			Far:    "server",
-			Tunnel: [2]string{"client", "server"},
-		},
+		chain("forward", "client lan router wan server", "client", "router"),
+		chain("to-router", "client lan router", "client", "router"),
+		// To the router by a peer between: it holds the tunnel's near end, where the client's kernel, or the
+		// client, could not.
+		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
+		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
+		// The control: what tester and tunnel do with no router between.
+		chain("direct", "client lan server", "client", "server"),
 	}
+}
+
+// chain is a shape of nodes in a row, near to far, with the links between them, of which each has the name
+// of its ports and may add a letter; near and far are the ends of a tunnel.
+func chain(name, row, near, far string) record.Topology {
+	f := strings.Fields(row)
+	t := record.Topology{Name: name, Near: f[0], Far: f[len(f)-1], Tunnel: [2]string{near, far}}
+	for i, node := range f {
+		if i%2 == 1 {
+			port, _, _ := strings.Cut(node, "-")
+			t.Links = append(t.Links, record.TopoLink{Name: node,
+				Ends: [2]record.TopoPort{{Node: f[i-1], Port: port}, {Node: f[i+1], Port: port}}})
+			continue
+		}
+		t.Nodes = append(t.Nodes, record.TopoNode{Name: node, Router: node != "client" && node != "server"})
+		if strings.HasPrefix(node, "router") {
+			t.Routers = append(t.Routers, node)
+		}
+	}
+	return t
 }
 
 // TopologyNamed finds one of Topologies.
 func TopologyNamed(name string) (record.Topology, error) {
-	for _, t := range Topologies() {
-		if t.Name == name {
-			return t, nil
-		}
+	all := Topologies()
+	i := slices.IndexFunc(all, func(t record.Topology) bool { return t.Name == name })
+	if i < 0 {
+		return record.Topology{}, fmt.Errorf("find topology %q: unknown", name)
 	}
-	return record.Topology{}, fmt.Errorf("find topology %q: unknown", name)
+	return all[i], nil
 }
 
 // A lab carries the plain path and up to Slots-1 tunnels at the same time. The paths are told apart by
@@ -91,33 +65,35 @@ const Slots = 17
 type addressPlan struct{ topology record.Topology }
 
 // link returns both addresses of an end (0 or 1) of the topology's i-th link.
-func (addressPlan) link(i, end int) [2]netip.Prefix {
-	return [2]netip.Prefix{
-		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i + 1), byte(end + 1)}), 24),
-		netip.PrefixFrom(v6(uint16(i+1), uint16(end+1)), 64),
-	}
-}
+func (addressPlan) link(i, end int) []netip.Prefix { return both(18, i+1, i+1, end, 24, 64) }
 
 // tunnel returns the inner addresses of an end (0 near, 1 far) of a slot.
-func (addressPlan) tunnel(slot, end int) []netip.Prefix {
-	return []netip.Prefix{
-		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(slot), byte(end + 1)}), 24),
-		netip.PrefixFrom(v6(0x100+uint16(slot), uint16(end+1)), 64),
-	}
-}
+func (addressPlan) tunnel(slot, end int) []netip.Prefix { return both(19, slot, 0x100+slot, end, 24, 64) }
 
 // behind returns the host addresses that only a slot's path leads to, at the near (0) or far (1) node.
 func (addressPlan) behind(slot, end int) []netip.Prefix {
+	return both(19, 64+slot, 0x200+slot, end, 32, 128)
+}
+
+// both are an end's addresses of IPv4, in a subnet of 198.block, and of IPv6.
+func both(block byte, subnet4, subnet6, end, bits4, bits6 int) []netip.Prefix {
 	return []netip.Prefix{
-		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(64 + slot), byte(end + 1)}), 32),
-		netip.PrefixFrom(v6(0x200+uint16(slot), uint16(end+1)), 128),
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, block, byte(subnet4), byte(end + 1)}), bits4),
+		netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0, 2, 6: byte(subnet6 >> 8), 7: byte(subnet6),
+			15: byte(end + 1)}), bits6),
 	}
 }
 
-func v6(subnet, host uint16) netip.Addr {
-	return netip.AddrFrom16([16]byte{0x20, 0x01, 0, 2, 0, 0, byte(subnet >> 8), byte(subnet),
-		14: byte(host >> 8), 15: byte(host)})
+// family picks the IPv4 or IPv6 one of a pair.
+func family(pair []netip.Prefix, ip int) netip.Addr {
+	if ip == 6 {
+		return pair[1].Addr()
+	}
+	return pair[0].Addr()
 }
+
+// node is the near (0) or far (1) one.
+func (p addressPlan) node(end int) string { return [2]string{p.topology.Near, p.topology.Far}[end] }
 
 // linkOf finds the link and end of a node's port.
 func (p addressPlan) linkOf(node, port string) (link, end int, ok bool) {
@@ -131,29 +107,16 @@ func (p addressPlan) linkOf(node, port string) (link, end int, ok bool) {
 	return 0, 0, false
 }
 
-// family picks the IPv4 or IPv6 one of a pair.
-func family(pair []netip.Prefix, ip int) netip.Addr {
-	if ip == 6 {
-		return pair[1].Addr()
-	}
-	return pair[0].Addr()
-}
-
 // endAddress is the address of the near (0) or far (1) node on a slot's path.
 func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
-	node := p.topology.Near
-	if end == 1 {
-		node = p.topology.Far
-	}
-	if slot > 0 {
-		if p.topology.Tunnel[end] == node {
-			return family(p.tunnel(slot, end), ip) // the tunnel ends on the node itself
-		}
+	switch {
+	case slot == 0:
+		i, e, _ := p.linkOf(p.node(end), "")
+		return family(p.link(i, e), ip)
+	case p.hasBehind(end):
 		return family(p.behind(slot, end), ip)
 	}
-	i, e, _ := p.linkOf(node, "")
-	pair := p.link(i, e)
-	return family(pair[:], ip)
+	return family(p.tunnel(slot, end), ip) // the tunnel ends on the node itself
 }
 
 // outer is the underlay address of a tunnel's near (0) or far (1) end: the one on the link that the two
@@ -162,10 +125,113 @@ func (p addressPlan) outer(end, ip int) netip.Addr {
 	for i, l := range p.topology.Links {
 		for e, q := range l.Ends {
 			if q.Node == p.topology.Tunnel[end] && l.Ends[1-e].Node == p.topology.Tunnel[1-end] {
-				pair := p.link(i, e)
-				return family(pair[:], ip)
+				return family(p.link(i, e), ip)
 			}
 		}
 	}
 	return netip.Addr{}
+}
+
+// layouts computes every node's layout of a topology. Routing is by hop count along the chain of nodes,
+// near to far: what lies behind is reached through the neighbour on that side.
+func layouts(t record.Topology) []agent.Layout {
+	p := addressPlan{t}
+	out := make([]agent.Layout, len(t.Nodes))
+	for i, n := range t.Nodes {
+		l := agent.Layout{Node: n.Name, Router: n.Router, Sysctls: baseSysctls(n.Router)}
+		add := func(port string, addresses []netip.Prefix) {
+			for _, a := range addresses {
+				l.Addresses = append(l.Addresses, agent.PortAddress{Port: port, Address: a})
+			}
+		}
+		for li, link := range t.Links {
+			for e, end := range link.Ends {
+				if end.Node != n.Name {
+					continue
+				}
+				l.Ports = append(l.Ports, end.Port)
+				// The device was made before the settings above, and its own count as well (duplicate
+				// detection is off only if both say so). Without them a node's link-local address, from which
+				// neighbours are asked for, is of no use for the first one to two seconds.
+				l.Sysctls = append(l.Sysctls, [2]string{"net.ipv6.conf." + end.Port + ".accept_dad", "0"},
+					[2]string{"net.ipv6.conf." + end.Port + ".accept_ra", "0"})
+				add(end.Port, p.link(li, e))
+				l.Routes = append(l.Routes, p.routesOver(i, li, e)...)
+			}
+		}
+		// The path addresses that a near or far node carries for every slot, on its only port.
+		for side := range 2 {
+			for slot := 1; slot < Slots && n.Name == p.node(side) && p.hasBehind(side); slot++ {
+				add(l.Ports[0], p.behind(slot, side))
+			}
+		}
+		out[i] = l
+	}
+	return out
+}
+
+// baseSysctls are set in every node before its links come up. IPv6 addresses must not wait for duplicate
+// detection (the first second of every lab would lose its packets), and path MTU caches must not outlive a
+// trial.
+func baseSysctls(router bool) [][2]string {
+	s := [][2]string{{"net.ipv6.conf.all.accept_dad", "0"}, {"net.ipv6.conf.default.accept_dad", "0"},
+		{"net.ipv6.conf.default.accept_ra", "0"}}
+	if router {
+		s = append(s, [2]string{"net.ipv4.ip_forward", "1"}, [2]string{"net.ipv6.conf.all.forwarding", "1"})
+	}
+	return s
+}
+
+// routesOver lists what node i reaches over its end e of link li: every link further on in that direction,
+// and the end node's path addresses, unless a tunnel of its own leads there.
+func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
+	via := p.link(li, 1-e)
+	add := func(to []netip.Prefix) {
+		for f := range to {
+			out = append(out, agent.Route{To: to[f].Masked(), Via: via[f].Addr(),
+				Dev: p.topology.Links[li].Ends[e].Port})
+		}
+	}
+	// Links and nodes are both listed near to far, so link li joins nodes li and li+1: e == 0 looks towards
+	// the far side.
+	step := 1 - 2*e
+	for on := li + step; on >= 0 && on < len(p.topology.Links); on += step {
+		add(p.link(on, 0))
+	}
+	tunnel := p.topology.Tunnel
+	for slot := 1; slot < Slots; slot++ {
+		side := 1 - e // 1: the far node's addresses
+		if p.hasBehind(side) && p.leadsPlainly(i, side) {
+			add(p.behind(slot, side))
+		}
+		// The way back to the inner addresses of a tunnel that ends on the near node: its router knows them
+		// by the tunnel device, the nodes behind the router send to the router.
+		if e == 1 && !p.hasBehind(0) && i > p.index(tunnel[1]) {
+			add(p.tunnel(slot, 0))
+		}
+		// And likewise to a tunnel that ends on the far node.
+		if e == 0 && !p.hasBehind(1) && i < p.index(tunnel[0]) {
+			add(p.tunnel(slot, 1))
+		}
+	}
+	return out
+}
+
+// hasBehind reports whether the near (0) or far (1) node has addresses that lie behind a tunnel which ends
+// elsewhere.
+func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
+
+// leadsPlainly reports whether node i reaches the path addresses of a side over plain links: it is at or
+// beyond the tunnel's end on that side. Before it, only the node that holds the tunnel's other end routes
+// there, through the tunnel; the end nodes send to their router.
+func (p addressPlan) leadsPlainly(i, side int) bool {
+	near, far := p.index(p.topology.Tunnel[0]), p.index(p.topology.Tunnel[1])
+	if side == 1 {
+		return i >= far || i < near
+	}
+	return i <= near || i > far
+}
+
+func (p addressPlan) index(node string) int {
+	return slices.IndexFunc(p.topology.Nodes, func(n record.TopoNode) bool { return n.Name == node })
 }
