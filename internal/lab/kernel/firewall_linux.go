@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -41,9 +42,10 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 			n--
 		}
 	}
-	set, err := f.sources(t)
+	set, err := pick(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) },
+		func(s *nftables.Set) bool { return s.Name == sourcesSet })
 	if err != nil {
-		return Firewall{}, err
+		return Firewall{}, filterError(err)
 	}
 	if set == nil {
 		got.Rules = n
@@ -60,20 +62,6 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	return got, filterError(err)
 }
 
-// sources finds the set or map of our firewall; nil if it has none.
-func (f filter) sources(t *nftables.Table) (*nftables.Set, error) {
-	sets, err := dump(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) })
-	if err != nil {
-		return nil, filterError(err)
-	}
-	for _, s := range sets {
-		if s.Name == sourcesSet {
-			return s, nil
-		}
-	}
-	return nil, nil
-}
-
 // Empty chains that no packet sees; their presence says that the first rule is the stateful one, and that
 // the last one logs.
 const statefulMark, logMark = "stateful", "log"
@@ -82,78 +70,66 @@ const sourcesSet = "sources"
 
 // SetFirewall replaces our rules, and counts them back.
 func SetFirewall(want Firewall) error {
-	f, err := openFilter()
-	if err != nil {
-		return explain(err, "set firewall")
-	}
-	err = replaced(want, equal, func() error { return f.remove(firewallTable) }, func() error {
-		for _, family := range families() {
-			if !want.On {
-				break
+	err := onFilter(func(f filter) error {
+		return replaced(want, equal, func() error { return f.remove(firewallTable) }, func() error {
+			for _, family := range families() {
+				if !want.On {
+					break
+				}
+				if err := f.addFirewall(f.newTable(firewallTable, family), true, want); err != nil {
+					return err
+				}
 			}
-			if err := f.addFirewall(firewallTable, family, want); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, ReadFirewall)
+			return nil
+		}, ReadFirewall)
+	})
 	return explain(err, "set firewall of %d rules", want.Rules)
 }
 
 // ProbeFirewall makes rules like the wanted ones in a chain that no packet sees, and deletes them again.
 func ProbeFirewall(like Firewall) error {
-	const probe = "probe"
-	f, err := openFilter()
-	if err == nil {
-		like.Rules = 1
-		t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + probe, Family: nftables.TableFamilyIPv4})
-		c := f.conn.AddChain(&nftables.Chain{Name: rulesChain, Table: t})
-		if err = f.addRules(t, c, like); err == nil {
-			err = f.add()
-		}
-	}
-	if err == nil {
-		err = f.remove(probe)
-	}
-	return explain(err, "probe firewall")
+	like.Rules = 1
+	return explain(probeFilter(func(f filter, table string) error {
+		return f.addFirewall(f.newTable(table, nftables.TableFamilyIPv4), false, like)
+	}), "probe firewall")
 }
 
-func (f filter) addFirewall(table string, family nftables.TableFamily, want Firewall) error {
-	t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: family})
-	c := f.conn.AddChain(&nftables.Chain{
-		Name: rulesChain, Table: t, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
-	})
-	if err := f.addRules(t, c, want); err != nil {
+// forwardChain is a chain of our rules, which sees the forwarded packets if it is hooked.
+func (f filter) forwardChain(t *nftables.Table, hooked bool) *nftables.Chain {
+	if !hooked {
+		return f.newChain(t, rulesChain)
+	}
+	return f.conn.AddChain(&nftables.Chain{Name: rulesChain, Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+}
+
+func (f filter) addFirewall(t *nftables.Table, hooked bool, want Firewall) error {
+	c := f.forwardChain(t, hooked)
+	if want.Stateful {
+		f.newChain(t, statefulMark)
+		f.newRule(c, knownConnection()...)
+	}
+	var err error
+	if want.Form == FirewallList {
+		err = f.addList(c, want.Rules)
+	} else {
+		err = f.addLookup(c, want.Form == FirewallMap, want.Rules)
+	}
+	if err != nil {
 		return err
+	}
+	if want.Log {
+		f.newChain(t, logMark)
+		f.newRule(c, &expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte("chokepoint ")})
 	}
 	return f.add()
 }
 
-func (f filter) addRules(t *nftables.Table, c *nftables.Chain, want Firewall) error {
-	if want.Stateful {
-		f.conn.AddChain(&nftables.Chain{Name: statefulMark, Table: t})
-		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: knownConnection()})
-	}
-	var err error
-	if want.Form == FirewallList {
-		err = f.addList(t, c, want.Rules)
-	} else {
-		err = f.addLookup(t, c, want.Form == FirewallMap, want.Rules)
-	}
-	if err != nil || !want.Log {
-		return err
-	}
-	f.conn.AddChain(&nftables.Chain{Name: logMark, Table: t})
-	f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: []expr.Any{
-		&expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte("chokepoint ")},
-	}})
-	return nil
-}
-
-func (f filter) addList(t *nftables.Table, c *nftables.Chain, n int) error {
+// addList is "ip saddr ADDRESS drop", n times.
+func (f filter) addList(c *nftables.Chain, n int) error {
+	family := c.Table.Family
 	for i := range n {
-		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: neverMatching(t.Family, i)})
+		f.newRule(c, loadSource(family), equals(strangeSource(family, i)), &expr.Verdict{Kind: expr.VerdictDrop})
 		if (i+1)%batch == 0 {
 			if err := f.add(); err != nil {
 				return err
@@ -164,7 +140,8 @@ func (f filter) addList(t *nftables.Table, c *nftables.Chain, n int) error {
 }
 
 // addLookup is "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as every verdict.
-func (f filter) addLookup(t *nftables.Table, c *nftables.Chain, verdicts bool, n int) error {
+func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
+	t := c.Table
 	s := &nftables.Set{Table: t, Name: sourcesSet, KeyType: nftables.TypeIPAddr}
 	if t.Family == nftables.TableFamilyIPv6 {
 		s.KeyType = nftables.TypeIP6Addr
@@ -180,7 +157,7 @@ func (f filter) addLookup(t *nftables.Table, c *nftables.Chain, verdicts bool, n
 		return err
 	}
 	lookup.SetID = s.ID
-	f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: rule})
+	f.newRule(c, rule...)
 	for from := 0; from < n; from += batch {
 		var elements []nftables.SetElement
 		for i := from; i < min(from+batch, n); i++ {
@@ -212,15 +189,6 @@ func knownConnection() []expr.Any {
 	}
 }
 
-// neverMatching is "ip saddr ADDRESS drop".
-func neverMatching(family nftables.TableFamily, i int) []expr.Any {
-	return []expr.Any{
-		loadSource(family),
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: strangeSource(family, i)},
-		&expr.Verdict{Kind: expr.VerdictDrop},
-	}
-}
-
 func loadSource(family nftables.TableFamily) expr.Any {
 	offset, size := uint32(12), uint32(4)
 	if family == nftables.TableFamilyIPv6 {
@@ -238,4 +206,67 @@ func strangeSource(family nftables.TableFamily, i int) []byte {
 	a := netip.MustParseAddr("2001:db8::1").As16()
 	binary.BigEndian.PutUint32(a[8:], uint32(i))
 	return a[:]
+}
+
+const (
+	flowtableTable = "flowtable"
+	flowtableName  = "fast"
+)
+
+// ReadFlowtable reads the devices whose known connections skip the kernel's forwarding; none without our
+// flow table. Both IP versions must have the same.
+func ReadFlowtable() ([]string, error) {
+	found, err := ofBothFamilies(filter.flowtable, slices.Equal)
+	return found, explain(err, "read flow table")
+}
+
+func (f filter) flowtable(family nftables.TableFamily) ([]string, error) {
+	t, err := f.table(flowtableTable, family)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	list, err := dump(func() ([]*nftables.Flowtable, error) { return f.conn.ListFlowtables(t) })
+	if err != nil {
+		return nil, filterError(err)
+	}
+	n, err := f.rules(t, rulesChain)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || n != 1 {
+		return nil, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
+			len(list), n)
+	}
+	return slices.Sorted(slices.Values(list[0].Devices)), nil
+}
+
+// SetFlowtable replaces our flow table, and reads it back: what TCP and UDP connections these devices
+// forward goes from the one's ingress to the other's egress once it is known, past the packet filter's
+// later rules. No devices: none.
+func SetFlowtable(devs []string) error {
+	return explain(onFilter(func(f filter) error {
+		return replaced(slices.Sorted(slices.Values(devs)), slices.Equal,
+			func() error { return f.remove(flowtableTable) }, func() error {
+				if len(devs) == 0 {
+					return nil
+				}
+				return f.addFlowtable(flowtableTable, devs)
+			}, ReadFlowtable)
+	}), "set flow table of %v", devs)
+}
+
+// ProbeFlowtable makes a flow table of no device, and deletes it again.
+func ProbeFlowtable() error {
+	return explain(probeFilter(func(f filter, table string) error { return f.addFlowtable(table, nil) }),
+		"probe flow table")
+}
+
+// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it.
+func (f filter) addFlowtable(table string, devs []string) error {
+	for _, family := range families() {
+		t := f.newTable(table, family)
+		f.conn.AddFlowtable(&nftables.Flowtable{Table: t, Name: flowtableName, Devices: devs})
+		f.newRule(f.forwardChain(t, len(devs) > 0), &expr.FlowOffload{Name: flowtableName})
+	}
+	return f.add()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -16,76 +17,55 @@ const natTable = "nat"
 
 // ReadNAT reads which translation of ours is in place.
 func ReadNAT() (NATMode, error) {
-	f, err := openFilter()
+	mode := NATOff
+	err := onFilter(func(f filter) error {
+		t, err := f.table(natTable, nftables.TableFamilyIPv4)
+		if err != nil || t == nil {
+			return err
+		}
+		mode = NATMasquerade
+		forward, err := f.hasChain(t, "prerouting")
+		if forward {
+			mode = NATForward
+		}
+		return err
+	})
 	if err != nil {
 		return "", explain(err, "read nat")
 	}
-	for _, family := range families() {
-		t, err := f.table(natTable, family)
-		if err != nil {
-			return "", explain(err, "read nat")
-		}
-		if t == nil {
-			continue
-		}
-		forward, err := f.hasChain(t, "prerouting")
-		if err != nil {
-			return "", explain(err, "read nat")
-		}
-		if forward {
-			return NATForward, nil
-		}
-		return NATMasquerade, nil
-	}
-	return NATOff, nil
+	return mode, nil
 }
 
 // SetNAT replaces our translation. Connections that the former one knew are forgotten where they use the
 // forwarded ports; others go on as they began.
 func SetNAT(n NAT) error {
-	f, err := openFilter()
-	if err == nil {
-		err = f.remove(natTable)
-	}
-	if err == nil {
-		err = f.addNAT(natTable, n)
-	}
-	if err == nil {
-		err = forgetConnections()
-	}
-	return explain(err, "set nat %s", n.Mode)
+	return explain(onFilter(func(f filter) error {
+		return inOrder(func() error { return f.remove(natTable) },
+			func() error { return f.addNAT(natTable, n) }, forgetConnections)
+	}), "set nat %s", n.Mode)
 }
 
 // ProbeNAT makes a translation for a port that does not exist, and deletes it again: it says what a kernel
 // has without touching a packet.
 func ProbeNAT(mode NATMode) error {
-	const probe = "probe"
-	f, err := openFilter()
-	if err == nil {
-		err = f.addNAT(probe, NAT{mode, "chokepoint-none", []netip.Addr{netip.IPv4Unspecified()}, nil})
-	}
-	if err == nil {
-		err = f.remove(probe)
-	}
-	return explain(err, "probe nat %s", mode)
+	return explain(probeFilter(func(f filter, table string) error {
+		return f.addNAT(table, NAT{mode, "chokepoint-none", []netip.Addr{netip.IPv4Unspecified()}, nil})
+	}), "probe nat %s", mode)
 }
 
 func (f filter) addNAT(table string, n NAT) error {
-	switch n.Mode {
-	case NATOff:
+	switch {
+	case n.Mode == NATOff:
 		return nil
-	case NATMasquerade, NATForward:
-	default:
+	case n.Mode != NATMasquerade && n.Mode != NATForward:
 		return fmt.Errorf("unknown kind %q", n.Mode)
-	}
-	if n.WAN == "" {
+	case n.WAN == "":
 		return errors.New("no WAN port given")
-	}
-	if n.Mode == NATForward && len(n.Inside) == 0 {
+	case n.Mode == NATForward && len(n.Inside) == 0:
 		return errors.New("no inside address given")
 	}
 	// IPv6 is not translated: NAT66 is off.
-	t := f.conn.AddTable(&nftables.Table{Name: TablePrefix + table, Family: nftables.TableFamilyIPv4})
+	t := f.newTable(table, nftables.TableFamilyIPv4)
 	if n.Mode == NATMasquerade {
 		f.masquerade(t, n.WAN)
 	} else {
@@ -98,63 +78,33 @@ func (f filter) addNAT(table string, n NAT) error {
 }
 
 func (f filter) masquerade(t *nftables.Table, wan string) {
-	c := f.conn.AddChain(&nftables.Chain{
-		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
-	})
-	f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: deviceName(wan)},
-		&expr.Masq{},
-	}})
+	c := f.conn.AddChain(&nftables.Chain{Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	f.newRule(c, &expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, equals(deviceName(wan)), &expr.Masq{})
 }
 
 func (f filter) forward(t *nftables.Table, n NAT) {
-	c := f.conn.AddChain(&nftables.Chain{
-		Name: "prerouting", Table: t, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
-	})
-	ofFamily := func(list []netip.Addr) netip.Addr {
-		for _, a := range list {
-			if a.Is4() == (t.Family == nftables.TableFamilyIPv4) {
-				return a
-			}
-		}
-		return netip.Addr{}
-	}
-	inside, outside := ofFamily(n.Inside), ofFamily(n.Outside)
-	if !inside.IsValid() {
+	c := f.conn.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+	inside := slices.IndexFunc(n.Inside, netip.Addr.Is4)
+	if inside < 0 {
 		return
 	}
+	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, equals(deviceName(n.WAN))}
+	if i := slices.IndexFunc(n.Outside, netip.Addr.Is4); i >= 0 {
+		e = append(e, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
+			equals(n.Outside[i].AsSlice()))
+	}
 	for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-		f.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: forwardRule(n.WAN, inside, outside,
-			protocol)})
+		f.newRule(c, append(slices.Clip(e),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{protocol}),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Range{Op: expr.CmpOpEq, Register: 1,
+				FromData: binary.BigEndian.AppendUint16(nil, ForwardedFirst),
+				ToData:   binary.BigEndian.AppendUint16(nil, ForwardedLast)},
+			&expr.Immediate{Register: 1, Data: n.Inside[inside].AsSlice()},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})...)
 	}
-}
-
-func forwardRule(wan string, inside, outside netip.Addr, protocol byte) []expr.Any {
-	family, offset, size := uint32(unix.NFPROTO_IPV4), uint32(16), uint32(4)
-	if inside.Is6() {
-		family, offset, size = unix.NFPROTO_IPV6, 24, 16
-	}
-	e := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: deviceName(wan)},
-	}
-	if outside.IsValid() {
-		e = append(e,
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: outside.AsSlice()})
-	}
-	return append(e,
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Range{Op: expr.CmpOpEq, Register: 1,
-			FromData: binary.BigEndian.AppendUint16(nil, ForwardedFirst),
-			ToData:   binary.BigEndian.AppendUint16(nil, ForwardedLast)},
-		&expr.Immediate{Register: 1, Data: inside.AsSlice()},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: 1})
 }
 
 // deviceName is a name as comparisons want it: padded with zeros.

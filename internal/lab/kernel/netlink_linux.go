@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -30,6 +31,25 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
+// pick finds the one that is meant among what is listed; the zero value if there is none.
+func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {
+	all, err := dump(list)
+	if i := slices.IndexFunc(all, meant); err == nil && i >= 0 {
+		found = all[i]
+	}
+	return found, err
+}
+
+// inOrder takes steps until one is an error.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // explain adds the operation, and turns what the kernel says for "I have no such thing" into
 // ErrUnsupported.
 func explain(err error, format string, args ...any) error {
@@ -37,11 +57,9 @@ func explain(err error, format string, args ...any) error {
 		return nil
 	}
 	what := fmt.Sprintf(format, args...)
-	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrAbsent) {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT) ||
-		errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENOSYS) {
+	if !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrAbsent) && (errors.Is(err, syscall.EOPNOTSUPP) ||
+		errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) ||
+		errors.Is(err, syscall.ENOSYS)) {
 		return fmt.Errorf("%s: %w (%w)", what, ErrUnsupported, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -59,17 +77,13 @@ func find(dev string) (netlink.Link, error) {
 // replaced removes what was there of ours, adds what is wanted, and reads it back: it is there whole, or
 // nothing of it is.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
-	err := remove()
-	if err == nil {
-		err = add()
-	}
-	if err == nil {
-		var got T
-		if got, err = read(); err == nil && !same(got, want) {
+	if err := inOrder(remove, add, func() error {
+		got, err := read()
+		if err == nil && !same(got, want) {
 			err = fmt.Errorf("kernel has %+v", got)
 		}
-	}
-	if err != nil {
+		return err
+	}); err != nil {
 		return errors.Join(err, remove())
 	}
 	return nil

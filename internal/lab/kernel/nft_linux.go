@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 )
 
 // batch is how many rules go into one transaction: with the default socket buffers, which an unprivileged
@@ -18,18 +19,16 @@ func families() []nftables.TableFamily {
 }
 
 // ofBothFamilies reads something that both IP versions must have the same of.
-func ofBothFamilies[T any](read func(filter, nftables.TableFamily) (T, error), same func(a, b T) bool) (T,
-	error) {
-	var none T
+func ofBothFamilies[T any](read func(filter, nftables.TableFamily) (T, error), same func(a, b T) bool) (v4 T,
+	err error) {
+	var none, v6 T
 	f, err := openFilter()
-	if err != nil {
-		return none, err
+	if err == nil {
+		v4, err = read(f, nftables.TableFamilyIPv4)
 	}
-	v4, err := read(f, nftables.TableFamilyIPv4)
-	if err != nil {
-		return none, err
+	if err == nil {
+		v6, err = read(f, nftables.TableFamilyIPv6)
 	}
-	v6, err := read(f, nftables.TableFamilyIPv6)
 	if err == nil && !same(v4, v6) {
 		err = fmt.Errorf("IPv4 has %+v, IPv6 %+v, want the same", v4, v6)
 	}
@@ -47,6 +46,22 @@ func openFilter() (filter, error) {
 	return filter{c}, filterError(err)
 }
 
+// onFilter opens the packet filter for some steps.
+func onFilter(steps func(f filter) error) error {
+	f, err := openFilter()
+	if err != nil {
+		return err
+	}
+	return steps(f)
+}
+
+// probeFilter adds a table that no packet sees, and deletes it again: it says what a kernel has.
+func probeFilter(add func(f filter, table string) error) error {
+	return onFilter(func(f filter) error {
+		return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
+	})
+}
+
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
 // add is flush for what is new: there "no such file" means that the kernel lacks a kind of chain or of
@@ -59,18 +74,28 @@ func (f filter) add() error {
 	return err
 }
 
+// newTable begins one of our tables.
+func (f filter) newTable(name string, family nftables.TableFamily) *nftables.Table {
+	return f.conn.AddTable(&nftables.Table{Name: TablePrefix + name, Family: family})
+}
+
+// newChain begins a chain of a table, which no packet sees unless it has a hook.
+func (f filter) newChain(t *nftables.Table, name string) *nftables.Chain {
+	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t})
+}
+
+func (f filter) newRule(c *nftables.Chain, e ...expr.Any) {
+	f.conn.AddRule(&nftables.Rule{Table: c.Table, Chain: c, Exprs: e})
+}
+
+// equals compares what was loaded.
+func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
+
 // table finds one of our tables; nil if there is none.
 func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
-	tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
-	if err != nil {
-		return nil, filterError(err)
-	}
-	for _, t := range tables {
-		if t.Name == TablePrefix+name && t.Family == family {
-			return t, nil
-		}
-	}
-	return nil, nil
+	t, err := pick(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) },
+		func(t *nftables.Table) bool { return t.Name == TablePrefix+name && t.Family == family })
+	return t, filterError(err)
 }
 
 // remove deletes our table of that name in both IP versions.
@@ -104,16 +129,9 @@ func (f filter) rules(t *nftables.Table, chain string) (int, error) {
 
 // hasChain reports whether one of our tables has a chain of that name.
 func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
-	list, err := dump(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) })
-	if err != nil {
-		return false, filterError(err)
-	}
-	for _, c := range list {
-		if c.Table.Name == t.Name && c.Name == chain {
-			return true, nil
-		}
-	}
-	return false, nil
+	c, err := pick(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) },
+		func(c *nftables.Chain) bool { return c.Table.Name == t.Name && c.Name == chain })
+	return c != nil, filterError(err)
 }
 
 // FilterTables lists our own tables, as "ip chokepoint_nat": what is left when something was not undone.

@@ -41,9 +41,8 @@ const (
 // EachMessage gives do each message of one datagram of a dump, and refused the body of a refusal (struct
 // nlmsgerr); done tells that the dump has ended. Native byte order, as netlink has. Neither it nor
 // EachAttribute nor ReadQdisc allocates: they serve what is read ten times a second.
-func EachMessage(b []byte, do func(kind uint16, body []byte) error,
-	refused func(body []byte) error) (done bool,
-	err error) {
+func EachMessage(b []byte, do func(kind uint16, body []byte) error, refused func(body []byte) error) (
+	done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
 			return false, ErrNetlink
@@ -106,15 +105,14 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 	})
 	// The packets in 64 bits, of kernels from 5.5 on, come after those in 32.
 	ok = ok && EachAttribute(stats, func(at uint16, v []byte) bool {
-		word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(v[4*i:])) }
 		switch {
 		case at == basic && len(v) >= 12: // struct gnet_stats_basic
-			q.Bytes, q.Packets = binary.NativeEndian.Uint64(v), word(2)
+			q.Bytes, q.Packets = binary.NativeEndian.Uint64(v), word(v, 2)
 		case at == packets64 && len(v) >= 8:
 			q.Packets = binary.NativeEndian.Uint64(v)
 		case at == queue && len(v) >= 20: // struct gnet_stats_queue
-			q.Queue, q.Backlog, q.Drops, q.Requeues, q.Overlimits = word(0), word(1), word(2), word(3),
-				word(4)
+			q.Queue, q.Backlog, q.Drops = word(v, 0), word(v, 1), word(v, 2)
+			q.Requeues, q.Overlimits = word(v, 3), word(v, 4)
 		case at == app:
 			q.App = v
 		}

@@ -60,88 +60,68 @@ func QueueParameters(kind string) ([]Parameter, bool) {
 	return k.parameters, ok
 }
 
+// The attribute numbers and defaults are those of linux/pkt_sched.h and of the kernel's sch_*.c.
 func queueKinds() map[string]queueKind {
 	none := queueKind{nil, encodeNothing, decodeNothing}
+	rate := Parameter{Name: "rate", Quantity: BitsPerSecond, Required: true}
+	burst := Parameter{Name: "burst", Quantity: Bytes}
 	return map[string]queueKind{
 		"noqueue":    none,
 		"pfifo_fast": none,
 		"mq":         none,
-		"pfifo": {[]Parameter{{Name: "limit", Quantity: Packets, Default: 1000}}, encodeWords,
-			decodeWords},
-		"bfifo": {[]Parameter{{Name: "limit", Quantity: Bytes, Required: true}}, encodeWords, decodeWords},
-		"tbf": {[]Parameter{
-			{Name: "rate", Quantity: BitsPerSecond, Required: true},
-			{Name: "burst", Quantity: Bytes},
-			{Name: "limit", Quantity: Bytes},
-		}, encodeTBF, decodeTBF},
-		"htb": {[]Parameter{
-			{Name: "rate", Quantity: BitsPerSecond, Required: true},
-			{Name: "burst", Quantity: Bytes},
-		}, encodeHTB, decodeNothing},
-		"sfq": {[]Parameter{
-			{Name: "quantum", Quantity: Bytes}, {Name: "perturb", Quantity: Count},
-			{Name: "limit", Quantity: Packets, Default: 127},
-		}, encodeSFQ, decodeSFQ},
-		"netem":    {netemParameters(), encodeNetem, decodeNetem},
-		"codel":    {codelParameters(), encodeAttributes, decodeAttributes},
-		"fq_codel": {fqCodelParameters(), encodeAttributes, decodeAttributes},
-		"fq":       {fqParameters(), encodeAttributes, decodeAttributes},
-		"cake":     {cakeParameters(), encodeAttributes, decodeCake},
-	}
-}
-
-// The attribute numbers and defaults below are those of linux/pkt_sched.h and of the kernel's sch_*.c.
-
-func codelParameters() []Parameter {
-	return []Parameter{
-		{Name: "limit", Quantity: Packets, Default: 1000, attribute: 2},
-		{Name: "target", Quantity: Microseconds, Default: 5000, attribute: 1},
-		{Name: "interval", Quantity: Microseconds, Default: 100_000, attribute: 3},
-		{Name: "ecn", Quantity: Flag, attribute: 4},
-	}
-}
-
-func fqCodelParameters() []Parameter {
-	return []Parameter{
-		{Name: "limit", Quantity: Packets, Default: 10240, attribute: 2},
-		{Name: "flows", Quantity: Count, Default: 1024, attribute: 5},
-		{Name: "quantum", Quantity: Bytes, attribute: 6},
-		{Name: "target", Quantity: Microseconds, Default: 5000, attribute: 1},
-		{Name: "interval", Quantity: Microseconds, Default: 100_000, attribute: 3},
-		{Name: "memory_limit", Quantity: Bytes, Default: 32 << 20, attribute: 9},
-		{Name: "ecn", Quantity: Flag, attribute: 4},
-	}
-}
-
-func fqParameters() []Parameter {
-	return []Parameter{
-		{Name: "limit", Quantity: Packets, Default: 10000, attribute: 1},
-		{Name: "flow_limit", Quantity: Packets, Default: 100, attribute: 2},
-		{Name: "quantum", Quantity: Bytes, attribute: 3},
-		{Name: "initial_quantum", Quantity: Bytes, attribute: 4},
-		{Name: "pacing", Quantity: Flag, attribute: 5},
-	}
-}
-
-func cakeParameters() []Parameter {
-	return []Parameter{
-		{Name: "bandwidth", Quantity: BitsPerSecond, attribute: 2, wide: true},
-		{Name: "diffserv", Quantity: Word, attribute: 3,
-			Words: []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}},
-		{Name: "flowmode", Quantity: Word, attribute: 5, Words: []string{"flowblind", "srchost", "dsthost",
-			"hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}},
-		{Name: "rtt", Quantity: Microseconds, Default: 100_000, attribute: 7},
-		{Name: "memlimit", Quantity: Bytes, attribute: 10},
-		{Name: "nat", Quantity: Flag, attribute: 11},
-		{Name: "wash", Quantity: Flag, attribute: 13},
-		{Name: "ingress", Quantity: Flag, attribute: 15},
-		{Name: "ack-filter", Quantity: Flag, attribute: 16},
-		{Name: "split-gso", Quantity: Flag, attribute: 17},
-		// What a frame has on the link beside the IP packet, and the least that it counts as: DSL, for
-		// example.
-		{Name: "overhead", Quantity: Count, attribute: cakeOverhead},
-		{Name: "mpu", Quantity: Count, attribute: 14},
-		{Name: "cells", Quantity: Word, attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
+		"pfifo":      {[]Parameter{{Name: "limit", Quantity: Packets, Default: 1000}}, encodeWords, decodeWords},
+		"bfifo":      {[]Parameter{{Name: "limit", Quantity: Bytes, Required: true}}, encodeWords, decodeWords},
+		"tbf":        {[]Parameter{rate, burst, {Name: "limit", Quantity: Bytes}}, encodeTBF, decodeTBF},
+		"htb":        {[]Parameter{rate, burst}, encodeHTB, decodeNothing},
+		"sfq": {[]Parameter{{Name: "quantum", Quantity: Bytes}, {Name: "perturb", Quantity: Count},
+			{Name: "limit", Quantity: Packets, Default: 127}}, encodeSFQ, decodeWords},
+		"netem": {[]Parameter{
+			{Name: "limit", Quantity: Packets, Default: 1000},
+			{Name: "delay", Quantity: Microseconds}, {Name: "jitter", Quantity: Microseconds},
+			{Name: "loss", Quantity: PartsPerMillion}, {Name: "duplicate", Quantity: PartsPerMillion},
+			{Name: "reorder", Quantity: PartsPerMillion}, {Name: "rate", Quantity: BitsPerSecond},
+		}, encodeNetem, decodeNetem},
+		"codel": {[]Parameter{
+			{Name: "limit", Quantity: Packets, Default: 1000, attribute: 2},
+			{Name: "target", Quantity: Microseconds, Default: 5000, attribute: 1},
+			{Name: "interval", Quantity: Microseconds, Default: 100_000, attribute: 3},
+			{Name: "ecn", Quantity: Flag, attribute: 4},
+		}, encodeAttributes, decodeAttributes},
+		"fq_codel": {[]Parameter{
+			{Name: "limit", Quantity: Packets, Default: 10240, attribute: 2},
+			{Name: "flows", Quantity: Count, Default: 1024, attribute: 5},
+			{Name: "quantum", Quantity: Bytes, attribute: 6},
+			{Name: "target", Quantity: Microseconds, Default: 5000, attribute: 1},
+			{Name: "interval", Quantity: Microseconds, Default: 100_000, attribute: 3},
+			{Name: "memory_limit", Quantity: Bytes, Default: 32 << 20, attribute: 9},
+			{Name: "ecn", Quantity: Flag, attribute: 4},
+		}, encodeAttributes, decodeAttributes},
+		"fq": {[]Parameter{
+			{Name: "limit", Quantity: Packets, Default: 10000, attribute: 1},
+			{Name: "flow_limit", Quantity: Packets, Default: 100, attribute: 2},
+			{Name: "quantum", Quantity: Bytes, attribute: 3},
+			{Name: "initial_quantum", Quantity: Bytes, attribute: 4},
+			{Name: "pacing", Quantity: Flag, attribute: 5},
+		}, encodeAttributes, decodeAttributes},
+		"cake": {[]Parameter{
+			{Name: "bandwidth", Quantity: BitsPerSecond, attribute: 2, wide: true},
+			{Name: "diffserv", Quantity: Word, attribute: 3,
+				Words: []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}},
+			{Name: "flowmode", Quantity: Word, attribute: 5, Words: []string{"flowblind", "srchost", "dsthost",
+				"hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}},
+			{Name: "rtt", Quantity: Microseconds, Default: 100_000, attribute: 7},
+			{Name: "memlimit", Quantity: Bytes, attribute: 10},
+			{Name: "nat", Quantity: Flag, attribute: 11},
+			{Name: "wash", Quantity: Flag, attribute: 13},
+			{Name: "ingress", Quantity: Flag, attribute: 15},
+			{Name: "ack-filter", Quantity: Flag, attribute: 16},
+			{Name: "split-gso", Quantity: Flag, attribute: 17},
+			// What a frame has on the link beside the IP packet, and the least that it counts as: DSL, for
+			// example.
+			{Name: "overhead", Quantity: Count, attribute: cakeOverhead},
+			{Name: "mpu", Quantity: Count, attribute: 14},
+			{Name: "cells", Quantity: Word, attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
+		}, encodeAttributes, decodeCake},
 	}
 }
 
@@ -192,7 +172,7 @@ func decodeNothing(queueKind, []byte) (map[string]uint64, error) { return map[st
 func encodeWords(k queueKind, v map[string]uint64) []byte {
 	var b []byte
 	for _, p := range k.parameters {
-		b = binary.NativeEndian.AppendUint32(b, narrow(v[p.Name]))
+		b = words(b, narrow(v[p.Name]))
 	}
 	return b
 }
@@ -212,16 +192,14 @@ func encodeAttributes(k queueKind, v map[string]uint64) []byte {
 	var b []byte
 	for _, p := range k.parameters {
 		x, ok := v[p.Name]
-		if !ok {
-			continue
-		}
 		if p.Quantity == BitsPerSecond {
 			x /= 8
 		}
-		if p.wide {
-			b = appendAttribute(b, p.attribute, binary.NativeEndian.AppendUint64(nil, x))
-		} else {
-			b = appendAttribute(b, p.attribute, binary.NativeEndian.AppendUint32(nil, narrow(x)))
+		switch {
+		case ok && p.wide:
+			b = appendWide(b, p.attribute, x)
+		case ok:
+			b = appendAttribute(b, p.attribute, words(nil, narrow(x)))
 		}
 	}
 	return b

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -143,4 +145,179 @@ func htbClass(dev string) (map[string]uint64, error) {
 			len(list), ErrUnsupported)
 	}
 	return decodeHTBClass(list[0].Options)
+}
+
+// Qdiscs reads the queueing disciplines of a device with their counters.
+func Qdiscs(dev string) ([]Qdisc, error) {
+	list, err := dumpQdiscs(dev, unix.RTM_GETQDISC, unix.RTM_NEWQDISC)
+	return list, explain(err, "read queues of %s", dev)
+}
+
+// dumpQdiscs asks for queueing disciplines or classes.
+func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
+	l, err := find(dev)
+	if err != nil {
+		return nil, err
+	}
+	index := int32(l.Attrs().Index)
+	messages, err := dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
+		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: index})
+		return req.Execute(unix.NETLINK_ROUTE, answer)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []Qdisc
+	for _, m := range messages {
+		q, ok := ReadQdisc(m)
+		if !ok {
+			return nil, ErrNetlink
+		}
+		if q.Index == index { // kernels differ in whether they filter by device
+			list = append(list, q)
+		}
+	}
+	return list, nil
+}
+
+// A shaper is an htb with one class, and fq_codel as the queue of that.
+const leafHandle = 10 << 16
+
+// Shaper reads the rate in bits per second of the shaper that is a device's root queue; 0 if another queue
+// is.
+func Shaper(dev string) (uint64, error) {
+	rate, err := shaper(dev)
+	return rate, explain(err, "read shaper of %s", dev)
+}
+
+func shaper(dev string) (uint64, error) {
+	list, err := Qdiscs(dev)
+	if err != nil {
+		return 0, err
+	}
+	var root, leaf bool
+	for _, q := range list {
+		root = root || q.Parent == HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle
+		leaf = leaf || q.Parent == rootHandle|htbDefault && string(q.Kind) == "fq_codel" &&
+			q.Handle == leafHandle
+	}
+	if !root || !leaf {
+		return 0, nil
+	}
+	v, err := htbClass(dev)
+	return v["rate"], err
+}
+
+// SetShaper makes a shaper of a device's root queue; packets waiting there are lost. The rate is in bits
+// per second, the burst in bytes. An error leaves the device with its default.
+func SetShaper(dev string, rate, burst uint64) error {
+	want := Queue{"htb", map[string]uint64{"rate": rate, "burst": burst}}
+	if err := SetRootQueue(dev, want); err != nil {
+		return explain(err, "set shaper of %s", dev)
+	}
+	err := tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, leafHandle, rootHandle|htbDefault,
+		"fq_codel", nil)
+	if errors.Is(err, unix.ENOENT) {
+		err = fmt.Errorf("%w: it has no fq_codel", ErrUnsupported)
+	}
+	if err != nil {
+		return explain(errors.Join(err, clearRoot(dev)), "set shaper of %s", dev)
+	}
+	return nil
+}
+
+// ClearShaper puts a device's default queue in the place of a shaper.
+func ClearShaper(dev string) error {
+	rate, err := shaper(dev)
+	if err == nil && rate > 0 {
+		err = clearRoot(dev)
+	}
+	return explain(err, "delete shaper of %s", dev)
+}
+
+// ProbeShaper tries a shaper on a virtual link made for the purpose.
+func ProbeShaper() error {
+	return onProbeLink("cps", func(dev string) error { return SetShaper(dev, 1e9, 128<<10) })
+}
+
+// Policer reads the rate in bits per second above which a device drops what arrives; 0 without our policer.
+func Policer(dev string) (uint64, error) {
+	rate, err := policer(dev)
+	return rate, explain(err, "read policer of %s", dev)
+}
+
+func policer(dev string) (uint64, error) {
+	l, err := find(dev)
+	if err != nil {
+		return 0, err
+	}
+	list, err := Qdiscs(dev)
+	at := slices.IndexFunc(list, func(q Qdisc) bool { return q.Parent == HandleIngress })
+	if err != nil || at < 0 {
+		return 0, err
+	}
+	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, list[at].Handle) })
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range filters {
+		if m, ok := f.(*netlink.MatchAll); ok && len(m.Actions) == 1 {
+			if p, ok := m.Actions[0].(*netlink.PoliceAction); ok {
+				return 8 * uint64(p.Rate), nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is
+// used up. Rate 0 takes the policer away. A device on which someone else works at that place is left alone.
+func SetPolicer(dev string, rate, burst uint64) error {
+	now, err := policer(dev)
+	if err == nil && now > 0 {
+		err = tc(unix.RTM_DELQDISC, 0, dev, netlink.MakeHandle(0xffff, 0), HandleIngress, "", nil)
+	}
+	if err != nil || rate == 0 {
+		return explain(err, "delete policer of %s", dev)
+	}
+	return explain(addPolicer(dev, rate, burst), "set policer of %s", dev)
+}
+
+func addPolicer(dev string, rate, burst uint64) error {
+	l, err := find(dev)
+	if err != nil {
+		return err
+	}
+	handle := netlink.MakeHandle(0xffff, 0)
+	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, HandleIngress,
+		"ingress", nil)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: it has no queue of the kind ingress", ErrUnsupported)
+	}
+	if err != nil {
+		return err
+	}
+	p := netlink.NewPoliceAction()
+	p.Rate, p.Burst = narrow(rate/8), narrow(burst)
+	p.Mtu = 64 << 10 // of the segments that arrive as one
+	p.ExceedAction = netlink.TC_POLICE_SHOT
+	err = netlink.FilterAdd(&netlink.MatchAll{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: l.Attrs().Index, Parent: handle, Priority: 1, Protocol: unix.ETH_P_ALL,
+		},
+		Actions: []netlink.Action{p},
+	})
+	if errors.Is(err, unix.ENOENT) {
+		err = fmt.Errorf("%w: it lacks the filter matchall or the action police", ErrUnsupported)
+	}
+	if err != nil {
+		return errors.Join(err, tc(unix.RTM_DELQDISC, 0, dev, handle, HandleIngress, "", nil))
+	}
+	return nil
+}
+
+// ProbePolicer tries a policer on a virtual link made for the purpose.
+func ProbePolicer() error {
+	return onProbeLink("cpp", func(dev string) error { return SetPolicer(dev, 1e9, 128<<10) })
 }

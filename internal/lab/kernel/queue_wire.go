@@ -22,6 +22,19 @@ func appendAttribute(b []byte, kind uint16, value []byte) []byte {
 	return b
 }
 
+func appendWide(b []byte, kind uint16, value uint64) []byte {
+	return appendAttribute(b, kind, binary.NativeEndian.AppendUint64(nil, value))
+}
+
+func words(b []byte, values ...uint32) []byte {
+	for _, v := range values {
+		b = binary.NativeEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+func word(b []byte, i int) uint64 { return uint64(binary.NativeEndian.Uint32(b[4*i:])) }
+
 func attributes(b []byte) (map[uint16][]byte, error) {
 	found := map[uint16][]byte{}
 	if !EachAttribute(b, func(kind uint16, v []byte) bool { found[kind] = v; return true }) {
@@ -34,11 +47,7 @@ func narrow(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) }
 
 // rateSpec is struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
 func rateSpec(b []byte, bytesPerSecond uint64) []byte {
-	b = append(b, 0, ethernet)
-	b = binary.NativeEndian.AppendUint16(b, 0)
-	b = binary.NativeEndian.AppendUint16(b, 0)
-	b = binary.NativeEndian.AppendUint16(b, 0)
-	return binary.NativeEndian.AppendUint32(b, narrow(bytesPerSecond))
+	return words(append(b, 0, ethernet, 0, 0, 0, 0, 0, 0), narrow(bytesPerSecond))
 }
 
 // ticks is how long a number of bytes takes at a rate.
@@ -53,43 +62,43 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 	return uint64(math.Ceil(float64(t) * tick * float64(bytesPerSecond) / 1e9))
 }
 
-// encodeTBF writes struct tc_tbf_qopt and the attributes beside it: 1 PARMS, 4 RATE64, 6 BURST in bytes,
-// which spares the detour through ticks.
+// encodeTBF writes struct tc_tbf_qopt, without a peak rate, and the attributes beside it: 1 PARMS, 4 RATE64,
+// 6 BURST in bytes, which spares the detour through ticks.
 func encodeTBF(_ queueKind, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
-	p := rateSpec(nil, rate)
-	p = append(p, make([]byte, 12)...) // no peak rate
-	p = binary.NativeEndian.AppendUint32(p, narrow(v["limit"]))
-	p = binary.NativeEndian.AppendUint32(p, ticks(v["burst"], rate))
-	p = binary.NativeEndian.AppendUint32(p, 0)
-	b := appendAttribute(nil, 1, p)
+	b := appendAttribute(nil, 1, words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0))
 	if rate > math.MaxUint32 {
-		b = appendAttribute(b, 4, binary.NativeEndian.AppendUint64(nil, rate))
+		b = appendWide(b, 4, rate)
 	}
-	return appendAttribute(b, 6, binary.NativeEndian.AppendUint32(nil, narrow(v["burst"])))
+	return appendAttribute(b, 6, words(nil, narrow(v["burst"])))
 }
 
 func decodeTBF(_ queueKind, b []byte) (map[string]uint64, error) {
-	found, err := attributes(b)
+	p, rate, err := rated(b, 36, 4)
 	if err != nil {
 		return nil, err
 	}
-	p := found[1]
-	if len(p) < 36 {
-		return nil, errShort
-	}
-	if binary.NativeEndian.Uint32(p[20:]) != 0 {
+	if word(p, 5) != 0 {
 		return nil, errors.New("has a peak rate, which could not be restored")
 	}
-	rate := uint64(binary.NativeEndian.Uint32(p[8:]))
-	if wide := found[4]; len(wide) >= 8 {
-		rate = binary.NativeEndian.Uint64(wide)
+	return map[string]uint64{"rate": rate * 8, "burst": ticksToBytes(uint32(word(p, 7)), rate), "limit": word(p, 6)},
+		nil
+}
+
+// rated finds a structure of at least that size that begins with a rate, and the rate in bytes per second,
+// which a wide attribute may overrule.
+func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) {
+	found, err := attributes(b)
+	if err != nil {
+		return nil, 0, err
 	}
-	return map[string]uint64{
-		"rate":  rate * 8,
-		"burst": ticksToBytes(binary.NativeEndian.Uint32(p[28:]), rate),
-		"limit": uint64(binary.NativeEndian.Uint32(p[24:])),
-	}, nil
+	if p = found[1]; len(p) < least {
+		return nil, 0, errShort
+	}
+	if w := found[wide]; len(w) >= 8 {
+		return p, binary.NativeEndian.Uint64(w), nil
+	}
+	return p, word(p, 2), nil
 }
 
 // htbDefault is the one class of our htb.
@@ -98,67 +107,88 @@ const htbDefault = 1
 // encodeHTB writes struct tc_htb_glob in attribute 2: version 3, quantum = rate / 10, and the class for
 // what no filter claims.
 func encodeHTB(queueKind, map[string]uint64) []byte {
-	var p []byte
-	for _, x := range []uint32{3, 10, htbDefault, 0, 0} {
-		p = binary.NativeEndian.AppendUint32(p, x)
-	}
-	return appendAttribute(nil, 2, p)
+	return appendAttribute(nil, 2, words(nil, 3, 10, htbDefault, 0, 0))
 }
 
 // encodeHTBClass writes struct tc_htb_opt in attribute 1, and 6 RATE64 and 7 CEIL64. The ceiling is the
 // rate: there is nobody to borrow from.
 func encodeHTBClass(v map[string]uint64) []byte {
 	rate := v["rate"] / 8
-	p := rateSpec(rateSpec(nil, rate), rate)
 	buffer := ticks(v["burst"], rate)
 	// The quantum only matters between classes; given so that the kernel does not complain that the rate
 	// makes too large a one.
-	for _, x := range []uint32{buffer, buffer, 60_000, 0, 0} {
-		p = binary.NativeEndian.AppendUint32(p, x)
-	}
-	b := appendAttribute(nil, 1, p)
+	b := appendAttribute(nil, 1, words(rateSpec(rateSpec(nil, rate), rate), buffer, buffer, 60_000, 0, 0))
 	if rate > math.MaxUint32 {
-		b = appendAttribute(b, 6, binary.NativeEndian.AppendUint64(nil, rate))
-		b = appendAttribute(b, 7, binary.NativeEndian.AppendUint64(nil, rate))
+		b = appendWide(appendWide(b, 6, rate), 7, rate)
 	}
 	return b
 }
 
 func decodeHTBClass(b []byte) (map[string]uint64, error) {
-	found, err := attributes(b)
+	p, rate, err := rated(b, 28, 6)
 	if err != nil {
 		return nil, err
 	}
-	p := found[1]
-	if len(p) < 28 {
-		return nil, errShort
-	}
-	rate := uint64(binary.NativeEndian.Uint32(p[8:]))
-	if wide := found[6]; len(wide) >= 8 {
-		rate = binary.NativeEndian.Uint64(wide)
-	}
-	return map[string]uint64{
-		"rate": rate * 8, "burst": ticksToBytes(binary.NativeEndian.Uint32(p[24:]), rate),
-	}, nil
+	return map[string]uint64{"rate": rate * 8, "burst": ticksToBytes(uint32(word(p, 6)), rate)}, nil
 }
 
 // encodeSFQ writes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows; zero
 // leaves one to the kernel.
-func encodeSFQ(_ queueKind, v map[string]uint64) []byte {
-	var b []byte
-	for _, x := range []uint64{v["quantum"], v["perturb"], v["limit"], 0, 0} {
-		b = binary.NativeEndian.AppendUint32(b, narrow(x))
+func encodeSFQ(k queueKind, v map[string]uint64) []byte { return words(encodeWords(k, v), 0, 0) }
+
+// probability is a share of one million in the kernel's form.
+func probability(perMillion uint64) uint32 {
+	return uint32(math.Round(min(float64(perMillion)/1e6, 1) * math.MaxUint32))
+}
+
+func perMillion(probability uint64) uint64 {
+	return uint64(math.Round(float64(probability) / math.MaxUint32 * 1e6))
+}
+
+// encodeNetem writes struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter), followed by
+// attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), 10 LATENCY64 and 11
+// JITTER64 in ns, which overrule the ticks of the struct. With a gap of 1 every packet may be the one that
+// overtakes.
+func encodeNetem(_ queueKind, v map[string]uint64) []byte {
+	gap := uint32(min(v["reorder"], 1))
+	b := words(nil, narrow(v["delay"]*1000/tick), narrow(v["limit"]), probability(v["loss"]), gap,
+		probability(v["duplicate"]), narrow(v["jitter"]*1000/tick))
+	if gap > 0 {
+		b = appendAttribute(b, 3, words(nil, probability(v["reorder"]), 0))
+	}
+	b = appendWide(appendWide(b, 10, v["delay"]*1000), 11, v["jitter"]*1000)
+	if rate := v["rate"] / 8; rate > 0 {
+		b = appendAttribute(b, 6, words(nil, narrow(rate), 0, 0, 0))
 	}
 	return b
 }
 
-func decodeSFQ(_ queueKind, b []byte) (map[string]uint64, error) {
-	if len(b) < 20 {
+func decodeNetem(_ queueKind, b []byte) (map[string]uint64, error) {
+	if len(b) < 24 {
 		return nil, errShort
 	}
-	return map[string]uint64{
-		"quantum": uint64(binary.NativeEndian.Uint32(b)),
-		"perturb": uint64(binary.NativeEndian.Uint32(b[4:])),
-		"limit":   uint64(binary.NativeEndian.Uint32(b[8:])),
-	}, nil
+	found, err := attributes(b[24:])
+	if err != nil {
+		return nil, err
+	}
+	v := map[string]uint64{
+		"limit": word(b, 1), "delay": word(b, 0) * tick / 1000, "jitter": word(b, 5) * tick / 1000,
+		"loss": perMillion(word(b, 2)), "duplicate": perMillion(word(b, 4)), "reorder": 0, "rate": 0,
+	}
+	gap := word(b, 3)
+	if gap > 1 {
+		return nil, errors.New("reorders with a gap, which could not be restored")
+	}
+	if overtake := found[3]; len(overtake) >= 4 && gap == 1 {
+		v["reorder"] = perMillion(word(overtake, 0))
+	}
+	for kind, name := range map[uint16]string{10: "delay", 11: "jitter"} {
+		if wide := found[kind]; len(wide) >= 8 {
+			v[name] = binary.NativeEndian.Uint64(wide) / 1000
+		}
+	}
+	if rate := found[6]; len(rate) >= 4 {
+		v["rate"] = word(rate, 0) * 8
+	}
+	return v, nil
 }

@@ -56,7 +56,7 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	if err == nil {
 		err = netlink.RouteReplace(r)
 	}
-	return explain(err, "add route to %s via %s dev %s", dst, word(via), dev)
+	return explain(err, "add route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
 // AddRouteFrom adds a route to dst, on the link of dev itself, for packets of at most mtu bytes; those of
@@ -70,7 +70,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 		}
 		err = netlink.RouteReplace(r)
 	}
-	return explain(err, "add route to %s from %s dev %s", dst, word(src), dev)
+	return explain(err, "add route to %s from %s dev %s", dst, orLink(src), dev)
 }
 
 // DelRoute deletes what AddRoute added; one that is gone is no error, nor is a device that is gone.
@@ -82,7 +82,7 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	if errors.Is(err, ErrAbsent) {
 		return nil
 	}
-	return explain(err, "delete route to %s via %s dev %s", dst, word(via), dev)
+	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
 // RouteDevice is the device by which packets to an address leave.
@@ -174,7 +174,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-func word(a netip.Addr) string {
+func orLink(a netip.Addr) string {
 	if !a.IsValid() {
 		return "link"
 	}

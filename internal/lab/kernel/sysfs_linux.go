@@ -1,0 +1,283 @@
+package kernel
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// RPS reads the masks of the CPUs that receive packet steering gives a device's packets to, one per receive
+// queue, as the kernel writes them: hexadecimal words of 32 bits with commas, "0" for off. It needs the
+// /sys of the namespace.
+func RPS(dev string) ([]string, error) {
+	files, err := rpsFiles(dev)
+	masks, err := readEach(files, err)
+	return masks, explain(err, "read packet steering of %s", dev)
+}
+
+// SetRPS writes what RPS reads; a single mask is meant for every queue.
+func SetRPS(dev string, masks []string) error {
+	files, err := rpsFiles(dev)
+	return explain(writeEach(files, masks, err), "set packet steering of %s", dev)
+}
+
+func rpsFiles(dev string) ([]string, error) {
+	dir, err := deviceDir(dev)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "queues/rx-*/rps_cpus"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%w: no receive packet steering", ErrUnsupported)
+	}
+	slices.SortFunc(files, func(a, b string) int { // rx-2 before rx-10
+		return cmp.Or(len(a)-len(b), strings.Compare(a, b))
+	})
+	return files, err
+}
+
+// deviceDir is where /sys tells of a device.
+func deviceDir(dev string) (string, error) {
+	if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/*?[") {
+		return "", fmt.Errorf("device name %q", dev)
+	}
+	dir := filepath.Join("/sys/class/net", dev)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("device %s %w in /sys", dev, ErrAbsent)
+	}
+	return dir, nil
+}
+
+// readEach reads a word of each file, unless finding them was an error.
+func readEach(files []string, err error) ([]string, error) {
+	var words []string
+	for _, f := range files {
+		if err != nil {
+			break
+		}
+		var b []byte
+		b, err = os.ReadFile(f)
+		words = append(words, strings.TrimSpace(string(b)))
+	}
+	if err != nil {
+		return nil, bare(err)
+	}
+	return words, nil
+}
+
+// writeEach writes a word into each file; a single one is meant for all.
+func writeEach(files, words []string, err error) error {
+	if len(words) == 1 {
+		words = slices.Repeat(words, len(files))
+	}
+	if err == nil && len(words) != len(files) {
+		err = fmt.Errorf("%d values for %d", len(words), len(files))
+	}
+	for i, f := range files {
+		if err != nil {
+			break
+		}
+		if err = os.WriteFile(f, []byte(words[i]), 0o600); err != nil {
+			err = fmt.Errorf("to %s: %w", words[i], bare(err))
+		}
+	}
+	return err
+}
+
+// bare leaves out the path, which repeats the device.
+func bare(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn,
+// as drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
+// CPUs contend for one queue. It needs the /sys of the namespace; only root may.
+func SpreadQueues(dev string) error {
+	l, err := find(dev)
+	if err != nil {
+		return explain(err, "spread queues of %s", dev)
+	}
+	if l.Type() != "veth" || l.Attrs().NumTxQueues < 2 {
+		return nil
+	}
+	_, cores, err := OnlineCPUs()
+	if err != nil {
+		return err
+	}
+	queues := l.Attrs().NumTxQueues
+	for q := range queues {
+		words := make([]uint32, (cores+31)/32) // the kernel writes the highest first
+		for c := q; c < cores; c += queues {
+			words[len(words)-1-c/32] |= 1 << (c % 32)
+		}
+		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
+		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
+		err := os.WriteFile(file, []byte(mask), 0o600)
+		if errors.Is(err, fs.ErrNotExist) { // no /sys of the namespace
+			err = fs.ErrPermission
+		}
+		if err != nil {
+			return explain(bare(err), "let queue %d of %s serve the CPUs %s", q, dev, mask)
+		}
+	}
+	return nil
+}
+
+// IRQAffinity reads, for each interrupt of a device in the order of their numbers, the CPUs that it may be
+// served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is ErrUnsupported.
+func IRQAffinity(dev string) ([]string, error) {
+	files, err := affinityFiles(dev)
+	lists, err := readEach(files, err)
+	return lists, explain(err, "read interrupt affinity of %s", dev)
+}
+
+// SetIRQAffinity writes what IRQAffinity reads; a single list is meant for every interrupt of the device.
+func SetIRQAffinity(dev string, lists []string) error {
+	files, err := affinityFiles(dev)
+	return explain(writeEach(files, lists, err), "set interrupt affinity of %s", dev)
+}
+
+// affinityFiles are those of a device's interrupts. A virtio device has the interrupts of the PCI device
+// that it sits on.
+func affinityFiles(dev string) ([]string, error) {
+	dir, err := deviceDir(dev)
+	if err != nil {
+		return nil, err
+	}
+	device, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: it has no interrupts", ErrUnsupported)
+	}
+	for _, d := range []string{device, filepath.Dir(device)} {
+		var numbers []int
+		messages, _ := os.ReadDir(filepath.Join(d, "msi_irqs"))
+		for _, m := range messages {
+			if n, err := strconv.Atoi(m.Name()); err == nil {
+				numbers = append(numbers, n)
+			}
+		}
+		if line, err := os.ReadFile(filepath.Join(d, "irq")); err == nil && len(numbers) == 0 {
+			if n, err := strconv.Atoi(strings.TrimSpace(string(line))); err == nil && n > 0 {
+				numbers = append(numbers, n)
+			}
+		}
+		slices.Sort(numbers)
+		var files []string
+		for _, n := range numbers {
+			file := fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n)
+			if _, err := os.Stat(file); err == nil { // what no driver asked for has none
+				files = append(files, file)
+			}
+		}
+		if len(files) > 0 {
+			return files, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: it has no interrupts", ErrUnsupported)
+}
+
+// Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace.
+// One that this kernel lacks is ErrUnsupported.
+func Attribute(dev, name string) (string, error) {
+	dir, err := deviceDir(dev)
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(filepath.Join(dir, name))
+	}
+	return strings.TrimSpace(string(b)), explain(lacking(err, name), "read %s of %s", name, dev)
+}
+
+// SetAttribute sets what Attribute reads.
+func SetAttribute(dev, name, value string) error {
+	dir, err := deviceDir(dev)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600)
+	}
+	return explain(lacking(err, name), "set %s of %s", name, dev)
+}
+
+func lacking(err error, name string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: no %s", ErrUnsupported, name)
+	}
+	return bare(err)
+}
+
+const cpuDir = "/sys/devices/system/cpu"
+
+// OnlineCPUs is how many CPUs the machine works with, of how many it has.
+func OnlineCPUs() (online, has int, err error) {
+	for what, into := range map[string]*int{"online": &online, "present": &has} {
+		b, err := os.ReadFile(filepath.Join(cpuDir, what))
+		if err == nil {
+			*into, err = countCPUs(strings.TrimSpace(string(b)))
+		}
+		if err != nil {
+			return 0, 0, explain(bare(err), "read CPUs %s", what)
+		}
+	}
+	return online, has, nil
+}
+
+// SetOnlineCPUs takes all but the first n CPUs offline, or back. It is of the whole machine.
+func SetOnlineCPUs(n int) error {
+	_, has, err := OnlineCPUs()
+	if err != nil {
+		return err
+	}
+	if n < 1 || n > has {
+		return explain(ErrUnsupported, "work with %d CPUs: there are %d", n, has)
+	}
+	for i := range has {
+		file := filepath.Join(cpuDir, fmt.Sprintf("cpu%d", i), "online")
+		want := "1"
+		if i >= n {
+			want = "0"
+		}
+		now, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) && want == "1" {
+			continue // one that cannot be taken offline
+		}
+		if err == nil && strings.TrimSpace(string(now)) == want {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte(want), 0o644)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: the kernel takes no CPU offline", ErrUnsupported)
+		}
+		if err != nil {
+			return explain(bare(err), "set CPU %d", i)
+		}
+	}
+	return nil
+}
+
+// countCPUs counts a list such as "0-1,3".
+func countCPUs(list string) (int, error) {
+	n := 0
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		a, err1 := strconv.ParseUint(from, 10, 16)
+		b, err2 := strconv.ParseUint(to, 10, 16)
+		if err1 != nil || err2 != nil || a > b {
+			return 0, fmt.Errorf("parse list of CPUs %q", list)
+		}
+		n += int(b-a) + 1
+	}
+	return n, nil
+}
