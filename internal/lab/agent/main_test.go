@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -82,11 +83,11 @@ func parts(p *agent.Parts) agent.Parts {
 			}
 			var macs []string
 			for _, dev := range []string{"eth0", "eth1"} {
-				mac, err := kernel.HardwareAddr(dev)
+				port, err := net.InterfaceByName(dev)
 				if err != nil {
 					return err
 				}
-				macs = append(macs, mac.String())
+				macs = append(macs, port.HardwareAddr.String())
 			}
 			return s.Send(macs)
 		},
@@ -108,12 +109,12 @@ func look() []string {
 	name, _ := os.Hostname()
 	out := []string{"node " + name}
 	for _, dev := range []string{"lan", "wan", "eth0", "eth1"} {
-		mac, err := kernel.HardwareAddr(dev)
+		port, err := net.InterfaceByName(dev)
 		if err != nil {
 			continue
 		}
 		addresses, _ := kernel.Addresses(dev)
-		out = append(out, fmt.Sprintf("%s %s %v", mac, dev, addresses))
+		out = append(out, fmt.Sprintf("%s %s %v", port.HardwareAddr, dev, addresses))
 	}
 	forward, _ := kernel.ReadSysctl("net.ipv4.ip_forward")
 	via, _ := kernel.RouteDevice(netip.MustParseAddr("198.18.9.9"))

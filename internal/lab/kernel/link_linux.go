@@ -41,14 +41,7 @@ func namespace(pid int) netlink.NsPid {
 }
 
 // Up sets a device up.
-func Up(dev string) error {
-	return withLink(dev, "set up", netlink.LinkSetUp)
-}
-
-// Down sets a device down.
-func Down(dev string) error {
-	return withLink(dev, "set down", netlink.LinkSetDown)
-}
+func Up(dev string) error { return withLink(dev, "set up", netlink.LinkSetUp) }
 
 // LoopbackUp sets the loopback device up.
 func LoopbackUp() error { return Up("lo") }
@@ -56,10 +49,7 @@ func LoopbackUp() error { return Up("lo") }
 // DeleteLink deletes a device; one that is already gone is no error.
 func DeleteLink(dev string) error {
 	err := withLink(dev, "delete", netlink.LinkDel)
-	if errors.Is(err, ErrAbsent) || errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return err
+	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
 }
 
 // SetMTU sets the largest packet of a device, in bytes of layer 3, and of the device with a tag that
@@ -108,12 +98,6 @@ func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
-// HardwareAddr is a device's layer-2 address.
-func HardwareAddr(dev string) (net.HardwareAddr, error) {
-	return attribute(dev, "hardware address",
-		func(a *netlink.LinkAttrs) net.HardwareAddr { return a.HardwareAddr })
-}
-
 // Identity is a device's index and kind, such as "veth" or "device", which is any without a name of its
 // own.
 func Identity(dev string) (index int, kind string, err error) {
@@ -136,14 +120,11 @@ func Exists(dev string) (bool, error) {
 // Devices lists the names of all devices in the order of their making.
 func Devices() ([]string, error) {
 	links, err := dump(netlink.LinkList)
-	if err != nil {
-		return nil, explain(err, "list devices")
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Attrs().Name)
 	}
-	names := make([]string, len(links))
-	for i, l := range links {
-		names[i] = l.Attrs().Name
-	}
-	return names, nil
+	return names, explain(err, "list devices")
 }
 
 func withLink(dev, verb string, do func(netlink.Link) error) error {
@@ -178,19 +159,12 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 // moment, which drops its IPv6 addresses and its routes.
 func Rename(dev, name string) error {
 	return withLink(dev, "rename to "+name, func(l netlink.Link) error {
-		up := l.Attrs().Flags&net.FlagUp != 0
-		if up {
-			if err := netlink.LinkSetDown(l); err != nil {
-				return err
-			}
+		named := func() error { return netlink.LinkSetName(l, name) }
+		if l.Attrs().Flags&net.FlagUp == 0 {
+			return named()
 		}
-		if err := netlink.LinkSetName(l, name); err != nil {
-			return err
-		}
-		if up {
-			return netlink.LinkSetUp(l)
-		}
-		return nil
+		return inOrder(func() error { return netlink.LinkSetDown(l) }, named,
+			func() error { return netlink.LinkSetUp(l) })
 	})
 }
 
@@ -226,25 +200,19 @@ func MoveLink(dev string, pid int) error {
 func AddBridge(name string, ports ...string) error {
 	at := netlink.NewLinkAttrs()
 	at.Name = name
-	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: at}); err != nil {
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			err = fmt.Errorf("%w: the kernel has no bridges", ErrUnsupported)
-		}
-		return explain(err, "add bridge %s", name)
+	bridge := &netlink.Bridge{LinkAttrs: at} // is given its index
+	err := netlink.LinkAdd(bridge)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = fmt.Errorf("%w: the kernel has no bridges", ErrUnsupported)
 	}
-	bridge, err := find(name)
 	if err != nil {
 		return explain(err, "add bridge %s", name)
 	}
 	for _, port := range ports {
-		err := withLink(port, "join to "+name, func(l netlink.Link) error {
-			return netlink.LinkSetMaster(l,
-				bridge)
-		})
-		if err == nil {
-			err = Up(port)
-		}
-		if err != nil {
+		if err := withLink(port, "join to "+name, func(l netlink.Link) error {
+			return inOrder(func() error { return netlink.LinkSetMaster(l, bridge) },
+				func() error { return netlink.LinkSetUp(l) })
+		}); err != nil {
 			return err
 		}
 	}

@@ -29,9 +29,6 @@ func TestVethAndItsSettings(t *testing.T) {
 		if n, _ := TxQueueLen("a0"); n != 77 {
 			t.Errorf("txqueuelen is %d, want 77", n)
 		}
-		if mac, err := HardwareAddr("a0"); err != nil || len(mac) != 6 {
-			t.Errorf("hardware address is %v (%v), want 6 bytes", mac, err)
-		}
 		must(t, DeleteLink("a0"))
 		must(t, DeleteLink("a0")) // gone already
 		if there, err := Exists("b0"); err != nil || there {
@@ -96,9 +93,7 @@ func TestCountersMoveWithTraffic(t *testing.T) {
 		before, err := Counters("a0")
 		must(t, err)
 		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
-		mac, err := HardwareAddr("b0")
-		must(t, err)
-		must(t, AddNeighbor("a0", addr("198.18.0.2"), mac))
+		neighbour(t, "a0", "198.18.0.2", "b0")
 		send(t, "198.18.0.2:9", 10)
 		after, err := Counters("a0")
 		must(t, err)

@@ -3,11 +3,13 @@
 package kernel
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -65,4 +67,20 @@ func send(t *testing.T, to string, n int) {
 	for range n {
 		must(t, unix.Sendto(fd, make([]byte, 100), 0, sa))
 	}
+}
+
+// neighbour fixes the layer-2 address of a neighbour on dev: that of another device.
+func neighbour(t *testing.T, dev, ip, of string) {
+	t.Helper()
+	l, err := find(dev)
+	must(t, err)
+	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+		IP: addr(ip).AsSlice(), HardwareAddr: hardware(t, of)}))
+}
+
+func hardware(t *testing.T, dev string) net.HardwareAddr {
+	t.Helper()
+	l, err := find(dev)
+	must(t, err)
+	return l.Attrs().HardwareAddr
 }

@@ -62,9 +62,7 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		pair(t)
 		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
-		mac, err := HardwareAddr("b0")
-		must(t, err)
-		must(t, AddNeighbor("a0", addr("198.18.0.2"), mac))
+		neighbour(t, "a0", "198.18.0.2", "b0")
 		must(t, SetRootQueue("a0", Queue{"tbf", map[string]uint64{"rate": 80_000, "burst": 2000,
 			"limit": 2000}}))
 		send(t, "198.18.0.2:9", 200)

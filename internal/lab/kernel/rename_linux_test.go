@@ -9,8 +9,7 @@ import (
 func TestRename(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		pair(t) // both up
-		mac, err := HardwareAddr("a0")
-		must(t, err)
+		mac := hardware(t, "a0")
 		if got, err := DeviceOf(mac); err != nil || got != "a0" {
 			t.Errorf("device of %s: got %q (%v), want a0", mac, got, err)
 		}

@@ -31,21 +31,17 @@ func DelAddress(dev string, p netip.Prefix) error {
 // Addresses lists a device's addresses without link-local ones.
 func Addresses(dev string) ([]netip.Prefix, error) {
 	l, err := find(dev)
-	if err != nil {
-		return nil, explain(err, "list addresses of %s", dev)
-	}
-	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, explain(err, "list addresses of %s", dev)
+	var list []netlink.Addr
+	if err == nil {
+		list, err = dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	}
 	var out []netip.Prefix
 	for _, a := range list {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		if bits, _ := a.Mask.Size(); ok && !ip.Unmap().IsLinkLocalUnicast() {
-			out = append(out, netip.PrefixFrom(ip.Unmap(), bits))
+		if p := prefixOf(a.IPNet); p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
+			out = append(out, p)
 		}
 	}
-	return out, nil
+	return out, explain(err, "list addresses of %s", dev)
 }
 
 // AddRoute adds a route to dst by way of via, a neighbour on dev. An invalid via means that dst is on the
@@ -77,12 +73,9 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
-		err = ignore(netlink.RouteDel(r), unix.ESRCH)
+		err = netlink.RouteDel(r)
 	}
-	if errors.Is(err, ErrAbsent) {
-		return nil
-	}
-	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
+	return explain(ignore(ignore(err, unix.ESRCH), ErrAbsent), "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
 // RouteDevice is the device by which packets to an address leave.
@@ -141,16 +134,6 @@ func familyOf(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// AddNeighbor fixes the layer-2 address of a neighbour, so that no packet waits for address resolution.
-func AddNeighbor(dev string, ip netip.Addr, mac net.HardwareAddr) error {
-	return withLink(dev, "add neighbour "+ip.String()+" on", func(l netlink.Link) error {
-		return netlink.NeighSet(&netlink.Neigh{
-			LinkIndex: l.Attrs().Index, IP: ip.AsSlice(), HardwareAddr: mac,
-			State: netlink.NUD_PERMANENT,
-		})
-	})
-}
-
 func route(dst netip.Prefix, via netip.Addr, dev string) (*netlink.Route, error) {
 	r := &netlink.Route{Dst: ipNet(dst.Masked())}
 	if via.IsValid() {
@@ -172,6 +155,13 @@ func route(dst netip.Prefix, via netip.Addr, dev string) (*netlink.Route, error)
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// prefixOf is the other way round; what is no network becomes an invalid one.
+func prefixOf(n *net.IPNet) netip.Prefix {
+	ip, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(ip.Unmap(), bits)
 }
 
 func orLink(a netip.Addr) string {

@@ -24,26 +24,18 @@ func VLAN(dev string) (int, error) {
 // SetVLAN makes a tagged device on a port and moves the port's addresses and routes to it; 0 moves them
 // back and deletes it.
 func SetVLAN(dev string, id int) error {
-	what := fmt.Sprintf("set vlan %d on %s", id, dev)
 	tag, err := vlanOn(dev)
-	if err != nil {
-		return explain(err, "%s", what)
-	}
-	if tag != nil {
-		if tag.VlanId == id {
-			return nil
-		}
-		if err := moveAddresses(tag.Name, dev); err != nil {
-			return explain(err, "%s", what)
-		}
-		if err := DeleteLink(tag.Name); err != nil {
-			return explain(err, "%s", what)
-		}
-	}
-	if id == 0 {
+	if err == nil && tag != nil && tag.VlanId == id {
 		return nil
 	}
-	return explain(addVLAN(dev, id), "%s", what)
+	if err == nil && tag != nil {
+		err = inOrder(func() error { return moveAddresses(tag.Name, dev) },
+			func() error { return DeleteLink(tag.Name) })
+	}
+	if err == nil && id != 0 {
+		err = addVLAN(dev, id)
+	}
+	return explain(err, "set vlan %d on %s", id, dev)
 }
 
 // ProbeVLAN makes a tagged device on a virtual link made for the purpose.
@@ -63,13 +55,11 @@ func addVLAN(dev string, id int) error {
 	}
 	at := netlink.NewLinkAttrs()
 	at.Name, at.ParentIndex = VLANDevice(dev, id), parent.Attrs().Index
-	if err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: at, VlanId: id,
-		VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}); err != nil {
+	err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: at, VlanId: id, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
+	if err != nil {
 		return err
 	}
-	if err = Up(at.Name); err == nil {
-		err = moveAddresses(dev, at.Name)
-	}
+	err = inOrder(func() error { return Up(at.Name) }, func() error { return moveAddresses(dev, at.Name) })
 	if err != nil {
 		return errors.Join(err, moveAddresses(at.Name, dev), DeleteLink(at.Name))
 	}
@@ -81,17 +71,12 @@ func vlanOn(dev string) (*netlink.Vlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := dump(netlink.LinkList)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range links {
+	l, err := pick(netlink.LinkList, func(l netlink.Link) bool {
 		v, ok := l.(*netlink.Vlan)
-		if ok && v.ParentIndex == parent.Attrs().Index && v.Name == VLANDevice(dev, v.VlanId) {
-			return v, nil
-		}
-	}
-	return nil, nil
+		return ok && v.ParentIndex == parent.Attrs().Index && v.Name == VLANDevice(dev, v.VlanId)
+	})
+	tag, _ := l.(*netlink.Vlan)
+	return tag, err
 }
 
 // moveAddresses moves addresses and the routes that somebody set; those that the kernel makes of addresses
@@ -101,7 +86,11 @@ func moveAddresses(from, to string) error {
 	if err != nil {
 		return err
 	}
-	routes, err := setRoutes(from)
+	l, err := find(from)
+	if err != nil {
+		return err
+	}
+	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
@@ -114,39 +103,15 @@ func moveAddresses(from, to string) error {
 		}
 	}
 	for _, r := range routes {
-		if err := AddRoute(r.dst, r.via, to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-type setRoute struct {
-	dst netip.Prefix
-	via netip.Addr
-}
-
-func setRoutes(dev string) ([]setRoute, error) {
-	l, err := find(dev)
-	if err != nil {
-		return nil, err
-	}
-	list, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, err
-	}
-	var routes []setRoute
-	for _, r := range list {
 		if r.Protocol == unix.RTPROT_KERNEL || r.Protocol == unix.RTPROT_RA || r.Dst == nil {
 			continue
 		}
-		ip, ok := netip.AddrFromSlice(r.Dst.IP)
-		if !ok {
-			continue
-		}
-		bits, _ := r.Dst.Mask.Size()
 		via, _ := netip.AddrFromSlice(r.Gw)
-		routes = append(routes, setRoute{netip.PrefixFrom(ip.Unmap(), bits), via.Unmap()})
+		if dst := prefixOf(r.Dst); dst.IsValid() {
+			if err := AddRoute(dst, via.Unmap(), to); err != nil {
+				return err
+			}
+		}
 	}
-	return routes, nil
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -236,7 +237,7 @@ func TestLinkSeesTheCarrierComeAndGo(t *testing.T) {
 	}
 	wait(1)
 	before := sample(t, s)[a+"/carrier_changes"]
-	must(t, kernel.Down(b))
+	must(t, netlink.LinkSetDown(deviceOf(t, b)))
 	wait(0)
 	must(t, kernel.Up(b))
 	wait(1)
@@ -273,9 +274,15 @@ func TestNetdevNoticesANewDevice(t *testing.T) {
 func addresses(t *testing.T, a, b string) {
 	t.Helper()
 	must(t, kernel.AddAddress(a, netip.MustParsePrefix("198.18.250.1/24")))
-	mac, err := kernel.HardwareAddr(b)
+	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: deviceOf(t, a).Attrs().Index, State: netlink.NUD_PERMANENT,
+		IP: net.IPv4(198, 18, 250, 2), HardwareAddr: deviceOf(t, b).Attrs().HardwareAddr}))
+}
+
+func deviceOf(t *testing.T, dev string) netlink.Link {
+	t.Helper()
+	l, err := netlink.LinkByName(dev)
 	must(t, err)
-	must(t, kernel.AddNeighbor(a, netip.MustParseAddr("198.18.250.2"), mac))
+	return l
 }
 
 // flood sends n datagrams of 1000 bytes out of a.
