@@ -131,10 +131,6 @@ func addIdleTunnel(i int) error {
 // devices.
 const idleMark = 0x63_70_69 // "cpi"
 
-func policyDirections() []netlink.Dir {
-	return []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD}
-}
-
 // IdlePolicies counts the IPsec policies of ours that are loaded, per direction and version of IP; all must
 // have the same number.
 func IdlePolicies() (int, error) {
@@ -151,12 +147,10 @@ func IdlePolicies() (int, error) {
 		count[kind{p.Dst.IP.To4() != nil, p.Dir}]++
 	}
 	n := len(list) / 6
-	for _, v4 := range []bool{true, false} {
-		for _, d := range policyDirections() {
-			if count[kind{v4, d}] != n {
-				return 0, fmt.Errorf("read idle policies: %d in all, want the same number in each direction "+
-					"of both versions of IP", len(list))
-			}
+	for _, k := range count {
+		if k != n {
+			return 0, fmt.Errorf("read idle policies: %d in all, want the same number in each direction "+
+				"of both versions of IP", len(list))
 		}
 	}
 	return n, nil
@@ -214,20 +208,9 @@ func addIdlePolicies(i int) error {
 		binary.BigEndian.PutUint32(ip[4:], first+uint32(i))
 		return &net.IPNet{IP: ip, Mask: net.CIDRMask(64, 128)}
 	}
-	for _, pair := range [][2]*net.IPNet{{v4(0xf000_0000), v4(0xf800_0000)}, {v6(1), v6(0x8000_0001)}} {
-		for _, d := range policyDirections() {
-			local, remote := pair[0], pair[1]
-			if d != netlink.XFRM_DIR_OUT {
-				local, remote = remote, local
-			}
-			err := netlink.XfrmPolicyAdd(&netlink.XfrmPolicy{
-				Src: local, Dst: remote, Dir: d,
-				Tmpls: []netlink.XfrmPolicyTmpl{{
-					Src: local.IP, Dst: remote.IP, Proto: netlink.XFRM_PROTO_ESP,
-					Mode: netlink.XFRM_MODE_TUNNEL, Reqid: idleMark,
-				}},
-			})
-			if err != nil {
+	for _, n := range [][2]*net.IPNet{{v4(0xf000_0000), v4(0xf800_0000)}, {v6(1), v6(0x8000_0001)}} {
+		for _, p := range tunnelPolicies(n[0], n[1], n[0].IP, n[1].IP, idleMark) {
+			if err := netlink.XfrmPolicyAdd(p); err != nil {
 				return fmt.Errorf("add idle policy: %w", err)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -16,29 +15,25 @@ const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
 // RootQueue reads a device's root queueing discipline. A kind that could not be made again from what is
 // read is an error that matches ErrUnsupported.
 func RootQueue(dev string) (Queue, error) {
-	q, _, err := rootQueue(dev)
+	q, err := rootQueue(dev)
 	return q, explain(err, "read queue of %s", dev)
 }
 
-func rootQueue(dev string) (Queue, uint32, error) {
-	list, err := Qdiscs(dev)
-	if err != nil {
-		return Queue{}, 0, err
+func rootQueue(dev string) (Queue, error) {
+	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) }, isRoot)
+	switch {
+	case err != nil:
+		return Queue{}, err
+	case q.Parent != HandleRoot: // a device that is down may show none: it will get the default
+		return Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
+	case string(q.Kind) == "htb":
+		v, err := htbClass(dev)
+		return Queue{"htb", v}, err
 	}
-	for _, q := range list {
-		if q.Parent != HandleRoot {
-			continue
-		}
-		if string(q.Kind) == "htb" {
-			v, err := htbClass(dev)
-			return Queue{"htb", v}, q.Handle, err
-		}
-		found, err := decodeQueue(string(q.Kind), q.Options)
-		return found, q.Handle, err
-	}
-	// A device that is down may show none: it will get the default.
-	return Queue{Kind: "noqueue", Values: map[string]uint64{}}, 0, nil
+	return decodeQueue(string(q.Kind), q.Options)
 }
+
+func isRoot(q Qdisc) bool { return q.Parent == HandleRoot }
 
 // SetRootQueue replaces a device's root queueing discipline; packets waiting in the former one are lost.
 // Where the kernel's default for the device is what is wanted, the default itself is put back. An error
@@ -51,29 +46,25 @@ func SetRootQueue(dev string, want Queue) error {
 	if err := clearRoot(dev); err != nil {
 		return explain(err, "set queue of %s: delete the former", dev)
 	}
-	if now, _, err := rootQueue(dev); err == nil && sameQueue(want, now) {
+	if now, err := rootQueue(dev); err == nil && sameQueue(want, now) {
 		return nil
 	}
 	root := uint32(0)
 	if want.Kind == "htb" {
 		root = rootHandle
 	}
-	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, root, HandleRoot, want.Kind, options)
+	err = addQdisc(unix.NLM_F_EXCL, dev, root, HandleRoot, want.Kind, options)
 	if errors.Is(err, unix.EEXIST) { // the default, which cannot be deleted, only replaced
-		err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, dev, root, HandleRoot, want.Kind,
-			options)
-	}
-	if errors.Is(err, unix.ENOENT) {
-		err = fmt.Errorf("%w: it has no queue of that kind", ErrUnsupported)
+		err = addQdisc(unix.NLM_F_REPLACE, dev, root, HandleRoot, want.Kind, options)
 	}
 	if err == nil && want.Kind == "htb" {
 		err = tc(unix.RTM_NEWTCLASS, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev,
 			rootHandle|htbDefault, rootHandle, "htb", encodeHTBClass(want.Values))
 	}
 	if err != nil {
-		return explain(errors.Join(err, clearRoot(dev)), "set queue %s of %s", want.Kind, dev)
+		err = errors.Join(err, clearRoot(dev))
 	}
-	return nil
+	return explain(err, "set queue %s of %s", want.Kind, dev)
 }
 
 // ProbeQueue tries a queue on a virtual link made for the purpose and deleted again, so that nothing in use
@@ -104,16 +95,23 @@ func sameQueue(want, got Queue) bool {
 }
 
 func clearRoot(dev string) error {
-	list, err := Qdiscs(dev)
-	if err != nil {
+	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) }, isRoot)
+	if err != nil || q.Handle == 0 { // 0: is the default, which nobody can delete
 		return err
 	}
-	for _, q := range list {
-		if q.Parent == HandleRoot && q.Handle != 0 { // 0: is the default, which nobody can delete
-			return tc(unix.RTM_DELQDISC, 0, dev, q.Handle, HandleRoot, "", nil)
-		}
+	return delQdisc(dev, q.Handle, HandleRoot)
+}
+
+func addQdisc(how int, dev string, handle, parent uint32, kind string, options []byte) error {
+	err := tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|how, dev, handle, parent, kind, options)
+	if errors.Is(err, unix.ENOENT) {
+		err = fmt.Errorf("%w: it has no queue of the kind %s", ErrUnsupported, kind)
 	}
-	return nil
+	return err
+}
+
+func delQdisc(dev string, handle, parent uint32) error {
+	return tc(unix.RTM_DELQDISC, 0, dev, handle, parent, "", nil)
 }
 
 func tc(command, flags int, dev string, handle, parent uint32, kind string, options []byte) error {
@@ -216,15 +214,11 @@ func SetShaper(dev string, rate, burst uint64) error {
 	if err := SetRootQueue(dev, want); err != nil {
 		return explain(err, "set shaper of %s", dev)
 	}
-	err := tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, leafHandle, rootHandle|htbDefault,
-		"fq_codel", nil)
-	if errors.Is(err, unix.ENOENT) {
-		err = fmt.Errorf("%w: it has no fq_codel", ErrUnsupported)
-	}
+	err := addQdisc(unix.NLM_F_EXCL, dev, leafHandle, rootHandle|htbDefault, "fq_codel", nil)
 	if err != nil {
-		return explain(errors.Join(err, clearRoot(dev)), "set shaper of %s", dev)
+		err = errors.Join(err, clearRoot(dev))
 	}
-	return nil
+	return explain(err, "set shaper of %s", dev)
 }
 
 // ClearShaper puts a device's default queue in the place of a shaper.
@@ -252,15 +246,12 @@ func policer(dev string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	list, err := Qdiscs(dev)
-	at := slices.IndexFunc(list, func(q Qdisc) bool { return q.Parent == HandleIngress })
-	if err != nil || at < 0 {
+	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) },
+		func(q Qdisc) bool { return q.Parent == HandleIngress })
+	if err != nil || q.Parent == 0 {
 		return 0, err
 	}
-	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, list[at].Handle) })
-	if err != nil {
-		return 0, err
-	}
+	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, q.Handle) })
 	for _, f := range filters {
 		if m, ok := f.(*netlink.MatchAll); ok && len(m.Actions) == 1 {
 			if p, ok := m.Actions[0].(*netlink.PoliceAction); ok {
@@ -268,7 +259,7 @@ func policer(dev string) (uint64, error) {
 			}
 		}
 	}
-	return 0, nil
+	return 0, err
 }
 
 // SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is
@@ -276,7 +267,7 @@ func policer(dev string) (uint64, error) {
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := policer(dev)
 	if err == nil && now > 0 {
-		err = tc(unix.RTM_DELQDISC, 0, dev, netlink.MakeHandle(0xffff, 0), HandleIngress, "", nil)
+		err = delQdisc(dev, ingressHandle, HandleIngress)
 	}
 	if err != nil || rate == 0 {
 		return explain(err, "delete policer of %s", dev)
@@ -284,16 +275,12 @@ func SetPolicer(dev string, rate, burst uint64) error {
 	return explain(addPolicer(dev, rate, burst), "set policer of %s", dev)
 }
 
+const ingressHandle = 0xffff << 16
+
 func addPolicer(dev string, rate, burst uint64) error {
 	l, err := find(dev)
-	if err != nil {
-		return err
-	}
-	handle := netlink.MakeHandle(0xffff, 0)
-	err = tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, HandleIngress,
-		"ingress", nil)
-	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("%w: it has no queue of the kind ingress", ErrUnsupported)
+	if err == nil {
+		err = addQdisc(unix.NLM_F_EXCL, dev, ingressHandle, HandleIngress, "ingress", nil)
 	}
 	if err != nil {
 		return err
@@ -302,17 +289,13 @@ func addPolicer(dev string, rate, burst uint64) error {
 	p.Rate, p.Burst = narrow(rate/8), narrow(burst)
 	p.Mtu = 64 << 10 // of the segments that arrive as one
 	p.ExceedAction = netlink.TC_POLICE_SHOT
-	err = netlink.FilterAdd(&netlink.MatchAll{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: l.Attrs().Index, Parent: handle, Priority: 1, Protocol: unix.ETH_P_ALL,
-		},
-		Actions: []netlink.Action{p},
-	})
+	err = netlink.FilterAdd(&netlink.MatchAll{Actions: []netlink.Action{p}, FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: l.Attrs().Index, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL}})
 	if errors.Is(err, unix.ENOENT) {
 		err = fmt.Errorf("%w: it lacks the filter matchall or the action police", ErrUnsupported)
 	}
 	if err != nil {
-		return errors.Join(err, tc(unix.RTM_DELQDISC, 0, dev, handle, HandleIngress, "", nil))
+		return errors.Join(err, delQdisc(dev, ingressHandle, HandleIngress))
 	}
 	return nil
 }

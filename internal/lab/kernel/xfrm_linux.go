@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -61,52 +62,47 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 // AddESP sets up one end, or nothing.
 func AddESP(e ESP) error {
 	reportDetails()
-	var undo []func() error
-	step := func(add, del func() error) error {
-		err := add()
-		if err == nil {
-			undo = append(undo, del)
+	steps := e.steps()
+	for i, s := range steps {
+		if err := s.add(); err != nil {
+			return errors.Join(err, undo(steps[:i]))
 		}
-		return err
 	}
-	err := step(func() error { return e.associate(e.Local, e.Remote, e.Out) },
-		func() error { return e.dissociate(e.Remote, e.Out) })
-	if err == nil {
-		err = step(func() error { return e.associate(e.Remote, e.Local, e.In) },
-			func() error { return e.dissociate(e.Local, e.In) })
-	}
-	for _, p := range e.policies() {
-		if err != nil {
-			break
-		}
-		err = step(func() error { return e.admit(p) }, func() error { return e.dismiss(p) })
-	}
-	if err == nil {
-		return nil
-	}
-	errs := []error{err}
-	for i := range undo {
-		errs = append(errs, undo[len(undo)-1-i]())
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // RemoveESP undoes AddESP; what is gone already is no error.
-func RemoveESP(e ESP) error {
-	var errs []error
-	for _, p := range e.policies() {
-		errs = append(errs, e.dismiss(p))
+func RemoveESP(e ESP) error { return undo(e.steps()) }
+
+type espStep struct{ add, del func() error }
+
+func (e ESP) steps() []espStep {
+	steps := []espStep{
+		{func() error { return e.associate(e.Local, e.Remote, e.Out) },
+			func() error { return e.dissociate(e.Remote, e.Out) }},
+		{func() error { return e.associate(e.Remote, e.Local, e.In) },
+			func() error { return e.dissociate(e.Local, e.In) }},
 	}
-	return errors.Join(append(errs, e.dissociate(e.Remote, e.Out), e.dissociate(e.Local, e.In))...)
+	for _, p := range e.policies() {
+		steps = append(steps, espStep{func() error { return e.admit(p) }, func() error { return e.dismiss(p) }})
+	}
+	return steps
+}
+
+func undo(steps []espStep) (err error) {
+	for _, s := range slices.Backward(steps) {
+		err = errors.Join(err, s.del())
+	}
+	return err
 }
 
 // ReadESP reads the counters of one end.
 func ReadESP(e ESP) (ESPStats, error) {
 	out, err := e.read(e.Remote, e.Out)
-	if err != nil {
-		return ESPStats{}, err
+	var in netlink.XfrmStateStats
+	if err == nil {
+		in, err = e.read(e.Local, e.In)
 	}
-	in, err := e.read(e.Local, e.In)
 	if err != nil {
 		return ESPStats{}, err
 	}
@@ -124,16 +120,14 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 			len(a.Key), e.ID, e.Cipher.KeySize())
 	}
 	m := &nl.XfrmUsersaInfo{
-		Reqid: e.ID, Family: family(to), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
+		Reqid: e.ID, Family: uint16(familyOf(to)), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
 		Flags: nl.XFRM_STATE_AF_UNSPEC | nl.XFRM_STATE_ESN,
 	}
 	m.Id.Daddr.FromIP(to.AsSlice())
 	m.Id.Proto, m.Id.Spi = unix.IPPROTO_ESP, nl.Swap32(a.SPI)
 	m.Saddr.FromIP(from.AsSlice())
-	m.Lft = nl.XfrmLifetimeCfg{
-		SoftByteLimit: nl.XFRM_INF, HardByteLimit: nl.XFRM_INF, SoftPacketLimit: nl.XFRM_INF,
-		HardPacketLimit: nl.XFRM_INF,
-	}
+	m.Lft = nl.XfrmLifetimeCfg{SoftByteLimit: nl.XFRM_INF, HardByteLimit: nl.XFRM_INF,
+		SoftPacketLimit: nl.XFRM_INF, HardPacketLimit: nl.XFRM_INF}
 	req := nl.NewNetlinkRequest(nl.XFRM_MSG_NEWSA, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	req.AddData(m)
 	for _, algorithm := range e.Cipher.algorithms(a.Key) {
@@ -184,10 +178,7 @@ func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
 }
 
 func (e ESP) dissociate(to netip.Addr, a ESPAssociation) error {
-	err := netlink.XfrmStateDel(e.state(to, a))
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
+	err := ignore(netlink.XfrmStateDel(e.state(to, a)), unix.ESRCH)
 	return explain(err, "delete association %#x to %s", a.SPI, to)
 }
 
@@ -216,19 +207,24 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 		if there.Addr().Is6() {
 			every = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		for _, dir := range policyDirections() {
-			from, to, src, dst := e.Local, e.Remote, every, there
-			if dir != netlink.XFRM_DIR_OUT {
-				from, to, src, dst = to, from, dst, src
-			}
-			out = append(out, &netlink.XfrmPolicy{
-				Src: ipNet(src), Dst: ipNet(dst), Dir: dir, Ifid: int(e.device()),
-				Tmpls: []netlink.XfrmPolicyTmpl{{
-					Src: from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP,
-					Mode: netlink.XFRM_MODE_TUNNEL, Reqid: int(e.ID),
-				}},
-			})
+		for _, p := range tunnelPolicies(ipNet(every), ipNet(there), e.Local.AsSlice(), e.Remote.AsSlice(), e.ID) {
+			p.Ifid = int(e.device())
+			out = append(out, p)
 		}
+	}
+	return out
+}
+
+// tunnelPolicies lead packets between two networks through the tunnel between two addresses, for each
+// direction.
+func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (out []*netlink.XfrmPolicy) {
+	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
+		if dir == netlink.XFRM_DIR_IN {
+			here, there, local, remote = there, here, remote, local
+		}
+		out = append(out, &netlink.XfrmPolicy{Src: here, Dst: there, Dir: dir,
+			Tmpls: []netlink.XfrmPolicyTmpl{{Src: local, Dst: remote, Proto: netlink.XFRM_PROTO_ESP,
+				Mode: netlink.XFRM_MODE_TUNNEL, Reqid: int(id)}}})
 	}
 	return out
 }
@@ -239,10 +235,5 @@ func (e ESP) admit(p *netlink.XfrmPolicy) error {
 
 func (e ESP) dismiss(p *netlink.XfrmPolicy) error {
 	err := netlink.XfrmPolicyDel(p)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return explain(err, "delete policy %s of tunnel %d", p.Dir, e.ID)
+	return explain(ignore(ignore(err, unix.ENOENT), unix.ESRCH), "delete policy %s of tunnel %d", p.Dir, e.ID)
 }
-
-func family(a netip.Addr) uint16 { return uint16(nl.GetIPFamily(net.IP(a.AsSlice()))) }
