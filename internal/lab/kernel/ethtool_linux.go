@@ -15,16 +15,15 @@ import (
 // Counters reads a device's counters.
 func Counters(dev string) (LinkCounters, error) {
 	l, err := find(dev)
+	if err == nil && l.Attrs().Statistics == nil {
+		err = ErrUnsupported
+	}
 	if err != nil {
 		return LinkCounters{}, explain(err, "read counters of %s", dev)
 	}
 	s := l.Attrs().Statistics
-	if s == nil {
-		return LinkCounters{}, explain(ErrUnsupported, "read counters of %s", dev)
-	}
-	return LinkCounters{RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxErrors: s.RxErrors,
-		RxDropped: s.RxDropped,
-		TxBytes:   s.TxBytes, TxPackets: s.TxPackets, TxErrors: s.TxErrors, TxDropped: s.TxDropped}, nil
+	return LinkCounters{s.RxBytes, s.RxPackets, s.RxErrors, s.RxDropped,
+		s.TxBytes, s.TxPackets, s.TxErrors, s.TxDropped}, nil
 }
 
 // NICStats reads the driver's own counters by the driver's names.
@@ -150,18 +149,11 @@ func SetFeatures(dev string, want map[string]bool) error {
 	var refused []string
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if got[name] != want[name] {
-			refused = append(refused, fmt.Sprintf("%s=%s", name, onOff(want[name])))
+			refused = append(refused, name+map[bool]string{true: "=on", false: "=off"}[want[name]])
 		}
 	}
 	if len(refused) > 0 {
 		return fmt.Errorf("set offloads of %s: %w: kept %s", dev, ErrUnsupported, strings.Join(refused, " "))
 	}
 	return nil
-}
-
-func onOff(b bool) string {
-	if b {
-		return "on"
-	}
-	return "off"
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 // idleName begins the name of each idle tunnel's device.
@@ -32,33 +34,24 @@ func IdleTunnels() (int, error) {
 	defer c.Close()
 	for _, name := range names {
 		l, err := find(name)
+		var d *wgtypes.Device
+		if err == nil {
+			d, err = c.Device(name)
+		}
+		if err == nil && (l.Attrs().Flags&net.FlagUp == 0 || len(d.Peers) != 1 ||
+			len(d.Peers[0].AllowedIPs) == 0) {
+			err = fmt.Errorf("%d peers, flags %v, want one and up", len(d.Peers), l.Attrs().Flags)
+		}
 		if err != nil {
 			return 0, explain(err, "read idle tunnel %s", name)
-		}
-		d, err := c.Device(name)
-		if err != nil {
-			return 0, explain(err, "read idle tunnel %s", name)
-		}
-		if l.Attrs().Flags&net.FlagUp == 0 || len(d.Peers) != 1 || len(d.Peers[0].AllowedIPs) == 0 {
-			return 0, fmt.Errorf("read idle tunnel %s: %d peers, flags %v, want one and up", name,
-				len(d.Peers), l.Attrs().Flags)
 		}
 	}
 	return len(names), nil
 }
 
 func idleDevices() ([]string, error) {
-	links, err := dump(netlink.LinkList)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, l := range links {
-		if strings.HasPrefix(l.Attrs().Name, idleName) {
-			names = append(names, l.Attrs().Name)
-		}
-	}
-	return names, nil
+	names, err := Devices()
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, idleName) }), err
 }
 
 // SetIdleTunnels replaces our idle tunnels by n, and counts them back.
@@ -113,18 +106,9 @@ func addIdleTunnel(i int) error {
 	for _, key := range []*Key{&w.Private, &w.Peer, &w.Preshared} {
 		rand.Read(key[:]) // never fails since Go 1.24
 	}
-	if err := ConfigureWireGuard(dev, w); err != nil {
-		return err
-	}
-	if err := Up(dev); err != nil {
-		return err
-	}
-	for _, p := range w.Allowed {
-		if err := AddRoute(p, netip.Addr{}, dev); err != nil {
-			return err
-		}
-	}
-	return nil
+	return inOrder(func() error { return ConfigureWireGuard(dev, w) }, func() error { return Up(dev) },
+		func() error { return AddRoute(w.Allowed[0], netip.Addr{}, dev) },
+		func() error { return AddRoute(w.Allowed[1], netip.Addr{}, dev) })
 }
 
 // idleMark is the reqid that tells our idle policies from anyone else's, and the group of our idle tunnels'

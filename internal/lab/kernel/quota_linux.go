@@ -53,13 +53,15 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
-// someVCPUs are those of a lab that has any.
-func someVCPUs(dir string) ([]vcpu, error) {
-	list, err := vcpus(dir)
+// someVCPUs are those of a lab that has any, and what limits them.
+func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
+	if h, err = openHierarchy(dir); err == nil {
+		list, err = vcpus(dir)
+	}
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("%w: the lab has no virtual machine", ErrUnsupported)
 	}
-	return list, err
+	return h, list, err
 }
 
 // hierarchy is the machine's cgroups that limit vCPUs.
@@ -114,11 +116,7 @@ func CPUQuota(dir string) (Quota, error) {
 }
 
 func cpuQuota(dir string) (Quota, error) {
-	h, err := openHierarchy(dir)
-	if err != nil {
-		return 0, err
-	}
-	list, err := someVCPUs(dir)
+	h, list, err := someVCPUs(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -183,11 +181,7 @@ func SetCPUQuota(dir string, q Quota) error {
 
 // ProbeCPUQuota makes a cgroup for a quota and removes it again.
 func ProbeCPUQuota(dir string) error {
-	h, err := openHierarchy(dir)
-	var list []vcpu
-	if err == nil {
-		list, err = someVCPUs(dir)
-	}
+	h, list, err := someVCPUs(dir)
 	if err != nil {
 		return explain(err, "limit vCPUs")
 	}
@@ -195,18 +189,16 @@ func ProbeCPUQuota(dir string) error {
 	if began {
 		defer h.stop(above)
 	}
+	probe := filepath.Join(above, fmt.Sprintf("chokepoint-probe-%d", os.Getpid()))
 	if err == nil {
-		probe := filepath.Join(above, fmt.Sprintf("chokepoint-probe-%d", os.Getpid()))
-		if err = os.Mkdir(probe, 0o755); err == nil {
-			file := "cpu.cfs_quota_us"
-			if h.unified {
-				file = "cpu.max"
-			}
-			if _, err = os.Stat(filepath.Join(probe, file)); errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("%w: its scheduler has no bandwidth control", ErrUnsupported)
-			}
-			err = errors.Join(err, os.Remove(probe))
+		err = os.Mkdir(probe, 0o755)
+	}
+	if err == nil {
+		file := map[bool]string{false: "cpu.cfs_quota_us", true: "cpu.max"}[h.unified]
+		if _, err = os.Stat(filepath.Join(probe, file)); errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: its scheduler has no bandwidth control", ErrUnsupported)
 		}
+		err = errors.Join(err, os.Remove(probe))
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		err = fmt.Errorf("%w: no cgroup is writable: %w", ErrUnsupported, bare(err))
@@ -254,7 +246,7 @@ func put(dir, file, text string) error {
 }
 
 func (h hierarchy) limit(dir string, q Quota) error {
-	list, err := someVCPUs(dir)
+	_, list, err := someVCPUs(dir)
 	if err != nil {
 		return err
 	}
@@ -273,40 +265,27 @@ func (h hierarchy) limit(dir string, q Quota) error {
 		}
 	}
 	for _, p := range list {
-		limit := h.limitOne
-		if h.unified {
-			limit = h.limitThread
-		}
-		if err := limit(p, groups[p.pid], q); err != nil {
+		if err := h.limitOne(p, groups[p.pid], q); err != nil {
 			return fmt.Errorf("vCPU %d of %s: %w", p.number, p.guest, err)
 		}
 	}
 	return nil
 }
 
-// limitOne is for cgroups of version 1, where a thread is as good as a process.
+// limitOne moves a vCPU to a cgroup of its own. In version 1 a thread is as good as a process; in version 2
+// QEMU moves to one of its own, too, whose children are threaded.
 func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
-	own := fmt.Sprintf("%s.vcpu%d", guest, p.number)
-	if err := mkdir(own); err != nil {
-		return err
-	}
 	quota, period := q.times()
-	if err := put(own, "cpu.cfs_period_us", strconv.FormatUint(period, 10)); err != nil {
-		return err
+	tid := strconv.Itoa(p.tid)
+	if !h.unified {
+		own := fmt.Sprintf("%s.vcpu%d", guest, p.number)
+		return inOrder(func() error { return mkdir(own) },
+			func() error { return put(own, "cpu.cfs_period_us", strconv.FormatUint(period, 10)) },
+			func() error { return put(own, "cpu.cfs_quota_us", strconv.FormatUint(quota, 10)) },
+			func() error { return put(own, "tasks", tid) })
 	}
-	if err := put(own, "cpu.cfs_quota_us", strconv.FormatUint(quota, 10)); err != nil {
-		return err
-	}
-	return put(own, "tasks", strconv.Itoa(p.tid))
-}
-
-// limitThread is for cgroups of version 2: QEMU moves to one of its own, whose children are threaded.
-func (h hierarchy) limitThread(p vcpu, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
-	quota, period := q.times()
-	steps := []func() error{
-		func() error { return mkdir(guest) },
-		func() error { return mkdir(own) },
+	return inOrder(func() error { return mkdir(guest) }, func() error { return mkdir(own) },
 		func() error { return put(own, "cgroup.type", "threaded") },
 		func() error { return put(guest, "cgroup.subtree_control", "+cpu") },
 		func() error { return put(own, "cpu.max", fmt.Sprintf("%d %d", quota, period)) },
@@ -317,22 +296,10 @@ func (h hierarchy) limitThread(p vcpu, guest string, q Quota) error {
 			}
 			return put(guest, "cgroup.procs", strconv.Itoa(p.pid))
 		},
-		func() error { return put(own, "cgroup.threads", strconv.Itoa(p.tid)) },
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+		func() error { return put(own, "cgroup.threads", tid) })
 }
 
-func mkdir(dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
-}
+func mkdir(dir string) error { return ignore(os.Mkdir(dir, 0o755), fs.ErrExist) }
 
 // release puts the guests that are in our cgroups back, and removes these.
 func (h hierarchy) release(dir string) error {
@@ -383,13 +350,10 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 		return unix.ESRCH
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
-	f := strings.Fields(rest)
-	if len(f) < 2 {
+	var state string
+	var parent int
+	if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
 		return fmt.Errorf("read parent of process %d: %q", p.pid, text)
-	}
-	parent, err := strconv.Atoi(f[1])
-	if err != nil {
-		return err
 	}
 	was, err := h.of(parent, parent)
 	if err != nil {
@@ -500,13 +464,9 @@ func runsGuestOf(line, dir string) (guest string, ok bool) {
 func cgroupPath(text, controller string) (string, error) {
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		for name := range strings.SplitSeq(f[1], ",") {
-			if name == controller && (controller != "" || f[0] == "0") {
-				return f[2], nil
-			}
+		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) &&
+			(controller != "" || f[0] == "0") {
+			return f[2], nil
 		}
 	}
 	return "", fmt.Errorf("%w: the process is in no cgroup of %q", ErrUnsupported, controller)
@@ -530,10 +490,8 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 		}
 		switch g[0] {
 		case "cgroup":
-			for option := range strings.SplitSeq(g[2], ",") {
-				if option == "cpu" {
-					return cgroupMount{false, f[3], f[4]}, nil
-				}
+			if slices.Contains(strings.Split(g[2], ","), "cpu") {
+				return cgroupMount{false, f[3], f[4]}, nil
 			}
 		case "cgroup2":
 			found = cgroupMount{true, f[3], f[4]}

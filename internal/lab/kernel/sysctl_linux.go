@@ -47,16 +47,13 @@ func onSysctl(name string, do func(*os.File) error) error {
 }
 
 func sysctlError(verb, name string, err error) error {
-	var at *fs.PathError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s kernel setting %s: %w here", verb, name, ErrAbsent)
-	case errors.As(err, &at):
-		err = at.Err // the path says the name again
 	}
-	return fmt.Errorf("%s kernel setting %s: %w", verb, name, err)
+	return fmt.Errorf("%s kernel setting %s: %w", verb, name, bare(err))
 }
 
 // Reassembly is how much of the memory for fragments, 0…1, a network namespace uses for packets of which

@@ -245,20 +245,16 @@ func SetOnlineCPUs(n int) error {
 			want = "0"
 		}
 		now, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) && want == "1" {
-			continue // one that cannot be taken offline
-		}
-		if err == nil && strings.TrimSpace(string(now)) == want {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && want == "1": // one that cannot be taken offline
 			continue
-		}
-		if err == nil {
+		case err == nil && strings.TrimSpace(string(now)) == want:
+			continue
+		case err == nil:
 			err = os.WriteFile(file, []byte(want), 0o644)
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: the kernel takes no CPU offline", ErrUnsupported)
-		}
-		if err != nil {
-			return explain(bare(err), "set CPU %d", i)
+		if err = lacking(err, "switch to take a CPU offline"); err != nil {
+			return explain(err, "set CPU %d", i)
 		}
 	}
 	return nil
