@@ -37,8 +37,7 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	return kvmTime, bootTime
 }
 
-// refusedLogin is a guest that has booted but lets nobody in, or no agent: booting it again changes
-// nothing.
+// refusedLogin is a guest that has booted but lets nobody in, or no agent: booting it again changes nothing.
 type refusedLogin struct{ error }
 
 func (r *refusedLogin) Unwrap() error { return r.error }

@@ -243,11 +243,8 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
 	defer f.Close()
-	anchor, err := host.Spawn{
-		Args:       []string{role, node},
-		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS,
-		Files:      append([]*os.File{f}, taps...),
-	}.Start()
+	anchor, err := host.Spawn{Args: []string{role, node}, Files: append([]*os.File{f}, taps...),
+		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS}.Start()
 	if err != nil {
 		return nil, &refused{err}
 	}

@@ -152,8 +152,8 @@ func (o Local) lab() *Lab {
 	l.carried, l.dir, l.dial = true, o.dir(), o.dial
 	var notes []string
 	if os.Geteuid() != 0 {
-		notes = append(notes, "as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no "+
-			"real-time priority, socket buffers limited by rmem_max and wmem_max, no BPF")
+		notes = append(notes, "as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), "+
+			"no real-time priority, socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
 	if o.Queues > 1 {
 		notes = append(notes, fmt.Sprintf("each virtual link has %d queues", o.Queues))
@@ -201,7 +201,8 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 
 // startHolder starts the lab's first process and waits, no longer than patience, until all stands.
 func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.Child, error) {
-	log, err := os.OpenFile(filepath.Join(o.dir(), "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	path := filepath.Join(o.dir(), "holder.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create lab log: %w", err)
 	}
@@ -234,7 +235,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	if !inTime {
 		return nil, fmt.Errorf("start lab: it was not up within %s%s", patience, o.saying())
 	}
-	if b, _ := os.ReadFile(log.Name()); len(b) > 0 {
+	if b, _ := os.ReadFile(path); len(b) > 0 {
 		said := strings.TrimSpace(string(b))
 		last := strings.TrimSpace(said[strings.LastIndexByte(said, '\n')+1:])
 		// What a process answered it has logged, too, behind its name.

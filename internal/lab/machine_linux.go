@@ -252,7 +252,8 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	}()
 	if g.Disk != nil {
 		disk := *g.Disk
-		if inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+len(files)); err != nil {
+		inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+len(files))
+		if err != nil {
 			return nil, err
 		}
 		g.Disk, files = &disk, slices.Concat(files, inside.files)

@@ -71,7 +71,8 @@ func untouched(name, clock string) *Node {
 }
 
 // newPair returns such a lab, whose far node is met by far.
-func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab, error) {
+func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab,
+	error) {
 	t, err := TopologyNamed("forward")
 	if err != nil {
 		return nil, err
@@ -98,8 +99,8 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 // Up meets the peer. On error nothing is left.
 func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	stop := func() {}
-	l, err := newPair(o.ID, o.Parts, "two machines and what lies between them, which is not changed; packets "+
-		"are those of the machines' own network cards",
+	l, err := newPair(o.ID, o.Parts, "two machines and what lies between them, which is not changed; "+
+		"packets are those of the machines' own network cards",
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
 			l.network, stop, err = o.meet(ctx, far)
@@ -131,7 +132,7 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	first := p.about.Ports[0]
 	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
 		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
-	n.farOpens = versionOf(v.Remote.Addr()) // a peer opens connections only to where its controller came from
+	n.farOpens = versionOf(v.Remote.Addr()) // a peer opens connections to where its controller came from
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var exchange sync.WaitGroup
 	exchange.Go(func() { pair.Alive(alive, far.Agent) })
@@ -153,9 +154,9 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	if len(n.ends) == 0 {
 		return nil, fmt.Errorf("find %s: %s", name, n.why[4])
 	}
-	l, err := newPair(o.ID, o.Parts, "this machine, somebody else's iperf3 server, and what lies between them: "+
-		"latency, the path's MTU and routers, exact counts of packets, and all that the far machine could tell "+
-		"are missing; chokepoint peer there has them",
+	l, err := newPair(o.ID, o.Parts, "this machine, somebody else's iperf3 server, and what lies between "+
+		"them: latency, the path's MTU and routers, exact counts of packets, and all that the far machine "+
+		"could tell are missing; chokepoint peer there has them",
 		func(_ context.Context, _ *Lab, far *Node) error {
 			far.Serves = "iperf3"
 			far.Facts.Unreachable, far.Facts.Clock = "it is somebody else's iperf3 server", ""

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,7 +69,8 @@ func owns(s *journal.Stale, id string) bool {
 
 func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, error) {
 	if e.Kind == journal.KindLab {
-		return "took down lab " + e.Lab, Down(filepath.Dir(e.Dir), Info{Local{ID: e.Lab}, e.Pid, e.Born, time.Time{}})
+		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
+		return "took down lab " + e.Lab, Down(filepath.Dir(e.Dir), i)
 	}
 	what := fmt.Sprintf("%s=%s on %s of lab %s", e.Knob, e.Before, e.Node, e.Lab)
 	i, err := living(labDir, e.Lab)

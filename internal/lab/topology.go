@@ -68,7 +68,9 @@ type addressPlan struct{ topology record.Topology }
 func (addressPlan) link(i, end int) []netip.Prefix { return both(18, i+1, i+1, end, 24, 64) }
 
 // tunnel returns the inner addresses of an end (0 near, 1 far) of a slot.
-func (addressPlan) tunnel(slot, end int) []netip.Prefix { return both(19, slot, 0x100+slot, end, 24, 64) }
+func (addressPlan) tunnel(slot, end int) []netip.Prefix {
+	return both(19, slot, 0x100+slot, end, 24, 64)
+}
 
 // behind returns the host addresses that only a slot's path leads to, at the near (0) or far (1) node.
 func (addressPlan) behind(slot, end int) []netip.Prefix {

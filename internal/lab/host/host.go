@@ -80,8 +80,7 @@ type Session interface {
 	Close() error
 }
 
-// SecretSession is what a Session also implements when it can carry secrets: only the frame codec reads
-// them.
+// SecretSession is what a Session also implements when it can carry secrets: only the frame codec reads them.
 type SecretSession interface {
 	SendSecret(s Secret) error
 	RecvSecret() (Secret, error)
@@ -90,8 +89,7 @@ type SecretSession interface {
 // ErrAbandoned is what a node's Recv returns when the controller is gone.
 var ErrAbandoned = errors.New("session abandoned by the controller")
 
-// Handler is the node half of a verb. It must return soon after ctx is cancelled, having undone what it
-// did.
+// Handler is the node half of a verb. It must return soon after ctx is cancelled, having undone what it did.
 type Handler func(ctx context.Context, s Session) error
 
 // Verb joins a family and an entry's name: "traffic/native".

@@ -127,9 +127,9 @@ func (f filter) addFirewall(t *nftables.Table, hooked bool, want Firewall) error
 
 // addList is "ip saddr ADDRESS drop", n times.
 func (f filter) addList(c *nftables.Chain, n int) error {
-	family := c.Table.Family
+	family, drop := c.Table.Family, &expr.Verdict{Kind: expr.VerdictDrop}
 	for i := range n {
-		f.newRule(c, loadSource(family), equals(strangeSource(family, i)), &expr.Verdict{Kind: expr.VerdictDrop})
+		f.newRule(c, loadSource(family), equals(strangeSource(family, i)), drop)
 		if (i+1)%batch == 0 {
 			if err := f.add(); err != nil {
 				return err

@@ -97,10 +97,8 @@ func addIdleTunnel(i int) error {
 	v4 := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0000+uint32(i)<<8)))
 	v6 := [16]byte{0x20, 0x01, 0x0d, 0xb8}
 	binary.BigEndian.PutUint32(v6[4:], 1+uint32(i))
-	w := WireGuard{
-		Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 51820),
-		Allowed:  []netip.Prefix{netip.PrefixFrom(v4, 24), netip.PrefixFrom(netip.AddrFrom16(v6), 64)},
-	}
+	w := WireGuard{Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 51820),
+		Allowed: []netip.Prefix{netip.PrefixFrom(v4, 24), netip.PrefixFrom(netip.AddrFrom16(v6), 64)}}
 	defer w.Private.Clear()
 	defer w.Preshared.Clear()
 	for _, key := range []*Key{&w.Private, &w.Peer, &w.Preshared} {

@@ -98,8 +98,7 @@ func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
-// Identity is a device's index and kind, such as "veth" or "device", which is any without a name of its
-// own.
+// Identity is a device's index and kind, such as "veth" or "device", which is any without a name of its own.
 func Identity(dev string) (index int, kind string, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -168,9 +167,8 @@ func Rename(dev, name string) error {
 	})
 }
 
-// AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives for
-// as long as the file is open somewhere. The file carries the virtio header (IFF_VNET_HDR) with each
-// packet.
+// AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives for as
+// long as the file is open somewhere. The file carries the virtio header (IFF_VNET_HDR) with each packet.
 func AddTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -188,8 +186,7 @@ func AddTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-// MoveLink puts a device into the network namespace of a process. It keeps its name and loses its
-// addresses.
+// MoveLink puts a device into the network namespace of a process. It keeps its name and loses its addresses.
 func MoveLink(dev string, pid int) error {
 	return withLink(dev, fmt.Sprintf("move to the namespace of %d", pid), func(l netlink.Link) error {
 		return netlink.LinkSetNsPid(l, pid)

@@ -50,8 +50,7 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// explain adds the operation, and turns what the kernel says for "I have no such thing" into
-// ErrUnsupported.
+// explain adds the operation, and turns what the kernel says for "I have no such thing" into ErrUnsupported.
 func explain(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -63,20 +63,21 @@ func QueueParameters(kind string) ([]Parameter, bool) {
 // The attribute numbers and defaults are those of linux/pkt_sched.h and of the kernel's sch_*.c.
 func queueKinds() map[string]queueKind {
 	none := queueKind{nil, encodeNothing, decodeNothing}
+	packets := Parameter{Name: "limit", Quantity: Packets, Default: 1000}
+	bytes := Parameter{Name: "limit", Quantity: Bytes, Required: true}
 	rate := Parameter{Name: "rate", Quantity: BitsPerSecond, Required: true}
 	burst := Parameter{Name: "burst", Quantity: Bytes}
 	return map[string]queueKind{
 		"noqueue":    none,
 		"pfifo_fast": none,
 		"mq":         none,
-		"pfifo":      {[]Parameter{{Name: "limit", Quantity: Packets, Default: 1000}}, encodeWords, decodeWords},
-		"bfifo":      {[]Parameter{{Name: "limit", Quantity: Bytes, Required: true}}, encodeWords, decodeWords},
+		"pfifo":      {[]Parameter{packets}, encodeWords, decodeWords},
+		"bfifo":      {[]Parameter{bytes}, encodeWords, decodeWords},
 		"tbf":        {[]Parameter{rate, burst, {Name: "limit", Quantity: Bytes}}, encodeTBF, decodeTBF},
 		"htb":        {[]Parameter{rate, burst}, encodeHTB, decodeNothing},
 		"sfq": {[]Parameter{{Name: "quantum", Quantity: Bytes}, {Name: "perturb", Quantity: Count},
 			{Name: "limit", Quantity: Packets, Default: 127}}, encodeSFQ, decodeWords},
-		"netem": {[]Parameter{
-			{Name: "limit", Quantity: Packets, Default: 1000},
+		"netem": {[]Parameter{packets,
 			{Name: "delay", Quantity: Microseconds}, {Name: "jitter", Quantity: Microseconds},
 			{Name: "loss", Quantity: PartsPerMillion}, {Name: "duplicate", Quantity: PartsPerMillion},
 			{Name: "reorder", Quantity: PartsPerMillion}, {Name: "rate", Quantity: BitsPerSecond},
@@ -107,8 +108,8 @@ func queueKinds() map[string]queueKind {
 			{Name: "bandwidth", Quantity: BitsPerSecond, attribute: 2, wide: true},
 			{Name: "diffserv", Quantity: Word, attribute: 3,
 				Words: []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}},
-			{Name: "flowmode", Quantity: Word, attribute: 5, Words: []string{"flowblind", "srchost", "dsthost",
-				"hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}},
+			{Name: "flowmode", Quantity: Word, attribute: 5, Words: []string{"flowblind", "srchost",
+				"dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}},
 			{Name: "rtt", Quantity: Microseconds, Default: 100_000, attribute: 7},
 			{Name: "memlimit", Quantity: Bytes, attribute: 10},
 			{Name: "nat", Quantity: Flag, attribute: 11},

@@ -66,7 +66,8 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 // 6 BURST in bytes, which spares the detour through ticks.
 func encodeTBF(_ queueKind, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
-	b := appendAttribute(nil, 1, words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0))
+	p := words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0)
+	b := appendAttribute(nil, 1, p)
 	if rate > math.MaxUint32 {
 		b = appendWide(b, 4, rate)
 	}
@@ -81,8 +82,8 @@ func decodeTBF(_ queueKind, b []byte) (map[string]uint64, error) {
 	if word(p, 5) != 0 {
 		return nil, errors.New("has a peak rate, which could not be restored")
 	}
-	return map[string]uint64{"rate": rate * 8, "burst": ticksToBytes(uint32(word(p, 7)), rate), "limit": word(p, 6)},
-		nil
+	burst := ticksToBytes(uint32(word(p, 7)), rate)
+	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }
 
 // rated finds a structure of at least that size that begins with a rate, and the rate in bytes per second,

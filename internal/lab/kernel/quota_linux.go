@@ -237,8 +237,7 @@ func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 // controller is put back with it.
 const begun = ".first"
 
-// stop takes the controller from what is below a cgroup. The kernel refuses while somebody else limits
-// there.
+// stop takes the controller from what is below a cgroup. The kernel refuses while somebody else limits there.
 func (h hierarchy) stop(dir string) { put(dir, "cgroup.subtree_control", "-cpu") }
 
 func put(dir, file, text string) error {

@@ -45,8 +45,7 @@ func Addresses(dev string) ([]netip.Prefix, error) {
 }
 
 // AddRoute adds a route to dst by way of via, a neighbour on dev. An invalid via means that dst is on the
-// link itself; an empty dev lets the kernel choose the one that via is on. A route that is there is
-// replaced.
+// link itself; an empty dev lets the kernel choose the one that via is on. A route that is there is replaced.
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -75,7 +74,8 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	if err == nil {
 		err = netlink.RouteDel(r)
 	}
-	return explain(ignore(ignore(err, unix.ESRCH), ErrAbsent), "delete route to %s via %s dev %s", dst, orLink(via), dev)
+	err = ignore(ignore(err, unix.ESRCH), ErrAbsent)
+	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
 // RouteDevice is the device by which packets to an address leave.

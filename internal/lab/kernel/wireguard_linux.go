@@ -39,16 +39,13 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 	private, preshared := wgtypes.Key(w.Private), wgtypes.Key(w.Preshared)
 	defer clear(private[:])
 	defer clear(preshared[:])
-	peer := wgtypes.PeerConfig{
-		PublicKey: wgtypes.Key(w.Peer), PresharedKey: &preshared, ReplaceAllowedIPs: true,
-		Endpoint: net.UDPAddrFromAddrPort(w.Endpoint),
-	}
+	peer := wgtypes.PeerConfig{PublicKey: wgtypes.Key(w.Peer), PresharedKey: &preshared,
+		ReplaceAllowedIPs: true, Endpoint: net.UDPAddrFromAddrPort(w.Endpoint)}
 	for _, p := range w.Allowed {
 		peer.AllowedIPs = append(peer.AllowedIPs, *ipNet(p.Masked()))
 	}
-	err = c.ConfigureDevice(dev, wgtypes.Config{
-		PrivateKey: &private, ListenPort: &w.Port, ReplacePeers: true, Peers: []wgtypes.PeerConfig{peer},
-	})
+	err = c.ConfigureDevice(dev, wgtypes.Config{PrivateKey: &private, ListenPort: &w.Port, ReplacePeers: true,
+		Peers: []wgtypes.PeerConfig{peer}})
 	return explain(err, "configure wireguard device %s", dev)
 }
 

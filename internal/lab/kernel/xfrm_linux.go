@@ -84,7 +84,8 @@ func (e ESP) steps() []espStep {
 			func() error { return e.dissociate(e.Local, e.In) }},
 	}
 	for _, p := range e.policies() {
-		steps = append(steps, espStep{func() error { return e.admit(p) }, func() error { return e.dismiss(p) }})
+		steps = append(steps,
+			espStep{func() error { return e.admit(p) }, func() error { return e.dismiss(p) }})
 	}
 	return steps
 }
@@ -106,10 +107,8 @@ func ReadESP(e ESP) (ESPStats, error) {
 	if err != nil {
 		return ESPStats{}, err
 	}
-	return ESPStats{
-		Sent: out.Packets, Received: in.Packets, SentBytes: out.Bytes, ReceivedBytes: in.Bytes,
-		Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed),
-	}, nil
+	return ESPStats{Sent: out.Packets, Received: in.Packets, SentBytes: out.Bytes, ReceivedBytes: in.Bytes,
+		Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed)}, nil
 }
 
 // associate adds one direction. The library cannot: it cannot say that an association carries both
@@ -119,10 +118,8 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI,
 			len(a.Key), e.ID, e.Cipher.KeySize())
 	}
-	m := &nl.XfrmUsersaInfo{
-		Reqid: e.ID, Family: uint16(familyOf(to)), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
-		Flags: nl.XFRM_STATE_AF_UNSPEC | nl.XFRM_STATE_ESN,
-	}
+	m := &nl.XfrmUsersaInfo{Reqid: e.ID, Family: uint16(familyOf(to)), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
+		Flags: nl.XFRM_STATE_AF_UNSPEC | nl.XFRM_STATE_ESN}
 	m.Id.Daddr.FromIP(to.AsSlice())
 	m.Id.Proto, m.Id.Spi = unix.IPPROTO_ESP, nl.Swap32(a.SPI)
 	m.Saddr.FromIP(from.AsSlice())
@@ -171,10 +168,8 @@ func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 
 // state names an association to the library. Of its values, which hold keys, none is kept or printed.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
-	return &netlink.XfrmState{
-		Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.device()),
-		Spi: int(a.SPI),
-	}
+	return &netlink.XfrmState{Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.device()),
+		Spi: int(a.SPI)}
 }
 
 func (e ESP) dissociate(to netip.Addr, a ESPAssociation) error {
@@ -207,10 +202,11 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 		if there.Addr().Is6() {
 			every = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		for _, p := range tunnelPolicies(ipNet(every), ipNet(there), e.Local.AsSlice(), e.Remote.AsSlice(), e.ID) {
-			p.Ifid = int(e.device())
-			out = append(out, p)
-		}
+		out = append(out, tunnelPolicies(ipNet(every), ipNet(there), e.Local.AsSlice(), e.Remote.AsSlice(),
+			e.ID)...)
+	}
+	for _, p := range out {
+		p.Ifid = int(e.device())
 	}
 	return out
 }

@@ -274,8 +274,9 @@ func TestNetdevNoticesANewDevice(t *testing.T) {
 func addresses(t *testing.T, a, b string) {
 	t.Helper()
 	must(t, kernel.AddAddress(a, netip.MustParsePrefix("198.18.250.1/24")))
-	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: deviceOf(t, a).Attrs().Index, State: netlink.NUD_PERMANENT,
-		IP: net.IPv4(198, 18, 250, 2), HardwareAddr: deviceOf(t, b).Attrs().HardwareAddr}))
+	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: deviceOf(t, a).Attrs().Index,
+		State: netlink.NUD_PERMANENT, IP: net.IPv4(198, 18, 250, 2),
+		HardwareAddr: deviceOf(t, b).Attrs().HardwareAddr}))
 }
 
 func deviceOf(t *testing.T, dev string) netlink.Link {
