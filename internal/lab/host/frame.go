@@ -47,15 +47,6 @@ type wireError struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// Codes of a wireError.
-const (
-	codeError       = "error"
-	codeUnknownVerb = "unknown-verb"
-	codeUnsupported = "unsupported"
-	codeUnreachable = "unreachable" // of what a gateway leads to
-	codeNotUndone   = "not-undone"
-)
-
 // ErrVersion is a frame of a protocol version that this program does not speak.
 var ErrVersion = errors.New("agent protocol version differs")
 
@@ -64,6 +55,18 @@ var ErrUnknownVerb = errors.New("unknown verb")
 
 // ErrNotUndone is the typed answer of a node that could not put back what it changed.
 var ErrNotUndone = errors.New("not put back")
+
+// typed are the errors that keep their type on the way, by the code of a wireError. The first that matches
+// counts: that something was not put back outweighs why it was to be.
+var typed = []struct {
+	code string
+	err  error
+}{
+	{"not-undone", ErrNotUndone}, {"unknown-verb", ErrUnknownVerb}, {"unsupported", ErrUnsupported},
+	{"unreachable", ErrUnreachable}, // of what a gateway leads to
+}
+
+const codeError = "error" // of any other
 
 // RemoteError is an error that happened on the node. It matches ErrUnsupported, ErrUnknownVerb,
 // ErrUnreachable and ErrNotUndone by its code.
@@ -76,23 +79,21 @@ func (e *RemoteError) Hint() string { return e.HintText }
 
 // Is maps the code to the package's sentinels.
 func (e *RemoteError) Is(target error) bool {
-	return e.Code == codeUnsupported && target == ErrUnsupported ||
-		e.Code == codeUnknownVerb && target == ErrUnknownVerb ||
-		e.Code == codeUnreachable && target == ErrUnreachable ||
-		e.Code == codeNotUndone && target == ErrNotUndone
+	for _, t := range typed {
+		if t.code == e.Code {
+			return t.err == target
+		}
+	}
+	return false
 }
 
 func toWire(err error) wireError {
 	w := wireError{Code: codeError, Text: err.Error()}
-	switch {
-	case errors.Is(err, ErrNotUndone): // outweighs why it was to be undone
-		w.Code = codeNotUndone
-	case errors.Is(err, ErrUnknownVerb):
-		w.Code = codeUnknownVerb
-	case errors.Is(err, ErrUnsupported):
-		w.Code = codeUnsupported
-	case errors.Is(err, ErrUnreachable):
-		w.Code = codeUnreachable
+	for _, t := range typed {
+		if errors.Is(err, t.err) {
+			w.Code = t.code
+			break
+		}
 	}
 	var h interface{ Hint() string }
 	if errors.As(err, &h) {

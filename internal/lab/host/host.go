@@ -102,3 +102,18 @@ const (
 	FamilyProbe   = "probe"
 	FamilyTraffic = "traffic"
 )
+
+// Spawn starts this program again in another role, or another program that is to be a child of a lab's,
+// optionally as the first process of new namespaces. Its standard input and output are a connection to us
+// unless Conn is given.
+type Spawn struct {
+	Program    string     // "" = this one
+	Args       []string   // the role and its arguments
+	Namespaces uintptr    // CLONE_NEW… flags
+	MapRoot    bool       // with CLONE_NEWUSER: our user is root inside
+	Files      []*os.File // from descriptor 3 on
+	Conn       *os.File   // standard input and output instead of pipes
+	Stderr     *os.File   // nil = ours
+	Bound      bool       // it is killed as soon as we end, however that comes
+	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
+}

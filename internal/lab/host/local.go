@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -31,21 +32,20 @@ func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Stdin, cmd.ExtraFiles = c.Stdin, c.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.StdoutPipe()
+	p := &localProcess{cmd: cmd}
+	var err error
+	if p.out, err = cmd.StdoutPipe(); err == nil {
+		p.err, err = cmd.StderrPipe()
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	if errors.Is(err, exec.ErrNotFound) {
+		err = fmt.Errorf("%w: not installed", ErrUnsupported)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Path, err)
 	}
-	errOut, err := cmd.StderrPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Path, err)
-	}
-	if err := cmd.Start(); err != nil {
-		if errors.Is(err, exec.ErrNotFound) {
-			return nil, fmt.Errorf("start %s: %w: not installed", c.Path, ErrUnsupported)
-		}
-		return nil, fmt.Errorf("start %s: %w", c.Path, err)
-	}
-	p := &localProcess{cmd: cmd, out: out, err: errOut}
 	p.stop = context.AfterFunc(ctx, func() { p.Kill() })
 	return p, nil
 }
@@ -125,7 +125,7 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
 		}
-		return out, fmt.Errorf("run %s: %w: %s", c.Path, err, tail(said, 400))
+		return out, fmt.Errorf("run %s: %w: %s", c.Path, err, said[max(0, len(said)-400):])
 	}
 	if readErr != nil {
 		return out, fmt.Errorf("run %s: %w", c.Path, readErr)
@@ -133,9 +133,20 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	return out, nil
 }
 
-func tail(b []byte, n int) []byte {
-	if len(b) > n {
-		b = b[len(b)-n:]
-	}
-	return b
+// longestLine is the longest line in bytes that Lines hands on whole.
+const longestLine = 64 << 10
+
+// Lines hands each line of r to f, without its end, until r ends; done is closed then. A line of more than
+// 64 KiB ends the reading, too.
+func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		s := bufio.NewScanner(r)
+		s.Buffer(make([]byte, 0, 4096), longestLine)
+		for s.Scan() {
+			f(s.Text())
+		}
+	}()
+	return end
 }

@@ -1,11 +1,13 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // link is one connection with many sessions; it serialises writing.
@@ -53,11 +55,10 @@ func (b *inbox) put(f frame) {
 func (b *inbox) finish(err error, abandon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.end != nil && !abandon {
-		return
-	}
 	if abandon {
 		b.items = nil
+	} else if b.end != nil {
+		return
 	}
 	b.end = err
 	b.cond.Broadcast()
@@ -191,5 +192,27 @@ func Relay(near, far Session) error {
 		if err := n.link.write(frame{m.kind, n.id, m.payload}); err != nil {
 			return err
 		}
+	}
+}
+
+// Await is Recv that ctx can end, with ctx's cause. It does so by closing the session, which is of no more
+// use then: an answer that comes later would be taken for the next one's.
+func Await(ctx context.Context, s Session, v any) error {
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	err := s.Recv(v)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Pause waits for a time, or returns why ctx ended.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
 }

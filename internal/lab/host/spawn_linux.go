@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,21 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Spawn starts this program again in another role, or another program that is to be a child of a lab's,
-// optionally as the first process of new namespaces. Its standard input and output are a connection to us
-// unless Conn is given.
-type Spawn struct {
-	Program    string     // "" = this one
-	Args       []string   // the role and its arguments
-	Namespaces uintptr    // CLONE_NEW… flags
-	MapRoot    bool       // with CLONE_NEWUSER: our user is root inside
-	Files      []*os.File // from descriptor 3 on
-	Conn       *os.File   // standard input and output instead of pipes
-	Stderr     *os.File   // nil = ours
-	Bound      bool       // it is killed as soon as we end, however that comes
-	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
-}
 
 // Child is a process made by Spawn. Reading and writing it speaks to its standard output and input; Close
 // hangs up, which every role takes as the order to leave, and waits for it.
@@ -45,16 +31,11 @@ type Child struct {
 func (s Spawn) Start() (*Child, error) {
 	// The path in /proc is the very program that runs now, also when the file was replaced or removed, as
 	// "go run" does.
-	cmd := exec.Command("/proc/self/exe", s.Args...)
-	cmd.Args[0] = "chokepoint"
-	if s.Program != "" {
-		cmd = exec.Command(s.Program, s.Args...)
+	cmd := exec.Command(cmp.Or(s.Program, "/proc/self/exe"), s.Args...)
+	if s.Program == "" {
+		cmd.Args[0] = "chokepoint"
 	}
-	cmd.ExtraFiles = s.Files
-	cmd.Stderr = s.Stderr
-	if s.Stderr == nil {
-		cmd.Stderr = os.Stderr
-	}
+	cmd.ExtraFiles, cmd.Stderr = s.Files, cmp.Or(s.Stderr, os.Stderr)
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
 	if s.MapRoot {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
@@ -68,18 +49,16 @@ func (s Spawn) Start() (*Child, error) {
 	var err error
 	if s.Conn != nil {
 		cmd.Stdin, cmd.Stdout = s.Conn, s.Conn
-	} else {
-		if c.in, err = cmd.StdinPipe(); err == nil {
-			c.out, err = cmd.StdoutPipe()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
-		}
+	} else if c.in, err = cmd.StdinPipe(); err == nil {
+		c.out, err = cmd.StdoutPipe()
 	}
-	if err := s.start(c); err != nil {
-		if errors.Is(err, exec.ErrNotFound) {
-			return nil, fmt.Errorf("start %s: %w: not installed", s.Program, ErrUnsupported)
-		}
+	if err == nil {
+		err = s.start(c)
+	}
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("start %s: %w: not installed", s.Program, ErrUnsupported)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
 	}
 	return c, nil
@@ -123,16 +102,12 @@ const patience = 5 * time.Second
 
 // Close hangs up and waits for the process to leave; one that does not leave is killed, which is an error.
 func (c *Child) Close() error {
-	c.once.Do(func() {
-		if c.in != nil {
-			c.in.Close()
-		}
-		kill := time.AfterFunc(patience, func() { c.Kill() })
-		defer kill.Stop()
-		c.err = c.cmd.Wait()
-		close(c.ended)
-	})
-	return c.err
+	if c.in != nil {
+		c.in.Close()
+	}
+	kill := time.AfterFunc(patience, func() { c.Kill() })
+	defer kill.Stop()
+	return c.Wait()
 }
 
 // Wait waits for a process that is meant to end by itself, such as one whose Conn hangs up.

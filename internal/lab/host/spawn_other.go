@@ -4,22 +4,8 @@ package host
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 )
-
-// Spawn starts this program again in another role; see spawn_linux.go.
-type Spawn struct {
-	Program    string
-	Args       []string
-	Namespaces uintptr
-	MapRoot    bool
-	Files      []*os.File
-	Conn       *os.File
-	Stderr     *os.File
-	Bound      bool
-	Core       int
-}
 
 // Child is a process made by Spawn.
 type Child struct{}
