@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -131,13 +132,12 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 	switch {
 	case lineErr != nil && (err == nil || errors.Is(lineErr, host.ErrUnreachable)):
 		return nil, lineErr
-	case err != nil && far != nil:
+	case err == nil:
+		return far, nil
+	case far != nil:
 		far.Close()
-		return nil, err
-	case err != nil:
-		return nil, err
 	}
-	return far, nil
+	return nil, err
 }
 
 func (f *foreign) start(ctx context.Context) error {
@@ -145,13 +145,11 @@ func (f *foreign) start(ctx context.Context) error {
 	if f.login.User != "root" {
 		shell = "sudo -n sh"
 	}
-	var err error
+	start := f.startBySSH
 	if f.terminal != nil {
-		err = f.startBySerial(ctx, shell)
-	} else {
-		err = f.startBySSH(ctx, shell)
+		start = f.startBySerial
 	}
-	if err != nil {
+	if err := start(ctx, shell); err != nil {
 		return fmt.Errorf("log in to the image as %s: %w", f.login, err)
 	}
 	return nil
@@ -173,13 +171,8 @@ func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	}
 	f.terminal.SetReadDeadline(time.Time{})
 	go func() { // until QEMU ends
-		buf := make([]byte, 4096)
-		for {
-			if _, err := f.terminal.Read(buf); err != nil {
-				f.terminal.Close()
-				return
-			}
-		}
+		io.Copy(io.Discard, f.terminal)
+		f.terminal.Close()
 	}()
 	return nil
 }
@@ -234,10 +227,10 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 // address leads to no other machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
 	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
-		"GlobalKnownHostsFile=/dev/null",
-		"LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5", "RequestTTY=no"}
-	c := host.Command{Path: "ssh", Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l",
-		f.login.User}}
+		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",
+		"RequestTTY=no"}
+	c := host.Command{Path: "ssh",
+		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User}}
 	if f.login.Key != "" {
 		options = append(options, "IdentitiesOnly=yes")
 		c.Args = append(c.Args, "-i", f.login.Key)

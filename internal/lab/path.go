@@ -242,6 +242,4 @@ const (
 )
 
 // Ports lists the devices of a node that the lab's links end on.
-func (l *Lab) Ports(node string) []string {
-	return l.placeOf(record.Setting{Node: node}).Ports
-}
+func (l *Lab) Ports(node string) []string { return l.placeOf(record.Setting{Node: node}).Ports }

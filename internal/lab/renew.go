@@ -16,9 +16,7 @@ const answerTime = 5 * time.Second
 
 // RenewTime bounds Renew. A guest may take longer than a namespace: to see that it hangs, and to boot
 // another.
-func (l *Lab) RenewTime() time.Duration {
-	return renewTime + l.patience
-}
+func (l *Lab) RenewTime() time.Duration { return renewTime + l.patience }
 
 const renewTime = 20 * time.Second
 

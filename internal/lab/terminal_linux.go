@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,10 +40,7 @@ func (t *terminal) shown() string {
 
 // settle reads until the console is silent. It reports whether anything came.
 func (t *terminal) settle(ctx context.Context) (news bool, err error) {
-	quiet := t.quiet
-	if quiet == 0 {
-		quiet = quietTime
-	}
+	quiet := cmp.Or(t.quiet, quietTime)
 	buf := make([]byte, 4096)
 	for {
 		if ctx.Err() != nil {

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 
@@ -138,7 +138,6 @@ func FindStale(dir string) (stale []*Stale, living []string, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("list journals: %w", err)
 	}
-	sort.Strings(paths)
 	for _, path := range paths {
 		owner := strings.TrimSuffix(filepath.Base(path), ".jsonl")
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -177,27 +176,19 @@ func pending(f *os.File) []Entry {
 		}
 		undone[l.Undone] = true
 	}
-	var out []Entry
-	for i := len(all) - 1; i >= 0; i-- {
-		if !undone[all[i].Seq] {
-			out = append(out, all[i])
-		}
-	}
-	return out
+	slices.Reverse(all)
+	return slices.DeleteFunc(all, func(e Entry) bool { return undone[e.Seq] })
 }
 
-func parseLine(b []byte) (line, error) {
-	var l line
-	if err := json.Unmarshal(b, &l); err != nil {
+func parseLine(b []byte) (l line, err error) {
+	if err = json.Unmarshal(b, &l); err != nil {
 		return line{}, fmt.Errorf("parse journal line: %w", err)
 	}
 	return l, nil
 }
 
 // Remove deletes the journal after everything in it was undone.
-func (s *Stale) Remove() error {
-	return errors.Join(os.Remove(s.path), s.file.Close())
-}
+func (s *Stale) Remove() error { return errors.Join(os.Remove(s.path), s.file.Close()) }
 
 // Release leaves the journal for a later attempt.
 func (s *Stale) Release() error { return s.file.Close() }
