@@ -169,9 +169,8 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 	l.carried = true
 	for _, n := range nodes {
 		if !n.HasAgent() && !n.HasDriver() {
-			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a driver "+
-				"and a host", id,
-				n.Name)
+			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a driver and a host",
+				id, n.Name)
 		}
 		l.nodes[n.Name] = n
 	}

@@ -107,12 +107,9 @@ func (l *Lab) Addresses() map[string][]netip.Addr {
 
 // Neighbor is the device at the other end of a node's first link, and the node that it belongs to.
 func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
-	for _, link := range l.Topology.Links {
-		for i, e := range link.Ends {
-			if e.Node == node {
-				return link.Ends[1-i], true
-			}
-		}
+	i, e, ok := l.plan.linkOf(node, "")
+	if !ok {
+		return record.TopoPort{}, false
 	}
-	return record.TopoPort{}, false
+	return l.Topology.Links[i].Ends[1-e], true
 }

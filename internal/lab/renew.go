@@ -127,7 +127,7 @@ func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
-	var mu sync.Mutex
+	var first sync.Once
 	var found error
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
@@ -135,12 +135,8 @@ func (l *Lab) Guard(ctx context.Context) error {
 			continue // whoever uses the node is told
 		}
 		all.Go(func() {
-			err := ended(ctx, n.connection())
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && found == nil {
-				found = err
-				cancel()
+			if err := ended(ctx, n.connection()); err != nil {
+				first.Do(func() { found = err; cancel() })
 			}
 		})
 	}

@@ -129,9 +129,7 @@ func (s *server) open(ctx context.Context, f frame) {
 	s.mu.Lock()
 	s.sessions[f.session] = v
 	s.mu.Unlock()
-	s.running.Add(1)
-	go func() {
-		defer s.running.Done()
+	s.running.Go(func() {
 		defer cancel()
 		err := handler(ctx, v.session)
 		v.in.finish(ErrAbandoned, true)
@@ -139,7 +137,7 @@ func (s *server) open(ctx context.Context, f frame) {
 		delete(s.sessions, f.session)
 		s.mu.Unlock()
 		s.end(f.session, err)
-	}()
+	})
 }
 
 // end tells the controller how a handler ended; a lost link needs no telling.

@@ -56,17 +56,16 @@ func deviceDir(dev string) (string, error) {
 
 // readEach reads a word of each file, unless finding them was an error.
 func readEach(files []string, err error) ([]string, error) {
-	var words []string
-	for _, f := range files {
-		if err != nil {
-			break
-		}
-		var b []byte
-		b, err = os.ReadFile(f)
-		words = append(words, strings.TrimSpace(string(b)))
-	}
 	if err != nil {
 		return nil, bare(err)
+	}
+	var words []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, bare(err)
+		}
+		words = append(words, strings.TrimSpace(string(b)))
 	}
 	return words, nil
 }
@@ -79,15 +78,15 @@ func writeEach(files, words []string, err error) error {
 	if err == nil && len(words) != len(files) {
 		err = fmt.Errorf("%d values for %d", len(words), len(files))
 	}
+	if err != nil {
+		return err
+	}
 	for i, f := range files {
-		if err != nil {
-			break
-		}
-		if err = os.WriteFile(f, []byte(words[i]), 0o600); err != nil {
-			err = fmt.Errorf("to %s: %w", words[i], bare(err))
+		if err := os.WriteFile(f, []byte(words[i]), 0o600); err != nil {
+			return fmt.Errorf("to %s: %w", words[i], bare(err))
 		}
 	}
-	return err
+	return nil
 }
 
 // bare leaves out the path, which repeats the device.
