@@ -133,11 +133,14 @@ func (p *place) lookAtProcesses() {
 // program's text, which is not writable.
 func memoryHas(proc string, what []byte) bool {
 	maps, err := os.ReadFile(proc + "/maps")
-	mem, err2 := os.Open(proc + "/mem")
-	defer mem.Close() // of none, too
-	if err != nil || err2 != nil {
+	if err != nil {
 		return false
 	}
+	mem, err := os.Open(proc + "/mem")
+	if err != nil {
+		return false
+	}
+	defer mem.Close()
 	for _, line := range strings.Split(string(maps), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || fields[4] != "0" {
