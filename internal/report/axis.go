@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -23,13 +24,8 @@ func ticks(low, high float64, want int) []float64 {
 	}
 	raw := (high - low) / float64(want)
 	mag := math.Pow(10, math.Floor(math.Log10(raw)))
-	step := mag * 10
-	for _, m := range []float64{1, 2, 5} {
-		if m*mag >= raw*0.999 {
-			step = m * mag
-			break
-		}
-	}
+	steps := []float64{1, 2, 5, 10}
+	step := mag * steps[max(slices.IndexFunc(steps, func(m float64) bool { return m*mag >= raw*0.999 }), 0)]
 	var out []float64
 	for i := math.Ceil(low/step - 1e-9); i*step <= high*(1+1e-9)+1e-12; i++ {
 		out = append(out, i*step)
@@ -54,7 +50,7 @@ func tickText(s unit.Scale, v float64) string {
 	x := v / s.Div
 	for digits := range 4 {
 		p := math.Pow(10, float64(digits))
-		if math.Abs(x*p-math.Round(x*p)) < 1e-6*math.Max(1, math.Abs(x*p)) {
+		if math.Abs(x*p-math.Round(x*p)) < 1e-6*max(1, math.Abs(x*p)) {
 			return trimFixed(x, digits)
 		}
 	}
@@ -65,7 +61,7 @@ func trimFixed(x float64, digits int) string {
 	if x == 0 {
 		return "0"
 	}
-	n := digits + 1 + int(math.Floor(math.Log10(math.Max(math.Abs(x), 1e-9))))
+	n := digits + 1 + int(math.Floor(math.Log10(max(math.Abs(x), 1e-9))))
 	return unit.Significant(x, max(n, 1))
 }
 
@@ -73,7 +69,7 @@ func trimFixed(x float64, digits int) string {
 type logarithmic struct{ low, high, from, to float64 }
 
 func (l logarithmic) at(v float64) float64 {
-	return linear{math.Log(l.low), math.Log(l.high), l.from, l.to}.at(math.Log(math.Max(v, l.low/1e3)))
+	return linear{math.Log(l.low), math.Log(l.high), l.from, l.to}.at(math.Log(max(v, l.low/1e3)))
 }
 
 // decades are the powers of ten that cover a range.

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"math"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -38,17 +38,13 @@ const (
 	barHeight = 15
 	barGap    = 5
 	groupGap  = 16
-	axisText  = 12
 )
 
 func (b bars) top() float64 {
 	high := 0.0
 	for _, g := range b.Groups {
 		for _, x := range g.Bars {
-			high = math.Max(high, math.Max(math.Max(x.Median, x.High), math.Max(x.Ceiling, x.Limit)))
-			for _, r := range x.Runs {
-				high = math.Max(high, r)
-			}
+			high = slices.Max(append([]float64{high, x.Median, x.High, x.Ceiling, x.Limit}, x.Runs...))
 		}
 	}
 	return high
@@ -60,17 +56,17 @@ func (b bars) Draw(width float64) string {
 	narrow := width < 600
 	left, valueRoom := 0.0, 0.0
 	for _, g := range b.Groups {
-		left = math.Max(left, textWidth(g.Name, 13))
+		left = max(left, textWidth(g.Name, 13))
 		for _, x := range g.Bars {
-			valueRoom = math.Max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14)
+			valueRoom = max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14)
 		}
 	}
-	left = math.Min(left+14, width*0.42)
+	left = min(left+14, width*0.42)
 	if narrow {
 		left = 1
 	}
 	marks := axisFrom0(b.top(), map[bool]int{true: 3, false: 6}[narrow])
-	x := linear{0, marks[len(marks)-1], left, width - math.Min(valueRoom, width*0.35)}
+	x := linear{0, marks[len(marks)-1], left, width - min(valueRoom, width*0.35)}
 	b.height(c, narrow)
 	b.axis(c, x, marks)
 	y := 4.0
@@ -137,13 +133,12 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 	c.rect(class, x.from, y, x.at(b.Median)-x.from, barHeight)
 	end := b.Median
 	if b.Whisker {
-		c.path("whisker", "M"+attr(x.at(b.Low))+" "+attr(middle)+"H"+attr(x.at(b.High))+
-			"M"+attr(x.at(b.Low))+" "+attr(middle-4)+"v8M"+attr(x.at(b.High))+" "+attr(middle-4)+"v8")
-		end = math.Max(end, b.High)
+		c.whisker(x.at(b.Low), x.at(b.High), middle)
+		end = max(end, b.High)
 	}
 	for _, r := range b.Runs {
 		c.circle("run", x.at(r), middle, 2)
-		end = math.Max(end, r)
+		end = max(end, r)
 	}
 	at := x.at(end) + 8
 	for _, m := range []struct {

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"math"
-
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -38,7 +36,7 @@ func (k curves) Draw(width float64) string {
 	x := func(v float64) float64 {
 		for i, level := range k.X {
 			if level == v {
-				return left + 24 + (width-right-left-48)*float64(i)/math.Max(1, float64(len(k.X)-1))
+				return left + 24 + (width-right-left-48)*float64(i)/max(1, float64(len(k.X)-1))
 			}
 		}
 		return left
@@ -46,7 +44,7 @@ func (k curves) Draw(width float64) string {
 	high := 0.0
 	for _, l := range k.Lines {
 		for _, p := range l.Points {
-			high = math.Max(high, math.Max(p.Median, p.High))
+			high = max(high, max(p.Median, p.High))
 		}
 	}
 	marks := axisFrom0(high, 5)

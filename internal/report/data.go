@@ -28,36 +28,31 @@ func JSON(d *analysis.Document) ([]byte, error) {
 // run included. A trial without any number has one line, so that it is not lost.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
-	factors := factorNames(v)
+	all := record.Factors{}
+	for i := range v.Trials {
+		maps.Copy(all, v.Trials[i].Factors)
+	}
+	factors := v.sorted(all)
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats"}
-	head = append(append(head, factors...), "metric", "unit", "value", "missing")
-	if err := w.Write(head); err != nil {
+	lines := [][]string{append(append(head, factors...), "metric", "unit", "value", "missing")}
+	for i := range d.Trials {
+		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
+	}
+	if err := w.WriteAll(lines); err != nil {
 		return nil, fmt.Errorf("write CSV of run %s: %v", d.Run.ID, err)
 	}
-	for i := range d.Trials {
-		if err := w.WriteAll(v.trialLines(&d.Trials[i], factors)); err != nil {
-			return nil, fmt.Errorf("write CSV of run %s: %v", d.Run.ID, err)
-		}
-	}
-	w.Flush()
-	return out.Bytes(), w.Error()
-}
-
-func factorNames(v *view) []string {
-	all := record.Factors{}
-	for i := range v.Trials {
-		for name := range v.Trials[i].Factors {
-			all[name] = "x"
-		}
-	}
-	return v.sorted(all)
+	return out.Bytes(), nil
 }
 
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
+	var reasons []string
+	for _, r := range t.Reasons {
+		reasons = once(reasons, r.Kind)
+	}
 	stem := []string{v.Run.ID, t.ID, strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind, t.Grade,
-		strings.Join(reasonKinds(t), " "), strings.Join(v.caveatKinds(t), " ")}
+		strings.Join(reasons, " "), strings.Join(v.caveatKinds(t), " ")}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}
@@ -80,31 +75,16 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	return lines
 }
 
-func reasonKinds(t *analysis.TrialView) []string {
-	var kinds []string
-	for _, r := range t.Reasons {
-		if !slices.Contains(kinds, r.Kind) {
-			kinds = append(kinds, r.Kind)
-		}
-	}
-	return kinds
-}
-
 func (v *view) caveatKinds(t *analysis.TrialView) []string {
-	var kinds []string
-	add := func(list []record.Caveat) {
-		for _, c := range list {
-			if !slices.Contains(kinds, c.Kind) {
-				kinds = append(kinds, c.Kind)
-			}
-		}
-	}
-	add(t.Caveats)
+	all := t.Caveats
 	for i := range v.Cells {
 		if c := &v.Cells[i]; c.Factors.Key() == t.Factors.Key() {
-			add(c.Caveats)
+			all = slices.Concat(all, c.Caveats)
 		}
 	}
-	add(v.Caveats)
+	var kinds []string
+	for _, c := range slices.Concat(all, v.Caveats) {
+		kinds = once(kinds, c.Kind)
+	}
 	return kinds
 }

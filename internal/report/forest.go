@@ -1,7 +1,7 @@
 package report
 
 import (
-	"math"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -23,20 +23,20 @@ func (f forest) Draw(width float64) string {
 	narrow := width < 600
 	step, left, right := 42.0, 1.0, 150.0
 	for _, r := range f.Rows {
-		right = math.Max(right, textWidth(r.Text, 12.5)+14)
-		left = math.Max(left, math.Max(textWidth(r.Name, 13), textWidth(r.Sub, 11.5))+14)
+		right = max(right, textWidth(r.Text, 12.5)+14)
+		left = max(left, textWidth(r.Name, 13)+14, textWidth(r.Sub, 11.5)+14)
 	}
-	left = math.Min(left, width*0.45)
+	left = min(left, width*0.45)
 	if narrow {
 		step, left = 62, 1
 	}
-	right = math.Min(right, width*0.45)
+	right = min(right, width*0.45)
 	c := &canvas{w: width, h: step*float64(len(f.Rows)) + 40}
 	low, high := 1.0, 1.0
 	for _, r := range f.Rows {
 		for _, v := range []float64{r.Ratio, r.Low, r.High} {
 			if v > 0 {
-				low, high = math.Min(low, v), math.Max(high, v)
+				low, high = min(low, v), max(high, v)
 			}
 		}
 	}
@@ -74,8 +74,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 		return
 	}
 	if r.Whisker && r.Low > 0 {
-		c.path("whisker", "M"+attr(x.at(r.Low))+" "+attr(middle)+"H"+attr(x.at(r.High))+
-			"M"+attr(x.at(r.Low))+" "+attr(middle-4)+"v8M"+attr(x.at(r.High))+" "+attr(middle-4)+"v8")
+		c.whisker(x.at(r.Low), x.at(r.High), middle)
 	}
 	c.circle("point c1", x.at(r.Ratio), middle, 4.5)
 	c.text("v", "start", x.to+10, middle+4.5, r.Text)
@@ -90,11 +89,5 @@ func ratioTicks(low, high float64) []float64 {
 	if high/low < 1.25 {
 		all = []float64{.85, .9, .95, 1, 1.05, 1.1, 1.15}
 	}
-	out := []float64{}
-	for _, v := range all {
-		if v >= low && v <= high {
-			out = append(out, v)
-		}
-	}
-	return out
+	return slices.DeleteFunc(all, func(v float64) bool { return v < low || v > high })
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,63 +34,13 @@ func HTML(d *analysis.Document) ([]byte, error) {
 		return nil, fmt.Errorf("parse report template: %v", err)
 	}
 	v := newView(d)
-	page := struct {
-		Doc      *analysis.Document
-		Head     head
-		Sections []pageSection
-		Style    template.CSS
-		Script   template.JS
-	}{Doc: d, Head: headOf(v), Style: template.CSS(themes() + pageStyle + chartStyle),
-		Script: template.JS(pageScript)}
-	for _, s := range sections(d) {
-		p := pageSection{ID: s.ID, Title: s.Title, Lead: s.Lead}
-		for _, b := range s.Blocks {
-			p.Blocks = append(p.Blocks, wrap(b))
-		}
-		page.Sections = append(page.Sections, p)
-	}
+	page := map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v),
+		"Style": template.CSS(themes() + pageStyle + chartStyle), "Script": template.JS(pageScript)}
 	var out bytes.Buffer
 	if err := t.Execute(&out, page); err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
 	}
 	return []byte(printable(out.String())), nil
-}
-
-type pageSection struct {
-	ID, Title, Lead string
-	Blocks          []pageBlock
-}
-
-// pageBlock names the kind of a block, which a template cannot ask for.
-type pageBlock struct {
-	Kind    string
-	Prose   Prose
-	Facts   Facts
-	List    List
-	Table   Table
-	Figure  Figure
-	Panels  Panels
-	Picture Picture
-}
-
-func wrap(b Block) pageBlock {
-	switch b := b.(type) {
-	case Prose:
-		return pageBlock{Kind: "prose", Prose: b}
-	case Facts:
-		return pageBlock{Kind: "facts", Facts: b}
-	case List:
-		return pageBlock{Kind: "list", List: b}
-	case Table:
-		return pageBlock{Kind: "table", Table: b}
-	case Figure:
-		return pageBlock{Kind: "figure", Figure: b}
-	case Panels:
-		return pageBlock{Kind: "panels", Panels: b}
-	case Picture:
-		return pageBlock{Kind: "picture", Picture: b}
-	}
-	panic(fmt.Sprintf("report: no renderer for block %T", b))
 }
 
 // themes follow the reader's system; an attribute on the root overrides it.
@@ -116,6 +68,7 @@ func pageFunctions() template.FuncMap {
 	return template.FuncMap{
 		"slug":  slug,
 		"mark":  mark,
+		"kind":  Block.kind,
 		"exact": func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
 		"draw": func(d Drawing, where string) template.HTML {
 			return template.HTML(d.Draw(widthOf(where)))
@@ -195,6 +148,50 @@ func standalone(d Drawing) []byte {
 	open := `<svg xmlns="http://www.w3.org/2000/svg" width="` + size[2] + `" height="` + size[3] + `"`
 	body := strings.Replace(svg, "<svg", open, 1)
 	end := strings.Index(body, ">") + 1
-	return []byte(body[:end] + "<style>" + resolve(chartStyle, 0) + "</style>" +
+	return []byte(body[:end] + "<style>" + resolve(chartStyle) + "</style>" +
 		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:])
+}
+
+// palette holds every colour of the page, light and dark. The five series colours keep apart for the common
+// kinds of colour vision and have at least 3:1 contrast to the ground they stand on (WCAG 2.2, 1.4.11);
+// text colours have 4.5:1.
+func palette() map[string][2]string {
+	return map[string][2]string{
+		"ground":  {"#fcfcfa", "#121519"},
+		"surface": {"#ffffff", "#191d23"},
+		"sunken":  {"#f3f4f1", "#20252c"},
+		"ink":     {"#1b1f24", "#e8eaed"},
+		"soft":    {"#59626d", "#9ba5b1"},
+		"rule":    {"#dfe2e4", "#323942"},
+		"faint":   {"#eceeee", "#272d35"},
+		"link":    {"#0b5cab", "#7db8f0"},
+		"good":    {"#1a7346", "#5cc48f"},
+		"doubt":   {"#8f5a00", "#e2b04a"},
+		"bad":     {"#b3261e", "#ff8a80"},
+		"c1":      {"#1f6fb2", "#5aa7e8"},
+		"c2":      {"#c95a12", "#f0914e"},
+		"c3":      {"#128069", "#41bfa0"},
+		"c4":      {"#8a4fa3", "#c592de"},
+		"c5":      {"#7d6a14", "#cfb94a"},
+		"heat":    {"#c2410c", "#ff9d5c"},
+	}
+}
+
+// variables declares the colours of one theme (0 light, 1 dark).
+func variables(theme int) string {
+	p := palette()
+	var b strings.Builder
+	for _, n := range slices.Sorted(maps.Keys(p)) {
+		b.WriteString("--" + n + ":" + p[n][theme] + ";")
+	}
+	return b.String()
+}
+
+// resolve replaces variables by their light colours, for files that leave the page.
+func resolve(css string) string {
+	var pairs []string
+	for name, colours := range palette() {
+		pairs = append(pairs, "var(--"+name+")", colours[0])
+	}
+	return strings.NewReplacer(pairs...).Replace(css)
 }

@@ -26,27 +26,40 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	if len(table.Rows) > 0 {
 		m.table(table)
 	}
-	m.searches(v)
+	for _, t := range v.searchTables() {
+		if !t.Folded {
+			m.table(t)
+		}
+	}
+	m.items(searchWords(v))
 	m.items(scalingLines(v))
 	m.items(soakLines(v))
-	if load, ok := underLoadTable(v); ok && askedResponsiveness(v) {
-		m.table(load)
+	for _, t := range briefTables(v) {
+		m.table(t)
 	}
-	for _, flows := range flowTables(v) {
-		m.table(flows)
+	quote := func(s string) string { return "`" + strings.ReplaceAll(s, "`", "'") + "`" }
+	for _, t := range thresholdItems(v, quote, escape) {
+		m.line("- **" + t.Kind + "**: " + t.Text)
 	}
-	m.thresholds(v)
-	m.comparisons(v)
+	m.gap()
+	for _, s := range comparisonLines(v) {
+		m.line("- " + escape(s))
+	}
+	m.gap()
 	m.items(findingItems(v))
 	m.items(h.Caveats)
 	m.items(trialNotes(v, table))
-	m.skipped(v)
-	for _, b := range pathSection(v).Blocks {
-		if p, ok := b.(Picture); ok {
-			m.line(escape(p.Title + ": " + p.Sub))
-			m.gap()
-			m.fence(p.Text)
+	for i, s := range skippedLines(v) {
+		if i < len(v.Skipped) {
+			s = "not measured: " + s
 		}
+		m.line("- " + escape(s))
+	}
+	m.gap()
+	for _, p := range v.pictures() {
+		m.line(escape(p.Title + ": " + p.Sub))
+		m.gap()
+		m.fence(p.Text)
 	}
 	var facts []string
 	for _, f := range h.Meta {
@@ -89,11 +102,7 @@ func (m *markdown) fence(lines []string) {
 func (m *markdown) table(t Table) {
 	var head, rule []string
 	for _, c := range t.Columns {
-		text := c.Head
-		if c.Sub != "" {
-			text += " (" + c.Sub + ")"
-		}
-		head = append(head, escape(text))
+		head = append(head, escape(c.Head+bracket(c.Sub)))
 		rule = append(rule, map[bool]string{true: "---:", false: "---"}[c.Numeric])
 	}
 	m.line("| " + strings.Join(head, " | ") + " |")
@@ -126,7 +135,7 @@ func markdownCell(c TableCell) string {
 	switch {
 	case sub == "":
 	case c.Num != nil && c.More == nil:
-		text += " (" + sub + ")"
+		text += bracket(sub)
 	default:
 		text += " · " + sub
 	}
@@ -144,58 +153,7 @@ func (m *markdown) items(items []Item) {
 }
 
 func (m *markdown) item(it Item) {
-	text := "- **" + escape(it.Kind) + "**: " + escape(it.Text)
-	if len(it.Evidence) > 0 {
-		text += " (" + escape(strings.Join(it.Evidence, "; ")) + ")"
-	}
-	m.line(text)
-}
-
-func (m *markdown) searches(v *view) {
-	for _, b := range v.searchTables() {
-		if t, ok := b.(Table); ok && !t.Folded {
-			m.table(t)
-		}
-	}
-	m.items(searchWords(v))
-}
-
-func (m *markdown) thresholds(v *view) {
-	for _, t := range v.Thresholds {
-		word := "met"
-		if !t.Met {
-			word = "missed"
-		}
-		text := "- **" + word + "**: `" + strings.ReplaceAll(t.Requirement, "`", "'") + "`"
-		if len(t.Factors) > 0 {
-			text += " in " + escape(v.label(t.Factors))
-		}
-		if t.Value != 0 || t.Met {
-			text += ", measured " + v.measured(t)
-		}
-		if t.Reason != "" {
-			text += ": " + escape(t.Reason)
-		}
-		m.line(text)
-	}
-	m.gap()
-}
-
-func (m *markdown) comparisons(v *view) {
-	for _, s := range comparisonLines(v) {
-		m.line("- " + escape(s))
-	}
-	m.gap()
-}
-
-func (m *markdown) skipped(v *view) {
-	for _, k := range v.Skipped {
-		m.line("- not measured: " + escape(v.skippedWords(k.Factors)+": "+k.Reason))
-	}
-	for _, c := range v.Run.Cuts {
-		m.line("- cut to fit the time budget: " + escape(c))
-	}
-	m.gap()
+	m.line("- **" + escape(it.Kind) + "**: " + escape(it.Text+bracket(strings.Join(it.Evidence, "; "))))
 }
 
 func dash(s string) string {

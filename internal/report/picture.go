@@ -1,7 +1,6 @@
 package report
 
 import (
-	"math"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -135,9 +134,9 @@ func (c chain) Draw(width float64) string {
 	n := float64(len(c.Nodes))
 	widest := 0.0
 	for _, node := range c.Nodes {
-		widest = math.Max(widest, textWidth(node.Name, 13)+24)
+		widest = max(widest, textWidth(node.Name, 13)+24)
 	}
-	gap := math.Min((width-2-n*widest)/math.Max(n-1, 1), 260)
+	gap := min((width-2-n*widest)/max(n-1, 1), 260)
 	if gap < 34 {
 		return c.drawDown(width) // a telephone and five boxes
 	}

@@ -22,7 +22,7 @@ type quantileCurve struct {
 }
 
 // nines is the place of a quantile on the axis.
-func nines(level float64) float64 { return -math.Log10(1 - math.Min(level, 0.99999)) }
+func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) }
 
 // Draw shows the plot with marks at the quantiles people ask for.
 func (q quantilePlot) Draw(width float64) string {
@@ -30,7 +30,7 @@ func (q quantilePlot) Draw(width float64) string {
 	last := nines(.9)
 	for _, k := range q.Curves {
 		if n := min(len(k.Levels), len(k.NS)); n > 0 {
-			last = math.Max(last, nines(k.Levels[n-1]))
+			last = max(last, nines(k.Levels[n-1]))
 		}
 	}
 	x := linear{0, last, plotLeft + 12, width - 12}

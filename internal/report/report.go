@@ -5,7 +5,8 @@
 package report
 
 import (
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"slices"
+	"strings"
 )
 
 // Section answers one question about a run. It is made of blocks and holds no markup; renderers draw the
@@ -15,10 +16,11 @@ type Section struct {
 	Title  string
 	Lead   string // one or two sentences: what is shown, and what to mind
 	Blocks []Block
+	fill   func(*view, *Section) // adds lead and blocks
 }
 
-// Block is a piece of a section.
-type Block interface{ block() }
+// Block is a piece of a section, of a kind for which the page has a template.
+type Block interface{ kind() string }
 
 // Prose is a paragraph, or several.
 type Prose struct{ Text []string }
@@ -147,27 +149,57 @@ type Picture struct {
 // Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
 type Drawing interface{ Draw(width float64) string }
 
-func (Prose) block()   {}
-func (Facts) block()   {}
-func (List) block()    {}
-func (Table) block()   {}
-func (Figure) block()  {}
-func (Panels) block()  {}
-func (Picture) block() {}
+func (Prose) kind() string   { return "prose" }
+func (Facts) kind() string   { return "facts" }
+func (List) kind() string    { return "list" }
+func (Table) kind() string   { return "table" }
+func (Figure) kind() string  { return "figure" }
+func (Panels) kind() string  { return "panels" }
+func (Picture) kind() string { return "picture" }
 
 // sections is the page, from top to bottom. A section without blocks is left out.
-func sections(d *analysis.Document) []Section {
-	v := newView(d)
-	var out []Section
-	for _, build := range []func(*view) Section{
-		missedSection, resultSection, pathSection, searchSection, goodputSection, packetSection, curveSection,
-		scalingSection, soakSection,
-		latencySection, timelineSection, comparisonSection, findingSection, metSection, skippedSection,
-		methodSection, environmentSection, metricSection, trialSection,
-	} {
-		if s := build(v); len(s.Blocks) > 0 {
-			out = append(out, s)
-		}
+func sections(v *view) []Section {
+	out := []Section{
+		// A run that misses a requirement says so before anything else.
+		{ID: "requirements", Title: "Requirements", fill: thresholdSection(true)},
+		{ID: "results", Title: "Results", fill: resultSection},
+		{ID: "paths", Title: "Path under test", fill: pathSection},
+		{ID: "search", Title: "What is the highest rate without loss?", fill: searchSection},
+		{ID: "goodput", Title: "How fast is a transfer?", fill: goodputSection},
+		{ID: "packets", Title: "How many packets per second?", fill: packetSection},
+		{ID: "dependence", Title: "What does it depend on?", fill: curveSection},
+		{ID: "scaling", Title: "What do more of them bring?", fill: scalingSection},
+		{ID: "soak", Title: "Does it stay so for hours?", fill: soakSection},
+		{ID: "latency", Title: "What does load do to latency?", fill: latencySection},
+		{ID: "time", Title: "Is it steady, and which core is busy?", fill: timelineSection},
+		{ID: "comparisons", Title: "What does it cost?", fill: comparisonSection},
+		{ID: "findings", Title: "Findings", fill: findingSection},
+		{ID: "requirements", Title: "Requirements", fill: thresholdSection(false)},
+		{ID: "skipped", Title: "Not measured", fill: skippedSection},
+		{ID: "method", Title: "Method", fill: methodSection},
+		{ID: "environment", Title: "Environment", fill: environmentSection},
+		{ID: "metrics", Title: "Every metric of every cell", fill: metricSection},
+		{ID: "trials", Title: "Every trial", fill: trialSection},
+	}
+	for i := range out {
+		out[i].fill(v, &out[i])
+	}
+	return slices.DeleteFunc(out, func(s Section) bool { return len(s.Blocks) == 0 })
+}
+
+func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }
+
+// columns are heads of a table: "head" or "head|second line", with # before those of numbers.
+func columns(heads ...string) []Column {
+	out := make([]Column, len(heads))
+	for i, h := range heads {
+		h, out[i].Numeric = strings.CutPrefix(h, "#")
+		out[i].Head, out[i].Sub, _ = strings.Cut(h, "|")
 	}
 	return out
 }
+
+func (t *Table) row(cells ...TableCell) { t.Rows = append(t.Rows, TableRow{Cells: cells}) }
+
+// none is a cell without anything to show.
+var none = TableCell{Text: "–", Tone: Quiet}

@@ -2,33 +2,15 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// missedSection comes first: a run that misses a requirement says so before anything else.
-func missedSection(v *view) Section {
-	if missed(v) == 0 {
-		return Section{}
-	}
-	return thresholdSection(v)
-}
-
-// metSection is the same table further down, if there is nothing to mind.
-func metSection(v *view) Section {
-	if missed(v) > 0 {
-		return Section{}
-	}
-	return thresholdSection(v)
-}
 
 func missed(v *view) int {
 	n := 0
@@ -40,33 +22,55 @@ func missed(v *view) int {
 	return n
 }
 
-// thresholdSection: did the run meet what the plan requires?
-func thresholdSection(v *view) Section {
-	s := Section{ID: "requirements", Title: "Requirements"}
-	if len(v.Thresholds) == 0 {
-		return s
-	}
-	t := Table{ID: "threshold-table", Columns: []Column{{Head: "Outcome"}, {Head: "Requirement"},
-		{Head: "Cell"},
-		{Head: "Measured", Numeric: true}, {Head: "Reason"}}}
-	for _, r := range v.Thresholds {
-		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
-			{Text: v.label(r.Factors), Long: r.Factors.Key()}, {Text: "–", Tone: Quiet}, {Text: r.Reason}}}
-		if !r.Met {
-			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
+// thresholdSection: did the run meet what the plan requires? It is drawn either where the run misses something,
+// or further down where there is nothing to mind.
+func thresholdSection(ofMissed bool) func(*view, *Section) {
+	return func(v *view, s *Section) {
+		if len(v.Thresholds) == 0 || missed(v) > 0 != ofMissed {
+			return
 		}
-		if r.Value != 0 || r.Met {
-			row.Cells[3] = TableCell{Text: v.measured(r)}
+		t := Table{ID: "threshold-table", Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
+			"Reason")}
+		for _, r := range v.Thresholds {
+			t.row(TableCell{Text: "met", Tone: Good}, TableCell{Text: r.Requirement},
+				TableCell{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, TableCell{Text: r.Reason})
+			row := &t.Rows[len(t.Rows)-1]
+			if !r.Met {
+				row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
+			}
+			if r.Value != 0 || r.Met {
+				row.Cells[3] = TableCell{Text: v.measured(r)}
+			}
 		}
-		t.Rows = append(t.Rows, row)
+		s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
+		s.add(t)
 	}
-	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
-	s.Blocks = []Block{t}
-	return s
 }
 
-// measured prints a threshold's value in the unit of its metric; the metric is the first word of a
-// requirement where the document does not name it.
+// thresholdItems are the same, a line each; requirement and label are said by the functions.
+func thresholdItems(v *view, quote, escape func(string) string) []Item {
+	var items []Item
+	for _, r := range v.Thresholds {
+		it := Item{Kind: "met", Text: quote(r.Requirement), Tone: Good}
+		if !r.Met {
+			it.Kind, it.Tone = "missed", Bad
+		}
+		if len(r.Factors) > 0 {
+			it.Text += " in " + escape(v.label(r.Factors))
+		}
+		if r.Value != 0 || r.Met {
+			it.Text += ", measured " + v.measured(r)
+		}
+		if r.Reason != "" {
+			it.Text += ": " + escape(r.Reason)
+		}
+		items = append(items, it)
+	}
+	return items
+}
+
+// measured prints a threshold's value in the unit of its metric; the metric is the first word of a requirement
+// where the document does not name it.
 func (v *view) measured(r comparison.Threshold) string {
 	metric := r.Metric
 	if metric == "" {
@@ -91,44 +95,33 @@ func (v *view) label(f map[string]string) string {
 }
 
 // comparisonSection: what does a setting cost or gain?
-func comparisonSection(v *view) Section {
-	s := Section{ID: "comparisons", Title: "What does it cost?"}
+func comparisonSection(v *view, s *Section) {
 	if len(v.Comparisons) == 0 {
-		return s
+		return
 	}
 	s.Lead = "Each ratio is of one cell to another, on blocks that were run close to each other in time."
-	t := &Table{ID: "comparison-table", Folded: true, Caption: "The numbers of this chart", Columns: []Column{
-		{Head: "Cell"}, {Head: "Against"}, {Head: "Metric"}, {Head: "Ratio", Numeric: true},
-		{Head: "Interval", Numeric: true}, {Head: "n", Numeric: true}, {Head: "Verdict"}, {Head: "Test"}}}
+	t := &Table{ID: "comparison-table", Folded: true, Caption: "The numbers of this chart",
+		Columns: columns("Cell", "Against", "Metric", "#Ratio", "#Interval", "#n", "Verdict", "Test")}
 	f := forest{Label: "Ratios of goodput or packet rate with their intervals"}
+	var intervals []string
 	for _, k := range v.Comparisons {
 		t.Rows = append(t.Rows, comparisonRow(v, k))
 		if k.Metric == goodput || k.Metric == packetRate {
 			f.Rows = append(f.Rows, forestLine(v, k))
 		}
+		intervals = once(intervals, fmt.Sprintf("%s of n = %d pairs", ratioInterval(k), k.N))
 	}
 	if len(f.Rows) == 0 {
 		t.Folded = false
-		s.Blocks = []Block{*t}
-		return s
+		s.add(*t)
+		return
 	}
-	s.Blocks = []Block{Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t,
-		Caption: "Point: median of the paired ratios. Whisker: " + comparisonIntervals(v) + "."}}
-	return s
+	s.add(Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t,
+		Caption: "Point: median of the paired ratios. Whisker: " + strings.Join(intervals, "; ") + "."})
 }
 
-func comparisonIntervals(v *view) string {
-	var words []string
-	seen := map[string]bool{}
-	for _, k := range v.Comparisons {
-		w := intervalName(statistics.Value{Interval: k.Interval, Level: k.Level}) +
-			fmt.Sprintf(" of n = %d pairs", k.N)
-		if !seen[w] {
-			seen[w] = true
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, "; ")
+func ratioInterval(k comparison.Comparison) string {
+	return intervalName(statistics.Value{Interval: k.Interval, Level: k.Level})
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
@@ -151,11 +144,10 @@ func ratioRange(low, high float64) string {
 
 func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
-		{Text: metrics.Label(k.Metric)}, {Text: unit.Ratio(k.Ratio)}, {Text: "–", Tone: Quiet},
+		{Text: metrics.Label(k.Metric)}, {Text: unit.Ratio(k.Ratio)}, none,
 		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict}, {Text: k.Test}}}
 	if k.High > k.Low {
-		row.Cells[4] = TableCell{Text: ratioRange(k.Low, k.High),
-			Sub: intervalName(statistics.Value{Interval: k.Interval, Level: k.Level})}
+		row.Cells[4] = TableCell{Text: ratioRange(k.Low, k.High), Sub: ratioInterval(k)}
 	}
 	if k.PValue > 0 {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
@@ -166,26 +158,22 @@ func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	return row
 }
 
-// comparisonLines say each comparison of rates in words, and of the others those with something to tell;
-// the page has them all.
+// comparisonLines say each comparison of rates in words, and of the others those with something to tell; the
+// page has them all.
 func comparisonLines(v *view) []string {
-	var out []string
-	var rest []string
+	var out, rest []string
 	for _, k := range v.Comparisons {
-		if strings.HasPrefix(k.Name, "of the plan's baseline") && plainVerdict(k.Verdict) {
+		plain := strings.HasPrefix(k.Verdict, "cannot tell") || strings.HasPrefix(k.Verdict, "same")
+		if strings.HasPrefix(k.Name, "of the plan's baseline") && plain {
 			continue // differs in more than one factor: for the page, where there is room
 		}
-		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 &&
-			plainVerdict(k.Verdict) {
-			if !slices.Contains(rest, k.Metric) {
-				rest = append(rest, k.Metric)
-			}
+		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plain {
+			rest = once(rest, metrics.Label(k.Metric))
 			continue
 		}
 		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + unit.Ratio(k.Ratio)
 		if k.High > k.Low {
-			s += " (" + intervalName(statistics.Value{Interval: k.Interval, Level: k.Level}) + " " +
-				ratioRange(k.Low, k.High) + ", n = " + fmt.Sprint(k.N) + ")"
+			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k.Low, k.High), k.N)
 		}
 		s += " " + k.Name + "; " + k.Verdict
 		if len(k.Confounders) > 0 {
@@ -194,35 +182,25 @@ func comparisonLines(v *view) []string {
 		out = append(out, s)
 	}
 	if len(rest) > 0 {
-		for i, m := range rest {
-			rest[i] = metrics.Label(m)
-		}
 		out = append(out, "no clear difference in "+strings.Join(rest, ", ")+
 			": the report has these comparisons")
 	}
 	return out
 }
 
-// plainVerdict says that a comparison found no difference.
-func plainVerdict(verdict string) bool {
-	return strings.HasPrefix(verdict, "cannot tell") || strings.HasPrefix(verdict, "same")
-}
-
 // findingSection: what else did the run show?
-func findingSection(v *view) Section {
-	s := Section{ID: "findings", Title: "Findings"}
-	t := Table{ID: "finding-table", Columns: []Column{{Head: "Cell"}, {Head: "Finding"}, {Head: "Evidence"}}}
+func findingSection(v *view, s *Section) {
+	t := Table{ID: "finding-table", Columns: columns("Cell", "Finding", "Evidence")}
 	for i := range v.Cells {
 		c := &v.Cells[i]
 		for _, f := range c.Findings {
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: c.Label, Long: c.Factors.Key()},
-				{Text: f.Text, Sub: f.Kind}, {Text: strings.Join(evidenceWords(f), "; ")}}})
+			t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, TableCell{Text: f.Text, Sub: f.Kind},
+				TableCell{Text: strings.Join(evidenceWords(f), "; ")})
 		}
 	}
 	if len(t.Rows) > 0 {
-		s.Blocks = []Block{t}
+		s.add(t)
 	}
-	return s
 }
 
 func evidenceWords(f evidence.Finding) []string {
@@ -245,25 +223,31 @@ func findingItems(v *view) []Item {
 }
 
 // skippedSection: what was not measured, and why?
-func skippedSection(v *view) Section {
-	s := Section{ID: "skipped", Title: "Not measured"}
-	if len(v.Skipped) == 0 && len(v.Run.Cuts) == 0 {
-		return s
-	}
+func skippedSection(v *view, s *Section) {
 	if len(v.Skipped) > 0 {
-		t := Table{ID: "skipped-table", Columns: []Column{{Head: "Cell"}, {Head: "Reason"}}}
+		t := Table{ID: "skipped-table", Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{
-				{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, {Text: k.Reason}}})
+			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, TableCell{Text: k.Reason})
 		}
-		s.Blocks = append(s.Blocks, t)
+		s.add(t)
 	}
 	if len(v.Run.Cuts) > 0 {
 		l := List{Title: "Cut to fit the time budget"}
 		for _, c := range v.Run.Cuts {
 			l.Items = append(l.Items, Item{Text: c})
 		}
-		s.Blocks = append(s.Blocks, l)
+		s.add(l)
 	}
-	return s
+}
+
+// skippedLines are the same as lines.
+func skippedLines(v *view) []string {
+	var out []string
+	for _, k := range v.Skipped {
+		out = append(out, v.skippedWords(k.Factors)+": "+k.Reason)
+	}
+	for _, c := range v.Run.Cuts {
+		out = append(out, "cut to fit the time budget: "+c)
+	}
+	return out
 }

@@ -12,8 +12,7 @@ import (
 
 // curveSection: how does the result depend on a setting that is a number? It needs three levels; two are
 // bars already.
-func curveSection(v *view) Section {
-	s := Section{ID: "dependence", Title: "What does it depend on?"}
+func curveSection(v *view, s *Section) {
 	for _, name := range v.varying(v.cells(func(*analysis.Cell) bool { return true })) {
 		d := v.Catalogue.Of(name)
 		x, _, _ := strings.Cut(d.Doc, ";")
@@ -23,14 +22,13 @@ func curveSection(v *view) Section {
 		for _, k := range []struct{ metric, y string }{{packetRate, "packets that arrived"},
 			{lossRatio, "packets lost"}, {goodput, "goodput"}} {
 			if f, ok := curveFigure(v, d, k.metric, x, k.y); ok {
-				s.Blocks = append(s.Blocks, f...)
+				s.add(f)
 			}
 		}
 	}
-	return s
 }
 
-func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) ([]Block, bool) {
+func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Figure, bool) {
 	cells := v.cells(func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[metric]
 		_, err := strconv.ParseFloat(c.Factors[d.Name], 64)
@@ -50,7 +48,6 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) ([]
 	k := curves{Label: yName + " against " + xName, XName: xName, YName: yName, Unit: v.unitOf(metric)}
 	var legend []LegendItem
 	var used []*analysis.Cell
-	xs := map[float64]bool{}
 	for _, key := range order {
 		// A line of one or two points says nothing about a shape.
 		if len(byLine[key]) < 3 || len(k.Lines) == maxColours {
@@ -61,26 +58,18 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) ([]
 		legend = append(legend, LegendItem{"line " + class, key})
 		used = append(used, byLine[key]...)
 		for _, p := range k.Lines[len(k.Lines)-1].Points {
-			xs[p.X] = true
+			k.X = append(k.X, p.X)
 		}
 	}
-	if len(k.Lines) == 0 {
-		return nil, false
-	}
-	for x := range xs {
-		k.X = append(k.X, x)
-	}
-	sort.Float64s(k.X)
+	slices.Sort(k.X)
+	k.X = slices.Compact(k.X)
 	id := metric + "-by-" + d.Name
 	if len(legend) == 1 && legend[0].Text == "" {
 		legend = nil
 	}
-	return []Block{
-		Figure{Legend: legend, ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k,
-			Table: v.numbers(id+"-numbers", used, metric),
-			Caption: "Points: medians. Whisker: " + v.intervalsOf(used, metric) +
-				". The line only joins what was measured."},
-	}, true
+	return Figure{Legend: legend, ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k,
+		Table: v.numbers(id+"-numbers", used, metric), Caption: "Points: medians. Whisker: " +
+			v.intervalsOf(used, metric) + ". The line only joins what was measured."}, len(k.Lines) > 0
 }
 
 // lineNames are the factors that set the lines of a curve apart: all that vary but that of the axis, and
@@ -97,11 +86,10 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	}
 	taken := map[string]bool{}
 	for _, c := range cells {
-		at := v.setWords(c.Factors, append([]string{d.Name}, names...))
-		if taken[at] {
-			return all // it varies by itself as well
-		}
-		taken[at] = true
+		taken[v.setWords(c.Factors, append([]string{d.Name}, names...))] = true
+	}
+	if len(taken) < len(cells) {
+		return all // it varies by itself as well
 	}
 	return names
 }

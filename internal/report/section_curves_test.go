@@ -36,7 +36,9 @@ func TestCurvesOfDerivedFactors(t *testing.T) {
 		{"link MTU and inner MTU", "goodput_bps-by-link_mtu", both, []int{3}},
 	} {
 		var got []int
-		for _, b := range curveSection(newView(documentOf(test.plans, 2))).Blocks {
+		var s Section
+		curveSection(newView(documentOf(test.plans, 2)), &s)
+		for _, b := range s.Blocks {
 			if f, ok := b.(Figure); ok && f.ID == test.figure {
 				for _, l := range f.Draw.(curves).Lines {
 					got = append(got, len(l.Points))

@@ -12,15 +12,11 @@ const (
 )
 
 // flowTables tell of short flows and of requests.
-func flowTables(v *view) []Table {
-	var out []Table
-	if t := shortFlowTable(v); len(t.Rows) > 0 {
-		out = append(out, t)
-	}
-	if t := requestTable(v); len(t.Rows) > 0 {
-		out = append(out, t)
-	}
-	return out
+func flowTables(v *view) []Table { return filled(shortFlowTable(v), requestTable(v)) }
+
+// filled are the tables that have rows.
+func filled(tables ...Table) []Table {
+	return slices.DeleteFunc(tables, func(t Table) bool { return len(t.Rows) == 0 })
 }
 
 func (v *view) with(metric string) []*analysis.Cell {
@@ -29,11 +25,8 @@ func (v *view) with(metric string) []*analysis.Cell {
 
 func shortFlowTable(v *view) Table {
 	cells := v.with(flowRate)
-	t := Table{ID: "short-flows", Cards: true, Columns: []Column{
-		{Head: "Short flows"}, {Head: "Completed", Sub: "per second", Numeric: true},
-		{Head: "Handshake", Sub: "p50 · p99", Numeric: true},
-		{Head: "Completion", Sub: "p50 · p99", Numeric: true},
-	}, Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was " +
+	t := Table{ID: "short-flows", Cards: true, Columns: columns("Short flows", "#Completed|per second",
+		"#Handshake|p50 · p99", "#Completion|p50 · p99"), Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was " +
 		"intended to start to the last byte of the answer; what failed or was not done by the window's " +
 		"end counts as slower than all others. " + rateIntervals(v, cells, flowRate)}
 	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
@@ -42,36 +35,28 @@ func shortFlowTable(v *view) Table {
 		return len(v.with("flow_completion_"+s.name+"_p50_ns")) == 0
 	})
 	for _, s := range sizes {
-		t.Columns = append(t.Columns, Column{Head: s.words, Sub: "p50 · p99", Numeric: true})
+		t.Columns = append(t.Columns, columns("#"+s.words+"|p50 · p99")...)
 	}
-	t.Columns = append(t.Columns, Column{Head: "Failed", Numeric: true}, Column{Head: "Unfinished",
-		Numeric: true})
+	t.Columns = append(t.Columns, columns("#Failed", "#Unfinished")...)
 	for _, c := range cells {
 		row := []TableCell{{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
-			v.pair(c, "flow_connect_p50_ns", "flow_connect_p99_ns"), v.pair(c, "flow_completion_p50_ns",
-				"flow_completion_p99_ns")}
+			v.pair(c, "flow_connect"), v.pair(c, "flow_completion")}
 		for _, s := range sizes {
-			row = append(row, v.pair(c, "flow_completion_"+s.name+"_p50_ns", "flow_completion_"+s.name+
-				"_p99_ns"))
+			row = append(row, v.pair(c, "flow_completion_"+s.name))
 		}
-		t.Rows = append(t.Rows, TableRow{Cells: append(row, v.cellOf(c, "flow_failed_ratio"),
-			v.cellOf(c, "flow_unfinished_ratio"))})
+		t.row(append(row, v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))...)
 	}
 	return t
 }
 
 func requestTable(v *view) Table {
 	cells := v.with(requestRate)
-	t := Table{ID: "requests", Cards: true, Columns: []Column{
-		{Head: "Requests"}, {Head: "Completed", Sub: "per second", Numeric: true}, {Head: "Response after",
-			Sub: "p50 · p99", Numeric: true},
-		{Head: "Response after", Sub: "p99.9", Numeric: true},
-	}, Caption: "One request at a time on each connection, all of which stay open. " + rateIntervals(v, cells,
-		requestRate)}
+	t := Table{ID: "requests", Cards: true, Columns: columns("Requests", "#Completed|per second",
+		"#Response after|p50 · p99", "#Response after|p99.9"), Caption: "One request at a time on each " +
+		"connection, all of which stay open. " + rateIntervals(v, cells, requestRate)}
 	for _, c := range cells {
-		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: c.Label, Long: c.Factors.Key()},
-			v.cellOf(c, requestRate),
-			v.pair(c, "request_p50_ns", "request_p99_ns"), v.cellOf(c, "request_p999_ns")}})
+		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, requestRate), v.pair(c, "request"),
+			v.cellOf(c, "request_p999_ns"))
 	}
 	return t
 }

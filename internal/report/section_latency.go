@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -11,24 +12,23 @@ import (
 )
 
 // latencySection: what does load do to the round-trip time?
-func latencySection(v *view) Section {
-	s := Section{ID: "latency", Title: "What does load do to latency?"}
-	if t, ok := underLoadTable(v); ok {
-		s.Blocks = append(s.Blocks, t)
+func latencySection(v *view, s *Section) {
+	for _, t := range filled(underLoadTable(v)) {
+		s.add(t)
 	}
 	if words := timedWords(v); len(words) > 0 {
-		s.Blocks = append(s.Blocks, Prose{Text: words})
+		s.add(Prose{Text: words})
 	}
 	cells := v.cells(func(c *analysis.Cell) bool { return len(v.quantileCurves(c)) > 0 })
 	if len(cells) == 0 {
-		return s
+		return
 	}
 	low, high := math.Inf(1), 0.0
 	for _, c := range cells {
 		for _, k := range v.quantileCurves(c) {
 			for _, ns := range k.NS {
 				if ns > 0 {
-					low, high = math.Min(low, ns), math.Max(high, ns)
+					low, high = min(low, ns), max(high, ns)
 				}
 			}
 		}
@@ -46,18 +46,14 @@ func latencySection(v *view) Section {
 			Draw: quantilePlot{Label: "Round-trip times of " + c.Label, Low: low, High: high,
 				Curves: v.quantileCurves(c)}})
 	}
-	s.Blocks = append(s.Blocks, p)
-	return s
+	s.add(p)
 }
 
 // underLoadTable grades each path full of TCP, by the direction of its data.
-func underLoadTable(v *view) (Table, bool) {
-	t := Table{ID: "under-load", Cards: true, Columns: []Column{
-		{Head: "Path full of TCP"}, {Head: "Data goes"}, {Head: "Load adds", Sub: "to the median RTT",
-			Numeric: true},
-		{Head: "Bufferbloat"}, {Head: "Responsiveness", Sub: "round trips per minute", Numeric: true},
-		{Head: "Confidence"},
-	}, Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 " +
+func underLoadTable(v *view) Table {
+	t := Table{ID: "under-load", Cards: true, Columns: columns("Path full of TCP", "Data goes",
+		"#Load adds|to the median RTT", "Bufferbloat", "#Responsiveness|round trips per minute",
+		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 " +
 		"ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by their mean. " +
 		"Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, else excellent " +
 		"(draft-ietf-ippm-responsiveness); only cells with the engine responsiveness have it, and without " +
@@ -65,34 +61,33 @@ func underLoadTable(v *view) (Table, bool) {
 	for _, p := range v.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w, ok := p.Directions[direction]; ok {
-				t.Rows = append(t.Rows, v.underLoadRow(p.Label, direction, w))
+				t.row(v.underLoadRow(p.Label, direction, w)...)
 			}
 		}
 		if p.Grade != "" {
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: p.Label}, {Text: "up and down, mean"},
-				{Text: v.text(rttAdded, p.AddedNs)}, {Text: p.Grade, Tone: bloatTone(p.Grade)},
-				{Text: "–", Tone: Quiet}, {Text: "–", Tone: Quiet}}})
+			t.row(TableCell{Text: p.Label}, TableCell{Text: "up and down, mean"},
+				TableCell{Text: v.text(rttAdded, p.AddedNs)}, TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)},
+				none, none)
 		}
 	}
-	return t, len(t.Rows) > 0
+	return t
 }
 
-// askedResponsiveness says that the run is about latency under load. Without that the short forms leave the
-// grades to the summary.
-func askedResponsiveness(v *view) bool {
+// briefTables are what the short forms show beside the results. Of a run that is not about latency under load
+// they leave the grades to the summary.
+func briefTables(v *view) []Table {
 	for _, p := range v.UnderLoad {
 		for _, w := range p.Directions {
 			if w.RPM != nil || w.Why != "" {
-				return true
+				return append(filled(underLoadTable(v)), flowTables(v)...)
 			}
 		}
 	}
-	return false
+	return flowTables(v)
 }
 
-func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) TableRow {
-	dash := TableCell{Text: "–", Tone: Quiet}
-	cells := []TableCell{{Text: label, Long: w.Cell.Key()}, {Text: direction}, dash, dash, dash, dash}
+func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) []TableCell {
+	cells := []TableCell{{Text: label, Long: w.Cell.Key()}, {Text: direction}, none, none, none, none}
 	if w.AddedNs != nil {
 		cells[2] = TableCell{Text: v.text(rttAdded, *w.AddedNs),
 			Num: &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median", Value: *w.AddedNs}}
@@ -106,7 +101,7 @@ func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) Tabl
 	case w.Why != "":
 		cells[4] = TableCell{Text: "n/a", Long: "unavailable: " + w.Why, Tone: Quiet}
 	}
-	return TableRow{Cells: cells}
+	return cells
 }
 
 func bloatTone(grade string) Tone {
@@ -127,10 +122,7 @@ func timedWords(v *view) []string {
 			d := v.Cells[i].Latency[kind]
 			for _, what := range d.Includes {
 				probe := map[string]string{"echo": "UDP probes", "icmp": "ICMP probes"}[d.Probe]
-				text := upperFirst(probe + ", " + d.Spacing + ", were timed " + what + ".")
-				if !slices.Contains(out, text) {
-					out = append(out, text)
-				}
+				out = once(out, upperFirst(probe+", "+d.Spacing+", were timed "+what+"."))
 			}
 		}
 	}
@@ -138,17 +130,14 @@ func timedWords(v *view) []string {
 }
 
 func (v *view) latencyWords(c *analysis.Cell) string {
-	text := ""
+	var parts []string
 	if x, ok := c.Metrics[idleP50]; ok {
-		text = "p50 idle " + v.text(idleP50, x.Median)
+		parts = append(parts, "p50 idle "+v.text(idleP50, x.Median))
 	}
 	if x, ok := c.Metrics[loadedP50]; ok {
-		if text != "" {
-			text += " → "
-		}
-		text += "loaded " + v.text(loadedP50, x.Median)
+		parts = append(parts, "loaded "+v.text(loadedP50, x.Median))
 	}
-	return text
+	return strings.Join(parts, " → ")
 }
 
 // quantileCurves are those of a cell's own trials and of the idle measurements of the same path.

@@ -15,8 +15,14 @@ import (
 )
 
 // pathSection: what was the traffic sent through?
-func pathSection(v *view) Section {
-	s := Section{ID: "paths", Title: "Path under test"}
+func pathSection(v *view, s *Section) {
+	for _, p := range v.pictures() {
+		s.add(p)
+	}
+}
+
+func (v *view) pictures() []Picture {
+	var out []Picture
 	tunnels := map[string]string{}
 	for i := range v.Cells {
 		f := v.Cells[i].Factors
@@ -42,15 +48,14 @@ func pathSection(v *view) Section {
 		if !ok {
 			p.Sub += " Nodes beside this path are not drawn."
 		}
-		s.Blocks = append(s.Blocks, p)
+		out = append(out, p)
 	}
-	return s
+	return out
 }
 
 // methodSection: how was it measured?
-func methodSection(v *view) Section {
+func methodSection(v *view, s *Section) {
 	m := v.Run.Method
-	s := Section{ID: "method", Title: "Method"}
 	facts := Facts{Items: []Fact{
 		{Name: "Measured window", Value: durationWords(m.Duration) + " per trial"},
 		{Name: "Warm-up before it", Value: durationWords(m.Warmup) + ", excluded"},
@@ -58,7 +63,7 @@ func methodSection(v *view) Section {
 		{Name: "Order", Value: orderWords(m)},
 		{Name: "Seed", Value: strconv.FormatUint(m.Seed, 10)},
 		{Name: "Plan", Value: v.Run.Plan},
-		{Name: "Lab", Value: strings.TrimSpace(v.Run.Lab + " " + bracket(v.Run.LabNote))},
+		{Name: "Lab", Value: strings.TrimSpace(v.Run.Lab + bracket(v.Run.LabNote))},
 	}}
 	for _, set := range v.Run.Set {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
@@ -78,19 +83,23 @@ func methodSection(v *view) Section {
 			"Ethernet frames seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of "+
 			"the payload that each has.")
 	}
-	s.Blocks = []Block{words, facts}
+	s.add(words, facts)
 	if len(v.Tester) > 0 {
-		s.Blocks = append(s.Blocks, testerFacts(v))
+		s.add(testerFacts(v))
 	}
-	s.Blocks = append(s.Blocks, observingFacts(v))
+	s.add(observingFacts(v))
 	if len(v.Conditions) > 0 {
-		f := Facts{Title: "Conditions, as typed in"}
-		for _, k := range slices.Sorted(maps.Keys(v.Conditions)) {
-			f.Items = append(f.Items, Fact{Name: k, Value: v.Conditions[k]})
-		}
-		s.Blocks = append(s.Blocks, f)
+		s.add(Facts{Title: "Conditions, as typed in", Items: factsOf(v.Conditions)})
 	}
-	return s
+}
+
+// factsOf are facts by name.
+func factsOf(values map[string]string) []Fact {
+	var out []Fact
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, Fact{Name: k, Value: values[k]})
+	}
+	return out
 }
 
 // durationWords prints whole minutes and seconds with a space: "2 s", "400 ms".
@@ -104,11 +113,12 @@ func durationWords(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/1e6, 'f', -1, 64) + " ms"
 }
 
+// bracket is what is said beside something, if there is anything.
 func bracket(s string) string {
 	if s == "" {
 		return ""
 	}
-	return "(" + s + ")"
+	return " (" + s + ")"
 }
 
 func runsWords(m record.Method) string {
@@ -129,10 +139,7 @@ func orderWords(m record.Method) string {
 func testerFacts(v *view) Facts {
 	f := Facts{Title: "What the tester alone can do, without a router between"}
 	for _, t := range v.Tester {
-		value := unit.ScaleOf(t.Unit, t.Value).Text(t.Value)
-		if t.Note != "" {
-			value += " (" + t.Note + ")"
-		}
+		value := unit.ScaleOf(t.Unit, t.Value).Text(t.Value) + bracket(t.Note)
 		f.Items = append(f.Items, Fact{Name: t.Kind, Value: value})
 	}
 	return f
@@ -151,46 +158,33 @@ func observingFacts(v *view) Facts {
 }
 
 // environmentSection: what was it measured on?
-func environmentSection(v *view) Section {
-	s := Section{ID: "environment", Title: "Environment"}
+func environmentSection(v *view, s *Section) {
 	for _, e := range v.Environment {
-		f := Facts{Title: "Node " + e.Node}
-		for _, k := range slices.Sorted(maps.Keys(e.Facts)) {
-			f.Items = append(f.Items, Fact{Name: k, Value: e.Facts[k]})
-		}
+		f := Facts{Title: "Node " + e.Node, Items: factsOf(e.Facts)}
 		for _, k := range slices.Sorted(maps.Keys(e.Missing)) {
 			f.Items = append(f.Items, Fact{Name: k, Missing: "unavailable: " + e.Missing[k]})
 		}
-		s.Blocks = append(s.Blocks, f)
+		s.add(f)
 	}
-	return s
 }
 
 // metricSection is every metric of every cell.
-func metricSection(v *view) Section {
-	s := Section{ID: "metrics", Title: "Every metric of every cell"}
+func metricSection(v *view, s *Section) {
 	for i := range v.Cells {
 		c := &v.Cells[i]
-		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true, Columns: []Column{
-			{Head: "Metric"}, {Head: "Median", Numeric: true}, {Head: "Low", Numeric: true},
-			{Head: "High", Numeric: true},
-			{Head: "n", Numeric: true}, {Head: "Interval"}, {Head: "Scope"}}}
+		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true,
+			Columns: columns("Metric", "#Median", "#Low", "#High", "#n", "Interval", "Scope")}
 		for _, name := range v.metricOrder(c) {
-			x := c.Metrics[name]
-			row := TableRow{Cells: append([]TableCell{{Text: name, Long: v.metric[name].Doc}},
-				v.statCells(c, name, x)...)}
-			row.Cells = append(row.Cells, TableCell{Text: v.metric[name].Scope})
-			t.Rows = append(t.Rows, row)
+			t.row(slices.Concat([]TableCell{{Text: name, Long: v.metric[name].Doc}},
+				v.statCells(c, name, c.Metrics[name]), []TableCell{{Text: v.metric[name].Scope}})...)
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: name, Long: v.metric[name].Doc},
-				{Text: "n/a", Tone: Quiet}, {}, {}, {}, {Text: "unavailable: " + c.Missing[name],
-					Tone: Quiet},
-				{Text: v.metric[name].Scope}}})
+			t.row(TableCell{Text: name, Long: v.metric[name].Doc}, TableCell{Text: "n/a", Tone: Quiet}, TableCell{},
+				TableCell{}, TableCell{}, TableCell{Text: "unavailable: " + c.Missing[name], Tone: Quiet},
+				TableCell{Text: v.metric[name].Scope})
 		}
-		s.Blocks = append(s.Blocks, t)
+		s.add(t)
 	}
-	return s
 }
 
 // metricOrder is the order of declaration, then what was not declared.

@@ -1,6 +1,9 @@
 package report
 
 import (
+	"cmp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -11,30 +14,23 @@ import (
 )
 
 // goodputSection: how fast is a transfer?
-func goodputSection(v *view) Section {
+func goodputSection(v *view, s *Section) {
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
-	s := Section{ID: "goodput", Title: "How fast is a transfer?"}
-	if len(cells) == 0 {
-		return s
-	}
-	s.Blocks = barBlocks(v, cells, "goodput", goodput, "TCP goodput at the receiver")
-	return s
+	s.addBars(v, cells, goodput, "TCP goodput at the receiver")
 }
 
 // packetSection: how many packets per second, and how many are lost?
-func packetSection(v *view) Section {
+func packetSection(v *view, s *Section) {
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
-	s := Section{ID: "packets", Title: "How many packets per second?"}
-	if len(cells) == 0 {
-		return s
-	}
-	s.Blocks = barBlocks(v, cells, "packets", packetRate, "UDP packets that arrived")
-	return s
+	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }
 
-// barBlocks draws one metric of some cells: what is compared by colour stands side by side in groups of
-// what else varies.
-func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block {
+// addBars draws one metric of some cells: what is compared by colour stands side by side in groups of what
+// else varies.
+func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) {
+	if len(cells) == 0 {
+		return
+	}
 	names := v.varying(cells)
 	line := lineFactor(cells, names)
 	if len(names) == 1 && line != string(factor.Tunnel) {
@@ -43,17 +39,12 @@ func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block
 	rest := independent(cells, without(names, line), line)
 	shown := levels(cells, line)
 	b := bars{Label: what + ", one bar per cell", Axis: what, Unit: v.unitOf(metric)}
-	index := map[string]int{}
 	var limits, ceilings bool
 	for _, c := range cells {
-		key := v.setWords(c.Factors, rest)
-		if key == "" {
-			key = c.Label
-		}
-		i, ok := index[key]
-		if !ok {
+		key := cmp.Or(v.setWords(c.Factors, rest), c.Label)
+		i := slices.IndexFunc(b.Groups, func(g barGroup) bool { return g.Name == key })
+		if i < 0 {
 			i = len(b.Groups)
-			index[key] = i
 			b.Groups = append(b.Groups, barGroup{Name: key})
 		}
 		one := v.bar(c, metric, "c"+colour(shown, c.Factors[line]))
@@ -61,22 +52,15 @@ func barBlocks(v *view, cells []*analysis.Cell, id, metric, what string) []Block
 		ceilings = ceilings || one.Ceiling > 0
 		b.Groups[i].Bars = append(b.Groups[i].Bars, one)
 	}
-	figure := Figure{ID: id + "-bars", Draw: b, Legend: v.legend(line, shown, cells, limits, ceilings),
-		Table: v.numbers(id+"-numbers", cells, metric),
-		Title: what + " by setting"}
-	figure.Caption = "Bar: median over runs. Dots: every single run. Whisker: " +
-		v.intervalsOf(cells, metric) + "." + ceilingWords(cells, ceilings)
-	return []Block{figure}
+	s.add(Figure{ID: s.ID + "-bars", Draw: b, Legend: v.legend(line, shown, cells, limits, ceilings),
+		Table: v.numbers(s.ID+"-numbers", cells, metric), Title: what + " by setting",
+		Caption: "Bar: median over runs. Dots: every single run. Whisker: " + v.intervalsOf(cells, metric) +
+			"." + ceilingWords(cells, ceilings)})
 }
 
 // colour numbers a level from 1; a cell without the factor gets the first.
 func colour(shown []string, level string) string {
-	for i, l := range shown {
-		if l == level {
-			return string(rune('1' + i%maxColours))
-		}
-	}
-	return "1"
+	return strconv.Itoa(1 + max(slices.Index(shown, level), 0)%maxColours)
 }
 
 func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limits,
@@ -88,11 +72,8 @@ func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limit
 				v.implied(cells, line, l)})
 		}
 	}
-	for _, c := range cells {
-		if c.Grade == evidence.GradeSuspect {
-			out = append(out, LegendItem{"bar c1 doubt", "suspect, see its reason in the table"})
-			break
-		}
+	if slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {
+		out = append(out, LegendItem{"bar c1 doubt", "suspect, see its reason in the table"})
 	}
 	if ceilings {
 		out = append(out, LegendItem{"ceiling", "theoretical ceiling"})
@@ -105,22 +86,18 @@ func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limit
 
 // ceilingWords says what the results can be compared with.
 func ceilingWords(cells []*analysis.Cell, some bool) string {
-	seen := map[string]bool{}
 	var words []string
 	for _, c := range cells {
 		text := c.Ceiling.Kind
 		if c.Ceiling.Bps > 0 {
 			text += " → " + unit.Bitrate(c.Ceiling.Bps).String()
 		}
-		if text != "" && !seen[text] {
-			seen[text] = true
-			words = append(words, text)
-		}
+		words = once(words, text)
 	}
-	if len(words) == 0 {
+	switch {
+	case len(words) == 0:
 		return ""
-	}
-	if !some {
+	case !some:
 		return " Theoretical ceiling: " + strings.Join(words, "; ") + "."
 	}
 	return " Theoretical ceilings of goodput: " + strings.Join(words, "; ") + "."
@@ -152,25 +129,17 @@ func (v *view) bar(c *analysis.Cell, metric, class string) bar {
 
 // numbers is the table behind a chart of one metric.
 func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table {
-	t := &Table{ID: id, Folded: true, Caption: "The numbers of this chart", Columns: []Column{
-		{Head: "Cell"}, {Head: "Median", Sub: metric, Numeric: true}, {Head: "Low", Numeric: true},
-		{Head: "High", Numeric: true}, {Head: "n", Numeric: true}, {Head: "Interval"},
-		{Head: "Header efficiency", Numeric: true}, {Head: "Of ceiling", Numeric: true},
-		{Head: "Of the tester's own ceiling", Numeric: true},
-	}}
+	t := &Table{ID: id, Folded: true, Caption: "The numbers of this chart", Columns: columns("Cell",
+		"#Median|"+metric, "#Low", "#High", "#n", "Interval", "#Header efficiency", "#Of ceiling",
+		"#Of the tester's own ceiling")}
 	for _, c := range cells {
-		row := TableRow{Cells: []TableCell{{Text: c.Label}}}
-		x, ok := c.Metrics[metric]
-		if !ok {
-			row.Cells = append(row.Cells, missingCell(c, metric), TableCell{}, TableCell{}, TableCell{},
-				TableCell{})
-		} else {
-			row.Cells = append(row.Cells, v.statCells(c, metric, x)...)
+		stats := []TableCell{missingCell(c, metric), {}, {}, {}, {}}
+		if x, ok := c.Metrics[metric]; ok {
+			stats = v.statCells(c, metric, x)
 		}
-		row.Cells = append(row.Cells, ratioCell(c.Ceiling.HeaderEfficiency, ""),
-			ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind), ratioCell(c.Ceiling.TesterRatio,
-				c.Ceiling.TesterKind))
-		t.Rows = append(t.Rows, row)
+		t.row(slices.Concat([]TableCell{{Text: c.Label}}, stats, []TableCell{
+			ratioCell(c.Ceiling.HeaderEfficiency, ""), ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind),
+			ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind)})...)
 	}
 	return t
 }
@@ -181,7 +150,7 @@ func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []
 	stat := func(name string, y float64) TableCell {
 		return TableCell{Text: s.Text(y), Num: &Number{c.Factors.Key(), metric, name, y}}
 	}
-	out := []TableCell{stat("median", x.Median), {Text: "–", Tone: Quiet}, {Text: "–", Tone: Quiet}}
+	out := []TableCell{stat("median", x.Median), none, none}
 	if hasInterval(x) {
 		out[1], out[2] = stat("low", x.Low), stat("high", x.High)
 	}

@@ -13,36 +13,24 @@ import (
 )
 
 // resultSection is the table that everything else explains.
-func resultSection(v *view) Section {
-	s := Section{ID: "results", Title: "Results"}
-	if len(v.Cells) == 0 {
-		return s
+func resultSection(v *view, s *Section) {
+	for _, t := range append(filled(resultTable(v)), flowTables(v)...) {
+		s.add(t)
 	}
-	s.Blocks = []Block{resultTable(v)}
-	for _, flows := range flowTables(v) {
-		s.Blocks = append(s.Blocks, flows)
-	}
-	return s
 }
 
 // resultTable has one row per cell. Its notes are the cells' caveats and reasons: what several cells share
 // stands once below, with a mark at each.
 func resultTable(v *view) Table {
 	all := v.cells(func(*analysis.Cell) bool { return true })
-	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, all), Columns: []Column{
-		{Head: "What was measured"},
-		{Head: "Rate", Sub: "goodput or packets", Numeric: true},
-		{Head: "Loss", Sub: "of UDP", Numeric: true},
-		{Head: "RTT idle", Sub: "p50 · p99", Numeric: true},
-		{Head: "RTT under load", Sub: "p50 · p99", Numeric: true},
-		{Head: "Retransmits", Sub: "TCP", Numeric: true},
-		{Head: "Busiest core", Sub: coreOwner(all), Numeric: true},
-		{Head: "Validity"},
-	}}
+	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, all), Columns: columns(
+		"What was measured", "#Rate|goodput or packets", "#Loss|of UDP", "#RTT idle|p50 · p99",
+		"#RTT under load|p50 · p99", "#Retransmits|TCP", "#Busiest core|"+coreOwner(all), "Validity")}
 	for _, c := range all {
+		busiest, _ := core(c)
 		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
-			v.pair(c, idleP50, idleP99), v.pair(c, loadedP50, loadedP99), v.cellOf(c, retransmits),
-			coreCell(v, c), gradeCell(c)}}
+			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, retransmits), v.cellOf(c, busiest),
+			gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed {
 			row.Tone = Bad
 		}
@@ -60,13 +48,16 @@ func resultTable(v *view) Table {
 // note files a caveat once and returns its index.
 func (t *Table) note(k record.Caveat) int {
 	item := Item{Kind: k.Kind, Text: k.Text, Tone: Doubt}
-	for i, n := range t.Notes {
-		if n.Kind == item.Kind && n.Text == item.Text {
-			return i
-		}
+	if i := indexOf(t.Notes, item); i >= 0 {
+		return i
 	}
 	t.Notes = append(t.Notes, item)
 	return len(t.Notes) - 1
+}
+
+// indexOf finds an item that says the same; -1 without one.
+func indexOf(items []Item, item Item) int {
+	return slices.IndexFunc(items, func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text })
 }
 
 func reasonItem(grade string, r evidence.Reason) Item {
@@ -81,13 +72,11 @@ func reasonItem(grade string, r evidence.Reason) Item {
 }
 
 func resultCaption(v *view, all []*analysis.Cell) string {
-	text := "Medians over the runs; with each rate "
+	text := "Medians over the runs; with each rate its interval"
 	if words := v.intervalsOf(all, goodput, packetRate); words != "" {
-		text += "its interval: " + words + "."
-	} else {
-		text += "its interval."
+		text += ": " + words
 	}
-	return text + " Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
+	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; warm-up is excluded everywhere."
 }
@@ -115,14 +104,17 @@ func nameCell(c *analysis.Cell) TableCell {
 
 // rateCell is goodput for TCP and packets per second for UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
-	metric := goodput
-	if packets(c) {
-		metric = packetRate
-	}
 	if !loaded(c) {
 		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
 	}
-	return v.cellOf(c, metric)
+	return v.cellOf(c, rateOf(c))
+}
+
+func rateOf(c *analysis.Cell) string {
+	if packets(c) {
+		return packetRate
+	}
+	return goodput
 }
 
 // cellOf is a metric's median over its interval, or why there is none.
@@ -139,11 +131,12 @@ func missingCell(c *analysis.Cell, metric string) TableCell {
 	if why := c.Missing[metric]; why != "" {
 		return TableCell{Text: "n/a", Long: metric + ": unavailable: " + why, Tone: Quiet}
 	}
-	return TableCell{Text: "–", Tone: Quiet}
+	return none
 }
 
-// pair shows two percentiles of one distribution.
-func (v *view) pair(c *analysis.Cell, upper, lower string) TableCell {
+// pair shows p50 and p99 of one distribution.
+func (v *view) pair(c *analysis.Cell, stem string) TableCell {
+	upper, lower := stem+"_p50_ns", stem+"_p99_ns"
 	cell := v.cellOf(c, upper)
 	cell.Sub = ""
 	if x, ok := c.Metrics[lower]; ok {
@@ -155,11 +148,6 @@ func (v *view) pair(c *analysis.Cell, upper, lower string) TableCell {
 		cell.Long += "\n" + lower + ": unavailable: " + why
 	}
 	return cell
-}
-
-func coreCell(v *view, c *analysis.Cell) TableCell {
-	metric, _ := core(c)
-	return v.cellOf(c, metric)
 }
 
 // coreOwner says whose cores the column of the busiest core shows.

@@ -10,19 +10,17 @@ import (
 )
 
 // searchSection: what is the highest rate that meets the goals?
-func searchSection(v *view) Section {
-	s := Section{ID: "search", Title: "What is the highest rate without loss?"}
+func searchSection(v *view, s *Section) {
 	if v.Searching == nil {
-		return s
+		return
 	}
 	s.Lead = "Found by MLRsearch (RFC 9971), preset " + v.Searching.Preset +
 		": the lower bound is the highest load that met its goal below the lowest one that did not."
-	s.Blocks = v.searchTables()
-	s.Blocks = append(s.Blocks, goalTable(v), List{Title: "What the numbers mean",
-		Items: quietItems(v.Searching.Notes)},
-		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)},
-		stepTable(v))
-	return s
+	for _, t := range v.searchTables() {
+		s.add(t)
+	}
+	s.add(goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)},
+		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
 }
 
 func quietItems(lines []string) []Item {
@@ -33,47 +31,34 @@ func quietItems(lines []string) []Item {
 	return out
 }
 
-// searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there
-// were any.
-func (v *view) searchTables() []Block {
+// searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there were
+// any.
+func (v *view) searchTables() []Table {
 	if len(v.Searches) == 0 {
 		return nil
 	}
-	blocks := []Block{searchTable(v)}
-	if t := standardTable(v); len(t.Rows) > 0 {
-		blocks = append(blocks, t)
-	}
-	if t := lossTable(v); len(t.Rows) > 0 {
-		blocks = append(blocks, t)
-	}
-	return blocks
+	return append([]Table{searchTable(v)}, filled(standardTable(v), lossTable(v))...)
 }
 
 // searchTable has one row per search and goal.
 func searchTable(v *view) Table {
-	t := Table{ID: "search-table", Cards: true, Columns: []Column{{Head: "Searched"},
-		{Head: "Goal", Sub: "loss"},
-		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "Lower", Sub: "bound", Numeric: true},
-		{Head: "Upper", Sub: "bound", Numeric: true}, {Head: "Trials", Sub: "time", Numeric: true}},
-		Caption: "Throughput is the conditional throughput of RFC 9971. Loads are of one interface" +
-			interfaceWords(v) + "."}
+	t := Table{ID: "search-table", Cards: true, Columns: columns("Searched", "Goal|loss", "#Throughput|payload",
+		"#Lower|bound", "#Upper|bound", "#Trials|time"), Caption: "Throughput is the conditional throughput " +
+		"of RFC 9971. Loads are of one interface" + interfaceWords(v) + "."}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for k, r := range s.Results {
-			row := TableRow{Cells: []TableCell{v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
-				{Text: v.rateOr(s.Unit, r.Lower)}, {Text: v.rateOr(s.Unit, r.Upper)},
-				{Text: strconv.Itoa(s.Trials), Sub: v.text(searchTime, s.Seconds)}}}
+			t.row(v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
+				TableCell{Text: v.rateOr(s.Unit, r.Lower)}, TableCell{Text: v.rateOr(s.Unit, r.Upper)},
+				TableCell{Text: strconv.Itoa(s.Trials), Sub: v.text("search_s", s.Seconds)})
 			if r.Irregular != "" {
-				row.Notes = append(row.Notes, Item{Kind: "irregular", Text: "goal " + r.Goal + ": " +
-					r.Irregular, Tone: Doubt})
+				t.Rows[len(t.Rows)-1].Notes = []Item{{Kind: "irregular", Text: "goal " + r.Goal + ": " +
+					r.Irregular, Tone: Doubt}}
 			}
-			t.Rows = append(t.Rows, row)
 		}
 	}
 	return t
 }
-
-const searchTime = "search_s"
 
 func interfaceWords(v *view) string {
 	for _, s := range v.Searches {
@@ -139,32 +124,26 @@ func loadMetric(unit string) string {
 
 // standardTable has the tests of RFC 2544 after the throughput, one row per search.
 func standardTable(v *view) Table {
-	t := Table{ID: "rfc2544-table", Cards: true, Columns: []Column{{Head: "RFC 2544"},
-		{Head: "Throughput", Sub: "payload", Numeric: true}, {Head: "RTT at it", Sub: "p50, p99",
-			Numeric: true},
-		{Head: "RTT at 50 %", Sub: "p50, p99", Numeric: true}, {Head: "Loss at", Sub: "greatest",
-			Numeric: true},
-		{Head: "Back-to-back", Sub: "buffer", Numeric: true}},
-		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and " +
-			"at half " +
-			"of it. Loss: at the greatest load. " +
-			"Back-to-back: frames of the longest burst that was forwarded whole, and the buffer time after " +
-			"RFC 9004's correction."}
+	t := Table{ID: "rfc2544-table", Cards: true, Columns: columns("RFC 2544", "#Throughput|payload",
+		"#RTT at it|p50, p99", "#RTT at 50 %|p50, p99", "#Loss at|greatest", "#Back-to-back|buffer"),
+		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and at half " +
+			"of it. Loss: at the greatest load. Back-to-back: frames of the longest burst that was forwarded " +
+			"whole, and the buffer time after RFC 9004's correction."}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
 			continue
 		}
-		row := TableRow{Cells: []TableCell{v.searchName(s), throughputCell(v, s.Unit, s.Results[0]),
-			v.latencyAt(s, 1), v.latencyAt(s, 0.5), {Text: "–"}, {Text: "–"}}}
+		loss, burst := TableCell{Text: "–"}, TableCell{Text: "–"}
 		if len(s.FrameLoss) > 0 {
-			row.Cells[4] = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median), Sub: "of " +
-				v.text(packetRate, s.FrameLoss[0].Load)}
+			loss = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median),
+				Sub: "of " + v.text(packetRate, s.FrameLoss[0].Load)}
 		}
 		if len(s.BackToBack) > 0 {
-			row.Cells[5] = v.burstCell(s.BackToBack[0])
+			burst = v.burstCell(s.BackToBack[0])
 		}
-		t.Rows = append(t.Rows, row)
+		t.row(v.searchName(s), throughputCell(v, s.Unit, s.Results[0]), v.latencyAt(s, 1), v.latencyAt(s, 0.5),
+			loss, burst)
 	}
 	return t
 }
@@ -180,7 +159,7 @@ func (v *view) latencyAt(s *analysis.SearchView, share float64) TableCell {
 		}
 		return cell
 	}
-	return TableCell{Text: "–", Tone: Quiet}
+	return none
 }
 
 func (v *view) burstCell(b analysis.BackToBack) TableCell {
@@ -200,14 +179,11 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 // lossTable has the loss at every step of the greatest load.
 func lossTable(v *view) Table {
 	t := Table{ID: "frame-loss-table", Folded: true, Caption: "Frame loss by load (RFC 2544, section 26.3).",
-		Columns: []Column{{Head: "Frame loss"}, {Head: "Load", Sub: "of greatest", Numeric: true},
-			{Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true}}}
+		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss")}
 	for i := range v.Searches {
-		s := &v.Searches[i]
-		for _, l := range s.FrameLoss {
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{v.searchName(s),
-				{Text: unit.Percent(l.Share)},
-				{Text: v.text(packetRate, l.Load)}, {Text: v.text(lossRatio, l.Loss.Median)}}})
+		for _, l := range v.Searches[i].FrameLoss {
+			t.row(v.searchName(&v.Searches[i]), TableCell{Text: unit.Percent(l.Share)},
+				TableCell{Text: v.text(packetRate, l.Load)}, TableCell{Text: v.text(lossRatio, l.Loss.Median)})
 		}
 	}
 	return t
@@ -216,21 +192,17 @@ func lossTable(v *view) Table {
 // goalTable shows every attribute of every goal, as RFC 9971 wants.
 func goalTable(v *view) Table {
 	t := Table{ID: "goal-table", Caption: "Search goals, by the names of RFC 9971.",
-		Columns: []Column{{Head: "Goal"},
-			{Head: "Final trial", Sub: "duration", Numeric: true}, {Head: "Duration sum", Numeric: true},
-			{Head: "Loss ratio", Numeric: true},
-			{Head: "Exceed ratio", Numeric: true}, {Head: "Width", Numeric: true}, {Head: "Initial trial",
-				Sub: "duration", Numeric: true}, {Head: "Added delay", Sub: "p99, at most", Numeric: true}}}
+		Columns: columns("Goal", "#Final trial|duration", "#Duration sum", "#Loss ratio", "#Exceed ratio",
+			"#Width", "#Initial trial|duration", "#Added delay|p99, at most")}
 	for _, g := range v.Searching.Goals {
 		delay := "–"
 		if g.MaxDelay > 0 {
 			delay = g.MaxDelay.String()
 		}
-		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: g.Name},
-			{Text: durationWords(g.FinalDuration)},
+		t.row([]TableCell{{Text: g.Name}, {Text: durationWords(g.FinalDuration)},
 			{Text: durationWords(g.DurationSum)}, {Text: unit.Percent(g.LossRatio)},
-			{Text: unit.Percent(g.ExceedRatio)},
-			{Text: unit.Percent(g.Width)}, {Text: durationWords(g.InitialDuration)}, {Text: delay}}})
+			{Text: unit.Percent(g.ExceedRatio)}, {Text: unit.Percent(g.Width)},
+			{Text: durationWords(g.InitialDuration)}, {Text: delay}}...)
 	}
 	return t
 }
@@ -239,17 +211,16 @@ func goalTable(v *view) Table {
 func stepTable(v *view) Table {
 	t := Table{ID: "search-steps", Folded: true,
 		Caption: "Every trial of the searches that ended well, in order.",
-		Columns: []Column{{Head: "Trial"}, {Head: "Part of"}, {Head: "Load", Numeric: true},
-			{Head: "Duration", Numeric: true}, {Head: "Loss", Numeric: true}}}
+		Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss")}
 	for i := range v.Searches {
 		for _, step := range v.Searches[i].Steps {
 			test := step.Test
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
-			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: step.Trial}, {Text: test},
+			t.row([]TableCell{{Text: step.Trial}, {Text: test},
 				{Text: v.text(loadMetric(v.Searches[i].Unit), step.Load)},
-				{Text: unit.Significant(step.Seconds, 3) + " s"}, {Text: v.text(lossRatio, step.LossRatio)}}})
+				{Text: unit.Significant(step.Seconds, 3) + " s"}, {Text: v.text(lossRatio, step.LossRatio)}}...)
 		}
 	}
 	return t

@@ -9,12 +9,10 @@ import (
 )
 
 // soakSection: does it stay as it is over hours?
-func soakSection(v *view) Section {
-	s := Section{ID: "soak", Title: "Does it stay so for hours?"}
+func soakSection(v *view, s *Section) {
 	for _, k := range v.Soaks {
-		s.Blocks = append(s.Blocks, List{Title: soakTitle(k), Items: soakItems(k)})
+		s.add(List{Title: soakTitle(k), Items: soakItems(k)})
 	}
-	return s
 }
 
 func soakTitle(k analysis.Soak) string {
@@ -59,30 +57,24 @@ func soakLines(v *view) []Item {
 }
 
 // scalingSection: what keeps more from carrying more?
-func scalingSection(v *view) Section {
-	s := Section{ID: "scaling", Title: "What do more of them bring?",
-		Lead: "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
-			"can do at a time, coherence what each costs each other one."}
-	if len(v.Scaling) == 0 {
-		return s
-	}
-	t := Table{ID: "scaling-table", Columns: []Column{{Head: "Scaled"}, {Head: "Factor"},
-		{Head: "One carries", Numeric: true},
-		{Head: "Contention", Numeric: true}, {Head: "Coherence", Numeric: true},
-		{Head: "Most at", Numeric: true}, {Head: "R²", Numeric: true}},
+func scalingSection(v *view, s *Section) {
+	s.Lead = "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
+		"can do at a time, coherence what each costs each other one."
+	t := Table{ID: "scaling-table", Columns: columns("Scaled", "Factor", "#One carries", "#Contention",
+		"#Coherence", "#Most at", "#R²"),
 		Caption: "X(N) = one × N ÷ (1 + contention × (N − 1) + coherence × N × (N − 1)); from six levels on."}
 	for _, k := range v.Scaling {
-		peak := TableCell{Text: "–", Tone: Quiet}
+		peak := none
 		if k.Peak > 0 {
 			peak = TableCell{Text: strconv.FormatFloat(k.Peak, 'f', 1, 64), Sub: v.text(goodput, k.PeakBps)}
 		}
-		t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: k.Label, Long: k.Text}, {Text: k.Factor},
-			{Text: v.text(goodput, k.SingleBps)},
+		t.row([]TableCell{{Text: k.Label, Long: k.Text}, {Text: k.Factor}, {Text: v.text(goodput, k.SingleBps)},
 			{Text: unit.Percent(k.Contention)}, {Text: unit.Percent(k.Coherence)}, peak,
-			{Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}})
+			{Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}...)
 	}
-	s.Blocks = []Block{t}
-	return s
+	if len(t.Rows) > 0 {
+		s.add(t)
+	}
 }
 
 func scalingLines(v *view) []Item {

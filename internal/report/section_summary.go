@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -21,49 +22,33 @@ type head struct {
 }
 
 func headOf(v *view) head {
-	h := head{Title: v.Run.Plan, Meta: []Fact{{Name: "Run", Value: v.Run.ID}}}
+	started := ""
 	if !v.Run.Started.IsZero() {
-		h.Meta = append(h.Meta, Fact{Name: "Started",
-			Value: v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")})
+		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
 	}
-	if v.Run.Lab != "" {
-		h.Meta = append(h.Meta, Fact{Name: "Lab", Value: v.Run.Lab})
-	}
-	if m := machine(v.Environment); m != "" {
-		h.Meta = append(h.Meta, Fact{Name: "Machine", Value: m})
-	}
-	h.Meta = append(h.Meta, Fact{Name: "Measured", Value: extent(v)})
-	if v.Run.Status != "" {
-		h.Meta = append(h.Meta, Fact{Name: "Status", Value: v.Run.Status})
-	}
+	h := head{Title: v.Run.Plan, Alerts: alerts(v), Meta: []Fact{{Name: "Run", Value: v.Run.ID},
+		{Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
+		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Measured", Value: extent(v)},
+		{Name: "Status", Value: v.Run.Status}}}
+	h.Meta = slices.DeleteFunc(h.Meta, func(f Fact) bool { return f.Value == "" })
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
-	h.More = afterFirst(v.Run.Description)
-	h.Alerts = alerts(v)
+	// The first sentence of the description leads.
+	_, h.More, _ = strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
 	for _, c := range v.Caveats {
 		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
 	}
 	return h
 }
 
-// afterFirst is a description without its first sentence, which leads.
-func afterFirst(description string) string {
-	_, rest, _ := strings.Cut(strings.Join(strings.Fields(description), " "), ". ")
-	return rest
-}
-
 // unsaid drops the sentences that stand among the caveats anyway.
 func unsaid(points []string, caveats []record.Caveat) []string {
-	var out []string
-	for _, p := range points {
-		if !slices.ContainsFunc(caveats, func(c record.Caveat) bool {
+	return slices.DeleteFunc(slices.Clone(points), func(p string) bool {
+		return slices.ContainsFunc(caveats, func(c record.Caveat) bool {
 			return strings.EqualFold(strings.TrimRight(p, "."), strings.TrimRight(c.Text, "."))
-		}) {
-			out = append(out, p)
-		}
-	}
-	return out
+		})
+	})
 }
 
 // extent says how much was measured: cells and runs of each.
@@ -114,31 +99,21 @@ func machine(all []record.Environment) string {
 func alerts(v *view) []Item {
 	var out []Item
 	if s := v.Run.Status; s != record.RunDone && s != "" {
-		text := "The run is not complete: " + s
-		if v.Run.Reason != "" {
-			text += " (" + v.Run.Reason + ")"
-		}
-		out = append(out, Item{Kind: s, Text: text + ".", Tone: Bad})
+		text := "The run is not complete: " + s + bracket(v.Run.Reason) + "."
+		out = append(out, Item{Kind: s, Text: text, Tone: Bad})
 	}
 	if missed := missed(v); missed > 0 {
-		out = append(out, Item{Kind: "missed", Tone: Bad,
-			Text: fmt.Sprintf("%s of %d missed.", plural(missed, "requirement", "requirements"),
-				len(v.Thresholds))})
+		out = append(out, Item{Kind: "missed", Tone: Bad, Text: fmt.Sprintf("%s of %d missed.",
+			plural(missed, "requirement", "requirements"), len(v.Thresholds))})
 	}
-	suspect, failed := 0, 0
-	for i := range v.Cells {
-		switch v.Cells[i].Grade {
-		case evidence.GradeSuspect:
-			suspect++
-		case evidence.GradeFailed:
-			failed++
-		}
+	graded := func(grade string) int {
+		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade }))
 	}
-	if failed > 0 {
+	if failed := graded(evidence.GradeFailed); failed > 0 {
 		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") +
 			" no number; the reasons stand in the table.", Tone: Bad})
 	}
-	if suspect > 0 {
+	if suspect := graded(evidence.GradeSuspect); suspect > 0 {
 		out = append(out, Item{Kind: "suspect", Tone: Doubt,
 			Text: plural(suspect, "cell is", "cells are") + " suspect; the reasons stand in the table."})
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -12,8 +13,7 @@ import (
 )
 
 // timelineSection: is the rate steady, and which core is busy meanwhile?
-func timelineSection(v *view) Section {
-	s := Section{ID: "time", Title: "Is it steady, and which core is busy?"}
+func timelineSection(v *view, s *Section) {
 	p := Panels{ID: "timelines", Title: "Goodput over time, and how busy each core was",
 		Caption: "Each line is one run; the strong one is the run nearest to the median, and the strip " +
 			"below shows the cores " +
@@ -30,9 +30,8 @@ func timelineSection(v *view) Section {
 		}
 	}
 	if len(p.Panels) > 0 {
-		s.Blocks = []Block{p}
+		s.add(p)
 	}
-	return s
 }
 
 func sharedCores(v *view) string {
@@ -52,15 +51,11 @@ func sharedCores(v *view) string {
 }
 
 func (v *view) rateWords(c *analysis.Cell) string {
-	metric := goodput
-	if packets(c) {
-		metric = packetRate
-	}
-	x, ok := c.Metrics[metric]
+	x, ok := c.Metrics[rateOf(c)]
 	if !ok {
 		return ""
 	}
-	text := v.text(metric, x.Median)
+	text := v.text(rateOf(c), x.Median)
 	if c.Consistency != nil {
 		text += " · " + strings.ToLower(c.Consistency.Word)
 	}
@@ -78,7 +73,10 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 	if len(runs) == 0 {
 		return timeline{}, false
 	}
-	typical := runs[nearest(runs, c.Metrics[goodput].Median)]
+	off := func(t *analysis.TrialView) float64 {
+		return math.Abs(t.Metrics[goodput] - c.Metrics[goodput].Median)
+	}
+	typical := slices.MinFunc(runs, func(a, b *analysis.TrialView) int { return cmp.Compare(off(a), off(b)) })
 	out := timeline{Label: "Goodput over time of " + c.Label, Unit: "bit/s",
 		Window: v.Run.Method.Duration.Seconds()}
 	for _, t := range runs {
@@ -98,15 +96,4 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 		out.Cores = append(out.Cores, coreLine{Name: short, T: typical.Series.T, V: typical.Series.Cores[n]})
 	}
 	return out, true
-}
-
-// nearest is the index of the run whose goodput is nearest to the median.
-func nearest(runs []*analysis.TrialView, median float64) int {
-	best := 0
-	for i, t := range runs {
-		if math.Abs(t.Metrics[goodput]-median) < math.Abs(runs[best].Metrics[goodput]-median) {
-			best = i
-		}
-	}
-	return best
 }

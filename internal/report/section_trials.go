@@ -10,22 +10,17 @@ import (
 )
 
 // trialSection is every trial in the order of the run, the failed ones with what they left.
-func trialSection(v *view) Section {
-	s := Section{ID: "trials", Title: "Every trial"}
-	if len(v.Trials) == 0 {
-		return s
-	}
+func trialSection(v *view, s *Section) {
 	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") +
-		" in the order of the run",
-		Columns: []Column{{Head: "Trial", Keep: true}, {Head: "Started", Sub: "UTC"},
-			{Head: "What"}, {Head: "Rate", Numeric: true}, {Head: "Loss", Numeric: true},
-			{Head: "RTT p50", Sub: "loaded or idle", Numeric: true}, {Head: "Retransmits", Numeric: true},
-			{Head: "Path"}, {Head: "Validity"}}}
+		" in the order of the run", Columns: columns("Trial", "Started|UTC", "What", "#Rate", "#Loss",
+		"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity")}
+	t.Columns[0].Keep = true
 	for i := range v.Trials {
 		t.Rows = append(t.Rows, trialRow(v, &v.Trials[i], &t))
 	}
-	s.Blocks = []Block{t}
-	return s
+	if len(t.Rows) > 0 {
+		s.add(t)
+	}
 }
 
 func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
@@ -75,7 +70,7 @@ func (v *view) trialCell(k *analysis.TrialView, metrics ...string) TableCell {
 			return TableCell{Text: "n/a", Long: m + ": unavailable: " + why, Tone: Quiet}
 		}
 	}
-	return TableCell{Text: "–", Tone: Quiet}
+	return none
 }
 
 // pathWords sums up the proof that traffic took the intended path.
@@ -83,13 +78,10 @@ func pathWords(p *record.PathEvidence) string {
 	if p == nil {
 		return "–"
 	}
-	moved := map[string]bool{}
 	var words []string
 	for _, c := range p.Counters {
-		at := c.Node + "/" + c.Device
-		if c.After > c.Before && !moved[at] {
-			moved[at] = true
-			words = append(words, at)
+		if c.After > c.Before {
+			words = once(words, c.Node+"/"+c.Device)
 		}
 	}
 	text := fmt.Sprintf("path MTU %d", p.PathMTU)
@@ -100,4 +92,40 @@ func pathWords(p *record.PathEvidence) string {
 		text += "; counters moved on " + strings.Join(words, ", ")
 	}
 	return text
+}
+
+// trialNotes sums up what single trials have to say where not every trial is shown: failures, and caveats
+// that the cells do not repeat.
+func trialNotes(v *view, known Table) []Item {
+	var out []Item
+	add := func(item Item, trial string) {
+		i := indexOf(out, item)
+		if i < 0 {
+			i = len(out)
+			out = append(out, item)
+		}
+		out[i].Evidence = append(out[i].Evidence, trial)
+	}
+	for i := range v.Trials {
+		t := &v.Trials[i]
+		if f := t.Failure; f != nil {
+			item := Item{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad}
+			if f.Hint != "" {
+				item.Text += " (hint: " + f.Hint + ")"
+			}
+			add(item, t.ID)
+		}
+		for _, c := range t.Caveats {
+			if item := (Item{Kind: c.Kind, Text: c.Text, Tone: Doubt}); indexOf(known.Notes, item) < 0 {
+				add(item, t.ID)
+			}
+		}
+	}
+	for i, item := range out {
+		ids := item.Evidence
+		if out[i].Evidence = []string{strings.Join(ids, ", ")}; len(ids) > 4 {
+			out[i].Evidence[0] = fmt.Sprintf("%d trials, the first %s", len(ids), ids[0])
+		}
+	}
+	return out
 }

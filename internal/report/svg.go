@@ -40,8 +40,8 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 }
 
 func (c *canvas) rect(class string, x, y, w, h float64) {
-	c.tag(`<rect class="`, class, `" x="`, attr(x), `" y="`, attr(y), `" width="`, attr(math.Max(w, 0)),
-		`" height="`, attr(math.Max(h, 0)), `"/>`)
+	c.tag(`<rect class="`, class, `" x="`, attr(x), `" y="`, attr(y), `" width="`, attr(max(w, 0)),
+		`" height="`, attr(max(h, 0)), `"/>`)
 }
 
 func (c *canvas) box(class string, x, y, w, h, r float64) {
@@ -57,6 +57,12 @@ func (c *canvas) path(class, d string) {
 	if d != "" {
 		c.tag(`<path class="`, class, `" d="`, d, `"/>`)
 	}
+}
+
+// whisker is an interval that lies.
+func (c *canvas) whisker(low, high, y float64) {
+	c.path("whisker", "M"+attr(low)+" "+attr(y)+"H"+attr(high)+"M"+attr(low)+" "+attr(y-4)+"v8M"+attr(high)+
+		" "+attr(y-4)+"v8")
 }
 
 // text anchors: start, middle, end.

@@ -23,8 +23,8 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		t.wrap("· ", "  ", p, "")
 	}
 	t.gap()
-	for _, b := range pathSection(v).Blocks {
-		if p, ok := b.(Picture); ok && widest(p.Text)+2 <= t.width {
+	for _, p := range v.pictures() {
+		if widest(p.Text)+2 <= t.width {
 			t.wrap("", "", p.Title+": "+p.Sub, dim)
 			for _, l := range p.Text {
 				t.line("  " + l)
@@ -37,45 +37,32 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		t.table(terminalTable(v, table))
 		t.gap()
 	}
-	t.searches(v)
+	for _, tab := range v.searchTables() {
+		if !tab.Folded {
+			t.table(tab)
+			t.gap()
+		}
+	}
+	if v.Searching != nil {
+		t.list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
+	}
 	t.list("Scaling", scalingLines(v))
 	t.list("Soak", soakLines(v))
-	if load, ok := underLoadTable(v); ok && askedResponsiveness(v) {
-		t.table(load)
+	for _, tab := range briefTables(v) {
+		t.table(tab)
 		t.gap()
 	}
-	for _, flows := range flowTables(v) {
-		t.table(flows)
-		t.gap()
-	}
-	t.requirements(v)
-	t.list("Comparisons", lineItems(comparisonLines(v)))
+	plain := func(s string) string { return s }
+	t.list("Requirements", thresholdItems(v, plain, plain))
+	t.list("Comparisons", lineItems(comparisonLines(v), Plain))
 	t.list("Findings", findingItems(v))
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, table)...))
-	t.skipped(v)
+	t.list("Not measured", lineItems(skippedLines(v), Quiet))
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
 		v.text("_ratio", d.Observing.ChargedRatio)+
 		" with the interrupts that were charged to it); the five fast sources "+
 		v.text("_ratio", d.Observing.FastRatio)+".", dim)
 	return t.b.String()
-}
-
-// searches prints the tables of results and, in words, how they were got.
-func (t *terminal) searches(v *view) {
-	for _, b := range v.searchTables() {
-		if tab, ok := b.(Table); ok && !tab.Folded {
-			t.table(tab)
-			t.gap()
-		}
-	}
-	t.list("How the rate was searched (RFC 9971, preset "+presetOf(v)+")", searchWords(v))
-}
-
-func presetOf(v *view) string {
-	if v.Searching == nil {
-		return ""
-	}
-	return v.Searching.Preset
 }
 
 func runWords(v *view) string {
@@ -86,10 +73,10 @@ func runWords(v *view) string {
 	return words
 }
 
-func lineItems(lines []string) []Item {
+func lineItems(lines []string, tone Tone) []Item {
 	var out []Item
 	for _, l := range lines {
-		out = append(out, Item{Text: l})
+		out = append(out, Item{Text: l, Tone: tone})
 	}
 	return out
 }
@@ -182,41 +169,6 @@ func (t *terminal) item(indent string, it Item) {
 	if it.Kind != "" {
 		text = it.Kind + ": " + text
 	}
-	if len(it.Evidence) > 0 {
-		text += " (" + strings.Join(it.Evidence, "; ") + ")"
-	}
-	code := toneCode(it.Tone)
-	t.wrap(indent+"· ", indent+"  ", text, code)
-}
-
-func (t *terminal) requirements(v *view) {
-	var items []Item
-	for _, r := range v.Thresholds {
-		it := Item{Kind: "met", Text: r.Requirement, Tone: Good}
-		if !r.Met {
-			it.Kind, it.Tone = "missed", Bad
-		}
-		if len(r.Factors) > 0 {
-			it.Text += " in " + v.label(r.Factors)
-		}
-		if r.Value != 0 || r.Met {
-			it.Text += ", measured " + v.measured(r)
-		}
-		if r.Reason != "" {
-			it.Text += ": " + r.Reason
-		}
-		items = append(items, it)
-	}
-	t.list("Requirements", items)
-}
-
-func (t *terminal) skipped(v *view) {
-	var items []Item
-	for _, k := range v.Skipped {
-		items = append(items, Item{Text: v.skippedWords(k.Factors) + ": " + k.Reason, Tone: Quiet})
-	}
-	for _, c := range v.Run.Cuts {
-		items = append(items, Item{Text: "cut to fit the time budget: " + c, Tone: Quiet})
-	}
-	t.list("Not measured", items)
+	text += bracket(strings.Join(it.Evidence, "; "))
+	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
 }

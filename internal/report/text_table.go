@@ -11,12 +11,8 @@ const minLabel = 14
 
 // terminalTable is the result table with its columns joined until they fit into 80 characters.
 func terminalTable(v *view, full Table) Table {
-	t := Table{Caption: full.Caption, Notes: full.Notes, Columns: []Column{
-		{Head: "Measured"}, {Head: "Rate", Sub: "interval", Numeric: true},
-		{Head: "RTT idle", Sub: "p50, p99", Numeric: true}, {Head: "RTT load", Sub: "p50, p99",
-			Numeric: true},
-		{Head: "Loss,", Sub: "retrans.", Numeric: true}, {Head: "Busiest", Sub: "core", Numeric: true},
-		{Head: "Validity", Sub: "evenness"}}}
+	t := Table{Caption: full.Caption, Notes: full.Notes, Columns: columns("Measured", "#Rate|interval",
+		"#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Busiest|core", "Validity|evenness")}
 	same := true
 	for i := range v.Cells {
 		same = same && v.Cells[i].Runs == v.Cells[0].Runs && v.Cells[i].Failed == 0
@@ -144,11 +140,7 @@ func (t *terminal) paragraphs(tab Table) {
 			if c.Text == "–" || c.Text == "" {
 				continue
 			}
-			s := tab.Columns[i+1].Head + " " + c.Text
-			if sub := c.Pre + c.Sub; sub != "" {
-				s += " (" + sub + ")"
-			}
-			parts = append(parts, s)
+			parts = append(parts, tab.Columns[i+1].Head+" "+c.Text+bracket(c.Pre+c.Sub))
 		}
 		if sub := r.Cells[0].Sub; sub != "" {
 			parts = append(parts, sub)

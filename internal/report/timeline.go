@@ -66,7 +66,7 @@ func (t timeline) span() (from, to float64) {
 	to = t.Window
 	for _, l := range t.Lines {
 		if n := len(l.T); n > 0 {
-			from, to = math.Min(from, l.T[0]), math.Max(to, l.T[n-1])
+			from, to = min(from, l.T[0]), max(to, l.T[n-1])
 		}
 	}
 	if to <= from {
@@ -79,7 +79,7 @@ func (t timeline) plot(c *canvas, x linear) {
 	high := 0.0
 	for _, l := range t.Lines {
 		for _, v := range l.V {
-			high = math.Max(high, v)
+			high = max(high, v)
 		}
 	}
 	marks := axisFrom0(high, 4)
@@ -117,7 +117,7 @@ func (l timeLine) draw(c *canvas, x, y linear) {
 		px := math.Round(x.at(l.T[i]))
 		low, high, j := l.V[i], l.V[i], i+1
 		for j < len(l.T) && j < len(l.V) && math.Round(x.at(l.T[j])) == px {
-			low, high = math.Min(low, l.V[j]), math.Max(high, l.V[j])
+			low, high = min(low, l.V[j]), max(high, l.V[j])
 			j++
 		}
 		p.to(px, y.at(high))
@@ -138,7 +138,7 @@ func (t timeline) rowHeight() float64 {
 	case n <= 24:
 		return 6
 	default:
-		return math.Max(2, math.Floor(160/float64(n)))
+		return max(2, math.Floor(160/float64(n)))
 	}
 }
 
@@ -167,7 +167,7 @@ func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 	for i := range min(len(k.T), len(k.V)) {
 		next := -1
 		if v := k.V[i]; v != nil && !math.IsNaN(*v) {
-			next = int(math.Round(math.Min(math.Max(*v, 0), 1) * heatLevels))
+			next = int(math.Round(min(max(*v, 0), 1) * heatLevels))
 		}
 		if next != level {
 			if level >= 0 {
@@ -175,7 +175,7 @@ func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 			}
 			begin, level = left, next
 		}
-		left = math.Min(x.at(k.T[i]), x.to)
+		left = min(x.at(k.T[i]), x.to)
 	}
 	if level >= 0 {
 		draw(begin, left, level)

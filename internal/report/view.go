@@ -2,9 +2,10 @@ package report
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -97,34 +98,31 @@ func intervalName(x statistics.Value) string {
 
 // intervalsOf says which intervals a metric has in all cells, in words.
 func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
-	seen := map[string]bool{}
 	var words []string
-	add := func(s string) {
-		if !seen[s] {
-			seen[s] = true
-			words = append(words, s)
-		}
-	}
 	for _, c := range cells {
 		for _, m := range metrics {
-			x, ok := c.Metrics[m]
-			if !ok {
-				continue
-			}
-			switch x.Interval {
+			switch x := c.Metrics[m]; x.Interval {
 			case statistics.IntervalSingle:
-				add("a single run has no interval")
+				words = once(words, "a single run has no interval")
 			case statistics.IntervalRange:
-				add(fmt.Sprintf("smallest to largest of n = %d runs (a range; below n = 6 there is no "+
-					"confidence interval)", x.N))
+				words = once(words, fmt.Sprintf("smallest to largest of n = %d runs (a range; below n = 6 "+
+					"there is no confidence interval)", x.N))
 			case statistics.IntervalOrder:
-				add(fmt.Sprintf("%s %% order-statistic interval of the median, n = %d",
+				words = once(words, fmt.Sprintf("%s %% order-statistic interval of the median, n = %d",
 					unit.Significant(x.Level*100, 3), x.N))
 			}
 		}
 	}
-	sort.Strings(words)
+	slices.Sort(words)
 	return strings.Join(words, "; ")
+}
+
+// once adds a text that is not there yet.
+func once(list []string, text string) []string {
+	if text == "" || slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
 }
 
 // number ties a median to the document.
@@ -136,11 +134,9 @@ func number(c *analysis.Cell, metric string) *Number {
 const (
 	goodput     = "goodput_bps"
 	packetRate  = "packet_rate_pps"
-	offeredRate = "offered_rate_pps"
 	lossRatio   = "loss_ratio"
 	retransmits = "retransmits"
 	idleP50     = "rtt_idle_p50_ns"
-	idleP99     = "rtt_idle_p99_ns"
 	loadedP50   = "rtt_loaded_p50_ns"
 	loadedP99   = "rtt_loaded_p99_ns"
 	rttAdded    = "rtt_added_p50_ns"
@@ -195,11 +191,8 @@ func printable(s string) string {
 }
 
 func upperFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	r := []rune(s)
-	return strings.ToUpper(string(r[0])) + string(r[1:])
+	_, size := utf8.DecodeRuneInString(s)
+	return strings.ToUpper(s[:size]) + s[size:]
 }
 
 func plural(n int, one, many string) string {
