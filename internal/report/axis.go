@@ -49,8 +49,7 @@ func axisFrom0(high float64, want int) (marks []float64) {
 func tickText(s unit.Scale, v float64) string {
 	x := v / s.Div
 	for digits := range 4 {
-		p := math.Pow(10, float64(digits))
-		if math.Abs(x*p-math.Round(x*p)) < 1e-6*max(1, math.Abs(x*p)) {
+		if p := math.Pow(10, float64(digits)); math.Abs(x*p-math.Round(x*p)) < 1e-6*max(1, math.Abs(x*p)) {
 			return trimFixed(x, digits)
 		}
 	}

@@ -5,7 +5,6 @@
 package report
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -16,7 +15,6 @@ type Section struct {
 	Title  string
 	Lead   string // one or two sentences: what is shown, and what to mind
 	Blocks []Block
-	fill   func(*view, *Section) // adds lead and blocks
 }
 
 // Block is a piece of a section, of a kind for which the page has a template.
@@ -159,32 +157,17 @@ func (Picture) kind() string { return "picture" }
 
 // sections is the page, from top to bottom. A section without blocks is left out.
 func sections(v *view) []Section {
-	out := []Section{
-		// A run that misses a requirement says so before anything else.
-		{ID: "requirements", Title: "Requirements", fill: thresholdSection(true)},
-		{ID: "results", Title: "Results", fill: resultSection},
-		{ID: "paths", Title: "Path under test", fill: pathSection},
-		{ID: "search", Title: "What is the highest rate without loss?", fill: searchSection},
-		{ID: "goodput", Title: "How fast is a transfer?", fill: goodputSection},
-		{ID: "packets", Title: "How many packets per second?", fill: packetSection},
-		{ID: "dependence", Title: "What does it depend on?", fill: curveSection},
-		{ID: "scaling", Title: "What do more of them bring?", fill: scalingSection},
-		{ID: "soak", Title: "Does it stay so for hours?", fill: soakSection},
-		{ID: "latency", Title: "What does load do to latency?", fill: latencySection},
-		{ID: "time", Title: "Is it steady, and which core is busy?", fill: timelineSection},
-		{ID: "comparisons", Title: "What does it cost?", fill: comparisonSection},
-		{ID: "findings", Title: "Findings", fill: findingSection},
-		{ID: "requirements", Title: "Requirements", fill: thresholdSection(false)},
-		{ID: "skipped", Title: "Not measured", fill: skippedSection},
-		{ID: "method", Title: "Method", fill: methodSection},
-		{ID: "environment", Title: "Environment", fill: environmentSection},
-		{ID: "metrics", Title: "Every metric of every cell", fill: metricSection},
-		{ID: "trials", Title: "Every trial", fill: trialSection},
+	var out []Section
+	for _, build := range []func(*view, *Section){missedSection, resultSection, pathSection, searchSection,
+		goodputSection, packetSection, curveSection, scalingSection, soakSection, latencySection,
+		timelineSection, comparisonSection, findingSection, metSection, skippedSection, methodSection,
+		environmentSection, metricSection, trialSection} {
+		var s Section
+		if build(v, &s); len(s.Blocks) > 0 {
+			out = append(out, s)
+		}
 	}
-	for i := range out {
-		out[i].fill(v, &out[i])
-	}
-	return slices.DeleteFunc(out, func(s Section) bool { return len(s.Blocks) == 0 })
+	return out
 }
 
 func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }

@@ -22,29 +22,38 @@ func missed(v *view) int {
 	return n
 }
 
-// thresholdSection: did the run meet what the plan requires? It is drawn either where the run misses something,
-// or further down where there is nothing to mind.
-func thresholdSection(ofMissed bool) func(*view, *Section) {
-	return func(v *view, s *Section) {
-		if len(v.Thresholds) == 0 || missed(v) > 0 != ofMissed {
-			return
-		}
-		t := Table{ID: "threshold-table", Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
-			"Reason")}
-		for _, r := range v.Thresholds {
-			t.row(TableCell{Text: "met", Tone: Good}, TableCell{Text: r.Requirement},
-				TableCell{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, TableCell{Text: r.Reason})
-			row := &t.Rows[len(t.Rows)-1]
-			if !r.Met {
-				row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
-			}
-			if r.Value != 0 || r.Met {
-				row.Cells[3] = TableCell{Text: v.measured(r)}
-			}
-		}
-		s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
-		s.add(t)
+// missedSection comes first: a run that misses a requirement says so before anything else.
+func missedSection(v *view, s *Section) {
+	if missed(v) > 0 {
+		thresholdSection(v, s)
 	}
+}
+
+// metSection is the same table further down, if there is nothing to mind.
+func metSection(v *view, s *Section) {
+	if missed(v) == 0 && len(v.Thresholds) > 0 {
+		thresholdSection(v, s)
+	}
+}
+
+// thresholdSection: did the run meet what the plan requires?
+func thresholdSection(v *view, s *Section) {
+	s.ID, s.Title = "requirements", "Requirements"
+	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
+	t := Table{ID: "threshold-table", Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
+		"Reason")}
+	for _, r := range v.Thresholds {
+		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
+			{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, {Text: r.Reason}}}
+		if !r.Met {
+			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
+		}
+		if r.Value != 0 || r.Met {
+			row.Cells[3] = TableCell{Text: v.measured(r)}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	s.add(t)
 }
 
 // thresholdItems are the same, a line each; requirement and label are said by the functions.
@@ -69,8 +78,8 @@ func thresholdItems(v *view, quote, escape func(string) string) []Item {
 	return items
 }
 
-// measured prints a threshold's value in the unit of its metric; the metric is the first word of a requirement
-// where the document does not name it.
+// measured prints a threshold's value in the unit of its metric; the metric is the first word of a
+// requirement where the document does not name it.
 func (v *view) measured(r comparison.Threshold) string {
 	metric := r.Metric
 	if metric == "" {
@@ -96,6 +105,7 @@ func (v *view) label(f map[string]string) string {
 
 // comparisonSection: what does a setting cost or gain?
 func comparisonSection(v *view, s *Section) {
+	s.ID, s.Title = "comparisons", "What does it cost?"
 	if len(v.Comparisons) == 0 {
 		return
 	}
@@ -190,6 +200,7 @@ func comparisonLines(v *view) []string {
 
 // findingSection: what else did the run show?
 func findingSection(v *view, s *Section) {
+	s.ID, s.Title = "findings", "Findings"
 	t := Table{ID: "finding-table", Columns: columns("Cell", "Finding", "Evidence")}
 	for i := range v.Cells {
 		c := &v.Cells[i]
@@ -224,10 +235,12 @@ func findingItems(v *view) []Item {
 
 // skippedSection: what was not measured, and why?
 func skippedSection(v *view, s *Section) {
+	s.ID, s.Title = "skipped", "Not measured"
 	if len(v.Skipped) > 0 {
 		t := Table{ID: "skipped-table", Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {
-			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, TableCell{Text: k.Reason})
+			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()},
+				TableCell{Text: k.Reason})
 		}
 		s.add(t)
 	}

@@ -26,9 +26,10 @@ func (v *view) with(metric string) []*analysis.Cell {
 func shortFlowTable(v *view) Table {
 	cells := v.with(flowRate)
 	t := Table{ID: "short-flows", Cards: true, Columns: columns("Short flows", "#Completed|per second",
-		"#Handshake|p50 · p99", "#Completion|p50 · p99"), Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was " +
-		"intended to start to the last byte of the answer; what failed or was not done by the window's " +
-		"end counts as slower than all others. " + rateIntervals(v, cells, flowRate)}
+		"#Handshake|p50 · p99", "#Completion|p50 · p99"), Caption: "Each flow has a TCP connection " +
+		"of its own. Its completion time runs from when it was intended to start to the last byte " +
+		"of the answer; what failed or was not done by the window's end counts as slower than all others. " +
+		rateIntervals(v, cells, flowRate)}
 	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
 		{"large", "larger"}}
 	sizes = slices.DeleteFunc(sizes, func(s struct{ name, words string }) bool {

@@ -13,6 +13,7 @@ import (
 
 // latencySection: what does load do to the round-trip time?
 func latencySection(v *view, s *Section) {
+	s.ID, s.Title = "latency", "What does load do to latency?"
 	for _, t := range filled(underLoadTable(v)) {
 		s.add(t)
 	}
@@ -34,17 +35,15 @@ func latencySection(v *view, s *Section) {
 		}
 	}
 	p := Panels{ID: "quantiles", Title: "Distribution of round-trip times, idle and under load",
-		Caption: "Each line is one trial, from its smallest round trip at the left into the tail at the " +
-			"right; both axes are logarithmic and the same in every panel. A curve ends where its " +
-			"number of " +
-			"probes no longer carries the percentile. Lost probes are not in the curves; their share is in " +
-			"the table of every metric.", Legend: []LegendItem{{"q idle", "idle path"}, {"q loaded",
-			"beside the load"}}}
+		Caption: "Each line is one trial, from its smallest round trip at the left into the tail " +
+			"at the right; both axes are logarithmic and the same in every panel. A curve ends where its " +
+			"number of probes no longer carries the percentile. Lost probes are not in the curves; their " +
+			"share is in the table of every metric.", Legend: []LegendItem{{"q idle", "idle path"},
+			{"q loaded", "beside the load"}}}
 	for _, c := range cells {
 		p.Panels = append(p.Panels, Panel{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
-			Sub: v.latencyWords(c),
-			Draw: quantilePlot{Label: "Round-trip times of " + c.Label, Low: low, High: high,
-				Curves: v.quantileCurves(c)}})
+			Sub: v.latencyWords(c), Draw: quantilePlot{Label: "Round-trip times of " + c.Label, Low: low,
+				High: high, Curves: v.quantileCurves(c)}})
 	}
 	s.add(p)
 }
@@ -53,11 +52,11 @@ func latencySection(v *view, s *Section) {
 func underLoadTable(v *view) Table {
 	t := Table{ID: "under-load", Cards: true, Columns: columns("Path full of TCP", "Data goes",
 		"#Load adds|to the median RTT", "Bufferbloat", "#Responsiveness|round trips per minute",
-		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 ms A+, 30 ms A, 60 " +
-		"ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by their mean. " +
-		"Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, else excellent " +
-		"(draft-ietf-ippm-responsiveness); only cells with the engine responsiveness have it, and without " +
-		"TLS its foreign half is the mean over TCP's handshake and one exchange."}
+		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 " +
+		"ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by " +
+		"their mean. Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, " +
+		"else excellent (draft-ietf-ippm-responsiveness); only cells with the engine responsiveness " +
+		"have it, and without TLS its foreign half is the mean over TCP's handshake and one exchange."}
 	for _, p := range v.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w, ok := p.Directions[direction]; ok {
@@ -65,9 +64,9 @@ func underLoadTable(v *view) Table {
 			}
 		}
 		if p.Grade != "" {
-			t.row(TableCell{Text: p.Label}, TableCell{Text: "up and down, mean"},
-				TableCell{Text: v.text(rttAdded, p.AddedNs)}, TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)},
-				none, none)
+			t.row(TableCell{Text: p.Label},
+				TableCell{Text: "up and down, mean"}, TableCell{Text: v.text(rttAdded, p.AddedNs)},
+				TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)}, none, none)
 		}
 	}
 	return t

@@ -16,6 +16,7 @@ import (
 
 // pathSection: what was the traffic sent through?
 func pathSection(v *view, s *Section) {
+	s.ID, s.Title = "paths", "Path under test"
 	for _, p := range v.pictures() {
 		s.add(p)
 	}
@@ -55,6 +56,7 @@ func (v *view) pictures() []Picture {
 
 // methodSection: how was it measured?
 func methodSection(v *view, s *Section) {
+	s.ID, s.Title = "method", "Method"
 	m := v.Run.Method
 	facts := Facts{Items: []Fact{
 		{Name: "Measured window", Value: durationWords(m.Duration) + " per trial"},
@@ -159,6 +161,7 @@ func observingFacts(v *view) Facts {
 
 // environmentSection: what was it measured on?
 func environmentSection(v *view, s *Section) {
+	s.ID, s.Title = "environment", "Environment"
 	for _, e := range v.Environment {
 		f := Facts{Title: "Node " + e.Node, Items: factsOf(e.Facts)}
 		for _, k := range slices.Sorted(maps.Keys(e.Missing)) {
@@ -170,6 +173,7 @@ func environmentSection(v *view, s *Section) {
 
 // metricSection is every metric of every cell.
 func metricSection(v *view, s *Section) {
+	s.ID, s.Title = "metrics", "Every metric of every cell"
 	for i := range v.Cells {
 		c := &v.Cells[i]
 		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true,
@@ -179,9 +183,9 @@ func metricSection(v *view, s *Section) {
 				v.statCells(c, name, c.Metrics[name]), []TableCell{{Text: v.metric[name].Scope}})...)
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
-			t.row(TableCell{Text: name, Long: v.metric[name].Doc}, TableCell{Text: "n/a", Tone: Quiet}, TableCell{},
-				TableCell{}, TableCell{}, TableCell{Text: "unavailable: " + c.Missing[name], Tone: Quiet},
-				TableCell{Text: v.metric[name].Scope})
+			t.row(TableCell{Text: name, Long: v.metric[name].Doc}, TableCell{Text: "n/a", Tone: Quiet},
+				TableCell{}, TableCell{}, TableCell{}, TableCell{Text: "unavailable: " + c.Missing[name],
+					Tone: Quiet}, TableCell{Text: v.metric[name].Scope})
 		}
 		s.add(t)
 	}

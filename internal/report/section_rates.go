@@ -15,12 +15,14 @@ import (
 
 // goodputSection: how fast is a transfer?
 func goodputSection(v *view, s *Section) {
+	s.ID, s.Title = "goodput", "How fast is a transfer?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
 	s.addBars(v, cells, goodput, "TCP goodput at the receiver")
 }
 
 // packetSection: how many packets per second, and how many are lost?
 func packetSection(v *view, s *Section) {
+	s.ID, s.Title = "packets", "How many packets per second?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }

@@ -14,6 +14,7 @@ import (
 
 // resultSection is the table that everything else explains.
 func resultSection(v *view, s *Section) {
+	s.ID, s.Title = "results", "Results"
 	for _, t := range append(filled(resultTable(v)), flowTables(v)...) {
 		s.add(t)
 	}

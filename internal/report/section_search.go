@@ -11,6 +11,7 @@ import (
 
 // searchSection: what is the highest rate that meets the goals?
 func searchSection(v *view, s *Section) {
+	s.ID, s.Title = "search", "What is the highest rate without loss?"
 	if v.Searching == nil {
 		return
 	}
@@ -20,7 +21,8 @@ func searchSection(v *view, s *Section) {
 		s.add(t)
 	}
 	s.add(goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)},
-		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
+		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)},
+		stepTable(v))
 }
 
 func quietItems(lines []string) []Item {
@@ -42,9 +44,9 @@ func (v *view) searchTables() []Table {
 
 // searchTable has one row per search and goal.
 func searchTable(v *view) Table {
-	t := Table{ID: "search-table", Cards: true, Columns: columns("Searched", "Goal|loss", "#Throughput|payload",
-		"#Lower|bound", "#Upper|bound", "#Trials|time"), Caption: "Throughput is the conditional throughput " +
-		"of RFC 9971. Loads are of one interface" + interfaceWords(v) + "."}
+	t := Table{ID: "search-table", Cards: true, Columns: columns("Searched", "Goal|loss",
+		"#Throughput|payload", "#Lower|bound", "#Upper|bound", "#Trials|time"), Caption: "Throughput " +
+		"is the conditional throughput of RFC 9971. Loads are of one interface" + interfaceWords(v) + "."}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for k, r := range s.Results {
@@ -126,9 +128,9 @@ func loadMetric(unit string) string {
 func standardTable(v *view) Table {
 	t := Table{ID: "rfc2544-table", Cards: true, Columns: columns("RFC 2544", "#Throughput|payload",
 		"#RTT at it|p50, p99", "#RTT at 50 %|p50, p99", "#Loss at|greatest", "#Back-to-back|buffer"),
-		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and at half " +
-			"of it. Loss: at the greatest load. Back-to-back: frames of the longest burst that was forwarded " +
-			"whole, and the buffer time after RFC 9004's correction."}
+		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and " +
+			"at half of it. Loss: at the greatest load. Back-to-back: frames of the longest burst that was " +
+			"forwarded whole, and the buffer time after RFC 9004's correction."}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
@@ -142,8 +144,8 @@ func standardTable(v *view) Table {
 		if len(s.BackToBack) > 0 {
 			burst = v.burstCell(s.BackToBack[0])
 		}
-		t.row(v.searchName(s), throughputCell(v, s.Unit, s.Results[0]), v.latencyAt(s, 1), v.latencyAt(s, 0.5),
-			loss, burst)
+		t.row(v.searchName(s), throughputCell(v, s.Unit, s.Results[0]), v.latencyAt(s, 1),
+			v.latencyAt(s, 0.5), loss, burst)
 	}
 	return t
 }
@@ -182,8 +184,8 @@ func lossTable(v *view) Table {
 		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss")}
 	for i := range v.Searches {
 		for _, l := range v.Searches[i].FrameLoss {
-			t.row(v.searchName(&v.Searches[i]), TableCell{Text: unit.Percent(l.Share)},
-				TableCell{Text: v.text(packetRate, l.Load)}, TableCell{Text: v.text(lossRatio, l.Loss.Median)})
+			t.row([]TableCell{v.searchName(&v.Searches[i]), {Text: unit.Percent(l.Share)},
+				{Text: v.text(packetRate, l.Load)}, {Text: v.text(lossRatio, l.Loss.Median)}}...)
 		}
 	}
 	return t
@@ -209,18 +211,17 @@ func goalTable(v *view) Table {
 
 // stepTable lists every trial of every search.
 func stepTable(v *view) Table {
-	t := Table{ID: "search-steps", Folded: true,
-		Caption: "Every trial of the searches that ended well, in order.",
-		Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss")}
+	t := Table{ID: "search-steps", Folded: true, Caption: "Every trial of the searches that " +
+		"ended well, in order.", Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss")}
 	for i := range v.Searches {
 		for _, step := range v.Searches[i].Steps {
 			test := step.Test
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
-			t.row([]TableCell{{Text: step.Trial}, {Text: test},
-				{Text: v.text(loadMetric(v.Searches[i].Unit), step.Load)},
-				{Text: unit.Significant(step.Seconds, 3) + " s"}, {Text: v.text(lossRatio, step.LossRatio)}}...)
+			t.row([]TableCell{{Text: step.Trial}, {Text: test}, {Text: v.text(loadMetric(v.Searches[i].Unit),
+				step.Load)}, {Text: unit.Significant(step.Seconds, 3) + " s"},
+				{Text: v.text(lossRatio, step.LossRatio)}}...)
 		}
 	}
 	return t

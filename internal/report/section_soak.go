@@ -10,6 +10,7 @@ import (
 
 // soakSection: does it stay as it is over hours?
 func soakSection(v *view, s *Section) {
+	s.ID, s.Title = "soak", "Does it stay so for hours?"
 	for _, k := range v.Soaks {
 		s.add(List{Title: soakTitle(k), Items: soakItems(k)})
 	}
@@ -58,6 +59,7 @@ func soakLines(v *view) []Item {
 
 // scalingSection: what keeps more from carrying more?
 func scalingSection(v *view, s *Section) {
+	s.ID, s.Title = "scaling", "What do more of them bring?"
 	s.Lead = "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
 		"can do at a time, coherence what each costs each other one."
 	t := Table{ID: "scaling-table", Columns: columns("Scaled", "Factor", "#One carries", "#Contention",
@@ -68,9 +70,9 @@ func scalingSection(v *view, s *Section) {
 		if k.Peak > 0 {
 			peak = TableCell{Text: strconv.FormatFloat(k.Peak, 'f', 1, 64), Sub: v.text(goodput, k.PeakBps)}
 		}
-		t.row([]TableCell{{Text: k.Label, Long: k.Text}, {Text: k.Factor}, {Text: v.text(goodput, k.SingleBps)},
-			{Text: unit.Percent(k.Contention)}, {Text: unit.Percent(k.Coherence)}, peak,
-			{Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}...)
+		t.row([]TableCell{{Text: k.Label, Long: k.Text},
+			{Text: k.Factor}, {Text: v.text(goodput, k.SingleBps)}, {Text: unit.Percent(k.Contention)},
+			{Text: unit.Percent(k.Coherence)}, peak, {Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}...)
 	}
 	if len(t.Rows) > 0 {
 		s.add(t)

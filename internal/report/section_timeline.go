@@ -14,14 +14,13 @@ import (
 
 // timelineSection: is the rate steady, and which core is busy meanwhile?
 func timelineSection(v *view, s *Section) {
+	s.ID, s.Title = "time", "Is it steady, and which core is busy?"
 	p := Panels{ID: "timelines", Title: "Goodput over time, and how busy each core was",
-		Caption: "Each line is one run; the strong one is the run nearest to the median, and the strip " +
-			"below shows the cores " +
-			"during that run. What is shaded lies outside the measured window: warm-up before it, draining " +
-			"after it. " +
-			"Every panel has its own vertical scale, from zero." + sharedCores(v),
-		Legend: []LegendItem{{"run-line strong", "run nearest to the median"}, {"run-line", "other runs"},
-			{"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
+		Caption: "Each line is one run; the strong one is the run nearest to the median, and the " +
+			"strip below shows the cores during that run. What is shaded lies outside the measured window: " +
+			"warm-up before it, draining after it. Every panel has its own vertical scale, from zero." +
+			sharedCores(v), Legend: []LegendItem{{"run-line strong", "run nearest to the median"},
+			{"run-line", "other runs"}, {"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
 	for i := range v.Cells {
 		c := &v.Cells[i]
 		if t, ok := v.timeline(c); ok {

@@ -11,6 +11,7 @@ import (
 
 // trialSection is every trial in the order of the run, the failed ones with what they left.
 func trialSection(v *view, s *Section) {
+	s.ID, s.Title = "trials", "Every trial"
 	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") +
 		" in the order of the run", Columns: columns("Trial", "Started|UTC", "What", "#Rate", "#Loss",
 		"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity")}

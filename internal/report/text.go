@@ -59,9 +59,8 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, table)...))
 	t.list("Not measured", lineItems(skippedLines(v), Quiet))
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
-		v.text("_ratio", d.Observing.ChargedRatio)+
-		" with the interrupts that were charged to it); the five fast sources "+
-		v.text("_ratio", d.Observing.FastRatio)+".", dim)
+		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
+		"five fast sources "+v.text("_ratio", d.Observing.FastRatio)+".", dim)
 	return t.b.String()
 }
 
