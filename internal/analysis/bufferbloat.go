@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -11,7 +12,6 @@ import (
 // underLoad sorts the TCP cells by path, and grades each direction and the mean of up and down.
 func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	var out []UnderLoad
-	index := map[string]int{}
 	varying := varyingFactors(c, cells)
 	delete(varying, string(factor.Direction))
 	for _, g := range cells {
@@ -20,10 +20,9 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 			continue
 		}
 		f := factor.Direction.With(g.factors, "")
-		i, known := index[f.Key()]
-		if !known {
+		i := slices.IndexFunc(out, func(u UnderLoad) bool { return maps.Equal(u.Factors, f) })
+		if i < 0 {
 			i = len(out)
-			index[f.Key()] = i
 			out = append(out, UnderLoad{Factors: f, Label: labelOf(c, f, varying),
 				Directions: map[string]LoadedPath{}})
 		}
@@ -42,8 +41,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 // loadedPath is a cell's line; false for a cell that says nothing about a path full of TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	p := LoadedPath{Cell: g.factors}
-	switch {
-	case factor.Protocol.Is(g.factors, factor.UDP), factor.Engine.Is(g.factors, "flows", "requests"):
+	if factor.Protocol.Is(g.factors, factor.UDP) || factor.Engine.Is(g.factors, "flows", "requests") {
 		return p, false
 	}
 	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {

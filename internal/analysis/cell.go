@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,6 +45,17 @@ func (g *group) byBlock(metric string) map[int]float64 {
 		}
 	}
 	return out
+}
+
+// valuesOf are the values of a metric, of those trials that have one.
+func valuesOf(trials []*validity.Judged, metric string) []float64 {
+	var values []float64
+	for _, j := range trials {
+		if v, ok := j.Metrics.Values[metric]; ok {
+			values = append(values, v)
+		}
+	}
+	return values
 }
 
 // groups sorts trials into the cells of the design, in the order listed; cells of the trials come after
@@ -99,13 +111,8 @@ func skippedCells(run *record.Run, trials []*validity.Judged) []record.Skipped {
 			measured[j.Trial.Row.Factors.Key()] = true
 		}
 	}
-	out := []record.Skipped{}
-	for _, s := range slices.Concat(run.Design.Skipped, run.Skipped) {
-		if !measured[s.Factors.Key()] {
-			out = append(out, s)
-		}
-	}
-	return out
+	all := slices.Concat(run.Design.Skipped, run.Skipped)
+	return orEmpty(slices.DeleteFunc(all, func(s record.Skipped) bool { return measured[s.Factors.Key()] }))
 }
 
 // summariseCell fills in metrics, missing ones, ceiling and consistency.
@@ -117,19 +124,13 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		return
 	}
 	g.summariseLatency(good)
-	g.addDistributions(good)
 	for _, m := range declarations {
 		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
 			continue
 		}
-		var values []float64
-		why := ""
+		values, why := valuesOf(good, m.Name), ""
 		for _, j := range good {
-			if v, ok := j.Metrics.Values[m.Name]; ok {
-				values = append(values, v)
-			} else if w, ok := j.Metrics.Missing[m.Name]; ok {
-				why = w
-			}
+			why = cmp.Or(j.Metrics.Missing[m.Name], why)
 		}
 		switch {
 		case len(values) > 0:

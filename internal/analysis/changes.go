@@ -1,10 +1,10 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -36,12 +36,13 @@ func changes(a, b *Document) []Change {
 	add("plan", "probe_interval", x.ProbeInterval.String(), y.ProbeInterval.String(), true)
 	add("plan", "verify", fmt.Sprint(x.Verify), fmt.Sprint(y.Verify), true)
 	add("plan", "telemetry", fmt.Sprint(x.Telemetry), fmt.Sprint(y.Telemetry), true)
-	for _, name := range slices.Sorted(maps.Keys(namesOf(a.Conditions, b.Conditions))) {
+	for _, name := range keys(a.Conditions, b.Conditions) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
 	}
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
-	for _, name := range resolvedNames(a, b) {
-		add("environment", name, resolvedOf(a, name), resolvedOf(b, name), true)
+	left, right := resolved(a), resolved(b)
+	for _, name := range keys(left, right) {
+		add("environment", name, left[name], right[name], true)
 	}
 	return out
 }
@@ -57,18 +58,11 @@ func environmentChanges(a, b []record.Environment) []Change {
 		return m
 	}
 	left, right := facts(a), facts(b)
-	nodes := map[string]bool{}
-	for n := range left {
-		nodes[n] = true
-	}
-	for n := range right {
-		nodes[n] = true
-	}
 	// The same change on many nodes of one machine is one change.
 	seen := map[string]int{}
 	var out []Change
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		for _, name := range slices.Sorted(maps.Keys(namesOf(left[node], right[node]))) {
+	for _, node := range keys(left, right) {
+		for _, name := range keys(left[node], right[node]) {
 			x, y := known(left[node], name), known(right[node], name)
 			if x == y || volatileFacts[name] {
 				continue
@@ -95,53 +89,39 @@ func known(facts map[string]string, name string) string {
 // volatileFacts change from boot to boot or run to run by themselves.
 var volatileFacts = map[string]bool{"boot_id": true, "uptime": true, "hostname": true, "time": true}
 
-func resolvedNames(a, b *Document) []string {
-	names := map[string]bool{}
-	for _, d := range []*Document{a, b} {
-		for i := range d.Cells {
-			for n := range d.Cells[i].Resolved {
-				names[n] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// resolvedOf lists what a factor was resolved to anywhere in a run.
-func resolvedOf(d *Document, name string) string {
-	values := map[string]bool{}
+// resolved lists what each factor was resolved to anywhere in a run.
+func resolved(d *Document) map[string]string {
+	values := map[string][]string{}
 	for i := range d.Cells {
-		if v := d.Cells[i].Resolved[name]; v != "" {
-			values[v] = true
+		for name, v := range d.Cells[i].Resolved {
+			values[name] = once(values[name], v)
 		}
 	}
-	return strings.Join(slices.Sorted(maps.Keys(values)), ", ")
+	out := map[string]string{}
+	for name, list := range values {
+		slices.Sort(list)
+		out[name] = strings.Join(list, ", ")
+	}
+	return out
 }
 
 func causesOf(list []Change) []string {
 	var out []string
 	for _, c := range list {
 		if c.Cause {
-			out = append(out, fmt.Sprintf("%s: %s → %s", c.Name, orNone(c.A), orNone(c.B)))
+			out = append(out, fmt.Sprintf("%s: %s → %s", c.Name, cmp.Or(c.A, "none"), cmp.Or(c.B, "none")))
 		}
 	}
-	sort.Strings(out)
+	slices.Sort(out)
 	return out
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "none"
+// keys are the keys of several maps, sorted.
+func keys[V any](all ...map[string]V) []string {
+	var names []string
+	for _, m := range all {
+		names = slices.AppendSeq(names, maps.Keys(m))
 	}
-	return s
-}
-
-func namesOf(a, b map[string]string) map[string]bool {
-	names := map[string]bool{}
-	for _, m := range []map[string]string{a, b} {
-		for n := range m {
-			names[n] = true
-		}
-	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }

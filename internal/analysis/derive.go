@@ -1,9 +1,9 @@
 package analysis
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
@@ -21,7 +21,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	all := validity.Judge(&run, trials)
 	cells := groups(&run, all)
 	declarations := metrics.Metrics()
-	searches := searchesOf(&run, cells)
+	readSearches(&run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
@@ -41,26 +41,16 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
 			Reasons: g.cell.Reasons, Metrics: g.cell.Metrics, Missing: g.cell.Missing, ByBlock: g.byBlock})
 	}
-	d := &Document{
-		Format:      record.Format,
-		Run:         head(&run),
-		Catalogue:   run.Design.Catalogue,
-		Environment: orEmpty(merged(run.Environments)),
-		Conditions:  run.Design.Conditions,
-		Topologies:  orEmpty(run.Topologies),
-		Nodes:       nodes(&run),
-		Skipped:     skippedCells(&run, all),
-		Tester:      run.Ceilings,
-		UnderLoad:   underLoad(run.Design.Catalogue, cells),
-		Comparisons: comparison.OfCells(sides, &run.Design),
-		Observing:   observing(trials),
-		Trials:      make([]TrialView, 0, len(all)),
-		Cells:       make([]Cell, 0, len(cells)),
-	}
+	d := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
+		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
+		Topologies: orEmpty(run.Topologies), Nodes: nodes(&run), Skipped: skippedCells(&run, all),
+		Tester: run.Ceilings, UnderLoad: underLoad(run.Design.Catalogue, cells),
+		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(trials),
+		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
 	}
-	d.addSearches(&run, searches, cells)
+	d.addSearches(&run, cells)
 	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells)
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j))
@@ -81,14 +71,11 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 // one.
 func nodes(run *record.Run) []record.NodeFacts {
 	out := []record.NodeFacts{}
-	add := func(name string) {
-		if !slices.ContainsFunc(out, func(n record.NodeFacts) bool { return n.Name == name }) {
-			out = append(out, run.Node(name))
-		}
-	}
 	for _, t := range run.Topologies {
 		for _, n := range t.Nodes {
-			add(n.Name)
+			if !slices.ContainsFunc(out, func(have record.NodeFacts) bool { return have.Name == n.Name }) {
+				out = append(out, run.Node(n.Name))
+			}
 		}
 	}
 	return out
@@ -102,28 +89,21 @@ func orEmpty[T any](s []T) []T {
 }
 
 func head(run *record.Run) RunHead {
-	return RunHead{
-		ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
-		Description: description(run), Lab: run.Lab, LabNote: run.LabNote,
-		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
-		Version: run.Version, BinaryHash: run.BinaryHash, Method: run.Design.Method,
-		Measure: run.Design.Measure, Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads,
-	}
+	return RunHead{ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
+		Description: description(run), Lab: run.Lab, LabNote: run.LabNote, Seed: run.Design.Method.Seed,
+		Status: run.Status, Reason: run.Reason, Command: run.Command, Version: run.Version,
+		BinaryHash: run.BinaryHash, Method: run.Design.Method, Measure: run.Design.Measure,
+		Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads}
 }
 
 // addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
 func (g *group) addResolved() {
+	g.cell.Resolved = map[string]string{}
 	for _, j := range g.good() {
-		for _, k := range slices.Sorted(maps.Keys(j.Trial.Resolved)) {
-			v := j.Trial.Resolved[k]
-			old, seen := g.cell.Resolved[k]
-			switch {
-			case !seen:
-				if g.cell.Resolved == nil {
-					g.cell.Resolved = map[string]string{}
-				}
+		for k, v := range j.Trial.Resolved {
+			if old, seen := g.cell.Resolved[k]; !seen {
 				g.cell.Resolved[k] = v
-			case old != v && !strings.Contains(old, v):
+			} else if !strings.Contains(old, v) {
 				g.cell.Resolved[k] = old + ", " + v
 			}
 		}
@@ -133,14 +113,12 @@ func (g *group) addResolved() {
 // view is a trial as shown. A failed one has no number.
 func view(j *validity.Judged) TrialView {
 	t := j.Trial
-	v := TrialView{
-		ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
-		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9,
-		Grade: j.Grade, Reasons: j.Reasons, Failure: t.Failure, Resolved: t.Resolved,
-		Path: t.Path, Search: t.Search, Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats,
-	}
+	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
+		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
+		Reasons: j.Reasons, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path, Search: t.Search,
+		Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats}
 	if t.Traffic != nil {
-		v.Caveats = append(append([]record.Caveat(nil), t.Caveats...), t.Traffic.Caveats...)
+		v.Caveats = slices.Concat(t.Caveats, t.Traffic.Caveats)
 	}
 	for _, p := range t.Phases {
 		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin,
@@ -170,11 +148,16 @@ func declared(ours, stored []record.Metric, d *Document) []record.Metric {
 			used[name] = true
 		}
 	}
-	out := []record.Metric{}
-	for _, m := range append(append([]record.Metric{}, ours...), stored...) {
+	return orEmpty(pick(slices.Concat(ours, stored), used))
+}
+
+// pick are the declarations of the metrics that are used, each once.
+func pick(declared []record.Metric, used map[string]bool) []record.Metric {
+	var out []record.Metric
+	for _, m := range declared {
 		if used[m.Name] {
 			out = append(out, m)
-			used[m.Name] = false
+			delete(used, m.Name)
 		}
 	}
 	return out
@@ -206,15 +189,10 @@ func observing(trials []record.Trial) Observing {
 			}
 		}
 	}
-	keys := make([]key, 0, len(spent))
-	for k := range spent {
-		keys = append(keys, k)
-	}
-	sort.Slice(keys, func(a, b int) bool {
-		return keys[a].node+"/"+keys[a].probe < keys[b].node+"/"+keys[b].probe
-	})
 	fast := map[string]float64{}
-	for _, k := range keys {
+	for _, k := range slices.SortedFunc(maps.Keys(spent), func(a, b key) int {
+		return cmp.Compare(a.node+"/"+a.probe, b.node+"/"+b.probe)
+	}) {
 		t := spent[k]
 		if t.over <= 0 {
 			continue

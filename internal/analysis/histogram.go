@@ -9,42 +9,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Range of the histograms, in nanoseconds. What lies outside is counted, and not forced into the last
-// bucket.
+// Range of the histograms, in nanoseconds. What lies outside is counted, and not forced into the last bucket.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9
 	histogramDigits = 3
 )
 
-// addDistributions puts all probes of a cell into histograms: those of its own trials, and those of the
-// idle measurements of its path.
-func (g *group) addDistributions(good []*validity.Judged) {
-	idle := latencies(good, func(t *record.Trial) *record.Latency { return t.Idle })
-	if len(idle) == 0 {
-		idle = latencies(validity.LastGood(g.idle), func(t *record.Trial) *record.Latency { return t.Idle })
+// addDistribution puts all probes of some trials into a histogram.
+func (g *group) addDistribution(kind string, ran []*validity.Judged) {
+	var all []*record.Latency
+	for _, j := range ran {
+		l := j.Trial.Idle
+		if kind == "loaded" {
+			l = j.Trial.Loaded
+		}
+		all = append(all, l)
 	}
-	loaded := latencies(good, func(t *record.Trial) *record.Latency { return t.Loaded })
-	for kind, all := range map[string][]*record.Latency{"idle": idle, "loaded": loaded} {
-		d, ok := distribution(all)
-		if !ok {
-			continue
-		}
-		if g.cell.Latency == nil {
-			g.cell.Latency = map[string]Distribution{}
-		}
+	if d, ok := distribution(all); ok {
 		g.cell.Latency[kind] = d
 	}
-}
-
-func latencies(trials []*validity.Judged, of func(*record.Trial) *record.Latency) []*record.Latency {
-	var out []*record.Latency
-	for _, j := range trials {
-		if l := of(j.Trial); l != nil && len(l.RTT) > 0 {
-			out = append(out, l)
-		}
-	}
-	return out
 }
 
 // distribution joins what several measurements saw.

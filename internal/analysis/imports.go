@@ -49,9 +49,9 @@ func carriedBy(trials []record.Trial) statistics.Curve {
 				times = append(times, table.T...)
 			}
 		}
-		sort.Slice(times, func(a, b int) bool { return times[a] < times[b] })
-		for k, at := range times {
-			if k > 0 && at == times[k-1] || len(out.T) > 0 && at <= out.T[len(out.T)-1] {
+		slices.Sort(times)
+		for _, at := range times {
+			if len(out.T) > 0 && at <= out.T[len(out.T)-1] {
 				continue
 			}
 			sum := total
@@ -75,16 +75,13 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 	}
 	out := statistics.Curve{T: netdev.T, V: make([]float64, len(netdev.T))}
 	for i, name := range netdev.Names {
-		device, counter, _ := strings.Cut(name, "/")
-		if counter != "rx_bytes" || device == "lo" {
+		if device, counter, _ := strings.Cut(name, "/"); counter != "rx_bytes" || device == "lo" {
 			continue
 		}
 		sum := 0.0
 		for j := range out.V {
-			if j > 0 {
-				if d := netdev.V[i][j] - netdev.V[i][j-1]; d > 0 { // not NaN
-					sum += d
-				}
+			if j > 0 && netdev.V[i][j] > netdev.V[i][j-1] { // not NaN
+				sum += netdev.V[i][j] - netdev.V[i][j-1]
 			}
 			out.V[j] += sum
 		}

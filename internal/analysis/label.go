@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,11 +20,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 	for _, g := range cells {
 		if count[g.cell.Label] > 1 { // cannot be told apart: say everything
-			all := map[string]bool{}
-			for name := range g.factors {
-				all[name] = true
-			}
-			g.cell.Label = labelOf(c, g.factors, all)
+			g.cell.Label = labelOf(c, g.factors, nil)
 		}
 	}
 }
@@ -31,47 +28,42 @@ func labels(c *factor.Catalogue, cells []*group) {
 // varyingFactors are the factors with more than one level among the cells; having none counts as a level,
 // except for dependent factors.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
-	first, varying := map[string]string{}, map[string]bool{}
-	names := map[string]bool{}
+	varying, names := map[string]bool{}, record.Factors{}
 	for _, g := range cells {
-		for name := range g.factors {
-			names[name] = true
-		}
+		maps.Copy(names, g.factors)
 	}
 	for name := range names {
-		dependent := c.Of(name).Dependent
+		dependent, levels := c.Of(name).Dependent, map[string]bool{}
 		for _, g := range cells {
-			level, ok := g.factors[name]
-			if !ok && dependent {
-				continue
+			if level, ok := g.factors[name]; ok || !dependent {
+				levels[level] = true
 			}
-			if known, seen := first[name]; !seen {
-				first[name] = level
-			} else if known != level {
-				varying[name] = true
-			}
+		}
+		if len(levels) > 1 {
+			varying[name] = true
 		}
 	}
 	return varying
 }
 
-// labelOf says those factors of a cell that are to be shown: the leading ones in the order of people, by
-// their bare level, then the others by name, but for those that are off or that another one says. Without
-// any it says the leading ones, except the lab's shape.
+// labelOf says those factors of a cell that are to be shown, nil for all: the leading ones in the order of
+// people, by their bare level, then the others by name, but for those that are off or that another one says.
+// Without any it says the leading ones, except the lab's shape.
 func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
+	shown := func(name string) bool { return show == nil || show[name] }
 	names := f.Names()
 	c.Sort(names)
 	var leading, others, always []string
 	for _, name := range names {
 		switch d, level := c.Of(name), f[name]; {
 		case d.Leading && level != "":
-			if show[name] {
+			if shown(name) {
 				leading = append(leading, d.Label(level))
 			}
 			if !d.Quiet {
 				always = append(always, d.Label(level))
 			}
-		case show[name] && !d.Leading && level != factor.Off && !(d.Says.In(f) && show[string(d.Says)]):
+		case shown(name) && !d.Leading && level != factor.Off && !(d.Says.In(f) && shown(string(d.Says))):
 			others = append(others, name)
 		}
 	}

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -19,15 +20,15 @@ func (g *group) summariseLatency(good []*validity.Judged) {
 	if len(idle) == 0 {
 		idle = probed(validity.LastGood(g.idle), "idle")
 	}
+	loaded := probed(good, "loaded")
 	g.addPercentiles("idle", idle, "the idle path was not measured")
-	g.addPercentiles("loaded", probed(good, "loaded"), "no latency probe ran beside the load")
+	g.addPercentiles("loaded", loaded, "no latency probe ran beside the load")
 	if len(probed(good, "idle")) == 0 && len(idle) > 0 {
-		var lost []float64
-		for _, j := range idle {
-			lost = append(lost, j.Metrics.Values[metrics.ProbeLossIdle])
-		}
-		g.cell.Metrics[metrics.ProbeLossIdle] = statistics.Summarise(lost)
+		g.cell.Metrics[metrics.ProbeLossIdle] = statistics.Summarise(valuesOf(idle, metrics.ProbeLossIdle))
 	}
+	g.cell.Latency = map[string]Distribution{}
+	g.addDistribution("idle", idle)
+	g.addDistribution("loaded", loaded)
 }
 
 // probed are the trials in which a probe ran, whether it was answered or not.
@@ -62,12 +63,7 @@ func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) 
 			g.cell.Missing[name] = why
 			continue
 		}
-		var values []float64
-		for _, j := range trials {
-			if v, ok := j.Metrics.Values[name]; ok {
-				values = append(values, v)
-			}
-		}
+		values := valuesOf(trials, name)
 		if len(values) == len(trials) {
 			g.cell.Metrics[name] = statistics.Summarise(values)
 			continue
@@ -90,26 +86,21 @@ func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) 
 // of its own block, else the path's.
 func (g *group) addAdded() {
 	blocks := g.byBlock(metrics.RTT("idle", metrics.Percentiles[0]))
-	var all []float64
-	for _, b := range statistics.BlocksOf([]map[int]float64{blocks}) {
-		all = append(all, blocks[b])
-	}
+	median := statistics.Median(slices.Collect(maps.Values(blocks)))
+	name := metrics.RTT("loaded", metrics.Percentiles[0])
 	for _, j := range g.good() {
-		loaded, ok := j.Metrics.Values[metrics.RTT("loaded", metrics.Percentiles[0])]
-		if !ok {
-			if why := j.Metrics.Missing[metrics.RTT("loaded", metrics.Percentiles[0])]; why != "" {
-				j.Metrics.Lack(why, metrics.RTTAdded)
-			}
-			continue
-		}
-		idle, ok := blocks[j.Trial.Row.Block]
-		if !ok && len(all) > 0 {
-			idle, ok = statistics.Median(all), true
-		}
-		if !ok {
+		loaded, ok := j.Metrics.Values[name]
+		idle, own := blocks[j.Trial.Row.Block]
+		switch why := j.Metrics.Missing[name]; {
+		case !ok && why != "":
+			j.Metrics.Lack(why, metrics.RTTAdded)
+		case !ok:
+		case own:
+			j.Metrics.Set(metrics.RTTAdded, loaded-idle)
+		case len(blocks) > 0:
+			j.Metrics.Set(metrics.RTTAdded, loaded-median)
+		default:
 			j.Metrics.Lack("the idle path was not measured", metrics.RTTAdded)
-			continue
 		}
-		j.Metrics.Set(metrics.RTTAdded, loaded-idle)
 	}
 }

@@ -72,9 +72,13 @@ func CompareRuns(a, b *Document) *RunComparison {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
-	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: valuesOf(a), Path: a.Path},
-		comparison.Run{Values: valuesOf(b), Path: b.Path}, causesOf(c.Changes))
-	c.Metrics = judgedOf(slices.Concat(a.Metrics, b.Metrics), c.Comparisons)
+	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: numbers(a), Path: a.Path},
+		comparison.Run{Values: numbers(b), Path: b.Path}, causesOf(c.Changes))
+	used := map[string]bool{}
+	for _, x := range c.Comparisons {
+		used[x.Metric] = true
+	}
+	c.Metrics = pick(slices.Concat(a.Metrics, b.Metrics), used)
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
 	return c
@@ -136,23 +140,8 @@ func worse(c *RunComparison) []Regression {
 	return out
 }
 
-func judgedOf(declared []record.Metric, used []comparison.Comparison) []record.Metric {
-	names := map[string]bool{}
-	for _, c := range used {
-		names[c.Metric] = true
-	}
-	var out []record.Metric
-	for _, m := range declared {
-		if names[m.Name] {
-			out = append(out, m)
-			delete(names, m.Name)
-		}
-	}
-	return out
-}
-
-// valuesOf are the values of a run's metrics: cell or path → metric → block.
-func valuesOf(d *Document) map[string]map[string]map[int]float64 {
+// numbers are the values of a run's metrics: cell or path → metric → block.
+func numbers(d *Document) map[string]map[string]map[int]float64 {
 	out := map[string]map[string]map[int]float64{}
 	for _, t := range d.Trials {
 		if t.Kind == record.RowVerify {

@@ -1,10 +1,11 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -47,7 +48,6 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 	c.Sort(names)
 	show := varyingFactors(c, cells)
 	for _, name := range names {
-		at := map[string]int{}
 		var sets []Scaling
 		for _, g := range cells {
 			level, err := strconv.ParseFloat(g.factors[name], 64)
@@ -56,10 +56,9 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 				continue
 			}
 			rest := factor.Name(name).With(g.factors, "")
-			i, known := at[rest.Key()]
-			if !known {
+			i := slices.IndexFunc(sets, func(s Scaling) bool { return maps.Equal(s.Factors, rest) })
+			if i < 0 {
 				i = len(sets)
-				at[rest.Key()] = i
 				sets = append(sets, Scaling{Factor: name, Factors: rest, Label: labelOf(c, rest, show)})
 			}
 			sets[i].Points = append(sets[i].Points, statistics.ScalingPoint{Level: level,
@@ -75,7 +74,7 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 }
 
 func (s *Scaling) fit() bool {
-	sort.Slice(s.Points, func(i, j int) bool { return s.Points[i].Level < s.Points[j].Level })
+	slices.SortFunc(s.Points, func(a, b statistics.ScalingPoint) int { return cmp.Compare(a.Level, b.Level) })
 	var ok bool
 	if s.SingleBps, s.Contention, s.Coherence, ok = statistics.FitScaling(s.Points); !ok {
 		return false

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -13,44 +14,35 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// searchesOf reads the searches of all cells, and names in each cell the trials that stand for them.
-func searchesOf(run *record.Run, cells []*group) []*SearchView {
-	m := run.Design.Method
-	if m.Search == nil {
-		return nil
+// readSearches reads the searches of all cells, and names in each cell the trials that stand for them.
+func readSearches(run *record.Run, cells []*group) {
+	if run.Design.Method.Search == nil {
+		return
 	}
-	var all []*SearchView
 	for _, g := range cells {
-		for _, row := range searchedRows(g.trials) {
-			r := reading{run: run, g: g, trials: row, idle: g.idleOf(row[0].Trial.Row.Block)}
+		var rows [][]*validity.Judged // the trials of each that a search asked for, in run order
+		for _, j := range g.trials {
+			if j.Trial.Search == nil {
+				continue
+			}
+			i := slices.IndexFunc(rows, func(r []*validity.Judged) bool {
+				return r[0].Trial.Row.ID == j.Trial.Row.ID
+			})
+			if i < 0 {
+				i = len(rows)
+				rows = append(rows, nil)
+			}
+			rows[i] = append(rows[i], j)
+		}
+		for _, row := range rows {
+			r := reading{run: run, trials: row, idle: g.idleOf(row[0].Trial.Row.Block)}
 			s, stands := r.search()
-			all = append(all, s)
 			g.search = append(g.search, s)
 			if stands != nil {
 				g.found = append(g.found, stands)
 			}
 		}
 	}
-	return all
-}
-
-// searchedRows are the trials of each row that a search asked for, in run order.
-func searchedRows(trials []*validity.Judged) [][]*validity.Judged {
-	at := map[string]int{}
-	var rows [][]*validity.Judged
-	for _, j := range trials {
-		if j.Trial.Search == nil {
-			continue
-		}
-		i, known := at[j.Trial.Row.ID]
-		if !known {
-			i = len(rows)
-			at[j.Trial.Row.ID] = i
-			rows = append(rows, nil)
-		}
-		rows[i] = append(rows[i], j)
-	}
-	return rows
 }
 
 // idleOf is the latency of the idle path that was measured in a block.
@@ -66,20 +58,19 @@ func (g *group) idleOf(block int) *record.Latency {
 
 // reading is one search that is read into the document.
 type reading struct {
-	run    *record.Run
-	g      *group
-	trials []*validity.Judged
-	idle   *record.Latency
+	run     *record.Run
+	trials  []*validity.Judged
+	counted []*validity.Judged // those of the search for the rate that ended well, without one that warmed up
+	idle    *record.Latency
 }
 
 // search reads the outcome of one search, and the trial that stands for it.
-func (r reading) search() (*SearchView, *validity.Judged) {
+func (r *reading) search() (*SearchView, *validity.Judged) {
 	first := r.trials[0].Trial
 	m := r.run.Design.Method
-	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block, Factors: first.Row.Factors,
-		Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max,
-		Interfaces: max(first.Search.Interfaces, 1),
-		Results:    []SearchResult{}, Steps: []SearchStep{}}
+	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block,
+		Factors: first.Row.Factors, Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max,
+		Interfaces: max(first.Search.Interfaces, 1), Results: []SearchResult{}, Steps: []SearchStep{}}
 	var trials []*record.Trial
 	var counted []method.Trial
 	for _, j := range r.trials {
@@ -92,6 +83,9 @@ func (r reading) search() (*SearchView, *validity.Judged) {
 		s.Steps = append(s.Steps, stepOf(j.Trial, mt))
 		if j.Trial.Search.Test == record.TestThroughput {
 			counted = append(counted, mt)
+			if !mt.Warmup {
+				r.counted = append(r.counted, j)
+			}
 			s.Seconds = float64(j.Trial.Ended-j.Trial.Origin)/1e9 +
 				j.Trial.Started.Sub(first.Started).Seconds()
 		}
@@ -100,11 +94,17 @@ func (r reading) search() (*SearchView, *validity.Judged) {
 	outcome := config.Outcome(counted)
 	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
 	payload := search.PayloadBits(first)
-	for _, got := range outcome.Results {
-		s.Results = append(s.Results, resultOf(got, payload*float64(s.Interfaces)))
-	}
-	for i := range s.Results {
-		s.Results[i].UnsentShare = r.unsentAt(s.Results[i].Upper, config.Goals[i].LossRatio)
+	for i, got := range outcome.Results {
+		result := SearchResult{Goal: got.Goal.Name, Irregular: got.Irregular, Lower: got.Lower,
+			Upper: got.Upper, Throughput: got.Throughput, LowerTrials: got.LowerTrials,
+			UpperTrials: got.UpperTrials}
+		if got.Throughput != nil && payload > 0 {
+			result.ThroughputBps = new(*got.Throughput * (payload * float64(s.Interfaces)))
+		}
+		if got.Upper != nil {
+			result.UnsentShare = r.unsentAt(*got.Upper, config.Goals[i].LossRatio)
+		}
+		s.Results = append(s.Results, result)
 	}
 	r.ending(s, config, trials)
 	r.tests(s, outcome)
@@ -117,29 +117,20 @@ func (r reading) search() (*SearchView, *validity.Judged) {
 
 // unsentAt is the share of the frames missing at a load that were never sent, of the trials that missed too
 // many.
-func (r reading) unsentAt(load *float64, ratio float64) float64 {
+func (r *reading) unsentAt(load, ratio float64) float64 {
 	var unsent, lost int64
-	for _, j := range r.trials {
-		q := j.Trial.Search
-		if load == nil || j.Grade == evidence.GradeFailed || q.Test != record.TestThroughput || q.Warmup ||
-			q.Load != *load {
-			continue
+	for _, j := range r.counted {
+		if j.Trial.Search.Load == load && search.SearchTrial(r.run.Design.Method, j.Trial, nil).Loss > ratio {
+			sum, _ := search.PacketsOf(j.Trial.Traffic)
+			unsent += sum.Unsent
+			lost += sum.Lost
 		}
-		if search.SearchTrial(r.run.Design.Method, j.Trial, nil).Loss <= ratio {
-			continue
-		}
-		sum, _ := search.PacketsOf(j.Trial.Traffic)
-		unsent += sum.Unsent
-		lost += sum.Lost
 	}
-	if unsent+lost == 0 {
-		return 0
-	}
-	return float64(unsent) / float64(unsent+lost)
+	return float64(unsent) / float64(max(unsent+lost, 1))
 }
 
 // ending says whether the search has ended, or why not.
-func (r reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
+func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
 	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {
 	case err != nil:
@@ -151,14 +142,10 @@ func (r reading) ending(s *SearchView, c method.Config, trials []*record.Trial) 
 	default:
 		s.Ended = true
 	}
-	if s.Ended {
-		return
-	}
 	for i := range s.Results {
-		if s.Results[i].Irregular == "" {
-			continue
+		if !s.Ended && s.Results[i].Irregular != "" {
+			s.Results[i].Irregular += "; the search did not end: " + s.Why
 		}
-		s.Results[i].Irregular += "; the search did not end: " + s.Why
 	}
 }
 
@@ -171,42 +158,20 @@ func stepOf(t *record.Trial, m method.Trial) SearchStep {
 	return step
 }
 
-func resultOf(r method.Result, bits float64) SearchResult {
-	out := SearchResult{Goal: r.Goal.Name, Irregular: r.Irregular, Lower: r.Lower, Upper: r.Upper,
-		Throughput: r.Throughput, LowerTrials: r.LowerTrials, UpperTrials: r.UpperTrials}
-	if r.Throughput != nil && bits > 0 {
-		bps := *r.Throughput * bits
-		out.ThroughputBps = &bps
-	}
-	return out
-}
-
 // standsFor is the trial whose other numbers a search is shown with: the last full-length one at the lower
 // bound of the first goal that has one, or else the last at the least load that was tried.
-func (r reading) standsFor(s *SearchView) *validity.Judged {
+func (r *reading) standsFor(s *SearchView) *validity.Judged {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
-		if lower == nil {
-			continue
-		}
-		var last *validity.Judged
-		for _, j := range r.trials {
-			q := j.Trial.Search
-			if j.Grade != evidence.GradeFailed && q.Test == record.TestThroughput && !q.Warmup &&
-				q.Load == *lower &&
-				q.Duration >= goal.FinalDuration {
-				last = j
+		for _, j := range slices.Backward(r.counted) {
+			if q := j.Trial.Search; lower != nil && q.Load == *lower && q.Duration >= goal.FinalDuration {
+				return j
 			}
-		}
-		if last != nil {
-			return last
 		}
 	}
 	var least *validity.Judged
-	for _, j := range r.trials {
-		q := j.Trial.Search
-		if j.Grade != evidence.GradeFailed && q.Test == record.TestThroughput && !q.Warmup &&
-			(least == nil || q.Load <= least.Trial.Search.Load) {
+	for _, j := range r.counted {
+		if least == nil || j.Trial.Search.Load <= least.Trial.Search.Load {
 			least = j
 		}
 	}
@@ -266,10 +231,9 @@ func (g *group) addIrregular() {
 	for _, s := range g.search {
 		for _, r := range s.Results {
 			if r.UnsentShare > 0.5 {
-				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited,
-					Text: fmt.Sprintf("row %s, goal %s: %s of the frames missing at the upper bound were "+
-						"never sent: this is what the tester can do, the path may do more",
-						s.Row, r.Goal, unit.Percent(r.UnsentShare))})
+				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: fmt.Sprintf("row %s, "+
+					"goal %s: %s of the frames missing at the upper bound were never sent: this is what the "+
+					"tester can do, the path may do more", s.Row, r.Goal, unit.Percent(r.UnsentShare))})
 			}
 			if r.Irregular != "" {
 				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+
@@ -280,18 +244,16 @@ func (g *group) addIrregular() {
 }
 
 // addSearches puts the searches into the document, with the names of their cells.
-func (d *Document) addSearches(run *record.Run, searches []*SearchView, cells []*group) {
+func (d *Document) addSearches(run *record.Run, cells []*group) {
 	s := run.Design.Method.Search
 	if s == nil {
 		return
 	}
-	labels := map[string]string{}
 	for _, g := range cells {
-		labels[g.factors.Key()] = g.cell.Label
-	}
-	for _, one := range searches {
-		one.Label = labels[one.Factors.Key()]
-		d.Searches = append(d.Searches, *one)
+		for _, one := range g.search {
+			one.Label = g.cell.Label
+			d.Searches = append(d.Searches, *one)
+		}
 	}
 	d.Searching = &Searching{Preset: s.Preset, Goals: s.Goals, Notes: searchNotes(run),
 		Deviations: deviations(run)}

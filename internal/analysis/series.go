@@ -1,7 +1,6 @@
 package analysis
 
 import (
-	"maps"
 	"math"
 	"slices"
 
@@ -32,58 +31,46 @@ const (
 
 // chart makes what the charts of one trial need: from the begin of the load to its stop.
 func chart(t *record.Trial, rtts map[string][]float64) *Series {
-	from, to := t.Window.Begin, t.Window.Stop
-	if from == 0 || from > t.Window.Start {
-		from = t.Window.Start
+	from := t.Window.Start
+	if t.Window.Begin != 0 {
+		from = min(from, t.Window.Begin)
 	}
-	to = max(to, t.Window.End)
-	if to <= from || t.Traffic == nil {
-		return latencyOnly(t, rtts)
+	length := max(t.Window.Stop, t.Window.End) - from
+	step := max(chartStep, length/chartPoints)
+	bins := 0
+	if t.Traffic != nil {
+		bins = max(int(length/step), 0)
 	}
-	step := max(chartStep, (to-from)/chartPoints)
-	bins := int((to - from) / step)
-	if bins == 0 {
-		return latencyOnly(t, rtts)
+	if bins == 0 && t.Idle == nil && t.Loaded == nil {
+		return nil
 	}
-	to = from + int64(bins)*step
 	s := &Series{T: make([]float64, bins)}
 	for i := range s.T {
 		s.T[i] = round(float64(from+int64(i+1)*step-t.Window.Start)/1e9, 4)
 	}
-	if curves, all := metrics.Received(t.Traffic); all {
-		s.Goodput = statistics.Rates(curves, from, to, bins)
+	if curves, all := metrics.Received(t.Traffic); all && bins > 0 {
+		s.Goodput = statistics.Rates(curves, from, from+int64(bins)*step, bins)
 		for i, r := range s.Goodput {
-			s.Goodput[i] = math.Round(math.Max(r, 0) * 8)
+			s.Goodput[i] = math.Round(max(r, 0) * 8)
 		}
 	}
-	s.Cores = coreCharts(t, from, step, bins)
-	addLatency(s, t, rtts)
-	return s
-}
-
-func latencyOnly(t *record.Trial, rtts map[string][]float64) *Series {
-	if t.Idle == nil && t.Loaded == nil {
-		return nil
+	if bins > 0 {
+		s.Cores = coreCharts(t, from, step, bins)
 	}
-	s := &Series{T: []float64{}}
 	addLatency(s, t, rtts)
 	return s
 }
 
 func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float64 {
-	var out map[string][]*float64
-	for _, node := range slices.Sorted(maps.Keys(t.Nodes)) {
-		for _, c := range metrics.CoresOf(t.Nodes[node]) {
+	out := map[string][]*float64{}
+	for node, data := range t.Nodes {
+		for _, c := range metrics.CoresOf(data) {
 			points := make([]*float64, bins)
 			for i := range points {
 				b := from + int64(i+1)*step
 				if busy, ok := c.Busy(b-max(step, coreSmoothing), b); ok {
-					r := round(busy, 4)
-					points[i] = &r
+					points[i] = new(round(busy, 4))
 				}
-			}
-			if out == nil {
-				out = map[string][]*float64{}
 			}
 			out[node+"/"+c.Name] = points
 		}
@@ -104,11 +91,9 @@ func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
 		}
 		s.RTT = envelope(l, zero)
 	}
-	for _, name := range slices.Sorted(maps.Keys(rtts)) {
-		if q := quantiles(rtts[name]); len(q) > 0 {
-			if s.Quantile == nil {
-				s.Quantile = map[string][]float64{}
-			}
+	s.Quantile = map[string][]float64{}
+	for name, sorted := range rtts {
+		if q := quantiles(sorted); len(q) > 0 {
 			s.Quantile[name] = q
 		}
 	}
@@ -132,22 +117,16 @@ func envelope(l *record.Latency, zero int64) []RTTPoint {
 				high = i
 			}
 		}
-		for _, i := range ordered(low, high) {
+		ends := []int{min(low, high), max(low, high)}
+		if low < 0 {
+			ends = nil
+		}
+		for _, i := range slices.Compact(ends) {
 			points = append(points, RTTPoint{T: round(float64(l.SentAt[i]-zero)/1e9, 4),
 				NS: float64(l.RTT[i])})
 		}
 	}
 	return points
-}
-
-func ordered(a, b int) []int {
-	switch {
-	case a < 0:
-		return nil
-	case a == b:
-		return []int{a}
-	}
-	return []int{min(a, b), max(a, b)}
 }
 
 func round(v float64, places int) float64 {

@@ -79,11 +79,9 @@ func (g *group) soak() Soak {
 		Metric: metrics.RateOf(g.factors), Trends: []Trend{},
 		Hours: last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12}
 	for _, j := range good {
-		for _, r := range j.Reasons {
-			if r.Kind == evidence.ReasonThrottled {
-				s.Throttled++
-				break
-			}
+		if slices.ContainsFunc(j.Reasons,
+			func(r evidence.Reason) bool { return r.Kind == evidence.ReasonThrottled }) {
+			s.Throttled++
 		}
 	}
 	if len(good) < soakWindows {
@@ -102,11 +100,13 @@ func (g *group) soak() Soak {
 		}
 		s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
 	}
-	rates, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
-		return j.Metrics.Values[s.Metric],
-			j.Metrics.Missing[s.Metric]
-	})
-	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: unitOfMetric(s.Metric)}, rates, why)
+	metric := func(name string) func(*validity.Judged) (float64, string) {
+		return func(j *validity.Judged) (float64, string) {
+			return j.Metrics.Values[name], j.Metrics.Missing[name]
+		}
+	}
+	rates, why := valuesOver(good, metric(s.Metric))
+	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: metrics.Of(s.Metric).Unit}, rates, why)
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
 		memory, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
 			return memoryUsed(j.Trial, node)
@@ -115,19 +115,9 @@ func (g *group) soak() Soak {
 			add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"}, memory, why)
 		}
 	}
-	entries, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
-		return j.Metrics.Values[metrics.ConntrackUsed],
-			j.Metrics.Missing[metrics.ConntrackUsed]
-	})
+	entries, why := valuesOver(good, metric(metrics.ConntrackUsed))
 	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, entries, why)
 	return s
-}
-
-func unitOfMetric(name string) string {
-	if name == metrics.PacketRate {
-		return "pps"
-	}
-	return "bit/s"
 }
 
 // valuesOver collects a quantity of every window; why says where one lacks it.

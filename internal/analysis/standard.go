@@ -15,7 +15,7 @@ import (
 )
 
 // tests reads RFC 2544's further tests of a search.
-func (r reading) tests(s *SearchView, found method.Outcome) {
+func (r *reading) tests(s *SearchView, found method.Outcome) {
 	of := map[string][]*validity.Judged{}
 	for _, j := range r.trials {
 		if j.Grade != evidence.GradeFailed {
@@ -36,7 +36,7 @@ func (r reading) tests(s *SearchView, found method.Outcome) {
 		}
 		l := LatencyAt{Share: share, Load: at[0].Trial.Search.Load,
 			Loss: statistics.Summarise(lossesOf(m, at))}
-		l.P50, l.P99 = valueOf(at, "rtt_loaded_p50_ns"), valueOf(at, "rtt_loaded_p99_ns")
+		l.P50, l.P99 = summaryOf(at, "rtt_loaded_p50_ns"), summaryOf(at, "rtt_loaded_p99_ns")
 		s.Latency = append(s.Latency, l)
 	}
 	s.FrameLoss = frameLoss(m, s.Max, of[record.TestFrameLoss])
@@ -53,19 +53,13 @@ func lossesOf(m record.Method, trials []*validity.Judged) []float64 {
 	return out
 }
 
-// valueOf summarises a metric of some trials; nil where none has it.
-func valueOf(trials []*validity.Judged, metric string) *statistics.Value {
-	var values []float64
-	for _, j := range trials {
-		if v, ok := j.Metrics.Values[metric]; ok {
-			values = append(values, v)
-		}
-	}
+// summaryOf summarises a metric of some trials; nil where none has it.
+func summaryOf(trials []*validity.Judged, metric string) *statistics.Value {
+	values := valuesOf(trials, metric)
 	if len(values) == 0 {
 		return nil
 	}
-	v := statistics.Summarise(values)
-	return &v
+	return new(statistics.Summarise(values))
 }
 
 // frameLoss groups the trials of the loss test by load, the greatest first.
@@ -106,8 +100,7 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Judged,
 	if len(frames) == 0 {
 		return out
 	}
-	v := statistics.Summarise(frames)
-	out.Frames = &v
+	out.Frames = new(statistics.Summarise(frames))
 	out.Rate = statistics.Median(rates)
 	if out.Rate <= 0 {
 		return out
@@ -118,8 +111,7 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Judged,
 	}
 	out.BufferSeconds = mean / out.Rate
 	if lower := found.Results[0].Lower; lower != nil {
-		corrected := out.BufferSeconds * max(0, 1-*lower/out.Rate)
-		out.CorrectedSeconds = &corrected
+		out.CorrectedSeconds = new(out.BufferSeconds * max(0, 1-*lower/out.Rate))
 	}
 	return out
 }
@@ -157,40 +149,29 @@ func searchNotes(run *record.Run) []string {
 	} else {
 		notes = append(notes, "A trial's effective duration is its duration.")
 	}
-	if m.Search.MaxPPS == 0 {
-		notes = append(notes, "The greatest load is what the tester alone reached without a router, before "+
-			"the run, with packets of the nearest size; with the engine xdp, where that is not known, it is "+
-			"10 Mpps, more than one core sends.")
-	}
-	if mixed(run) {
-		notes = append(notes, "Packets of IMIX have several sizes: their throughput in bits is that of the "+
-			"mean payload.")
-	}
-	for _, f := range run.Design.Cells {
-		if search.SearchUnit(f) == record.UnitBits {
-			notes = append(notes, "TCP is paced at the load, in bits of payload per second. Its loss ratio "+
-				"is the share of that rate that did not arrive, and every goal allows it "+
-				unit.Percent(search.PacedShortfall)+".")
-			break
+	add := func(applies bool, text string) {
+		if applies {
+			notes = append(notes, text)
 		}
 	}
-	for _, f := range run.Design.Cells {
-		if !run.Design.Searches(record.Row{Kind: record.RowLoad, Factors: f}) {
-			notes = append(notes, "A cell whose rate is a share of what was found is not searched: it is "+
-				"one load at that share of the first goal's throughput, in the median of the searches "+
-				"before it.")
-			break
-		}
-	}
-	for _, f := range run.Design.Cells {
-		if search.SearchUnit(f) == record.UnitFlows {
-			notes = append(notes, "New TCP connections are begun at the load, each second. The loss ratio "+
-				"is the share of those that failed, or were not made within 200 ms of when they were due; "+
-				"where fewer flows were completed in the window than were due in it, by more than "+
-				unit.Percent(search.GrowingBacklog)+", all those missing are lost.")
-			break
-		}
-	}
+	some := func(of func(record.Factors) bool) bool { return slices.ContainsFunc(run.Design.Cells, of) }
+	add(m.Search.MaxPPS == 0, "The greatest load is what the tester alone reached without a router, before "+
+		"the run, with packets of the nearest size; with the engine xdp, where that is not known, it is "+
+		"10 Mpps, more than one core sends.")
+	add(mixed(run),
+		"Packets of IMIX have several sizes: their throughput in bits is that of the mean payload.")
+	add(some(func(f record.Factors) bool { return search.SearchUnit(f) == record.UnitBits }),
+		"TCP is paced at the load, in bits of payload per second. Its loss ratio is the share of that rate "+
+			"that did not arrive, and every goal allows it "+unit.Percent(search.PacedShortfall)+".")
+	add(some(func(f record.Factors) bool {
+		return !run.Design.Searches(record.Row{Kind: record.RowLoad, Factors: f})
+	}), "A cell whose rate is a share of what was found is not searched: it is one load at that share of the "+
+		"first goal's throughput, in the median of the searches before it.")
+	add(some(func(f record.Factors) bool { return search.SearchUnit(f) == record.UnitFlows }),
+		"New TCP connections are begun at the load, each second. The loss ratio is the share of those that "+
+			"failed, or were not made within 200 ms of when they were due; where fewer flows were completed "+
+			"in the window than were due in it, by more than "+unit.Percent(search.GrowingBacklog)+
+			", all those missing are lost.")
 	for _, g := range m.Search.Goals {
 		if g.MaxDelay > 0 {
 			notes = append(notes, fmt.Sprintf("To goal %s a trial is high-loss also when the 99th "+
@@ -215,8 +196,7 @@ func deviations(run *record.Run) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, g := range s.Goals {
-		switch {
-		case g.FinalDuration < time.Minute:
+		if g.FinalDuration < time.Minute {
 			add("goal %s: trials of %s, not 60 s (section 24)", g.Name, g.FinalDuration)
 		}
 		if g.LossRatio > 0 || g.ExceedRatio > 0 {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -52,26 +51,19 @@ func sentence(s string) string {
 
 // fastest names the highest goodput with and without a tunnel.
 func fastest(d *Document) []string {
-	best := map[string]*Cell{}
-	var order []string
+	var kinds, out []string
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		v, ok := c.Metrics[metrics.Goodput]
-		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
-			continue
-		}
 		kind := factor.Tunnel.Of(c.Factors)
-		if _, seen := best[kind]; !seen {
-			order = append(order, kind)
-		}
-		if b := best[kind]; b == nil || v.Median > b.Metrics[metrics.Goodput].Median {
-			best[kind] = c
+		if _, ok := c.Metrics[metrics.Goodput]; ok && !factor.Protocol.Is(c.Factors, factor.UDP) &&
+			!slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
 		}
 	}
-	var out []string
-	for _, kind := range order {
-		c := best[kind]
-		v := c.Metrics[metrics.Goodput]
+	for _, kind := range kinds {
+		c, v := d.most(metrics.Goodput, func(f record.Factors) bool {
+			return factor.Tunnel.Of(f) == kind && !factor.Protocol.Is(f, factor.UDP)
+		})
 		with := "Through " + kind
 		if kind == factor.NoTunnel || kind == "" {
 			with = "Without a tunnel"
@@ -83,6 +75,18 @@ func fastest(d *Document) []string {
 			c.Label))
 	}
 	return out
+}
+
+// most is the first cell whose median of a metric is the greatest, of those wanted, nil for all; nil without
+// one.
+func (d *Document) most(metric string, want func(record.Factors) bool) (best *Cell, v statistics.Value) {
+	for i := range d.Cells {
+		x, ok := d.Cells[i].Metrics[metric]
+		if ok && (want == nil || want(d.Cells[i].Factors)) && (best == nil || x.Median > v.Median) {
+			best, v = &d.Cells[i], x
+		}
+	}
+	return best, v
 }
 
 // spread words an interval: "range 1.2 to 1.3 Gbit/s, n = 3".
@@ -123,18 +127,10 @@ func tunnelCost(d *Document) []string {
 
 // smallPackets names the highest packet rate.
 func smallPackets(d *Document) []string {
-	var best *Cell
-	for i := range d.Cells {
-		c := &d.Cells[i]
-		if v, ok := c.Metrics[metrics.PacketRate]; ok &&
-			(best == nil || v.Median > best.Metrics[metrics.PacketRate].Median) {
-			best = c
-		}
-	}
+	best, v := d.most(metrics.PacketRate, nil)
 	if best == nil {
 		return nil
 	}
-	v := best.Metrics[metrics.PacketRate]
 	sizes := factor.PacketSize.Of(best.Factors) + " bytes"
 	if factor.PacketSize.Is(best.Factors, factor.IMIX) {
 		sizes = "several sizes (IMIX)"
@@ -149,18 +145,10 @@ func smallPackets(d *Document) []string {
 
 // latencyWords says how far load raises the round trip: of the cell in which it does so most.
 func latencyWords(d *Document) []string {
-	var worst *Cell
-	for i := range d.Cells {
-		c := &d.Cells[i]
-		if v, ok := c.Metrics[metrics.RTTAdded]; ok &&
-			(worst == nil || v.Median > worst.Metrics[metrics.RTTAdded].Median) {
-			worst = c
-		}
-	}
+	worst, added := d.most(metrics.RTTAdded, nil)
 	if worst == nil {
 		return nil
 	}
-	added := worst.Metrics[metrics.RTTAdded]
 	idle, okIdle := worst.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
 	loaded, okLoaded := worst.Metrics[metrics.RTT("loaded", metrics.Percentiles[0])]
 	if !okIdle || !okLoaded {
@@ -247,20 +235,16 @@ func doubts(d *Document) []string {
 func caveatWords(d *Document) []string {
 	var out []string
 	for _, c := range d.Caveats {
-		if c.Kind == "cut" {
-			continue // listed with the method
+		if c.Kind != "cut" { // listed with the method
+			out = append(out, sentence(capital(c.Text)))
 		}
-		out = append(out, sentence(capital(c.Text)))
 	}
 	return out
 }
 
 func capital(s string) string {
-	first, size := utf8.DecodeRuneInString(s)
-	if size == 0 {
-		return s
-	}
-	return string(unicode.ToUpper(first)) + s[size:]
+	_, size := utf8.DecodeRuneInString(s)
+	return strings.ToUpper(s[:size]) + s[size:]
 }
 
 // addFindings adds what can be said of a cell without a diagnosis.
@@ -272,7 +256,6 @@ func (g *group) addFindings() {
 	}
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
 		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": the load adds "+addedWords(added.Median)+
-			" to the median round trip",
-		evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median), Low: new(added.Low),
-			High: new(added.High), Text: spread(added, unit.Nanoseconds)}))
+			" to the median round trip", evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median),
+			Low: new(added.Low), High: new(added.High), Text: spread(added, unit.Nanoseconds)}))
 }

@@ -131,14 +131,11 @@ func latencyMetrics() []record.Metric {
 			"how late the probe was sent, 99th percentile: its own timer error"),
 		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", record.Lower,
 			"how far the gap between two probes was from the planned one, 99th percentile"),
-		ofPath(Responsiveness, "responsiveness", "rpm", record.Higher,
-			"round trips per minute under load: the "+
-				"mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
+		ofPath(Responsiveness, "responsiveness", "rpm", record.Higher, "round trips per minute under load: "+
+			"the mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
 		ofPath(foreignRPM, "responsiveness of new connections", "rpm", record.Higher,
-			"60 s ÷ the mean of two "+
-				"trimmed means on connections of their own beside the load: TCP's handshake, and a request "+
-				"with its "+
-				"response"),
+			"60 s ÷ the mean of two trimmed means on connections of their own beside the load: TCP's "+
+				"handshake, and a request with its response"),
 		ofPath(loadedRPM, "responsiveness of loaded connections", "rpm", record.Higher,
 			"60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
 	)
@@ -214,22 +211,23 @@ func RateOf(f record.Factors) string {
 	return Goodput
 }
 
-// Label is what a metric is called in a sentence; one that is not declared keeps its name.
-func Label(name string) string {
+// Of is a metric's declaration; one that is not declared is called by its name, and has no unit.
+func Of(name string) record.Metric {
 	for _, m := range Metrics() {
 		if m.Name == name {
-			return m.Label
+			return m
 		}
 	}
-	return name
+	return record.Metric{Name: name, Label: name}
 }
+
+// Label is what a metric is called in a sentence.
+func Label(name string) string { return Of(name).Label }
 
 // Say says a value of a metric in words, by the unit of its declaration: "26.9 ms".
 func Say(name string, value float64) string {
-	for _, m := range Metrics() {
-		if m.Name == name {
-			return unit.ScaleOf(m.Unit, value).Text(value)
-		}
+	if m := Of(name); m.Unit != "" {
+		return unit.ScaleOf(m.Unit, value).Text(value)
 	}
 	return unit.Significant(value, 3)
 }
@@ -351,12 +349,10 @@ func flowMetrics() []record.Metric {
 		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not done by the window's end ÷ those to start in it"),
 		ofPath(flowLate, "lateness of flows (p99)", "ns", record.Lower,
-			"how much later than intended a flow was "+
-				"begun, 99th percentile: for want of time or of open connections; where they are begun "+
-				"at a rate"),
-		ofPath(RequestRate, "request rate", "requests/s", record.Higher,
-			"requests whose response was complete in the window, per second, of all connections; engine "+
-				"requests"))
+			"how much later than intended a flow was begun, 99th percentile: for want of time or of open "+
+				"connections; where they are begun at a rate"),
+		ofPath(RequestRate, "request rate", "requests/s", record.Higher, "requests whose response was "+
+			"complete in the window, per second, of all connections; engine requests"))
 	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+
 		"sent in the window", requestTime, Percentiles[:4])
 	return all

@@ -289,8 +289,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 	w := t.Window
 	stems := []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts, Temperature,
 		loopRate}
-	host, ok := t.Nodes[record.HostNode]
-	if !ok {
+	if host, ok := t.Nodes[record.HostNode]; !ok {
 		m.Lack(p.noHost(), append(prefixed(record.HostNode, stems...), softnetDrops, SoftnetSqueeze,
 			GuestsCPU)...)
 	} else {

@@ -105,8 +105,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {
-		table, _ := SamplesOf(t.Nodes[name], "xfrm")
-		if table != nil {
+		if table, _ := SamplesOf(t.Nodes[name], "xfrm"); table != nil {
 			all = append(all, table.Names...)
 		}
 	}

@@ -293,8 +293,7 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
-// addLoopRate is the median over all samples of any core: the samples are short, and some meet an
-// interrupt.
+// addLoopRate is the median over all samples of any core: the samples are short, and some meet an interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	table, why := SamplesOf(n, "clock")
 	var rates []float64
