@@ -125,8 +125,7 @@ type LoadedPath struct {
 
 // CellCeiling is what the result can be compared with.
 type CellCeiling struct {
-	// "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
-	Kind  string  `json:"kind"`
+	Kind  string  `json:"kind"`            // "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
 	Bps   float64 `json:"bps,omitempty"`   // goodput ceiling; 0 = none
 	Ratio float64 `json:"ratio,omitempty"` // median ÷ ceiling
 	// payload ÷ wire bytes at this MTU and encapsulation

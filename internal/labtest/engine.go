@@ -21,16 +21,13 @@ type Engine struct {
 	// Fail, where it is set, is called before the load begins; an error ends the offer. It is for planted
 	// faults.
 	Fail func(ctx context.Context, load record.Load) error
-	// Rate, where it is set, is Bps of a load.
-	Rate func(load record.Load) float64
-	// Lose, where it is set, is Loss of a load.
-	Lose func(load record.Load) float64
+	Rate func(load record.Load) float64 // Rate, where it is set, is Bps of a load.
+	Lose func(load record.Load) float64 // Lose, where it is set, is Loss of a load.
 	// Refuse, where it is set, is the reason why a load cannot be offered, or "".
 	Refuse func(load record.Load) string
 	// Late, where it is set, is how late the far end reads what a load carried.
-	Late func(load record.Load) time.Duration
-	// Watch, where it is set, hears of every offer.
-	Watch func(load record.Load)
+	Late  func(load record.Load) time.Duration
+	Watch func(load record.Load) // Watch, where it is set, hears of every offer.
 
 	wire *Wire // the node half's: what the load crosses
 

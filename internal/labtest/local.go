@@ -42,8 +42,7 @@ func UpQueues(t testing.TB, topology string, queues int, parts lab.Parts) *lab.L
 	return l
 }
 
-// UpIn is Up below a runtime directory, for those who want to attach to the lab too: it returns the lab's
-// id.
+// UpIn is Up below a runtime directory, for those who want to attach to the lab too: it returns the lab's id.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
 	return up(t, lab.Local{Dir: dir, Parts: parts}, topology)

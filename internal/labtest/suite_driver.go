@@ -22,8 +22,7 @@ const driverTime = 4 * time.Minute
 // read them back in canonical form, and be restored to canonical forms that equal those before, each
 // difference named. settings are tried one after the other, each on top of the one before. A driver that
 // counts must have the counters of devices, and one that samples must hand over series of them.
-func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting,
-	devices ...string) {
+func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), driverTime)
 	defer cancel()
 	if a := d.Check(ctx, h); a.State != check.Yes {
@@ -74,8 +73,7 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 		t.Errorf("apply a setting that it lacks: got %v, want %v", err, host.ErrUnsupported)
 	}
 	if c, ok := d.(driver.Counting); ok {
-		all, err := c.Counters(ctx, h, devices)
-		if err != nil || len(all) != len(devices) {
+		if all, err := c.Counters(ctx, h, devices); err != nil || len(all) != len(devices) {
 			t.Errorf("counters of %v: got %v, %v, want each", devices, all, err)
 		}
 		if _, err := c.Counters(ctx, h, []string{"no-such-device"}); err == nil {

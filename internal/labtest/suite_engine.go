@@ -52,10 +52,8 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 // Conductor keeps one engine in time: a warm-up of a fifth of its window.
 type Conductor struct {
 	Length time.Duration
-	// Drain is how long what was begun in the window may still take, at least 20 ms.
-	Drain time.Duration
-	// Start, where it is set, is called when the timeline is fixed.
-	Start func()
+	Drain  time.Duration // Drain is how long what was begun in the window may still take, at least 20 ms.
+	Start  func()        // Start, where it is set, is called when the timeline is fixed.
 
 	mu     sync.Mutex
 	window record.Window
@@ -79,8 +77,7 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 // Progress implements traffic.Conductor.
 func (c *Conductor) Progress(traffic.Progress) {}
 
-// Loads are what every engine is tried with. Rates are modest: the suite judges the accounts, not the
-// speed.
+// Loads are what every engine is tried with. Rates are modest: the suite judges the accounts, not the speed.
 func Loads() map[string]record.Load {
 	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
 		Opener: "near", Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
@@ -219,9 +216,8 @@ func living(t *testing.T, l *lab.Lab) string {
 	return b.String()
 }
 
-// CountersAgree holds the accounts of a UDP load without warm-up to what the far node's device counted:
-// each packet of the window is one there, of its length, and what else it saw are each flow's hellos and
-// ends.
+// CountersAgree holds the accounts of a UDP load without warm-up to what the far node's device counted: each
+// packet of the window is one there, of its length, and what else it saw are each flow's hellos and ends.
 func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	t.Helper()
 	const beside, ofEach, largest = 32, 20, 1514

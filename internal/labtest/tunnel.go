@@ -21,8 +21,7 @@ func (Tunnel) Name() string { return "wireguard" }
 // Check implements tunnel.Tunnel.
 func (Tunnel) Check(context.Context, tunnel.End, tunnel.End) check.Answer { return check.OK() }
 
-// Up implements tunnel.Tunnel: both nodes hold a session for as long as it is up, as they do for a real
-// one.
+// Up implements tunnel.Tunnel: both nodes hold a session for as long as it is up, as they do for a real one.
 func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tunnel.Path, error) {
 	slot, err := strconv.Atoi(strings.TrimPrefix(s.Device, "tun"))
 	if err != nil {

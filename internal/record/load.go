@@ -25,15 +25,13 @@ type Load struct {
 	MSS        int    `json:"mss,omitempty"`
 	DSCP       int    `json:"dscp,omitempty"` // 0 to 63
 	// of each TCP socket, both ways; 0 = the kernel tunes it
-	Buffer int `json:"buffer_bytes,omitempty"`
-	// stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
-	Tunnels int    `json:"tunnels,omitempty"`
-	Opener  string `json:"opener"` // "near" or "far": who connects
-	Port    int    `json:"port"`   // first port of the listening side
+	Buffer  int    `json:"buffer_bytes,omitempty"`
+	Tunnels int    `json:"tunnels,omitempty"` // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
+	Opener  string `json:"opener"`            // "near" or "far": who connects
+	Port    int    `json:"port"`              // first port of the listening side
 	Verify  bool   `json:"verify,omitempty"`
 	UDPMode string `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
-	// "off": UDP datagrams are given to the kernel one by one
-	GSO string `json:"udp_gso,omitempty"`
+	GSO     string `json:"udp_gso,omitempty"`  // "off": UDP datagrams are given to the kernel one by one
 	// engine xdp: how they are sent, and not otherwise; "" = the best way that works
 	Frames   string        `json:"frames,omitempty"`
 	Sink     string        `json:"sink,omitempty"` // engine xdp: where they are counted, likewise
@@ -86,3 +84,23 @@ const (
 // SendersMargin is how much longer than the window the senders of a load go on, so that a receiver that is
 // late to read its count at the window's end has not seen silence in between.
 const SendersMargin = 20 * time.Millisecond
+
+// IMIX is the packet size that stands for packets of several sizes, in turn.
+const IMIX = factor.IMIX
+
+// PacketSizes are the IP lengths of the load's packets, which each flow repeats in this order.
+func (l Load) PacketSizes() []int {
+	if len(l.Sizes) > 0 {
+		return l.Sizes
+	}
+	return []int{l.PacketSize}
+}
+
+// MeanSize is the mean of packet sizes; 0 of none.
+func MeanSize(sizes []int) float64 {
+	sum := 0
+	for _, n := range sizes {
+		sum += n
+	}
+	return float64(sum) / float64(max(len(sizes), 1))
+}

@@ -1,6 +1,5 @@
-// Package record holds what a run leaves behind: the design, its rows and trials, samples and the words
-// that several stages speak. It computes nothing and touches no machine, and no type in it can hold a
-// secret.
+// Package record holds what a run leaves behind: the design, its rows and trials, samples and the words that
+// several stages speak. It computes nothing and touches no machine, and no type in it can hold a secret.
 //
 // Times inside a trial are nanoseconds of the controller's monotonic clock (CLOCK_MONOTONIC); Trial.Origin
 // is the zero to subtract and Trial.Started relates it to wall time.
@@ -8,6 +7,11 @@ package record
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -51,9 +55,8 @@ type Measure struct {
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
 	// "isochronous" (also if absent) or "exponential", see Load.Spacing
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
-	// one short verified-content trial per run and path
-	Verify    bool `json:"verify"`
-	Telemetry bool `json:"telemetry"` // probes on the nodes
+	Verify       bool   `json:"verify"`    // one short verified-content trial per run and path
+	Telemetry    bool   `json:"telemetry"` // probes on the nodes
 }
 
 // Requirement is a threshold: Metric Op Value, in cells that match Where.
@@ -83,10 +86,9 @@ type Design struct {
 	Measure     Measure        `json:"measure"`
 	Factors     []FactorLevels `json:"factors"` // in the order written
 	// what is run, in the order listed, after skips and cuts
-	Cells []Factors `json:"cells,omitempty"`
-	// factors that are hard to change, outermost first
-	Hard         []string          `json:"hard,omitempty"`
-	Baseline     Factors           `json:"baseline"` // the named baseline: factors that identify it
+	Cells        []Factors         `json:"cells,omitempty"`
+	Hard         []string          `json:"hard,omitempty"` // factors that are hard to change, outermost first
+	Baseline     Factors           `json:"baseline"`       // the named baseline: factors that identify it
 	Requirements []Requirement     `json:"require,omitempty"`
 	Conditions   map[string]string `json:"conditions,omitempty"` // typed-in facts
 	Steps        []Step            `json:"steps,omitempty"`
@@ -463,11 +465,10 @@ type Ceiling struct {
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
 
-	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
-	Protocol string `json:"protocol,omitempty"`
-	Streams  int    `json:"streams,omitempty"`
-	// of the link, as the factor; absent = as the device is
-	Offload    string `json:"offload,omitempty"`
+	Engine     string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
+	Protocol   string `json:"protocol,omitempty"`
+	Streams    int    `json:"streams,omitempty"`
+	Offload    string `json:"offload,omitempty"`     // of the link, as the factor; absent = as the device is
 	LinkMTU    int    `json:"link_mtu,omitempty"`    // bytes, above 1500
 	UDPMode    string `json:"udp_mode,omitempty"`    // "count"; absent = exact
 	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
@@ -476,4 +477,92 @@ type Ceiling struct {
 	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
 	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
 	ResponseSize int    `json:"response_size,omitempty"` // likewise
+}
+
+// olderLoads are the loads of runs whose design does not list them.
+var olderLoads = []string{"streams", "direction", "protocol", "packet_size", "frame_size", "rate",
+	"congestion", "engine", "copy"}
+
+// Path returns a cell without its loads. Cells with equal paths share a verification and an idle latency:
+// their packets pass the same devices with the same settings.
+func (d *Design) Path(cell Factors) Factors { return PathOf(cell, d.Loads) }
+
+// PathOf is Path by a design's list of loads.
+func PathOf(cell Factors, loads []string) Factors {
+	if loads == nil {
+		loads = olderLoads
+	}
+	path := Factors{}
+	for name, level := range cell {
+		if !slices.Contains(loads, name) {
+			path[name] = level
+		}
+	}
+	return path
+}
+
+// WattsCondition names the condition that holds a mean power under load, read by hand.
+const WattsCondition = "watts"
+
+// Watts is the power in watts that was typed in as a condition, such as "6.1" or "6.1 W"; 0 if none was.
+func (d *Design) Watts() (float64, error) {
+	text, ok := d.Conditions[WattsCondition]
+	if !ok {
+		return 0, nil
+	}
+	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "W")), 64)
+	if err != nil || !(w > 0) || math.IsInf(w, 0) {
+		return 0, fmt.Errorf("condition %s: %q is not a power in watts", WattsCondition, text)
+	}
+	return w, nil
+}
+
+// ShortFlows is what the end that opens the connections saw of many flows, each on a TCP connection of its
+// own, or of requests on connections that stay open. What began in the window is counted once: Started =
+// Completed + Failed + Unfinished. Times of a flow run from its intended start.
+type ShortFlows struct {
+	Kept bool `json:"kept,omitempty"` // connections stay open: requests with their responses
+	// of new connections, as asked for; absent where each stream goes on by itself
+	RateHz     float64 `json:"rate_hz,omitempty"`
+	Started    int64   `json:"started"`    // intended to start in the window
+	Completed  int64   `json:"completed"`  // of these, by the window's end
+	Failed     int64   `json:"failed"`     // refused, reset, wrongly answered
+	Unfinished int64   `json:"unfinished"` // under way, or still to be begun, at the window's end
+	// not connected within DueNs of the intended start, though the window left that time
+	Tardy     int64            `json:"tardy,omitempty"`
+	DueNs     int64            `json:"due_ns,omitempty"`
+	Carried   int64            `json:"carried"`            // begun before the window, completed in it
+	Failures  map[string]int64 `json:"failures,omitempty"` // of those failed, by what happened
+	Asked     int64            `json:"asked_bytes"`        // payload of those completed, as asked for
+	Confirmed int64            `json:"confirmed_bytes"`    // of these, counted by who received it
+	// TCP handshakes of those started, from the call to the answer
+	Connect []TimeCount `json:"connect"`
+	Late    []TimeCount `json:"late"`    // how long after its intended time each was begun
+	Classes []FlowClass `json:"classes"` // in ascending order of size
+}
+
+// FlowClass are the flows of a range of sizes.
+type FlowClass struct {
+	FromBytes int64       `json:"from_bytes"` // up to the next class
+	Started   int64       `json:"started"`
+	Times     []TimeCount `json:"times"` // of those completed
+}
+
+// TimeCount is how many flows took at least FromNs, and less than a sixty-fourth (or 64 ns) more.
+type TimeCount struct {
+	FromNs int64 `json:"from_ns"`
+	Flows  int64 `json:"flows"`
+}
+
+// OneWay is how long packets of the load itself were on their way, in one direction: those that carry the
+// time they were sent. It exists only where one clock tells both times.
+type OneWay struct {
+	Direction string        `json:"direction"`
+	Counts    []DelayCounts `json:"counts"` // in ascending order
+}
+
+// DelayCounts is how many packets took at least FromNs, and less than the next.
+type DelayCounts struct {
+	FromNs  int64 `json:"from_ns"`
+	Packets int64 `json:"packets"`
 }

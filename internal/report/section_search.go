@@ -20,9 +20,8 @@ func searchSection(v *view, s *Section) {
 	for _, t := range v.searchTables() {
 		s.add(t)
 	}
-	s.add(goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)},
-		List{Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)},
-		stepTable(v))
+	s.add(goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)}, List{
+		Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
 }
 
 func quietItems(lines []string) []Item {

@@ -248,10 +248,8 @@ func logRatios(a, b map[int]float64) map[int]float64 {
 // ratioOf is the median of paired ratios with its interval.
 func ratioOf(logs []float64) Comparison {
 	v := statistics.Summarise(logs)
-	return Comparison{
-		Ratio: math.Exp(v.Median), Low: math.Exp(v.Low), High: math.Exp(v.High),
-		N: v.N, Interval: v.Interval, Level: v.Level,
-	}
+	return Comparison{Ratio: math.Exp(v.Median), Low: math.Exp(v.Low), High: math.Exp(v.High), N: v.N,
+		Interval: v.Interval, Level: v.Level}
 }
 
 // verdict words a comparison. The same comes first: a difference inside the smallest relevant one is no
@@ -307,17 +305,15 @@ type Comparison struct {
 	Against record.Factors `json:"against"`
 	Name    string         `json:"name"` // "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
-	// of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's
-	// unit
-	Difference bool    `json:"difference,omitempty"`
-	Low        float64 `json:"low"`
-	High       float64 `json:"high"`
-	N          int     `json:"n"`
-	Interval   string  `json:"interval"`
-	Level      float64 `json:"level"`
-	PValue     float64 `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
-	Test       string  `json:"test,omitempty"`
-	// "different", "same within ±x %", "cannot tell", "confounded"
-	Verdict     string   `json:"verdict"`
+	// of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's unit
+	Difference  bool     `json:"difference,omitempty"`
+	Low         float64  `json:"low"`
+	High        float64  `json:"high"`
+	N           int      `json:"n"`
+	Interval    string   `json:"interval"`
+	Level       float64  `json:"level"`
+	PValue      float64  `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
+	Test        string   `json:"test,omitempty"`
+	Verdict     string   `json:"verdict"` // "different", "same within ±x %", "cannot tell", "confounded"
 	Confounders []string `json:"confounders,omitempty"`
 }

@@ -86,8 +86,7 @@ func check(r record.Requirement, c *Cell) Threshold {
 // "nothing set" stand.
 func matches(f record.Factors, where map[string]string) bool {
 	for name, want := range where {
-		level, ok := f[name]
-		if level != want && (ok || !factor.Same(want, "")) {
+		if level, ok := f[name]; level != want && (ok || !factor.Same(want, "")) {
 			return false
 		}
 	}

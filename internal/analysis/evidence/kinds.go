@@ -25,9 +25,8 @@ type Kind struct {
 	Do    string // what to do about it; "" = nothing
 	// Chance marks a reason that blames chance as well as the set-up: it makes a cell suspect only where it
 	// touches a quarter of its trials. The median does not move with fewer.
-	Chance bool
-	// Content marks a reason that a verifying trial casts on the cells of its path.
-	Content bool
+	Chance  bool
+	Content bool // Content marks a reason that a verifying trial casts on the cells of its path.
 }
 
 // Reasons to doubt a trial or cell.

@@ -35,8 +35,7 @@ func logWidth(width float64) float64 { return -math.Log1p(-width) }
 // fits says that every goal's width is nearly a whole number of steps.
 func (c Config) fits(step float64) bool {
 	for _, g := range c.Goals {
-		w := logWidth(g.Width)
-		if math.Floor(w/step)*step < fineness*w {
+		if w := logWidth(g.Width); math.Floor(w/step)*step < fineness*w {
 			return false
 		}
 	}

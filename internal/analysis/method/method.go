@@ -47,9 +47,8 @@ type Goal struct {
 	MaxDelay time.Duration
 	// Coarser is how many coarser targets precede the goal, each with a shorter duration sum and twice the
 	// width.
-	Coarser int
-	// Expansion is by what an external search widens its step when it has not found its bound.
-	Expansion int
+	Coarser   int
+	Expansion int // Expansion is by what an external search widens its step when it has not found its bound.
 }
 
 // Check says what RFC 9971 or this implementation does not allow.
@@ -84,8 +83,7 @@ func (g Goal) Check() error {
 	return nil
 }
 
-// loss is the loss ratio of a trial as the goal sees it: all is lost of one that breaks the delay
-// objective.
+// loss is the loss ratio of a trial as the goal sees it: all is lost of one that breaks the delay objective.
 func (g Goal) loss(t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1

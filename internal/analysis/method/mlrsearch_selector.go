@@ -111,9 +111,8 @@ func (x *selector) reach() int { return max(x.step, *x.shared) }
 func (x *selector) nominate() (c candidate, ok bool) {
 	for {
 		x.lo, x.hi = x.s.bounds(x.target().goal)
-		for _, strategy := range [...]func() (candidate, bool){
-			x.halve, x.refineLow, x.refineHigh, x.extendDown, x.extendUp, x.bisect,
-		} {
+		for _, strategy := range [...]func() (candidate, bool){x.halve, x.refineLow, x.refineHigh,
+			x.extendDown, x.extendUp, x.bisect} {
 			if c, ok := strategy(); ok {
 				c.duration = x.target().goal.FinalDuration
 				return c, true

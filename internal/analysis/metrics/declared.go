@@ -304,6 +304,9 @@ const (
 	loopRate     = "loop_rate_hz"
 )
 
+var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
+	Temperature, loopRate}
+
 // percentile is a quantile with its name in metrics.
 type percentile struct {
 	Name  string

@@ -26,16 +26,13 @@ func Answered(l *record.Latency) []float64 {
 
 // lostShare is the share of the probes that got no answer.
 func lostShare(l *record.Latency) float64 {
-	if len(l.RTT) == 0 {
-		return 0
-	}
 	lost := 0
 	for _, ns := range l.RTT {
 		if ns < 0 {
 			lost++
 		}
 	}
-	return float64(lost) / float64(len(l.RTT))
+	return float64(lost) / float64(max(len(l.RTT), 1))
 }
 
 // lateP99 is the 99th percentile of the probe's own lateness; below 100 probes it is the largest.

@@ -88,33 +88,38 @@ func (m *Measured) addGoodput(tr *record.Traffic) {
 }
 
 func (m *Measured) addPackets(tr *record.Traffic) {
-	names := []string{PacketRate, offeredRate, LossRatio, UnsentRatio, duplicates, reordered, delayVariation,
-		longestGap}
 	if tr.Load.Protocol != "udp" {
 		return
 	}
 	var sum record.Packets
-	var twice, late seenBy
-	var rate, offered float64
+	var twice, late, rate, offered float64
+	see := func(name string, sum *float64, n *int64) {
+		if n == nil {
+			m.Lack("this way of counting packets does not see them", name)
+			return
+		}
+		*sum += float64(*n)
+	}
 	for i := range tr.Flows {
 		f := &tr.Flows[i]
 		if f.Packets == nil || f.ReceiverNs <= 0 || f.SenderNs <= 0 {
-			m.Lack("engine "+tr.Engine+" does not count packets", names...)
+			m.Lack("engine "+tr.Engine+" does not count packets", PacketRate, offeredRate, LossRatio,
+				UnsentRatio, duplicates, reordered, delayVariation, longestGap)
 			return
 		}
 		p := f.Packets
 		sum.Sent += p.Sent
 		sum.Unsent += p.Unsent
 		sum.Lost += p.Lost
-		twice.add(p.Duplicates)
-		late.add(p.Reordered)
+		see(duplicates, &twice, p.Duplicates)
+		see(reordered, &late, p.Reordered)
 		rate += float64(p.Received) / (float64(f.ReceiverNs) / 1e9)
 		offered += float64(p.Sent) / (float64(f.SenderNs) / 1e9)
 	}
 	m.Set(PacketRate, rate)
 	m.Set(offeredRate, offered)
-	m.setSeen(duplicates, twice)
-	m.setSeen(reordered, late)
+	m.setUnless(m.Missing[duplicates], duplicates, twice)
+	m.setUnless(m.Missing[reordered], reordered, late)
 	m.addPacketDelays(tr)
 	m.addOneWay(tr)
 	if sum.Sent == 0 {
@@ -128,8 +133,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 
 // addPacketDelays is for flows whose packets were looked at one by one.
 func (m *Measured) addPacketDelays(tr *record.Traffic) {
-	const quantile = .99
-	var all []record.DelayCount
+	var all []bucket
 	packets, gap := int64(0), int64(0)
 	for i := range tr.Flows {
 		p := tr.Flows[i].Packets
@@ -138,48 +142,62 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 			return
 		}
 		for _, c := range p.Delay.Counts {
-			all, packets = append(all, c), packets+c.Packets
+			all, packets = append(all, bucket{c.AboveNs, c.Packets}), packets+c.Packets
 		}
 		for _, g := range p.Gaps {
 			gap = max(gap, g.Length)
 		}
 	}
 	m.Set(longestGap, float64(gap))
-	slices.SortFunc(all, func(a, b record.DelayCount) int { return cmp.Compare(a.AboveNs, b.AboveNs) })
-	left := int64(math.Ceil(quantile * float64(packets)))
-	for _, c := range all {
-		if left -= c.Packets; left <= 0 {
-			m.Set(delayVariation, float64(c.AboveNs))
-			return
+	if ns, ok := quantileOf(all, packets, .99); ok {
+		m.Set(delayVariation, ns)
+	} else {
+		m.Lack("no packet arrived", delayVariation)
+	}
+}
+
+// addOneWay adds the delays of the load's own packets, both directions together.
+func (m *Measured) addOneWay(tr *record.Traffic) {
+	var all []bucket
+	total := int64(0)
+	for _, d := range tr.OneWay {
+		for _, c := range d.Counts {
+			all, total = append(all, bucket{c.FromNs, c.Packets}), total+c.Packets
 		}
 	}
-	m.Lack("no packet arrived", delayVariation)
-}
-
-// seenBy adds up a count that some engines cannot see.
-type seenBy struct {
-	sum   int64
-	blind bool
-}
-
-func (s *seenBy) add(n *int64) {
-	if n == nil {
-		s.blind = true
+	if len(all) == 0 {
+		if tr.Engine == "xdp" {
+			m.Lack("no packet's delay was told by one clock", oneWayP50, oneWayP99)
+		}
 		return
 	}
-	s.sum += *n
+	for name, level := range map[string]float64{oneWayP50: .5, oneWayP99: .99} {
+		if !statistics.Carries(int(total), level) {
+			m.Lack("too few packets carried their time", name)
+			continue
+		}
+		ns, _ := quantileOf(all, total, level)
+		m.Set(name, ns)
+	}
 }
 
-func (m *Measured) setSeen(name string, s seenBy) {
-	why := ""
-	if s.blind {
-		why = "this way of counting packets does not see them"
+// bucket counts what took at least a time, and less than that of the next.
+type bucket struct{ fromNs, n int64 }
+
+// quantileOf is the least time of the bucket in which the quantile of so many is; false if it is among those
+// that have no time.
+func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
+	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	rank := int64(math.Ceil(level * float64(of)))
+	for _, b := range buckets {
+		if rank -= b.n; rank <= 0 {
+			return float64(b.fromNs), true
+		}
 	}
-	m.setUnless(why, name, float64(s.sum))
+	return 0, false
 }
 
 func (m *Measured) addTCP(tr *record.Traffic) {
-	names := []string{Retransmits, rttTCP, minRTTTCP, busyRatio, RwndLimited, sndbufLimited, NetworkLimited}
 	if tr.Load.Protocol != "tcp" {
 		return
 	}
@@ -189,7 +207,8 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 	for i := range tr.Flows {
 		f := &tr.Flows[i]
 		if f.TCP == nil || f.SenderNs <= 0 {
-			m.Lack("engine "+tr.Engine+" reports no TCP_INFO", names...)
+			m.Lack("engine "+tr.Engine+" reports no TCP_INFO", Retransmits, rttTCP, minRTTTCP, busyRatio,
+				RwndLimited, sndbufLimited, NetworkLimited)
 			return
 		}
 		again += float64(f.TCP.Retransmits)
@@ -287,24 +306,22 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 		return
 	}
 	w := t.Window
-	stems := []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts, Temperature,
-		loopRate}
-	if host, ok := t.Nodes[record.HostNode]; !ok {
-		m.Lack(p.noHost(), append(prefixed(record.HostNode, stems...), softnetDrops, SoftnetSqueeze,
-			GuestsCPU)...)
-	} else {
-		m.AddCPU(record.HostNode, host, w)
-		m.AddForeign(record.HostNode, host, w)
-		m.addPower(record.HostNode, host, w)
-		m.addTemperature(record.HostNode, host, w)
-		m.addLoopRate(record.HostNode, host, w)
+	if host, ok := t.Nodes[record.HostNode]; ok {
+		m.addMachine(record.HostNode, host, w)
 		ns, why := grown(host, "guests", w, nil, "guest_cpu_ns")
 		m.setUnless(why, GuestsCPU, ns/float64(w.End-w.Start))
 		allCores := func(label string) bool { return label == "cpu" } // the probe's own sum
-		sum, why := grown(host, "softnet", w, allCores, "dropped")
-		m.setUnless(why, softnetDrops, sum)
-		sum, why = grown(host, "softnet", w, allCores, "time_squeeze")
-		m.setUnless(why, SoftnetSqueeze, sum)
+		for name, stem := range map[string]string{softnetDrops: "dropped", SoftnetSqueeze: "time_squeeze"} {
+			sum, why := grown(host, "softnet", w, allCores, stem)
+			m.setUnless(why, name, sum)
+		}
+	} else {
+		why := "nothing watched the host"
+		if p.apart {
+			why = "no machine carries all nodes"
+		}
+		m.Lack(why, append(prefixed(record.HostNode, machineStems...), softnetDrops, SoftnetSqueeze,
+			GuestsCPU)...)
 	}
 	m.addRouters(t, p)
 }

@@ -35,14 +35,6 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 	return p
 }
 
-// noHost is why nothing is known of the machine that carries the lab.
-func (p place) noHost() string {
-	if p.apart {
-		return "no machine carries all nodes"
-	}
-	return "nothing watched the host"
-}
-
 func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 	for i := range run.Topologies {
 		if factor.Topology.Is(f, run.Topologies[i].Name) {
@@ -58,33 +50,25 @@ func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 // addRouters computes what the routers' own counters say. Counters of a namespace are its own also where
 // the cores are shared.
 func (m *Measured) addRouters(t *record.Trial, p place) {
-	cpuStems := []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
-		Temperature, loopRate}
+	cpu := prefixed("router", machineStems...)
 	if !p.own {
-		m.Lack(p.why, prefixed("router", cpuStems...)...)
+		m.Lack(p.why, cpu...)
 	}
 	counters := []string{interfaceDrops, qdiscDrops, Fragments, ConntrackUsed, conntrackDrops, FlowsOffloaded,
 		IPsecDrops, KernelDrops}
 	if len(p.routers) == 0 {
-		m.Lack("the topology names no router", append(prefixed("router", cpuStems...), counters...)...)
+		m.Lack("the topology names no router", append(cpu, counters...)...)
 		return
 	}
 	for _, name := range p.routers {
 		if _, ok := t.Nodes[name]; !ok {
-			m.Lack("nothing watched "+name, append(prefixed("router", cpuStems...), counters...)...)
+			m.Lack("nothing watched "+name, append(cpu, counters...)...)
 			return
 		}
 	}
 	if p.own {
 		// With two routers the first one's cores are shown: near before far.
-		n := t.Nodes[p.routers[0]]
-		m.AddCPU("router", n, t.Window)
-		m.AddForeign("router", n, t.Window)
-		m.addPower("router", n, t.Window)
-		m.addTemperature("router", n, t.Window)
-		m.addLoopRate("router", n, t.Window)
-	}
-	if p.own {
+		m.addMachine("router", t.Nodes[p.routers[0]], t.Window)
 		m.routers = busyCores(t, p.routers)
 	}
 	m.sumRouters(interfaceDrops, t, p, ownRoot, "netdev", "rx_dropped", "tx_dropped")

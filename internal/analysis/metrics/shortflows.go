@@ -62,34 +62,16 @@ func (m *Measured) setTime(name string, q percentile, of int64, what string, cla
 		m.Lack(fmt.Sprintf("the number of %ss, %d, does not carry %s", what, of, q.Name), name)
 		return
 	}
-	ns, ok := timeQuantile(q.Level, of, classes)
+	var all []bucket
+	for _, class := range classes {
+		for _, c := range class.Times {
+			all = append(all, bucket{c.FromNs, c.Flows})
+		}
+	}
+	ns, ok := quantileOf(all, of, q.Level)
 	if !ok {
 		m.Lack(fmt.Sprintf("of %d %ss too many failed or were not done by the window's end", of, what), name)
 		return
 	}
 	m.Set(name, ns)
-}
-
-// timeQuantile is the least time of the bucket in which the quantile of so many flows is; false if it is
-// among those that have no time.
-func timeQuantile(level float64, of int64, classes []record.FlowClass) (float64, bool) {
-	rank := int64(math.Ceil(level * float64(of)))
-	at := make([]int, len(classes)) // each is in ascending order
-	for {
-		next := -1
-		for i, c := range classes {
-			if at[i] < len(c.Times) && (next < 0 ||
-				c.Times[at[i]].FromNs < classes[next].Times[at[next]].FromNs) {
-				next = i
-			}
-		}
-		if next < 0 {
-			return 0, false
-		}
-		n := classes[next].Times[at[next]]
-		if rank -= n.Flows; rank <= 0 {
-			return float64(n.FromNs), true
-		}
-		at[next]++
-	}
 }

@@ -21,10 +21,7 @@ func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 			continue
 		}
 		if s.Table == nil {
-			if s.Unavailable != "" {
-				return nil, s.Unavailable
-			}
-			return nil, "probe " + probe + " took no sample"
+			return nil, cmp.Or(s.Unavailable, "probe "+probe+" took no sample")
 		}
 		return s.Table, ""
 	}
@@ -175,20 +172,29 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
 }
 
+// addMachine computes machineStems of a node under a prefix: "host" or "router".
+func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window) {
+	m.AddCPU(prefix, n, w)
+	m.AddForeign(prefix, n, w)
+	m.addPower(prefix, n, w)
+	m.addTemperature(prefix, n, w)
+	m.addLoopRate(prefix, n, w)
+}
+
 // AddCPU computes the load of a node's cores under a prefix: "host" or "router".
 func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
-	names := [...]string{CPURatio, busiestCore, softirqCore, StealRatio}
+	names := prefixed(prefix, CPURatio, busiestCore, softirqCore, StealRatio)
 	cores := CoresOf(n)
 	if len(cores) == 0 {
 		_, why := SamplesOf(n, "cpu")
-		m.Lack(why, prefixed(prefix, names[:]...)...)
+		m.Lack(why, names...)
 		return
 	}
 	var busySum, stealSum, busyMost, softirqMost float64
 	for _, c := range cores {
 		busy, ok := c.Busy(w.Start, w.End)
 		if !ok {
-			m.Lack("the samples of probe cpu do not cover the window", prefixed(prefix, names[:]...)...)
+			m.Lack("the samples of probe cpu do not cover the window", names...)
 			return
 		}
 		softirq, _ := c.share(c.softirq, w.Start, w.End)
@@ -198,10 +204,9 @@ func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 		busyMost, softirqMost = math.Max(busyMost, busy), math.Max(softirqMost, softirq)
 	}
 	count := float64(len(cores))
-	m.Set(prefix+"_"+CPURatio, busySum/count)
-	m.Set(prefix+"_"+busiestCore, busyMost)
-	m.Set(prefix+"_"+softirqCore, softirqMost)
-	m.Set(prefix+"_"+StealRatio, stealSum/count)
+	for i, v := range []float64{busySum / count, busyMost, softirqMost, stealSum / count} {
+		m.Set(names[i], v)
+	}
 	if prefix == record.HostNode {
 		m.busy = busySum
 	}
@@ -249,11 +254,10 @@ func (m *Measured) addPower(prefix string, n record.NodeData, w record.Window) {
 			watts, found = watts+v, true
 		}
 	}
-	if !found {
-		m.Lack("the samples of probe power do not cover the window", name)
-		return
+	if why = ""; !found {
+		why = "the samples of probe power do not cover the window"
 	}
-	m.Set(name, watts)
+	m.setUnless(why, name, watts)
 }
 
 // energyColumns picks energy counters such that nothing counts twice: of RAPL the platform ("psys") if
@@ -308,4 +312,36 @@ func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window
 		why = "no loop was timed in the window"
 	}
 	m.setUnless(why, prefix+"_"+loopRate, statistics.Median(rates))
+}
+
+// Growth is how far each counter that the probes of a trial read has grown in its window, by node, probe
+// and column: "router/snmp/IpReasmReqds". Of a trial that failed before its window it is the growth over
+// all samples; what the samples do not cover is left out.
+func Growth(t *record.Trial) map[string]float64 {
+	out := map[string]float64{}
+	for node, n := range t.Nodes {
+		for i := range n.Samples {
+			s := &n.Samples[i]
+			if s.Table == nil || len(s.Table.T) == 0 {
+				continue
+			}
+			counters := map[string]bool{}
+			for _, m := range s.Metrics {
+				counters[m.Name] = m.Counter
+			}
+			from, to := t.Window.Start, t.Window.End
+			if to == 0 {
+				from, to = s.Table.T[0], s.Table.T[len(s.Table.T)-1]
+			}
+			for k, name := range s.Table.Names {
+				if !counters[name[strings.LastIndexByte(name, '/')+1:]] {
+					continue
+				}
+				if grown, ok := statistics.NewCurve(s.Table.T, s.Table.V[k]).Moved(from, to); ok {
+					out[node+"/"+s.Probe+"/"+name] = grown
+				}
+			}
+		}
+	}
+	return out
 }

@@ -33,8 +33,7 @@ func SearchUnit(f record.Factors) string {
 	return record.UnitPackets
 }
 
-// SearchConfig is a search's input for its controller. greatest is the load to use where the plan names
-// none.
+// SearchConfig is a search's input for its controller. greatest is the load to use where the plan names none.
 func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
 	switch unit {

@@ -65,8 +65,7 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 const divisions = 20000
 
 // RunsTest returns the p-values of a family of comparisons of two runs, adjusted for their number, and the
-// name of the test. Each map holds the values of a metric by block of its run, at least MinInterval of
-// them.
+// name of the test. Each map holds the values of a metric by block of its run, at least MinInterval of them.
 //
 // It is the same step-down maximum test, with every division of all blocks between the runs tried, on the
 // difference of the means; where there are too many divisions Holm's correction of Mann–Whitney tests has

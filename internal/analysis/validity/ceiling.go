@@ -35,8 +35,7 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 		}
 		node, port, _ := strings.Cut(place, ".")
 		up, down := passes(top, node, port)
-		limit := shapedGoodput(f, rate, up, down)
-		if limit > 0 && (c.Bps == 0 || limit < c.Bps) {
+		if limit := shapedGoodput(f, rate, up, down); limit > 0 && (c.Bps == 0 || limit < c.Bps) {
 			c.Bps = limit
 			c.Kind = kind + " " + unit.Bitrate(rate).String()
 			if node != "" {

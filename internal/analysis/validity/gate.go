@@ -43,11 +43,9 @@ type suspect struct {
 // nothing for a clean trial.
 func gate(s suspect) []evidence.Reason {
 	reasons := []evidence.Reason{}
-	for _, check := range []func(suspect) []evidence.Reason{
-		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, corrupt,
-		throttled, backgroundLoad, samplerStalled, kernelLog, linkFlap, drifting, lateProbe,
-		lateEdge,
-	} {
+	for _, check := range []func(suspect) []evidence.Reason{testerLimited, busyTester, notInTunnel, wrongMTU,
+		aboveCeiling, accounting, corrupt, throttled, backgroundLoad, samplerStalled, kernelLog, linkFlap,
+		drifting, lateProbe, lateEdge} {
 		for _, r := range check(s) {
 			r.Trial = s.t.ID
 			reasons = append(reasons, r)
@@ -76,9 +74,8 @@ func testerLimited(s suspect) []evidence.Reason {
 	}
 	if n, share := ownDrops(s); share > gateUnsent {
 		return because(evidence.ReasonTesterLimited, at{Element: "receive buffer", Value: new(float64(n))},
-			"%d packets (%s of those sent) were lost in the receiver's own "+
-				"socket buffer: the tester's loss, not the path's",
-			n, unit.Percent(share))
+			"%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's "+
+				"loss, not the path's", n, unit.Percent(share))
 	}
 	if s.run.Near().CPUs == record.CPUsShared {
 		return nil
@@ -88,8 +85,7 @@ func testerLimited(s suspect) []evidence.Reason {
 		for _, ns := range usage.ThreadsNs {
 			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
 				return because(evidence.ReasonTesterLimited, at{Node: usage.Node, Element: "thread",
-					Value: new(share)},
-					"a thread of the %s end was busy %s of the window", end,
+					Value: new(share)}, "a thread of the %s end was busy %s of the window", end,
 					unit.Percent(share))
 			}
 		}
@@ -107,8 +103,7 @@ func ownDrops(s suspect) (dropped int64, share float64) {
 		}
 	}
 	for _, side := range []string{"near", "far"} {
-		n, err := strconv.ParseInt(s.t.Traffic.Details[side+".socket_drops"], 10, 64)
-		if err == nil {
+		if n, err := strconv.ParseInt(s.t.Traffic.Details[side+".socket_drops"], 10, 64); err == nil {
 			dropped += n
 		}
 	}
@@ -163,8 +158,7 @@ func accounting(s suspect) []evidence.Reason {
 			"%d flows were asked for, %d reported", want, len(tr.Flows))
 	}
 	for i := range tr.Flows {
-		p := tr.Flows[i].Packets
-		if p != nil && p.Sent != p.Received+p.Lost {
+		if p := tr.Flows[i].Packets; p != nil && p.Sent != p.Received+p.Lost {
 			return because(evidence.ReasonAccounting, at{Element: fmt.Sprintf("stream %d %s",
 				tr.Flows[i].Stream, tr.Flows[i].Direction)}, "stream %d %s: sent %d ≠ received %d + lost %d",
 				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
@@ -227,8 +221,7 @@ func drifting(s suspect) []evidence.Reason {
 				"too short a warm-up, or something else changed", unit.Percent(change))
 	}
 	return because(evidence.ReasonDrift, at{Metric: metrics.Goodput, Value: new(change)},
-		"throughput fell by %s from the first to the last third of the window",
-		unit.Percent(-change))
+		"throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
 }
 
 // lateProbe fires when the latency probe could not keep its own time.
@@ -247,14 +240,12 @@ func lateProbe(s suspect) []evidence.Reason {
 	}
 	if late > float64(limit) {
 		return because(evidence.ReasonLateProbe, at{Metric: metrics.ProbeLate, Value: new(late)},
-			"one in a hundred latency probes was sent %s late or more",
-			unit.Nanoseconds(late))
+			"one in a hundred latency probes was sent %s late or more", unit.Nanoseconds(late))
 	}
 	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
 	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
 		return because(evidence.ReasonLateProbe, at{Element: "latency probe", Value: new(share)},
-			"the latency probe was too late for %s of its slots",
-			unit.Percent(share))
+			"the latency probe was too late for %s of its slots", unit.Percent(share))
 	}
 	return nil
 }
@@ -270,9 +261,8 @@ func lateEdge(s suspect) []evidence.Reason {
 		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > int64(record.SendersMargin) &&
 			share > gateEdge {
 			return because(evidence.ReasonLateEdge, at{Node: s.t.Traffic.Ends[end].Node,
-				Value: new(float64(late))},
-				"the %s end read its counts %s late at an edge of the window: "+
-					"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
+				Value: new(float64(late))}, "the %s end read its counts %s late at an edge of the window: "+
+				"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
 		}
 	}
 	return nil
@@ -310,10 +300,8 @@ func notInTunnel(s suspect) []evidence.Reason {
 					"take the %s", d.device, d.node, d.when, what)
 		case d.bytes >= 0 && d.bytes < want:
 			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device,
-				Value: new(d.bytes)},
-				"%s on %s carried %.0f bytes in the %s, %.0f of payload were "+
-					"to be seen: traffic did not take the %s",
-				d.device, d.node, d.bytes, d.when, want/gateMoved, what)
+				Value: new(d.bytes)}, "%s on %s carried %.0f bytes in the %s, %.0f of payload were to be "+
+				"seen: traffic did not take the %s", d.device, d.node, d.bytes, d.when, want/gateMoved, what)
 		}
 	}
 	return nil
@@ -388,8 +376,7 @@ func flowAccounts(tr *record.Traffic) []evidence.Reason {
 			s.Started, s.Completed, s.Failed, s.Unfinished)
 	case s.Asked != s.Confirmed:
 		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(float64(s.Confirmed))},
-			"%d bytes of flows were asked for, %d confirmed", s.Asked,
-			s.Confirmed)
+			"%d bytes of flows were asked for, %d confirmed", s.Asked, s.Confirmed)
 	case s.Started == 0:
 		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(0.0)},
 			"no flow was begun in the window")

@@ -106,9 +106,8 @@ func busyTester(s suspect) []evidence.Reason {
 		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
 			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok && share >= gateThread {
 				return because(evidence.ReasonTesterLimited, at{Node: node, Element: c.Name,
-					Value: new(share)},
-					"%s of the %s, an end of the path, was busy %s of the window", c.Name, node,
-					unit.Percent(share))
+					Value: new(share)}, "%s of the %s, an end of the path, was busy %s of the window", c.Name,
+					node, unit.Percent(share))
 			}
 		}
 	}
@@ -118,13 +117,11 @@ func busyTester(s suspect) []evidence.Reason {
 // kernelPatterns are lines that mean trouble whatever their severity. NETDEV WATCHDOG is a network
 // interface whose transmitter hung (net/sched/ sch_generic.c); the others are the kernel's own words for
 // lockups, heat and hardware errors.
-var kernelPatterns = [...]string{
-	"netdev watchdog", "transmit queue", "hardware unit hang", "adapter reset", "reset adapter",
-	"soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls", "rcu_preempt detected stalls",
-	"blocked for more than", "throttled", "throttling activated", "machine check", "hardware error",
-	"out of memory", "oom-kill", "page allocation failure", "nf_conntrack: table full",
-	"neighbour table overflow", "neighbor table overflow",
-}
+var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware unit hang",
+	"adapter reset", "reset adapter", "soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls",
+	"rcu_preempt detected stalls", "blocked for more than", "throttled", "throttling activated",
+	"machine check", "hardware error", "out of memory", "oom-kill", "page allocation failure",
+	"nf_conntrack: table full", "neighbour table overflow", "neighbor table overflow"}
 
 // kernelLog fires on kernel messages of level error and above, and on known words of trouble, while the
 // load ran.
@@ -160,8 +157,7 @@ func linkFlap(s suspect) []evidence.Reason {
 		for _, c := range metrics.ColumnsOf(table, "carrier_changes") {
 			if d, ok := c.Curve.Moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
 				return because(evidence.ReasonLinkFlap, at{Node: node, Element: c.Label, Value: new(d)},
-					"the link of %s on %s changed %.0f times in the window",
-					c.Label, node, d)
+					"the link of %s on %s changed %.0f times in the window", c.Label, node, d)
 			}
 		}
 	}

@@ -1,6 +1,5 @@
 // Package validity says how far numbers can be trusted: the gate that every trial passes, the grades of
-// trials and cells with their reasons, the caveats of a run, and the ceilings that a result is held
-// against.
+// trials and cells with their reasons, the caveats of a run, and the ceilings that a result is held against.
 package validity
 
 import (

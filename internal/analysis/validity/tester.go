@@ -58,12 +58,11 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
 		switch words := strings.Fields(strings.ToLower(c.Kind)); {
-		case c.Offload != "" && (!factor.Offload.Is(f, c.Offload) || !udp && c.LinkMTU != jumbo),
-			udp && (c.UDPMode == factor.UDPCount) != factor.UDPMode.Is(f, factor.UDPCount),
-			c.Engine != engine, c.IMIX != factor.PacketSize.Is(f, factor.IMIX),
-			engine == "" && !slices.Contains(words, factor.Protocol.Of(f)), (c.Unit == "pps") != udp,
-			engine == "flows" && !factor.FlowSize.Is(f, c.FlowSize),
-			engine == "requests" && (c.RequestSize != factor.RequestSize.Number(f) ||
+		case c.Offload != "" && (!factor.Offload.Is(f, c.Offload) || !udp && c.LinkMTU != jumbo), udp &&
+			(c.UDPMode == factor.UDPCount) != factor.UDPMode.Is(f, factor.UDPCount), c.Engine != engine,
+			c.IMIX != factor.PacketSize.Is(f, factor.IMIX), engine == "" && !slices.Contains(words,
+				factor.Protocol.Of(f)), (c.Unit == "pps") != udp, engine == "flows" && !factor.FlowSize.Is(f,
+				c.FlowSize), engine == "requests" && (c.RequestSize != factor.RequestSize.Number(f) ||
 				c.ResponseSize != factor.ResponseSize.Number(f)):
 			continue
 		}

@@ -164,8 +164,7 @@ func checkReadable(ctx context.Context, db *sql.DB, path string) error {
 		return &NewerError{Path: path, Has: has, Knows: len(migrations)}
 	case has < len(migrations):
 		return check.WithHint(fmt.Errorf("open store %s: it has schema version %d and cannot be brought "+
-			"forward "+
-			"while read only", path, has), "start any run once, which brings the store forward")
+			"forward while read only", path, has), "start any run once, which brings the store forward")
 	}
 	return nil
 }
