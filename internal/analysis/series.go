@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -80,11 +81,7 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 
 // addLatency thins the loaded probes to their envelope and adds quantiles.
 func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
-	l := t.Loaded
-	if l == nil {
-		l = t.Idle
-	}
-	if l != nil && len(l.SentAt) == len(l.RTT) {
+	if l := cmp.Or(t.Loaded, t.Idle); l != nil && len(l.SentAt) == len(l.RTT) {
 		zero := t.Window.Start
 		if zero == 0 && len(l.SentAt) > 0 {
 			zero = l.SentAt[0]

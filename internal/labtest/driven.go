@@ -1,8 +1,6 @@
 package labtest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,15 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
-
-// configFile is where the fake router keeps its settings: a line each, "name value", settings of a port as
-// "port.name value".
-const configFile = "/config"
 
 // portSettings are made per port, nodeSettings per router; the texts are their defaults.
 var (
@@ -28,34 +23,30 @@ var (
 )
 
 // NewRouter returns the machine of a router with no room for an agent: it has the commands "show" and "set
-// NAME VALUE…", and nothing else. changed, which may be nil, is called with each setting that was made.
+// NAME VALUE…", and nothing else. Settings of a port are called "port.name". changed, which may be nil, is
+// called with each setting that was made.
 func NewRouter(name string, ports []string, changed func(setting, value string)) *Host {
-	config := map[string]string{}
-	maps.Copy(config, nodeSettings)
+	var mu sync.Mutex
+	config := maps.Clone(nodeSettings)
 	for _, port := range ports {
 		for setting, value := range portSettings {
 			config[port+"."+setting] = value
 		}
 	}
-	set := func(ctx context.Context, c Call) int {
+	set := func(_ context.Context, c Call) int {
 		if len(c.Args) < 2 {
 			fmt.Fprintln(c.Stderr, "usage: set NAME VALUE")
 			return 2
 		}
-		b, err := c.Host.ReadFile(ctx, configFile)
-		if err != nil {
-			fmt.Fprintln(c.Stderr, err)
-			return 1
-		}
-		settings, err := parseConfig(bytes.NewReader(b))
-		if err != nil || settings[c.Args[0]] == "" {
-			fmt.Fprintf(c.Stderr, "no setting %s\n", c.Args[0])
-			return 1
-		}
 		value := strings.Join(c.Args[1:], " ")
-		settings[c.Args[0]] = value
-		if err := c.Host.WriteFile(ctx, configFile, []byte(printConfig(settings))); err != nil {
-			fmt.Fprintln(c.Stderr, err)
+		mu.Lock()
+		known := config[c.Args[0]] != ""
+		if known {
+			config[c.Args[0]] = value
+		}
+		mu.Unlock()
+		if !known {
+			fmt.Fprintf(c.Stderr, "no setting %s\n", c.Args[0])
 			return 1
 		}
 		if changed != nil {
@@ -63,19 +54,16 @@ func NewRouter(name string, ports []string, changed func(setting, value string))
 		}
 		return 0
 	}
-	show := func(ctx context.Context, c Call) int {
-		b, err := c.Host.ReadFile(ctx, configFile)
-		if err != nil {
-			fmt.Fprintln(c.Stderr, err)
-			return 1
-		}
-		c.Stdout.Write(b)
+	show := func(_ context.Context, c Call) int {
+		mu.Lock()
+		defer mu.Unlock()
+		io.WriteString(c.Stdout, printConfig(config))
 		return 0
 	}
-	return NewHost(name, map[string]string{configFile: printConfig(config)}, map[string]Script{"show": show,
-		"set": set})
+	return NewHost(name, nil, map[string]Script{"show": show, "set": set})
 }
 
+// printConfig prints settings as a router shows them: a line each, "name value".
 func printConfig(settings map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -85,22 +73,15 @@ func printConfig(settings map[string]string) string {
 }
 
 // parseConfig reads what show prints. On error the map is nil.
-func parseConfig(r io.Reader) (map[string]string, error) {
+func parseConfig(text string) (map[string]string, error) {
 	out := map[string]string{}
-	s := bufio.NewScanner(r)
-	for n := 1; s.Scan(); n++ {
-		if s.Text() == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(s.Text(), " ")
-		if !ok || name == "" || value == "" || out[name] != "" || strings.Contains(s.Text(), "\r") {
-			return nil, fmt.Errorf("parse router configuration, line %d: want each name once with its "+
-				"value, got %q", n, s.Text())
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if !ok || name == "" || value == "" || out[name] != "" {
+			return nil, fmt.Errorf("parse router configuration: want each name once with its value, got %q",
+				line)
 		}
 		out[name] = value
-	}
-	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("parse router configuration: %w", err)
 	}
 	return out, nil
 }
@@ -124,11 +105,7 @@ func (RouterDriver) Check(ctx context.Context, h host.Host) check.Answer {
 
 // Read implements driver.Driver.
 func (RouterDriver) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	config, err := show(ctx, h)
-	if err != nil {
-		return "", err
-	}
-	lines, err := linesOf(config, s)
+	config, lines, err := shown(ctx, h, s)
 	if err != nil {
 		return "", err
 	}
@@ -147,11 +124,7 @@ func (RouterDriver) Read(ctx context.Context, h host.Host, s record.Setting) (st
 
 // Apply implements driver.Driver.
 func (RouterDriver) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	config, err := show(ctx, h)
-	if err != nil {
-		return err
-	}
-	lines, err := linesOf(config, s)
+	config, lines, err := shown(ctx, h, s)
 	if err != nil {
 		return err
 	}
@@ -186,12 +159,15 @@ func show(ctx context.Context, h host.Host) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of %s: %w", h.Name(), err)
 	}
-	return parseConfig(bytes.NewReader(out))
+	return parseConfig(string(out))
 }
 
-// linesOf are the names in the configuration that a setting means.
-func linesOf(config map[string]string, s record.Setting) ([]string, error) {
-	var out []string
+// shown is the configuration of a router, and the names there that a setting means.
+func shown(ctx context.Context, h host.Host, s record.Setting) (config map[string]string, out []string,
+	err error) {
+	if config, err = show(ctx, h); err != nil {
+		return nil, nil, err
+	}
 	for _, line := range slices.Sorted(maps.Keys(config)) {
 		port, name, ofPort := strings.Cut(line, ".")
 		if line == s.Knob || ofPort && name == s.Knob && (s.Port == "" || s.Port == port) {
@@ -199,7 +175,7 @@ func linesOf(config map[string]string, s record.Setting) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("router has no setting %s: %w", s.Knob, host.ErrUnsupported)
+		err = fmt.Errorf("router has no setting %s: %w", s.Knob, host.ErrUnsupported)
 	}
-	return out, nil
+	return config, out, err
 }

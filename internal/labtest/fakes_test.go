@@ -41,14 +41,14 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add("nat\n")
 	f.Add("a b\na c\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseConfig(strings.NewReader(text))
+		got, err := parseConfig(text)
 		if err != nil {
 			if got != nil {
 				t.Errorf("parse %q: got %v with an error, want nil", text, got)
 			}
 			return
 		}
-		again, err := parseConfig(strings.NewReader(printConfig(got)))
+		again, err := parseConfig(printConfig(got))
 		if diff := cmp.Diff(got, again); diff != "" || err != nil {
 			t.Errorf("parse what was printed of %q: %v (-want +got)\n%s", text, err, diff)
 		}

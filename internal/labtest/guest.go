@@ -16,11 +16,9 @@ import (
 func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
 	g := vm.Guest{Image: vm.Image{Arch: vm.NativeArch()}}
-	if g.Image.Arch == "" {
-		t.Skip("skip: no QEMU here")
-	}
-	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(),
-		Args: []string{"--version"}}); err != nil {
+	_, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(),
+		Args: []string{"--version"}})
+	if g.Image.Arch == "" || err != nil {
 		t.Skip("skip: no QEMU here")
 	}
 	cache := GuestCache(t)
@@ -29,13 +27,9 @@ func Guest(t testing.TB) *vm.Guest {
 	}
 	say := func(text string) { t.Log(text) }
 	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache, say)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	img, err := vm.Recipe{Arch: g.Image.Arch, Program: program, Cache: cache, Say: say}.Image(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g = vm.NewGuest(img)
 	return &g
 }
@@ -47,9 +41,7 @@ func GuestCache(t testing.TB) string {
 		return cache
 	}
 	dir, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return filepath.Join(dir, "chokepoint", "vm")
 }
 
@@ -59,11 +51,11 @@ const GuestTime = 90 * time.Second
 // UpGuest is UpIn for a lab whose routers are such guests.
 func UpGuest(t testing.TB, dir, topology string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	return upWithin(t, GuestTime, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
+	return up(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
 }
 
 // UpDriven is UpIn for a lab of topology forward whose router, a namespace or such a guest, is driven.
 func UpDriven(t testing.TB, dir, driver string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	return upWithin(t, GuestTime, lab.Local{Dir: dir, Guest: g, Driver: driver, Parts: parts}, "forward")
+	return up(t, lab.Local{Dir: dir, Guest: g, Driver: driver, Parts: parts}, "forward")
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -50,14 +51,12 @@ func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string
 
 func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
-	return upWithin(t, Time, o, topology)
-}
-
-func upWithin(t testing.TB, patience time.Duration, o lab.Local, topology string) (*lab.Lab, string) {
-	t.Helper()
 	var err error
-	if o.Topology, err = lab.TopologyNamed(topology); err != nil {
-		t.Fatal(err)
+	o.Topology, err = lab.TopologyNamed(topology)
+	must(t, err)
+	patience := Time
+	if o.Guest != nil || o.Driver != "" {
+		patience = GuestTime
 	}
 	o.ID = "t" + strconv.Itoa(os.Getpid()) + "-" + topology
 	if o.Guest != nil {
@@ -67,9 +66,7 @@ func upWithin(t testing.TB, patience time.Duration, o lab.Local, topology string
 	defer cancel()
 	l, err := o.Up(within)
 	Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Time)
 		defer cancel()
@@ -78,6 +75,41 @@ func upWithin(t testing.TB, patience time.Duration, o lab.Local, topology string
 		}
 	})
 	return l, o.ID
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodeOf is a node with its agent.
+func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
+	t.Helper()
+	n, err := l.Node(Context(t), name)
+	must(t, err)
+	return n
+}
+
+// eventually waits for something that takes a little while; false if it does not come.
+func eventually(within time.Duration, is func() bool) bool {
+	for deadline := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// able skips the test of what conclusively does not work here.
+func able(t testing.TB, what string, a check.Answer) {
+	t.Helper()
+	if a.State == check.No && a.Reason != "" {
+		t.Skip("skip: " + what + ": " + a.Reason)
+	} else if a.State != check.Yes {
+		t.Fatalf("check: got %v (%s), want yes or a conclusive no", a.State, a.Reason)
+	}
 }
 
 // Refused skips the test if the kernel lets this user make no namespaces.
@@ -93,20 +125,12 @@ func Refused(t testing.TB, err error) {
 func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	t.Helper()
 	ctx := Context(t)
-	n, err := l.Node(ctx, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := n.Command(ctx, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := nodeOf(t, l, node).Command(ctx, args...)
+	must(t, err)
 	defer s.Close()
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
-	if err := s.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Finish())
 	var out, talk strings.Builder
 	for {
 		var o agent.ExecOutput
@@ -145,18 +169,9 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	const port = 20995
 	ctx := Context(t)
 	near, far := l.Address(slot, 0, ip), l.Address(slot, 1, ip)
-	client, err := l.Node(ctx, l.Topology.Near)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answerer, err := l.Node(ctx, l.Topology.Far)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := answerer.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: far, Port: port})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := nodeOf(t, l, l.Topology.Far).Agent.Open(ctx, agent.VerbEcho,
+		agent.EchoAt{Addr: far, Port: port})
+	must(t, err)
 	defer func() {
 		s.Finish()
 		for s.Recv(nil) == nil {
@@ -164,11 +179,11 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		s.Close()
 	}()
 	if err := s.Recv(nil); err != nil {
-		t.Fatalf("echo on %s at %s: %v", answerer.Name, far, err)
+		t.Fatalf("echo on %s at %s: %v", l.Topology.Far, far, err)
 	}
 	var out agent.Reached
-	if err := client.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: near, To: far, Port: port,
-		Sizes: sizes, Beyond: beyond}, &out); err != nil {
+	if err := nodeOf(t, l, l.Topology.Near).Agent.Invoke(ctx, agent.VerbReach,
+		agent.Reach{From: near, To: far, Port: port, Sizes: sizes, Beyond: beyond}, &out); err != nil {
 		t.Fatalf("reach %s from %s: %v", far, near, err)
 	}
 	return out
@@ -180,16 +195,12 @@ func Machine(t testing.TB) []string {
 	t.Helper()
 	var out []string
 	entries, err := os.ReadDir("/sys/class/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		out = append(out, "device "+e.Name())
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(mounts)) {
 		out = append(out, "mount "+strings.TrimSpace(line))
 	}
@@ -236,15 +247,11 @@ func LeavesNothing(t *testing.T, f func()) {
 	before := Machine(t)
 	f()
 	var left []string
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	if !eventually(2*time.Second, func() bool {
 		left = slices.DeleteFunc(Machine(t), func(s string) bool { return slices.Contains(before, s) })
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("left behind: %v, want nothing", left)
-			return
-		}
+		return len(left) == 0
+	}) {
+		t.Errorf("left behind: %v, want nothing", left)
 	}
 }
 

@@ -38,7 +38,9 @@ func (s *served) Close() error {
 // handlers are the verbs of a node on a wire: the agent's own for knobs, and fakes of what needs a kernel.
 func (f *Lab) handlers(node string) map[string]host.Handler {
 	h := agent.Handlers(agent.ChildRole, agent.Parts{Knobs: f.knobs(node)})
-	h[agent.VerbCounters] = f.tellCounters(node)
+	h[agent.VerbCounters] = answer(func(devices []string) (map[string]kernel.LinkCounters, error) {
+		return f.counters(node, devices)
+	})
 	h[agent.VerbEcho] = func(_ context.Context, s host.Session) error {
 		var at agent.EchoAt
 		if err := s.Recv(&at); err != nil {
@@ -51,8 +53,8 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 		}
 		return nil
 	}
-	h[agent.VerbReach] = f.reach(node)
-	h[agent.VerbReassembly] = f.tellReassembly(node)
+	h[agent.VerbReach] = answer(func(r agent.Reach) (agent.Reached, error) { return f.reach(node, r), nil })
+	h[agent.VerbReassembly] = answer(func(struct{}) (float64, error) { return f.reassembly(node), nil })
 	h[host.Verb(host.FamilyTunnel, Tunnel{}.Name())] = Tunnel{}.Serve
 	engine := f.Engine
 	engine.wire = f.Wire
@@ -66,62 +68,57 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	return h
 }
 
-func (f *Lab) tellReassembly(node string) host.Handler {
+// answer is a verb with one question and one answer.
+func answer[Q, A any](f func(Q) (A, error)) host.Handler {
 	return func(_ context.Context, s host.Session) error {
-		if err := s.Recv(nil); err != nil {
+		var q Q
+		if err := s.Recv(&q); err != nil {
 			return err
 		}
-		if node != "router" || len(f.Fragments) == 0 {
-			return s.Send(0.0)
+		a, err := f(q)
+		if err != nil {
+			return err
 		}
-		used := f.Fragments[0]
-		f.Fragments = f.Fragments[1:]
-		return s.Send(used)
+		return s.Send(a)
 	}
 }
 
-func (f *Lab) tellCounters(node string) host.Handler {
-	return func(_ context.Context, s host.Session) error {
-		var devices []string
-		if err := s.Recv(&devices); err != nil {
-			return err
-		}
-		out := map[string]kernel.LinkCounters{}
-		for _, d := range devices {
-			c, ok := f.Wire.read(node, d)
-			if !ok {
-				return fmt.Errorf("read counters of %s: no such device", d)
-			}
-			out[d] = c
-		}
-		return s.Send(out)
+func (f *Lab) reassembly(node string) (used float64) {
+	if node == "router" && len(f.Fragments) > 0 {
+		used, f.Fragments = f.Fragments[0], f.Fragments[1:]
 	}
+	return used
 }
 
-func (f *Lab) reach(node string) host.Handler {
-	return func(_ context.Context, s host.Session) error {
-		var r agent.Reach
-		if err := s.Recv(&r); err != nil {
-			return err
+func (f *Lab) counters(node string, devices []string) (map[string]kernel.LinkCounters, error) {
+	out := map[string]kernel.LinkCounters{}
+	for _, d := range devices {
+		c, ok := f.Wire.read(node, d)
+		if !ok {
+			return nil, fmt.Errorf("read counters of %s: no such device", d)
 		}
-		mtu := f.Wire.PathMTU(r.To)
-		var out agent.Reached
-		header := 28
-		if r.To.Is6() {
-			header = 48
-		}
-		for _, size := range append(r.Sizes, r.Beyond) {
-			if size > mtu || size < header {
-				out.Note = "message too long"
-				continue
-			}
-			bytes := uint64(size - header)
-			up := node == f.Wire.topology.Near
-			f.Wire.Carry(up, r.To, 1, bytes)
-			f.Wire.Carry(!up, r.To, 1, bytes)
-			out.Back = append(out.Back, size)
-			out.Bytes += int64(bytes)
-		}
-		return s.Send(out)
+		out[d] = c
 	}
+	return out, nil
+}
+
+func (f *Lab) reach(node string, r agent.Reach) (out agent.Reached) {
+	mtu := f.Wire.PathMTU(r.To)
+	header := 28
+	if r.To.Is6() {
+		header = 48
+	}
+	for _, size := range append(r.Sizes, r.Beyond) {
+		if size > mtu || size < header {
+			out.Note = "message too long"
+			continue
+		}
+		bytes := uint64(size - header)
+		up := node == f.Wire.topology.Near
+		f.Wire.Carry(up, r.To, 1, bytes)
+		f.Wire.Carry(!up, r.To, 1, bytes)
+		out.Back = append(out.Back, size)
+		out.Bytes += int64(bytes)
+	}
+	return out
 }

@@ -20,9 +20,7 @@ import (
 func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
 	t.Helper()
 	p, err := plan.Read("test.yaml", []byte(text), v, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := &p.Design.Method
 	m.Duration, m.Warmup, m.Cooldown, m.Idle = 10*time.Millisecond, 0, 0, 5*time.Millisecond
 	p.Design.Measure.ProbeInterval = time.Millisecond

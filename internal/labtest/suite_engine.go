@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -28,22 +27,14 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 	ctx := Context(t)
 	for i, end := range []*traffic.End{&near, &far} {
 		name := []string{l.Topology.Near, l.Topology.Far}[i]
-		n, err := l.Node(ctx, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := nodeOf(t, l, name)
 		offset, _, err := n.Agent.Clock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		a := l.Address(slot, i, ip)
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset}
 		if port, ok := l.Neighbor(name); ok {
-			next, err := l.Node(ctx, port.Node)
-			if err != nil {
-				t.Fatal(err)
-			}
-			end.Next = &traffic.Neighbor{Node: port.Node, Agent: next.Agent, Device: port.Port}
+			end.Next = &traffic.Neighbor{Node: port.Node, Agent: nodeOf(t, l, port.Node).Agent,
+				Device: port.Port}
 		}
 	}
 	return near, far
@@ -148,12 +139,7 @@ func Loads() map[string]record.Load {
 func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	near, far := Ends(t, l, 0, load.IP)
 	ctx := Context(t)
-	if a := e.Check(ctx, near, far, load); a.State != check.Yes {
-		if a.State == check.No && a.Reason != "" {
-			t.Skip("skip: the engine offers no such load here: " + a.Reason)
-		}
-		t.Fatalf("check: got %v (%s), want yes or a conclusive no", a.State, a.Reason)
-	}
+	able(t, "the engine offers no such load here", e.Check(ctx, near, far, load))
 	steady.Run(t, func(t *steady.Trial) {
 		got, err := e.Offer(ctx, near, far, load, &Conductor{Length: load.Duration})
 		if err != nil {
@@ -182,13 +168,13 @@ func LeavesNothingAt(t *testing.T, l *lab.Lab) {
 	Ends(t, l, 0, 4) // a node's agent is started when it is first spoken to
 	before := living(t, l)
 	t.Cleanup(func() {
-		after := living(t, l)
-		for i := 0; i < 40 && after != before; i++ { // a process ends a little after its session
-			time.Sleep(50 * time.Millisecond)
+		after := ""
+		if !eventually(2*time.Second, func() bool { // a process ends a little after its session
 			after = living(t, l)
-		}
-		if diff := cmp.Diff(before, after); diff != "" {
-			t.Errorf("the engine left something at the lab's ends (-before +after):\n%s", diff)
+			return after == before
+		}) {
+			t.Errorf("the engine left something at the lab's ends (-before +after):\n%s",
+				cmp.Diff(before, after))
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -20,12 +19,7 @@ import (
 func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s record.Setting) {
 	ctx := Context(t)
 	want := parseStably(t, k, s)
-	if a := l.CheckSetting(ctx, s); a.State != check.Yes {
-		if a.State == check.No && a.Reason != "" {
-			t.Skip("skip: this kernel or user lacks the setting: " + a.Reason)
-		}
-		t.Fatalf("check %s=%s: got %v (%s), want yes or a conclusive no", s.Knob, s.Value, a.State, a.Reason)
-	}
+	able(t, "this kernel or user lacks the setting", l.CheckSetting(ctx, s))
 	read := func() knob.State {
 		t.Helper()
 		got, err := readSetting(t, l, k, s, want)
@@ -59,20 +53,14 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 	if got := read(); !knob.Same(k, want, got) {
 		t.Errorf("set by another controller: got %q, want %q", got, want)
 	}
-	n, err := other.Node(ctx, s.Node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Agent.Close() // as a controller that dies
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		got, err := readSetting(t, l, k, s, want) // fails while the node is half way back
-		if got == before {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("after the session was killed: got %q, %v, want %q as before", got, err, before)
-			return
-		}
+	nodeOf(t, other, s.Node).Agent.Close() // as a controller that dies
+	var got knob.State
+	var err error
+	if !eventually(2*time.Second, func() bool {
+		got, err = readSetting(t, l, k, s, want) // fails while the node is half way back
+		return got == before
+	}) {
+		t.Errorf("after the session was killed: got %q, %v, want %q as before", got, err, before)
 	}
 }
 

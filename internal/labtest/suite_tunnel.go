@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 )
@@ -17,15 +16,8 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 	const slot, mtu = 3, 1380
 	ctx := Context(t)
 	near, far, err := l.Ends(ctx, kind.Name(), slot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := kind.Check(ctx, near, far); a.State != check.Yes {
-		if a.State == check.No && a.Reason != "" {
-			t.Skip("skip: this kernel has no such tunnel: " + a.Reason)
-		}
-		t.Fatalf("check: got %v (%s), want yes or a conclusive no", a.State, a.Reason)
-	}
+	must(t, err)
+	able(t, "this kernel has no such tunnel", kind.Check(ctx, near, far))
 	before := residue(t, l)
 	for range 2 {
 		p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun3", MTU: mtu, Port: 51823})
@@ -41,12 +33,11 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 		if _, err := p.Counters(ctx); err == nil {
 			t.Error("counters of a tunnel that is down: got no error, want one")
 		}
-		left := residue(t, l)
-		for deadline := time.Now().Add(2 * time.Second); !slices.Equal(left, before) &&
-			time.Now().Before(deadline); left = residue(t, l) {
-			time.Sleep(10 * time.Millisecond)
-		}
-		if !slices.Equal(left, before) {
+		var left []string
+		if !eventually(2*time.Second, func() bool {
+			left = residue(t, l)
+			return slices.Equal(left, before)
+		}) {
 			t.Errorf("after down: got %v, want what there was before, %v", left, before)
 		}
 	}

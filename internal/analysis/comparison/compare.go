@@ -4,7 +4,9 @@ package comparison
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,53 +118,32 @@ func find(c *factor.Catalogue, groups []*Cell, f, want record.Factors) *Cell {
 			free[string(n)] = true
 		}
 	}
-	match := func(g *Cell, free map[string]bool) bool {
-		for name := range union(f, g.Factors) {
-			level, base := g.Factors[name], f[name]
-			if w, ok := want[name]; ok {
-				if !factor.Same(level, w) {
-					return false
-				}
-				continue
-			}
-			if !free[name] && level != base {
+	match := func(g *Cell) bool {
+		either := maps.Clone(f)
+		maps.Copy(either, g.Factors)
+		for name := range either {
+			w, wanted := want[name]
+			if wanted && !factor.Same(g.Factors[name], w) || !wanted && !free[name] &&
+				g.Factors[name] != f[name] {
 				return false
 			}
 		}
 		return true
 	}
-	for _, g := range groups {
-		if match(g, free) {
-			return g
-		}
-	}
+	i := slices.IndexFunc(groups, match)
 	// Packets that fill the path are larger where it is: the size follows.
-	if !fillsPath(f) {
+	if i < 0 && fillsPath(f) {
+		free[string(factor.PacketSize)] = true
+		i = slices.IndexFunc(groups, func(g *Cell) bool { return fillsPath(g.Factors) && match(g) })
+	}
+	if i < 0 {
 		return nil
 	}
-	free[string(factor.PacketSize)] = true
-	for _, g := range groups {
-		if fillsPath(g.Factors) && match(g, free) {
-			return g
-		}
-	}
-	return nil
+	return groups[i]
 }
 
 func fillsPath(f record.Factors) bool {
-	p := metrics.PathOf(f, true)
-	return factor.PacketSize.Is(f, strconv.Itoa(p.MTU()))
-}
-
-func union(a, b record.Factors) map[string]bool {
-	names := make(map[string]bool, len(a)+len(b))
-	for n := range a {
-		names[n] = true
-	}
-	for n := range b {
-		names[n] = true
-	}
-	return names
+	return factor.PacketSize.Is(f, strconv.Itoa(metrics.PathOf(f, true).MTU()))
 }
 
 // comparePairs compares on one metric, block by block, and returns the logs of the ratios beside.
@@ -172,7 +153,7 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 		if len(logs) == 0 {
 			continue
 		}
-		c := ratioOf(statistics.InOrder(logs, statistics.BlocksOf([]map[int]float64{logs})))
+		c := ratioOf(statistics.ByBlock(logs))
 		c.Metric, c.Name = metric, p.name
 		c.Factors, c.Against = p.cell.Factors, p.against.Factors
 		out = append(out, c)
@@ -186,20 +167,16 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 // numbers by block, for FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
-	ratio := true
+	ratio, differences := true, map[int]float64{}
 	for block, x := range a {
-		y, ok := b[block]
-		ratio = ratio && (!ok || x > 0 && y > 0)
-	}
-	if !ratio {
-		by = map[int]float64{}
-		for block, x := range a {
-			if y, ok := b[block]; ok {
-				by[block] = y - x
-			}
+		if y, ok := b[block]; ok {
+			ratio, differences[block] = ratio && x > 0 && y > 0, y-x
 		}
 	}
-	values := statistics.InOrder(by, statistics.BlocksOf([]map[int]float64{by}))
+	if !ratio {
+		by = differences
+	}
+	values := statistics.ByBlock(by)
 	if len(values) == 0 {
 		return Comparison{Metric: metric, Verdict: verdict(c, SmallestRelevant)}, by
 	}

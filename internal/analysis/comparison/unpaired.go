@@ -86,16 +86,13 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 // as they are where a zero leaves no ratio.
 func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
 	c := Comparison{N: min(len(a), len(b)), Interval: statistics.IntervalRange}
-	scale := math.Exp
+	scale := func(x float64) float64 { return x }
 	logA, okA := logsOf(a)
 	logB, okB := logsOf(b)
-	if c.Difference = !okA || !okB; c.Difference {
-		scale = func(x float64) float64 { return x }
-	} else {
-		a, b = logA, logB
+	if c.Difference = !okA || !okB; !c.Difference {
+		a, b, scale = logA, logB, math.Exp
 	}
-	x, y := statistics.InOrder(a, statistics.BlocksOf([]map[int]float64{a})),
-		statistics.InOrder(b, statistics.BlocksOf([]map[int]float64{b}))
+	x, y := statistics.ByBlock(a), statistics.ByBlock(b)
 	shift, low, high, level, ok := statistics.Shift(x, y)
 	switch {
 	case c.N >= statistics.MinInterval && ok:

@@ -54,9 +54,7 @@ const FindingBufferbloat = "bufferbloat"
 // Kinds declares everything that is said of results beside their numbers, in one place: reasons in the
 // order of the gate, then caveats and findings by name. The reference is written from it, and a test holds
 // the code to use no other.
-func Kinds() []Kind {
-	return slices.Concat(reasons(), caveats(), findings())
-}
+func Kinds() []Kind { return slices.Concat(reasons(), caveats(), findings()) }
 
 // KindOf is the declaration of a kind; of one that a newer version wrote, its name alone.
 func KindOf(name string) Kind {

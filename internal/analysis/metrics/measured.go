@@ -289,10 +289,7 @@ func (m *Measured) addLatency(t *record.Trial) {
 			m.Lack(TooFewProbes(len(sorted), q), RTT(p.kind, q))
 		}
 	}
-	l := t.Loaded
-	if l == nil {
-		l = t.Idle
-	}
+	l := cmp.Or(t.Loaded, t.Idle)
 	if late, ok := lateP99(l); ok {
 		m.Set(ProbeLate, late)
 	}

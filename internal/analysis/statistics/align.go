@@ -195,12 +195,12 @@ func thinned(c Curve, apart int64) Curve {
 }
 
 func medianGap(t []int64) int64 {
-	gaps := make([]float64, 0, len(t))
-	for i := 1; i < len(t); i++ {
-		gaps = append(gaps, float64(t[i]-t[i-1]))
-	}
-	if len(gaps) == 0 {
+	if len(t) < 2 {
 		return 0
+	}
+	gaps := make([]float64, len(t)-1)
+	for i := range gaps {
+		gaps[i] = float64(t[i+1] - t[i])
 	}
 	return int64(Median(gaps))
 }

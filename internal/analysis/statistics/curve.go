@@ -2,6 +2,7 @@ package statistics
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -13,14 +14,7 @@ type Curve struct {
 
 // NewCurve drops the points without a value.
 func NewCurve(t []int64, v []float64) Curve {
-	clean := true
-	for _, x := range v {
-		if math.IsNaN(x) {
-			clean = false
-			break
-		}
-	}
-	if clean {
+	if !slices.ContainsFunc(v, math.IsNaN) {
 		return Curve{t, v}
 	}
 	var c Curve

@@ -1,6 +1,7 @@
 package statistics
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -21,10 +22,7 @@ func Holm(p []float64) []float64 {
 }
 
 func byValue(p []float64) []int {
-	order := make([]int, len(p))
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(len(p))
 	sort.SliceStable(order, func(a, b int) bool { return p[order[a]] < p[order[b]] })
 	return order
 }
@@ -126,13 +124,11 @@ func BlocksOf(family []map[int]float64) []int {
 			seen[b] = true
 		}
 	}
-	blocks := make([]int, 0, len(seen))
-	for b := range seen {
-		blocks = append(blocks, b)
-	}
-	slices.Sort(blocks)
-	return blocks
+	return slices.Sorted(maps.Keys(seen))
 }
+
+// ByBlock are values in the order of their blocks.
+func ByBlock(f map[int]float64) []float64 { return InOrder(f, BlocksOf([]map[int]float64{f})) }
 
 func InOrder(f map[int]float64, blocks []int) []float64 {
 	var out []float64
@@ -182,8 +178,8 @@ func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 
 	const same = 1e-9
 	for _, pattern := range patterns {
 		largest := 0.0
-		for i := len(order) - 1; i >= 0; i-- {
-			k, sum := order[i], 0.0
+		for i, k := range slices.Backward(order) {
+			sum := 0.0
 			for b, s := range scores[k] {
 				if pattern>>b&1 == 1 {
 					s = -s

@@ -47,7 +47,7 @@ func Pooled(pool []float64, level float64, each []float64, n int) Value {
 func quantileRanks(n int, q float64) (low, high int) {
 	low, high = 1, n
 	sum := 0.0
-	for k := 0; k < n; k++ {
+	for k := range n {
 		sum += math.Exp(logChoose(n, k) + float64(k)*math.Log(q) + float64(n-k)*math.Log1p(-q))
 		if sum <= (1-Level)/2 {
 			low = k + 1

@@ -67,10 +67,7 @@ func signedRanks(differences []float64) (ranks []int, signs []float64) {
 
 // doubledRanks returns twice the mean rank of each value.
 func doubledRanks(values []float64) []int {
-	order := make([]int, len(values))
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(len(values))
 	sort.Slice(order, func(a, b int) bool { return values[order[a]] < values[order[b]] })
 	ranks := make([]int, len(values))
 	for i := 0; i < len(order); {
@@ -109,16 +106,14 @@ func MannWhitney(a, b []float64) float64 {
 		return 1
 	}
 	ranks := doubledRanks(slices.Concat(a, b))
-	sum := 0
-	for _, r := range ranks[:n] {
-		sum += r
+	sum, most := 0, 0
+	for i, r := range ranks {
+		if most += r; i < n {
+			sum += r
+		}
 	}
 	if n+m > exactRanks {
 		return mannWhitneyNormal(ranks, n, sum)
-	}
-	most := 0
-	for _, r := range ranks {
-		most += r
 	}
 	// shares[k][s] counts the subsets of k ranks that sum to s.
 	shares := make([][]float64, n+1)

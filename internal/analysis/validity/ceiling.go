@@ -100,15 +100,10 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 		return nil, nil
 	}
 	route := routeOf(top)
-	first, last := -1, -1 // positions of the tunnel's ends
-	for i, h := range route {
-		if h.node == top.Tunnel[0] {
-			first = i
-		}
-		if h.node == top.Tunnel[1] {
-			last = i
-		}
+	end := func(name string) int {
+		return slices.IndexFunc(route, func(h hop) bool { return h.node == name })
 	}
+	first, last := end(top.Tunnel[0]), end(top.Tunnel[1])
 	for i, h := range route {
 		if h.node != node && (node != "" || !slices.Contains(top.Routers, h.node)) {
 			continue
@@ -128,11 +123,7 @@ type hop struct{ node, back, next string }
 
 // routeOf finds the shortest path from near to far over the topology's links.
 func routeOf(top *record.Topology) []hop {
-	type step struct {
-		from string
-		out  string // port left through
-		in   string // port arrived at
-	}
+	type step struct{ from, out, in string } // node, port left through, port arrived at
 	came := map[string]step{top.Near: {}}
 	queue := []string{top.Near}
 	for len(queue) > 0 {

@@ -1,6 +1,7 @@
 package validity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -226,10 +227,7 @@ func drifting(s suspect) []evidence.Reason {
 
 // lateProbe fires when the latency probe could not keep its own time.
 func lateProbe(s suspect) []evidence.Reason {
-	l := s.t.Loaded
-	if l == nil {
-		l = s.t.Idle
-	}
+	l := cmp.Or(s.t.Loaded, s.t.Idle)
 	late, ok := s.m.Values[metrics.ProbeLate]
 	if !ok || l == nil {
 		return nil
@@ -344,16 +342,14 @@ type deviceMove struct {
 // direction.
 func devicesMoved(moves []record.CounterMove) []deviceMove {
 	var out []deviceMove
-	index := map[[3]string]int{}
 	for _, c := range moves {
-		key := [3]string{c.Node, c.Device, c.When}
-		i, ok := index[key]
-		if !ok {
+		i := slices.IndexFunc(out, func(d deviceMove) bool {
+			return d.node == c.Node && d.device == c.Device && d.when == c.When
+		})
+		if i < 0 {
 			i = len(out)
-			index[key] = i
-			own := c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived
 			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1,
-				tunnel: own})
+				tunnel: c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived})
 		}
 		d := float64(c.After) - float64(c.Before)
 		out[i].most = math.Max(out[i].most, d)

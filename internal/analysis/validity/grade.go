@@ -3,10 +3,10 @@
 package validity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -40,12 +40,8 @@ func Judge(run *record.Run, trials []record.Trial) []*Judged {
 		j.Grade = grade(t, j.Reasons)
 		all = append(all, j)
 	}
-	sort.SliceStable(all, func(a, b int) bool {
-		x, y := all[a].Trial, all[b].Trial
-		if x.Row.Index != y.Row.Index {
-			return x.Row.Index < y.Row.Index
-		}
-		return x.Attempt < y.Attempt
+	slices.SortStableFunc(all, func(a, b *Judged) int {
+		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
 	})
 	return all
 }
@@ -187,12 +183,12 @@ func LastGood(trials []*Judged) []*Judged {
 		if j.Grade == evidence.GradeFailed {
 			continue
 		}
-		if i, again := at[j.Trial.Row.ID]; again {
-			out[i] = j
-			continue
+		i, again := at[j.Trial.Row.ID]
+		if !again {
+			i = len(out)
+			at[j.Trial.Row.ID], out = i, append(out, nil)
 		}
-		at[j.Trial.Row.ID] = len(out)
-		out = append(out, j)
+		out[i] = j
 	}
 	return out
 }
