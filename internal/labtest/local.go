@@ -77,6 +77,14 @@ func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	return l, o.ID
 }
 
+// mustDo ends the test with what was being done, unless it went well.
+func mustDo(t testing.TB, err error, doing string, args ...any) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf(doing+": %v", append(args, err)...)
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -134,9 +142,7 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	var out, talk strings.Builder
 	for {
 		var o agent.ExecOutput
-		if err := s.Recv(&o); err != nil {
-			t.Fatalf("execute %v on %s: %v", args, node, err)
-		}
+		mustDo(t, s.Recv(&o), "execute %v on %s", args, node)
 		out.Write(o.Out)
 		talk.Write(o.Err)
 		if o.Exit == nil {
@@ -178,9 +184,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		}
 		s.Close()
 	}()
-	if err := s.Recv(nil); err != nil {
-		t.Fatalf("echo on %s at %s: %v", l.Topology.Far, far, err)
-	}
+	mustDo(t, s.Recv(nil), "echo on %s at %s", l.Topology.Far, far)
 	var out agent.Reached
 	if err := nodeOf(t, l, l.Topology.Near).Agent.Invoke(ctx, agent.VerbReach,
 		agent.Reach{From: near, To: far, Port: port, Sizes: sizes, Beyond: beyond}, &out); err != nil {

@@ -41,18 +41,7 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	h[agent.VerbCounters] = answer(func(devices []string) (map[string]kernel.LinkCounters, error) {
 		return f.counters(node, devices)
 	})
-	h[agent.VerbEcho] = func(_ context.Context, s host.Session) error {
-		var at agent.EchoAt
-		if err := s.Recv(&at); err != nil {
-			return err
-		}
-		if err := s.Send(struct{}{}); err != nil {
-			return err
-		}
-		for s.Recv(nil) == nil {
-		}
-		return nil
-	}
+	h[agent.VerbEcho] = Tunnel{}.Serve // which answers, and holds on as an echo does
 	h[agent.VerbReach] = answer(func(r agent.Reach) (agent.Reached, error) { return f.reach(node, r), nil })
 	h[agent.VerbReassembly] = answer(func(struct{}) (float64, error) { return f.reassembly(node), nil })
 	h[host.Verb(host.FamilyTunnel, Tunnel{}.Name())] = Tunnel{}.Serve

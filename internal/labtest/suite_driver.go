@@ -28,29 +28,25 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	if a := d.Check(ctx, h); a.State != check.Yes {
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
+	read := func(s record.Setting) string {
+		text, err := d.Read(ctx, h, s)
+		mustDo(t, err, "read %s", s.Knob)
+		return text
+	}
 	forms := func() map[record.Setting]string {
 		out := map[record.Setting]string{}
 		for _, s := range settings {
 			s.Value = ""
-			text, err := d.Read(ctx, h, s)
-			if err != nil {
-				t.Fatalf("read %s: %v", s.Knob, err)
-			}
-			out[s] = text
+			out[s] = read(s)
 		}
 		return out
 	}
 	start := forms()
 	before := make([]string, len(settings))
 	for i, s := range settings {
-		var err error
-		if before[i], err = d.Read(ctx, h, s); err != nil {
-			t.Fatalf("read %s: %v", s.Knob, err)
-		}
+		before[i] = read(s)
 		for range 2 { // a setting that holds already is no error
-			if err := d.Apply(ctx, h, s); err != nil {
-				t.Fatalf("apply %s=%s: %v", s.Knob, s.Value, err)
-			}
+			mustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
 		}
 		if got, err := d.Read(ctx, h, s); err != nil || got != s.Value {
 			t.Errorf("read back %s: got %q, %v, want %q", s.Knob, got, err, s.Value)
@@ -91,15 +87,11 @@ func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []strin
 	ctx := Context(t)
 	from := host.Monotonic()
 	w, err := d.Watch(ctx, h, time.Second)
-	if err != nil {
-		t.Fatalf("watch: %v", err)
-	}
+	mustDo(t, err, "watch")
 	time.Sleep(2500 * time.Millisecond)
 	to := host.Monotonic()
 	got, err := w.Collect(ctx, from, to)
-	if err != nil {
-		t.Fatalf("collect: %v", err)
-	}
+	mustDo(t, err, "collect")
 	found := false
 	for _, s := range got.Samples {
 		if s.Table == nil {

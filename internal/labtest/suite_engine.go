@@ -142,9 +142,7 @@ func EngineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	able(t, "the engine offers no such load here", e.Check(ctx, near, far, load))
 	steady.Run(t, func(t *steady.Trial) {
 		got, err := e.Offer(ctx, near, far, load, &Conductor{Length: load.Duration})
-		if err != nil {
-			t.Fatalf("offer: %v", err)
-		}
+		mustDo(t, err, "offer")
 		accounts(t, got, load)
 	})
 	cause := errors.New("enough")
@@ -211,9 +209,7 @@ func CountersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load)
 	near, far := Ends(t, l, 0, load.IP)
 	bytesBefore, before := received(t, l)
 	got, err := e.Offer(Context(t), near, far, load, cold{&Conductor{Length: load.Duration}})
-	if err != nil {
-		t.Fatalf("offer: %v", err)
-	}
+	mustDo(t, err, "offer")
 	bytes, counted := received(t, l)
 	bytes, counted = bytes-bytesBefore, counted-before
 	var arrived, arrivedBytes int64
@@ -336,9 +332,7 @@ func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100,
 		Opener: "near", Port: 20900, Duration: length, Interval: interval, Tag: "suite"}
 	got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
-	if err != nil {
-		t.Fatalf("IPv%d: %v", ip, err)
-	}
+	mustDo(t, err, "IPv%d", ip)
 	lost := 0
 	for _, rtt := range got.RTT {
 		if rtt < 0 {

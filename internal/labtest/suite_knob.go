@@ -33,23 +33,17 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 		t.Fatalf("%s=%s holds already: the suite wants a level that changes something", s.Knob, s.Value)
 	}
 	for range 2 { // the second time nothing is done
-		if err := l.Settle(ctx, []record.Setting{s}); err != nil {
-			t.Fatalf("apply %s=%s: %v", s.Knob, s.Value, err)
-		}
+		mustDo(t, l.Settle(ctx, []record.Setting{s}), "apply %s=%s", s.Knob, s.Value)
 		if got := read(); !knob.Same(k, want, got) {
 			t.Errorf("read back: got %q, want %q", got, want)
 		}
 	}
-	if err := l.Settle(ctx, nil); err != nil {
-		t.Fatalf("restore %s: %v", s.Knob, err)
-	}
+	mustDo(t, l.Settle(ctx, nil), "restore %s", s.Knob)
 	if got := read(); got != before {
 		t.Errorf("restored: got %q, want %q as before", got, before)
 	}
 	other := attach()
-	if err := other.Settle(ctx, []record.Setting{s}); err != nil {
-		t.Fatalf("apply %s=%s by another controller: %v", s.Knob, s.Value, err)
-	}
+	mustDo(t, other.Settle(ctx, []record.Setting{s}), "apply %s=%s by another controller", s.Knob, s.Value)
 	if got := read(); !knob.Same(k, want, got) {
 		t.Errorf("set by another controller: got %q, want %q", got, want)
 	}
@@ -73,9 +67,7 @@ func parseStably(t *testing.T, k knob.Knob, s record.Setting) knob.State {
 		text = member + "=" + text
 	}
 	want, err := k.Parse(text)
-	if err != nil {
-		t.Fatalf("parse %q: %v", text, err)
-	}
+	mustDo(t, err, "parse %q", text)
 	if again, err := k.Parse(string(want)); err != nil || again != want {
 		t.Errorf("parse canonical %q: got %q, %v, want itself", want, again, err)
 	}
@@ -123,13 +115,9 @@ func ReadSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) 
 			continue
 		}
 		want, err := k.Parse(text)
-		if err != nil {
-			t.Fatalf("parse %s=%s: %v", s.Knob, s.Value, err)
-		}
+		mustDo(t, err, "parse %s=%s", s.Knob, s.Value)
 		got, err := readSetting(t, l, k, s, want)
-		if err != nil {
-			t.Fatalf("read %s: %v", s.Knob, err)
-		}
+		mustDo(t, err, "read %s", s.Knob)
 		return got
 	}
 	t.Fatalf("no knob %s", s.Knob)

@@ -21,9 +21,7 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 	before := residue(t, l)
 	for range 2 {
 		p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun3", MTU: mtu, Port: 51823})
-		if err != nil {
-			t.Fatalf("up: %v", err)
-		}
+		mustDo(t, err, "up")
 		tunnelCarries(t, l, p, slot, mtu)
 		for range 2 {
 			if err := p.Down(ctx); err != nil {
@@ -56,18 +54,14 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 	}
 	for ip := 4; ip <= 6; ip += 2 {
 		before, err := p.Counters(ctx)
-		if err != nil {
-			t.Fatalf("counters: %v", err)
-		}
+		mustDo(t, err, "counters")
 		got := Reach(t, l, slot, ip, mtu+1, 100, mtu)
 		if !slices.Equal(got.Back, []int{100, mtu}) {
 			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu,
 				mtu+1, got.Back, got.Note)
 		}
 		after, err := p.Counters(ctx)
-		if err != nil {
-			t.Fatalf("counters: %v", err)
-		}
+		mustDo(t, err, "counters")
 		if sent, received := int64(after.Sent-before.Sent),
 			int64(after.Received-before.Received); sent < got.Bytes || received < got.Bytes {
 			t.Errorf("IPv%d, %d bytes each way: counters moved by %d sent and %d received", ip, got.Bytes,
