@@ -15,13 +15,11 @@ import (
 
 // group is a cell with its trials, in run order.
 type group struct {
-	factors record.Factors
-	trials  []*validity.Judged
-	idle    []*validity.Judged
-	verify  []*validity.Judged
-	found   []*validity.Judged // of each search the trial that stands for it
-	search  []*SearchView
-	cell    Cell
+	factors              record.Factors
+	trials, idle, verify []*validity.Judged
+	found                []*validity.Judged // of each search the trial that stands for it
+	search               []*SearchView
+	cell                 Cell
 }
 
 // good are the trials that have numbers; a repeated row counts once, with its last good attempt, and one

@@ -16,8 +16,7 @@ import (
 // Engine is a load generator that sends nothing: each stream of each direction carries Bps, and the share
 // Loss of its datagrams is lost. The zero value carries 100 Mbit/s without loss.
 type Engine struct {
-	Bps  float64
-	Loss float64
+	Bps, Loss float64
 	// Fail, where it is set, is called before the load begins; an error ends the offer. It is for planted
 	// faults.
 	Fail func(ctx context.Context, load record.Load) error

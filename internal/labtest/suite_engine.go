@@ -73,55 +73,47 @@ func Loads() map[string]record.Load {
 	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
 		Opener: "near", Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
 		Interval: 50 * time.Millisecond, Tag: "suite"}
-	change := func(f func(l *record.Load)) record.Load {
-		l := base
-		f(&l)
+	udp, counted := base, base
+	udp.Protocol, counted.Protocol, counted.UDPMode = "udp", "udp", record.UDPCount
+	with := func(l record.Load, change func(l *record.Load)) record.Load {
+		change(&l)
 		return l
 	}
 	loads := map[string]record.Load{
-		"tcp up":         base,
-		"tcp down, 4":    change(func(l *record.Load) { l.Direction, l.Streams = record.Down, 4 }),
-		"tcp both, IPv6": change(func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
-		"tcp far opens":  change(func(l *record.Load) { l.Opener = "far" }),
-		"udp 20M": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.RateBps = "udp", 500, 20e6
-		}),
-		"udp down, 2": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.RateBps, l.Direction, l.Streams = "udp", 200, 5e6, record.Down, 2
-		}),
-		"udp flat, IPv6": change(func(l *record.Load) { l.Protocol, l.PacketSize, l.IP = "udp", 1500, 6 }),
-		"udp one by one": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.GSO = "udp", 500, record.GSOOff
-		}),
-		"udp counted": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode = "udp", 92, record.UDPCount
-		}),
-		"udp counted, IPv6, both": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode, l.IP, l.Direction = "udp", 1500, record.UDPCount, 6,
-				record.Both
-		}),
-		"udp counted, one by one": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.UDPMode, l.GSO, l.RateBps = "udp", 500, record.UDPCount,
-				record.GSOOff, 20e6
-		}),
-		"udp, 200 flows": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.Streams, l.RateBps = "udp", 200, 200, 20e6
-		}),
-		"udp counted, 200 flows, far opens": change(func(l *record.Load) {
-			l.Protocol, l.PacketSize, l.Streams, l.RateBps, l.UDPMode, l.Opener = "udp", 200, 200, 20e6,
-				record.UDPCount, "far"
-		}),
-		"udp imix": change(func(l *record.Load) {
-			l.Protocol, l.Sizes, l.Streams, l.RateBps = "udp", factor.IMIXSizes("4"), 3, 20e6
-		}),
-		"udp imix, IPv6, checked": change(func(l *record.Load) {
-			l.Protocol, l.Sizes, l.IP, l.Verify = "udp", factor.IMIXSizes("6"), 6, true
-		}),
-		"tcp paced, marked": change(func(l *record.Load) {
+		"tcp up":          base,
+		"tcp down, 4":     with(base, func(l *record.Load) { l.Direction, l.Streams = record.Down, 4 }),
+		"tcp both, IPv6":  with(base, func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
+		"tcp far opens":   with(base, func(l *record.Load) { l.Opener = "far" }),
+		"tcp, 40 streams": with(base, func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
+		"tcp, every byte": with(base, func(l *record.Load) { l.Verify = true }),
+		"tcp paced, marked": with(base, func(l *record.Load) {
 			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20
 		}),
-		"tcp, 40 streams": change(func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
-		"tcp, every byte": change(func(l *record.Load) { l.Verify = true }),
+		"udp 20M": with(udp, func(l *record.Load) { l.PacketSize, l.RateBps = 500, 20e6 }),
+		"udp down, 2": with(udp, func(l *record.Load) {
+			l.PacketSize, l.RateBps, l.Direction, l.Streams = 200, 5e6, record.Down, 2
+		}),
+		"udp flat, IPv6": with(udp, func(l *record.Load) { l.PacketSize, l.IP = 1500, 6 }),
+		"udp one by one": with(udp, func(l *record.Load) { l.PacketSize, l.GSO = 500, record.GSOOff }),
+		"udp, 200 flows": with(udp, func(l *record.Load) {
+			l.PacketSize, l.Streams, l.RateBps = 200, 200, 20e6
+		}),
+		"udp counted": with(counted, func(l *record.Load) { l.PacketSize = 92 }),
+		"udp imix": with(udp, func(l *record.Load) {
+			l.Sizes, l.Streams, l.RateBps = factor.IMIXSizes("4"), 3, 20e6
+		}),
+		"udp imix, IPv6, checked": with(udp, func(l *record.Load) {
+			l.Sizes, l.IP, l.Verify = factor.IMIXSizes("6"), 6, true
+		}),
+		"udp counted, IPv6, both": with(counted, func(l *record.Load) {
+			l.PacketSize, l.IP, l.Direction = 1500, 6, record.Both
+		}),
+		"udp counted, one by one": with(counted, func(l *record.Load) {
+			l.PacketSize, l.GSO, l.RateBps = 500, record.GSOOff, 20e6
+		}),
+		"udp counted, 200 flows, far opens": with(counted, func(l *record.Load) {
+			l.PacketSize, l.Streams, l.RateBps, l.Opener = 200, 200, 20e6, "far"
+		}),
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Table is a set of series over one time axis. V[i] is the column named Names[i] and has one value per
@@ -38,10 +39,8 @@ func (t *Table) Column(name string) []float64 {
 	if t == nil {
 		return nil
 	}
-	for i, n := range t.Names {
-		if n == name {
-			return t.V[i]
-		}
+	if i := slices.Index(t.Names, name); i >= 0 {
+		return t.V[i]
 	}
 	return nil
 }

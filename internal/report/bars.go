@@ -21,17 +21,16 @@ type barGroup struct {
 }
 
 type bar struct {
-	Class     string // c1 … c5
-	Title     string // long form
-	Text      string // the median
-	Median    float64
-	Low, High float64
-	Whisker   bool
-	Runs      []float64
-	Ceiling   float64 // 0: none
-	Limit     float64 // threshold, 0: none
-	Failed    string  // instead of a number
-	Doubt     bool
+	Class             string // c1 … c5
+	Title             string // long form
+	Text              string // the median
+	Median, Low, High float64
+	Whisker           bool
+	Runs              []float64
+	Ceiling           float64 // 0: none
+	Limit             float64 // threshold, 0: none
+	Failed            string  // instead of a number
+	Doubt             bool
 }
 
 const (
@@ -67,7 +66,13 @@ func (b bars) Draw(width float64) string {
 	}
 	marks := axisFrom0(b.top(), map[bool]int{true: 3, false: 6}[narrow])
 	x := linear{0, marks[len(marks)-1], left, width - min(valueRoom, width*0.35)}
-	b.height(c, narrow)
+	c.h = 4 + 34
+	for _, g := range b.Groups {
+		c.h += float64(len(g.Bars))*(barHeight+barGap) - barGap + groupGap
+		if narrow && g.Name != "" {
+			c.h += 19
+		}
+	}
 	b.axis(c, x, marks)
 	y := 4.0
 	for _, g := range b.Groups {
@@ -86,17 +91,6 @@ func (b bars) Draw(width float64) string {
 		y += groupGap - barGap
 	}
 	return c.svg(b.Label)
-}
-
-func (b bars) height(c *canvas, narrow bool) {
-	c.h = 4
-	for _, g := range b.Groups {
-		c.h += float64(len(g.Bars))*(barHeight+barGap) - barGap + groupGap
-		if narrow && g.Name != "" {
-			c.h += 19
-		}
-	}
-	c.h += 34
 }
 
 func (b bars) axis(c *canvas, x linear, marks []float64) {

@@ -1,24 +1,18 @@
 package report
 
-import (
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/unit"
 
 // curves show a metric against a factor that is a number: packets per second by packet size, goodput by
 // streams or MTU.
 type curves struct {
-	Label string
-	XName string
-	YName string
-	Unit  string
-	X     []float64 // the levels that were measured
-	Lines []curveLine
+	Label, XName, YName, Unit string
+	X                         []float64 // the levels that were measured
+	Lines                     []curveLine
 }
 
 type curveLine struct {
-	Class  string
-	Name   string
-	Points []curvePoint
+	Class, Name string
+	Points      []curvePoint
 }
 
 type curvePoint struct {

@@ -77,10 +77,8 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 
 func (v *view) caveatKinds(t *analysis.TrialView) []string {
 	all := t.Caveats
-	for i := range v.Cells {
-		if c := &v.Cells[i]; c.Factors.Key() == t.Factors.Key() {
-			all = slices.Concat(all, c.Caveats)
-		}
+	if c := v.cell[t.Factors.Key()]; c != nil {
+		all = slices.Concat(all, c.Caveats)
 	}
 	var kinds []string
 	for _, c := range slices.Concat(all, v.Caveats) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,24 +13,16 @@ import (
 // varying lists the factors that differ between cells, in the order of people. A factor that some cells
 // lack differs.
 func (v *view) varying(cells []*analysis.Cell) []string {
-	levels, has := map[string]map[string]bool{}, map[string]int{}
+	all := record.Factors{}
 	for _, c := range cells {
-		for name, level := range c.Factors {
-			if levels[name] == nil {
-				levels[name] = map[string]bool{}
-			}
-			levels[name][level] = true
-			has[name]++
-		}
+		maps.Copy(all, c.Factors)
 	}
-	var names []string
-	for name, l := range levels {
-		if len(l) > 1 || has[name] < len(cells) {
-			names = append(names, name)
-		}
-	}
-	v.Catalogue.Sort(names)
-	return names
+	return slices.DeleteFunc(v.sorted(all), func(name string) bool {
+		return !slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
+			level, has := c.Factors[name]
+			return !has || level != all[name]
+		})
+	})
 }
 
 // ordinary says that a level is the plain one and needs no mention where others are named.

@@ -66,13 +66,11 @@ type savedFile struct {
 
 func pageFunctions() template.FuncMap {
 	return template.FuncMap{
-		"slug":  slug,
-		"mark":  mark,
-		"kind":  Block.kind,
-		"exact": func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
-		"draw": func(d Drawing, where string) template.HTML {
-			return template.HTML(d.Draw(widthOf(where)))
-		},
+		"slug":   slug,
+		"mark":   mark,
+		"kind":   Block.kind,
+		"exact":  func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
+		"draw":   func(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) },
 		"swatch": func(class string) template.HTML { return template.HTML(swatch(class)) },
 		"save": func(id string, d Drawing) savedFile {
 			return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
@@ -84,17 +82,8 @@ func pageFunctions() template.FuncMap {
 	}
 }
 
-func widthOf(where string) float64 {
-	switch where {
-	case "wide":
-		return wideWidth
-	case "panel":
-		return panelWidth
-	case "picture":
-		return 660
-	}
-	return narrowWidth - 28
-}
+var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,
+	"picture": 660}
 
 // mark is the letter of a note: a, b, … z, then numbers.
 func mark(i int) string {
@@ -106,16 +95,12 @@ func mark(i int) string {
 
 // slug makes an identifier for anchors and file names.
 func slug(s string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(s) {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
-			b.WriteRune(r)
-		default:
-			b.WriteByte('-')
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
 		}
-	}
-	return b.String()
+		return '-'
+	}, strings.ToLower(s))
 }
 
 // swatch is a sample of a class for a legend.
@@ -139,7 +124,7 @@ func standalone(d Drawing) []byte {
 	case timeline, quantilePlot:
 		width = panelWidth * 1.5
 	case chain:
-		width = widthOf("picture")
+		width = widths["picture"]
 	}
 	svg := d.Draw(width)
 	box := strings.SplitN(svg, `"`, 3)[1] // 0 0 width height

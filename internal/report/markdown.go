@@ -78,16 +78,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-type markdown struct{ b strings.Builder }
+type markdown struct{ paragraphs }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
-
-// gap ends a paragraph, once.
-func (m *markdown) gap() {
-	if s := m.b.String(); s != "" && !strings.HasSuffix(s, "\n\n") {
-		m.b.WriteByte('\n')
-	}
-}
 
 func (m *markdown) fence(lines []string) {
 	m.line("```text")

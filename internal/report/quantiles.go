@@ -15,10 +15,9 @@ type quantilePlot struct {
 }
 
 type quantileCurve struct {
-	Class  string // idle or loaded
-	Title  string
-	Levels []float64
-	NS     []float64
+	Class      string // idle or loaded
+	Title      string
+	Levels, NS []float64
 }
 
 // nines is the place of a quantile on the axis.

@@ -4,9 +4,7 @@
 // document gives the same bytes.
 package report
 
-import (
-	"strings"
-)
+import "strings"
 
 // Section answers one question about a run. It is made of blocks and holds no markup; renderers draw the
 // blocks.
@@ -60,13 +58,12 @@ const (
 
 // Table is rows under columns. Notes are the caveats of its numbers: cells refer to them by their index.
 type Table struct {
-	ID      string
-	Caption string
-	Columns []Column
-	Rows    []TableRow
-	Notes   []Item
-	Cards   bool // on a narrow page each row becomes a card
-	Folded  bool // long: closed until asked for
+	ID, Caption string
+	Columns     []Column
+	Rows        []TableRow
+	Notes       []Item
+	Cards       bool // on a narrow page each row becomes a card
+	Folded      bool // long: closed until asked for
 }
 
 // Column is the head of a column.
@@ -87,14 +84,13 @@ type TableRow struct {
 // TableCell is text, with a second, smaller line and the long form of what it says. Numbers name what they
 // show, so that a program can check the page.
 type TableCell struct {
-	Text string
-	Pre  string // before the second line: "p99"
-	Sub  string
-	Long string
-	Tone Tone
-	Num  *Number
-	More *Number // the number of the second line
-	Mark []int   // notes of the table, from 0
+	Text      string
+	Pre       string // before the second line: "p99"
+	Sub, Long string
+	Tone      Tone
+	Num       *Number
+	More      *Number // the number of the second line
+	Mark      []int   // notes of the table, from 0
 }
 
 // Number ties a shown number to the document.
@@ -107,29 +103,23 @@ type Number struct {
 
 // Figure is a drawing with its title and caption. Table, if any, holds the numbers it was drawn from.
 type Figure struct {
-	ID      string
-	Title   string
-	Caption string
-	Legend  []LegendItem
-	Draw    Drawing
-	Table   *Table
+	ID, Title, Caption string
+	Legend             []LegendItem
+	Draw               Drawing
+	Table              *Table
 }
 
 // Panels are small drawings of the same kind side by side.
 type Panels struct {
-	ID      string
-	Title   string
-	Caption string
-	Legend  []LegendItem
-	Panels  []Panel
+	ID, Title, Caption string
+	Legend             []LegendItem
+	Panels             []Panel
 }
 
 // Panel is one of them.
 type Panel struct {
-	ID    string
-	Title string
-	Sub   string
-	Draw  Drawing
+	ID, Title, Sub string
+	Draw           Drawing
 }
 
 // LegendItem explains a colour or sign of a drawing.
@@ -137,11 +127,9 @@ type LegendItem struct{ Class, Text string }
 
 // Picture is the shape of a lab.
 type Picture struct {
-	ID    string
-	Title string
-	Sub   string
-	Draw  Drawing
-	Text  []string // the same as lines of characters
+	ID, Title, Sub string
+	Draw           Drawing
+	Text           []string // the same as lines of characters
 }
 
 // Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.

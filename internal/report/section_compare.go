@@ -95,10 +95,8 @@ func (v *view) label(f map[string]string) string {
 	if len(f) == 0 {
 		return "–"
 	}
-	for i := range v.Cells {
-		if c := &v.Cells[i]; c.Factors.Key() == record.Factors(f).Key() {
-			return c.Label
-		}
+	if c := v.cell[record.Factors(f).Key()]; c != nil {
+		return c.Label
 	}
 	return v.setWords(f, v.sorted(f))
 }

@@ -82,9 +82,7 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 		out.Lines = append(out.Lines, timeLine{Title: "trial " + t.ID, Strong: t == typical,
 			T: t.Series.T, V: t.Series.Goodput})
 	}
-	names := slices.Sorted(maps.Keys(typical.Series.Cores))
-	coresByName(names)
-	for _, n := range names {
+	for _, n := range slices.SortedFunc(maps.Keys(typical.Series.Cores), coresByName) {
 		node, short, ok := strings.Cut(n, "/")
 		if !ok {
 			node, short = "", n

@@ -80,9 +80,19 @@ func lineItems(lines []string, tone Tone) []Item {
 	return out
 }
 
+// paragraphs are text with an empty line between them.
+type paragraphs struct{ b strings.Builder }
+
+// gap ends a paragraph, once.
+func (p *paragraphs) gap() {
+	if s := p.b.String(); s != "" && !strings.HasSuffix(s, "\n\n") {
+		p.b.WriteByte('\n')
+	}
+}
+
 // terminal collects lines. Escape sequences are SGR of ECMA-48.
 type terminal struct {
-	b      strings.Builder
+	paragraphs
 	width  int
 	colour bool
 }
@@ -107,12 +117,6 @@ func toneCode(tone Tone) string {
 }
 
 func (t *terminal) line(s string) { t.b.WriteString(strings.TrimRight(s, " ") + "\n") }
-
-func (t *terminal) gap() {
-	if s := t.b.String(); s != "" && !strings.HasSuffix(s, "\n\n") {
-		t.b.WriteByte('\n')
-	}
-}
 
 // wrap breaks text at the width, with what goes before its first line and before the others.
 func (t *terminal) wrap(first, rest, text, code string) {

@@ -49,7 +49,7 @@ func (t *terminal) table(tab Table) {
 		widths[0] = min(widths[0], room)
 		t.columns(tab, widths)
 	} else {
-		t.paragraphs(tab)
+		t.stacked(tab)
 	}
 	for i, n := range tab.Notes {
 		t.wrap("["+mark(i)+"] ", "    ", n.Kind+": "+n.Text, yellow)
@@ -132,7 +132,7 @@ func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) 
 	t.line(b.String())
 }
 
-func (t *terminal) paragraphs(tab Table) {
+func (t *terminal) stacked(tab Table) {
 	for _, r := range tab.Rows {
 		t.wrap("", "  ", upperLine(r.Cells[0]), bold)
 		var parts []string

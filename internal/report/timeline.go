@@ -1,8 +1,8 @@
 package report
 
 import (
+	"cmp"
 	"math"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -11,12 +11,11 @@ import (
 
 // timeline is a rate over the time of a trial, and below it how busy each core was, over the same time.
 type timeline struct {
-	Label    string
-	Unit     string
-	Window   float64 // length of the measured window in seconds
-	Lines    []timeLine
-	Cores    []coreLine // of the trial whose line is strong
-	CoreName string     // whose cores
+	Label, Unit string
+	Window      float64 // length of the measured window in seconds
+	Lines       []timeLine
+	Cores       []coreLine // of the trial whose line is strong
+	CoreName    string     // whose cores
 }
 
 type timeLine struct {
@@ -183,24 +182,7 @@ func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 }
 
 // coresByName puts cpu2 before cpu10.
-func coresByName(names []string) {
-	split := func(s string) (string, int) {
-		i := len(s)
-		for i > 0 && s[i-1] >= '0' && s[i-1] <= '9' {
-			i--
-		}
-		n, err := strconv.Atoi(s[i:])
-		if err != nil {
-			n = -1
-		}
-		return s[:i], n
-	}
-	sort.Slice(names, func(i, j int) bool {
-		a, m := split(names[i])
-		b, n := split(names[j])
-		if a != b {
-			return a < b
-		}
-		return m < n
-	})
+func coresByName(a, b string) int {
+	stem := func(s string) string { return strings.TrimRight(s, "0123456789") }
+	return cmp.Or(cmp.Compare(stem(a), stem(b)), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }

@@ -18,11 +18,16 @@ import (
 type view struct {
 	*analysis.Document
 	metric map[string]record.Metric
+	cell   map[string]*analysis.Cell        // by key
 	trials map[string][]*analysis.TrialView // key of the cell → its trials
 }
 
 func newView(d *analysis.Document) *view {
-	v := &view{Document: d, metric: map[string]record.Metric{}, trials: map[string][]*analysis.TrialView{}}
+	v := &view{Document: d, metric: map[string]record.Metric{}, cell: map[string]*analysis.Cell{},
+		trials: map[string][]*analysis.TrialView{}}
+	for i := range d.Cells {
+		v.cell[d.Cells[i].Factors.Key()] = &d.Cells[i]
+	}
 	for _, m := range d.Metrics {
 		v.metric[m.Name] = m
 	}

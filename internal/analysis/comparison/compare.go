@@ -28,9 +28,8 @@ const significance = 0.05
 // comparedMetrics are those on which cells are compared. Those of a path are compared once per pair of
 // paths; only rates are compared with the plan's own baseline, since that may differ in many things.
 var comparedMetrics = [...]struct {
-	metric   string
-	ofPath   bool
-	baseline bool
+	metric           string
+	ofPath, baseline bool
 }{
 	{metric: metrics.Goodput, baseline: true},
 	{metric: metrics.PacketRate, baseline: true},
@@ -42,13 +41,12 @@ var comparedMetrics = [...]struct {
 // Cell is what is compared of a cell: its medians with the plan's requirements, and its numbers by block
 // with those of other cells.
 type Cell struct {
-	Factors record.Factors
-	Label   string
-	Grade   string
-	Reasons []evidence.Reason
-	Metrics map[string]statistics.Value
-	Missing map[string]string
-	ByBlock func(metric string) map[int]float64
+	Factors      record.Factors
+	Label, Grade string
+	Reasons      []evidence.Reason
+	Metrics      map[string]statistics.Value
+	Missing      map[string]string
+	ByBlock      func(metric string) map[int]float64
 }
 
 // pair is a cell with the cell it is compared with.

@@ -18,11 +18,10 @@ const (
 
 // Kind declares one thing that can be said of results.
 type Kind struct {
-	Name  string // the stable word of the document
-	Class string
-	Of    string
-	Means string // what it means; of a reason: when it fires
-	Do    string // what to do about it; "" = nothing
+	Name      string // the stable word of the document
+	Class, Of string
+	Means     string // what it means; of a reason: when it fires
+	Do        string // what to do about it; "" = nothing
 	// Chance marks a reason that blames chance as well as the set-up: it makes a cell suspect only where it
 	// touches a quarter of its trials. The median does not move with fewer.
 	Chance  bool

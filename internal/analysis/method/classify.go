@@ -43,10 +43,9 @@ func (g Goal) Sums(trials []Trial) Sums {
 // Estimate holds the quantities from which a load is classified, in seconds and ratios, by their names in
 // RFC 9971, "Load Classification Logic".
 type Estimate struct {
-	EffectiveHigh, EffectiveFull, EffectiveWhole float64
-	PessimisticHigh                              float64
-	Optimistic, Pessimistic                      float64 // exceed ratios
-	Bound                                        Bound
+	EffectiveHigh, EffectiveFull, EffectiveWhole, PessimisticHigh float64
+	Optimistic, Pessimistic                                       float64 // exceed ratios
+	Bound                                                         Bound
 }
 
 // Estimate applies the appendix "Load Classification Code" of RFC 9971.

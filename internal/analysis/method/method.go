@@ -36,13 +36,11 @@ func (t Trial) seconds() float64 {
 
 // Goal is a search goal. The first six attributes are those of RFC 9971; its name and the rest are ours.
 type Goal struct {
-	Name            string
-	FinalDuration   time.Duration
-	DurationSum     time.Duration
-	LossRatio       float64
-	ExceedRatio     float64
-	Width           float64 // (upper - lower) ÷ upper, at most
-	InitialDuration time.Duration
+	Name                       string
+	FinalDuration, DurationSum time.Duration
+	LossRatio, ExceedRatio     float64
+	Width                      float64 // (upper - lower) ÷ upper, at most
+	InitialDuration            time.Duration
 	// MaxDelay makes a trial high-loss also when the load adds more delay; 0 = no such objective.
 	MaxDelay time.Duration
 	// Coarser is how many coarser targets precede the goal, each with a shorter duration sum and twice the

@@ -7,10 +7,9 @@ import (
 
 // Preset is a named set of goals.
 type Preset struct {
-	Name   string
-	Doc    string
-	Goals  []Goal
-	Warmup time.Duration
+	Name, Doc string
+	Goals     []Goal
+	Warmup    time.Duration
 	// Overhead says that the pauses of a trial count in its effective duration, as FD.io CSIT has it.
 	Overhead bool
 }

@@ -131,8 +131,7 @@ func peaks(all []Aligned) []Aligned {
 // intervals are a counter's rates over the intervals of its samples.
 type intervals struct {
 	Curve
-	sum, squares float64
-	n            float64
+	sum, squares, n float64
 }
 
 func newIntervals(c Curve) intervals {

@@ -1,8 +1,6 @@
 package statistics
 
-import (
-	"math"
-)
+import "math"
 
 // ScalingPoint is a level and the median goodput there.
 type ScalingPoint struct {

@@ -1,8 +1,6 @@
 package statistics
 
-import (
-	"math"
-)
+import "math"
 
 // Bins of the evenness of a window: at least 200 ms each, because shorter ones show the scheduler's and the
 // delayed acknowledgements' rhythm, and at most as many as a chart of a minute has.

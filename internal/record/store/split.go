@@ -11,9 +11,8 @@ import (
 
 // part is a piece of a trial that is kept outside its JSON: a table, or engine output as received.
 type part struct {
-	path string
-	kind string
-	body []byte
+	path, kind string
+	body       []byte
 }
 
 const (

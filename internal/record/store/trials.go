@@ -64,10 +64,9 @@ func (s *Store) Trials(ctx context.Context, runID string) ([]record.Trial, error
 
 // Entry says which row has been tried, without reading what it left.
 type Entry struct {
-	Trial   string
-	Row     string
-	Attempt int
-	Status  string
+	Trial, Row string
+	Attempt    int
+	Status     string
 }
 
 // Index lists a run's stored trials, in the order of rows and attempts.
