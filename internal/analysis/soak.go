@@ -93,44 +93,32 @@ func (g *group) soak() Soak {
 	for i, j := range good {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
-	add := func(t Trend, values []float64, why string) {
-		if why != "" {
-			s.Missing = append(s.Missing, metrics.Label(t.Of)+": "+why)
-			return
+	// of is the quantity of a window, or why it lacks it.
+	add := func(t Trend, of func(*validity.Judged) (float64, string)) {
+		values, why := make([]float64, len(good)), ""
+		for i := 0; i < len(good) && why == ""; i++ {
+			values[i], why = of(good[i])
 		}
-		s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
+		switch why {
+		case "":
+			s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
+		case noSuchProbe:
+		default:
+			s.Missing = append(s.Missing, metrics.Label(t.Of)+": "+why)
+		}
 	}
 	metric := func(name string) func(*validity.Judged) (float64, string) {
 		return func(j *validity.Judged) (float64, string) {
 			return j.Metrics.Values[name], j.Metrics.Missing[name]
 		}
 	}
-	rates, why := valuesOver(good, metric(s.Metric))
-	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: metrics.Of(s.Metric).Unit}, rates, why)
+	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: metrics.Of(s.Metric).Unit}, metric(s.Metric))
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
-		memory, why := valuesOver(good, func(j *validity.Judged) (float64, string) {
-			return memoryUsed(j.Trial, node)
-		})
-		if why != noSuchProbe {
-			add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"}, memory, why)
-		}
+		add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"},
+			func(j *validity.Judged) (float64, string) { return memoryUsed(j.Trial, node) })
 	}
-	entries, why := valuesOver(good, metric(metrics.ConntrackUsed))
-	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, entries, why)
+	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, metric(metrics.ConntrackUsed))
 	return s
-}
-
-// valuesOver collects a quantity of every window; why says where one lacks it.
-func valuesOver(trials []*validity.Judged, of func(*validity.Judged) (float64, string)) (values []float64,
-	why string) {
-	for _, j := range trials {
-		v, why := of(j)
-		if why != "" {
-			return nil, why
-		}
-		values = append(values, v)
-	}
-	return values, ""
 }
 
 // noSuchProbe is the reason of a node that does not read memory: it has the host's, which is watched there.

@@ -2,8 +2,6 @@ package analysis
 
 import (
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -103,26 +101,24 @@ func spread(v statistics.Value, format func(float64) string) string {
 
 // tunnelCost names what is left of the goodput inside a tunnel.
 func tunnelCost(d *Document) []string {
-	low, high, n := math.Inf(1), math.Inf(-1), 0
+	var ratios []float64
 	words := d.Catalogue.Of(string(factor.Tunnel)).Without.Words
 	name := ""
 	for _, c := range d.Comparisons {
-		if c.Metric != metrics.Goodput || c.Name != words {
-			continue
+		if c.Metric == metrics.Goodput && c.Name == words {
+			ratios, name = append(ratios, c.Ratio), factor.Tunnel.Of(c.Factors)
 		}
-		low, high = min(low, c.Ratio), max(high, c.Ratio)
-		name = factor.Tunnel.Of(c.Factors)
-		n++
 	}
-	switch {
-	case n == 0:
+	switch len(ratios) {
+	case 0:
 		return nil
-	case n == 1:
+	case 1:
 		return []string{fmt.Sprintf("Inside %s there remained %s of the goodput of the same path without "+
-			"tunnel.", name, unit.Percent(low))}
+			"tunnel.", name, unit.Percent(ratios[0]))}
 	}
 	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path "+
-		"without it (%d comparisons).", unit.Percent(low), unit.Percent(high), n)}
+		"without it (%d comparisons).", unit.Percent(slices.Min(ratios)), unit.Percent(slices.Max(ratios)),
+		len(ratios))}
 }
 
 // smallPackets names the highest packet rate.
@@ -187,16 +183,16 @@ func addedWords(ns float64) string {
 }
 
 func thresholdWords(d *Document) []string {
-	if len(d.Thresholds) == 0 {
-		return nil
-	}
 	missed := 0
 	for _, t := range d.Thresholds {
 		if !t.Met {
 			missed++
 		}
 	}
-	if missed == 0 {
+	switch {
+	case len(d.Thresholds) == 0:
+		return nil
+	case missed == 0:
 		return []string{fmt.Sprintf("All %d checks of the plan's requirements are met.", len(d.Thresholds))}
 	}
 	return []string{fmt.Sprintf("%d of %d checks of the plan's requirements are missed.", missed,
@@ -205,31 +201,24 @@ func thresholdWords(d *Document) []string {
 
 // doubts counts cells that are not plainly valid.
 func doubts(d *Document) []string {
-	kinds := map[string]bool{}
-	suspects, failed := 0, 0
+	graded, kinds := map[string]int{}, map[string]bool{}
 	for i := range d.Cells {
-		switch d.Cells[i].Grade {
-		case evidence.GradeSuspect:
-			suspects++
-		case evidence.GradeFailed:
-			failed++
-		}
+		graded[d.Cells[i].Grade]++
 		for _, r := range d.Cells[i].Reasons {
 			kinds[r.Kind] = true
 		}
 	}
 	var parts []string
-	if suspects > 0 {
-		parts = append(parts, fmt.Sprintf("%d suspect", suspects))
-	}
-	if failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", failed))
+	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed} {
+		if n := graded[grade]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, grade))
+		}
 	}
 	if len(parts) == 0 {
 		return nil
 	}
 	return []string{fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.", len(d.Cells),
-		strings.Join(parts, " and "), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))}
+		strings.Join(parts, " and "), strings.Join(keys(kinds), ", "))}
 }
 
 func caveatWords(d *Document) []string {

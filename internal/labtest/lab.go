@@ -87,10 +87,12 @@ func (f *Lab) changed(node string) func(setting, value string) {
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {
-		settings := f.states[node].copy()
-		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			out = append(out, fmt.Sprintf("%s %s=%s", node, key, settings[key]))
+		n := f.states[node]
+		n.mu.Lock()
+		for _, key := range slices.Sorted(maps.Keys(n.settings)) {
+			out = append(out, fmt.Sprintf("%s %s=%s", node, key, n.settings[key]))
 		}
+		n.mu.Unlock()
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Routers)) {
 		config, err := show(context.Background(), f.Routers[name])

@@ -107,7 +107,7 @@ func without(names []string, drop ...string) []string {
 
 // skippedWords says a cell that was not run by what sets it apart from the others.
 func (v *view) skippedWords(f record.Factors) string {
-	all := v.cells(func(*analysis.Cell) bool { return true })
+	all := slices.Clone(v.all)
 	for i := range v.Skipped {
 		all = append(all, &analysis.Cell{Factors: v.Skipped[i].Factors})
 	}

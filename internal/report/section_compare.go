@@ -200,8 +200,7 @@ func comparisonLines(v *view) []string {
 func findingSection(v *view, s *Section) {
 	s.ID, s.Title = "findings", "Findings"
 	t := Table{ID: "finding-table", Columns: columns("Cell", "Finding", "Evidence")}
-	for i := range v.Cells {
-		c := &v.Cells[i]
+	for _, c := range v.all {
 		for _, f := range c.Findings {
 			t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, TableCell{Text: f.Text, Sub: f.Kind},
 				TableCell{Text: strings.Join(evidenceWords(f), "; ")})
@@ -222,10 +221,9 @@ func evidenceWords(f evidence.Finding) []string {
 // findingItems are the same, a line each.
 func findingItems(v *view) []Item {
 	var out []Item
-	for i := range v.Cells {
-		for _, f := range v.Cells[i].Findings {
-			out = append(out, Item{Kind: f.Kind, Text: v.Cells[i].Label + ": " + f.Text,
-				Evidence: evidenceWords(f)})
+	for _, c := range v.all {
+		for _, f := range c.Findings {
+			out = append(out, Item{Kind: f.Kind, Text: c.Label + ": " + f.Text, Evidence: evidenceWords(f)})
 		}
 	}
 	return out

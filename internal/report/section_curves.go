@@ -14,7 +14,7 @@ import (
 // bars already.
 func curveSection(v *view, s *Section) {
 	s.ID, s.Title = "dependence", "What does it depend on?"
-	for _, name := range v.varying(v.cells(func(*analysis.Cell) bool { return true })) {
+	for _, name := range v.varying(v.all) {
 		d := v.Catalogue.Of(name)
 		x, _, _ := strings.Cut(d.Doc, ";")
 		if unit, _, _ := strings.Cut(d.Unit, ","); unit != "" {

@@ -116,9 +116,9 @@ func bloatTone(grade string) Tone {
 // timedWords says what the round trips are made of, which differs with the probe and with who stamped it.
 func timedWords(v *view) []string {
 	var out []string
-	for i := range v.Cells {
-		for _, kind := range slices.Sorted(maps.Keys(v.Cells[i].Latency)) {
-			d := v.Cells[i].Latency[kind]
+	for _, c := range v.all {
+		for _, kind := range slices.Sorted(maps.Keys(c.Latency)) {
+			d := c.Latency[kind]
 			for _, what := range d.Includes {
 				probe := map[string]string{"echo": "UDP probes", "icmp": "ICMP probes"}[d.Probe]
 				out = once(out, upperFirst(probe+", "+d.Spacing+", were timed "+what+"."))

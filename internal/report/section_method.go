@@ -25,8 +25,8 @@ func pathSection(v *view, s *Section) {
 func (v *view) pictures() []Picture {
 	var out []Picture
 	tunnels := map[string]string{}
-	for i := range v.Cells {
-		f := v.Cells[i].Factors
+	for _, c := range v.all {
+		f := c.Factors
 		if topology := factor.Topology.Of(f); !factor.Tunnel.Is(f, "", factor.NoTunnel) {
 			words := v.Catalogue.Of(string(factor.Tunnel)).Words(factor.Tunnel.Of(f))
 			if !strings.Contains(tunnels[topology], words) {
@@ -174,8 +174,7 @@ func environmentSection(v *view, s *Section) {
 // metricSection is every metric of every cell.
 func metricSection(v *view, s *Section) {
 	s.ID, s.Title = "metrics", "Every metric of every cell"
-	for i := range v.Cells {
-		c := &v.Cells[i]
+	for _, c := range v.all {
 		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true,
 			Columns: columns("Metric", "#Median", "#Low", "#High", "#n", "Interval", "Scope")}
 		for _, name := range v.metricOrder(c) {

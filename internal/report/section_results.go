@@ -23,11 +23,10 @@ func resultSection(v *view, s *Section) {
 // resultTable has one row per cell. Its notes are the cells' caveats and reasons: what several cells share
 // stands once below, with a mark at each.
 func resultTable(v *view) Table {
-	all := v.cells(func(*analysis.Cell) bool { return true })
-	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, all), Columns: columns(
+	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, v.all), Columns: columns(
 		"What was measured", "#Rate|goodput or packets", "#Loss|of UDP", "#RTT idle|p50 · p99",
-		"#RTT under load|p50 · p99", "#Retransmits|TCP", "#Busiest core|"+coreOwner(all), "Validity")}
-	for _, c := range all {
+		"#RTT under load|p50 · p99", "#Retransmits|TCP", "#Busiest core|"+coreOwner(v.all), "Validity")}
+	for _, c := range v.all {
 		busiest, _ := core(c)
 		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, retransmits), v.cellOf(c, busiest),

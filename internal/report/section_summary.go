@@ -54,12 +54,11 @@ func unsaid(points []string, caveats []record.Caveat) []string {
 // extent says how much was measured: cells and runs of each.
 func extent(v *view) string {
 	least, most := 0, 0
-	for i := range v.Cells {
-		n := v.Cells[i].Runs
-		if i == 0 || n < least {
-			least = n
+	for i, c := range v.all {
+		if i == 0 || c.Runs < least {
+			least = c.Runs
 		}
-		most = max(most, n)
+		most = max(most, c.Runs)
 	}
 	runs := plural(most, "run", "runs")
 	if least != most {

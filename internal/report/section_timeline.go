@@ -21,8 +21,7 @@ func timelineSection(v *view, s *Section) {
 			"warm-up before it, draining after it. Every panel has its own vertical scale, from zero." +
 			sharedCores(v), Legend: []LegendItem{{"run-line strong", "run nearest to the median"},
 			{"run-line", "other runs"}, {"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
-	for i := range v.Cells {
-		c := &v.Cells[i]
+	for _, c := range v.all {
 		if t, ok := v.timeline(c); ok {
 			p.Panels = append(p.Panels, Panel{ID: "time-" + c.Factors.Key(), Title: c.Label,
 				Sub: v.rateWords(c), Draw: t})

@@ -1,9 +1,12 @@
 package report
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
 // minLabel is the least room in which the name of a cell can be read.
@@ -13,10 +16,9 @@ const minLabel = 14
 func terminalTable(v *view, full Table) Table {
 	t := Table{Caption: full.Caption, Notes: full.Notes, Columns: columns("Measured", "#Rate|interval",
 		"#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Busiest|core", "Validity|evenness")}
-	same := true
-	for i := range v.Cells {
-		same = same && v.Cells[i].Runs == v.Cells[0].Runs && v.Cells[i].Failed == 0
-	}
+	same := !slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
+		return c.Runs != v.all[0].Runs || c.Failed != 0
+	})
 	for i, r := range full.Rows {
 		row := TableRow{Tone: r.Tone, Notes: r.Notes}
 		name, lost := r.Cells[0], r.Cells[2]

@@ -18,6 +18,7 @@ import (
 type view struct {
 	*analysis.Document
 	metric map[string]record.Metric
+	all    []*analysis.Cell
 	cell   map[string]*analysis.Cell        // by key
 	trials map[string][]*analysis.TrialView // key of the cell → its trials
 }
@@ -26,6 +27,7 @@ func newView(d *analysis.Document) *view {
 	v := &view{Document: d, metric: map[string]record.Metric{}, cell: map[string]*analysis.Cell{},
 		trials: map[string][]*analysis.TrialView{}}
 	for i := range d.Cells {
+		v.all = append(v.all, &d.Cells[i])
 		v.cell[d.Cells[i].Factors.Key()] = &d.Cells[i]
 	}
 	for _, m := range d.Metrics {
@@ -176,8 +178,8 @@ func core(c *analysis.Cell) (metric, whose string) {
 
 func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
 	var out []*analysis.Cell
-	for i := range v.Cells {
-		if c := &v.Cells[i]; want(c) {
+	for _, c := range v.all {
+		if want(c) {
 			out = append(out, c)
 		}
 	}

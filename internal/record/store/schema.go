@@ -153,16 +153,16 @@ func advance(ctx context.Context, tx *sql.Tx, steps []string) error {
 }
 
 // checkReadable is migrate for a reader, which may not change the file.
-func checkReadable(ctx context.Context, db *sql.DB, path string) error {
+func checkReadable(ctx context.Context, db *sql.DB, path string, steps []string) error {
 	has, err := version(ctx, db)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read schema of store %s: %v", path, err)
 	case has == 0:
 		return ErrNone
-	case has > len(migrations):
-		return &NewerError{Path: path, Has: has, Knows: len(migrations)}
-	case has < len(migrations):
+	case has > len(steps):
+		return &NewerError{Path: path, Has: has, Knows: len(steps)}
+	case has < len(steps):
 		return check.WithHint(fmt.Errorf("open store %s: it has schema version %d and cannot be brought "+
 			"forward while read only", path, has), "start any run once, which brings the store forward")
 	}

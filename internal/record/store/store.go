@@ -52,14 +52,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s, err := open(ctx, path, "rwc")
-	if err != nil {
-		return nil, err
-	}
-	if err := migrate(ctx, s.db, path, migrations); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	return open(ctx, path, "rwc", migrate)
 }
 
 // OpenReadOnly opens an existing store for reading. A store that does not exist, or that no run was ever
@@ -76,37 +69,33 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s, err := open(ctx, path, "ro")
-	if err != nil {
-		return nil, err
-	}
-	if err := checkReadable(ctx, s.db, path); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	return open(ctx, path, "ro", checkReadable)
 }
 
-// open connects and proves that the file is a database.
-func open(ctx context.Context, path, mode string) (*Store, error) {
+// open connects and proves that the file is a database, with a schema that is fit.
+func open(ctx context.Context, path, mode string,
+	fit func(ctx context.Context, db *sql.DB, path string, steps []string) error) (*Store, error) {
 	db, err := sql.Open("sqlite", dsn(path, mode))
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
 	// One connection: one writer, and no reader that sees half a migration.
 	db.SetMaxOpenConns(1)
-	if err := ping(ctx, db); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
+	s := &Store{path: path, db: db}
+	if err = ping(ctx, db); err == nil {
+		// Concurrency 1: these hold no goroutine and the same input gives the same bytes.
+		s.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	}
-	// Concurrency 1: these hold no goroutine and the same input gives the same bytes.
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err == nil {
+		s.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlob))
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlob))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
+	if err := fit(ctx, db, path, migrations); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	return &Store{path: path, db: db, enc: enc, dec: dec}, nil
+	return s, nil
 }
 
 // ping connects. SQLite's own patience does not cover the change to WAL: of several that open a new file at
