@@ -40,10 +40,7 @@ func carriedBy(trials []record.Trial) statistics.Curve {
 		var flows []statistics.Curve
 		var times []int64
 		for _, f := range trials[i].Traffic.Flows {
-			table := f.Received
-			if table == nil {
-				table = f.Sent
-			}
+			table := cmp.Or(f.Received, f.Sent)
 			if v := table.Column("bytes"); len(v) > 1 {
 				flows = append(flows, statistics.NewCurve(table.T, v))
 				times = append(times, table.T...)

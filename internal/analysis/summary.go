@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,14 +30,8 @@ func summary(run *record.Run, d *Document) []string {
 
 // opening is the first sentence of the plan's description.
 func opening(run *record.Run) string {
-	text := strings.Join(strings.Fields(description(run)), " ")
-	if first, _, more := strings.Cut(text, ". "); more {
-		text = first
-	}
-	if text == "" {
-		text = "Plan " + run.Design.Name
-	}
-	return sentence(capital(text))
+	text, _, _ := strings.Cut(strings.Join(strings.Fields(description(run)), " "), ". ")
+	return sentence(capital(cmp.Or(text, "Plan "+run.Design.Name)))
 }
 
 func sentence(s string) string {

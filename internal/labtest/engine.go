@@ -1,6 +1,7 @@
 package labtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -86,19 +87,13 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	if e.Rate != nil {
 		bps = e.Rate(load)
 	}
-	if bps == 0 {
-		bps = 100e6
-	}
 	counted := make([]int64, len(sessions))
-	flows := e.flows(load)
-	for i, s := range sessions {
-		o := order{Window: w, Bps: bps, To: far.Addr}
-		if i == 0 {
-			o.Flows = flows
-		}
+	o := order{Window: w, Bps: cmp.Or(bps, 100e6), To: far.Addr, Flows: e.flows(load)}
+	for _, s := range sessions {
 		if err := s.Send(o); err != nil {
 			return nil, err
 		}
+		o.Flows = nil
 	}
 	for i, s := range sessions {
 		if err := host.Await(ctx, s, &counted[i]); err != nil {
@@ -229,10 +224,7 @@ func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load,
 	if err := until(ctx, w.End); err != nil {
 		return nil, err
 	}
-	rtt := int64(p.RTT)
-	if rtt == 0 {
-		rtt = int64(time.Millisecond)
-	}
+	rtt := int64(cmp.Or(p.RTT, time.Millisecond))
 	out := &record.Latency{IntervalNs: int64(load.Interval), Size: load.PacketSize, Stamps: "user"}
 	for at := w.Start; at < w.End; at += max(int64(load.Interval), 1) {
 		out.RTT, out.UserRTT = append(out.RTT, rtt), append(out.UserRTT, rtt)

@@ -3,6 +3,7 @@
 package labtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -100,10 +101,7 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	h.mu.Lock()
 	h.ran = append(h.ran, strings.Join(append([]string{c.Path}, c.Args...), " "))
 	h.mu.Unlock()
-	stdin := c.Stdin
-	if stdin == nil {
-		stdin = strings.NewReader("")
-	}
+	stdin := cmp.Or[io.Reader](c.Stdin, strings.NewReader(""))
 	p := &process{done: make(chan struct{})}
 	ctx, p.kill = context.WithCancel(ctx)
 	outR, outW := io.Pipe()

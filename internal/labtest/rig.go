@@ -1,6 +1,7 @@
 package labtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -58,14 +59,9 @@ func (s *Trials) AppendTrial(_ context.Context, t record.Trial) error {
 func (r *Rig) Execute(ctx context.Context) error {
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning,
 		Lab: "fake", Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
-		Engines: []traffic.Engine{r.Labs.Engine}, Prober: r.Prober, Probes: Probes(), Store: &r.Trials,
-		Sink: r.sink, Ask: r.Ask, Done: r.Done, Slack: r.Slack}
-	if c.Prober == nil {
-		c.Prober = Prober{}
-	}
-	if c.Slack == 0 {
-		c.Slack = 2 * time.Second
-	}
+		Engines: []traffic.Engine{r.Labs.Engine}, Prober: cmp.Or[traffic.Prober](r.Prober, Prober{}),
+		Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done,
+		Slack: cmp.Or(r.Slack, 2*time.Second)}
 	r.Campaign = c
 	err := c.Prepare(ctx)
 	if err == nil && r.Begin != nil {

@@ -1,6 +1,7 @@
 package labtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -27,10 +28,7 @@ func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tu
 	if err != nil {
 		return nil, err
 	}
-	p := &tunnelPath{wire: t.wire, slot: slot, device: s.Device, mtu: s.MTU}
-	if p.mtu == 0 {
-		p.mtu = tunnel.DefaultMTU
-	}
+	p := &tunnelPath{wire: t.wire, slot: slot, device: s.Device, mtu: cmp.Or(s.MTU, tunnel.DefaultMTU)}
 	for _, end := range []tunnel.End{near, far} {
 		session, err := end.Agent.Open(ctx, host.Verb(host.FamilyTunnel, t.Name()), s)
 		if err == nil {

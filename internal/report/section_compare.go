@@ -241,11 +241,7 @@ func skippedSection(v *view, s *Section) {
 		s.add(t)
 	}
 	if len(v.Run.Cuts) > 0 {
-		l := List{Title: "Cut to fit the time budget"}
-		for _, c := range v.Run.Cuts {
-			l.Items = append(l.Items, Item{Text: c})
-		}
-		s.add(l)
+		s.add(List{Title: "Cut to fit the time budget", Items: lineItems("", Plain, v.Run.Cuts)})
 	}
 }
 

@@ -25,9 +25,9 @@ func searchSection(v *view, s *Section) {
 }
 
 func quietItems(lines []string) []Item {
-	var out []Item
-	for _, l := range lines {
-		out = append(out, Item{Text: upperFirst(l), Tone: Quiet})
+	out := lineItems("", Quiet, lines)
+	for i := range out {
+		out[i].Text = upperFirst(out[i].Text)
 	}
 	return out
 }
@@ -242,11 +242,6 @@ func searchWords(v *view) []Item {
 		}
 		out = append(out, Item{Kind: "search", Text: text, Tone: Quiet})
 	}
-	for _, n := range v.Searching.Notes {
-		out = append(out, Item{Kind: "search", Text: n, Tone: Quiet})
-	}
-	for _, d := range v.Searching.Deviations {
-		out = append(out, Item{Kind: "not RFC 2544", Text: d, Tone: Quiet})
-	}
-	return out
+	out = append(out, lineItems("search", Quiet, v.Searching.Notes)...)
+	return append(out, lineItems("not RFC 2544", Quiet, v.Searching.Deviations)...)
 }

@@ -33,16 +33,10 @@ func soakItems(k analysis.Soak) []Item {
 			Tone: Bad})
 	}
 	for _, t := range k.Trends {
-		item := Item{Kind: t.Kind, Text: t.Text, Tone: Good}
-		if t.Real {
-			item.Tone = Doubt
-		}
-		items = append(items, item)
+		items = append(items, Item{Kind: t.Kind, Text: t.Text, Tone: map[bool]Tone{true: Doubt,
+			false: Good}[t.Real]})
 	}
-	for _, m := range k.Missing {
-		items = append(items, Item{Kind: "not watched", Text: m, Tone: Quiet})
-	}
-	return items
+	return append(items, lineItems("not watched", Quiet, k.Missing)...)
 }
 
 // soakLines are the same as lines, for pages without sections.

@@ -86,9 +86,7 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 		if !ok {
 			node, short = "", n
 		}
-		if out.CoreName == "" {
-			out.CoreName = "cores of " + node
-		}
+		out.CoreName = cmp.Or(out.CoreName, "cores of "+node)
 		out.Cores = append(out.Cores, coreLine{Name: short, T: typical.Series.T, V: typical.Series.Cores[n]})
 	}
 	return out, true

@@ -54,10 +54,10 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	}
 	plain := func(s string) string { return s }
 	t.list("Requirements", thresholdItems(v, plain, plain))
-	t.list("Comparisons", lineItems(comparisonLines(v), Plain))
+	t.list("Comparisons", lineItems("", Plain, comparisonLines(v)))
 	t.list("Findings", findingItems(v))
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, table)...))
-	t.list("Not measured", lineItems(skippedLines(v), Quiet))
+	t.list("Not measured", lineItems("", Quiet, skippedLines(v)))
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
 		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
 		"five fast sources "+v.text("_ratio", d.Observing.FastRatio)+".", dim)
@@ -72,10 +72,10 @@ func runWords(v *view) string {
 	return words
 }
 
-func lineItems(lines []string, tone Tone) []Item {
+func lineItems(kind string, tone Tone, lines []string) []Item {
 	var out []Item
 	for _, l := range lines {
-		out = append(out, Item{Text: l, Tone: tone})
+		out = append(out, Item{Kind: kind, Text: l, Tone: tone})
 	}
 	return out
 }

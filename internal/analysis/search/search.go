@@ -3,6 +3,7 @@
 package search
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
@@ -42,9 +43,7 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	case record.UnitFlows:
 		c.Min, c.Max = s.MinHz, s.MaxHz
 	}
-	if c.Max == 0 {
-		c.Max = greatest
-	}
+	c.Max = cmp.Or(c.Max, greatest)
 	for _, g := range s.Goals {
 		if unit == record.UnitBits {
 			g.LossRatio = max(g.LossRatio, PacedShortfall)

@@ -55,6 +55,9 @@ func gate(s suspect) []evidence.Reason {
 	return reasons
 }
 
+// traffic is what the engine reported, if nothing then nothing of it.
+func (s suspect) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
+
 // at is the observation that a reason stands on.
 type at = evidence.Evidence
 
@@ -70,9 +73,6 @@ func testerLimited(s suspect) []evidence.Reason {
 		return because(evidence.ReasonTesterLimited, at{Metric: metrics.UnsentRatio, Value: new(r)},
 			"the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
 	}
-	if s.t.Traffic == nil {
-		return nil
-	}
 	if n, share := ownDrops(s); share > gateUnsent {
 		return because(evidence.ReasonTesterLimited, at{Element: "receive buffer", Value: new(float64(n))},
 			"%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's "+
@@ -81,8 +81,8 @@ func testerLimited(s suspect) []evidence.Reason {
 	if s.run.Near().CPUs == record.CPUsShared {
 		return nil
 	}
-	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
-		usage := s.t.Traffic.Ends[end]
+	for _, end := range slices.Sorted(maps.Keys(s.traffic().Ends)) {
+		usage := s.traffic().Ends[end]
 		for _, ns := range usage.ThreadsNs {
 			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
 				return because(evidence.ReasonTesterLimited, at{Node: usage.Node, Element: "thread",
@@ -98,20 +98,20 @@ func testerLimited(s suspect) []evidence.Reason {
 // packets sent in the window.
 func ownDrops(s suspect) (dropped int64, share float64) {
 	var sent int64
-	for i := range s.t.Traffic.Flows {
-		if p := s.t.Traffic.Flows[i].Packets; p != nil {
-			sent += p.Sent
+	for _, f := range s.traffic().Flows {
+		if f.Packets != nil {
+			sent += f.Packets.Sent
 		}
 	}
 	for _, side := range []string{"near", "far"} {
-		if n, err := strconv.ParseInt(s.t.Traffic.Details[side+".socket_drops"], 10, 64); err == nil {
+		if n, err := strconv.ParseInt(s.traffic().Details[side+".socket_drops"], 10, 64); err == nil {
 			dropped += n
 		}
 	}
-	if sent == 0 {
-		return dropped, 0
+	if sent > 0 {
+		share = float64(dropped) / float64(sent)
 	}
-	return dropped, float64(dropped) / float64(sent)
+	return dropped, share
 }
 
 // wrongMTU fires when the path's MTU is not what the factors say.
@@ -170,19 +170,16 @@ func accounting(s suspect) []evidence.Reason {
 
 // corrupt fires when bytes that were checked were not those that were sent.
 func corrupt(s suspect) []evidence.Reason {
-	if s.t.Traffic == nil {
-		return nil
-	}
 	var wrong, checked int64
-	for i := range s.t.Traffic.Flows {
-		wrong += s.t.Traffic.Flows[i].Corrupt
-		checked += s.t.Traffic.Flows[i].Verified
+	for _, f := range s.traffic().Flows {
+		wrong += f.Corrupt
+		checked += f.Verified
 	}
 	switch {
 	case wrong > 0:
 		return because(evidence.ReasonCorrupt, at{Value: new(float64(wrong))},
 			"%d bytes arrived that were not sent", wrong)
-	case s.t.Traffic.Load.Verify && checked == 0:
+	case s.traffic().Load.Verify && checked == 0:
 		return because(evidence.ReasonCorrupt, at{}, "the content was to be checked, and no byte was")
 	}
 	return nil
@@ -251,11 +248,11 @@ func lateProbe(s suspect) []evidence.Reason {
 // lateEdge fires when an end of a load of TCP read so late what it had carried that its rate is of another
 // time than the window. Datagrams are counted by those that send them.
 func lateEdge(s suspect) []evidence.Reason {
-	if s.t.Traffic == nil || s.t.Traffic.Load.Protocol != "tcp" {
+	if s.traffic().Load.Protocol != "tcp" {
 		return nil
 	}
-	for _, end := range slices.Sorted(maps.Keys(s.t.Traffic.Ends)) {
-		late := s.t.Traffic.Ends[end].EdgeLateNs
+	for _, end := range slices.Sorted(maps.Keys(s.traffic().Ends)) {
+		late := s.traffic().Ends[end].EdgeLateNs
 		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > int64(record.SendersMargin) &&
 			share > gateEdge {
 			return because(evidence.ReasonLateEdge, at{Node: s.t.Traffic.Ends[end].Node,
@@ -279,7 +276,7 @@ func notInTunnel(s suspect) []evidence.Reason {
 	if tunnelled {
 		what = "tunnel"
 	}
-	carried := payloads(s.t)
+	carried := payloads(s.traffic())
 	seen := 0 // tunnels of the window
 	for _, d := range devicesMoved(s.t.Path.Counters) {
 		want := float64(s.t.Path.BytesOffered)
@@ -312,15 +309,12 @@ type carried struct {
 	tunnel []float64
 }
 
-func payloads(t *record.Trial) carried {
+func payloads(t *record.Traffic) carried {
 	var c carried
-	if t.Traffic == nil {
-		return c
-	}
-	if n := t.Traffic.Load.Tunnels; n > 1 {
+	if n := t.Load.Tunnels; n > 1 {
 		c.tunnel = make([]float64, n)
 	}
-	for _, f := range t.Traffic.Flows {
+	for _, f := range t.Flows {
 		bytes := float64(f.ReceivedBytes)
 		c.all += bytes
 		if n := len(c.tunnel); n > 0 && f.Stream > 0 {
