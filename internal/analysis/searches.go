@@ -80,7 +80,12 @@ func (r *reading) search() (*SearchView, *validity.Judged) {
 			continue
 		}
 		mt := search.SearchTrial(m, j.Trial, r.idle)
-		s.Steps = append(s.Steps, stepOf(j.Trial, mt))
+		step := SearchStep{Trial: j.Trial.ID, Test: j.Trial.Search.Test, Load: j.Trial.Search.Load,
+			Seconds: j.Trial.Search.Duration.Seconds(), LossRatio: mt.Loss, Warmup: mt.Warmup}
+		if mt.HasDelay {
+			step.AddedNs = float64(mt.Delay)
+		}
+		s.Steps = append(s.Steps, step)
 		if j.Trial.Search.Test == record.TestThroughput {
 			counted = append(counted, mt)
 			if !mt.Warmup {
@@ -147,15 +152,6 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 			s.Results[i].Irregular += "; the search did not end: " + s.Why
 		}
 	}
-}
-
-func stepOf(t *record.Trial, m method.Trial) SearchStep {
-	step := SearchStep{Trial: t.ID, Test: t.Search.Test, Load: t.Search.Load,
-		Seconds: t.Search.Duration.Seconds(), LossRatio: m.Loss, Warmup: m.Warmup}
-	if m.HasDelay {
-		step.AddedNs = float64(m.Delay)
-	}
-	return step
 }
 
 // standsFor is the trial whose other numbers a search is shown with: the last full-length one at the lower

@@ -17,6 +17,8 @@ func Metrics() []record.Metric {
 		loadMetrics(), dropMetrics())
 }
 
+const higher, lower = record.Higher, record.Lower
+
 // declared is a metric's declaration; one that nobody would call better has no direction.
 func declared(scope, name, label, unit, better, doc string) record.Metric {
 	return record.Metric{Name: name, Label: label, Unit: unit, Better: better, Scope: scope, Doc: doc}
@@ -29,61 +31,58 @@ func ofPath(name, label, unit, better, doc string) record.Metric {
 
 func trafficMetrics() []record.Metric {
 	return []record.Metric{
-		ofPath(Goodput, "goodput", "bit/s", record.Higher,
+		ofPath(Goodput, "goodput", "bit/s", higher,
 			"payload that arrived in the window ÷ the receiver's window; all flows, both directions"),
-		ofPath(GoodputUp, "goodput up", "bit/s", record.Higher,
+		ofPath(GoodputUp, "goodput up", "bit/s", higher,
 			"the part of goodput_bps that went from near to far, when both directions were loaded"),
-		ofPath(GoodputDown, "goodput down", "bit/s", record.Higher,
+		ofPath(GoodputDown, "goodput down", "bit/s", higher,
 			"the part of goodput_bps that went from far to near, when both directions were loaded"),
-		ofPath(PacketRate, "packet rate", "pps", record.Higher,
+		ofPath(PacketRate, "packet rate", "pps", higher,
 			"UDP packets that arrived in the window, without duplicates, per second"),
 		ofPath(offeredRate, "offered packet rate", "pps", "",
 			"UDP packets that the sender really sent, per second"),
-		ofPath(LossRatio, "packet loss", "ratio", record.Lower, "UDP packets that never arrived or that the "+
+		ofPath(LossRatio, "packet loss", "ratio", lower, "UDP packets that never arrived or that the "+
 			"sender could not send ÷ those that the rate asked for in the window"),
-		ofPath(UnsentRatio, "unsent packets", "ratio", record.Lower,
+		ofPath(UnsentRatio, "unsent packets", "ratio", lower,
 			"UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
-		ofPath(duplicates, "duplicates", "count", record.Lower, "UDP packets that arrived again"),
-		ofPath(reordered, "reordered packets", "count", record.Lower,
+		ofPath(duplicates, "duplicates", "count", lower, "UDP packets that arrived again"),
+		ofPath(reordered, "reordered packets", "count", lower,
 			"UDP packets that arrived after one with a higher number (RFC 4737)"),
-		ofPath(delayVariation, "delay variation (p99)", "ns", record.Lower, "one-way delay of UDP packets "+
+		ofPath(delayVariation, "delay variation (p99)", "ns", lower, "one-way delay of UDP packets "+
 			"above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
-		ofPath(longestGap, "longest loss gap", "count", record.Lower,
+		ofPath(longestGap, "longest loss gap", "count", lower,
 			"most UDP packets of a flow that were lost in a row"),
-		ofPath(oneWayP50, "one-way delay (p50)", "ns", record.Lower, "one-way delay of sampled packets of "+
-			"the load itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both "+
-			"times"),
-		ofPath(oneWayP99, "one-way delay (p99)", "ns", record.Lower, "one-way delay of sampled packets of "+
+		ofPath(oneWayP50, "one-way delay (p50)", "ns", lower, "one-way delay of sampled packets of the load "+
+			"itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both times"),
+		ofPath(oneWayP99, "one-way delay (p99)", "ns", lower, "one-way delay of sampled packets of "+
 			"the load itself, p99, rounded down by at most 3 %; where p50 is"),
-		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", record.Higher, "payload bits that "+
+		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", higher, "payload bits that "+
 			"arrived per second of CPU time, of all cores of the machine that carries the nodes"),
-		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", record.Higher,
+		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", higher,
 			"the same per second of CPU time of the routers' own cores, all routers together"),
-		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", record.Higher,
+		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", higher,
 			"goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, "+
 				"else that of the machine that carries all nodes, else the condition watts as typed in"),
-		ofPath(Consistency, "unevenness", "ratio", record.Lower, "unevenness of the throughput inside the "+
-			"window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms "+
-			"or more"),
+		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput inside the window: "+
+			"1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
 }
 
 func searchMetrics() []record.Metric {
 	const of = "conditional throughput (RFC 9971) of one interface, of the first goal "
 	return []record.Metric{
-		ofPath(ThroughputNDR, "throughput without loss", "pps", record.Higher,
+		ofPath(ThroughputNDR, "throughput without loss", "pps", higher,
 			of+"that allows no loss (no drop rate)"),
-		ofPath(ThroughputPDR, "throughput with some loss", "pps", record.Higher,
+		ofPath(ThroughputPDR, "throughput with some loss", "pps", higher,
 			of+"that allows some loss (partial drop rate)"),
-		ofPath(ThroughputDelay, "throughput within a delay", "pps", record.Higher,
-			of+"that bounds the added delay"),
-		ofPath(ThroughputPaced, "paced goodput within a delay", "bit/s", record.Higher,
+		ofPath(ThroughputDelay, "throughput within a delay", "pps", higher, of+"that bounds the added delay"),
+		ofPath(ThroughputPaced, "paced goodput within a delay", "bit/s", higher,
 			of+"that bounds the added delay, with paced TCP: payload"),
-		ofPath(ConnectionsNDR, "connection rate without loss", "flows/s", record.Higher,
+		ofPath(ConnectionsNDR, "connection rate without loss", "flows/s", higher,
 			of+"that allows no loss, of new TCP connections: none failed or was late"),
-		ofPath(ConnectionsPDR, "connection rate with some loss", "flows/s", record.Higher,
+		ofPath(ConnectionsPDR, "connection rate with some loss", "flows/s", higher,
 			of+"that allows some loss, of new TCP connections that failed or were late"),
-		ofPath(SearchSeconds, "time of the search", "s", record.Lower,
+		ofPath(SearchSeconds, "time of the search", "s", lower,
 			"how long the search took, from its first trial's start to its last trial's end"),
 	}
 }
@@ -93,17 +92,16 @@ func tcpMetrics() []record.Metric {
 		return declared(record.ScopeFlow, name, label, unit, better, doc)
 	}
 	return []record.Metric{
-		flow(Retransmits, "retransmits", "count", record.Lower,
-			"TCP segments sent again in the window, all flows"),
-		flow(rttTCP, "TCP's round trip", "ns", record.Lower,
+		flow(Retransmits, "retransmits", "count", lower, "TCP segments sent again in the window, all flows"),
+		flow(rttTCP, "TCP's round trip", "ns", lower,
 			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
-		flow(minRTTTCP, "TCP's smallest round trip", "ns", record.Lower,
+		flow(minRTTTCP, "TCP's smallest round trip", "ns", lower,
 			"smallest round-trip time that TCP saw, of all flows"),
 		flow(busyRatio, "time with data to send", "ratio", "", "share of the window in which TCP had data "+
 			"to send (chronographs, Linux commit 05b055e8), mean over flows"),
-		flow(RwndLimited, "time limited by the receive window", "ratio", record.Lower,
+		flow(RwndLimited, "time limited by the receive window", "ratio", lower,
 			"share of the window in which the receiver's window held TCP back"),
-		flow(sndbufLimited, "time limited by the send buffer", "ratio", record.Lower,
+		flow(sndbufLimited, "time limited by the send buffer", "ratio", lower,
 			"share of the window in which the send buffer held TCP back"),
 		flow(NetworkLimited, "time limited by the network", "ratio", "", "busy - rwnd limited - sndbuf "+
 			"limited: share in which the network or congestion control held TCP back"),
@@ -117,26 +115,26 @@ func latencyMetrics() []record.Metric {
 		{"loaded", "round trip under load", "round-trip time of a probe beside the load"},
 	} {
 		for _, q := range Percentiles {
-			all = append(all, ofPath(RTT(kind.name, q), kind.label+" ("+q.Name+")", "ns", record.Lower,
+			all = append(all, ofPath(RTT(kind.name, q), kind.label+" ("+q.Name+")", "ns", lower,
 				kind.doc+", "+q.Name+" of the probes that were answered"))
 		}
 	}
 	return append(all,
-		ofPath(RTTAdded, "round trip added by load", "ns", record.Lower,
+		ofPath(RTTAdded, "round trip added by load", "ns", lower,
 			"rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
-		ofPath(ProbeLoss, "lost probes", "ratio", record.Lower,
+		ofPath(ProbeLoss, "lost probes", "ratio", lower,
 			"latency probes without an answer ÷ those sent, beside the load"),
-		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", record.Lower, "the same on the idle path"),
-		ofPath(ProbeLate, "lateness of probes (p99)", "ns", record.Lower,
+		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", lower, "the same on the idle path"),
+		ofPath(ProbeLate, "lateness of probes (p99)", "ns", lower,
 			"how late the probe was sent, 99th percentile: its own timer error"),
-		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", record.Lower,
+		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", lower,
 			"how far the gap between two probes was from the planned one, 99th percentile"),
-		ofPath(Responsiveness, "responsiveness", "rpm", record.Higher, "round trips per minute under load: "+
+		ofPath(Responsiveness, "responsiveness", "rpm", higher, "round trips per minute under load: "+
 			"the mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
-		ofPath(foreignRPM, "responsiveness of new connections", "rpm", record.Higher,
+		ofPath(foreignRPM, "responsiveness of new connections", "rpm", higher,
 			"60 s ÷ the mean of two trimmed means on connections of their own beside the load: TCP's "+
 				"handshake, and a request with its response"),
-		ofPath(loadedRPM, "responsiveness of loaded connections", "rpm", record.Higher,
+		ofPath(loadedRPM, "responsiveness of loaded connections", "rpm", higher,
 			"60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
 	)
 }
@@ -151,31 +149,30 @@ func loadMetrics() []record.Metric {
 			all = append(all, declared(who.scope, who.prefix+"_"+stem, label+" of the "+who.prefix, unit,
 				better, doc+", "+who.doc))
 		}
-		m(CPURatio, "CPU load", "ratio", record.Lower,
+		m(CPURatio, "CPU load", "ratio", lower,
 			"share of the window in which cores were busy, mean of all cores")
-		m(busiestCore, "busiest core", "ratio", record.Lower, "the same of the busiest core")
-		m(softirqCore, "softirq load of a core", "ratio", record.Lower,
+		m(busiestCore, "busiest core", "ratio", lower, "the same of the busiest core")
+		m(softirqCore, "softirq load of a core", "ratio", lower,
 			"share of the window in softirqs, of the core with most")
-		m(StealRatio, "CPU time stolen", "ratio", record.Lower,
+		m(StealRatio, "CPU time stolen", "ratio", lower,
 			"share of the window that a hypervisor took away, mean of all cores")
-		m(ForeignRatio, "CPU time of others", "ratio", record.Lower,
+		m(ForeignRatio, "CPU time of others", "ratio", lower,
 			"CPU time of processes that do not belong to the lab ÷ the window, in cores")
-		m(powerWatts, "power", "W", record.Lower, "mean power in the window")
-		m(Temperature, "temperature", "°C", record.Lower, "highest temperature in the window")
-		m(loopRate, "loop rate", "Hz", record.Higher, "rounds of a fixed loop per second, median of short "+
-			"samples at each core in turn: it falls when a core is clocked down or its time is taken "+
-			"away unseen")
+		m(powerWatts, "power", "W", lower, "mean power in the window")
+		m(Temperature, "temperature", "°C", lower, "highest temperature in the window")
+		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short samples "+
+			"at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
 	}
-	return append(all, declared(record.ScopeHost, GuestsCPU, "CPU time of the guests", "ratio", record.Lower,
+	return append(all, declared(record.ScopeHost, GuestsCPU, "CPU time of the guests", "ratio", lower,
 		"CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host"),
-		ofPath(EngineCPU, "CPU time of the load generator", "s", record.Lower,
+		ofPath(EngineCPU, "CPU time of the load generator", "s", lower,
 			"CPU time of the load generator's own processes in the window, both ends; on kernels without "+
 				"IRQ time accounting it holds the interrupts and softirqs that interrupted them"))
 }
 
 func dropMetrics() []record.Metric {
 	count := func(name, label, scope, doc string) record.Metric {
-		return declared(scope, name, label, "count", record.Lower, doc+", in the window")
+		return declared(scope, name, label, "count", lower, doc+", in the window")
 	}
 	offloaded := count(FlowsOffloaded, "offloaded connections", record.ScopeNode,
 		"connections that a flow table of the routers carried past their rules, largest value")
@@ -197,7 +194,7 @@ func dropMetrics() []record.Metric {
 		offloaded,
 		count(IPsecDrops, "IPsec drops", record.ScopeNode,
 			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat)"),
-		declared(record.ScopeNode, KernelDrops, "kernel drops", "count", record.Lower,
+		declared(record.ScopeNode, KernelDrops, "kernel drops", "count", lower,
 			"packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the "+
 				"samples tell the reasons), in the window; where the routers are machines of the lab"),
 	}
@@ -326,11 +323,11 @@ var flowSizes = [...]struct{ name, words string }{
 }
 
 func flowMetrics() []record.Metric {
-	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", record.Higher, "short flows, each on "+
+	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", higher, "short flows, each on "+
 		"a TCP connection of its own, that were completed in the window, per second; engine flows")}
 	times := func(label, doc string, name func(percentile) string, levels []percentile) {
 		for _, q := range levels {
-			all = append(all, ofPath(name(q), label+" ("+q.Name+")", "ns", record.Lower,
+			all = append(all, ofPath(name(q), label+" ("+q.Name+")", "ns", lower,
 				strings.Replace(doc, "PERCENTILE", q.Name, 1)))
 		}
 	}
@@ -347,14 +344,14 @@ func flowMetrics() []record.Metric {
 			flow("completion_"+s.name), flowPercentiles)
 	}
 	all = append(all,
-		ofPath(flowFailed, "failed flows", "ratio", record.Lower,
+		ofPath(flowFailed, "failed flows", "ratio", lower,
 			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),
 		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not done by the window's end ÷ those to start in it"),
-		ofPath(flowLate, "lateness of flows (p99)", "ns", record.Lower,
+		ofPath(flowLate, "lateness of flows (p99)", "ns", lower,
 			"how much later than intended a flow was begun, 99th percentile: for want of time or of open "+
 				"connections; where they are begun at a rate"),
-		ofPath(RequestRate, "request rate", "requests/s", record.Higher, "requests whose response was "+
+		ofPath(RequestRate, "request rate", "requests/s", higher, "requests whose response was "+
 			"complete in the window, per second, of all connections; engine requests"))
 	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+
 		"sent in the window", requestTime, Percentiles[:4])

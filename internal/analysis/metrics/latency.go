@@ -37,15 +37,13 @@ func lostShare(l *record.Latency) float64 {
 
 // lateP99 is the 99th percentile of the probe's own lateness; below 100 probes it is the largest.
 func lateP99(l *record.Latency) (float64, bool) {
-	if l == nil || len(l.Late) == 0 {
-		return 0, false
+	var late []float64
+	if l != nil {
+		for _, ns := range l.Late {
+			late = append(late, float64(ns))
+		}
 	}
-	late := make([]float64, len(l.Late))
-	for i, ns := range l.Late {
-		late[i] = float64(ns)
-	}
-	slices.Sort(late)
-	return statistics.QuantileSorted(late, .99), true
+	return p99(late)
 }
 
 // spacingP99 is the 99th percentile of the error of the gaps between probes. Skipped ones leave no gap to
@@ -58,8 +56,12 @@ func spacingP99(l *record.Latency) (float64, bool) {
 	for i := range off {
 		off[i] = math.Abs(float64(l.Late[i+1] - l.Late[i]))
 	}
-	slices.Sort(off)
-	return statistics.QuantileSorted(off, .99), true
+	return p99(off)
+}
+
+func p99(values []float64) (float64, bool) {
+	slices.Sort(values)
+	return statistics.QuantileSorted(values, .99), len(values) > 0
 }
 
 // Bufferbloat words the time that a load adds to the median round trip, by the thresholds that DSLReports

@@ -28,7 +28,14 @@ const (
 // tell, 0 if they do not: it only decides between offsets that match alike, since a router's clock may be
 // set to anything.
 func Align(carried, seen Curve, wall int64) (Aligned, error) {
-	interval := medianGap(seen.T)
+	gaps := make([]float64, max(len(seen.T)-1, 0))
+	for i := range gaps {
+		gaps[i] = float64(seen.T[i+1] - seen.T[i])
+	}
+	interval := int64(0)
+	if len(gaps) > 0 {
+		interval = int64(Median(gaps))
+	}
 	long := carried.T[len(carried.T)-1] - carried.T[0]
 	width := max(interval, long/coarseMost, 1)
 	roughly, rough := newIntervals(thinned(seen, width)), thinned(carried, width/4)
@@ -191,17 +198,6 @@ func thinned(c Curve, apart int64) Curve {
 		}
 	}
 	return out
-}
-
-func medianGap(t []int64) int64 {
-	if len(t) < 2 {
-		return 0
-	}
-	gaps := make([]float64, len(t)-1)
-	for i := range gaps {
-		gaps[i] = float64(t[i+1] - t[i])
-	}
-	return int64(Median(gaps))
 }
 
 // Text says how well two clocks are related.

@@ -15,19 +15,22 @@ const exactRanks = 60
 // about zero. Zeros are dropped and ties share their mean rank; the distribution is exact for the ranks at
 // hand (Lehmann, Nonparametrics, ch. 3). It is 1 without a difference.
 func SignedRank(differences []float64) float64 {
-	ranks, signs := signedRanks(differences)
-	n := len(ranks)
-	if n == 0 {
-		return 1
+	differences = slices.DeleteFunc(slices.Clone(differences), func(d float64) bool { return d == 0 })
+	abs := make([]float64, len(differences))
+	for i, d := range differences {
+		abs[i] = math.Abs(d)
 	}
+	ranks := doubledRanks(abs)
 	plus, total := 0, 0
 	for i, r := range ranks {
-		total += r
-		if signs[i] > 0 {
+		if total += r; differences[i] > 0 {
 			plus += r
 		}
 	}
-	if n > exactRanks {
+	switch n := len(ranks); {
+	case n == 0:
+		return 1
+	case n > exactRanks:
 		squares := 0.0
 		for _, r := range ranks {
 			squares += float64(r) * float64(r)
@@ -52,20 +55,7 @@ func SignedRank(differences []float64) float64 {
 	return twoSided(shares, plus)
 }
 
-// signedRanks returns the doubled ranks of the absolute differences, and the signs, without the zeros.
-// Doubling keeps tied mean ranks whole.
-func signedRanks(differences []float64) (ranks []int, signs []float64) {
-	var abs []float64
-	for _, d := range differences {
-		if d != 0 {
-			abs = append(abs, math.Abs(d))
-			signs = append(signs, math.Copysign(1, d))
-		}
-	}
-	return doubledRanks(abs), signs
-}
-
-// doubledRanks returns twice the mean rank of each value.
+// doubledRanks returns twice the mean rank of each value, which keeps tied mean ranks whole.
 func doubledRanks(values []float64) []int {
 	order := upTo(len(values))
 	sort.Slice(order, func(a, b int) bool { return values[order[a]] < values[order[b]] })
