@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -477,28 +476,6 @@ type Ceiling struct {
 	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
 	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
 	ResponseSize int    `json:"response_size,omitempty"` // likewise
-}
-
-// olderLoads are the loads of runs whose design does not list them.
-var olderLoads = []string{"streams", "direction", "protocol", "packet_size", "frame_size", "rate",
-	"congestion", "engine", "copy"}
-
-// Path returns a cell without its loads. Cells with equal paths share a verification and an idle latency:
-// their packets pass the same devices with the same settings.
-func (d *Design) Path(cell Factors) Factors { return PathOf(cell, d.Loads) }
-
-// PathOf is Path by a design's list of loads.
-func PathOf(cell Factors, loads []string) Factors {
-	if loads == nil {
-		loads = olderLoads
-	}
-	path := Factors{}
-	for name, level := range cell {
-		if !slices.Contains(loads, name) {
-			path[name] = level
-		}
-	}
-	return path
 }
 
 // WattsCondition names the condition that holds a mean power under load, read by hand.
