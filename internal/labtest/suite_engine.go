@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -246,11 +245,8 @@ func received(t *testing.T, l *lab.Lab) (bytes, packets int64) {
 	}
 	for line := range strings.Lines(Exec(t, l, l.Topology.Far, "cat", "/proc/net/dev")) {
 		if f := strings.Fields(line); len(f) > packetsField && f[0] == port+":" {
-			bytes, err := strconv.ParseInt(f[bytesField], 10, 64)
-			packets, err2 := strconv.ParseInt(f[packetsField], 10, 64)
-			if err := errors.Join(err, err2); err != nil {
-				t.Fatal(err)
-			}
+			_, err := fmt.Sscan(f[bytesField]+" "+f[packetsField], &bytes, &packets)
+			must(t, err)
 			return bytes, packets
 		}
 	}

@@ -152,15 +152,15 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 
 // coreOwner says whose cores the column of the busiest core shows.
 func coreOwner(all []*analysis.Cell) string {
-	owner := ""
+	var owners []string
 	for _, c := range all {
 		_, whose := core(c)
-		if owner != "" && owner != whose {
-			return "router, or shared host"
-		}
-		owner = whose
+		owners = once(owners, whose)
 	}
-	return "of the " + owner
+	if len(owners) > 1 {
+		return "router, or shared host"
+	}
+	return "of the " + strings.Join(owners, "")
 }
 
 // gradeCell is the grade of the cell, and how even its rate was inside the windows. The reasons for the

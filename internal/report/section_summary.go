@@ -76,14 +76,11 @@ func machine(all []record.Environment) string {
 			continue
 		}
 		var parts []string
-		if cpu := e.Facts["cpu_model"]; cpu != "" {
-			parts = append(parts, cpu)
-		}
-		if n := e.Facts["cores"]; n != "" {
-			parts = append(parts, n+" cores")
-		}
-		if k := e.Facts["kernel"]; k != "" {
-			parts = append(parts, "Linux "+strings.TrimPrefix(k, "Linux "))
+		for _, p := range [][3]string{{"", e.Facts["cpu_model"], ""}, {"", e.Facts["cores"], " cores"},
+			{"Linux ", strings.TrimPrefix(e.Facts["kernel"], "Linux "), ""}} {
+			if p[1] != "" {
+				parts = append(parts, strings.Join(p[:], ""))
+			}
 		}
 		if carried || len(all) == 1 {
 			return strings.Join(parts, ", ")

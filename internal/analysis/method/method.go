@@ -52,32 +52,34 @@ type Goal struct {
 
 // Check says what RFC 9971 or this implementation does not allow.
 func (g Goal) Check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("check goal %s: "+format, append([]any{g.Name}, args...)...)
+	}
 	switch {
 	case g.Name == "":
 		return fmt.Errorf("check goal: it has no name")
 	case g.FinalDuration <= 0 || g.DurationSum <= 0 || g.InitialDuration <= 0:
-		return fmt.Errorf("check goal %s: durations must be positive", g.Name)
+		return bad("durations must be positive")
 	case g.InitialDuration > g.FinalDuration:
-		return fmt.Errorf("check goal %s: initial trials of %s are longer than final ones of %s", g.Name,
-			g.InitialDuration, g.FinalDuration)
+		return bad("initial trials of %s are longer than final ones of %s", g.InitialDuration,
+			g.FinalDuration)
 	case g.DurationSum < g.FinalDuration:
-		return fmt.Errorf("check goal %s: a duration sum of %s is less than one final trial of %s", g.Name,
-			g.DurationSum, g.FinalDuration)
+		return bad("a duration sum of %s is less than one final trial of %s", g.DurationSum, g.FinalDuration)
 	case !(g.LossRatio >= 0 && g.LossRatio < 1):
-		return fmt.Errorf("check goal %s: loss ratio %v is not in [0, 1)", g.Name, g.LossRatio)
+		return bad("loss ratio %v is not in [0, 1)", g.LossRatio)
 	case !(g.ExceedRatio >= 0 && g.ExceedRatio < 1):
-		return fmt.Errorf("check goal %s: exceed ratio %v is not in [0, 1)", g.Name, g.ExceedRatio)
+		return bad("exceed ratio %v is not in [0, 1)", g.ExceedRatio)
 	case !(g.Width > 0 && g.Width < 1):
-		return fmt.Errorf("check goal %s: width %v is not in (0, 1)", g.Name, g.Width)
+		return bad("width %v is not in (0, 1)", g.Width)
 	case g.MaxDelay < 0:
-		return fmt.Errorf("check goal %s: a delay of %s is less than none", g.Name, g.MaxDelay)
+		return bad("a delay of %s is less than none", g.MaxDelay)
 	case g.Coarser < 0 || g.Coarser == 0 && g.InitialDuration < g.FinalDuration:
-		return fmt.Errorf("check goal %s: trials cannot grow from %s to %s without a coarser target", g.Name,
-			g.InitialDuration, g.FinalDuration)
+		return bad("trials cannot grow from %s to %s without a coarser target", g.InitialDuration,
+			g.FinalDuration)
 	case g.Coarser > 10:
-		return fmt.Errorf("check goal %s: %d coarser targets are more than 10", g.Name, g.Coarser)
+		return bad("%d coarser targets are more than 10", g.Coarser)
 	case g.Expansion < 2:
-		return fmt.Errorf("check goal %s: an expansion of %d does not widen", g.Name, g.Expansion)
+		return bad("an expansion of %d does not widen", g.Expansion)
 	}
 	return nil
 }

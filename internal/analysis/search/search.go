@@ -212,24 +212,21 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	if unit != record.UnitPackets { // RFC 2544 is about frames
 		return record.SearchTrial{}, false, nil
 	}
-	if test := m.Search.Latency; test != nil {
-		if rate := c.Outcome(done).Results[0].Lower; rate != nil {
-			if step, more := method.Latency(*rate, test.Duration, test.Repeats,
-				history(m, trials, record.TestLatency, idle)); more {
-				return at(step, record.TestLatency), true, nil
+	for _, further := range []struct {
+		test  string
+		asked *record.Test
+		rate  *float64
+		next  func(rate float64, d time.Duration, repeats int, history []method.Trial) (method.Step, bool)
+	}{
+		{record.TestLatency, m.Search.Latency, c.Outcome(done).Results[0].Lower, method.Latency},
+		{record.TestFrameLoss, m.Search.FrameLoss, &c.Max, method.FrameLoss},
+		{record.TestBackToBack, m.Search.BackToBack, &c.Max, method.BackToBack},
+	} {
+		if t := further.asked; t != nil && further.rate != nil {
+			had := history(m, trials, further.test, idle)
+			if step, more := further.next(*further.rate, t.Duration, t.Repeats, had); more {
+				return at(step, further.test), true, nil
 			}
-		}
-	}
-	if test := m.Search.FrameLoss; test != nil {
-		if step, more := method.FrameLoss(c.Max, test.Duration, test.Repeats,
-			history(m, trials, record.TestFrameLoss, idle)); more {
-			return at(step, record.TestFrameLoss), true, nil
-		}
-	}
-	if test := m.Search.BackToBack; test != nil {
-		if step, more := method.BackToBack(c.Max, test.Duration, test.Repeats,
-			history(m, trials, record.TestBackToBack, idle)); more {
-			return at(step, record.TestBackToBack), true, nil
 		}
 	}
 	return record.SearchTrial{}, false, nil
