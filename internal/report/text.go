@@ -1,6 +1,8 @@
 package report
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -174,4 +176,150 @@ func (t *terminal) item(indent string, it Item) {
 	}
 	text += bracket(strings.Join(it.Evidence, "; "))
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
+}
+
+// minLabel is the least room in which the name of a cell can be read.
+const minLabel = 14
+
+// terminalTable is the result table with its columns joined until they fit into 80 characters.
+func terminalTable(v *view, full Table) Table {
+	t := Table{Caption: full.Caption, Notes: full.Notes, Columns: columns("Measured", "#Rate|interval",
+		"#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Busiest|core", "Validity|evenness")}
+	same := !slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
+		return c.Runs != v.all[0].Runs || c.Failed != 0
+	})
+	for i, r := range full.Rows {
+		row := TableRow{Tone: r.Tone, Notes: r.Notes}
+		name, lost := r.Cells[0], r.Cells[2]
+		if same {
+			name.Sub = strings.TrimSuffix(strings.TrimSuffix(name.Sub, "n = "+strconv.Itoa(v.Cells[i].Runs)),
+				" · ")
+		}
+		if lost.Num == nil && r.Cells[5].Text != "–" {
+			lost = r.Cells[5]
+		}
+		r.Cells[3].Pre, r.Cells[4].Pre, r.Cells[6].Sub, r.Cells[7].Pre = "", "", "", ""
+		row.Cells = []TableCell{name, r.Cells[1], r.Cells[3], r.Cells[4], lost, r.Cells[6], r.Cells[7]}
+		if utf8.RuneCountInString(row.Cells[4].Sub) > 9 {
+			row.Cells[4].Sub = "" // no room; the report has it
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
+// enough; else a paragraph per row.
+func (t *terminal) table(tab Table) {
+	widths := columnWidths(tab)
+	rest := 0
+	for _, w := range widths[1:] {
+		rest += w + 2
+	}
+	if room := t.width - rest; room >= minLabel {
+		widths[0] = min(widths[0], room)
+		t.columns(tab, widths)
+	} else {
+		t.stacked(tab)
+	}
+	for i, n := range tab.Notes {
+		t.wrap("["+mark(i)+"] ", "    ", n.Kind+": "+n.Text, yellow)
+	}
+	t.gap()
+	t.wrap("", "", tab.Caption, dim)
+}
+
+func columnWidths(tab Table) []int {
+	widths := make([]int, len(tab.Columns))
+	for i, c := range tab.Columns {
+		widths[i] = max(utf8.RuneCountInString(c.Head), utf8.RuneCountInString(c.Sub))
+		for _, r := range tab.Rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(upperLine(r.Cells[i])),
+				utf8.RuneCountInString(r.Cells[i].Pre+r.Cells[i].Sub))
+		}
+	}
+	return widths
+}
+
+// upperLine is the text of a cell with its marks.
+func upperLine(c TableCell) string {
+	marks := ""
+	for _, m := range c.Mark {
+		marks += mark(m)
+	}
+	if marks == "" {
+		return c.Text
+	}
+	return c.Text + " [" + marks + "]"
+}
+
+func (t *terminal) columns(tab Table, widths []int) {
+	var head, sub []TableCell
+	for _, c := range tab.Columns {
+		head = append(head, TableCell{Text: c.Head})
+		sub = append(sub, TableCell{Text: c.Sub})
+	}
+	t.row(tab, widths, head, bold)
+	t.row(tab, widths, sub, dim)
+	for _, r := range tab.Rows {
+		first := r.Cells
+		label := breakLines(upperLine(first[0]), widths[0])
+		label = append(label, breakLines(first[0].Pre+first[0].Sub, widths[0])...)
+		upper := append([]TableCell{{Text: label[0], Tone: r.Tone}}, first[1:]...)
+		t.row(tab, widths, upper, "")
+		lower := []TableCell{{}}
+		if len(label) > 1 {
+			lower[0].Text = label[1]
+		}
+		for _, c := range first[1:] {
+			lower = append(lower, TableCell{Text: c.Pre + c.Sub})
+		}
+		t.row(tab, widths, lower, dim)
+		for i := 2; i < len(label); i++ {
+			t.line(t.paint(dim, label[i]))
+		}
+		for _, n := range r.Notes {
+			t.item("  ", n)
+		}
+	}
+}
+
+func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) {
+	var b strings.Builder
+	for i, c := range cells {
+		text := printable(c.Text)
+		pad := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(text), 0))
+		paint := code
+		if tone := toneCode(c.Tone); tone != "" {
+			paint = tone
+		}
+		if tab.Columns[i].Numeric {
+			b.WriteString(pad + t.paint(paint, text))
+		} else {
+			b.WriteString(t.paint(paint, text) + pad)
+		}
+		b.WriteString("  ")
+	}
+	t.line(b.String())
+}
+
+func (t *terminal) stacked(tab Table) {
+	for _, r := range tab.Rows {
+		t.wrap("", "  ", upperLine(r.Cells[0]), bold)
+		var parts []string
+		for i, c := range r.Cells[1:] {
+			if c.Text == "–" || c.Text == "" {
+				continue
+			}
+			parts = append(parts, tab.Columns[i+1].Head+" "+c.Text+bracket(c.Pre+c.Sub))
+		}
+		if sub := r.Cells[0].Sub; sub != "" {
+			parts = append(parts, sub)
+		}
+		t.wrap("  ", "  ", strings.Join(parts, " · "), "")
+		for _, n := range r.Notes {
+			t.item("  ", n)
+		}
+	}
+	t.gap()
 }

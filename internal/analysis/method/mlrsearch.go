@@ -213,3 +213,213 @@ func (s *search) bounds(g Goal) (low, high int) {
 	}
 	return low, high
 }
+
+// target is a goal, or a coarser form of it that leads there: fewer seconds and a greater width.
+type target struct {
+	goal  Goal // with the target's durations
+	width int  // in steps of the grid
+}
+
+// targets are the chain of a goal, coarsest first: each has twice the width of the next, and duration sums
+// fall geometrically to one initial trial.
+func (s *search) targets(g Goal) []target {
+	width := s.grid.steps(g.Width)
+	chain := make([]target, g.Coarser+1)
+	chain[g.Coarser] = target{g, width}
+	shrink := 1.0
+	if g.Coarser > 0 {
+		shrink = math.Pow(g.InitialDuration.Seconds()/g.DurationSum.Seconds(), 1/float64(g.Coarser))
+	}
+	for k := 1; k <= g.Coarser; k++ {
+		width *= 2
+		t := g
+		t.DurationSum = time.Duration(float64(g.DurationSum) * math.Pow(shrink, float64(k)))
+		if k == g.Coarser {
+			t.DurationSum = g.InitialDuration
+		}
+		t.FinalDuration = min(g.FinalDuration, t.DurationSum)
+		chain[g.Coarser-k] = target{t, width}
+	}
+	return chain
+}
+
+// candidate is a trial that a selector wants.
+type candidate struct {
+	index    int
+	duration time.Duration
+	width    int
+	grow     growth // of the step when the load has become such a bound
+}
+
+// growth says which outcome means that an external search has not found what it looks for, so that its next
+// step is to be wider.
+type growth int
+
+const (
+	never growth = iota
+	ifLower
+	ifUpper
+)
+
+// before says which of two is measured first: the smaller load, which may spare the greater one; then the
+// longer trial, which may spare the shorter.
+func (c candidate) before(d candidate) bool {
+	if c.index != d.index {
+		return c.index < d.index
+	}
+	if c.duration != d.duration {
+		return c.duration > d.duration
+	}
+	return c.width > d.width
+}
+
+// selector leads one goal through its chain of targets.
+type selector struct {
+	s       *search
+	targets []target
+	current int
+	low     int // where the current target starts: bounds of the one before, or none
+	high    int
+	shared  *int // step of all external searches, so that goals do not interleave theirs
+	step    int  // of this one's own
+	lo, hi  int  // relevant bounds now
+}
+
+func (s *search) selectors() []*selector {
+	var out []*selector
+	for _, g := range s.c.Goals {
+		out = append(out, &selector{s: s, targets: s.targets(g)})
+	}
+	return out
+}
+
+// begin starts the current target from two loads.
+func (x *selector) begin(low, high int, shared *int) {
+	x.low, x.high, x.shared = low, high, shared
+	x.step = x.target().width
+	if low != none && high != none {
+		x.step = max(x.step, high-low)
+	}
+	x.widen()
+}
+
+func (x *selector) target() target { return x.targets[x.current] }
+
+func (x *selector) widen() { x.step *= x.target().goal.Expansion }
+
+// limit makes the next external step follow from a width.
+func (x *selector) limit(width int) {
+	x.step = max(width, x.target().width)
+	x.widen()
+}
+
+func (x *selector) reach() int { return max(x.step, *x.shared) }
+
+// nominate finds the load that brings the goal forward, moving on to the next target where the current one
+// is reached. ok is false once the goal is.
+func (x *selector) nominate() (c candidate, ok bool) {
+	for {
+		x.lo, x.hi = x.s.bounds(x.target().goal)
+		for _, strategy := range [...]func() (candidate, bool){x.halve, x.refineLow, x.refineHigh,
+			x.extendDown, x.extendUp, x.bisect} {
+			if c, ok := strategy(); ok {
+				c.duration = x.target().goal.FinalDuration
+				return c, true
+			}
+		}
+		if x.current+1 == len(x.targets) {
+			return candidate{}, false
+		}
+		x.current++
+		x.begin(x.lo, x.hi, x.shared)
+	}
+}
+
+// worth says whether a trial at a load can improve a bound that is not yet good enough.
+func (x *selector) worth(index int) bool {
+	if x.lo != none && x.lo >= index || x.hi != none && x.hi <= index {
+		return false
+	}
+	return x.lo == none || x.hi == none || x.hi-x.lo > x.target().width
+}
+
+// halve splits the interval that the target before has left, where one split is enough.
+func (x *selector) halve() (candidate, bool) {
+	w := x.target().width
+	if x.low == none || x.high == none || x.high-x.low <= w || x.high-x.low > 2*w {
+		return candidate{}, false
+	}
+	return x.refine(middle(x.low, x.high, w))
+}
+
+// refineLow and refineHigh try again, for longer, the bounds that the target before has left.
+func (x *selector) refineLow() (candidate, bool)  { return x.refine(x.low) }
+func (x *selector) refineHigh() (candidate, bool) { return x.refine(x.high) }
+
+func (x *selector) refine(index int) (candidate, bool) {
+	if index == none || !x.worth(index) {
+		return candidate{}, false
+	}
+	w := x.target().width
+	x.limit(w)
+	return candidate{index: index, width: w}, true
+}
+
+// extendDown looks for a lower bound below the only upper one.
+func (x *selector) extendDown() (candidate, bool) {
+	if x.lo != none || x.hi == none || x.hi == 0 {
+		return candidate{}, false
+	}
+	return x.extend(x.hi-x.reach(), ifUpper)
+}
+
+// extendUp looks for an upper bound above the only lower one.
+func (x *selector) extendUp() (candidate, bool) {
+	if x.hi != none || x.lo == none || x.lo == x.s.grid.top {
+		return candidate{}, false
+	}
+	return x.extend(x.lo+x.reach(), ifLower)
+}
+
+func (x *selector) extend(index int, grow growth) (candidate, bool) {
+	index, far := x.s.place(index, x.target().width, x.lo, x.hi)
+	if !far || !x.worth(index) {
+		return candidate{}, false
+	}
+	return candidate{index: index, width: x.reach(), grow: grow}, true
+}
+
+// bisect splits the interval of the bounds. Where a bound came from another goal's trials and lies far from
+// where this target started, a step from the near bound is taken instead, as an external search would.
+func (x *selector) bisect() (candidate, bool) {
+	w := x.target().width
+	if x.lo == none || x.hi == none || x.hi-x.lo <= w {
+		return candidate{}, false
+	}
+	mid := middle(x.lo, x.hi, w)
+	if x.high != none && mid < x.high {
+		if c, ok := x.extend(x.hi-x.reach(), ifUpper); ok && c.index > mid && c.index < x.high {
+			return c, true
+		}
+	}
+	if x.low != none && mid > x.low {
+		if c, ok := x.extend(x.lo+x.reach(), ifLower); ok && c.index < mid && c.index > x.low {
+			return c, true
+		}
+	}
+	if !x.worth(mid) {
+		return candidate{}, false
+	}
+	width := min(mid-x.lo, x.hi-mid)
+	x.limit(width)
+	return candidate{index: mid, width: width}, true
+}
+
+// won is told that its candidate was measured.
+func (x *selector) won(c candidate) {
+	x.lo, x.hi = x.s.bounds(x.target().goal)
+	if c.grow == ifLower && x.lo == c.index || c.grow == ifUpper && x.hi == c.index {
+		x.widen()
+		*x.shared = x.step
+	}
+}
