@@ -328,7 +328,7 @@ func (l *Lab) applyByDriver(ctx context.Context, n *Node, s record.Setting, k kn
 	if err = put(ctx, string(want)); err == nil {
 		var got string
 		got, err = n.Driver.Read(ctx, n.Host, s)
-		if err == nil && !knob.Same(k, want, knob.State(got)) {
+		if err == nil && !k.Same(want, knob.State(got)) {
 			err = fmt.Errorf("read back %s", got)
 		}
 	}
@@ -406,7 +406,7 @@ func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) 
 	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held); err != nil {
 		return Followed{}, err
 	}
-	if !knob.Same(k, state, held.State) {
+	if !k.Same(state, held.State) {
 		return Followed{}, fmt.Errorf("read back %s", held.State)
 	}
 	return Followed{Setting: s}, nil

@@ -29,12 +29,12 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 		return got
 	}
 	before := read()
-	if knob.Same(k, want, before) {
+	if k.Same(want, before) {
 		t.Fatalf("%s=%s holds already: the suite wants a level that changes something", s.Knob, s.Value)
 	}
 	for range 2 { // the second time nothing is done
 		mustDo(t, l.Settle(ctx, []record.Setting{s}), "apply %s=%s", s.Knob, s.Value)
-		if got := read(); !knob.Same(k, want, got) {
+		if got := read(); !k.Same(want, got) {
 			t.Errorf("read back: got %q, want %q", got, want)
 		}
 	}
@@ -44,7 +44,7 @@ func KnobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 	}
 	other := attach()
 	mustDo(t, other.Settle(ctx, []record.Setting{s}), "apply %s=%s by another controller", s.Knob, s.Value)
-	if got := read(); !knob.Same(k, want, got) {
+	if got := read(); !k.Same(want, got) {
 		t.Errorf("set by another controller: got %q, want %q", got, want)
 	}
 	nodeOf(t, other, s.Node).Agent.Close() // as a controller that dies

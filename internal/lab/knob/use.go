@@ -17,9 +17,6 @@ func All() []Knob {
 		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota()}
 }
 
-// Same is the knob's.
-func Same(k Knob, want, got State) bool { return k.Same(want, got) }
-
 // answer turns the outcome of a trial into one of the three answers.
 func answer(err error) check.Answer {
 	switch {

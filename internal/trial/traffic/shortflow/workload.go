@@ -64,8 +64,10 @@ func ParseFlowSizes(text string) (FlowSizes, error) {
 
 // FlowSizeLevel is the canonical text of a level of the factor flow_size.
 func FlowSizeLevel(text string) (string, error) {
-	_, err := ParseFlowSizes(text)
-	return text, err
+	if _, err := ParseFlowSizes(text); err != nil {
+		return "", err
+	}
+	return text, nil
 }
 
 // draw is the size of the next flow, at least a byte.
