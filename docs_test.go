@@ -138,6 +138,47 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
+var namedFile = regexp.MustCompile("`([a-z0-9_*/]+\\.go)`")
+
+// missingFiles are the source files that a page names, perhaps with a pattern, and that are not there.
+func missingFiles(page string, sources []string) []string {
+	var found []string
+	for _, m := range namedFile.FindAllStringSubmatch(page, -1) {
+		if !slices.ContainsFunc(sources, func(name string) bool {
+			there, _ := path.Match(m[1], path.Base(name))
+			return there || strings.HasSuffix("/"+name, "/"+m[1])
+		}) {
+			found = append(found, m[1])
+		}
+	}
+	return found
+}
+
+// TestNamedFilesExist: what a page says stands in a file, stands in one that is there. Measurements are of
+// their day.
+func TestNamedFilesExist(t *testing.T) {
+	tr, err := readTree(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources []string
+	for _, f := range tr.sources {
+		sources = append(sources, f.path)
+	}
+	for name, page := range documents(t) {
+		if strings.HasPrefix(name, "docs/measured/") {
+			continue
+		}
+		for _, file := range missingFiles(page, sources) {
+			t.Errorf("%s names %s, which does not exist", name, file)
+		}
+	}
+	if got := missingFiles("`a.go`, `b*.go`, `x/a.go`, `y/a.go`", []string{"x/a.go"}); !slices.Equal(got,
+		[]string{"b*.go", "y/a.go"}) {
+		t.Errorf("missing of a planted page: %v", got)
+	}
+}
+
 func TestLinkCheckCanFail(t *testing.T) {
 	docs := map[string]string{
 		"README.md": "[a](docs/guide.md) [b](docs/none.md) [c](docs/guide.md#two-words) " +

@@ -82,9 +82,14 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint adds the next step for the user to an error: an inner error's stays. Whoever prints the error
-// finds it by the method Hint.
-func WithHint(err error, hint string) error { return &hinted{err, hint} }
+// WithHint adds the next step for the user to an error, if there is one: an inner error's stays. Whoever
+// prints the error finds it by the method Hint.
+func WithHint(err error, hint string) error {
+	if hint == "" {
+		return err
+	}
+	return &hinted{err, hint}
+}
 
 // HintOf is the next step that an error, or one of those that it wraps, knows of; "" if none does.
 func HintOf(err error) string {

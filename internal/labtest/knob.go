@@ -3,7 +3,6 @@ package labtest
 import (
 	"cmp"
 	"context"
-	"maps"
 	"strings"
 	"sync"
 
@@ -24,12 +23,6 @@ type memory struct {
 type nodeState struct {
 	mu       sync.Mutex
 	settings map[string]knob.State
-}
-
-func (n *nodeState) copy() map[string]knob.State {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return maps.Clone(n.settings)
 }
 
 // starts are the states in which a fake node is found.
