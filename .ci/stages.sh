@@ -101,13 +101,12 @@ install_tools() {
 # a package of which too little was run. What go itself says counts too: a run that
 # broke may leave a stream of events in which nothing failed.
 judge() {
-	local status=0
-	"$@" -json >"$STAGE_COUNTS.json" || status=$?
+	local status=(0 0)
 	cat "$TOP"/.ci/allowed-skips ${ALSO_ALLOWED:+"$ALSO_ALLOWED"} >"$STAGE_COUNTS.allowed"
 	cat "$TOP"/.ci/least ${ALSO_LEAST:+"$ALSO_LEAST"} >"$STAGE_COUNTS.least"
-	"$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" -least "$STAGE_COUNTS.least" ${PART:+-part} ${LOGS:+-logs} -source "$TOP" \
-		-skipped "$WORK/skipped" -counts "$STAGE_COUNTS" <"$STAGE_COUNTS.json"
-	((status == 0)) || fail "exit status $status of: $*"
+	"$@" -json | "$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" -least "$STAGE_COUNTS.least" ${PART:+-part} ${LOGS:+-logs} \
+		-source "$TOP" -skipped "$WORK/skipped" -counts "$STAGE_COUNTS" || status=("${PIPESTATUS[@]}")
+	[[ ${status[*]} == "0 0" ]] || fail "exit status ${status[0]} of: $* (its judge's: ${status[1]})"
 }
 
 # RACED are the packages whose threads meet: the labs, the trials and what runs

@@ -3,13 +3,16 @@
 package accounts
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,10 +132,12 @@ func TestAccounts(t *testing.T) {
 	table.WriteString("| load | sent | lost: planted | by full queues, at most | found | duplicates: " +
 		"planted | found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	total := int64(0)
-	if err := rig.OnLab(t.Context(), "forward", local, func(l *lab.Lab) error {
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM) // the lab is taken down first
+	defer stop()
+	if err := rig.OnLab(ctx, "forward", local, func(l *lab.Lab) error {
 		for _, r := range rows {
 			if !t.Run(r.name, func(t *testing.T) {
-				a := stand{t, l}.row(r, int64(float64(*packets)*r.share)+1)
+				a := stand{t, ctx, l}.row(r, int64(float64(*packets)*r.share)+1)
 				fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.name, a.sent,
 					a.planted[0], a.full, a.found[0], a.planted[1], a.found[1], a.planted[2], a.found[2])
 				total += a.sent
@@ -173,8 +178,12 @@ func must(t *testing.T, err error) {
 
 type stand struct {
 	*testing.T
+	ctx context.Context
 	lab *lab.Lab
 }
+
+// Context ends with a signal, too.
+func (b stand) Context() context.Context { return b.ctx }
 
 // account is what was planted and what the engine found: packets lost, duplicated, reordered.
 type account struct {

@@ -107,7 +107,11 @@ func Start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.S
 	if err != nil {
 		return nil, err
 	}
-	return n.Command(ctx, args...)
+	s, err := n.Command(ctx, args...)
+	if err != nil {
+		return nil, fmt.Errorf("start %s on %s: %w", args[0], node, err)
+	}
+	return s, nil
 }
 
 // Exec runs a command on a node to its end and returns what it printed.
@@ -119,7 +123,7 @@ func Exec(ctx context.Context, l *lab.Lab, node, input string, args ...string) (
 	out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{Path: args[0], Args: args[1:],
 		Stdin: strings.NewReader(input)})
 	if err != nil {
-		err = fmt.Errorf("%s: %w", node, err)
+		err = fmt.Errorf("execute %s on %s: %w", strings.Join(args, " "), node, err)
 	}
 	return string(out), err
 }

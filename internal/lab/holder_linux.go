@@ -255,7 +255,7 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 func settled(p *host.Child) error {
 	var a holderAnswer
 	if err := json.NewDecoder(p).Decode(&a); err != nil {
-		return fmt.Errorf("its first process ended: %w", err)
+		return fmt.Errorf("await its first process: %w", err)
 	}
 	if a.Error == "" {
 		return nil

@@ -252,6 +252,9 @@ func policer(dev string) (uint64, error) {
 		return 0, err
 	}
 	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, q.Handle) })
+	if err != nil {
+		return 0, err
+	}
 	for _, f := range filters {
 		if m, ok := f.(*netlink.MatchAll); ok && len(m.Actions) == 1 {
 			if p, ok := m.Actions[0].(*netlink.PoliceAction); ok {
@@ -259,7 +262,7 @@ func policer(dev string) (uint64, error) {
 			}
 		}
 	}
-	return 0, err
+	return 0, nil
 }
 
 // SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is

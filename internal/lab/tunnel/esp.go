@@ -61,6 +61,9 @@ func (k esp) open(r request) (side, error) {
 	if k.deviceless {
 		return e, nil
 	}
+	if err := unused(r.Device); err != nil {
+		return nil, err
+	}
 	e.device = r.Device
 	return e, kernel.AddXfrm(r.Device, uint32(r.Port), r.MTU)
 }

@@ -88,13 +88,6 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 	if r.Probe {
 		return s.Send(offer{Answer: k.probe(ctx, r)})
 	}
-	there, err := kernel.Exists(r.Device)
-	if err == nil && there {
-		err = fmt.Errorf("make tunnel device %s: it exists already", r.Device)
-	}
-	if err != nil {
-		return conclude(err)
-	}
 	e, err := k.open(r)
 	if err != nil {
 		return conclude(err)
@@ -104,6 +97,15 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 		return ended(err)
 	}
 	return ended(report(ctx, s, e.read))
+}
+
+// unused says that a node has no such device yet.
+func unused(device string) error {
+	there, err := kernel.Exists(device)
+	if err == nil && there {
+		err = fmt.Errorf("make tunnel device %s: it exists already", device)
+	}
+	return err
 }
 
 // meet tells the other end what is public, hears of it and the secret, and sets this end up. The secret is

@@ -27,6 +27,9 @@ type openVPNSide struct {
 }
 
 func (k openVPN) open(r request) (side, error) {
+	if err := unused(r.Device); err != nil {
+		return nil, err
+	}
 	me, err := newIdentity()
 	return &openVPNSide{kind: k, request: r, me: me}, err
 }

@@ -80,6 +80,9 @@ type wireguardSide struct {
 }
 
 func (w wireguard) open(r request) (side, error) {
+	if err := unused(r.Device); err != nil {
+		return nil, err
+	}
 	e := &wireguardSide{request: r}
 	var err error
 	if e.own, err = newKey(&e.private); err == nil {

@@ -30,10 +30,10 @@ func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 		if err == nil {
 			return func() { f.Close() }, nil
 		}
-		if !told {
-			r.say("waiting for another build")
-		}
 		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
+			if !told {
+				r.say("waiting for another build")
+			}
 			err = host.Pause(ctx, 100*time.Millisecond)
 		}
 		if err != nil {

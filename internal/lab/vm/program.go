@@ -29,14 +29,17 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 		return "", err
 	}
 	self, err := os.Executable()
-	here, err2 := os.Getwd()
-	if err := errors.Join(err, err2); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
 	for _, name := range []string{agentName + "-linux-" + arch, agentName} {
 		if beside := filepath.Join(filepath.Dir(self), name); checkProgram(beside, arch) == nil {
 			return beside, nil
 		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
 	if source, ok := sourceTree(here); ok {
 		built, err := buildProgram(ctx, m, source, cache, say)

@@ -211,7 +211,11 @@ func (r root) addFiles(a archive, pattern string) error {
 		}
 		for _, name := range found {
 			full := filepath.Join(r.dir, name)
-			if info, err := os.Lstat(full); err != nil || !info.Mode().IsRegular() {
+			info, err := os.Lstat(full)
+			if err != nil {
+				return err
+			}
+			if !info.Mode().IsRegular() {
 				continue
 			}
 			data, err := os.ReadFile(full)

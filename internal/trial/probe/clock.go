@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -37,8 +39,10 @@ type clockSampler struct {
 
 func openClock(root Root) (Sampler, error) {
 	// A machine is known by its CPUs: without /proc this is no node's.
-	if _, err := os.Stat(root.proc("stat")); err != nil {
+	if _, err := os.Stat(root.proc("stat")); errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%v: %s", err, noStat)
+	} else if err != nil {
+		return nil, err
 	}
 	cores, err := allowedCores()
 	if err != nil {

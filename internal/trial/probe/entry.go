@@ -89,7 +89,12 @@ func ByScope(list []Probe, scope string) []Probe {
 }
 
 // Scope is the scope of all of p's metrics.
-func Scope(p Probe) string { return p.Metrics()[0].Scope }
+func Scope(p Probe) string {
+	if e, ok := p.(entry); ok {
+		return e.scope
+	}
+	return p.Metrics()[0].Scope
+}
 
 // Names lists the probes' names, for a watch request.
 func Names(list []Probe) []string {
