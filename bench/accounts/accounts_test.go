@@ -132,7 +132,8 @@ func TestAccounts(t *testing.T) {
 	table.WriteString("| load | sent | lost: planted | by full queues, at most | found | duplicates: " +
 		"planted | found | reordered: planted | found |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	total := int64(0)
-	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM) // the lab is taken down first
+	// A signal ends the loads, so that the lab is taken down.
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := rig.OnLab(ctx, "forward", local, func(l *lab.Lab) error {
 		for _, r := range rows {
