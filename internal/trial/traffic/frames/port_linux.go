@@ -114,7 +114,7 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	}
 	switch p.sink.mode {
 	case record.SinkDriver:
-		l.Workers = append(l.Workers, xdpSink{p.frames})
+		l.Workers = append(l.Workers, xdpSink{func() (int64, error) { return arrivedOf(p.frames) }})
 	case record.SinkSockets:
 		l.Workers = append(l.Workers, newFrameReader(receiving, p.load.Tag))
 	}
@@ -233,24 +233,29 @@ func (p *xdpPort) describe(l *traffic.Half) {
 }
 
 // xdpSink waits while the driver counts, until nothing comes any more.
-type xdpSink struct{ frames *bpf.Frames }
+type xdpSink struct {
+	arrived func() (int64, error) // frames of all flows and phases so far
+}
 
 func (xdpSink) Name() string { return "the sink of frames" }
 
 func (s xdpSink) Run(ph *traffic.Phases) error {
 	traffic.SleepUntil(min(ph.Senders, ph.Stop), &ph.Abandoned)
 	before, last := int64(-1), ph.Senders
-	for !ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
-		n, err := arrivedOf(s.frames)
+	for {
+		n, err := s.arrived()
 		if err != nil {
 			return err
 		}
 		if n != before {
 			before, last = n, max(last, traffic.Monotonic())
 		}
+		// Only after a look: who woke late saw nothing of the time in between.
+		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
+			return nil
+		}
 		traffic.SleepUntil(min(ph.Stop, traffic.Monotonic()+int64(xdpDrain)/3), &ph.Abandoned)
 	}
-	return nil
 }
 
 // arrivedOf is how many frames the driver has counted, of all flows and phases.
