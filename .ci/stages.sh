@@ -320,10 +320,9 @@ foreign() {
 	bench/guestdisk/build "$disk"
 	before=$(sha256sum "$disk"/disk.*)
 	CHOKEPOINT_DISK=$disk as_root go test -v -count=1 -timeout 20m -run TestForeignImage ./internal/lab
-	as_root "$PROGRAM" run quick --lab vm --image "$disk/disk.img" --image-key "$disk/key" \
-		--set method.duration=3s --set method.runs=2
+	as_root "$PROGRAM" run quick --lab vm --image "$disk/disk.img" --image-key "$disk/key"
 	as_root "$PROGRAM" show --json latest >"$WORK/foreign.json"
-	"$ASSERT" cells -plan quick "$WORK/foreign.json" || fail "the cells of quick on a foreign image"
+	"$ASSERT" cells -plan quick -lab vm "$WORK/foreign.json" || fail "the cells of quick on a foreign image"
 	[[ $(sha256sum "$disk"/disk.*) == "$before" ]] || fail "the disk image was changed"
 }
 

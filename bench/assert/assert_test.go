@@ -190,12 +190,13 @@ func TestCheckQuick(t *testing.T) {
 		{"a ceiling on a virtual link", func(d *document) { d.Cells[1].Ceiling.Kind = "nic 1G" }, "nic 1G"},
 		{"no seed", func(d *document) { d.Run.Seed = "" }, `seed ""`},
 		{"unfinished", func(d *document) { d.Run.Status = "running" }, `status "running"`},
+		{"another lab", func(d *document) { d.Run.Lab = "vm" }, `lab "vm"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			doc := goodDocument()
 			tt.spoil(&doc)
-			f := checkQuick(doc)
+			f := checkQuick(doc, "local")
 			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) &&
 				tt.want != "" {
 				t.Errorf("faults: got %v, want %q in it", got, tt.want)
