@@ -189,8 +189,8 @@ func TestCheckQuick(t *testing.T) {
 		{"super packets", func(d *document) { d.Cells[1].Factors["offload"] = "super" }, `offload "super"`},
 		{"a ceiling on a virtual link", func(d *document) { d.Cells[1].Ceiling.Kind = "nic 1G" }, "nic 1G"},
 		{"no seed", func(d *document) { d.Run.Seed = "" }, `seed ""`},
-		{"unfinished", func(d *document) { d.Run.Status = "running" }, `status "running"`},
-		{"another lab", func(d *document) { d.Run.Lab = "vm" }, `lab "vm"`},
+		{"unfinished", func(d *document) { d.Run.Status = "running" }, `"running"], want`},
+		{"another lab", func(d *document) { d.Run.Lab = "vm" }, `"vm" "done"], want`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

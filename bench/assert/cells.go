@@ -117,10 +117,9 @@ func parseDocument(name string) (doc document, err error) {
 }
 
 func checkQuick(doc document, lab string) (f faults) {
-	f.must(doc.Format == "chokepoint/1" && doc.Run.Plan == "quick" && doc.Run.Lab == lab &&
-		doc.Run.Status == "done",
-		"head: got format %q, plan %q, lab %q, status %q; want chokepoint/1, quick, %s, done", doc.Format,
-		doc.Run.Plan, doc.Run.Lab, doc.Run.Status, lab)
+	head := []string{doc.Format, doc.Run.Plan, doc.Run.Lab, doc.Run.Status}
+	wanted := []string{"chokepoint/1", "quick", lab, "done"}
+	f.must(slices.Equal(head, wanted), "head: got format, plan, lab and status %q, want %q", head, wanted)
 	f.must(doc.Run.Seed != "" && doc.Run.ID != "" && doc.Run.Command != "",
 		"head: got id %q, seed %q, command %q; want none empty", doc.Run.ID, doc.Run.Seed, doc.Run.Command)
 	f.must(len(doc.Cells) == len(quick), "cells: got %d, want %d", len(doc.Cells), len(quick))

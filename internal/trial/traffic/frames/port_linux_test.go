@@ -12,7 +12,8 @@ import (
 // it has seen that nothing comes any more.
 func TestSinkThatWokeLateLooksFirst(t *testing.T) {
 	now := traffic.Monotonic()
-	ph := &traffic.Phases{Window: record.Window{Stop: now + int64(time.Minute)}, Senders: now - int64(time.Second)}
+	ph := &traffic.Phases{Window: record.Window{Stop: now + int64(time.Minute)},
+		Senders: now - int64(time.Second)}
 	var looks, n int64
 	sink := xdpSink{func() (int64, error) {
 		looks++
@@ -20,6 +21,7 @@ func TestSinkThatWokeLateLooksFirst(t *testing.T) {
 		return n, nil
 	}}
 	if err := sink.Run(ph); err != nil || n != 5 || looks < 6 {
-		t.Errorf("left after %d looks that saw %d frames (%v), want all 5, and a look that saw no more", looks, n, err)
+		t.Errorf("left after %d looks that saw %d frames (%v), want all 5, and a look that saw no more", looks,
+			n, err)
 	}
 }
