@@ -310,15 +310,20 @@ func (s *sampling) trim(now int64) {
 
 // schedule adds marks. Those that are past when they arrive are taken at once; the sampler is not to blame
 // for that delay.
-func (s *sampling) schedule(at []int64) {
+func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
+	if len(s.marks)+len(at) > mostMarks {
+		s.mu.Unlock()
+		return fmt.Errorf("watch: more than %d times to read at", mostMarks)
+	}
 	for _, t := range at {
 		s.marks = append(s.marks, max(t, now))
 	}
 	slices.Sort(s.marks)
 	s.mu.Unlock()
 	s.wait.wake()
+	return nil
 }
 
 func (s *sampling) stop() {
