@@ -1,0 +1,32 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestConsolesFollowNoLink: a guest's console, which says what the guest wants, is kept in a file of its own.
+func TestConsolesFollowNoLink(t *testing.T) {
+	labs, kept := t.TempDir(), t.TempDir()
+	o := Local{ID: "x", Dir: labs, Topology: record.Topology{Name: "forward", Routers: []string{"router"}}}
+	precious := filepath.Join(kept, "precious")
+	to := filepath.Join(kept, "forward-router.console")
+	for _, err := range []error{os.Mkdir(o.dir(), 0o700), os.WriteFile(precious, []byte("old"), 0o600),
+		os.WriteFile(consoleOf(o.dir(), "router"), []byte("new"), 0o600), os.Symlink("precious", to),
+		o.keepConsoles(kept)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(to)
+	info, statErr := os.Lstat(to)
+	if err != nil || statErr != nil || string(b) != "new" || info.Mode() != 0o600 {
+		t.Errorf("console: got %q, %v, %v, want a file for this user alone", b, info.Mode(), err)
+	}
+	if b, err := os.ReadFile(precious); err != nil || string(b) != "old" {
+		t.Errorf("what the link led to: got %q, %v, want it as it was", b, err)
+	}
+}
