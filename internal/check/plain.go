@@ -7,27 +7,22 @@ import (
 )
 
 // Steers says whether a terminal, or a reader's eye, obeys a character instead of showing it: control
-// characters but for the line feed and the tab, and those that turn the direction of text (Unicode
-// Bidi_Control).
+// characters but for the line feed and the tab, those that turn the direction of text (Unicode Bidi_Control),
+// and separators of lines that are none elsewhere.
 func Steers(r rune) bool {
-	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
+	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) ||
+		r == '\u2028' || r == '\u2029'
 }
 
-// Plain is text with a mark, U+FFFD, in the place of all that steers. What another machine, a guest or a
-// program of somebody else's says passes it at the border, before it is shown or kept.
+// Plain is text without what steers, in valid UTF-8. What another machine, a guest or a program of somebody
+// else's says passes it at the border, before it is shown or kept.
 func Plain(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return Steers(r) || r == utf8.RuneError }) {
-		return text
-	}
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\r': // of the ends of lines
+		if Steers(r) {
 			return -1
-		case Steers(r):
-			return utf8.RuneError
 		}
 		return r
-	}, text)
+	}, text) // which puts U+FFFD for what is no UTF-8
 }
 
 // PlainJSON is Plain for all strings of a JSON text.
@@ -37,7 +32,7 @@ func PlainJSON(b []byte) []byte {
 	for i := 0; i < len(b); {
 		r, n := runeOfJSON(b[i:])
 		if Steers(r) {
-			out, from = append(append(out, b[from:i]...), `\ufffd`...), i+n
+			out, from = append(out, b[from:i]...), i+n
 		}
 		i += n
 	}

@@ -194,7 +194,7 @@ func lastWords(console string) string {
 // printable are the lines of a console that say something.
 func printable(b []byte) []string {
 	var lines []string
-	for l := range strings.Lines(strings.ReplaceAll(check.Plain(string(b)), "\ufffd", "")) {
+	for l := range strings.Lines(check.Plain(string(b))) {
 		if l = strings.TrimSpace(l); l != "" {
 			lines = append(lines, l)
 		}
