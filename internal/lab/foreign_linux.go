@@ -66,12 +66,15 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
-	program, err := os.Open(d.Agent)
-	if err != nil {
-		return nil, fmt.Errorf("open the agent's program: %w", err)
+	for _, name := range []string{d.File, d.Agent} {
+		file, err := os.Open(name)
+		if err != nil {
+			f.leave()
+			return nil, fmt.Errorf("open a disk of the guest's: %w", err)
+		}
+		f.files = append(f.files, file)
 	}
-	f.files = append(f.files, program)
-	d.Management, d.AgentFD = vm.ManagementAddr(number), next
+	d.Management, d.FileFD, d.AgentFD = vm.ManagementAddr(number), next, next+1
 	if d.Login.Method != vm.LoginSerial {
 		return f, nil
 	}
@@ -85,7 +88,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	}
 	f.terminal = os.NewFile(uintptr(ends[0]), "console")
 	f.files = append(f.files, os.NewFile(uintptr(ends[1]), "console"))
-	d.TerminalFD = next + 1
+	d.TerminalFD = next + 2
 	return f, nil
 }
 
