@@ -30,3 +30,16 @@ func TestConsolesFollowNoLink(t *testing.T) {
 		t.Errorf("what the link led to: got %q, %v, want it as it was", b, err)
 	}
 }
+
+func TestLastSaid(t *testing.T) {
+	for log, want := range map[string]string{
+		"": "", "chokepoint lab-holder: make: no\n\n": "chokepoint lab-holder: make: no",
+		"note\nfatal error: runtime: out of memory\n\ngoroutine 1:\n\trax 0x0\ngs     0x0\n": "fatal error: " +
+			"runtime: out of memory",
+		"panic: \x1b[2Jnil\n\ngoroutine 1 [running]:\nexit\n": "panic: [2Jnil",
+	} {
+		if got := lastSaid(log); got != want {
+			t.Errorf("of %q: got %q, want %q", log, got, want)
+		}
+	}
+}
