@@ -3,8 +3,10 @@ package lab
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -34,12 +36,24 @@ func TestConsolesFollowNoLink(t *testing.T) {
 func TestLastSaid(t *testing.T) {
 	for log, want := range map[string]string{
 		"": "", "chokepoint lab-holder: make: no\n\n": "chokepoint lab-holder: make: no",
-		"note\nfatal error: runtime: out of memory\n\ngoroutine 1:\n\trax 0x0\ngs     0x0\n": "fatal error: " +
-			"runtime: out of memory",
+		"note\nfatal error: runtime: out of memory\n\ngoroutine 1:\n\trax 0x0\ngs     0x0\n": "fatal " +
+			"error: runtime: out of memory",
 		"panic: \x1b[2Jnil\n\ngoroutine 1 [running]:\nexit\n": "panic: [2Jnil",
 	} {
 		if got := lastSaid(log); got != want {
 			t.Errorf("of %q: got %q, want %q", log, got, want)
+		}
+	}
+}
+
+// TestAGuestSeesNoKeyOfTheUser: a guest without a key of its own is offered none, nor an agent.
+func TestAGuestSeesNoKeyOfTheUser(t *testing.T) {
+	for key, offers := range map[string]bool{"": false, "/guest.key": true} {
+		c, err := (&foreign{login: vm.Login{Method: vm.LoginSSH, User: "root", Key: key}}).ssh("sh")
+		args := strings.Join(c.Args, " ")
+		if err != nil || !strings.Contains(args, "IdentitiesOnly=yes -o IdentityAgent=none") ||
+			strings.Contains(args, "PubkeyAuthentication=no") == offers {
+			t.Errorf("key %q: got %s, %v, want keys offered: %v", key, args, err, offers)
 		}
 	}
 }

@@ -246,6 +246,12 @@ func TestEchoAnswersOnlyTheRun(t *testing.T) {
 			t.Errorf("with the tag %q: got %+v, %v, want %d of two back", tag, got, err, want)
 		}
 	}
+	var elsewhere agent.Reached
+	if err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: netip.MustParseAddr("127.0.0.2"), To: loop,
+		Port: 20303, Sizes: []int{100}, Tag: key, Tries: 2}, &elsewhere); err != nil ||
+		len(elsewhere.Back) != 0 {
+		t.Errorf("from another address than the controller's: got %+v, %v, want nothing back", elsewhere, err)
+	}
 	var route agent.FoundRoute
 	if err := near.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: loop, To: loop, Port: 20303, Tag: key},
 		&route); err != nil || !route.Reached || len(route.Routers) != 0 {

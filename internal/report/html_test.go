@@ -195,7 +195,8 @@ func TestEveryColourIsDeclared(t *testing.T) {
 	}
 }
 
-// TestPolicyNamesItsOwnScriptAndStyle: a page allows what it brings along by hash, and nothing inline besides.
+// TestPolicyNamesItsOwnScriptAndStyle: a page allows what it brings along by hash, and nothing inline
+// besides.
 func TestPolicyNamesItsOwnScriptAndStyle(t *testing.T) {
 	b, err := HTML(smallDocument())
 	if err != nil {

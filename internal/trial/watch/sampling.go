@@ -68,6 +68,10 @@ func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling
 		return nil, err
 	}
 	s := &sampling{live: func([]float64) {}, step: r.FastNs, wait: wait}
+	if len(r.Probes) > len(list) {
+		s.close()
+		return nil, fmt.Errorf("watch %d probes: there are %d", len(r.Probes), len(list))
+	}
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })
 		if i < 0 {

@@ -274,6 +274,9 @@ func TestRequestsAreWithinBounds(t *testing.T) {
 	if err := s.schedule(make([]int64, mostMarks)); err != nil {
 		t.Errorf("%d times: got %v, want nil", mostMarks, err)
 	}
+	if _, err := openSampling(t.Context(), nil, Request{Probes: []string{"cpu"}}); err == nil {
+		t.Error("more probes than there are: got nil, want an error")
+	}
 	if err := s.schedule([]int64{0}); err == nil {
 		t.Error("one time more: got nil, want an error")
 	}

@@ -316,7 +316,7 @@ func (e *echoer) run() {
 		switch {
 		case !ok || !e.request.Hears(from.Addr()):
 		case d.Tag == e.hello && d.Phase == traffic.PhaseHello:
-			e.greet(d, from)
+			e.answerHello(d, from)
 		case d.Tag != e.tag || from != e.prober:
 		case d.Phase == traffic.PhaseCooldown:
 			e.stop.Store(true)
@@ -327,9 +327,9 @@ func (e *echoer) run() {
 	<-e.measured
 }
 
-// greet answers a hello: with a cookie where it does not hold that, else with a welcome. From the first one
+// answerHello answers one: with a cookie where it does not hold that, else with a welcome. From the first one
 // on nobody else is heard.
-func (e *echoer) greet(d traffic.Datagram, from netip.AddrPort) {
+func (e *echoer) answerHello(d traffic.Datagram, from netip.AddrPort) {
 	answer, cookie := d, e.cookies.Of(from)
 	answer.Phase = traffic.PhaseWelcome
 	switch {
