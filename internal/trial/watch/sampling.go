@@ -68,9 +68,9 @@ func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling
 		return nil, err
 	}
 	s := &sampling{live: func([]float64) {}, step: r.FastNs, wait: wait}
-	if len(r.Probes) > len(list) {
+	if len(r.Probes) > mostProbes {
 		s.close()
-		return nil, fmt.Errorf("watch %d probes: there are %d", len(r.Probes), len(list))
+		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), mostProbes)
 	}
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })

@@ -38,9 +38,10 @@ type Request struct {
 // Bounds of what is asked for, which may come from somebody else's controller. What is less often or more
 // often than that is as near to it as can be.
 const (
-	leastNs   = 1e6
-	mostNs    = 3600e9
-	mostMarks = 10_000 // times to read everything at, which have not come
+	leastNs    = 1e6
+	mostNs     = 3600e9
+	mostMarks  = 10_000 // times to read everything at, which have not come
+	mostProbes = 100
 )
 
 func (r Request) withDefaults() Request {

@@ -274,8 +274,9 @@ func TestRequestsAreWithinBounds(t *testing.T) {
 	if err := s.schedule(make([]int64, mostMarks)); err != nil {
 		t.Errorf("%d times: got %v, want nil", mostMarks, err)
 	}
-	if _, err := openSampling(t.Context(), nil, Request{Probes: []string{"cpu"}}); err == nil {
-		t.Error("more probes than there are: got nil, want an error")
+	many := Request{Probes: slices.Repeat([]string{"cpu"}, mostProbes+1)}
+	if _, err := openSampling(t.Context(), probe.All(probe.Root{}), many); err == nil {
+		t.Errorf("%d probes: got nil, want an error", len(many.Probes))
 	}
 	if err := s.schedule([]int64{0}); err == nil {
 		t.Error("one time more: got nil, want an error")
