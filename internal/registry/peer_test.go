@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -156,13 +157,13 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53,
 			Sizes: []int{100}}, "sending to others"},
 		{"huge packets", agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Tag: key,
-			Sizes: []int{1 << 60}}, "an IP packet has 0 to"},
+			Sizes: []int{math.MaxInt}}, "an IP packet has 0 to"},
 		{"many packets", agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Tag: key,
 			Sizes: make([]int, 100_000)}, "at most 64"},
 		{"huge packets of a load", "traffic/native", bounds(traffic(true, loop, 20301, key, ""),
-			func(l *record.Load) { l.Protocol, l.Sizes = "udp", []int{1 << 60} }), "packet size"},
+			func(l *record.Load) { l.Protocol, l.Sizes = "udp", []int{math.MaxInt} }), "packet size"},
 		{"countless streams", "traffic/native", bounds(traffic(true, loop, 20301, key, ""),
-			func(l *record.Load) { l.Streams = 1 << 60 }), "streams"},
+			func(l *record.Load) { l.Streams = math.MaxInt }), "streams"},
 		{"countless samples", "traffic/echo", bounds(traffic(true, loop, 20301, key, ""),
 			func(l *record.Load) { l.Protocol, l.Interval = "echo", 1 }), "interval 1ns"},
 		{"no request", "traffic/native", "all you have", "read the request"},

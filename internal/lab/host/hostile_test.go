@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestAFaultEndsItsSessionOnly(t *testing.T) {
 		return s.Send(make([]byte, sizes[0]))
 	}})
 	defer a.Close()
-	err := a.Invoke(t.Context(), "x/fault", []int{1 << 60}, nil)
+	err := a.Invoke(t.Context(), "x/fault", []int{math.MaxInt}, nil)
 	if err == nil || !strings.Contains(err.Error(), "x/fault: a fault of the program") || !undone {
 		t.Errorf("got %v, undone %v, want an error of the session", err, undone)
 	}

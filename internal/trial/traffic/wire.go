@@ -28,14 +28,15 @@ type FlowKey struct {
 	Direction string
 }
 
-// FlowsOf lists the flows of a load. Both ends compute the same list and name a flow by its index.
+// FlowsOf lists the flows of a load, of too many only so many that it can be told. Both ends compute the same
+// list and name a flow by its index.
 func FlowsOf(load record.Load) []FlowKey {
 	var keys []FlowKey
 	for _, d := range []string{record.Up, record.Down} {
 		if load.Direction != d && load.Direction != record.Both {
 			continue
 		}
-		for i := range load.Streams {
+		for i := range min(load.Streams, maxUDPFlows+1) {
 			keys = append(keys, FlowKey{Stream: i + 1, Direction: d})
 		}
 	}
